@@ -1,21 +1,25 @@
 //! Rows as JSON, the same wherever JSON leaves Savanna: NULLs are written as `null`, times as ISO 8601, bytes as hexadecimal
-//! digits, a `ROW` or `MAP` as an object. JSON has names of text only, so a map's keys are written as text.
+//! digits, a `ROW` or `MAP` as an object. JSON has names of text only, so a map's keys are written as text. Its numbers are
+//! finite, so NaN and the infinities are written as texts: `"NaN"`, `"Infinity"`, `"-Infinity"`.
 
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type, Schema};
 use arrow::error::ArrowError;
-use arrow::json::writer::{EncoderOptions, LineDelimited, WriterBuilder, make_encoder};
+use arrow::json::writer::{
+    Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, WriterBuilder, make_encoder,
+};
 
 /// Writes one object per row and line.
 ///
 /// # Errors
 /// A column has a type that JSON cannot hold, or `out` fails.
 pub fn write_lines<'a, W: Write>(out: W, batches: impl IntoIterator<Item = &'a RecordBatch>) -> Result<W, ArrowError> {
-    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(out);
+    let writer = WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(Arc::new(FloatsInFull));
+    let mut writer = writer.build::<_, LineDelimited>(out);
     for batch in batches {
         writer.write(&with_names_of_text(batch)?)?;
     }
@@ -30,7 +34,7 @@ pub fn write_lines<'a, W: Write>(out: W, batches: impl IntoIterator<Item = &'a R
 pub fn texts(column: &ArrayRef) -> Result<StringArray, ArrowError> {
     let column = cast_if_other(column, &named_by_text(column.data_type()))?;
     let field: FieldRef = Arc::new(Field::new("value", column.data_type().clone(), true));
-    let options = EncoderOptions::default().with_explicit_nulls(true);
+    let options = EncoderOptions::default().with_explicit_nulls(true).with_encoder_factory(Arc::new(FloatsInFull));
     let mut encoder = make_encoder(&field, column.as_ref(), &options)?;
     let mut text = |row| {
         let mut text = Vec::new();
@@ -38,6 +42,51 @@ pub fn texts(column: &ArrayRef) -> Result<StringArray, ArrowError> {
         String::from_utf8(text).map_err(|e| ArrowError::JsonError(e.to_string()))
     };
     (0..column.len()).map(|row| column.is_valid(row).then(|| text(row)).transpose()).collect()
+}
+
+/// Encodes floating-point numbers that are none of JSON's as texts; arrow would make `null` of them.
+#[derive(Debug)]
+struct FloatsInFull;
+
+impl EncoderFactory for FloatsInFull {
+    fn make_default_encoder<'a>(
+        &self,
+        field: &'a FieldRef,
+        array: &'a dyn Array,
+        _: &'a EncoderOptions,
+    ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
+        let values: Box<dyn Fn(usize) -> f64 + 'a> = match array.data_type() {
+            DataType::Float32 => {
+                let floats = array.as_primitive::<Float32Type>();
+                Box::new(|row| floats.value(row).into())
+            }
+            DataType::Float64 => {
+                let floats = array.as_primitive::<Float64Type>();
+                Box::new(|row| floats.value(row))
+            }
+            _ => return Ok(None),
+        };
+        static PLAIN: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
+        let finite = make_encoder(field, array, &PLAIN)?;
+        Ok(Some(NullableEncoder::new(Box::new(Float { values, finite }), array.nulls().cloned())))
+    }
+}
+
+struct Float<'a> {
+    values: Box<dyn Fn(usize) -> f64 + 'a>,
+    finite: NullableEncoder<'a>,
+}
+
+impl Encoder for Float<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let value = (self.values)(row);
+        match value {
+            _ if value.is_finite() => self.finite.encode(row, out),
+            _ if value.is_nan() => out.extend_from_slice(b"\"NaN\""),
+            _ if value > 0.0 => out.extend_from_slice(b"\"Infinity\""),
+            _ => out.extend_from_slice(b"\"-Infinity\""),
+        }
+    }
 }
 
 fn with_names_of_text(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
@@ -81,7 +130,7 @@ fn with_type(field: &FieldRef, data_type: DataType) -> FieldRef {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int32Array, Int64Builder, ListArray, MapBuilder, StringBuilder, StructArray};
+    use arrow::array::{Float64Array, Int32Array, Int64Builder, ListArray, MapBuilder, StringBuilder, StructArray};
     use arrow::datatypes::Int32Type;
 
     use super::*;
@@ -115,6 +164,16 @@ mod tests {
         assert_eq!(lines(map()), expected);
         let expected = "{\"c\":{\"m\":{\"7\":\"x\",\"-1\":null}}}\n{\"c\":{\"m\":null}}\n{\"c\":{\"m\":{}}}\n";
         assert_eq!(lines(row_of("m", map())), expected);
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_texts() {
+        let numbers =
+            Float64Array::from(vec![Some(f64::NAN), Some(f64::INFINITY), Some(f64::NEG_INFINITY), Some(1.5), None]);
+        let expected = "{\"c\":\"NaN\"}\n{\"c\":\"Infinity\"}\n{\"c\":\"-Infinity\"}\n{\"c\":1.5}\n{\"c\":null}\n";
+        assert_eq!(lines(Arc::new(numbers)), expected);
+        let list = ListArray::from_iter_primitive::<Float32Type, _, _>([Some(vec![Some(f32::NAN), Some(2.0), None])]);
+        assert_eq!(lines(row_of("m", Arc::new(list))), "{\"c\":{\"m\":[\"NaN\",2.0,null]}}\n");
     }
 
     #[test]

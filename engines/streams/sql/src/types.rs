@@ -78,12 +78,12 @@ fn decimal(size: ExactNumberInfo) -> Result<DataType> {
 fn timestamp(precision: Option<u64>, zone: TimezoneInfo) -> Result<DataType> {
     let unit = match precision.unwrap_or(6) {
         0 => TimeUnit::Second,
-        1..=3 => TimeUnit::Millisecond,
-        4..=6 => TimeUnit::Microsecond,
-        7..=9 => TimeUnit::Nanosecond,
-        more => {
+        3 => TimeUnit::Millisecond,
+        6 => TimeUnit::Microsecond,
+        9 => TimeUnit::Nanosecond,
+        other => {
             return Err(StreamError::invalid(format!(
-                "TIMESTAMP({more}) is out of range; the precision is 0 to 9 digits of a second"
+                "TIMESTAMP({other}) does not exist; the precision is 0, 3, 6 or 9 digits of a second"
             )));
         }
     };

@@ -55,7 +55,14 @@ proptest! {
             let lenient = table(&columns(), &options("skip"));
             if format != "parquet" {
                 let mut reader = open(&lenient, None).unwrap();
-                let batches = drain(reader.as_mut(), 7).unwrap();
+                let batches = match drain(reader.as_mut(), 7) {
+                    Ok(batches) => batches,
+                    // A header of another table is no row that is skipped.
+                    Err(error) => {
+                        prop_assert!(strict.is_err() && error.to_string().contains("expected a header"), "{error}");
+                        continue;
+                    }
+                };
                 let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
                 match strict {
                     Ok(lines) => prop_assert_eq!((lines.len(), reader.skipped()), (rows, 0)),
