@@ -116,6 +116,10 @@ pub(crate) struct Dev {
     /// Port of the PostgreSQL protocol of tenants, 0 for any [default: 5433]
     #[arg(long, value_name = "PORT")]
     pub(crate) tenants_port: Option<String>,
+    /// A folder that tables of files and dead letters may use; may be given several times. `files` in the data directory is
+    /// always one [default: the folder that savanna was started in]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) files: Vec<String>,
 }
 
 /// Which node to ask.

@@ -34,7 +34,7 @@ impl Node {
     pub async fn start(config: Config, waiting: impl FnMut(Waiting) + Send + 'static) -> Result<Self, NodeError> {
         raise_descriptors_max();
         let data_dir = DataDir::open(config.node(), waiting).await?;
-        let streams = streams::open(config.node());
+        let streams = streams::open_in_node(config.node());
         Ok(Self::serve(config, data_dir, streams).await)
     }
 

@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -19,13 +20,13 @@ SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
 
 
 class Node:
-    def __init__(self, directory, environment=None, files_max=None):
+    def __init__(self, directory, environment=None, files_max=None, files=tempfile.gettempdir()):
         self.log = directory / "node.log"
         limit = files_max and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max)))
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [SAVANNA, "dev", "--data-dir", directory / "data", "--http-port", "0", "--pgwire-port", "0",
-                 "--keys-port", "0", "--tenants-port", "0"],
+                 "--keys-port", "0", "--tenants-port", "0", "--files", files],
                 stdout=log, stderr=log, env={**os.environ, **(environment or {})}, preexec_fn=limit,
             )
         self.ports = self.wait_for_ports()

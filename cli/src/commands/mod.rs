@@ -40,7 +40,7 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
         sources = sources.flag(key, value, "--set");
     }
     let mut own = vec![("log", log, "--log")];
-    if let Command::Dev(Dev { data_dir, only, address, pgwire_port, http_port, keys_port, tenants_port }) =
+    if let Command::Dev(Dev { data_dir, only, address, pgwire_port, http_port, keys_port, tenants_port, .. }) =
         &args.command
     {
         own.extend([
@@ -52,6 +52,11 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
             ("keys.port", keys_port, "--keys-port"),
             ("tenants.port", tenants_port, "--tenants-port"),
         ]);
+    }
+    if let Command::Dev(Dev { files, .. }) = &args.command
+        && !files.is_empty()
+    {
+        sources = sources.flag("streams.files", &files.join(","), "--files");
     }
     for (key, value, flag) in own {
         if let Some(value) = value {

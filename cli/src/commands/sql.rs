@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use savanna_node::Config;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Format, Sql};
 use crate::client::Client;
@@ -27,12 +28,13 @@ pub(crate) async fn run(config: &Config, format: Format, sql: Sql) -> Result<Exi
     }
     let mut shell = Shell::new(engine, format);
     let ended = match script {
-        Some(Script { text, file }) => {
-            let mut ended = shell.run(&text, file.as_deref()).await?;
-            if ended == Ended::Done {
-                ended = shell.finish().await?;
+        Some(script) => {
+            // Queries are stopped in order, so that what their sinks have is visible.
+            let mut terminate = signal(SignalKind::terminate()).map_err(CliError::io("listening for signals"))?;
+            tokio::select! {
+                ended = run_script(&mut shell, &script) => ended?,
+                _ = terminate.recv() => Ended::Interrupted,
             }
-            ended
         }
         None => {
             let runtime = tokio::runtime::Handle::current();
@@ -41,6 +43,13 @@ pub(crate) async fn run(config: &Config, format: Format, sql: Sql) -> Result<Exi
         }
     };
     Ok(shell.close(ended).await?.exit())
+}
+
+async fn run_script(shell: &mut Shell, script: &Script) -> Result<Ended, CliError> {
+    match shell.run(&script.text, script.file.as_deref()).await? {
+        Ended::Done => shell.finish().await,
+        ended => Ok(ended),
+    }
 }
 
 struct Script {

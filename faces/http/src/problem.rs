@@ -164,6 +164,7 @@ fn classify(error: &HandleError) -> (StatusCode, &'static str, &'static str) {
         StreamError::Invalid { .. } => (StatusCode::BAD_REQUEST, "invalid", "The statement is wrong"),
         StreamError::Data { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "data", "A row cannot be processed"),
         StreamError::Io { .. } => (StatusCode::BAD_GATEWAY, "io", "A file, disk or network failed"),
+        StreamError::Denied { .. } => (StatusCode::FORBIDDEN, "denied", "Not everybody may do this"),
         StreamError::Cancelled => (StatusCode::CONFLICT, "cancelled", "The query was cancelled"),
         StreamError::Limit { .. } => (StatusCode::SERVICE_UNAVAILABLE, "limit", "A bound of the engine is reached"),
         StreamError::TooComplex { .. } => {

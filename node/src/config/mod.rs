@@ -190,6 +190,8 @@ pub struct NodeConfig {
     pub tenants_tls: Option<TlsFiles>,
     /// Whether they have to.
     pub tenants_requires_tls: bool,
+    /// Folders that tables of files may use, beside `files` in the data directory.
+    pub streams_files: Vec<PathBuf>,
     /// Partitions asked of each source; none for as many as the engine chooses.
     pub streams_parallelism: Option<usize>,
     /// Members of each function group; none for as many as the engine chooses.

@@ -105,6 +105,11 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("tenants.tls_cert", "none", "a PEM file with the certificates of tenants for encrypted connections"),
     setting("tenants.tls_key", "none", "a PEM file with the key of tenants.tls_cert"),
     setting("tenants.require_tls", "false", "true refuses connections to tenants that are not encrypted"),
+    setting(
+        "streams.files",
+        ".",
+        "folders that tables of files and dead letters may use, with commas between them, beside files in the data directory",
+    ),
     setting("streams.parallelism", "auto", "partitions asked of each source"),
     setting("streams.group_size", "auto", "members of each function group"),
 ];
@@ -254,6 +259,10 @@ impl NodeConfig {
             tenants_requires_tls: read.requires_tls("tenants.require_tls", tenants_tls.as_ref())?,
             tenants_tls,
             tenants_threads: read.automatic("tenants.threads")?,
+            streams_files: read.get("streams.files", "paths of folders, with commas between them", |text| {
+                let folders: Vec<PathBuf> = text.split(',').map(|folder| PathBuf::from(folder.trim())).collect();
+                (!folders.iter().any(|folder| folder.as_os_str().is_empty())).then_some(folders)
+            })?,
             streams_parallelism: read.automatic("streams.parallelism")?.map(usize::from),
             streams_group_size: read.automatic("streams.group_size")?,
         })

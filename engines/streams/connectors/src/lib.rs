@@ -23,7 +23,9 @@ pub mod options;
 mod print;
 mod random;
 mod registry;
+mod roots;
 mod stdin;
 
 pub use nexmark::{generate_events, nexmark_table};
 pub use registry::BuiltinConnectors;
+pub use roots::Roots;

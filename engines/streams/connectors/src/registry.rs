@@ -17,6 +17,7 @@ use crate::file::FileConnector;
 use crate::nexmark::Nexmark;
 use crate::options::Presence;
 use crate::print::Print;
+use crate::roots::Roots;
 use crate::stdin::Stdin;
 
 /// The connectors of this crate.
@@ -37,14 +38,23 @@ impl BuiltinConnectors {
         Self::with_streams(Box::new(std::io::stdin()), Arc::new(Mutex::new(std::io::stdout())))
     }
 
+    /// With this process's standard input and output, and files below some folders only.
+    pub fn with_roots(roots: Roots) -> Self {
+        Self::with(Box::new(std::io::stdin()), Arc::new(Mutex::new(std::io::stdout())), roots)
+    }
+
     /// With other streams for `stdin` to read and `print` to write. `input` can be read by one query, once.
     pub fn with_streams(input: Box<dyn Read + Send>, output: Arc<Mutex<dyn Write + Send>>) -> Self {
+        Self::with(input, output, Roots::anywhere())
+    }
+
+    fn with(input: Box<dyn Read + Send>, output: Arc<Mutex<dyn Write + Send>>, roots: Roots) -> Self {
         Self {
             connectors: vec![
                 Box::new(Nexmark),
                 Box::new(Datagen),
-                Box::new(FileConnector),
-                Box::new(Stdin { input: Arc::new(Mutex::new(Some(input))) }),
+                Box::new(FileConnector { roots: roots.clone() }),
+                Box::new(Stdin { input: Arc::new(Mutex::new(Some(input))), roots }),
                 Box::new(Print { output }),
                 Box::new(Blackhole),
             ],

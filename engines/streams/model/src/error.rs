@@ -84,6 +84,12 @@ pub enum StreamError {
         /// The operating system's or library's words.
         cause: String,
     },
+    /// Not everybody may do this. SQLSTATE 42501.
+    #[error("{message}")]
+    Denied {
+        /// What was refused, and who or what may allow it.
+        message: String,
+    },
     /// The query was cancelled by its user. SQLSTATE 57014.
     #[error("the query was cancelled")]
     Cancelled,
@@ -129,6 +135,7 @@ impl StreamError {
             Self::Invalid { .. } => "22023",
             Self::Data { .. } => "22000",
             Self::Io { .. } => "58030",
+            Self::Denied { .. } => "42501",
             Self::Cancelled => "57014",
             Self::Limit { .. } => "53000",
             Self::TooComplex { .. } => "54001",

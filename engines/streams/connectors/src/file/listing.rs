@@ -5,11 +5,17 @@ use std::path::{Path, PathBuf};
 
 use savanna_streams_model::{Result, StreamError};
 
+use crate::roots::Roots;
+
 /// The files that `path` means, in the order in which they are read: itself, the files of a directory by name, or what a
 /// glob matches. Names that begin with `.` or `_` are left out: they are being written, or are no data.
-pub(crate) fn files(path: &str) -> Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// One of them may not be used, or they cannot be listed.
+pub(crate) fn files(path: &str, roots: &Roots) -> Result<Vec<PathBuf>> {
     let failed = |e: &dyn std::fmt::Display| StreamError::io(format!("list the files of {path}"), e);
     let mut found = Vec::new();
+    roots.check_pattern(path)?;
     if Path::new(path).is_dir() {
         for entry in fs::read_dir(path).map_err(|e| failed(&e))? {
             found.push(entry.map_err(|e| failed(&e))?.path());
@@ -26,18 +32,21 @@ pub(crate) fn files(path: &str) -> Result<Vec<PathBuf>> {
     }
     found.retain(|file| is_data(file) && file.is_file());
     found.sort();
+    found.iter().try_for_each(|file| roots.check(file))?;
     Ok(found)
 }
 
 /// The files in folders of a directory, so many folders deep, in the order in which they are read: by their paths.
-pub(crate) fn files_in_folders(path: &Path, depth: usize) -> Result<Vec<PathBuf>> {
+pub(crate) fn files_in_folders(path: &Path, depth: usize, roots: &Roots) -> Result<Vec<PathBuf>> {
+    roots.check(path)?;
     let failed = |e: std::io::Error| StreamError::io(format!("list the folder {}", path.display()), &e);
     let mut found = Vec::new();
     for entry in fs::read_dir(path).map_err(failed)? {
         let entry = entry.map_err(failed)?.path();
         if is_data(&entry) && entry.is_dir() {
-            found.extend(files_in_folders(&entry, depth.saturating_sub(1))?);
+            found.extend(files_in_folders(&entry, depth.saturating_sub(1), roots)?);
         } else if is_data(&entry) && depth == 0 {
+            roots.check(&entry)?;
             found.push(entry);
         }
     }

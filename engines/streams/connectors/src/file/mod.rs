@@ -29,6 +29,7 @@ use crate::format::{
     CSV_DELIMITER, CSV_HEADER, CSV_QUOTE, Format, ON_ERROR, TextFormat, csv, declares_none, infer, ndjson, parquet,
 };
 use crate::options::{Kind, OptionSpec, Options, Presence, size};
+use crate::roots::Roots;
 use folders::Folders;
 use partitions::Partitions;
 use reader::{FileReader, Follow, Reading, Unit};
@@ -85,7 +86,10 @@ const SAMPLE_BYTES: u64 = 1 << 20;
 
 /// The connector.
 #[derive(Debug)]
-pub(crate) struct FileConnector;
+pub(crate) struct FileConnector {
+    /// Where tables may lie.
+    pub(crate) roots: Roots,
+}
 
 /// What the options say.
 #[derive(Clone, Debug)]
@@ -96,10 +100,11 @@ struct Settings {
     csv: CsvSettings,
     on_error: OnError,
     rolling: Rolling,
+    roots: Roots,
 }
 
 impl Settings {
-    fn new(table: &TableDef) -> Result<Self> {
+    fn new(table: &TableDef, roots: &Roots) -> Result<Self> {
         let options = Options::check(NAME, OPTIONS, &table.options)?;
         let settings = Self {
             path: options.get("path", |path| Some(path.to_owned()))?,
@@ -115,7 +120,10 @@ impl Settings {
                 bytes: options.find(ROLL_SIZE, size)?,
                 age: options.find(ROLL_INTERVAL, parse_duration)?,
             },
+            roots: roots.clone(),
         };
+        roots.check_pattern(&settings.path)?;
+        settings.on_error.check(roots)?;
         let grows = settings.follow != Follow::No && settings.format == Format::Parquet;
         if grows && Path::new(&settings.path).is_file() {
             return Err(
@@ -127,7 +135,7 @@ impl Settings {
 
     /// The columns of the first file.
     fn infer(&self) -> Result<Vec<savanna_streams_model::catalog::ColumnDef>> {
-        let files = listing::files(&self.path)?;
+        let files = listing::files(&self.path, &self.roots)?;
         let Some(file) = files.first() else {
             let hint = StreamError::io(
                 format!("find the columns of {}", self.path),
@@ -173,7 +181,7 @@ impl Connector for FileConnector {
     }
 
     fn check(&self, table: &mut TableDef) -> Result<()> {
-        let settings = Settings::new(table)?;
+        let settings = Settings::new(table, &self.roots)?;
         if declares_none(table) {
             table.columns.splice(0..0, settings.infer()?);
         }
@@ -184,17 +192,19 @@ impl Connector for FileConnector {
     }
 
     fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
-        let settings = Settings::new(table)?;
+        let settings = Settings::new(table, &self.roots)?;
         settings.format.check(&table.columns)?;
         let files = match table.partitioned_by.as_slice() {
-            [] => listing::files(&settings.path)?,
+            [] => listing::files(&settings.path, &self.roots)?,
             _ if settings.follow != Follow::No => {
                 return Err(StreamError::invalid(format!(
                     "table {} is PARTITIONED BY and 'follow': new files would come in no order; leave one of them out",
                     table.name
                 )));
             }
-            by if Path::new(&settings.path).is_dir() => listing::files_in_folders(Path::new(&settings.path), by.len())?,
+            by if Path::new(&settings.path).is_dir() => {
+                listing::files_in_folders(Path::new(&settings.path), by.len(), &self.roots)?
+            }
             _ => Vec::new(),
         };
         if files.is_empty() && settings.follow == Follow::No {
@@ -206,7 +216,7 @@ impl Connector for FileConnector {
     }
 
     fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
-        let settings = Settings::new(table)?;
+        let settings = Settings::new(table, &self.roots)?;
         settings.format.check(&table.columns)?;
         let Settings { path, format, csv, rolling, .. } = settings;
         let directory = sink::directory(&path)?;
@@ -214,7 +224,7 @@ impl Connector for FileConnector {
             return Ok(Box::new(FileSink::new(directory, format, csv, schema)));
         }
         let partitions = Partitions::new(&table.partitioned_by, &schema)?;
-        Ok(Box::new(RollingSink::new(directory, format, csv, partitions, rolling)))
+        Ok(Box::new(RollingSink::new(directory, format, csv, partitions, rolling, self.roots.clone())))
     }
 }
 
@@ -289,6 +299,7 @@ impl Source for FileSource {
             text,
             folders: (!scan.table.partitioned_by.is_empty()).then_some(folders),
             path: self.settings.path.clone(),
+            roots: self.settings.roots.clone(),
             follow: self.settings.follow,
             on_error: self.settings.on_error.clone(),
         };

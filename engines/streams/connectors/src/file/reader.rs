@@ -165,7 +165,7 @@ impl FileReader {
     /// Looks for new files, and for more in those that are there.
     fn poll(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let mut there = listing::files(&self.reading.path)?;
+        let mut there = listing::files(&self.reading.path, &self.reading.roots)?;
         self.look_for_gone(&there)?;
         there.retain(|path| !self.by_path.contains_key(path));
         let mut known: Vec<(PathBuf, usize)> =

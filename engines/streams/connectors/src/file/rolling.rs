@@ -33,6 +33,7 @@ use super::gathered;
 use super::partitions::Partitions;
 use crate::format::Format;
 use crate::format::csv::CsvSettings;
+use crate::roots::Roots;
 
 /// How the records of queries are called, before their ids.
 const RECORD: &str = "_epoch-";
@@ -72,6 +73,7 @@ pub(crate) struct RollingSink {
     open: BTreeMap<String, Part>,
     /// The lock of the query that is being written.
     claim: Option<Claim>,
+    roots: Roots,
 }
 
 /// The lock that says of a query that it is being written.
@@ -155,8 +157,9 @@ impl RollingSink {
         csv: CsvSettings,
         partitions: Partitions,
         rolling: Rolling,
+        roots: Roots,
     ) -> Self {
-        Self { directory, format, csv, partitions, rolling, last: None, open: BTreeMap::new(), claim: None }
+        Self { directory, format, csv, partitions, rolling, last: None, open: BTreeMap::new(), claim: None, roots }
     }
 
     fn record_path(&self, query: &str) -> PathBuf {
@@ -246,6 +249,7 @@ impl RollingSink {
 
     fn make_folder(&self, folder: &str) -> Result<()> {
         let path = self.directory.join(folder);
+        self.roots.check(&path)?;
         if path.is_dir() {
             return Ok(());
         }
@@ -412,7 +416,7 @@ mod tests {
     fn open_as(format: Format, directory: &Path, rolling: Rolling) -> RollingSink {
         let csv = CsvSettings { header: Some(true), ..CsvSettings::default() };
         let partitions = Partitions::new(&["day".into()], &schema()).unwrap();
-        RollingSink::new(directory.to_owned(), format, csv, partitions, rolling)
+        RollingSink::new(directory.to_owned(), format, csv, partitions, rolling, Roots::anywhere())
     }
 
     fn open(directory: &Path, rolling: Rolling) -> RollingSink {
@@ -422,14 +426,14 @@ mod tests {
     /// How many rows each visible Parquet file of a folder has.
     fn parquet_rows(directory: &Path, day: &str) -> Vec<u64> {
         let folder = directory.join(format!("day={day}"));
-        let files = super::super::listing::files(folder.to_str().unwrap()).unwrap();
+        let files = super::super::listing::files(folder.to_str().unwrap(), &Roots::anywhere()).unwrap();
         files.iter().map(|file| crate::format::parquet::row_groups(file).unwrap().iter().sum()).collect()
     }
 
     /// The visible parts of a folder, one behind the other.
     fn visible(directory: &Path, day: &str) -> String {
         let folder = directory.join(format!("day={day}"));
-        let files = super::super::listing::files(folder.to_str().unwrap()).unwrap();
+        let files = super::super::listing::files(folder.to_str().unwrap(), &Roots::anywhere()).unwrap();
         files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
     }
 

@@ -178,6 +178,7 @@ mod tests {
     use arrow::datatypes::{DataType, Field, Schema};
 
     use super::*;
+    use crate::roots::Roots;
 
     fn schema() -> SchemaRef {
         Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]))
@@ -193,7 +194,7 @@ mod tests {
     }
 
     fn visible(directory: &Path) -> String {
-        let files = super::super::listing::files(directory.to_str().unwrap()).unwrap();
+        let files = super::super::listing::files(directory.to_str().unwrap(), &Roots::anywhere()).unwrap();
         files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
     }
 

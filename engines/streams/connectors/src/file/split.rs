@@ -13,6 +13,7 @@ use crate::format::malformed::{Malformed, OnError};
 use crate::format::parquet::ParquetRows;
 use crate::format::records::{ByteSource, Next, Records};
 use crate::format::{Format, Input, TextFormat};
+use crate::roots::Roots;
 
 /// What is read as a whole: a text file, or a row group of a Parquet file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(crate) struct Reading {
     /// The columns in folders' names, where there are such.
     pub(crate) folders: Option<Folders>,
     pub(crate) path: String,
+    /// Where files may lie.
+    pub(crate) roots: Roots,
     pub(crate) follow: Follow,
     pub(crate) on_error: OnError,
 }

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use savanna_streams_model::{Result, StreamError};
 use serde::Serialize;
 
+use crate::roots::Roots;
+
 /// The choice of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OnError {
@@ -19,6 +21,14 @@ pub(crate) enum OnError {
 }
 
 impl OnError {
+    /// Whether the file for rows may be written.
+    pub(crate) fn check(&self, roots: &Roots) -> Result<()> {
+        match self {
+            Self::DeadLetter(path) => roots.check(path),
+            Self::Fail | Self::Skip => Ok(()),
+        }
+    }
+
     /// Reads the option's value.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {

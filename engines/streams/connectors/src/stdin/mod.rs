@@ -20,6 +20,7 @@ use crate::format::malformed::{Malformed, OnError};
 use crate::format::records::{ByteSource, Fill, Next, Records};
 use crate::format::{CSV_DELIMITER, CSV_HEADER, CSV_QUOTE, Format, ON_ERROR, TextFormat, declares_none};
 use crate::options::{Kind, OptionSpec, Options, Presence};
+use crate::roots::Roots;
 
 const NAME: &str = "stdin";
 
@@ -42,6 +43,8 @@ pub(crate) type Input = Arc<Mutex<Option<Box<dyn std::io::Read + Send>>>>;
 /// The connector.
 pub(crate) struct Stdin {
     pub(crate) input: Input,
+    /// Where rows that cannot be read may be written.
+    pub(crate) roots: Roots,
 }
 
 impl std::fmt::Debug for Stdin {
@@ -66,6 +69,7 @@ impl Connector for Stdin {
     fn check(&self, table: &mut TableDef) -> Result<()> {
         let options = Options::check(NAME, OPTIONS, &table.options)?;
         CsvSettings::of(&options)?;
+        self.on_error(&options)?;
         if declares_none(table) {
             return Err(StreamError::invalid(format!(
                 "table {} needs columns: standard input cannot be looked at before it is read",
@@ -81,8 +85,16 @@ impl Connector for Stdin {
             input: Arc::clone(&self.input),
             format: Format::of(&options)?,
             csv: CsvSettings::of(&options)?,
-            on_error: options.get("on-error", OnError::parse)?,
+            on_error: self.on_error(&options)?,
         }))
+    }
+}
+
+impl Stdin {
+    fn on_error(&self, options: &Options<'_>) -> Result<OnError> {
+        let on_error = options.get("on-error", OnError::parse)?;
+        on_error.check(&self.roots)?;
+        Ok(on_error)
     }
 }
 

@@ -1,0 +1,146 @@
+//! The folders that tables may read and write.
+//!
+//! A path is followed as the operating system follows it, through links and `..`, as far as it exists; what it means then must lie
+//! below one of the folders.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use savanna_streams_model::{Result, StreamError};
+
+/// The folders that tables may use.
+#[derive(Clone, Debug, Default)]
+pub struct Roots(Option<Arc<Folders>>);
+
+#[derive(Debug)]
+struct Folders {
+    allowed: Vec<PathBuf>,
+    kept_out: Vec<PathBuf>,
+    hint: String,
+}
+
+impl Roots {
+    /// All of them: the process is its user's own.
+    pub fn anywhere() -> Self {
+        Self(None)
+    }
+
+    /// What lies below the folders `allowed`, and not below those that are `kept_out`; of two that lie in each other, the inner one
+    /// counts. `hint` says in errors how to allow more.
+    pub fn below(allowed: Vec<PathBuf>, kept_out: Vec<PathBuf>, hint: impl Into<String>) -> Self {
+        Self(Some(Arc::new(Folders { allowed, kept_out, hint: hint.into() })))
+    }
+
+    /// Whether a table may use a path.
+    ///
+    /// # Errors
+    /// [`StreamError::Denied`] if it may not.
+    pub(crate) fn check(&self, path: &Path) -> Result<()> {
+        let Some(folders) = &self.0 else { return Ok(()) };
+        let depth = |roots: &[PathBuf]| {
+            let place = resolved(path)?;
+            let inside = roots.iter().filter_map(|root| resolved(root)).filter(|root| place.starts_with(root));
+            inside.map(|root| root.components().count()).max()
+        };
+        match depth(&folders.allowed) {
+            Some(allowed) if Some(allowed) > depth(&folders.kept_out) => Ok(()),
+            _ => Err(folders.denied(path)),
+        }
+    }
+
+    /// Whether a table may use what a pattern can match; each match is checked as well.
+    pub(crate) fn check_pattern(&self, pattern: &str) -> Result<()> {
+        let fixed: PathBuf = Path::new(pattern)
+            .components()
+            .take_while(|part| !part.as_os_str().to_string_lossy().contains(['*', '?', '[']))
+            .collect();
+        if self.0.is_some() && Path::new(pattern).components().skip(fixed.components().count()).any(is_up) {
+            return Err(StreamError::invalid(format!("'path' = '{pattern}': '..' cannot stand behind a wildcard")));
+        }
+        self.check(if fixed.as_os_str().is_empty() { Path::new(".") } else { &fixed })
+    }
+}
+
+impl Folders {
+    fn denied(&self, path: &Path) -> StreamError {
+        let allowed: Vec<String> = self.allowed.iter().map(|folder| folder.display().to_string()).collect();
+        StreamError::Denied {
+            message: format!(
+                "{} lies outside of the folders that tables may use: {}; {}",
+                path.display(),
+                allowed.join(", "),
+                self.hint
+            ),
+        }
+    }
+}
+
+fn is_up(part: Component<'_>) -> bool {
+    part == Component::ParentDir
+}
+
+/// The path without links, as far as it exists; none if that cannot be told.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    for there in path.ancestors() {
+        if there.symlink_metadata().is_err() {
+            continue;
+        }
+        // A link to nothing is there, and means nothing yet.
+        let there_really = there.canonicalize().ok()?;
+        let missing = path.strip_prefix(there).ok()?;
+        return (!missing.components().any(is_up)).then(|| there_really.join(missing));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn only_what_lies_below_a_root_may_be_used() {
+        let all = tempfile::tempdir().unwrap();
+        let (root, data, out) = (all.path().join("root"), all.path().join("root/data"), all.path().join("out"));
+        for folder in [&root, &data, &data.join("files"), &out] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::write(out.join("secret"), "").unwrap();
+        symlink(&out, root.join("link")).unwrap();
+        symlink(out.join("nothing"), root.join("dangling")).unwrap();
+        symlink(&root, all.path().join("way-in")).unwrap();
+        let roots =
+            Roots::below(vec![root.clone(), data.join("files")], vec![data.clone()], "start it with --files DIR");
+        let check = |path: PathBuf| roots.check(&path);
+        for inside in
+            ["root", "root/a.csv", "root/new/folder", "root/data/files/a.csv", "way-in/a.csv", "root/data/../a.csv"]
+        {
+            check(all.path().join(inside)).unwrap_or_else(|e| panic!("{inside}: {e}"));
+        }
+        for outside in [
+            "out/secret",
+            "rooted",
+            "root/../out/secret",
+            "root/link/secret",
+            "root/link/new",
+            "root/dangling",
+            "root/data/keys",
+            "root/new/../../out/secret",
+            "root/data",
+        ] {
+            let error = check(all.path().join(outside)).expect_err(outside);
+            assert!(matches!(error, StreamError::Denied { .. }), "{error:?}");
+        }
+        let error = check(out.join("secret")).unwrap_err().to_string();
+        assert!(error.contains(root.to_str().unwrap()) && error.ends_with("start it with --files DIR"), "{error}");
+        let pattern = |pattern: &str| roots.check_pattern(all.path().join(pattern).to_str().unwrap());
+        assert!(pattern("root/*.csv").is_ok());
+        assert!(
+            pattern("out/*").is_err() && pattern("*/secret").is_err() && pattern("root/*/../../out/secret").is_err()
+        );
+        assert!(Roots::anywhere().check(&out).is_ok());
+    }
+}
