@@ -1,7 +1,10 @@
-//! `numeric`: decimals with all of their digits, as text and in binary.
+//! `numeric` and `numeric[]`: decimals with all of their digits, as text and in binary.
 //!
 //! ```text
 //!   groups of 4 digits (how many)  power of the first  sign  digits behind the point  the groups     (2 bytes each)
+//!
+//!   1 (dimensions)  whether one is NULL  1700 (numeric)  how many  1 (the first)                      (4 bytes each)
+//!   then for each: its length, or -1 for NULL (4 bytes), and the decimal
 //! ```
 
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, RecordBatch, StringArr
 use arrow::datatypes::{Decimal128Type, DecimalType};
 use arrow::error::ArrowError;
 use arrow_schema::{DataType, Field, Schema};
+use pgwire::api::Type;
 use pgwire::api::results::{FieldFormat, FieldInfo};
 
 /// Digits in a group.
@@ -20,12 +24,13 @@ const NEGATIVE: u16 = 0x4000;
 
 /// Rows whose decimals are what is sent for them, in the formats of the result's columns.
 pub(crate) fn encoded(rows: RecordBatch, fields: &[FieldInfo]) -> Result<RecordBatch, ArrowError> {
-    if !rows.schema_ref().fields().iter().any(|field| matches!(field.data_type(), DataType::Decimal128(..))) {
+    if !rows.schema_ref().fields().iter().any(|field| has_decimals(field.data_type())) {
         return Ok(rows);
     }
     let column = |(column, field): (&ArrayRef, &FieldInfo)| match (column.data_type(), field.format()) {
         (DataType::Decimal128(precision, scale), FieldFormat::Text) => texts(column, *precision, *scale),
         (DataType::Decimal128(_, scale), FieldFormat::Binary) => binaries(column, *scale),
+        (list, format) if has_decimals(list) => lists(column, format),
         _ => Arc::clone(column),
     };
     let columns: Vec<ArrayRef> = rows.columns().iter().zip(fields).map(column).collect();
@@ -33,6 +38,56 @@ pub(crate) fn encoded(rows: RecordBatch, fields: &[FieldInfo]) -> Result<RecordB
         |(field, column): (&Arc<Field>, &ArrayRef)| field.as_ref().clone().with_data_type(column.data_type().clone());
     let schema = Schema::new(rows.schema_ref().fields().iter().zip(&columns).map(retyped).collect::<Vec<_>>());
     RecordBatch::try_new(Arc::new(schema), columns)
+}
+
+/// The columns as [`encoded`] makes them: arrays are whole already.
+pub(crate) fn as_encoded(fields: &[FieldInfo]) -> Arc<Vec<FieldInfo>> {
+    let field = |field: &FieldInfo| match *field.datatype() == Type::NUMERIC_ARRAY {
+        true => FieldInfo::new(field.name().to_owned(), None, None, Type::TEXT, field.format()),
+        false => field.clone(),
+    };
+    Arc::new(fields.iter().map(field).collect())
+}
+
+/// Whether it is a decimal, or an array of such.
+fn has_decimals(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(item) => matches!(item.data_type(), DataType::Decimal128(..)),
+        other => matches!(other, DataType::Decimal128(..)),
+    }
+}
+
+fn lists(column: &ArrayRef, format: FieldFormat) -> ArrayRef {
+    let lists = column.as_list::<i32>().iter();
+    match format {
+        FieldFormat::Text => Arc::new(lists.map(|list| list.map(|list| list_text(&list))).collect::<StringArray>()),
+        FieldFormat::Binary => Arc::new(lists.map(|list| list.map(|list| list_binary(&list))).collect::<BinaryArray>()),
+    }
+}
+
+fn list_text(list: &ArrayRef) -> String {
+    let decimals = list.as_primitive::<Decimal128Type>();
+    let text = |value: i128| Decimal128Type::format_decimal(value, decimals.precision(), decimals.scale());
+    let items: Vec<String> = decimals.iter().map(|value| value.map_or_else(|| "NULL".to_owned(), text)).collect();
+    format!("{{{}}}", items.join(","))
+}
+
+fn list_binary(list: &ArrayRef) -> Vec<u8> {
+    let decimals = list.as_primitive::<Decimal128Type>();
+    let mut head =
+        vec![i32::from(!list.is_empty()), i32::from(list.null_count() > 0), Type::NUMERIC.oid().cast_signed()];
+    if !list.is_empty() {
+        // An array of Arrow's has less than 2^31 items.
+        head.extend([list.len() as i32, 1]);
+    }
+    let mut out: Vec<u8> = head.into_iter().flat_map(i32::to_be_bytes).collect();
+    for value in decimals {
+        let bytes = value.map(|value| to_binary(value, decimals.scale()));
+        let length = bytes.as_ref().map_or(-1, |bytes| bytes.len() as i32);
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend(bytes.into_iter().flatten());
+    }
+    out
 }
 
 fn texts(column: &ArrayRef, precision: u8, scale: i8) -> ArrayRef {
@@ -97,6 +152,7 @@ pub(crate) fn from_binary(bytes: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::Decimal128Array;
     use proptest::prelude::*;
 
     use super::*;
@@ -118,6 +174,22 @@ mod tests {
         }
         assert_eq!(from_binary(&words(&[0, 0, 0xc000, 0])), None, "NaN is no decimal");
         assert_eq!(from_binary(&words(&[2, 0, 0, 0, 1])), None);
+    }
+
+    #[test]
+    fn decimals_in_arrays_have_all_of_their_digits() {
+        let value = 12_345_678_901_234_567_890_123_456_789_012_345_678_i128;
+        let items = Decimal128Array::from(vec![Some(value), None, Some(-5)]).with_precision_and_scale(38, 2).unwrap();
+        let list: ArrayRef = Arc::new(items);
+        assert_eq!(list_text(&list), "{123456789012345678901234567890123456.78,NULL,-0.05}");
+        let binary = list_binary(&list);
+        assert_eq!(binary[..20], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 6, 0xa4, 0, 0, 0, 3, 0, 0, 0, 1]);
+        let first = to_binary(value, 2);
+        assert_eq!(binary[20..24], (first.len() as i32).to_be_bytes());
+        assert_eq!(binary[24..24 + first.len()], first);
+        assert_eq!(binary[24 + first.len()..][..4], [0xff; 4]);
+        assert_eq!(list_binary(&list.slice(0, 0)), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0xa4]);
+        assert_eq!(list_text(&list.slice(0, 0)), "{}");
     }
 
     #[test]

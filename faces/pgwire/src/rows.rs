@@ -129,6 +129,7 @@ where
     let session = connection.session()?;
     let cursor = opened.cursor;
     let mut cancelled = connection.cancelled();
+    let encoded = numeric::as_encoded(fields);
     let mut sent = 0;
     let mut quiet = 0;
     loop {
@@ -156,7 +157,7 @@ where
             let rows = nested::as_texts(batch)
                 .and_then(|rows| numeric::encoded(rows, fields))
                 .map_err(|e| error::error("XX000", format!("a result cannot be sent: {e}")))?;
-            for row in encode_recordbatch(Arc::clone(fields), rows) {
+            for row in encode_recordbatch(Arc::clone(&encoded), rows) {
                 let message = match &opened.purpose {
                     Purpose::Copy(format) => {
                         PgWireBackendMessage::CopyData(CopyData::new(copy::line(format, &row?).into()))
