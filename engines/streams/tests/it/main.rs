@@ -3,7 +3,10 @@
 mod depth;
 mod files;
 mod first_rows;
+mod fuzz;
+mod largest;
 mod processing_time;
 mod session;
 mod splits;
 mod user_functions;
+mod values;

@@ -1,0 +1,1 @@
+CREATE TABLE n (a ARRAY<ROW<b MAP<STRING, INT>>>, c AS a[1].b, at TIMESTAMP(6), WATERMARK FOR at AS at - INTERVAL '1' DAY) PARTITIONED BY (d) WITH ('connector' = 'file', 'path' = '/x', 'format' = 'csv')

@@ -1,0 +1,1 @@
+SELECT CAST(ARRAY[1, 2, NULL] AS STRING), MAP['a', 1]['a'], r.b, ROW(1, 'a'), d * 0.5, CAST('2026-01-01' AS DATE) FROM t
