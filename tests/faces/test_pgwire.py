@@ -2,7 +2,10 @@
 
 import datetime
 import decimal
+import os
 import subprocess
+import threading
+import time
 
 import psycopg
 import pytest
@@ -198,3 +201,100 @@ def test_a_portal_gives_as_many_rows_as_are_asked_for(connection):
         rows = cursor.stream("SELECT n FROM portal_rows")
         assert [next(rows) for _ in range(3)] == [(1,), (2,), (3,)]
         rows.close()
+
+
+@pytest.fixture
+def endless_statement(tmp_path):
+    """A statement that is at work until somebody writes to the pipe that it samples."""
+    path = tmp_path / "pipe.csv"
+    os.mkfifo(path)
+    yield f"CREATE TABLE never_made WITH ('connector' = 'file', 'path' = '{path}', 'format' = 'csv')"
+    os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+
+
+def test_a_statement_is_cancelled_while_it_is_planned(connection, endless_statement):
+    began = time.monotonic()
+    timer = threading.Timer(0.3, connection.cancel_safe)
+    timer.start()
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        connection.execute(endless_statement)
+    assert time.monotonic() - began < 5
+    timer.join()
+    assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("prepare", [False, True])
+def test_a_statement_ends_at_its_timeout(connection, endless_statement, prepare):
+    connection.execute("SET statement_timeout = '300ms'")
+    with pytest.raises(psycopg.errors.QueryCanceled) as error:
+        connection.execute(endless_statement, prepare=prepare)
+    assert "longer than 300 ms" in str(error.value)
+    connection.execute(ENDLESS.format(name=f"timed_{prepare}"))
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        connection.execute(f"SELECT n FROM timed_{prepare}", prepare=prepare)
+    connection.execute("SET statement_timeout = 0")
+    assert connection.execute("SHOW statement_timeout").fetchone() == ("0",)
+    with pytest.raises(psycopg.errors.InvalidParameterValue):
+        connection.execute("SET statement_timeout = 'soon'")
+
+
+def test_a_client_that_goes_away_while_it_waits_is_noticed(node, connection, endless_statement):
+    """Its session ends: the query of its cursor is cancelled."""
+    connection.execute(ENDLESS.format(name="left_behind"))
+    address = f"host=127.0.0.1 port={node.ports['pgwire']} user=postgres dbname=savanna_streams"
+    gone = psycopg.connect(address, autocommit=True)
+    gone.execute("DECLARE c CURSOR FOR SELECT n AS left_by_its_client FROM left_behind")
+    gone.pgconn.send_query(endless_statement.encode())
+    gone.pgconn.flush()
+    time.sleep(0.2)
+    gone.pgconn.finish()
+    until = time.monotonic() + 20
+    while any(row[1] == "running" and "left_by_its_client" in row[6] for row in connection.execute("SHOW QUERIES").fetchall()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_long_chain_of_names_is_answered_in_time(connection):
+    chain = ", ".join(f"a{n} AS (SELECT * FROM a{n - 1})" for n in range(1, 60_000))
+    began = time.monotonic()
+    with pytest.raises(psycopg.errors.StatementTooComplex):
+        connection.execute(f"WITH a0 AS (SELECT 1), {chain} SELECT * FROM a59999")
+    # The build under test may be an unoptimised one, on a busy machine.
+    assert time.monotonic() - began < 20
+
+
+def test_a_query_that_fails_in_the_background_says_so_in_the_log(node, connection, tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text("n\n1\nlamp\n")
+    connection.execute(f"CREATE TABLE bad_rows (n BIGINT) WITH ('connector' = 'file', 'path' = '{path}', 'format' = 'csv')")
+    connection.execute("CREATE TABLE gone_rows (n BIGINT) WITH ('connector' = 'blackhole')")
+    connection.execute("INSERT INTO gone_rows SELECT n FROM bad_rows")
+    until = time.monotonic() + 20
+    while "a query failed" not in node.log.read_text():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    time.sleep(0.2)
+    lines = [line for line in node.log.read_text().splitlines() if "a query failed" in line]
+    assert len(lines) == 1 and "gone_rows" in lines[0] and "lamp" in lines[0], lines
+
+
+@pytest.mark.parametrize(
+    ("statement", "position", "message"),
+    [
+        ("CREATE TABLE x (a INT) WITH ('connector' = 'fle')", "44", "did you mean 'file'?"),
+        ("CREATE TABLE x (a INT) WITH ('connector' = 'file', 'pth' = '/x')", "52", "did you mean path?"),
+        ("CREATE TABLE x (a INT) WITH ('connector' = 'file', 'path' = '/x', 'format' = 'cvs')", "67", "did you mean 'csv'?"),
+        ("INSERT INTO spelld SELECT n FROM spelled", "13", "did you mean spelled?"),
+        ("DROP TABLE spelld", "12", "did you mean spelled?"),
+        ("SELECT other FROM spelled", "8", "the columns here are n"),
+        ("SELECT uper('a')", "8", "did you mean upper?"),
+        ("SELECT n + TIMESTAMP '2026-01-01 00:00:00' FROM spelled", "8", "there is no BIGINT + TIMESTAMP"),
+        ("SELECT 1;\nSELECT CAST('x' AS INT)", "23", "'x' is no INT"),
+    ],
+)
+def test_errors_have_a_place_and_near_names(connection, statement, position, message):
+    connection.execute("CREATE TABLE IF NOT EXISTS spelled (n BIGINT) WITH ('connector' = 'blackhole')")
+    with pytest.raises(psycopg.Error) as error:
+        psycopg.ClientCursor(connection).execute(statement)
+    assert message in str(error.value)
+    assert error.value.diag.statement_position == position

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::RwLock;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
+use savanna_streams_model::names::hint;
 use savanna_streams_model::{Result, StreamError};
 use savanna_streams_sql::Catalog;
 
@@ -100,7 +101,7 @@ fn unknown(relations: &BTreeMap<String, Relation>, kind: &str, name: &str) -> St
     let hint = if names.is_empty() {
         format!("there is no {kind} yet; CREATE {} makes one", kind.to_uppercase())
     } else {
-        format!("there are: {}", names.join(", "))
+        hint(name, names, &format!("{kind}s"))
     };
     StreamError::Unknown { kind: kind.into(), name: name.into(), position: None, hint }
 }

@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 use savanna_streams_connectors::BuiltinConnectors;
 use savanna_streams_functions::budget;
-use savanna_streams_model::catalog::{TableDef, ViewDef};
+use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::handle::{
     CursorId, HandleError, Parameter, Purpose, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
@@ -18,13 +18,13 @@ use savanna_streams_model::sink::Sink;
 use savanna_streams_model::source::Connectors;
 use savanna_streams_model::{Result, StreamError};
 use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions};
-use savanna_streams_sql::{ObjectKind, Planner, Query, Show, Statement};
+use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 
 use crate::catalog::{IfExists, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
 use crate::queries::Queries;
 use crate::session::Sessions;
-use crate::statement_thread::StatementThreads;
+use crate::statement_thread::{StatementThreads, Waiting};
 use crate::{cost, settings, show};
 
 /// The most rows that one fetch returns, whatever was asked for.
@@ -126,7 +126,10 @@ impl Inner {
     /// The columns that a statement answers with.
     fn columns(&self, session: SessionId, statement: &Statement) -> Result<Option<SchemaRef>> {
         Ok(match statement {
-            Statement::Query(query) => Some(self.planner.output_schema(query)?),
+            Statement::Query(query) => match self.planner.system_schema(query, &self.asker(session)?)? {
+                Some(schema) => Some(schema),
+                None => Some(self.planner.output_schema(query)?),
+            },
             Statement::Fetch { cursor, moves: false, .. } => Some(self.sessions.named_schema(session, cursor)?),
             Statement::Explain { .. } => Some(show::lines("plan", "")?.schema),
             Statement::Show(what) => Some(self.show(what, None)?.schema),
@@ -135,21 +138,24 @@ impl Inner {
         })
     }
 
-    fn execute(&self, session: SessionId, sql: &str, parameters: &[Parameter]) -> Result<StreamReply> {
+    fn execute(&self, asked: &Asked<'_>, parameters: &[Parameter]) -> Result<StreamReply> {
+        let session = asked.session;
         self.sessions.user(session)?;
-        let mut statement = savanna_streams_sql::parse(sql)?;
+        let mut statement = savanna_streams_sql::parse(asked.sql)?;
         statement.bind(parameters)?;
         match statement {
             Statement::CreateTable { mut table, if_not_exists, .. } => {
                 self.options.connectors.check(&mut table)?;
                 savanna_streams_sql::check_watermark(&table)?;
+                asked.waiting.check()?;
                 let if_exists = if if_not_exists { IfExists::Keep } else { IfExists::Fail };
                 let name = table.name.clone();
                 self.catalog.create(&name, Relation::Table(table), if_exists)?;
                 Ok(done("CREATE TABLE"))
             }
             Statement::CreateView { view, or_replace, if_not_exists, .. } => {
-                self.view_schema(&view)?;
+                self.planner.view_schema(&view)?;
+                asked.waiting.check()?;
                 let if_exists = match (or_replace, if_not_exists) {
                     (true, _) => IfExists::Replace,
                     (false, true) => IfExists::Keep,
@@ -167,12 +173,12 @@ impl Inner {
                 self.catalog.remove(kind, &name, if_exists)?;
                 Ok(done(tag))
             }
-            Statement::Insert { table, columns, query } => self.insert(session, sql, &table, &columns, &query),
-            Statement::Query(query) => self.select(session, sql, &query, Purpose::Select),
-            Statement::Copy { query, format } => self.select(session, sql, &query, Purpose::Copy(format)),
+            Statement::Insert { table, columns, query } => self.insert(asked, &table, &columns, &query),
+            Statement::Query(query) => self.select(asked, &query, Purpose::Select),
+            Statement::Copy { query, format } => self.select(asked, &query, Purpose::Copy(format)),
             Statement::Declare { cursor, hold, query } => {
                 self.sessions.check_name(session, &cursor)?;
-                let (schema, rows, _) = self.open(session, sql, &query)?;
+                let (schema, rows, _) = self.open(asked, &query)?;
                 self.sessions.declare(session, &cursor, schema, rows, hold)?;
                 Ok(done("DECLARE CURSOR"))
             }
@@ -225,33 +231,30 @@ impl Inner {
         }
     }
 
-    fn insert(
-        &self,
-        session: SessionId,
-        sql: &str,
-        table: &str,
-        columns: &[String],
-        query: &Query,
-    ) -> Result<StreamReply> {
+    fn insert(&self, asked: &Asked<'_>, table: &str, columns: &[String], query: &Query) -> Result<StreamReply> {
         let Relation::Table(table) = self.catalog.find("table", table)? else {
             return Err(StreamError::invalid(format!("{table} is a view; INSERT INTO takes a table")));
         };
         let graph = self.planner.plan_insert(query, &table, columns)?;
         let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
-        let (id, _) = self.start(session, sql, graph, sink)?;
+        let (id, _) = self.start(asked, graph, sink)?;
         Ok(StreamReply::Started { query: id })
     }
 
-    fn select(&self, session: SessionId, sql: &str, query: &Query, purpose: Purpose) -> Result<StreamReply> {
-        let (schema, rows, query) = self.open(session, sql, query)?;
-        let cursor = self.sessions.add_cursor(session, rows)?;
+    fn select(&self, asked: &Asked<'_>, query: &Query, purpose: Purpose) -> Result<StreamReply> {
+        let (schema, rows, query) = self.open(asked, query)?;
+        let cursor = self.sessions.add_cursor(asked.session, rows)?;
         Ok(StreamReply::Rows { schema, cursor, query, purpose })
     }
 
     /// Starts a query whose rows are fetched.
-    fn open(&self, session: SessionId, sql: &str, query: &Query) -> Result<(SchemaRef, Cursor, Option<QueryId>)> {
-        let limit = settings::apply(&self.options.runtime, &self.sessions.settings(session)?).memory_limit;
-        if let Some(batch) = budget::within(limit, || self.planner.constant(query))? {
+    fn open(&self, asked: &Asked<'_>, query: &Query) -> Result<(SchemaRef, Cursor, Option<QueryId>)> {
+        let limit = settings::apply(&self.options.runtime, &self.sessions.settings(asked.session)?).memory_limit;
+        let known = match self.planner.system(query, &self.asker(asked.session)?)? {
+            Some(batch) => Some(batch),
+            None => budget::within(limit, || self.planner.constant(query))?,
+        };
+        if let Some(batch) = known {
             let schema = batch.schema();
             let rows = Rows { schema: Arc::clone(&schema), batches: vec![batch] };
             return Ok((schema, Cursor::of_rows(rows), None));
@@ -259,23 +262,38 @@ impl Inner {
         let graph = self.planner.plan(query, None)?;
         let schema = Arc::new(graph.output.clone());
         let (sink, rows) = cursor::channel();
-        let (id, query) = self.start(session, sql, graph, Box::new(sink))?;
+        let (id, query) = self.start(asked, graph, Box::new(sink))?;
         Ok((Arc::clone(&schema), Cursor::of_query(schema, rows, query), Some(id)))
+    }
+
+    /// Ends what a statement has started whose client did not wait for the answer.
+    fn undo(&self, session: SessionId, reply: &StreamReply) {
+        match reply {
+            StreamReply::Rows { cursor, .. } => drop(self.sessions.remove_cursor(session, *cursor)),
+            StreamReply::Started { query } => drop(self.queries.cancel(query)),
+            _ => {}
+        }
+    }
+
+    fn asker(&self, session: SessionId) -> Result<Asker> {
+        let settings = self.settings(Some(session))?.into_iter();
+        let settings = settings.map(|row| (row[0].clone(), row[1].clone())).collect();
+        Ok(Asker { user: self.sessions.user(session)?, settings })
     }
 
     fn start(
         &self,
-        session: SessionId,
-        sql: &str,
+        asked: &Asked<'_>,
         graph: savanna_streams_model::graph::StageGraph,
         sink: Box<dyn Sink>,
     ) -> Result<(QueryId, Arc<RunningQuery>)> {
+        asked.waiting.check()?;
         let id = self.queries.next_id(graph.code())?;
         let connectors = Arc::clone(&self.options.connectors);
         let functions = savanna_streams_functions::functions();
-        let options = settings::apply(&self.options.runtime, &self.sessions.settings(session)?);
+        let options = settings::apply(&self.options.runtime, &self.sessions.settings(asked.session)?);
         let query = RunningQuery::start(id.clone(), graph, functions, connectors, sink, options)?;
-        self.queries.add(&id, sql.to_owned(), Arc::clone(&query));
+        self.queries.add(&id, asked.sql.to_owned(), Arc::clone(&query));
         Ok((id, query))
     }
 
@@ -302,31 +320,9 @@ impl Inner {
 
     fn describe_relation(&self, name: &str) -> Result<Rows> {
         if let Ok(Relation::View(view)) = self.catalog.find("view", name) {
-            return show::describe_columns(&self.view_schema(&view)?);
+            return show::describe_columns(self.planner.view_schema(&view)?.as_ref());
         }
         show::describe_table(&self.table(name)?)
-    }
-
-    /// The columns of a view, under its own names for them.
-    fn view_schema(&self, view: &ViewDef) -> Result<Schema> {
-        let Statement::Query(query) = savanna_streams_sql::parse(&view.query)? else {
-            return Err(StreamError::Internal(format!("view {} is no query", view.name)));
-        };
-        let schema = self.planner.output_schema(&query)?;
-        let columns = schema.fields();
-        if view.columns.is_empty() {
-            return Ok(schema.as_ref().clone());
-        }
-        if view.columns.len() != columns.len() {
-            return Err(StreamError::invalid(format!(
-                "view {} names {} columns, but its query has {}; name all or none",
-                view.name,
-                view.columns.len(),
-                columns.len()
-            )));
-        }
-        let renamed = columns.iter().zip(&view.columns).map(|(f, name)| f.as_ref().clone().with_name(name));
-        Ok(Schema::new(renamed.collect::<Vec<_>>()))
     }
 
     fn show(&self, what: &Show, session: Option<SessionId>) -> Result<Rows> {
@@ -370,7 +366,13 @@ impl Inner {
     ) -> Result<StreamReply> {
         let reading = self.sessions.cursor(session, cursor)?;
         let most = max_rows.max(1).min(reading.left()).min(MAX_ROWS_PER_FETCH);
-        let fetched = reading.cursor.lock().await.fetch(most, wait.min(MAX_WAIT)).await;
+        let fetched = match reading.time_left() {
+            Ok(left) => {
+                let wait = wait.min(MAX_WAIT).min(left.unwrap_or(MAX_WAIT));
+                reading.cursor.lock().await.fetch(most, wait).await
+            }
+            Err(timed_out) => Err(timed_out),
+        };
         if let Ok((rows, _)) = &fetched {
             reading.took(rows.len());
         }
@@ -383,13 +385,42 @@ impl Inner {
     }
 }
 
+/// A statement that a session has sent.
+struct Asked<'a> {
+    session: SessionId,
+    sql: &'a str,
+    waiting: &'a Waiting<StreamReply>,
+}
+
 fn done(tag: &str) -> StreamReply {
     StreamReply::Done { tag: tag.to_owned() }
+}
+
+impl StreamEngine {
+    /// Waits for the answer to a statement as long as its session lets it take.
+    async fn within_time<T>(&self, session: SessionId, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.inner.sessions.statement_timeout(session) {
+            None => answer.await,
+            Some(limit) => {
+                tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(settings::timed_out(limit)))
+            }
+        }
+    }
 }
 
 #[async_trait]
 impl StreamHandle for StreamEngine {
     async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
+        let reply = self.answer(request).await;
+        if let Err(HandleError::Stream(StreamError::Internal(what))) = &reply {
+            tracing::error!(what, "a promise inside of the streams engine is broken");
+        }
+        reply
+    }
+}
+
+impl StreamEngine {
+    async fn answer(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
         let engine = Arc::clone(&self.inner);
         Ok(match request {
             StreamRequest::OpenSession { user } => StreamReply::Session { session: engine.sessions.open(user)? },
@@ -398,15 +429,26 @@ impl StreamHandle for StreamEngine {
                 done("CLOSE SESSION")
             }
             StreamRequest::Split { sql } => {
-                let split = move || savanna_streams_sql::split(&sql);
-                let fragments = self.threads.run(split).await?;
+                let split = move |_: &Waiting<_>| savanna_streams_sql::split(&sql);
+                let fragments = self.threads.run(split, drop).await?;
                 StreamReply::Statements { statements: fragments.into_iter().map(|fragment| fragment.text).collect() }
             }
             StreamRequest::Describe { session, sql, parameters } => {
-                self.threads.run(move || budget::planning(|| engine.describe(session, &sql, &parameters))).await?
+                let describe = move |_: &Waiting<_>| {
+                    let described = budget::planning(|| engine.describe(session, &sql, &parameters));
+                    described.map_err(|error| savanna_streams_sql::placed(error, &sql))
+                };
+                self.within_time(session, self.threads.run(describe, drop)).await?
             }
             StreamRequest::Execute { session, sql, parameters } => {
-                self.threads.run(move || budget::planning(|| engine.execute(session, &sql, &parameters))).await?
+                let undone = Arc::clone(&engine);
+                let execute = move |waiting: &Waiting<_>| {
+                    let asked = Asked { session, sql: &sql, waiting };
+                    let executed = budget::planning(|| engine.execute(&asked, &parameters));
+                    executed.map_err(|error| savanna_streams_sql::placed(error, &sql))
+                };
+                let undo = move |reply| undone.undo(session, &reply);
+                self.within_time(session, self.threads.run(execute, undo)).await?
             }
             StreamRequest::Fetch { session, cursor, max_rows, wait_ms } => {
                 engine.fetch(session, cursor, max_rows, Duration::from_millis(wait_ms)).await?

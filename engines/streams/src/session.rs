@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
@@ -9,6 +10,7 @@ use savanna_streams_model::handle::{CursorId, SessionId};
 use savanna_streams_model::{Result, StreamError};
 
 use crate::cursor::Cursor;
+use crate::settings;
 
 /// A cursor that one fetch at a time may use.
 pub(crate) type SharedCursor = Arc<tokio::sync::Mutex<Cursor>>;
@@ -38,9 +40,21 @@ pub(crate) struct Reading {
     pub(crate) cursor: SharedCursor,
     /// How many rows of the cursor belong to the result, if not all.
     left: Option<Arc<Mutex<usize>>>,
+    /// Until when it must have been read, and the setting that says so.
+    deadline: Option<(Instant, Duration)>,
 }
 
 impl Reading {
+    /// How long its statement may still take; none for as long as it likes.
+    ///
+    /// # Errors
+    /// [`StreamError::TimedOut`].
+    pub(crate) fn time_left(&self) -> Result<Option<Duration>> {
+        let Some((deadline, limit)) = self.deadline else { return Ok(None) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(settings::timed_out(limit)) } else { Ok(Some(left)) }
+    }
+
     /// How many rows may still be read.
     pub(crate) fn left(&self) -> usize {
         self.left.as_ref().map_or(usize::MAX, |left| *left.lock())
@@ -65,6 +79,12 @@ impl Session {
         self.check_room(max_cursors)?;
         self.cursors.insert(id, reading);
         Ok(())
+    }
+
+    /// When a statement that begins now must have ended.
+    fn deadline(&self) -> Option<(Instant, Duration)> {
+        let limit = settings::statement_timeout(&self.settings)?;
+        Some((Instant::now().checked_add(limit)?, limit))
     }
 
     fn named(&self, name: &str) -> Result<&Named> {
@@ -159,12 +179,18 @@ impl Sessions {
         self.with(id, |session| Ok(session.settings.clone()))
     }
 
+    /// How long a statement may take, if the session has said so.
+    pub(crate) fn statement_timeout(&self, id: SessionId) -> Option<Duration> {
+        self.with(id, |session| Ok(settings::statement_timeout(&session.settings))).ok().flatten()
+    }
+
     pub(crate) fn add_cursor(&self, id: SessionId, cursor: Cursor) -> Result<CursorId> {
         let mut state = self.state.lock();
         state.next_id += 1;
         let cursor_id = CursorId(state.next_id);
         let session = state.sessions.get_mut(&id).ok_or_else(|| unknown(id))?;
-        session.add(cursor_id, Reading { cursor: shared(cursor), left: None }, self.max_cursors)?;
+        let reading = Reading { cursor: shared(cursor), left: None, deadline: session.deadline() };
+        session.add(cursor_id, reading, self.max_cursors)?;
         Ok(cursor_id)
     }
 
@@ -208,7 +234,8 @@ impl Sessions {
         let named = session.named(name)?;
         let (schema, cursor) = (Arc::clone(&named.schema), Arc::clone(&named.cursor));
         // It is only there while it is fetched, and the cursor has its place already.
-        session.add(cursor_id, Reading { cursor, left: Some(Arc::new(Mutex::new(rows))) }, self.max_cursors + 1)?;
+        let reading = Reading { cursor, left: Some(Arc::new(Mutex::new(rows))), deadline: session.deadline() };
+        session.add(cursor_id, reading, self.max_cursors + 1)?;
         Ok((schema, cursor_id))
     }
 

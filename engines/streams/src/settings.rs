@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use savanna_streams_model::names::hint;
+use savanna_streams_model::time::parse_duration;
 use savanna_streams_model::{Result, StreamError};
 use savanna_streams_runtime::{Mode, RuntimeOptions};
 
@@ -93,7 +95,7 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 /// Names that PostgreSQL clients set on every connection. They are kept and shown, and change nothing here.
-const CLIENT_SETTINGS: [&str; 12] = [
+const CLIENT_SETTINGS: [&str; 11] = [
     "application_name",
     "client_encoding",
     "client_min_messages",
@@ -103,10 +105,33 @@ const CLIENT_SETTINGS: [&str; 12] = [
     "IntervalStyle",
     "search_path",
     "standard_conforming_strings",
-    "statement_timeout",
     "TimeZone",
     "timezone",
 ];
+
+/// How long a statement may take, its rows included.
+const STATEMENT_TIMEOUT: &str = "statement_timeout";
+const STATEMENT_TIMEOUT_MEANING: &str =
+    "how long a statement may take, its rows included: 250 (ms), 10s, 5min, or 0 for no limit";
+
+/// The time that a value of `statement_timeout` gives: none for 0.
+fn timeout(value: &str) -> Option<Option<Duration>> {
+    let given = match value.trim().parse() {
+        Ok(ms) => Duration::from_millis(ms),
+        Err(_) => parse_duration(value)?,
+    };
+    Some(Some(given).filter(|given| !given.is_zero()))
+}
+
+/// How long a statement may take in a session with these settings.
+pub(crate) fn statement_timeout(settings: &BTreeMap<String, String>) -> Option<Duration> {
+    settings.get(STATEMENT_TIMEOUT).and_then(|value| timeout(value)).flatten()
+}
+
+/// The error of a statement that took longer.
+pub(crate) fn timed_out(limit: Duration) -> StreamError {
+    StreamError::TimedOut { limit_ms: limit.as_millis() as u64 }
+}
 
 /// Checks a value before it is kept.
 ///
@@ -116,17 +141,24 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
     if CLIENT_SETTINGS.contains(&name) {
         return Ok(());
     }
-    let Some(setting) = SETTINGS.iter().find(|s| s.name == name) else {
-        let names: Vec<&str> = SETTINGS.iter().map(|s| s.name).collect();
-        return Err(StreamError::Unknown {
-            kind: "setting".into(),
-            name: name.into(),
-            position: None,
-            hint: format!("there are: {}", names.join(", ")),
-        });
+    let (known, meaning) = if name == STATEMENT_TIMEOUT {
+        (timeout(value).is_some(), STATEMENT_TIMEOUT_MEANING)
+    } else {
+        let setting = SETTINGS.iter().find(|s| s.name == name).ok_or_else(|| {
+            let names = SETTINGS.iter().map(|s| s.name).chain([STATEMENT_TIMEOUT]);
+            StreamError::Unknown {
+                kind: "setting".into(),
+                name: name.into(),
+                position: None,
+                hint: hint(name, names, "settings"),
+            }
+        })?;
+        ((setting.apply)(&mut RuntimeOptions::default(), value).is_some(), setting.meaning)
     };
-    (setting.apply)(&mut RuntimeOptions::default(), value)
-        .ok_or_else(|| StreamError::invalid(format!("setting {name} takes {}, but '{value}' came", setting.meaning)))
+    if known {
+        return Ok(());
+    }
+    Err(StreamError::invalid(format!("setting {name} takes {meaning}, but '{value}' came")))
 }
 
 /// The options of a query started in a session with these settings.
@@ -149,7 +181,9 @@ pub(crate) fn list(defaults: &RuntimeOptions, settings: &BTreeMap<String, String
         .iter()
         .filter(|(name, _)| CLIENT_SETTINGS.contains(&name.as_str()))
         .map(|(name, value)| vec![name.clone(), value.clone(), "set by the client; changes nothing".to_owned()]);
-    own.chain(clients).collect()
+    let timeout = settings.get(STATEMENT_TIMEOUT).map_or("0", String::as_str);
+    let timeout = vec![STATEMENT_TIMEOUT.to_owned(), timeout.to_owned(), STATEMENT_TIMEOUT_MEANING.to_owned()];
+    own.chain([timeout]).chain(clients).collect()
 }
 
 #[cfg(test)]
@@ -170,11 +204,7 @@ mod tests {
     #[test]
     fn an_unknown_setting_names_those_that_exist() {
         let error = check("paralellism", "2").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "setting paralellism does not exist; there are: parallelism, group-size, mode, memory-limit, epoch-target, \
-             epoch-events"
-        );
+        assert_eq!(error.to_string(), "setting paralellism does not exist; did you mean parallelism?");
     }
 
     #[test]

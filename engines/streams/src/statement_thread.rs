@@ -5,6 +5,7 @@
 //! stack is address space until it is used, and goes with the thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread;
 
 use savanna_streams_model::{Result, StreamError};
@@ -18,27 +19,50 @@ const THREADS_MAX: usize = 32;
 /// Threads that work on statements, bounded in number.
 #[derive(Debug)]
 pub(crate) struct StatementThreads {
-    free: Semaphore,
+    free: Arc<Semaphore>,
+}
+
+/// Whoever waits for a statement. It may have gone: its client was cancelled, lost its patience or closed its socket.
+#[derive(Debug)]
+pub(crate) struct Waiting<T>(oneshot::Sender<Result<T>>);
+
+impl<T> Waiting<T> {
+    /// Goes on only if somebody still waits: asked before anything is started that outlives the statement.
+    ///
+    /// # Errors
+    /// [`StreamError::Cancelled`].
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.0.is_closed() { Err(StreamError::Cancelled) } else { Ok(()) }
+    }
 }
 
 impl Default for StatementThreads {
     fn default() -> Self {
-        Self { free: Semaphore::new(THREADS_MAX) }
+        Self { free: Arc::new(Semaphore::new(THREADS_MAX)) }
     }
 }
 
 impl StatementThreads {
-    /// Does what may block or go deep (parsing, planning, opening files) off the caller's executor.
+    /// Does what may block or go deep (parsing, planning, opening files) off the caller's executor. Who stops to wait gets
+    /// nothing; the thread keeps its place until it has come to its end, and `undo` takes back what it did.
     ///
     /// # Errors
     /// Those of `work`, or the operating system gives no thread.
-    pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        let _place = self.free.acquire().await;
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Waiting<T>) -> Result<T> + Send + 'static,
+        undo: impl FnOnce(T) + Send + 'static,
+    ) -> Result<T> {
+        let place = Arc::clone(&self.free).acquire_owned().await;
         let (tell, told) = oneshot::channel();
         let thread = thread::Builder::new().name("statement".into()).stack_size(STACK_BYTES).spawn(move || {
-            let outcome = catch_unwind(AssertUnwindSafe(work));
-            // Whoever asked may be gone.
-            let _ = tell.send(outcome.unwrap_or_else(|_| Err(half_way("it panicked; the log says where"))));
+            let _place = place;
+            let waiting = Waiting(tell);
+            let outcome = catch_unwind(AssertUnwindSafe(|| work(&waiting)));
+            let outcome = outcome.unwrap_or_else(|_| Err(half_way("it panicked; the log says where")));
+            if let Err(Ok(done)) = waiting.0.send(outcome) {
+                undo(done);
+            }
         });
         thread.map_err(|e| StreamError::io("starting a thread for a statement", &e))?;
         told.await.unwrap_or_else(|_| Err(half_way("its thread ended")))
@@ -47,4 +71,31 @@ impl StatementThreads {
 
 fn half_way(why: &str) -> StreamError {
     StreamError::Internal(format!("a statement stopped half-way: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_stops_to_wait_gets_nothing_and_leaves_nothing_behind() {
+        let threads = StatementThreads::default();
+        let (go_on, may_go_on) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let undone = tell.clone();
+        let work = move |waiting: &Waiting<u32>| {
+            let _ = may_go_on.recv();
+            let _ = tell.send(waiting.check() == Err(StreamError::Cancelled));
+            Ok(7)
+        };
+        let answer = threads.run(work, move |done| undone.send(done == 7).unwrap_or_default());
+        assert!(tokio::time::timeout(Duration::from_millis(20), answer).await.is_err());
+        assert_eq!(threads.free.available_permits(), THREADS_MAX - 1, "the thread is still at work");
+        go_on.send(()).unwrap();
+        assert_eq!(told.iter().collect::<Vec<_>>(), [true, true]);
+        let _all = threads.free.acquire_many(THREADS_MAX as u32).await.unwrap();
+    }
 }

@@ -166,6 +166,7 @@ fn classify(error: &HandleError) -> (StatusCode, &'static str, &'static str) {
         StreamError::Io { .. } => (StatusCode::BAD_GATEWAY, "io", "A file, disk or network failed"),
         StreamError::Denied { .. } => (StatusCode::FORBIDDEN, "denied", "Not everybody may do this"),
         StreamError::Cancelled => (StatusCode::CONFLICT, "cancelled", "The query was cancelled"),
+        StreamError::TimedOut { .. } => (StatusCode::CONFLICT, "timed-out", "The statement took too long"),
         StreamError::Limit { .. } => (StatusCode::SERVICE_UNAVAILABLE, "limit", "A bound of the engine is reached"),
         StreamError::TooComplex { .. } => {
             (StatusCode::UNPROCESSABLE_ENTITY, "too-complex", "The statement is too long or nested too deeply")

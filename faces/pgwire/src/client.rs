@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use pgwire::api::auth::StartupHandler as _;
@@ -14,6 +15,7 @@ use savanna_pgwire_login::Socket as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::codec::Framed;
 
+use crate::ahead::Ahead;
 use crate::connection::Connection;
 use crate::door::Admitted;
 use crate::error;
@@ -21,7 +23,11 @@ use crate::extended::{Extended, Prepared};
 use crate::limit::{Limited, Refused};
 use crate::line::Line;
 
-type Socket<S> = Framed<Limited<Line<S>>, PgWireMessageServerCodec<Prepared>>;
+/// A client that closes its side while it waits so long for an answer is gone; one that gets it sooner may send its last
+/// message and close.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+type Socket<S> = Framed<Limited<Ahead<Line<S>>>, PgWireMessageServerCodec<Prepared>>;
 
 /// Talks to a client until it goes away.
 pub(crate) async fn serve<S>(admitted: Admitted<S>, address: SocketAddr, connection: &Arc<Connection>) -> io::Result<()>
@@ -30,7 +36,8 @@ where
 {
     let Admitted { line, input, startup, place: _place } = admitted;
     let codec = PgWireMessageServerCodec::new(DefaultClient::new(address, line.is_encrypted()));
-    let mut socket: Socket<S> = Framed::new(Limited::new(input, line), codec);
+    let stream = Ahead::new(line);
+    let mut socket: Socket<S> = Framed::new(Limited::new(input, stream.clone()), codec);
     if let Err(failure) = connection.on_startup(&mut socket, PgWireFrontendMessage::Startup(startup)).await {
         return process_error(&mut socket, failure, false).await;
     }
@@ -39,7 +46,12 @@ where
             None | Some(Ok(PgWireFrontendMessage::Terminate(_))) => return Ok(()),
             Some(Ok(message)) => {
                 let wait_for_sync = message.is_extended_query();
-                if let Err(failure) = answer(message, &mut socket, connection).await {
+                let answered = tokio::select! {
+                    biased;
+                    answered = answer(message, &mut socket, connection) => answered,
+                    () = gone(&stream) => return Ok(()),
+                };
+                if let Err(failure) = answered {
                     process_error(&mut socket, failure, wait_for_sync).await?;
                 }
             }
@@ -47,6 +59,12 @@ where
             Some(Err(broken)) => return process_error(&mut socket, refusal(broken)?, false).await,
         }
     }
+}
+
+/// Comes back when a client that waits for an answer has gone.
+async fn gone<S: AsyncRead + AsyncWrite + Unpin>(stream: &Ahead<S>) {
+    tokio::time::sleep(PATIENCE).await;
+    stream.gone().await;
 }
 
 async fn answer<S>(

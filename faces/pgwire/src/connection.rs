@@ -13,6 +13,7 @@ use pgwire::api::{ClientInfo, METADATA_DATABASE, METADATA_USER};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::response::TransactionStatus;
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
+use savanna_streams_model::StreamError;
 use savanna_streams_model::handle::{CursorId, HandleError, SessionId, SharedStreamHandle, StreamReply, StreamRequest};
 use tokio::sync::watch;
 
@@ -46,6 +47,16 @@ impl Connection {
     /// Asks the engine.
     pub(crate) async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
         self.engine.call(request).await
+    }
+
+    /// Asks the engine for what may take long; a cancel request ends the wait.
+    pub(crate) async fn ask(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
+        let mut cancelled = self.cancelled();
+        tokio::select! {
+            biased;
+            _ = cancelled.changed() => Err(StreamError::Cancelled.into()),
+            reply = self.call(request) => reply,
+        }
     }
 
     /// The engine's session for this client.

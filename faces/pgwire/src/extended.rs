@@ -47,7 +47,7 @@ impl QueryParser for Parser {
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
-        let statements = match self.0.call(StreamRequest::Split { sql: sql.to_owned() }).await {
+        let statements = match self.0.ask(StreamRequest::Split { sql: sql.to_owned() }).await {
             Ok(StreamReply::Statements { statements }) => statements,
             Ok(other) => return Err(unexpected("Split", &other)),
             Err(failure) => return Err(error::from_engine(&failure, sql, 0)),
@@ -63,7 +63,7 @@ impl QueryParser for Parser {
         let declared = declared.collect::<PgWireResult<Vec<_>>>()?;
         let request =
             StreamRequest::Describe { session: self.0.session()?, sql: statement.clone(), parameters: declared };
-        match self.0.call(request).await {
+        match self.0.ask(request).await {
             Ok(StreamReply::Described { schema, parameters }) => {
                 let parameter = |(at, data_type): (usize, DataType)| {
                     let known = types.get(at).cloned().flatten().filter(|known| *known != Type::UNKNOWN);
@@ -286,7 +286,7 @@ impl Connection {
         let prepared = &portal.statement.statement;
         let (session, parameters) = (self.session()?, parameters::values(&prepared.parameters, portal)?);
         let request = StreamRequest::Execute { session, sql: prepared.sql.clone(), parameters };
-        match self.call(request).await {
+        match self.ask(request).await {
             Ok(StreamReply::Rows { schema, cursor, purpose, .. }) => Ok(Some(Opened { cursor, schema, purpose })),
             Ok(StreamReply::Done { tag }) => {
                 let status = after(client.transaction_status(), &tag);

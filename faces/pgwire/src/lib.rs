@@ -10,6 +10,7 @@
 //! What differs from PostgreSQL: transactions only bound the life of cursors; cursors are read forward only; the only
 //! database is `savanna_streams`; a message may take [`MESSAGE_BYTES_MAX`].
 
+mod ahead;
 mod cancel;
 mod client;
 mod connection;

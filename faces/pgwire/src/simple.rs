@@ -34,7 +34,7 @@ impl SimpleQueryHandler for Connection {
         }
         client.set_state(PgWireConnectionState::QueryInProgress);
         let text = query.query;
-        let statements = match self.call(StreamRequest::Split { sql: text.clone() }).await {
+        let statements = match self.ask(StreamRequest::Split { sql: text.clone() }).await {
             Ok(StreamReply::Statements { statements }) => statements,
             Ok(other) => return Err(unexpected("Split", &other)),
             Err(failure) => return Err(error::from_engine(&failure, &text, 0)),
@@ -75,7 +75,7 @@ impl Connection {
         check_transaction(client.transaction_status(), statement)?;
         let request =
             StreamRequest::Execute { session: self.session()?, sql: statement.to_owned(), parameters: vec![] };
-        match self.call(request).await {
+        match self.ask(request).await {
             Ok(StreamReply::Done { tag }) => {
                 let status = after(client.transaction_status(), &tag);
                 client.set_transaction_status(status);

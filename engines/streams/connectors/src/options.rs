@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use savanna_streams_model::time::parse_duration;
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_model::{Result, StreamError, names};
 
 /// Options that belong to the engine: every table may have them, no connector reads them.
 pub const ENGINE_OPTIONS: [&str; 5] = [
@@ -88,11 +88,14 @@ impl<'a> Options<'a> {
                 continue;
             }
             let Some(spec) = specs.iter().find(|s| s.name == name) else {
-                let known: Vec<&str> = specs.iter().map(|s| s.name).collect();
-                let hint = if known.is_empty() {
+                let known = specs.iter().map(|s| s.name);
+                let near = names::near(name, known.clone().chain(ENGINE_OPTIONS));
+                let hint = if !near.is_empty() {
+                    format!("did you mean {}?", near.join(", "))
+                } else if specs.is_empty() {
                     format!("connector {connector} has no options")
                 } else {
-                    format!("connector {connector} has {}", known.join(", "))
+                    format!("connector {connector} has {}", known.collect::<Vec<_>>().join(", "))
                 };
                 return Err(StreamError::Unknown { kind: "option".into(), name: name.clone(), position: None, hint });
             };
@@ -174,7 +177,15 @@ impl Kind {
                 matches!(value, "fail" | "skip") || value.strip_prefix("dead-letter:").is_some_and(|p| !p.is_empty())
             }
         };
-        if fits { Ok(()) } else { Err(self.describe()) }
+        let near = match self {
+            Self::Choice(words) => names::near(value, words.iter().copied()),
+            _ => Vec::new(),
+        };
+        match near.first() {
+            _ if fits => Ok(()),
+            Some(near) => Err(format!("{} (did you mean '{near}'?)", self.describe())),
+            None => Err(self.describe()),
+        }
     }
 
     /// The values in words, for messages and documentation.
@@ -258,10 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_answered_with_the_known_ones() {
-        let options = given(&[("path", "x"), ("row", "1")]);
-        let error = Options::check("demo", SPECS, &options).unwrap_err();
-        assert_eq!(error.to_string(), "option row does not exist; connector demo has path, rows");
+    fn an_unknown_option_is_answered_with_near_or_all_known_ones() {
+        for (name, hint) in [
+            ("row", "did you mean rows?"),
+            ("late_data", "did you mean late-data?"),
+            ("compression", "connector demo has path, rows"),
+        ] {
+            let options = given(&[("path", "x"), (name, "1")]);
+            let error = Options::check("demo", SPECS, &options).unwrap_err();
+            assert_eq!(error.to_string(), format!("option {name} does not exist; {hint}"));
+        }
     }
 
     #[test]

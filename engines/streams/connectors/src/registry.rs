@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::names::near;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{ConnectorInfo, Connectors, Source};
 use savanna_streams_model::{Result, StreamError};
@@ -70,7 +71,10 @@ impl BuiltinConnectors {
                     kind: "connector".into(),
                     name: format!("'{}'", table.connector()),
                     position: None,
-                    hint: format!("there are {known}"),
+                    hint: match near(table.connector(), self.connectors.iter().map(|c| c.name())).first() {
+                        Some(near) => format!("did you mean '{near}'?"),
+                        None => format!("there are {known}"),
+                    },
                 }
             } else {
                 StreamError::invalid(format!("table {} needs option 'connector': one of {known}", table.name))

@@ -93,6 +93,12 @@ pub enum StreamError {
     /// The query was cancelled by its user. SQLSTATE 57014.
     #[error("the query was cancelled")]
     Cancelled,
+    /// The statement took longer than the session lets it. SQLSTATE 57014.
+    #[error("the statement took longer than {limit_ms} ms; SET statement_timeout to more, or to 0 for no limit")]
+    TimedOut {
+        /// The session's `statement_timeout`.
+        limit_ms: u64,
+    },
     /// A bound of the engine was reached (sessions, cursors, memory). SQLSTATE 53000.
     #[error("{message}")]
     Limit {
@@ -105,8 +111,8 @@ pub enum StreamError {
         /// Which bound, its value, what to do.
         message: String,
     },
-    /// A promise inside the engine is broken: a bug. SQLSTATE XX000.
-    #[error("internal error: {0}; please report it with the statement")]
+    /// A promise inside the engine is broken: a bug. SQLSTATE XX000. What it says is for the log; it tells users nothing.
+    #[error("a promise inside of Savanna is broken; please report it with the statement and what the log says of it")]
     Internal(String),
 }
 
@@ -136,7 +142,7 @@ impl StreamError {
             Self::Data { .. } => "22000",
             Self::Io { .. } => "58030",
             Self::Denied { .. } => "42501",
-            Self::Cancelled => "57014",
+            Self::Cancelled | Self::TimedOut { .. } => "57014",
             Self::Limit { .. } => "53000",
             Self::TooComplex { .. } => "54001",
             Self::Internal(_) => "XX000",
@@ -152,6 +158,19 @@ impl StreamError {
             | Self::Invalid { position, .. } => *position,
             _ => None,
         }
+    }
+
+    /// The same error at another place, if it is of a kind that has one.
+    #[must_use]
+    pub fn at(mut self, place: Option<Position>) -> Self {
+        if let Self::Syntax { position, .. }
+        | Self::Unsupported { position, .. }
+        | Self::Unknown { position, .. }
+        | Self::Invalid { position, .. } = &mut self
+        {
+            *position = place;
+        }
+        self
     }
 
     /// An I/O error with what was tried.

@@ -18,6 +18,7 @@ pub mod handle;
 pub mod ids;
 pub mod join;
 pub mod json;
+pub mod names;
 pub mod payload;
 pub mod plan;
 pub mod sink;

@@ -9,13 +9,14 @@
 //! it in stages, [`explain`] tells what the stages do. What Savanna does not do is refused here, by name and place.
 
 mod explain;
-mod names;
 mod parse;
 mod plan;
 mod statement;
+mod system;
 mod types;
 
 pub use explain::explain;
-pub use parse::{check_watermark, parse, split};
+pub use parse::{check_watermark, parse, placed, split};
 pub use plan::{Catalog, Planner, function_names};
 pub use statement::{Fragment, ObjectKind, Query, Show, Statement};
+pub use system::Asker;

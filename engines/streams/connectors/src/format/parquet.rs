@@ -13,6 +13,7 @@ use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use savanna_streams_model::catalog::{ColumnDef, varchar};
+use savanna_streams_model::foreign::in_sql;
 use savanna_streams_model::{Result, StreamError, type_name};
 
 type Builder = ParquetRecordBatchReaderBuilder<File>;
@@ -23,7 +24,10 @@ fn open(path: &Path) -> Result<Builder> {
 }
 
 fn not_parquet(path: &Path, error: &dyn std::fmt::Display) -> StreamError {
-    StreamError::Data { place: path.display().to_string(), message: format!("expected a Parquet file, got: {error}") }
+    StreamError::Data {
+        place: path.display().to_string(),
+        message: format!("expected a Parquet file, got: {}", in_sql(&error.to_string())),
+    }
 }
 
 /// How many rows each row group of a file has.
@@ -121,7 +125,10 @@ impl ParquetRows {
     }
 
     fn error(&self, cause: &dyn std::fmt::Display) -> StreamError {
-        StreamError::Data { place: self.place.clone(), message: format!("the file cannot be read further: {cause}") }
+        StreamError::Data {
+            place: self.place.clone(),
+            message: format!("the file cannot be read further: {}", in_sql(&cause.to_string())),
+        }
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Query {
 /// What the query's threads and its users share.
 pub(crate) struct Shared {
     id: QueryId,
+    /// The table that it writes to; none if its rows go to a client, who is told how it ends.
+    table: Option<String>,
     started: Instant,
     progress: Arc<Progress>,
     memory: Arc<Memory>,
@@ -220,6 +222,12 @@ impl Shared {
     }
 
     fn publish_end(&self, outcome: Outcome) {
+        if let Outcome::Failed(StreamError::Internal(what)) = &outcome {
+            tracing::error!(query = %self.id, what, "a promise inside of the streams engine is broken");
+        }
+        if let (Some(table), Outcome::Failed(cause)) = (&self.table, &outcome) {
+            tracing::error!(query = %self.id, into = %table, %cause, "a query failed");
+        }
         *self.end.lock() = Some(End { outcome, after: self.started.elapsed() });
         self.ended.notify_all();
     }
@@ -312,6 +320,7 @@ impl Starting {
         }
         let shared = Arc::new(Shared {
             id: self.id.clone(),
+            table: self.table(),
             started: Instant::now(),
             progress,
             memory,
@@ -338,6 +347,14 @@ impl Starting {
             .spawn(move || supervisor.run())
             .map_err(|e| StreamError::io("starting a thread for the query", &e))?;
         Ok(Arc::new(Query { shared, driver: Mutex::new(driver) }))
+    }
+
+    /// The table that the query writes to.
+    fn table(&self) -> Option<String> {
+        self.graph.stages.iter().find_map(|stage| match &stage.operator {
+            Operator::Sink(sink) => sink.table.as_ref().map(|table| table.name.clone()),
+            _ => None,
+        })
     }
 
     fn open_sources(&self) -> Result<Vec<Partition<'_>>> {

@@ -41,15 +41,21 @@ pub(super) fn check_tokens(tokens: &[TokenWithSpan]) -> Result<()> {
             _ => pairs = 0,
         }
         words += 1;
-        if words > WORDS_MAX {
-            return Err(too_complex(format!(
-                "the statement has more than {WORDS_MAX} words; put lists into a table, or parts into views"
-            )));
-        }
+        check_words(words)?;
         check_brackets(open.max(pairs), token)?;
         before = &token.token;
     }
     Ok(())
+}
+
+/// Refuses a statement of more words.
+pub(super) fn check_words(words: usize) -> Result<()> {
+    if words <= WORDS_MAX {
+        return Ok(());
+    }
+    Err(too_complex(format!(
+        "the statement has more than {WORDS_MAX} words; put lists into a table, or parts into views"
+    )))
 }
 
 /// Refuses a bracket, or one of a nested type, inside of too many others.

@@ -6,6 +6,7 @@ mod bounds;
 mod copy;
 mod cursor;
 mod metered;
+mod place;
 mod split;
 mod table;
 mod tokens;
@@ -20,6 +21,7 @@ use crate::statement::{ObjectKind, Query, Show, Statement};
 
 pub(crate) use bounds::DEPTH_MAX;
 use metered::Metered;
+pub use place::placed;
 pub use split::split;
 pub use table::check_watermark;
 pub(crate) use tokens::{AS_OF, PARTITION_BY, position};

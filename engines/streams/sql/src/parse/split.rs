@@ -3,6 +3,7 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 use savanna_streams_model::{Position, Result, StreamError};
 
+use super::bounds::check_words;
 use super::tokens::{Places, tokenize};
 use crate::statement::Fragment;
 
@@ -12,16 +13,19 @@ const STATEMENTS_MAX: usize = 1_000;
 /// Splits a text at every `;` that is not inside a string, a quoted name or a comment. Empty statements are left out.
 ///
 /// # Errors
-/// A string, quoted name or comment is not closed; the place is where it starts. There are too many statements.
+/// A string, quoted name or comment is not closed; the place is where it starts. There are too many statements, or one has
+/// too many words.
 pub fn split(sql: &str) -> Result<Vec<Fragment>> {
     let mut fragments = Vec::new();
     let mut open: Option<(usize, Position)> = None;
     let mut end = 0;
     let mut places = Places::of(sql);
+    let mut words = 0;
     for token in tokenize(sql)? {
         match token.token {
             Token::Whitespace(_) | Token::EOF => {}
             Token::SemiColon => {
+                words = 0;
                 if let Some((offset, position)) = open.take() {
                     if fragments.len() == STATEMENTS_MAX {
                         return Err(StreamError::TooComplex {
@@ -34,6 +38,8 @@ pub fn split(sql: &str) -> Result<Vec<Fragment>> {
                 }
             }
             _ => {
+                words += 1;
+                check_words(words)?;
                 let start = token.span.start;
                 open.get_or_insert_with(|| (places.byte(start), Position { line: start.line, column: start.column }));
                 end = places.byte(token.span.end);

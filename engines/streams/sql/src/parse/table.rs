@@ -214,7 +214,7 @@ impl StatementParser<'_> {
                 }
                 None => {
                     let known = columns.iter().map(|c| c.def.name.as_str());
-                    let hint = crate::names::hint(name, known, "columns of the table");
+                    let hint = savanna_streams_model::names::hint(name, known, "columns of the table");
                     let position = Some(self.place(&place));
                     return Err(StreamError::Unknown { kind: "column".into(), name: name.clone(), position, hint });
                 }
@@ -299,7 +299,7 @@ pub fn check_watermark(table: &TableDef) -> Result<()> {
             kind: "column".into(),
             name: watermark.column.clone(),
             position: None,
-            hint: crate::names::hint(
+            hint: savanna_streams_model::names::hint(
                 &watermark.column,
                 table.columns.iter().map(|c| c.name.as_str()),
                 "columns of the table",

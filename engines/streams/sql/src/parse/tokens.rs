@@ -315,6 +315,12 @@ pub(crate) fn syntax_error(error: ParserError, sql: &str) -> StreamError {
     };
     let message = message.replace("Expected: ", "expected ").replace(", found: ", ", but found ");
     let message = message.replace("found EOF", "found the end of the statement");
+    let message = match message.strip_prefix("Unterminated ") {
+        Some(what) => format!("the end of the {} is missing", what.replace("literal", "in quotes")),
+        None => message
+            .replace("Expected close delimiter", "expected")
+            .replace("before EOF.", "before the end of the statement"),
+    };
     StreamError::Syntax { message, position: place.or_else(|| Some(end_of(sql))) }
 }
 

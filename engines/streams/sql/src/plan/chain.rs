@@ -13,7 +13,7 @@ use datafusion::common::{Column, DFSchema, DFSchemaRef, DataFusionError, ScalarV
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{Expr, ExprSchemable, lit};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::foreign::in_sql;
+use savanna_streams_model::foreign::{in_sql, is_foreign};
 use savanna_streams_model::graph::{PROCESSING_TIME, WINDOW_COLUMNS, with_processing_time};
 use savanna_streams_model::time::{WindowSpec, Windows};
 use savanna_streams_model::{Position, Result, StreamError};
@@ -440,8 +440,12 @@ pub(super) fn broken(error: DataFusionError) -> StreamError {
     match error.find_root() {
         DataFusionError::NotImplemented(text) => {
             let text = in_sql(text);
+            if text.starts_with("there is no ") {
+                return StreamError::invalid(text);
+            }
             let what = text.strip_prefix("Unsupported ").unwrap_or(&text);
-            unsupported(what, None, "write the expression in another way")
+            let what = if is_foreign(what) { "this expression" } else { what };
+            StreamError::invalid(format!("{what} is not supported; write the expression in another way"))
         }
         DataFusionError::External(inner) if inner.is::<StreamError>() => {
             inner.downcast_ref::<StreamError>().cloned().unwrap_or(StreamError::Cancelled)

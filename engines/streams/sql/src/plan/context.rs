@@ -74,6 +74,13 @@ impl<'a> Names<'a> {
         bounded(plan)
     }
 
+    /// The logical plan of a query whose constructs are not looked at.
+    pub(super) fn unchecked(&self, mut sql: ast::Query) -> Result<LogicalPlan> {
+        dialect::rewrite(&mut sql).map_err(external)?;
+        let statement = ast::Statement::Query(Box::new(sql));
+        SqlToRel::new_with_options(self, options(false)).sql_statement_to_plan(statement)
+    }
+
     /// An expression over some columns.
     pub(super) fn expression(&self, mut sql: ast::Expr, schema: &DFSchema) -> Result<Expr> {
         dialect::rewrite(&mut sql).map_err(external)?;

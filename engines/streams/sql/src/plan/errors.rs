@@ -4,14 +4,14 @@ use std::error::Error;
 
 use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
-use savanna_streams_model::foreign::in_sql;
+use savanna_streams_model::foreign::{in_sql, is_foreign};
 use savanna_streams_model::{Position, StreamError};
 
 use super::Catalog;
 use super::walk::{self, Node};
-use crate::names::hint;
 use crate::parse::position;
 use crate::statement::Query;
+use savanna_streams_model::names::hint;
 
 /// Maps an error. `query` helps to find the place of a name that comes without one.
 pub(super) fn map(error: &DataFusionError, query: Option<&Query>, catalog: &dyn Catalog) -> StreamError {
@@ -51,20 +51,11 @@ fn wrapped(source: Option<&(dyn Error + 'static)>) -> Option<StreamError> {
 
 /// A text of DataFusion's in our words. Texts about its own insides are bugs of ours.
 fn plain(text: &str, query: Option<&Query>) -> StreamError {
-    const INSIDES: [&str; 8] = [
-        "LogicalPlan",
-        "likely caused by a bug",
-        "DataFusion",
-        "Physical",
-        "physical",
-        "DFSchema",
-        "optimizer",
-        "ast node",
-    ];
     let text = in_sql(text.lines().next().unwrap_or_default());
     let signature =
         ["failed to match any signature", "Failed to coerce arguments", "coercion from", "No function matches"];
     if let Some(function) = signature.iter().any(|s| text.contains(s)).then(|| text.split('\'').nth(1)).flatten() {
+        let function = function.split('(').next().unwrap_or(function);
         return StreamError::Invalid {
             message: format!(
                 "function {function} does not take arguments of these types; CAST them, or look for another with SHOW FUNCTIONS"
@@ -80,7 +71,9 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         };
     }
     if text.contains("must appear in the GROUP BY clause") {
-        let name = text.split('"').nth(1).unwrap_or("one");
+        let Some(name) = text.split('"').nth(1) else {
+            return StreamError::invalid("HAVING is a condition on groups; write WHERE for one on rows");
+        };
         return StreamError::Invalid {
             message: format!("column {name} must be in GROUP BY or inside an aggregate"),
             position: query.and_then(|q| find(q, name).or_else(|| find(q, bare(name)))),
@@ -93,14 +86,15 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
             position: None,
         };
     }
-    if let Some(operation) = between(&text, "Cannot coerce arithmetic expression ", " to valid types") {
-        return StreamError::invalid(format!("there is no {operation}; CAST one side of it to the type of the other"));
-    }
     if let Some(condition) = between(&text, "Cannot create filter with non-boolean predicate '", "'") {
         let (_, data_type) = text.rsplit_once(" returning ").unwrap_or_default();
         return StreamError::Invalid {
-            message: format!("the condition {condition} is {data_type}, not BOOLEAN; compare it with something"),
-            position: query.and_then(|q| find(q, condition).or_else(|| find(q, bare(condition)))),
+            message: format!(
+                "the condition {} is {data_type}, not BOOLEAN; compare it with something",
+                in_sql(condition)
+            ),
+            position: query
+                .and_then(|q| find(q, condition).or_else(|| find(q, bare(condition))).or_else(|| only_condition(q))),
         };
     }
     if let Some(name) = text.strip_prefix("Invalid qualifier ") {
@@ -108,8 +102,8 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
             "{name}.* asks for all columns of a table {name}, which is not there; name the fields of a ROW one by one"
         ));
     }
-    if INSIDES.iter().any(|word| text.contains(word)) {
-        return StreamError::Internal(format!("the query could not be planned ({})", text.trim_end_matches('.')));
+    if is_foreign(&text) {
+        return StreamError::invalid(CANNOT_BE_PLANNED);
     }
     let text = text.trim_end_matches('.');
     let mut chars = text.chars();
@@ -120,6 +114,25 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         _ => text.to_owned(),
     };
     StreamError::Invalid { message: text, position: None }
+}
+
+/// What is told where DataFusion speaks of itself.
+const CANNOT_BE_PLANNED: &str =
+    "this cannot be planned as it is written; write the expression in another way, or its parts as views";
+
+/// The place of the condition of a query that has one only.
+fn only_condition(query: &Query) -> Option<Position> {
+    let mut places = Vec::new();
+    let _all: Option<()> = walk::find(&*query.ast, |node| {
+        if let Node::Select(select) = node {
+            places.extend(select.selection.iter().chain(&select.having).map(|condition| condition.span().start));
+        }
+        None
+    });
+    match places.as_slice() {
+        [place] => position(*place),
+        _ => None,
+    }
 }
 
 /// A column's name without its table's.

@@ -9,7 +9,7 @@ use savanna_streams_functions::scalar;
 use savanna_streams_model::{StreamError, type_name};
 
 use super::context::external;
-use crate::names::hint;
+use savanna_streams_model::names::hint;
 
 /// Plans a compound identifier into `ROW` fields. Comes before DataFusion's own, which would name the result
 /// `datagen.person[id]`.

@@ -8,16 +8,22 @@ use datafusion::functions::core::{get_field, named_struct};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, Projection, lit};
 use datafusion::scalar::ScalarValue;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_model::{Position, Result, StreamError};
 
 use super::chain::broken;
-use crate::names::hint;
 use crate::types::{assignable, is_unnamed};
 use savanna_streams_functions::not_null;
+use savanna_streams_model::names::hint;
 use savanna_streams_model::type_name;
 
 /// Puts a projection on a query that gives a table's columns in order, cast where that loses nothing silently.
-pub(super) fn coerce(plan: LogicalPlan, table: &TableDef, columns: &[String]) -> Result<LogicalPlan> {
+/// `place` tells where a column of the query is written.
+pub(super) fn coerce(
+    plan: LogicalPlan,
+    table: &TableDef,
+    columns: &[String],
+    place: &dyn Fn(usize) -> Option<Position>,
+) -> Result<LogicalPlan> {
     let targets: Vec<&ColumnDef> = table.columns.iter().filter(|c| c.computed.is_none()).collect();
     let given = given(table, &targets, columns)?;
     let have = plan.schema().fields().len();
@@ -45,7 +51,7 @@ pub(super) fn coerce(plan: LogicalPlan, table: &TableDef, columns: &[String]) ->
         };
         let (qualifier, field) = plan.schema().qualified_field(at);
         if !assignable(field.data_type(), &target.data_type) {
-            return Err(StreamError::invalid(format!(
+            let message = format!(
                 "column {} of {} is {}, but column {} of the query ({}) is {}; CAST it",
                 target.name,
                 table.name,
@@ -53,7 +59,8 @@ pub(super) fn coerce(plan: LogicalPlan, table: &TableDef, columns: &[String]) ->
                 at + 1,
                 field.name(),
                 type_name(field.data_type())
-            )));
+            );
+            return Err(StreamError::Invalid { message, position: place(at) });
         }
         let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
         let cast = match (field.data_type(), &target.data_type) {

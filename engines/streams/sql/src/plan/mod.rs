@@ -11,6 +11,7 @@ mod aggregate;
 mod bounds;
 mod chain;
 mod context;
+mod culprit;
 mod decimals;
 mod dialect;
 mod errors;
@@ -43,15 +44,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Projection};
 use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
 use datafusion::optimizer::eliminate_cross_join::EliminateCrossJoin;
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Analyzer, Optimizer, OptimizerContext, OptimizerRule};
+use datafusion::sql::sqlparser::ast;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::source::Connectors;
@@ -62,6 +64,7 @@ use self::graph::GraphBuilder;
 use self::physical::Steps;
 use self::scan::Scans;
 use crate::statement::{Query, Statement};
+use crate::system::{self, Asker};
 use savanna_streams_functions::session;
 
 pub(crate) use parameters::bind;
@@ -118,7 +121,67 @@ impl Planner {
     /// # Errors
     /// The query names what does not exist or does what streams do not do.
     pub fn output_schema(&self, query: &Query) -> Result<SchemaRef> {
-        Ok(Arc::new(self.analyzed(query)?.schema().as_arrow().clone()))
+        let plan = self.analyzed(query).map_err(|e| self.placed(e, query))?;
+        Ok(Arc::new(plan.schema().as_arrow().clone()))
+    }
+
+    /// The columns of a view, under its own names for them.
+    ///
+    /// # Errors
+    /// As [`Planner::output_schema`], or the view names another number of columns.
+    pub fn view_schema(&self, view: &ViewDef) -> Result<SchemaRef> {
+        let schema = self.output_schema(&crate::parse::parse_query(&view.query)?)?;
+        let columns = schema.fields();
+        if view.columns.is_empty() {
+            return Ok(schema);
+        }
+        if view.columns.len() != columns.len() {
+            return Err(StreamError::invalid(format!(
+                "view {} names {} columns, but its query has {}; name all or none",
+                view.name,
+                view.columns.len(),
+                columns.len()
+            )));
+        }
+        let renamed = columns.iter().zip(&view.columns).map(|(f, name)| f.as_ref().clone().with_name(name));
+        Ok(Arc::new(Schema::new(renamed.collect::<Vec<_>>())))
+    }
+
+    /// The columns of the answer to a question about the system tables; none if a query asks about streams.
+    ///
+    /// # Errors
+    /// The question names what does not exist, or has a form that is not answered.
+    pub fn system_schema(&self, query: &Query, asker: &Asker) -> Result<Option<SchemaRef>> {
+        if !system::is_asked(query, self.catalog.as_ref()) {
+            return Ok(None);
+        }
+        system::columns(query, &self.world(asker)).map(Some)
+    }
+
+    /// The answer to a question about the system tables (`pg_catalog`, `information_schema`); none if a query asks about
+    /// streams.
+    ///
+    /// # Errors
+    /// As [`Planner::system_schema`].
+    pub fn system(&self, query: &Query, asker: &Asker) -> Result<Option<RecordBatch>> {
+        if !system::is_asked(query, self.catalog.as_ref()) {
+            return Ok(None);
+        }
+        system::answer(query, &self.world(asker)).map(Some)
+    }
+
+    fn world<'a>(&self, asker: &'a Asker) -> system::World<'a> {
+        let relation = |name: String| {
+            if let Some(table) = self.catalog.table(&name) {
+                return Some(system::Relation::table(table));
+            }
+            let view = self.catalog.view(&name)?;
+            // One whose tables are gone has no columns that are known.
+            let schema = self.view_schema(&view).unwrap_or_else(|_| Arc::new(Schema::empty()));
+            Some(system::Relation::view(name, view.query, &schema))
+        };
+        let relations = self.catalog.names().into_iter().filter_map(relation).collect();
+        system::World::new(relations, function_names(), asker)
     }
 
     /// The types of `$1`, `$2`, ..: as declared, else as the query casts them or compares them, else text.
@@ -137,32 +200,58 @@ impl Planner {
     /// # Errors
     /// As [`Planner::plan`].
     pub fn constant(&self, query: &Query) -> Result<Option<RecordBatch>> {
-        let plan = self.analyzed(query)?;
-        let LogicalPlan::Projection(projection) = &plan else {
-            return Ok(None);
-        };
-        if !matches!(projection.input.as_ref(), LogicalPlan::EmptyRelation(_)) {
-            return Ok(None);
+        self.computed(query).map_err(|e| self.placed(e, query))
+    }
+
+    fn computed(&self, query: &Query) -> Result<Option<RecordBatch>> {
+        match &self.analyzed(query)? {
+            LogicalPlan::Projection(projection) if is_nothing(&projection.input) => computed(projection).map(Some),
+            _ => Ok(None),
         }
-        let empty = Arc::new(arrow::datatypes::Schema::empty());
-        let options = RecordBatchOptions::new().with_row_count(Some(1));
-        let one_row = RecordBatch::try_new_with_options(Arc::clone(&empty), vec![], &options)
-            .map_err(|e| StreamError::Internal(e.to_string()))?;
-        let names: Vec<String> = plan.schema().fields().iter().map(|f| f.name().clone()).collect();
-        let simple = |expr: &Expr| expression::simplify(expr.clone(), projection.input.schema());
-        let columns = projection.expr.iter().map(simple).collect::<Result<Vec<_>>>()?;
-        let steps = Steps::over(empty).project(columns.iter().zip(names.iter().map(String::as_str)))?;
-        steps.run(&one_row).map(Some)
     }
 
     fn plan_columns(&self, query: &Query, sink: Option<&TableDef>, columns: &[String]) -> Result<StageGraph> {
+        self.stages(query, sink, columns).map_err(|e| self.placed(e, query))
+    }
+
+    fn stages(&self, query: &Query, sink: Option<&TableDef>, columns: &[String]) -> Result<StageGraph> {
         let mut plan = self.analyzed(query)?;
         if let Some(sink) = sink {
-            plan = insert::coerce(plan, sink, columns)?;
+            plan = insert::coerce(plan, sink, columns, &|at| refuse::item(query, at))?;
         }
         let scans = Scans { catalog: self.catalog.as_ref(), connectors: self.connectors.as_ref() };
         let plan = conditions_in_joins(plan).map_err(|e| errors::map(&e, Some(query), self.catalog.as_ref()))?;
         GraphBuilder::new(scans, query).build(&plan, sink)
+    }
+
+    /// Gives an error its place in the query, if it has none and comes from one expression.
+    fn placed(&self, error: StreamError, query: &Query) -> StreamError {
+        let of_one_expression = matches!(
+            error,
+            StreamError::Invalid { position: None, .. }
+                | StreamError::Unsupported { position: None, .. }
+                | StreamError::Unknown { position: None, .. }
+        );
+        if !of_one_expression {
+            return error;
+        }
+        let fails = |sql: &ast::Query| self.type_check(sql).err().map(|failure| failure.at(None));
+        let place = culprit::find(&query.ast, &error, &fails);
+        error.at(place)
+    }
+
+    /// Plans a query as far as its expressions have types and its constants values.
+    fn type_check(&self, sql: &ast::Query) -> Result<()> {
+        let catalog = self.catalog.as_ref();
+        let plan = Names::new(catalog).unchecked(sql.clone()).and_then(size::check).and_then(analyze);
+        let plan = plan.map_err(|e| errors::map(&e, None, catalog))?;
+        let LogicalPlan::Projection(projection) = plan else { return Ok(()) };
+        if is_nothing(&projection.input) {
+            return computed(&projection).map(drop);
+        }
+        let schema = projection.input.schema();
+        let check = |expr: &Expr| physical::check(&expression::simplify(expr.clone(), schema)?, schema);
+        projection.expr.iter().try_for_each(check)
     }
 
     /// The typed plan of a query.
@@ -173,6 +262,24 @@ impl Planner {
         let plan = without_subqueries(plan).map_err(|e| errors::map(&e, Some(query), catalog))?;
         distinct_as_aggregate(plan).map_err(|e| errors::map(&e, Some(query), catalog))
     }
+}
+
+/// Whether a plan reads no table.
+fn is_nothing(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::EmptyRelation(_))
+}
+
+/// The row that a projection over nothing computes.
+fn computed(projection: &Projection) -> Result<RecordBatch> {
+    let empty = Arc::new(Schema::empty());
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let one_row = RecordBatch::try_new_with_options(Arc::clone(&empty), vec![], &options)
+        .map_err(|e| StreamError::Internal(e.to_string()))?;
+    let names: Vec<String> = projection.schema.fields().iter().map(|f| f.name().clone()).collect();
+    let simple = |expr: &Expr| expression::simplify(expr.clone(), projection.input.schema());
+    let columns = projection.expr.iter().map(simple).collect::<Result<Vec<_>>>()?;
+    let steps = Steps::over(empty).project(columns.iter().zip(names.iter().map(String::as_str)))?;
+    steps.run(&one_row)
 }
 
 /// Gives every expression its types.

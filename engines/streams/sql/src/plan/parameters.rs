@@ -25,18 +25,19 @@ pub(crate) fn bind(query: &mut Query, parameters: &[Parameter]) -> Result<()> {
 /// The types of a query's parameters.
 pub(super) fn types(query: &Query, declared: &[Option<DataType>], catalog: &dyn Catalog) -> Result<Vec<DataType>> {
     let mut types = declared.to_vec();
-    walk::find(query.ast.as_ref(), |node| note(node, &mut types).err()).map_or(Ok(()), Err)?;
-    if types.iter().any(Option::is_none) {
+    let system = crate::system::is_asked(query, catalog);
+    walk::find(query.ast.as_ref(), |node| note(node, &mut types, !system).err()).map_or(Ok(()), Err)?;
+    if !system && types.iter().any(Option::is_none) {
         infer(query, &mut types, catalog)?;
     }
     Ok(types.into_iter().map(|known| known.unwrap_or(DataType::Utf8View)).collect())
 }
 
-/// Makes room for a parameter that is met, and notes the type that it is cast to.
-fn note(node: Node<'_>, types: &mut Vec<Option<DataType>>) -> Result<()> {
+/// Makes room for a parameter that is met, and notes the type that it is cast to, where `casts` count.
+fn note(node: Node<'_>, types: &mut Vec<Option<DataType>>, casts: bool) -> Result<()> {
     let Node::Expr(expr) = node else { return Ok(()) };
     let (inner, cast) = match expr {
-        Expr::Cast { expr, data_type, .. } => (expr.as_ref(), Some(data_type)),
+        Expr::Cast { expr, data_type, .. } => (expr.as_ref(), Some(data_type).filter(|_| casts)),
         other => (other, None),
     };
     let Some((number, span)) = parameter(inner) else { return Ok(()) };

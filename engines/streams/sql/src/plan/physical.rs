@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNode;
-use datafusion::common::{DFSchema, DFSchemaRef, DataFusionError};
+use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -80,8 +80,8 @@ impl Steps {
         let schema = self.schema();
         let collected = futures::executor::block_on(collect(self.plan, savanna_streams_functions::functions()));
         let wrong = |e: DataFusionError| {
-            let said = |e: DataFusionError| about_a_value(&e.strip_backtrace());
-            ours(&e).unwrap_or_else(|| StreamError::Data { place: "SELECT".into(), message: said(e) })
+            let said = |e: DataFusionError| StreamError::invalid(about_a_value(&e.strip_backtrace()));
+            ours(&e).unwrap_or_else(|| said(e))
         };
         let batches = collected.map_err(wrong)?;
         arrow::compute::concat_batches(&schema, &batches).map_err(|e| StreamError::Internal(e.to_string()))
@@ -94,6 +94,12 @@ impl Steps {
     pub(super) fn encode(&self) -> Result<PlanBytes> {
         PlanBytes::encode(&self.plan)
     }
+}
+
+/// Whether an expression can be computed.
+pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
+    let context = PhysicalPlanningContext::default();
+    create_physical_expr(expr, schema, &ExecutionProps::new(), &context).map(drop).map_err(broken)
 }
 
 /// An expression over a schema of base columns.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr,
-    Interval, Query as SqlQuery, Select, SetExpr, Spanned, TableFactor, Value, Visit, WindowType,
+    Interval, Query as SqlQuery, Select, SelectItem, SetExpr, Spanned, TableFactor, Value, Visit, WindowType,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use savanna_streams_model::{Position, Result, StreamError};
@@ -13,10 +13,10 @@ use savanna_streams_model::{Position, Result, StreamError};
 use super::context::external;
 use super::walk::{self, Node};
 use super::window::WINDOW_FUNCTIONS;
-use crate::names::hint;
 use crate::parse::position;
 use crate::statement::Query;
 use savanna_streams_functions::functions;
+use savanna_streams_model::names::hint;
 
 /// Checks a whole query.
 pub(super) fn check(query: &SqlQuery) -> Result<(), datafusion::common::DataFusionError> {
@@ -59,6 +59,7 @@ fn refused_function(name: &str) -> Option<&'static str> {
             "write CAST(.. AS type)"
         }
         "arrow_typeof" => "DESCRIBE tells the types of a table's columns",
+        "version" => "SELECT version() without a table tells it",
         "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
         _ => return None,
     })
@@ -413,6 +414,14 @@ fn first_function(query: &Query, is_it: impl Fn(&Function) -> bool) -> Option<Po
 /// The place of the first `DISTINCT` or set operation, likewise.
 pub(super) fn first_select(query: &Query) -> Option<Position> {
     position(query.ast.body.span().start)
+}
+
+/// The place of a column that a `SELECT` of expressions gives.
+pub(super) fn item(query: &Query, at: usize) -> Option<Position> {
+    let SetExpr::Select(select) = query.ast.body.as_ref() else { return None };
+    let is_column = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+    let item = select.projection.get(at).filter(|_| select.projection.iter().all(is_column))?;
+    position(item.span().start)
 }
 
 /// The place of the first joined table, likewise.

@@ -7,3 +7,5 @@ mod plans;
 mod soup;
 mod statements;
 mod support;
+mod system;
+mod wrong;

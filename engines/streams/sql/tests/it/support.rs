@@ -174,6 +174,19 @@ impl World {
         }
     }
 
+    /// How a statement of any kind fails; none if it does not, as far as it is planned.
+    pub(crate) fn failure(&self, sql: &str) -> Option<StreamError> {
+        let run = || match parse(sql)? {
+            Statement::Query(query) => match self.planner.constant(&query)? {
+                Some(_) => Ok(()),
+                None => self.planner.plan(&query, None).map(drop),
+            },
+            Statement::Insert { .. } => self.try_plan(sql).map(drop),
+            _ => Ok(()),
+        };
+        run().err()
+    }
+
     pub(crate) fn planner(&self) -> &Planner {
         &self.planner
     }

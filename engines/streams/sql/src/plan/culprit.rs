@@ -1,0 +1,176 @@
+//! Where in a query an error is that has no place: the smallest expression that fails in the same way on its own.
+//!
+//! DataFusion tells places of names, not of types that do not fit. So each expression of a `SELECT` is planned alone, over the
+//! tables of its `FROM`; of one that fails, its parts are.
+
+use std::time::{Duration, Instant};
+
+use datafusion::sql::sqlparser::ast::{
+    Cte, Expr, GroupByExpr, JoinConstraint, JoinOperator, Query as SqlQuery, Select, SelectItem, SetExpr, Spanned,
+    TableFactor, TableWithJoins,
+};
+use savanna_streams_model::{Position, StreamError};
+
+use super::walk::{self, Node};
+use crate::parse::position;
+
+/// Queries that are planned to find one place.
+const TRIES_MAX: usize = 200;
+/// An answer without a place is better than one that comes late.
+const TIME_MAX: Duration = Duration::from_millis(300);
+
+/// Looks for the place of an error. `fails` tells how a query fails, without a place; none if it does not.
+pub(super) fn find(
+    query: &SqlQuery,
+    error: &StreamError,
+    fails: &dyn Fn(&SqlQuery) -> Option<StreamError>,
+) -> Option<Position> {
+    Search { error, fails, tries: 0, began: Instant::now() }.query(query, &mut Vec::new())
+}
+
+struct Search<'a> {
+    error: &'a StreamError,
+    fails: &'a dyn Fn(&SqlQuery) -> Option<StreamError>,
+    tries: usize,
+    began: Instant,
+}
+
+impl Search<'_> {
+    fn query(&mut self, query: &SqlQuery, ctes: &mut Vec<Cte>) -> Option<Position> {
+        let known = ctes.len();
+        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+            if let Some(place) = self.query(&cte.query, ctes) {
+                return Some(place);
+            }
+            ctes.push(cte.clone());
+        }
+        let place = self.body(&query.body, ctes);
+        ctes.truncate(known);
+        place
+    }
+
+    fn body(&mut self, body: &SetExpr, ctes: &mut Vec<Cte>) -> Option<Position> {
+        match body {
+            SetExpr::Select(select) => self.select(select, ctes),
+            SetExpr::Query(query) => self.query(query, ctes),
+            SetExpr::SetOperation { left, right, .. } => self.body(left, ctes).or_else(|| self.body(right, ctes)),
+            _ => None,
+        }
+    }
+
+    fn select(&mut self, select: &Select, ctes: &mut Vec<Cte>) -> Option<Position> {
+        for factor in select
+            .from
+            .iter()
+            .flat_map(|table| std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation)))
+        {
+            if let TableFactor::Derived { subquery, .. } = factor
+                && let Some(place) = self.query(subquery, ctes)
+            {
+                return Some(place);
+            }
+        }
+        let crossed: Vec<TableWithJoins> = select.from.iter().map(without_conditions).collect();
+        let conditions = select.from.iter().flat_map(|table| &table.joins).filter_map(|join| on(&join.join_operator));
+        let columns = select.projection.iter().filter_map(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+            _ => None,
+        });
+        let groups = match &select.group_by {
+            GroupByExpr::Expressions(groups, _) => groups.as_slice(),
+            GroupByExpr::All(_) => &[],
+        };
+        let rest = columns.chain(&select.selection).chain(groups).chain(&select.having);
+        let exprs: Vec<&Expr> = conditions.chain(rest).collect();
+        exprs.into_iter().find_map(|expr| self.expr(expr, select, &crossed, ctes, None))
+    }
+
+    /// The place of an expression's smallest part that fails; none if it does not fail.
+    fn expr(
+        &mut self,
+        expr: &Expr,
+        select: &Select,
+        from: &[TableWithJoins],
+        ctes: &[Cte],
+        around: Option<Position>,
+    ) -> Option<Position> {
+        self.tries += 1;
+        let enough = self.tries > TRIES_MAX || self.began.elapsed() > TIME_MAX;
+        if enough || !self.fails_alone(expr, select, from, ctes) {
+            return None;
+        }
+        let place = position(expr.span().start).or(around);
+        parts(expr).iter().find_map(|part| self.expr(part, select, from, ctes, place)).or(place)
+    }
+
+    fn fails_alone(&self, expr: &Expr, select: &Select, from: &[TableWithJoins], ctes: &[Cte]) -> bool {
+        let mut alone = select.clone();
+        alone.projection = vec![SelectItem::UnnamedExpr(expr.clone())];
+        alone.from = from.to_vec();
+        (alone.selection, alone.having, alone.distinct) = (None, None, None);
+        alone.group_by = GroupByExpr::Expressions(Vec::new(), Vec::new());
+        let mut query = SqlQuery {
+            with: None,
+            body: Box::new(SetExpr::Select(Box::new(alone))),
+            order_by: None,
+            limit_clause: None,
+            fetch: None,
+            locks: Vec::new(),
+            for_clause: None,
+            settings: None,
+            format_clause: None,
+            pipe_operators: Vec::new(),
+        };
+        if !ctes.is_empty() {
+            query.with = Some(datafusion::sql::sqlparser::ast::With {
+                with_token: datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken::empty(),
+                recursive: false,
+                cte_tables: ctes.to_vec(),
+            });
+        }
+        (self.fails)(&query).is_some_and(|failure| failure == *self.error)
+    }
+}
+
+/// The expressions that stand right in another one.
+fn parts(expr: &Expr) -> Vec<Expr> {
+    let (mut depth, mut parts) = (0, Vec::new());
+    let _all: Option<()> = walk::find(expr, |node| {
+        match node {
+            Node::Expr(part) => {
+                depth += 1;
+                if depth == 2 {
+                    parts.push(part.clone());
+                }
+            }
+            Node::LeftExpr => depth -= 1,
+            _ => {}
+        }
+        None
+    });
+    parts
+}
+
+fn without_conditions(table: &TableWithJoins) -> TableWithJoins {
+    let mut table = table.clone();
+    for join in &mut table.joins {
+        if on(&join.join_operator).is_some() {
+            join.join_operator = JoinOperator::CrossJoin(JoinConstraint::None);
+        }
+    }
+    table
+}
+
+/// The condition of a join.
+fn on(join: &JoinOperator) -> Option<&Expr> {
+    match join {
+        JoinOperator::Join(JoinConstraint::On(on))
+        | JoinOperator::Inner(JoinConstraint::On(on))
+        | JoinOperator::Left(JoinConstraint::On(on))
+        | JoinOperator::LeftOuter(JoinConstraint::On(on))
+        | JoinOperator::Right(JoinConstraint::On(on))
+        | JoinOperator::RightOuter(JoinConstraint::On(on))
+        | JoinOperator::FullOuter(JoinConstraint::On(on)) => Some(on),
+        _ => None,
+    }
+}
