@@ -53,6 +53,11 @@ class Server:
         self.process.stdin.flush()
         return int(self.process.stdout.readline().split()[3])
 
+    def stop(self):
+        """Stops in order."""
+        self.process.communicate("stop\n", timeout=60)
+        assert self.process.returncode == 0, (self.directory / "server.log").read_text()
+
     def kill(self):
         """Whether it has said what nobody has read, as that it listens."""
         self.process.send_signal(signal.SIGKILL)

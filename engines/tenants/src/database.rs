@@ -23,7 +23,10 @@ use savanna_transaction::{
 
 pub(crate) use self::temporary::is_temporary;
 use self::{gaps::Gaps, temporary::Temporary};
-pub use self::{replaying::Replaying, sweep::Swept};
+pub use self::{
+    replaying::{ReplayError, Replaying},
+    sweep::Swept,
+};
 use crate::{
     catalog::Catalog,
     error::Result,
@@ -331,7 +334,7 @@ impl Database {
             Commit::ReadOnly(csn) => return Ok(Step::Done(self.logged_at(csn))),
             Commit::Committed(committed) => committed,
         };
-        let record = log::encode(&committed);
+        let record = log::encode(self.unflushed.last.max(self.store.flushed()), &committed);
         let lsn = match self.log.append(&record) {
             Ok(lsn) => lsn,
             Err(error) => {

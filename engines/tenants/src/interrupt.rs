@@ -14,6 +14,8 @@ pub enum Reason {
     StatementTimeout,
     /// It waited for a lock longer than `lock_timeout`.
     LockTimeout,
+    /// It has had a place for statements that take long, and those of other databases wait for one.
+    PlaceWanted,
 }
 
 /// Bits of the state that say what goes on; the others have the statement's number.
@@ -53,7 +55,7 @@ impl Interrupts {
     }
 
     /// A statement begins, unless it has begun and was waiting.
-    pub(crate) fn begin(&self) {
+    pub fn begin(&self) {
         let state = self.0.load(Ordering::Relaxed);
         if phase(state) == IDLE {
             self.0.store(((state >> PHASE_BITS) + 1) << PHASE_BITS | RUNNING, Ordering::Relaxed);
@@ -61,7 +63,7 @@ impl Interrupts {
     }
 
     /// The statement is over.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let state = self.0.load(Ordering::Relaxed);
         self.0.store(state - phase(state), Ordering::Relaxed);
     }
@@ -79,7 +81,7 @@ impl Interrupts {
     }
 
     pub(crate) fn reason(&self) -> Option<Reason> {
-        let reasons = [Reason::Cancelled, Reason::StatementTimeout, Reason::LockTimeout];
+        let reasons = [Reason::Cancelled, Reason::StatementTimeout, Reason::LockTimeout, Reason::PlaceWanted];
         let at = phase(self.0.load(Ordering::Relaxed)).checked_sub(2)?;
         reasons.get(at as usize).copied()
     }
@@ -88,7 +90,7 @@ impl Interrupts {
     ///
     /// # Errors
     /// 57014, 55P03.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         match self.reason() {
             None => Ok(()),
             Some(reason) => Err(reason.error()),
@@ -107,6 +109,11 @@ impl Reason {
             Self::Cancelled => (state::QUERY_CANCELED, "user request"),
             Self::StatementTimeout => (state::QUERY_CANCELED, "statement timeout"),
             Self::LockTimeout => (state::LOCK_NOT_AVAILABLE, "lock timeout"),
+            Self::PlaceWanted => {
+                let message = "canceling statement because statements of other databases wait for its place";
+                return SqlError::new(state::QUERY_CANCELED, message)
+                    .hint("Divide it into several statements, or run it when fewer long statements run.");
+            }
         };
         SqlError::new(state, format!("canceling statement due to {what}"))
     }

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! CREATED  name                                     the record's shard is the tenant from now on
-//! COMMIT   csn, 8 bytes | write | write | ..        all numbers smallest first
+//! COMMIT   csn of the tenant's commit before, 8 bytes | csn, 8 | write | write | ..        all numbers smallest first
 //!          write: length of the key, 4 | key | length of the value, 4, or ff ff ff ff if the key goes | value
 //! DROPPED  nothing
+//! UNLINKED csn, 8 bytes | write | write | ..       a commit as former releases wrote it
 //! RESERVED nothing                               the shard is a number that is given; what is stored under it is nobody's yet
 //! ```
 
@@ -14,10 +15,11 @@ use savanna_journal::{Draft, Journal, JournalError, Lsn};
 use savanna_transaction::{Committed, Csn};
 
 /// The kinds of records.
-pub(crate) const COMMIT: u16 = 1;
+pub(crate) const UNLINKED: u16 = 1;
 pub(crate) const CREATED: u16 = 2;
 pub(crate) const DROPPED: u16 = 3;
 pub(crate) const RESERVED: u16 = 4;
+pub(crate) const COMMIT: u16 = 5;
 
 const GONE: u32 = u32::MAX;
 
@@ -60,9 +62,9 @@ pub(crate) fn append(journal: &Journal, group: &[Draft<'_>]) -> Result<Lsn, Jour
     }
 }
 
-/// A commit's record.
-pub(crate) fn encode(committed: &Committed<Box<[u8]>>) -> Vec<u8> {
-    let mut record = committed.csn().0.to_le_bytes().to_vec();
+/// A commit's record. `before` is the tenant's last one in the log.
+pub(crate) fn encode(before: Csn, committed: &Committed<Box<[u8]>>) -> Vec<u8> {
+    let mut record = [before.0.to_le_bytes(), committed.csn().0.to_le_bytes()].concat();
     for (key, value) in committed.writes() {
         record.extend((key.len() as u32).to_le_bytes());
         record.extend(key);
@@ -80,8 +82,16 @@ pub struct RecordError {
     at: usize,
 }
 
-/// What a record of a commit says: its number, and each key with its new value.
-pub(crate) fn decode(record: &[u8], mut write: impl FnMut(Csn, &[u8], Option<&[u8]>)) -> Result<Csn, RecordError> {
+/// The record of a commit that does not say which one came before it.
+pub(crate) fn link(unlinked: &[u8]) -> Vec<u8> {
+    [&Csn::NONE.0.to_le_bytes(), unlinked].concat()
+}
+
+/// What a record of a commit says: the number of the commit before it, its own, and each key with its new value.
+pub(crate) fn decode(
+    record: &[u8],
+    mut write: impl FnMut(Csn, &[u8], Option<&[u8]>),
+) -> Result<(Csn, Csn), RecordError> {
     let mut at = 0;
     let mut take = |expected, bytes: usize| {
         let taken = record.get(at..).and_then(|rest| rest.get(..bytes)).ok_or(RecordError { expected, at })?;
@@ -89,6 +99,7 @@ pub(crate) fn decode(record: &[u8], mut write: impl FnMut(Csn, &[u8], Option<&[u
         Ok((taken, at == record.len()))
     };
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+    let before = Csn(number(take("the number of the commit before", 8)?.0));
     let (csn, mut end) = take("a commit's number", 8)?;
     let csn = Csn(number(csn));
     while !end {
@@ -99,7 +110,7 @@ pub(crate) fn decode(record: &[u8], mut write: impl FnMut(Csn, &[u8], Option<&[u
         (value, end) = take("a value", if length == GONE { 0 } else { length as usize })?;
         write(csn, key, (length != GONE).then_some(value));
     }
-    Ok(csn)
+    Ok((before, csn))
 }
 
 #[cfg(test)]
@@ -116,21 +127,21 @@ mod tests {
         transactions.write(txn, b"b", None, Change::Existence).unwrap();
         transactions.write(txn, b"c", Some(Box::from(&b""[..])), Change::Existence).unwrap();
         let Ok(Commit::Committed(committed)) = transactions.commit(txn) else { panic!("nobody else is there") };
-        encode(&committed)
+        encode(Csn::NONE, &committed)
     }
 
     #[test]
     fn what_is_logged_is_read_back() {
         let mut writes = Vec::new();
         let csn = decode(&record(), |csn, key, value| writes.push(format!("{csn} {key:?} {value:?}")));
-        assert_eq!(csn, Ok(Csn(1)));
+        assert_eq!(csn, Ok((Csn::NONE, Csn(1))));
         assert_eq!(writes, ["1 [97] Some([49])", "1 [98] None", "1 [99] Some([])"]);
     }
 
     #[test]
     fn a_record_that_ends_early_is_refused() {
         let record = record();
-        let whole = [8, 18, 27, record.len()];
+        let whole = [16, 26, 35, record.len()];
         for length in 0..record.len() {
             assert_eq!(decode(&record[..length], |_, _, _| ()).is_ok(), whole.contains(&length), "{length} bytes");
         }

@@ -16,9 +16,9 @@ use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
 use savanna_tenants_segments::TenantId;
 
 use crate::{
-    database::{Database, Replaying},
+    database::{Database, ReplayError, Replaying},
     error::{Result, SqlError, state},
-    log::{COMMIT, CREATED, DROPPED, RESERVED, RecordError, Shard, append},
+    log::{COMMIT, CREATED, DROPPED, RESERVED, Shard, UNLINKED, append, link},
     roots::{Roots, RootsFile},
     storage::{Home, Storage, StorageError},
     truncation::Truncation,
@@ -27,9 +27,14 @@ use crate::{
 /// Why a log cannot be redone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedoError {
-    /// A commit's record is none.
-    #[error(transparent)]
-    Record(#[from] RecordError),
+    /// A tenant's commits are not there as they were written.
+    #[error("tenant {tenant}: {error}")]
+    Replay {
+        /// The tenant.
+        tenant: TenantId,
+        /// What is wrong.
+        error: ReplayError,
+    },
     /// A commit of a tenant that was never made.
     #[error(
         "expected a commit of a tenant that was created before, came one of tenant {0}; the log lacks its beginning"
@@ -38,13 +43,13 @@ pub enum RedoError {
     /// A kind of record that there is not.
     #[error("expected a record of a tenant, came one of kind {0}; it was written by a later release, use that one")]
     Kind(u16),
-    /// The log ends before what the list of tenants has of it.
+    /// The log ends before where it ended when the list of tenants was saved.
     #[error(
-        "the list of tenants has the log up to LSN {listed}, but the log ends at LSN {last}: its end was deleted, or an older copy was put in \
+        "the list of tenants was saved when the log ended at LSN {listed} or later, but the log ends at LSN {last}: its end was deleted, or an older copy was put in \
          its place. Restore the log and the storage from one backup, or move both away to begin empty"
     )]
     LogBehind {
-        /// What the list of tenants has.
+        /// Up to where the list of tenants knows of the log.
         listed: Lsn,
         /// Where the log ends.
         last: Lsn,
@@ -141,8 +146,9 @@ impl Owner {
         };
         let last = owner.journal.appended();
         let first = records.first().map_or_else(|| last.next(), |record| record.lsn);
-        if owner.roots.at > last.0 {
-            return Err(RedoError::LogBehind { listed: Lsn(owner.roots.at), last }.into());
+        let listed = Lsn(owner.roots.at.max(owner.roots.end));
+        if listed > last {
+            return Err(RedoError::LogBehind { listed, last }.into());
         }
         if owner.roots.at == 0 && first > Lsn(1) {
             return Err(RedoError::NoRoots(first).into());
@@ -185,9 +191,10 @@ impl Owner {
         let Record { shard, lsn, kind, .. } = record;
         let is_in_roots = self.roots.has(lsn);
         match kind {
-            COMMIT => {
+            COMMIT | UNLINKED => {
                 if self.roots.tenants.contains_key(&shard) {
-                    self.tails.entry(shard).or_default().push((lsn, record.payload));
+                    let commit = if kind == COMMIT { record.payload } else { link(&record.payload).into() };
+                    self.tails.entry(shard).or_default().push((lsn, commit));
                 } else if !is_in_roots && !self.roots.removed.contains(&shard) {
                     return Err(RedoError::NoTenant(shard));
                 }
@@ -370,7 +377,11 @@ impl Owner {
     /// The list of tenants, if it is to be saved: it holds up the log, or there is something to be removed.
     fn unsaved_roots(&self) -> Option<Roots> {
         let is_in_the_way = self.unsaved_from.is_some_and(|lsn| lsn < self.truncation.horizon());
-        (is_in_the_way || !self.roots.removed.is_empty()).then(|| self.roots.clone())
+        (is_in_the_way || !self.roots.removed.is_empty()).then(|| self.roots_now())
+    }
+
+    fn roots_now(&self) -> Roots {
+        Roots { end: self.journal.durable().0, ..self.roots.clone() }
     }
 
     pub(crate) fn roots_saved(&mut self, roots: &Roots, forgotten: &BTreeSet<TenantId>) {
@@ -393,10 +404,12 @@ pub async fn wake(
 ) -> Result<(Arc<Home>, Database)> {
     let home = Home::open(storage, tenant).await?;
     let mut rows = Replaying::over(home.store());
+    let refused = |error| RedoError::Replay { tenant, error };
     for (lsn, record) in tail {
-        rows.redo(*lsn, record).map_err(RedoError::from)?;
+        rows.redo(*lsn, record).map_err(refused)?;
     }
-    let mut database = rows.serve(Box::new(Shard { journal: Arc::clone(journal), shard: tenant }));
+    let shard = Shard { journal: Arc::clone(journal), shard: tenant };
+    let mut database = rows.serve(Box::new(shard)).map_err(refused)?;
     while let Some(want) = database.load()? {
         let blocks = home.fetch(&want).await?;
         database.chores().arrived(&blocks)?;
@@ -424,6 +437,17 @@ pub async fn save_roots(
     file.save(&roots).await?;
     owner.lock().roots_saved(&roots, &forgotten);
     Ok(())
+}
+
+/// Saves the list of tenants with the end of a log that nobody writes to any more: the next start misses what is deleted of it.
+///
+/// # Errors
+/// Those of the storage and of the log.
+pub async fn save_end(owner: &parking_lot::Mutex<Owner>, file: &RootsFile) -> std::result::Result<(), StorageError> {
+    let journal = Arc::clone(owner.lock().journal());
+    journal.wait_durable(journal.appended()).await?;
+    let roots = owner.lock().roots_now();
+    file.save(&roots).await
 }
 
 /// Waits until what was said of tenants up to a place is durable. Until then a crash may bring back one that was removed.

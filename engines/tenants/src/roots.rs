@@ -1,7 +1,7 @@
 //! Which tenants there are, as it is kept beside the log, so that the log can be cut: one object under a manifest of its own.
 //!
 //! ```text
-//! roots    format version, 1 byte | as postcard writes it
+//! roots    format version, 1 byte | as postcard writes it | where the log ended, as postcard writes it; not in format 1
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::storage::{Storage, StorageError, now};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// Without the end of the log.
+const FORMAT_WITHOUT_END: u8 = 1;
 const ENTRY: &str = "roots";
 
 /// Which tenants there are after a place in the log.
@@ -29,6 +31,9 @@ pub(crate) struct Roots {
     pub(crate) removed: BTreeSet<TenantId>,
     /// Numbers that are given to tenants which are not there yet.
     pub(crate) reserved: BTreeSet<TenantId>,
+    /// The log was durable up to here when they were saved.
+    #[serde(skip)]
+    pub(crate) end: u64,
 }
 
 impl Roots {
@@ -39,13 +44,18 @@ impl Roots {
 
     fn encode(&self) -> Result<Vec<u8>, StorageError> {
         let mut bytes = vec![FORMAT];
-        bytes.extend(postcard::to_stdvec(self).map_err(|error| StorageError::Roots(error.to_string()))?);
+        bytes.extend(postcard::to_stdvec(&(self, self.end)).map_err(|error| StorageError::Roots(error.to_string()))?);
         Ok(bytes)
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, StorageError> {
+        let unreadable = |error: postcard::Error| StorageError::Roots(error.to_string());
         match bytes.split_first() {
-            Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|error| StorageError::Roots(error.to_string())),
+            Some((&FORMAT, rest)) => {
+                let (roots, end) = postcard::from_bytes(rest).map_err(unreadable)?;
+                Ok(Self { end, ..roots })
+            }
+            Some((&FORMAT_WITHOUT_END, rest)) => postcard::from_bytes(rest).map_err(unreadable),
             Some((format, _)) => Err(StorageError::Roots(format!("expected format {FORMAT}, came {format}"))),
             None => Err(StorageError::Roots("it is empty".to_owned())),
         }
@@ -95,10 +105,13 @@ mod tests {
             tenants: BTreeMap::from([(7, "shop".to_owned())]),
             removed: BTreeSet::from([8]),
             reserved: BTreeSet::from([9]),
+            end: 400,
         };
-        let bytes = [&[1, 0xac, 2, 9, 1, 7, 4][..], b"shop", &[1, 8, 1, 9]].concat();
+        let bytes = [&[2, 0xac, 2, 9, 1, 7, 4][..], b"shop", &[1, 8, 1, 9, 0x90, 3]].concat();
         assert_eq!(roots.encode().unwrap(), bytes);
         assert_eq!(Roots::decode(&bytes).unwrap(), roots);
-        assert!(Roots::decode(&[2]).is_err() && Roots::decode(&[]).is_err() && Roots::decode(&bytes[..5]).is_err());
+        assert!(Roots::decode(&[3]).is_err() && Roots::decode(&[]).is_err() && Roots::decode(&bytes[..5]).is_err());
+        let former = [&[1], &bytes[1..bytes.len() - 2]].concat();
+        assert_eq!(Roots::decode(&former).unwrap(), Roots { end: 0, ..roots });
     }
 }

@@ -138,6 +138,8 @@ impl From<StorageError> for SqlError {
 pub struct Storage {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
+    /// What errors call the store.
+    name: String,
     epoch: OwnerEpoch,
     cache: Arc<BlockCache>,
     /// Segments that were opened so far.
@@ -148,8 +150,19 @@ impl Storage {
     /// In a store, under a prefix that belongs to it, with a cache of so many bytes of blocks. Asks nothing yet.
     #[must_use]
     pub fn new(store: Arc<dyn ObjectStore>, prefix: Path, epoch: OwnerEpoch, cache_bytes: usize) -> Arc<Self> {
+        let name = store.to_string();
+        Self::named(store, prefix, name, epoch, cache_bytes)
+    }
+
+    fn named(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        name: String,
+        epoch: OwnerEpoch,
+        cache_bytes: usize,
+    ) -> Arc<Self> {
         let cache = Arc::new(BlockCache::new(cache_bytes));
-        Arc::new(Self { store, prefix, epoch, cache, opened: AtomicU64::new(0) })
+        Arc::new(Self { store, prefix, name, epoch, cache, opened: AtomicU64::new(0) })
     }
 
     /// In a local directory, as [`new`](Self::new).
@@ -161,7 +174,8 @@ impl Storage {
         epoch: OwnerEpoch,
         cache_bytes: usize,
     ) -> Result<Arc<Self>, StorageError> {
-        Ok(Self::new(Arc::new(LocalStore::open(directory)?), Path::default(), epoch, cache_bytes))
+        let store = Arc::new(LocalStore::open(directory)?);
+        Ok(Self::named(store, Path::default(), directory.display().to_string(), epoch, cache_bytes))
     }
 
     /// The blocks that are in memory.
@@ -194,6 +208,11 @@ impl Storage {
 
     pub(crate) fn roots_prefix(&self) -> Path {
         self.prefix.clone().join("roots")
+    }
+
+    /// A path as errors tell it.
+    fn place(&self, path: &Path) -> String {
+        format!("{}/{path}", self.name)
     }
 
     fn tenant_prefix(&self, tenant: TenantId) -> Path {

@@ -255,7 +255,7 @@ impl World {
         self.store.heal();
         let written = self.tenants[at].written;
         let untold = std::mem::take(&mut self.tenants[at].untold);
-        self.tenants[at] = self.wake(at, &[]);
+        self.tenants[at] = self.wake(at, &[])?;
         self.tenants[at].untold = untold;
         self.tenants[at].written = written;
         self.check(at, written, written)
@@ -288,7 +288,7 @@ impl World {
         self.truncation = Truncation::new(400, TENANTS);
         self.truncation.note_end(Lsn(durable as u64), durable as u64 * 40);
         for (at, tail) in tails.iter().enumerate() {
-            let awake = self.wake(at, tail);
+            let awake = self.wake(at, tail)?;
             self.tenants.push(awake);
             let newest = written.get(at).copied().unwrap_or(0);
             self.check(at, self.told[at], newest)?;
@@ -298,18 +298,19 @@ impl World {
         Ok(())
     }
 
-    fn wake(&mut self, at: usize, tail: &[(Lsn, Vec<u8>)]) -> Awake {
+    fn wake(&mut self, at: usize, tail: &[(Lsn, Vec<u8>)]) -> Result<Awake, String> {
         let home = self.runtime.block_on(Home::open(&self.storage, at as u64 + 1)).expect("what was written");
         let mut rows = Replaying::over(home.store());
         for (lsn, record) in tail {
-            rows.redo(*lsn, record).expect("a record");
+            rows.redo(*lsn, record).map_err(|error| error.to_string())?;
         }
-        let mut database = rows.serve(Box::new(Pen { paper: Arc::clone(&self.paper), tenant: at }));
+        let pen = Pen { paper: Arc::clone(&self.paper), tenant: at };
+        let mut database = rows.serve(Box::new(pen)).map_err(|error| error.to_string())?;
         while let Some(want) = database.load().expect("a catalog") {
             let blocks = self.runtime.block_on(home.fetch(&want)).expect("a store that works");
             database.chores().arrived(&blocks).expect("a few");
         }
-        Awake { home, database, written: 0, untold: Vec::new(), unsaved: false, temporary: None }
+        Ok(Awake { home, database, written: 0, untold: Vec::new(), unsaved: false, temporary: None })
     }
 
     /// A tenant's rows are those after one commit, which is not older or newer than these.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use savanna_journal::Lsn;
-use savanna_transaction::Transactions;
+use savanna_transaction::{Csn, Transactions};
 
 use super::{Database, gaps::Gaps};
 use crate::{
@@ -16,29 +16,69 @@ use crate::{
     store::{Reading, Store},
 };
 
+/// Why a tenant's log cannot be done again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// A commit's record is none.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A commit is neither in the log nor in the storage, though a later one names it.
+    #[error(
+        "expected commit {before} before commit {csn} of the tenant, found {found}: a part of the log, or of the tenant's segments, was deleted. \
+         Nothing was changed; restore the log and the storage from one backup"
+    )]
+    Missing {
+        /// The commit that is missing.
+        before: Csn,
+        /// Who names it.
+        csn: Csn,
+        /// The last one that is there.
+        found: Csn,
+    },
+    /// The log ends before what the storage has, though nothing comes there before it is in the log.
+    #[error(
+        "expected the tenant's commits up to {stored} in the log, which its segments have, found them up to {logged}: the end of the log was \
+         deleted, or an older copy was put in its place. Nothing was changed; restore the log and the storage from one backup"
+    )]
+    LogBehind {
+        /// The last commit in the storage.
+        stored: Csn,
+        /// The last one in the log.
+        logged: Csn,
+    },
+}
+
 /// A tenant's log as it is read back, before anybody uses the tenant.
 #[derive(Debug)]
 pub struct Replaying {
     transactions: Transactions<Box<[u8]>>,
     store: Box<dyn Store>,
     unflushed: Unflushed,
+    /// The last commit that was read, if any was.
+    logged: Option<Csn>,
 }
 
 impl Replaying {
     /// Over what is stored already.
     #[must_use]
     pub fn over(store: Box<dyn Store>) -> Self {
-        Self { transactions: Transactions::recovered(store.flushed()), store, unflushed: Unflushed::default() }
+        let transactions = Transactions::recovered(store.flushed());
+        Self { transactions, store, unflushed: Unflushed::default(), logged: None }
     }
 
     /// Does a commit's record again that is at a place in the log. What is there already changes nothing.
     ///
     /// # Errors
-    /// If it is no record of a commit.
-    pub fn redo(&mut self, lsn: Lsn, record: &[u8]) -> Result<(), RecordError> {
+    /// If it is no record of a commit, or the commit before it is missing.
+    pub fn redo(&mut self, lsn: Lsn, record: &[u8]) -> Result<(), ReplayError> {
         // A damaged record does nothing, rather than half of it.
         let mut keys = 0;
-        let csn = log::decode(record, |_, _, _| keys += 1)?;
+        let (before, csn) = log::decode(record, |_, _, _| keys += 1)?;
+        let found = self.logged.unwrap_or_else(|| self.store.flushed());
+        if before > found {
+            return Err(ReplayError::Missing { before, csn, found });
+        }
+        self.logged = self.logged.max(Some(csn));
         log::decode(record, |csn, key, value| self.transactions.replay(csn, key, value.map(Box::from)))?;
         if csn > self.store.flushed() {
             self.unflushed.push(csn, lsn, (record.len(), keys));
@@ -47,11 +87,17 @@ impl Replaying {
     }
 
     /// The tenant, which logs from now on. It must be [loaded](Database::load) before anybody uses it.
-    #[must_use]
-    pub fn serve(self, log: Box<dyn Log>) -> Database {
-        let Self { transactions, store, unflushed } = self;
+    ///
+    /// # Errors
+    /// If the log ends before what the storage has.
+    pub fn serve(self, log: Box<dyn Log>) -> Result<Database, ReplayError> {
+        let Self { transactions, store, unflushed, logged } = self;
+        let stored = store.flushed();
+        if let Some(logged) = logged.filter(|logged| *logged < stored) {
+            return Err(ReplayError::LogBehind { stored, logged });
+        }
         let durable = unflushed.last.max(store.flushed());
-        Database {
+        Ok(Database {
             transactions,
             store,
             log,
@@ -72,6 +118,6 @@ impl Replaying {
             session: SessionId(0),
             temporaries: HashMap::new(),
             next_temporary: FIRST_RELATION,
-        }
+        })
     }
 }

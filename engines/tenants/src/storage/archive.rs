@@ -201,7 +201,7 @@ impl Storage {
         let prefix: Path = self.tenant_prefix(tenant);
         let manifest = self.take_over(&prefix).await?;
         if !manifest.current().entries.is_empty() {
-            return Err(StorageError::Occupied(prefix.to_string()));
+            return Err(StorageError::Occupied(self.place(&prefix)));
         }
         let mut entries = Vec::new();
         for Part { name, bytes, crc32c } in contents.segments {

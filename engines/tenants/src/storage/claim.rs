@@ -27,13 +27,13 @@ impl Storage {
     /// # Errors
     /// `Foreign` if it is another's, or another than before, `Gone` if it was there and is not any more; those of the store and of the directory.
     pub async fn claim(&self, directory: &Path) -> Result<(), StorageError> {
-        let foreign = || StorageError::Foreign(self.prefix.to_string());
+        let foreign = || StorageError::Foreign(self.place(&self.prefix));
         let there = self.id().await?;
         if let Some(id) = read(&directory.join(FILE))? {
             return match there {
                 Some(there) if there == id => Ok(()),
                 Some(_) => Err(foreign()),
-                None => Err(StorageError::Gone(self.prefix.to_string())),
+                None => Err(StorageError::Gone(self.place(&self.prefix))),
             };
         }
         let id = match read(&directory.join(NEW))? {

@@ -67,7 +67,7 @@ impl Home {
         let opened: Vec<_> = opened.into_iter().map(|(segment, _)| segment).collect();
         let found = opened.first().map_or(Csn::NONE, |segment| segment.footer().upto);
         if noted > found {
-            return Err(StorageError::Behind { place: prefix.to_string(), noted, found });
+            return Err(StorageError::Behind { place: storage.place(&prefix), noted, found });
         }
         Ok(Arc::new(Self {
             storage: Arc::clone(storage),
@@ -240,7 +240,7 @@ async fn open_all(
     for ((segment, _), name) in opened.iter().zip(entries.keys().rev()) {
         let footer = segment.footer();
         if !name.starts_with(&entry_name(footer.after, footer.upto, 0)[..41]) {
-            return Err(StorageError::Entry { prefix: prefix.to_string(), entry: name.clone() });
+            return Err(StorageError::Entry { prefix: storage.place(prefix), entry: name.clone() });
         }
     }
     Ok(opened)

@@ -26,7 +26,7 @@ impl Storage {
             Ok(object) => {
                 let bytes = object.bytes().await?;
                 let number = str::from_utf8(&bytes).ok().and_then(|digits| digits.parse().ok());
-                Ok(Csn(number.ok_or_else(|| StorageError::Note(path.to_string()))?))
+                Ok(Csn(number.ok_or_else(|| StorageError::Note(self.place(&path)))?))
             }
             Err(object_store::Error::NotFound { .. }) => Ok(Csn::NONE),
             Err(error) => Err(error.into()),

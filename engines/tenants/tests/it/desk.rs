@@ -138,7 +138,7 @@ impl Desk {
             replaying.redo(Lsn(at as u64 + 1), record).expect("records of commits");
         }
         let paper = Paper::default();
-        let database = replaying.serve(Box::new(paper.clone()));
+        let database = replaying.serve(Box::new(paper.clone())).expect("a log that is not behind its storage");
         Self { tenant: Tenant::new(database, Arc::default()), paper, stored: None }
     }
 

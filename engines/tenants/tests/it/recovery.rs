@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use object_store::path::Path;
 use savanna_epoch::OwnerEpoch;
+use savanna_journal::Lsn;
 use savanna_tenants::{
-    database::{Step, Swept},
+    database::{ReplayError, Replaying, Step, Swept},
     flush::Flush,
     storage::Storage,
+    store::{MemoryStore, Store},
 };
 
-use crate::desk::{Desk, Seen};
+use crate::desk::{Desk, Paper, Seen};
 
 const DUMP: [&str; 2] = ["SELECT * FROM t ORDER BY id", "SELECT * FROM u ORDER BY a, b"];
 
@@ -55,6 +57,44 @@ fn a_tenant_comes_back_as_it_was_after_any_commit() {
     for (length, expected) in seen {
         assert_eq!(dump(&mut Desk::after(&records[..length])), expected, "after {length} records");
     }
+}
+
+/// What comes of a log with these records.
+fn replay(store: Box<dyn Store>, records: &[Vec<u8>]) -> Result<(), ReplayError> {
+    let mut replaying = Replaying::over(store);
+    for (at, record) in records.iter().enumerate() {
+        replaying.redo(Lsn(at as u64 + 1), record)?;
+    }
+    replaying.serve(Box::new(Paper::default())).map(drop)
+}
+
+#[test]
+fn a_commit_that_is_missing_in_the_log_is_missed() {
+    let (desk, _) = lived();
+    let (records, _) = desk.paper.records();
+    for missing in 0..records.len() - 1 {
+        let rest = [&records[..missing], &records[missing + 1..]].concat();
+        let replayed = replay(Box::new(MemoryStore::default()), &rest);
+        assert!(matches!(replayed, Err(ReplayError::Missing { .. })), "without {missing}: {replayed:?}");
+    }
+}
+
+#[test]
+fn a_log_that_ends_before_what_the_storage_has_is_missed() {
+    let mut desk = Desk::stored(1 << 20);
+    let client = desk.client();
+    desk.setup(
+        client,
+        &["CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"],
+    );
+    desk.paper.flush();
+    desk.flush();
+    let (records, _) = desk.paper.records();
+    let replay = |records: &[Vec<u8>]| replay(desk.storage().home.store(), records);
+    assert_eq!(replay(&records), Ok(()));
+    assert_eq!(replay(&[]), Ok(()), "all of it is in the storage");
+    let behind = replay(&records[..records.len() - 1]);
+    assert!(matches!(behind, Err(ReplayError::LogBehind { .. })), "{behind:?}");
 }
 
 #[test]
@@ -231,6 +271,6 @@ fn keys(desk: &mut Desk) -> usize {
         Ok(std::ops::ControlFlow::Continue(()))
     };
     desk.tenant.database().scan(reader, &all, savanna_transaction::Direction::Ascending, visit).expect("it lives");
-    assert_eq!(desk.tenant.database().commit(reader), Ok(Step::Done(savanna_journal::Lsn::NONE)));
+    assert_eq!(desk.tenant.database().commit(reader), Ok(Step::Done(Lsn::NONE)));
     keys
 }

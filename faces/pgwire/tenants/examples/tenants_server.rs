@@ -2,9 +2,9 @@
 //!
 //! `cargo run -p savanna-pgwire-tenants --example tenants_server -- DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY]
 //! [idle=MILLISECONDS] [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS] [blocks=BYTES] [log_rate=BYTES]
-//! [store_rate=REQUESTS] [tls=1] [clients=COUNT]`, then `psql -h 127.0.0.1 -p 5433 -U postgres`. The rates are what the tenants of a thread share a second. It
+//! [store_rate=REQUESTS] [tls=1] [clients=COUNT] [patience=MILLISECONDS]`, then `psql -h 127.0.0.1 -p 5433 -U postgres`. The rates are what the tenants of a thread share a second. It
 //! says on standard output where it listens and, for each line on standard input, how often the log was flushed
-//! and how many tenants are awake. With `delay` the storage is in memory, and each request to it takes so long.
+//! and how many tenants are awake; at the line `stop` it stops. With `delay` the storage is in memory, and each request to it takes so long.
 
 use std::{
     io::{BufRead, Write},
@@ -21,6 +21,7 @@ use object_store::{
 };
 
 use savanna_epoch::OwnerEpoch;
+use savanna_journal::OsDisk;
 use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions, TlsFiles};
 use savanna_tenants::budget::{
     Amounts,
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: tenants_server DATA_DIR [ADDRESS] [EPOCH] [CERTIFICATES KEY] [idle=MILLISECONDS] \
-        [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS] [blocks=BYTES] [log_rate=BYTES] [store_rate=REQUESTS] [tls=1] [clients=COUNT]";
+        [snapshot=MILLISECONDS] [log=BYTES] [rows=BYTES] [delay=MILLISECONDS] [blocks=BYTES] [log_rate=BYTES] [store_rate=REQUESTS] [tls=1] [clients=COUNT] \
+        [patience=MILLISECONDS]";
     let Some(data_dir) = arguments.next().map(PathBuf::from) else {
         eprintln!("{usage}");
         return ExitCode::from(2);
@@ -45,13 +47,15 @@ fn main() -> ExitCode {
         eprintln!("{usage}");
         return ExitCode::from(2);
     };
-    let mut keeping = Keeping::local(data_dir);
+    let high_water = OsDisk::new(data_dir.join("high-water"));
+    let mut keeping = Keeping { high_water: Some(Arc::new(high_water)), ..Keeping::local(data_dir) };
     let mut rates = keeping.per_second;
     let mut files = Vec::new();
     let Admission { mut requires_tls, mut clients_max, .. } = Admission::default();
     for argument in arguments {
         match argument.split_once('=').map(|(name, value)| (name, value.parse())) {
             Some(("idle", Ok(idle))) => keeping.idle = Duration::from_millis(idle),
+            Some(("patience", Ok(patience))) => keeping.patience = Duration::from_millis(patience),
             Some(("snapshot", Ok(age))) => keeping.snapshot_age = Duration::from_millis(age),
             Some(("delay", Ok(delay))) => {
                 let store = slow_store(Duration::from_millis(delay));
@@ -87,9 +91,12 @@ fn main() -> ExitCode {
         }
     };
     println!("listening on {}", server.address());
-    let tenants = server.tenants();
+    let (tenants, stopper) = (server.tenants(), server.stopper());
     std::thread::spawn(move || {
-        for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if line == "stop" {
+                stopper.stop();
+            }
             println!("flushes {} awake {}", tenants.log().flushes, tenants.awake());
         }
     });

@@ -4,7 +4,13 @@ mod opening;
 mod statement;
 mod turn;
 
-use std::{io, panic::AssertUnwindSafe, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    io,
+    panic::AssertUnwindSafe,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::BytesMut;
 use futures::FutureExt;
@@ -22,7 +28,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::opening::refuse;
 use self::{
-    opening::{open, turn_away},
+    opening::{open, turn_away, until_free},
     turn::Spent,
 };
 use crate::{
@@ -61,21 +67,30 @@ type Served<T> = Result<T, End>;
 /// Serves a client until it goes away.
 pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
     let room = Rc::clone(visit.room());
-    let Client { socket, input, user, database, settings, administrator, place: _place, key, seed } = client;
-    let socket = match socket.resume() {
+    let Client { socket, mut input, user, database, settings, administrator, place: _place, key, seed } = client;
+    let mut socket = match socket.resume() {
         Ok(socket) => socket,
         Err(error) => {
             tracing::warn!(%error, "a client's socket could not be taken over");
             return;
         }
     };
+    let mut output = Output::default();
+    output.let_in();
+    match until_free(&room, (&mut socket, &mut input), &mut output, here.process.keeping.patience).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return turn_away(socket, &error).await,
+        Err(error) => {
+            tracing::debug!(%error, "a client went away while its database was busy");
+            return;
+        }
+    }
     let login = Login { user: &user, database: &database, administrator, seed };
     let opened = room.with(|tenant| open(tenant, login, &settings)).await;
     let (session, told) = match opened {
         Ok(opened) => opened,
         Err(error) => return turn_away(socket, &error).await,
     };
-    let mut output = Output::default();
     let told: Vec<(&str, String)> = told.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     output.welcome(&told, key);
     output.ready(Status::Idle);
@@ -111,6 +126,7 @@ pub(crate) async fn serve(here: Rc<Here>, visit: Visit, client: Client) {
         after: Lsn::NONE,
         context: running(),
         skipping: false,
+        failed_aside: false,
         ready: true,
         status: Status::Idle,
         ending,
@@ -183,6 +199,8 @@ struct Connection {
     context: DecodeContext,
     /// After an error of the extended protocol: nothing is done up to Sync.
     skipping: bool,
+    /// Whether a statement has failed before it got to the tenant.
+    failed_aside: bool,
     /// Whether the client was told that it may go on, and has not.
     ready: bool,
     /// What it was told then.
@@ -233,8 +251,7 @@ impl Connection {
         if !self.ready || (idle_in_transaction, idle) == (0, 0) {
             return Ok(self.socket.read(&mut self.input).await?);
         }
-        let session = self.session;
-        let (millis, state, what) = match self.tenant(|tenant| tenant.status(session)).await {
+        let (millis, state, what) = match self.status {
             Status::Idle => (idle, "57P05", "idle-session"),
             Status::Transaction | Status::Failed => (idle_in_transaction, "25P03", "idle-in-transaction"),
         };
@@ -285,6 +302,13 @@ impl Connection {
         }
         let session = self.session;
         self.ready = false;
+        if matches!(message, M::Parse(_) | M::Bind(_) | M::Describe(_) | M::Execute(_) | M::Close(_))
+            && let Err(error) = self.turn(Instant::now()).await?
+        {
+            self.output.error("ERROR", &error);
+            self.skipping = true;
+            return Ok(());
+        }
         let outcome = match message {
             M::Query(query) => {
                 self.query(query.query).await?;

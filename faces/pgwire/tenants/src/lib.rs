@@ -20,6 +20,7 @@ mod copy;
 mod door;
 mod housekeeping;
 mod output;
+mod places;
 mod process;
 mod retries;
 mod room;

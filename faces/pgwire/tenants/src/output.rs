@@ -51,8 +51,12 @@ impl Output {
         }
     }
 
-    pub(crate) fn welcome(&mut self, parameters: &[(&str, String)], (process, secret): (i32, i32)) {
+    /// The client is who it says.
+    pub(crate) fn let_in(&mut self) {
         self.put(&Authentication::Ok);
+    }
+
+    pub(crate) fn welcome(&mut self, parameters: &[(&str, String)], (process, secret): (i32, i32)) {
         for (name, value) in parameters {
             self.put(&ParameterStatus::new((*name).to_owned(), value.clone()));
         }

@@ -20,15 +20,15 @@ use savanna_tenants::{
     budget::Amounts,
     error::{Result, state},
     memory::Pool,
-    owner::{Owner, Recovery, save_roots},
+    owner::{Owner, Recovery, save_end, save_roots},
     role::Acquaintance,
     roots::RootsFile,
     storage::Storage,
 };
 use savanna_tenants_segments::TenantId;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
-use crate::{connections::Connections, retries::Retries, thread::Order};
+use crate::{connections::Connections, places::Places, retries::Retries, thread::Order};
 
 /// The database that there always is. Its roles may come into every other one, and make and remove databases.
 pub(crate) const ADMINISTRATION: &str = "postgres";
@@ -41,6 +41,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(25);
 const FULL: u64 = 2;
 /// How often somebody looks after the log.
 const ROUND: Duration = Duration::from_millis(100);
+/// What a server that stops waits for the storage at most.
+const LAST_SAVE_TIME: Duration = Duration::from_secs(5);
 /// Tenants that are woken at once because they hold up the log.
 const WAKE_AT_ONCE: usize = 64;
 
@@ -55,6 +57,9 @@ pub struct Keeping {
     pub high_water: Option<Arc<dyn Disk>>,
     /// The storage, if it is not local.
     pub store: Option<(Arc<dyn ObjectStore>, Path)>,
+    /// A statement that takes long has its place for so long if statements of other tenants wait for one, and who logs in waits so long
+    /// for a tenant that such a statement keeps busy.
+    pub patience: Duration,
     /// A tenant without clients for so long is flushed and forgotten.
     pub idle: Duration,
     /// A transaction with an older snapshot is ended if it holds up what was committed since.
@@ -82,6 +87,7 @@ impl Keeping {
             log: None,
             high_water: None,
             store: None,
+            patience: Duration::from_secs(60),
             idle: Duration::from_secs(300),
             snapshot_age: Duration::from_secs(3_600),
             log_distance: 256 << 20,
@@ -109,6 +115,8 @@ pub(crate) type Key = (i32, i32);
 /// What the threads of a process share.
 pub(crate) struct Process {
     pub(crate) owner: Mutex<Owner>,
+    /// Where the list of tenants is saved, by one at a time.
+    roots: tokio::sync::Mutex<RootsFile>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) storage: Arc<Storage>,
     pub(crate) keeping: Keeping,
@@ -117,7 +125,7 @@ pub(crate) struct Process {
     /// Where the storage is waited for, and segments are merged.
     pub(crate) background: tokio::runtime::Handle,
     /// Tenants that may be aside at the same time, as many as there are threads, and never one alone.
-    pub(crate) aside: Arc<Semaphore>,
+    pub(crate) aside: Arc<Places>,
     threads: Vec<mpsc::UnboundedSender<Order>>,
     /// Rows in memory and tenants awake, as each thread counted last.
     usage: Vec<Usage>,
@@ -170,18 +178,19 @@ impl Process {
         let process = Arc::new(Self {
             journal: Arc::clone(owner.journal()),
             owner: Mutex::new(owner),
+            roots: tokio::sync::Mutex::new(roots),
             storage,
             statements: Pool::new(keeping.statements_bytes),
+            aside: Places::new(threads.len().max(2), keeping.patience),
             keeping,
             background: background.clone(),
-            aside: Arc::new(Semaphore::new(threads.len().max(2))),
             activities: Mutex::default(),
             retries: Mutex::default(),
             connections: Connections::new(threads.clone()),
             usage: threads.iter().map(|_| Usage::default()).collect(),
             threads,
         });
-        background.spawn(keep_log(Arc::downgrade(&process), roots));
+        background.spawn(keep_log(Arc::downgrade(&process)));
         Ok(process)
     }
 
@@ -249,6 +258,25 @@ impl Process {
         (total > bound).then(|| Crowd { share: bound / self.awake().max(1) as u64, full: total / FULL > bound })
     }
 
+    /// Saves where the log ends, which nobody writes to any more, so that the next start misses what is deleted of it.
+    /// Blocks for some seconds at most.
+    pub(crate) fn save_end(self: &Arc<Self>) {
+        let (done, saved) = std::sync::mpsc::channel();
+        let process = Arc::clone(self);
+        self.background.spawn(async move {
+            let roots = process.roots.lock().await;
+            // Nobody waits for what takes too long.
+            _ = done.send(save_end(&process.owner, &roots).await);
+        });
+        match saved.recv_timeout(LAST_SAVE_TIME) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "where the log of tenants ends is not noted beside their list"),
+            Err(_) => tracing::warn!(
+                "where the log of tenants ends is not noted beside their list: the storage did not answer in time"
+            ),
+        }
+    }
+
     /// The tenants that are awake.
     pub(crate) fn awake(&self) -> usize {
         self.usage.iter().map(|usage| usage.awake.load(Ordering::Relaxed)).sum()
@@ -263,11 +291,15 @@ fn machine_memory() -> Option<usize> {
 }
 
 /// Cuts the log where nobody needs it, and wakes those who hold it up in their sleep.
-async fn keep_log(process: std::sync::Weak<Process>, roots: RootsFile) {
+async fn keep_log(process: std::sync::Weak<Process>) {
     loop {
         tokio::time::sleep(ROUND).await;
         let Some(process) = process.upgrade() else { return };
-        if let Err(error) = save_roots(&process.owner, &process.storage, &roots).await {
+        let saved = {
+            let roots = process.roots.lock().await;
+            save_roots(&process.owner, &process.storage, &roots).await
+        };
+        if let Err(error) = saved {
             tracing::warn!(%error, "the list of tenants could not be saved; the log is kept until it can");
         }
         let in_the_way = {

@@ -23,7 +23,10 @@ use savanna_tenants::{
 use savanna_tenants_segments::{Block, PageId, TenantId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::process::Process;
+use crate::{
+    places::{Place, Places},
+    process::Process,
+};
 
 /// From 1970-01-01 to 2000-01-01.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
@@ -42,6 +45,8 @@ pub(crate) struct Room {
     roles_aside: RefCell<Option<Result<Rc<Roles>>>>,
     /// Sessions that ended while it was aside.
     left_aside: RefCell<Vec<SessionId>>,
+    /// Sessions whose statement failed before it got to the tenant, while that was aside.
+    failed_aside: RefCell<Vec<SessionId>>,
     waiting: RefCell<HashMap<SessionId, Rc<Notify>>>,
     pub(crate) home: Arc<Home>,
     background: tokio::runtime::Handle,
@@ -49,7 +54,7 @@ pub(crate) struct Room {
     /// Whose statement of this tenant is aside, or waits for a place there.
     turn_aside: Arc<Semaphore>,
     /// Places for tenants that are aside.
-    places_aside: Arc<Semaphore>,
+    places_aside: Arc<Places>,
     /// Clients that are here or on their way in.
     visitors: Cell<usize>,
     /// When the last client left; nothing if there was none since it woke.
@@ -79,7 +84,14 @@ pub(crate) struct Condition {
 /// A place for something that takes long.
 pub(crate) struct PlaceAside {
     _turn: Option<OwnedSemaphorePermit>,
-    _place: Option<OwnedSemaphorePermit>,
+    place: Place,
+}
+
+impl PlaceAside {
+    /// Whether it is to be given up.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.place.is_wanted()
+    }
 }
 
 /// That a client is in a room.
@@ -112,6 +124,7 @@ impl Room {
             condition: Cell::default(),
             roles_aside: RefCell::default(),
             left_aside: RefCell::default(),
+            failed_aside: RefCell::default(),
             waiting: RefCell::default(),
             home,
             background: process.background.clone(),
@@ -137,6 +150,13 @@ impl Room {
                 self.follow(tenant);
                 return result;
             }
+            self.here().await;
+        }
+    }
+
+    /// Waits until the tenant is here.
+    pub(crate) async fn here(&self) {
+        while self.is_aside() {
             self.back.notified().await;
         }
     }
@@ -145,13 +165,12 @@ impl Room {
     /// its statements wait.
     pub(crate) async fn place_aside(&self) -> PlaceAside {
         let turn = Arc::clone(&self.turn_aside).acquire_owned().await;
-        let place = Arc::clone(&self.places_aside).acquire_owned().await;
-        PlaceAside { _turn: turn.ok(), _place: place.ok() }
+        PlaceAside { _turn: turn.ok(), place: self.places_aside.take().await }
     }
 
     /// Does something that takes long with the tenant, on another thread: nobody else gets to the tenant meanwhile, but others get to this
     /// thread. It must be waited for.
-    pub(crate) async fn with_aside<T, W>(self: &Rc<Self>, _place: PlaceAside, work: W) -> T
+    pub(crate) async fn with_aside<T, W>(self: &Rc<Self>, _place: &PlaceAside, work: W) -> T
     where
         T: Send + 'static,
         W: FnOnce(&mut Tenant) -> T + Send + 'static,
@@ -180,6 +199,9 @@ impl Room {
             // The process ends, and the statement with it.
             return std::future::pending().await;
         };
+        for session in self.failed_aside.take() {
+            fail(&mut tenant, session);
+        }
         for session in self.left_aside.take() {
             tenant.close_session(session);
         }
@@ -239,6 +261,17 @@ impl Room {
             None => self.left_aside.borrow_mut().push(id),
         }
         self.waiting.borrow_mut().remove(&id);
+    }
+
+    /// A session's statement fails that has not got to the tenant, and with it all that belongs together with it.
+    pub(crate) fn fail(self: &Rc<Self>, id: SessionId) {
+        match self.tenant.borrow_mut().as_mut() {
+            Some(tenant) => {
+                fail(tenant, id);
+                self.follow(tenant);
+            }
+            None => self.failed_aside.borrow_mut().push(id),
+        }
     }
 
     /// A client comes: the tenant stays awake until it is gone.
@@ -321,6 +354,14 @@ impl Room {
             }
         }
     }
+}
+
+fn fail(tenant: &mut Tenant, session: SessionId) {
+    tenant.fail(session);
+    if let Err(error) = tenant.finish(session) {
+        tracing::debug!(%error, "nothing is left of a transaction that failed");
+    }
+    tenant.told(session);
 }
 
 fn condition(tenant: &mut Tenant) -> Condition {

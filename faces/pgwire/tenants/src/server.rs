@@ -211,6 +211,9 @@ impl Server {
             outcome = outcome.and(ended);
         }
         if let Some(background) = self.background.take() {
+            if outcome.is_ok() {
+                self.tenants.save_end();
+            }
             // What is being written down is written again by whoever opens the log next.
             background.shutdown_background();
         }

@@ -57,6 +57,10 @@ impl Tenants {
         self.process.journal.stats()
     }
 
+    pub(crate) fn save_end(&self) {
+        self.process.save_end();
+    }
+
     /// Makes one; the answer is durable.
     ///
     /// # Errors

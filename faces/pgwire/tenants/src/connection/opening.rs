@@ -1,13 +1,21 @@
 //! How a connection begins: its session, and what the client is told of the server; or why it cannot come in.
 
+use std::{io, pin::pin, time::Duration};
+
+use bytes::BytesMut;
 use savanna_tenants::{
     SessionId, SqlError,
     error::{Result, state},
     settings::SERVER_VERSION,
-    tenant::{Login, Tenant},
+    tenant::{Login, Notice, Tenant},
 };
 
-use crate::{output::Output, socket::Socket, thread::Client};
+use crate::{output::Output, room::Room, socket::Socket, thread::Client};
+
+/// Who waits for longer is told for what.
+const SILENCE: Duration = Duration::from_secs(1);
+/// So much is read of a client that is not in yet.
+const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Tells a client why it cannot come in.
 pub(crate) async fn refuse(client: Client, error: SqlError) {
@@ -24,6 +32,36 @@ pub(super) async fn turn_away(mut socket: Socket, error: &SqlError) {
     match socket.write_all(&output.bytes).await {
         Ok(()) => socket.close(),
         Err(error) => tracing::debug!(%error, "a client went away at the door"),
+    }
+}
+
+/// Waits until a database is not busy with a statement of somebody else. Whoever waits is told so, and is not let in after `patience`.
+pub(super) async fn until_free(
+    room: &Room,
+    (socket, input): (&mut Socket, &mut BytesMut),
+    output: &mut Output,
+    patience: Duration,
+) -> io::Result<Result<()>> {
+    if tokio::time::timeout(SILENCE, room.here()).await.is_ok() {
+        return Ok(Ok(()));
+    }
+    let message = "the database is busy with a statement that takes long; the login waits for it";
+    output.notice(&Notice::Notice(message.to_owned()));
+    socket.write_all(&output.bytes.split()).await?;
+    let mut free = pin!(tokio::time::timeout(patience.saturating_sub(SILENCE), room.here()));
+    loop {
+        tokio::select! {
+            biased;
+            free = &mut free => return Ok(free.map_err(|_| {
+                SqlError::new("57P03", "the database is busy with a statement that takes long").hint(
+                    "Try again later. In another database an administrator sees the statement's connection in pg_stat_activity, and ends the \
+                     statement with pg_cancel_backend(pid).",
+                )
+            })),
+            read = socket.read(input), if input.len() <= AHEAD_BYTES_MAX => if read? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            },
+        }
     }
 }
 

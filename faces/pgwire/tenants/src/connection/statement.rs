@@ -1,6 +1,6 @@
 //! What the client's statements come to, and how it is told.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Instant};
 
 use pgwire::messages::{PgWireFrontendMessage, extendedquery::Bind};
 use savanna_tenants::{
@@ -29,8 +29,11 @@ impl Connection {
         if self.room.is_aside() && self.status == Status::Idle && self.signals(&text) {
             return Ok(());
         }
-        let outcome = match self.tenant_reads(text, move |tenant, text| tenant.split(session, text)).await? {
-            Ok(statements) => self.statements(statements).await?,
+        let outcome = match self.turn(Instant::now()).await? {
+            Ok(()) => match self.tenant_reads(text, move |tenant, text| tenant.split(session, text)).await? {
+                Ok(statements) => self.statements(statements).await?,
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
@@ -43,7 +46,12 @@ impl Connection {
     /// Tells the client that it may go on.
     async fn told(&mut self) {
         let session = self.session;
-        self.status = self.tenant(|tenant| tenant.told(session)).await;
+        self.status = match (std::mem::take(&mut self.failed_aside), self.status) {
+            // The tenant hears of it when it is here again.
+            (true, Status::Idle) => Status::Idle,
+            (true, _) => Status::Failed,
+            (false, _) => self.tenant(|tenant| tenant.told(session)).await,
+        };
         self.output.ready(self.status);
         self.ready = true;
     }
@@ -320,9 +328,12 @@ impl Connection {
     pub(super) async fn sync(&mut self) -> Served<()> {
         self.skipping = false;
         let session = self.session;
-        let finished = self.until_done(move |tenant| tenant.finish(session)).await?;
-        if let Err(error) = finished {
-            self.output.error("ERROR", &error);
+        // What failed before it got to the tenant is finished with that.
+        if !self.failed_aside {
+            let finished = self.until_done(move |tenant| tenant.finish(session)).await?;
+            if let Err(error) = finished {
+                self.output.error("ERROR", &error);
+            }
         }
         self.told().await;
         Ok(())

@@ -72,6 +72,45 @@ impl Connection {
         self.note(traced)
     }
 
+    /// Waits until the tenant is here, if a statement of somebody else keeps it busy. That is a part of this client's statement: it has its
+    /// time, can be cancelled, and ends with the client.
+    pub(super) async fn turn(&mut self, began: Instant) -> Served<Result<()>> {
+        if !self.room.is_aside() {
+            return Ok(Ok(()));
+        }
+        let is_first = !self.interrupts.is_running();
+        self.interrupts.begin();
+        let _alarm = self.alarm(began);
+        let room = Rc::clone(&self.room);
+        let mut here = pin!(room.here());
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut here => break,
+                read = self.socket.read(&mut self.input), if self.input.len() <= MESSAGE_BYTES_MAX => {
+                    if read? == 0 {
+                        return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                }
+                () = tokio::time::sleep(LOOK) => {
+                    if self.ending.is_asked() {
+                        return Err(End::Fatal(Ending::error()));
+                    }
+                    if let Err(error) = self.interrupts.check() {
+                        self.interrupts.end();
+                        self.failed_aside = true;
+                        self.room.fail(self.session);
+                        return Ok(Err(error));
+                    }
+                }
+            }
+        }
+        if is_first && !self.interrupts.is_interrupted() {
+            self.interrupts.end();
+        }
+        Ok(Ok(()))
+    }
+
     /// Waits for a place for something that takes long; `None` if that was interrupted meanwhile.
     async fn place_aside(&mut self) -> Served<Option<PlaceAside>> {
         let room = Rc::clone(&self.room);
@@ -102,7 +141,7 @@ impl Connection {
         work: impl FnOnce(&mut Tenant) -> T + Send + 'static,
     ) -> Served<T> {
         let room = Rc::clone(&self.room);
-        let mut working = pin!(room.with_aside(place, traced(self.session, work)));
+        let mut working = pin!(room.with_aside(&place, traced(self.session, work)));
         let mut gone: Option<io::Error> = None;
         let traced = loop {
             let listens = gone.is_none() && self.input.len() <= MESSAGE_BYTES_MAX;
@@ -114,8 +153,14 @@ impl Connection {
                     Ok(_) => {}
                     Err(error) => gone = Some(error),
                 },
-                // It may not have begun yet.
-                () = tokio::time::sleep(LOOK), if gone.is_some() => self.interrupts.interrupt(Reason::Cancelled),
+                () = tokio::time::sleep(LOOK) => {
+                    // It may not have begun yet.
+                    if gone.is_some() {
+                        self.interrupts.interrupt(Reason::Cancelled);
+                    } else if place.is_wanted() {
+                        self.interrupts.interrupt(Reason::PlaceWanted);
+                    }
+                }
             }
         };
         let result = self.note(traced);
@@ -172,7 +217,10 @@ impl Connection {
             }
             let place = if aside { self.place_aside().await? } else { None };
             let step = match place {
-                None => self.tenant(&work).await,
+                None => match self.turn(began).await? {
+                    Ok(()) => self.tenant(&work).await,
+                    Err(error) => return Ok(Err(error)),
+                },
                 Some(place) => {
                     let work = work.clone();
                     let run = move |tenant: &mut Tenant| {
