@@ -44,3 +44,20 @@ impl Rules {
         true
     }
 }
+
+/// The text of a statement that panics.
+#[cfg(feature = "faults")]
+static PANICS: parking_lot::Mutex<Option<String>> = parking_lot::Mutex::new(None);
+
+/// Lets the next statement of this text panic.
+#[cfg(feature = "faults")]
+pub fn panic_at(text: &str) {
+    *PANICS.lock() = Some(text.to_owned());
+}
+
+/// Panics if somebody asked for it.
+#[cfg(feature = "faults")]
+pub(crate) fn panic_if_asked(text: &str) {
+    let asked = PANICS.lock().take_if(|asked| asked == text).is_some();
+    assert!(!asked, "a test has asked for a panic");
+}

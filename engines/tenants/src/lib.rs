@@ -52,7 +52,7 @@ pub mod value;
 mod view;
 
 #[cfg(feature = "faults")]
-pub use crate::fault::Fault;
+pub use crate::fault::{Fault, panic_at};
 pub use crate::{
     error::SqlError,
     session::{Outcome, SessionId, Status},

@@ -57,7 +57,7 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
         bytes.try_into().ok()
     }
     let value = match of {
-        Type::Rounded(..) => return decode_value(bytes, of.exact()),
+        Type::Rounded(..) | Type::Spanned(..) => return decode_value(bytes, of.exact()),
         Type::Bool => fixed::<1>(bytes).map(|[byte]| Value::Bool(byte != 0)),
         Type::Int2 => fixed(bytes).map(|bytes| Value::Int(i64::from(i16::from_le_bytes(bytes)))),
         Type::Int4 => fixed(bytes).map(|bytes| Value::Int(i64::from(i32::from_le_bytes(bytes)))),

@@ -31,6 +31,8 @@ pub struct Settings {
     /// The schemas in which it looks for names.
     pub(crate) search_path: SearchPath,
     extra_float_digits: String,
+    /// Whether it is an administrator's, which is all that there is of superusers.
+    pub(crate) administrator: bool,
     /// Settings that only their users know, by names with a dot.
     own: BTreeMap<String, String>,
     /// What its client began with, to which `RESET` goes back.
@@ -82,6 +84,7 @@ impl Default for Settings {
             zone: Zone::UTC,
             search_path: SearchPath::default(),
             extra_float_digits: "1".to_owned(),
+            administrator: false,
             own: BTreeMap::new(),
             first: None,
         }
@@ -212,6 +215,10 @@ impl Settings {
             (name, value) if name.contains('.') => {
                 self.set_own(name, value.or_else(|| default.own.get(name).map(String::as_str)))?;
             }
+            ("is_superuser", _) => {
+                let message = "parameter \"is_superuser\" cannot be changed";
+                return Err(SqlError::new("55P02", message));
+            }
             (name, value) => {
                 let Some((_, fixed, others)) = FIXED.iter().find(|(fixed, ..)| *fixed == name) else {
                     return Err(unknown(name));
@@ -251,6 +258,7 @@ impl Settings {
             "search_path" => self.search_path.to_string(),
             "timezone" => self.zone.name(),
             "extra_float_digits" => self.extra_float_digits.clone(),
+            "is_superuser" => if self.administrator { "on" } else { "off" }.to_owned(),
             name if let Some(millis) = timeouts.named(name) => shown_milliseconds(*millis),
             name => match (FIXED.iter().find(|(fixed, ..)| *fixed == name), self.own.get(name)) {
                 (Some((_, value, _)), _) => (*value).to_owned(),

@@ -1,8 +1,12 @@
 //! The types of columns and expressions, with their names and numbers in PostgreSQL.
 
+mod span;
 mod written;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::span::Span;
+pub(crate) use self::written::digits;
 
 /// A type. Its variants are part of the catalog's format: new ones go to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -58,7 +62,13 @@ pub enum Type {
     /// A type of times with so many digits behind the point, fewer than six. Only columns and casts have it: an expression has the
     /// type without.
     Rounded(Clock, u8),
+    /// `interval` that is limited to some fields, perhaps with so many digits behind the point, at most six. As with digits, only columns and
+    /// casts have it.
+    Spanned(Span, Option<u8>),
 }
+
+/// What PostgreSQL says instead of the digits of an interval that has them all.
+const ALL_DIGITS: i32 = 0xffff;
 
 /// What PostgreSQL says beside the digits of an interval that has all fields.
 const ALL_FIELDS: i32 = 0x7fff << 16;
@@ -150,7 +160,7 @@ impl Type {
             Self::Enum(id) => id,
             Self::Oid => 26,
             Self::Byte => 18,
-            Self::Rounded(..) => self.exact().oid(),
+            Self::Rounded(..) | Self::Spanned(..) => self.exact().oid(),
             // The arrays of an enumeration have the number behind its own.
             Self::Array(element) => array_oid(element.oid).unwrap_or(element.oid + 1),
         }
@@ -198,7 +208,7 @@ impl Type {
             Self::Int2 => 2,
             Self::Int4 | Self::Float4 | Self::Date | Self::Oid => 4,
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => 8,
-            Self::Interval | Self::Uuid | Self::Rounded(Clock::Interval, _) => 16,
+            Self::Interval | Self::Uuid | Self::Rounded(Clock::Interval, _) | Self::Spanned(..) => 16,
             Self::Enum(_) => 4,
             Self::Rounded(..) => 8,
             Self::Unknown => -2,
@@ -216,6 +226,7 @@ impl Type {
             Self::Array(element) => element.modifier,
             Self::Rounded(Clock::Interval, digits) => ALL_FIELDS | i32::from(digits),
             Self::Rounded(_, digits) => i32::from(digits),
+            Self::Spanned(span, digits) => span.fields() << 16 | digits.map_or(ALL_DIGITS, i32::from),
             _ => -1,
         }
     }
@@ -249,6 +260,8 @@ impl Type {
             Self::Oid => "oid".to_owned(),
             Self::Byte => "\"char\"".to_owned(),
             Self::Rounded(Clock::Interval, digits) => format!("interval({digits})"),
+            Self::Spanned(span, None) => format!("interval {}", span.name()),
+            Self::Spanned(span, Some(digits)) => format!("interval {}({digits})", span.name()),
             Self::Rounded(..) => {
                 let whole = self.exact().name();
                 let (kind, zone) = whole.split_once(' ').unwrap_or((&whole, ""));
@@ -268,7 +281,7 @@ impl Type {
             Self::Varchar(_) => "character varying".to_owned(),
             Self::Char(_) => "character".to_owned(),
             Self::Array(_) => format!("{}[]", self.element().map(Self::base_name).unwrap_or_default()),
-            Self::Rounded(..) => self.exact().name(),
+            Self::Rounded(..) | Self::Spanned(..) => self.exact().name(),
             other => other.name(),
         }
     }
@@ -288,7 +301,7 @@ impl Type {
         match self {
             Self::Unknown => None,
             Self::Array(_) => Some(self),
-            Self::Rounded(..) => self.exact().array(),
+            Self::Rounded(..) | Self::Spanned(..) => self.exact().array(),
             of => Some(Self::Array(Element { oid: of.oid(), modifier: of.modifier() })),
         }
     }
@@ -308,6 +321,9 @@ impl Type {
         let bound = u32::try_from(modifier.saturating_sub(4)).ok();
         if let (1186, Ok(digits @ 0..6)) = (oid, u8::try_from(modifier ^ ALL_FIELDS)) {
             return Self::Rounded(Clock::Interval, digits);
+        }
+        if let (1186, Some(span)) = (oid, Span::of_fields(modifier >> 16)) {
+            return Self::Spanned(span, u8::try_from(modifier & ALL_DIGITS).ok());
         }
         if let Ok(digits @ 0..6) = u8::try_from(modifier) {
             match oid {
@@ -364,7 +380,7 @@ impl Type {
             Self::Rounded(Clock::Time, _) => Self::Time,
             Self::Rounded(Clock::Timestamp, _) => Self::Timestamp,
             Self::Rounded(Clock::Timestamptz, _) => Self::Timestamptz,
-            Self::Rounded(Clock::Interval, _) => Self::Interval,
+            Self::Rounded(Clock::Interval, _) | Self::Spanned(..) => Self::Interval,
             other => other,
         }
     }
@@ -373,7 +389,7 @@ impl Type {
     #[must_use]
     pub fn unbounded(self) -> Self {
         match self {
-            Self::Rounded(..) => self.exact(),
+            Self::Rounded(..) | Self::Spanned(..) => self.exact(),
             Self::Numeric(_) => Self::Numeric(None),
             Self::Varchar(_) => Self::Varchar(None),
             Self::Array(element) => Self::Array(Element { modifier: -1, ..element }),

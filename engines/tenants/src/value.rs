@@ -2,6 +2,7 @@
 
 pub mod array;
 pub(crate) mod binary;
+pub(crate) mod byte;
 pub(crate) mod cast;
 pub(crate) mod datetime;
 pub(crate) mod decimal;

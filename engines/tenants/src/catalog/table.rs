@@ -160,7 +160,7 @@ fn width(of: Type) -> Width {
         Type::Bool => Width::Fixed(1),
         Type::Int2 => Width::Fixed(2),
         Type::Int4 | Type::Float4 | Type::Date => Width::Fixed(4),
-        Type::Interval | Type::Rounded(Clock::Interval, _) | Type::Uuid => Width::Fixed(16),
+        Type::Interval | Type::Rounded(Clock::Interval, _) | Type::Spanned(..) | Type::Uuid => Width::Fixed(16),
         Type::Int8
         | Type::Oid
         | Type::Float8

@@ -29,12 +29,8 @@ use crate::{
         select::Planner,
         system,
     },
-    types::Type,
-    value::{
-        Value,
-        datetime::{self, Unit},
-        numeric,
-    },
+    types::{Span, Type, digits},
+    value::{Value, datetime::Unit, numeric},
 };
 
 /// An expression and its type.
@@ -132,6 +128,7 @@ impl<'b, 'c> Binder<'b, 'c> {
 
     /// An expression.
     pub(crate) fn expr(&mut self, ast: &ast::Expr) -> Result<Typed> {
+        self.planner.interrupts.check()?;
         if let Some(other) = system::rewrite(ast)? {
             return self.expr(&other);
         }
@@ -390,11 +387,26 @@ impl<'b, 'c> Binder<'b, 'c> {
         let unit = |field: &DateTimeField| Unit::named(&field_name(field)).ok_or_else(unsupported);
         let first = interval.leading_field.as_ref().map(unit).transpose()?;
         let last = interval.last_field.as_ref().map(unit).transpose()?.or(first);
-        if interval.leading_precision.is_some() || interval.fractional_seconds_precision.is_some() {
-            return Err(unsupported());
-        }
-        let value = datetime::cut(datetime::parse_interval(&content, first.zip(last))?, last);
-        Ok(Typed::new(Expr::Constant(Value::Interval(value)), Type::Interval))
+        let written = match last {
+            // `SECOND (2)` has its digits where another field has its precision, which PostgreSQL does not know.
+            Some(Unit::Second) => interval.fractional_seconds_precision.or(interval.leading_precision),
+            _ if interval.leading_precision.is_some() || interval.fractional_seconds_precision.is_some() => {
+                return Err(unsupported());
+            }
+            _ => None,
+        };
+        let of = match first.zip(last) {
+            None => Type::Interval,
+            Some(units) => {
+                let wrong = || {
+                    let message =
+                        format!("expected fields of an interval from a longer to a shorter one, came {interval}");
+                    SqlError::new(state::SYNTAX_ERROR, message)
+                };
+                Type::Spanned(Span::of_units(units).ok_or_else(wrong)?, written.map(digits))
+            }
+        };
+        Ok(Typed::new(self.convert(unknown(&content), of, true)?, Type::Interval))
     }
 }
 

@@ -179,6 +179,7 @@ fn type_name(data_type: &ast::DataType) -> String {
         Type::Timestamp => "timestamp".to_owned(),
         Type::Timestamptz => "timestamptz".to_owned(),
         Type::Time => "time".to_owned(),
+        Type::Byte => "char".to_owned(),
         other => other.base_name(),
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     catalog::Catalog,
     enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
+    interrupt::Interrupts,
     settings::switch,
     sql::{
         bind::Parameters,
@@ -35,8 +36,15 @@ use crate::{
     value::zone::Zone,
 };
 
-/// Plans a statement for a session in a time zone. `declared` are the types that the client gave to its first parameters.
-pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &[Type]) -> Result<Statement> {
+/// Plans a statement for a session in a time zone, unless it is interrupted. `declared` are the types that the client gave to its first
+/// parameters.
+pub(crate) fn prepare(
+    text: &str,
+    catalog: Arc<Catalog>,
+    zone: Zone,
+    declared: &[Type],
+    interrupts: Arc<Interrupts>,
+) -> Result<Statement> {
     let of_postgresql = match dialect::plan(text, &catalog)? {
         None => match prepared::plan(text, &catalog)? {
             None => lock_table::plan(text, &catalog)?,
@@ -50,6 +58,7 @@ pub(crate) fn prepare(text: &str, catalog: Arc<Catalog>, zone: Zone, declared: &
     let parameters = Parameters { types: declared.to_vec(), failure: None };
     let mut planner = Planner::new(&catalog, parameters);
     planner.zone = zone;
+    planner.interrupts = interrupts;
     let (plan, output) = if let Some(copy) = parse_copy(text)? {
         (planner.copy(copy)?, None)
     } else if let Some(cursor) = parse_cursor(text)? {

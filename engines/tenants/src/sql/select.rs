@@ -7,6 +7,7 @@ use sqlparser::ast::{self, Query as Ast, SetExpr};
 use crate::{
     catalog::{Catalog, Table},
     error::{Result, SqlError, state},
+    interrupt::Interrupts,
     sql::{
         access::Way,
         aggregate::Aggregate,
@@ -52,6 +53,8 @@ pub(crate) struct Planner<'c> {
     pub(crate) overriding: Overriding,
     /// What it names behind ON CONFLICT.
     pub(crate) conflict_target: ConflictTarget,
+    /// What ends the statement while it is planned.
+    pub(crate) interrupts: Arc<Interrupts>,
 }
 
 /// A `SELECT` whose names are resolved.
@@ -126,6 +129,7 @@ impl<'c> Planner<'c> {
             parts: None,
             overriding: Overriding::Nothing,
             conflict_target: ConflictTarget::default(),
+            interrupts: Arc::default(),
         }
     }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use savanna_transaction::Isolation;
 
 use super::{NoRoom, Tenant, cursors::listed_cursors, portals::listed_statements};
+#[cfg(feature = "faults")]
+use crate::fault;
 use crate::{
     cursor::Cursor,
     database::{Step, TRANSACTION_BYTES_MAX},
@@ -36,6 +38,8 @@ impl Tenant {
     /// Those of the statement; the transaction has failed then.
     pub fn run(&mut self, id: SessionId, text: &str) -> Result<Step<(Outcome, Option<Vec<OutputColumn>>)>> {
         self.begin_statement(id);
+        #[cfg(feature = "faults")]
+        fault::panic_if_asked(text);
         let step = self.run_simple(id, text);
         self.after(id, step)
     }
@@ -135,7 +139,7 @@ impl Tenant {
         let catalog = self.catalog_at(id, (txn, defines), snapshot)?;
         if !Arc::ptr_eq(&catalog, &statement.catalog) {
             let zone = self.session(id)?.facts.zone();
-            *statement = self.planned(&prepared.text, (catalog, zone), &prepared.declared)?;
+            *statement = self.planned(id, &prepared.text, (catalog, zone), &prepared.declared)?;
             // The parameters were read as the types that were known then.
             if statement.parameters != prepared.statement.parameters {
                 let message = "the types of a prepared statement's parameters have changed";

@@ -34,7 +34,7 @@ impl Tenant {
         let catalog = self.visible_catalog(id)?;
         let zone = self.session(id)?.facts.zone();
         // In a transaction that has failed nothing but the grammar is looked at.
-        let statement = self.planned(text, (catalog, zone), &declared).or_else(|error| {
+        let statement = self.planned(id, text, (catalog, zone), &declared).or_else(|error| {
             let session = self.session(id)?;
             let is_failed = session.status() == Status::Failed && error.state != state::SYNTAX_ERROR;
             Err(if is_failed { in_failed_transaction() } else { error })
@@ -44,6 +44,7 @@ impl Tenant {
 
     pub(super) fn planned(
         &mut self,
+        id: SessionId,
         text: &str,
         (catalog, zone): (Arc<Catalog>, Zone),
         declared: &[Type],
@@ -57,7 +58,7 @@ impl Tenant {
             return Ok(Arc::clone(statement));
         }
         self.plans_made += 1;
-        let statement = Arc::new(prepare(text, catalog, zone, declared)?);
+        let statement = Arc::new(prepare(text, catalog, zone, declared, self.interrupts(id))?);
         if shared && declared.is_empty() && text.len() <= PLAN_TEXT_MAX {
             if self.plans.values().map(HashMap::len).sum::<usize>() >= PLANS_MAX {
                 self.plans.clear();

@@ -74,7 +74,9 @@ impl Tenant {
     /// # Errors
     /// Those of parsing and planning; the transaction has failed then.
     pub fn parse(&mut self, id: SessionId, name: &str, text: &str, types: &[u32]) -> Result<()> {
+        self.begin_statement(id);
         let parsed = self.parse_as(id, name, text, types);
+        self.interrupts(id).end();
         parsed.inspect_err(|_| self.fail(id))
     }
 

@@ -2,7 +2,7 @@
 
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
-use super::{Clock, Type};
+use super::{Clock, Span, Type};
 use crate::{
     catalog::Catalog,
     error::{Result, SqlError, state},
@@ -41,13 +41,16 @@ impl Type {
                 rounded(Clock::Timestamptz, *digits)
             }
             DataType::Interval { fields: None, precision } => rounded(Clock::Interval, *precision),
+            DataType::Interval { fields: Some(fields), precision } => {
+                Self::Spanned(Span::of_ast(fields).ok_or_else(|| unknown(ast))?, precision.map(digits))
+            }
             DataType::Uuid => Self::Uuid,
             DataType::Bytea => Self::Bytea,
             DataType::JSON => Self::Json,
             DataType::JSONB => Self::Jsonb,
             DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => {
                 let element = Self::of_ast(element, catalog)?;
-                let kept = !matches!(element, Self::Rounded(..));
+                let kept = element.exact() == element;
                 element.array().filter(|_| kept).ok_or_else(|| unknown(ast))?
             }
             DataType::Custom(name, modifiers) if modifiers.is_empty() => {
@@ -77,7 +80,8 @@ fn named(name: &str) -> Option<Type> {
         "float4" => Type::Float4,
         "float8" => Type::Float8,
         "numeric" => Type::Numeric(None),
-        "text" | "bpchar" | "name" | "char" | "regproc" => Type::Text,
+        "text" | "bpchar" | "name" | "regproc" => Type::Text,
+        "char" => Type::Byte,
         "varchar" => Type::Varchar(None),
         "bytea" => Type::Bytea,
         "uuid" => Type::Uuid,
@@ -138,12 +142,19 @@ fn unknown(ast: &DataType) -> SqlError {
     SqlError::unsupported(format_args!("type {}", ast.to_string().to_ascii_lowercase()))
 }
 
-/// A type of times; more digits than six are six, as in PostgreSQL.
-fn rounded(clock: Clock, digits: Option<u64>) -> Type {
-    let digits = digits.and_then(|digits| u8::try_from(digits).ok()).unwrap_or(6);
+/// A type of times.
+fn rounded(clock: Clock, written: Option<u64>) -> Type {
+    let digits = written.map_or(DIGITS_MAX, digits);
     let of = Type::Rounded(clock, digits);
-    if digits < 6 { of } else { of.exact() }
+    if digits < DIGITS_MAX { of } else { of.exact() }
 }
+
+/// More digits than six are six, as in PostgreSQL.
+pub(crate) fn digits(written: u64) -> u8 {
+    u8::try_from(written).map_or(DIGITS_MAX, |digits| digits.min(DIGITS_MAX))
+}
+
+const DIGITS_MAX: u8 = 6;
 
 fn precision(info: &ExactNumberInfo) -> Result<Option<(u16, u16)>> {
     let (precision, scale) = match info {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Context, Interval, Value, array::Array, datetime, numeric, text, zone::Zone},
+    value::{Context, Interval, Value, array::Array, byte, datetime, numeric, text, zone::Zone},
 };
 
 /// Appends a value's bytes in the binary format; NULL has none.
@@ -23,6 +23,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Float(value) => out.extend(value.to_be_bytes()),
         Value::Numeric(value) => numeric::to_wire(value, out),
         Value::NonFinite(value) => numeric::non_finite_to_wire(*value, out),
+        Value::Text(value) if of == Type::Byte => out.push(byte::byte_of(value)),
         Value::Text(_) => out.extend(text::shown(value, of, Zone::UTC).into_bytes()),
         Value::Date(days) => out.extend(days.to_be_bytes()),
         Value::Time(micros) | Value::Timestamp(micros) => out.extend(micros.to_be_bytes()),
@@ -56,7 +57,9 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
         bytes.try_into().ok()
     }
     let value = match of {
-        Type::Rounded(..) => return super::cast::fit(parse(bytes, of.exact(), context)?, of, false),
+        Type::Rounded(..) | Type::Spanned(..) => {
+            return super::cast::fit(parse(bytes, of.exact(), context)?, of, false);
+        }
         Type::Bool => fixed::<1>(bytes).map(|[byte]| Value::Bool(byte != 0)),
         Type::Int2 => fixed(bytes).map(|bytes| Value::Int(i64::from(i16::from_be_bytes(bytes)))),
         Type::Int4 => fixed(bytes).map(|bytes| Value::Int(i64::from(i32::from_be_bytes(bytes)))),
@@ -89,7 +92,8 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
         Type::Uuid => fixed(bytes).map(Value::Uuid),
         Type::Bytea => Some(Value::Bytes(bytes.to_vec())),
         Type::Numeric(_) => return super::cast::fit(numeric::value_from_wire(bytes)?, of, false),
-        Type::Text | Type::Byte | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Enum(_) => {
+        Type::Byte => fixed(bytes).map(|[code]| byte::of_byte(code)),
+        Type::Text | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Enum(_) => {
             return text::parse(utf8(bytes)?, of, context);
         }
         Type::Array(_) => {

@@ -6,8 +6,8 @@ use bigdecimal::{BigDecimal, FromPrimitive, ToPrimitive};
 
 use crate::{
     error::{Result, SqlError, state},
-    types::Type,
-    value::{Context, NonFinite, Value, datetime, json::Json, numeric, text},
+    types::{Clock, Type},
+    value::{Context, NonFinite, Value, byte, datetime, json::Json, numeric, text},
 };
 
 /// How readily one type becomes another.
@@ -35,6 +35,7 @@ pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
         return ease(from, to);
     }
     Some(match (from, to) {
+        (Type::Int4, Type::Byte) | (Type::Byte, Type::Int4) => Explicit,
         (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => Implicit,
         (Type::Time, Type::Interval) => Implicit,
         (Type::Timestamp | Type::Timestamptz, Type::Date | Type::Time) => Assignment,
@@ -56,6 +57,9 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
     let value = match (value, to) {
         (Value::Null, _) => return Ok(Value::Null),
         (value, _) if from.unbounded() == to.unbounded() && from.element().is_none() => value,
+        (Value::Int(value), Type::Byte) => byte::of_number(value)?,
+        (Value::Text(value), Type::Byte) => byte::parse(&value),
+        (Value::Text(value), Type::Int4) if from == Type::Byte => Value::Int((byte::byte_of(&value) as i8).into()),
         (Value::Text(value), to) if to.is_text() => Value::Text(value),
         (Value::Json(value), Type::Json) => Value::Text(value.text()),
         (Value::Json(value), to) if !to.is_text() => return scalar(&value, to, context),
@@ -209,6 +213,13 @@ pub(crate) fn fit(value: Value, of: Type, explicit: bool) -> Result<Value> {
         (Value::Time(micros), Type::Rounded(_, digits)) => Ok(Value::Time(datetime::round(micros, digits))),
         (Value::Interval(interval), Type::Rounded(_, digits)) => {
             Ok(Value::Interval(super::Interval { micros: datetime::round(interval.micros, digits), ..interval }))
+        }
+        (Value::Interval(interval), Type::Spanned(span, digits)) => {
+            let interval = datetime::cut(interval, Some(span.units().1));
+            match digits {
+                Some(digits) => fit(Value::Interval(interval), Type::Rounded(Clock::Interval, digits), explicit),
+                None => Ok(Value::Interval(interval)),
+            }
         }
         (value, _) => Ok(value),
     }

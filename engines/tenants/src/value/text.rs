@@ -8,7 +8,7 @@ use crate::{
     value::{
         Context, Value,
         array::Array,
-        datetime,
+        byte, datetime,
         json::{self, Json},
         numeric,
         zone::Zone,
@@ -151,9 +151,14 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
         }
         Type::Float4 | Type::Float8 => Value::Float(parse_float(text, of).ok_or_else(wrong)??),
         Type::Numeric(_) => super::cast::fit(numeric::value(text)?, of, false)?,
-        Type::Text | Type::Byte | Type::Unknown => Value::Text(text.to_owned()),
+        Type::Text | Type::Unknown => Value::Text(text.to_owned()),
+        Type::Byte => byte::parse(text),
         Type::Varchar(_) | Type::Char(_) => super::cast::fit(Value::Text(text.to_owned()), of, false)?,
         Type::Rounded(..) => super::cast::fit(parse(text, of.exact(), context)?, of, false)?,
+        Type::Spanned(span, _) => {
+            let interval = datetime::parse_interval(text, Some(span.units()))?;
+            super::cast::fit(Value::Interval(interval), of, false)?
+        }
         Type::Date => Value::Date(datetime::parse_date(text)?),
         Type::Time => Value::Time(datetime::parse_time(text)?),
         Type::Timestamp | Type::Timestamptz => Value::Timestamp(datetime::parse_timestamp(text, of, context.zone)?),

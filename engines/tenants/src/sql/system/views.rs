@@ -9,9 +9,9 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
                 NULL::text AS daticulocale, NULL::text AS datacl"
         }
         "pg_authid" => {
-            "SELECT 10 AS oid, current_user AS rolname, true AS rolsuper, true AS rolinherit, true AS rolcreaterole, true AS rolcreatedb,
-                true AS rolcanlogin, false AS rolreplication, true AS rolbypassrls, -1 AS rolconnlimit, NULL::text AS rolpassword,
-                NULL::timestamptz AS rolvaliduntil"
+            "SELECT 10 AS oid, current_user AS rolname, s.su AS rolsuper, true AS rolinherit, s.su AS rolcreaterole, s.su AS rolcreatedb,
+                true AS rolcanlogin, false AS rolreplication, s.su AS rolbypassrls, -1 AS rolconnlimit, NULL::text AS rolpassword,
+                NULL::timestamptz AS rolvaliduntil FROM (SELECT current_setting('is_superuser') = 'on' AS su) s"
         }
         "pg_stat_activity" => {
             "SELECT datname, pid, usename, NULL::text AS application_name, NULL::text AS client_addr,

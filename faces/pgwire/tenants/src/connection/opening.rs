@@ -99,7 +99,7 @@ pub(super) fn open(
         ("server_encoding", "UTF8"),
         ("client_encoding", "UTF8"),
         ("application_name", &name),
-        ("is_superuser", "on"),
+        ("is_superuser", if login.administrator { "on" } else { "off" }),
         ("session_authorization", login.user),
         ("DateStyle", "ISO, MDY"),
         ("IntervalStyle", "postgres"),

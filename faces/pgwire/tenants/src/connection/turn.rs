@@ -189,6 +189,7 @@ impl Connection {
         if is_long(&text)
             && let Some(place) = self.place_aside().await?
         {
+            let _alarm = self.alarm(Instant::now());
             return self.tenant_aside(place, move |tenant| work(tenant, &text)).await;
         }
         Ok(self.tenant(|tenant| work(tenant, &text)).await)

@@ -115,10 +115,10 @@ fn start(directory: &Path, valve: &Arc<Valve>) -> Server {
 }
 
 /// A client that speaks the simple protocol.
-struct Client(TcpStream);
+pub(crate) struct Client(TcpStream);
 
 impl Client {
-    fn new(address: SocketAddr) -> Self {
+    pub(crate) fn new(address: SocketAddr) -> Self {
         let mut client = Self(TcpStream::connect(address).unwrap());
         let body = b"\0\x03\0\0user\0postgres\0database\0postgres\0\0";
         client.0.write_all(&(body.len() as u32 + 4).to_be_bytes()).unwrap();
@@ -127,7 +127,7 @@ impl Client {
         client
     }
 
-    fn send(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         let mut message = vec![b'Q'];
         message.extend((text.len() as u32 + 5).to_be_bytes());
         message.extend(text.as_bytes());
@@ -141,8 +141,16 @@ impl Client {
         self.0.peek(&mut [0]).is_err()
     }
 
+    /// What comes before the server ends the connection.
+    pub(crate) fn last_words(mut self) -> String {
+        self.0.set_read_timeout(Some(LONG)).unwrap();
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The kinds of messages up to the one that says that the server is ready.
-    fn answer(&mut self) -> String {
+    pub(crate) fn answer(&mut self) -> String {
         self.0.set_read_timeout(Some(LONG)).unwrap();
         let mut kinds = String::new();
         while !kinds.ends_with('Z') {

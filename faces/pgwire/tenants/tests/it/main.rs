@@ -3,4 +3,5 @@
 mod bytes;
 mod cuts;
 mod gate;
+mod panics;
 mod server;

@@ -9,7 +9,7 @@ use std::{
 use savanna_epoch::OwnerEpoch;
 use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerError, ServerOptions, TlsError, TlsFiles};
 
-fn options(directory: &Path) -> ServerOptions {
+pub(crate) fn options(directory: &Path) -> ServerOptions {
     ServerOptions {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         keeping: Keeping::local(directory.join("data")),
