@@ -243,6 +243,15 @@ impl File {
         self.unsynced.push((offset, bytes.to_vec()));
     }
 
+    /// At once also after a crash: whoever relies on what is behind loses it.
+    fn shorten(&mut self, to: usize) {
+        self.cached.truncate(to);
+        self.synced.truncate(to);
+        for (offset, bytes) in &mut self.unsynced {
+            bytes.truncate(to.saturating_sub(*offset));
+        }
+    }
+
     fn sync(&mut self) {
         for (offset, bytes) in self.unsynced.drain(..) {
             apply(&mut self.synced, offset, &bytes);
@@ -399,6 +408,17 @@ impl DiskFile for SimFile {
 
     fn twin(&self) -> io::Result<Option<Box<dyn DiskFile>>> {
         Ok(Some(Box::new(Self { disk: Arc::clone(&self.disk), ..*self })))
+    }
+
+    fn shorten(&mut self, to: u64) -> io::Result<()> {
+        let mut guard = self.disk.state.lock();
+        let state = &mut *guard;
+        if state.boot != self.boot {
+            return Err(Fault::PowerCut.error());
+        }
+        let to = usize::try_from(to).map_err(io::Error::other)?;
+        state.files[self.file].shorten(to);
+        Ok(())
     }
 }
 
