@@ -220,7 +220,7 @@ impl Session {
     pub(crate) fn new(login: Login<'_>) -> Self {
         let Login { user, database, administrator, seed } = login;
         let (user, database, random) = (user.to_owned(), database.to_owned(), std::cell::Cell::new(seed));
-        let settings = Settings { administrator, ..Settings::default() };
+        let settings = Settings::of(administrator);
         Self {
             facts: Facts { user, database, administrator, random, settings, ..Facts::default() },
             txn: None,

@@ -159,6 +159,11 @@ pub(crate) fn switch(name: &str, value: &str) -> Result<bool> {
 pub const SERVER_VERSION: &str = "15.0";
 
 impl Settings {
+    /// Those of an administrator, or of somebody else.
+    pub(crate) fn of(administrator: bool) -> Self {
+        Self { administrator, ..Self::default() }
+    }
+
     /// Sets a setting; without a value to its default.
     ///
     /// # Errors

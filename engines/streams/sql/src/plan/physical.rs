@@ -79,11 +79,8 @@ impl Steps {
         }
         let schema = self.schema();
         let collected = futures::executor::block_on(collect(self.plan, savanna_streams_functions::functions()));
-        let wrong = |e: DataFusionError| {
-            let said = |e: DataFusionError| StreamError::invalid(about_a_value(&e.strip_backtrace()));
-            ours(&e).unwrap_or_else(|| said(e))
-        };
-        let batches = collected.map_err(wrong)?;
+        let batches = collected
+            .map_err(|e| ours(&e).unwrap_or_else(|| StreamError::invalid(about_a_value(&e.strip_backtrace()))))?;
         arrow::compute::concat_batches(&schema, &batches).map_err(|e| StreamError::Internal(e.to_string()))
     }
 
