@@ -9,6 +9,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use proptest::prelude::*;
 use savanna_ownership::KeyGroupSet;
+use savanna_streams_model::StreamError;
 use savanna_streams_model::ids::StageId;
 use savanna_streams_model::join::{IntervalJoin as Plan, JoinCondition, JoinKind, JoinSide};
 use savanna_streams_model::plan::{Leaf, PlanBytes};
@@ -215,7 +216,8 @@ fn state_that_does_not_fit_is_refused() {
     let mut state = here.extract(&KeyGroupSet::full()).unwrap();
     assert!(state.is_empty());
     state.sides[0].push(batch(&[(Some(1), Some(1), 1)]));
-    assert!(here.install(&state).unwrap_err().to_string().contains("do not fit"));
+    let error = here.install(&state).unwrap_err();
+    assert!(matches!(&error, StreamError::Internal(what) if what.contains("do not fit")), "{error:?}");
 }
 
 fn row() -> impl Strategy<Value = Row> {
