@@ -102,12 +102,31 @@ pub fn request(text: &str) -> Option<(&'static str, Signal, i32)> {
     else {
         return None;
     };
-    let (name, signal) = match name.value.to_ascii_lowercase().as_str() {
-        "pg_cancel_backend" => ("pg_cancel_backend", Signal::Cancel),
-        "pg_terminate_backend" => ("pg_terminate_backend", Signal::Terminate),
-        _ => return None,
-    };
+    let (name, signal) = signal_named(&name.value)?;
     select.value.eq_ignore_ascii_case("select").then_some((name, signal, pid.parse().ok()?))
+}
+
+/// The signal that a function sends.
+fn signal_named(name: &str) -> Option<(&'static str, Signal)> {
+    let signals = [("pg_cancel_backend", Signal::Cancel), ("pg_terminate_backend", Signal::Terminate)];
+    signals.into_iter().find(|(other, _)| name.eq_ignore_ascii_case(other))
+}
+
+/// Refuses a definition that names a function by which connections are ended: whoever reads the view or writes the row that computes it, an
+/// administrator perhaps, would end them with its own rights.
+pub(crate) fn refuse_stored_signals(text: &str) -> Result<()> {
+    if !text.to_ascii_lowercase().contains("_backend") {
+        return Ok(());
+    }
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize() else { return Ok(()) };
+    let named = tokens.iter().find_map(|token| match token {
+        Token::Word(word) => signal_named(&word.value),
+        _ => None,
+    });
+    match named {
+        None => Ok(()),
+        Some((name, _)) => Err(SqlError::unsupported(format_args!("{name}() where it is stored"))),
+    }
 }
 
 #[cfg(test)]

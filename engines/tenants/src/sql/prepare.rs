@@ -9,6 +9,7 @@ use sqlparser::ast::{
 };
 
 use crate::{
+    backends::refuse_stored_signals,
     catalog::Catalog,
     enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
@@ -53,6 +54,7 @@ pub(crate) fn prepare(
         some => some,
     };
     if let Some(plan) = of_postgresql {
+        refuse_what_must_not_be_stored(&plan, text)?;
         return Ok(Statement::new(plan, declared.to_vec(), None, (catalog, zone)));
     }
     let parameters = Parameters { types: declared.to_vec(), failure: None };
@@ -73,11 +75,19 @@ pub(crate) fn prepare(
     if let Some(failure) = planner.parameters.failure.take() {
         return Err(failure);
     }
+    refuse_what_must_not_be_stored(&plan, text)?;
     let lists = planner.lists;
     let parameters = planner.parameters.settled();
     let mut statement = Statement::new(plan, parameters, output, (catalog, zone));
     statement.lists = lists;
     Ok(statement)
+}
+
+fn refuse_what_must_not_be_stored(plan: &Plan, text: &str) -> Result<()> {
+    match plan {
+        Plan::Define(_) => refuse_stored_signals(text),
+        _ => Ok(()),
+    }
 }
 
 type Planned = (Plan, Option<Vec<OutputColumn>>);

@@ -17,6 +17,9 @@ use crate::{
     },
 };
 
+/// Queries of WITH that can be named at once. A chain of them is computed one inside of the other.
+const NAMED_MAX: usize = 1_000;
+
 /// A query that can be named.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
@@ -58,6 +61,10 @@ impl Planner<'_> {
         let mut dependent = Vec::new();
         for ast in &with.cte_tables {
             let name = name_of(&ast.alias.name);
+            if self.with.len() >= NAMED_MAX {
+                let message = format!("statement too complex: more than {NAMED_MAX} queries of WITH");
+                return Err(SqlError::new("54001", message).hint("Keep the rows of some of them in temporary tables."));
+            }
             if self.with[before..].iter().any(|named| named.name == name) {
                 let message = format!("WITH query name \"{name}\" specified more than once");
                 return Err(SqlError::new(state::DUPLICATE_ALIAS, message));

@@ -1,0 +1,75 @@
+-- "char", which is one byte.
+SELECT 'a'::"char", 'abc'::"char", ''::"char", 97::"char", 'a'::"char"::int, '\141'::"char", '\377'::"char", '\377'::"char"::int;
+> a|a||a|97|a|\377|-1
+SELECT 'a'::"char" = 'a', 'a'::"char"::text, 'ab'::text::"char", 'a'::"char" < 'b'::"char", pg_typeof('a'::"char");
+> t|a|a|t|"char"
+SELECT 'é'::"char", (-1)::"char";
+> \303|\377
+SELECT 200::"char";
+! 22003
+CREATE TABLE c (a "char", b "char" DEFAULT 'xyz', n int);
+= CREATE TABLE
+INSERT INTO c (a, n) VALUES ('hello', 1), ('a', 2), ('', 3), (NULL, 4);
+= INSERT 0 4
+SELECT a, b, a IS NULL, length(a::text) FROM c ORDER BY n;
+> h|x|f|1
+> a|x|f|1
+> |x|f|0
+> |x|t|
+CREATE INDEX ON c (a);
+= CREATE INDEX
+SELECT n FROM c WHERE a = 'h';
+> 1
+SELECT n FROM c WHERE a IN ('a', 'hello') ORDER BY n;
+> 1
+> 2
+UPDATE c SET a = 'zz' WHERE a = 'a';
+= UPDATE 1
+SELECT max(a), min(a), count(DISTINCT a) FROM c;
+> z||3
+SELECT array_agg(a ORDER BY n) FROM c;
+> {h,z,"",NULL}
+SELECT relkind FROM pg_class WHERE relname = 'c';
+> r|114
+-- Intervals of some fields, with digits.
+SELECT '1.23456 seconds'::interval second(2), '1.23456'::interval(3), interval '1.23456' second(2);
+> 00:00:01.23|00:00:01.235|00:00:01.23|00:00:01.23
+SELECT interval '1' day to hour, interval '1 2' day to hour, interval '1 2:03' day to minute, interval '1 2:03:04' day to second;
+> 01:00:00|1 day 02:00:00|1 day 02:03:00|1 day 02:03:04
+SELECT interval '1-2' year to month, interval '2:03' hour to minute, interval '2:03:04' hour to second, interval '3:04' minute to second;
+> 1 year 2 mons|02:03:00|02:03:04|00:03:04
+SELECT interval '1 2:03:04.5678' day to second(2), interval '12:34.5678' minute to second(2), interval '1' second(2) + interval '1.555' second(1);
+> 1 day 02:03:04.57|00:12:34.57|00:00:02.6
+SELECT '1 2:03:04'::interval day to hour, CAST('1 2:03:04' AS interval day to minute), '3'::interval minute, '3'::interval hour;
+> 1 day 02:00:00|1 day 02:03:00|00:03:00|03:00:00
+SELECT '1 year 2 mons 3 days 04:05:06'::interval year, '1 year 2 mons 3 days 04:05:06'::interval month, '1 year 2 mons 3 days 04:05:06'::interval day;
+> 1 year|1 year 2 mons|1 year 2 mons 3 days
+SELECT interval '1' day to year;
+! 42601
+SELECT interval '1' second(7);
+> 00:00:01
+CREATE TABLE i (a interval day to second(3), b interval(2), c interval year to month, d interval second(1), e interval minute, f interval hour);
+= CREATE TABLE
+INSERT INTO i VALUES ('1 2:03:04.56789', '1.23456', '1 year 3 days', '5.678', '1:02:03', '1:02:03');
+= INSERT 0 1
+INSERT INTO i VALUES ('5', '5', '5', '5', '5', '5');
+= INSERT 0 1
+INSERT INTO i SELECT x, x, x, x, x, x FROM (SELECT interval '1 year 2 mons 3 days 04:05:06.789' AS x) y;
+= INSERT 0 1
+SELECT * FROM i ORDER BY a;
+> 00:00:05|00:00:05|5 mons|00:00:05|00:05:00|05:00:00
+> 1 day 02:03:04.568|00:00:01.23|1 year|00:00:05.7|01:02:00|01:00:00
+> 1 year 2 mons 3 days 04:05:06.789|1 year 2 mons 3 days 04:05:06.79|1 year 2 mons|1 year 2 mons 3 days 04:05:06.8|1 year 2 mons 3 days 04:05:00|1 year 2 mons 3 days 04:00:00
+SELECT attname, format_type(atttypid, atttypmod), atttypmod FROM pg_attribute WHERE attrelid = 'i'::regclass AND attnum > 0 ORDER BY attnum;
+> a|interval day to second(3)|470286339
+> b|interval(2)|2147418114
+> c|interval year to month|458751
+> d|interval second(1)|268435457
+> e|interval minute|134283263
+> f|interval hour|67174399
+ALTER TABLE i ALTER COLUMN b TYPE interval hour to minute;
+= ALTER TABLE
+SELECT b FROM i ORDER BY b;
+> 00:00:00
+> 00:00:00
+> 1 year 2 mons 3 days 04:05:00
