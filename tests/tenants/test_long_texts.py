@@ -5,6 +5,7 @@ What takes more than that takes minutes here, and is cancelled: the bound is no 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 BYTES = 1 << 20
@@ -55,6 +56,9 @@ TEXTS = {
     "quotes": repeated("'"),
     "unions": "SELECT 1" + " UNION ALL SELECT 1" * 2_000,
     "tables": "SELECT 1 FROM " + listed("t a{}"),
+    "a chain of WITH": "WITH a0 AS (SELECT 1 AS x)" + "".join(f", a{n} AS (SELECT x FROM a{n - 1})" for n in range(1, 60_000)) + " SELECT x FROM a59999",
+    "a chain of WITH that runs": "WITH a0 AS MATERIALIZED (SELECT 1 AS x)"
+                                 + "".join(f", a{n} AS MATERIALIZED (SELECT x + 1 AS x FROM a{n - 1})" for n in range(1, 1_000)) + " SELECT x FROM a999",
     "queries of WITH": "WITH " + listed("a{} AS (SELECT 1)", least=BYTES // 4) + " SELECT 1",
     "names": f"DROP TABLE {listed('a{}')}",
     "labels": "CREATE TYPE e AS ENUM (" + listed("'{}'") + ")",
@@ -73,6 +77,19 @@ def databases(server):
         busy, beside = (stack.enter_context(server.connect(name, autocommit=True)) for name in ("long_texts", "beside_long_texts"))
         busy.execute("CREATE TABLE t (id int PRIMARY KEY)")
         yield busy, beside
+
+
+@pytest.mark.parametrize("prepare", [False, True])
+def test_a_long_text_is_ended_while_it_is_planned(databases, prepare):
+    busy, _ = databases
+    busy.execute("SET statement_timeout = '20ms'")
+    text = TEXTS["a list"]
+    try:
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+            busy.execute(text, prepare=prepare)
+    finally:
+        busy.execute(GUARD)
+    assert busy.execute("SELECT 1").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())

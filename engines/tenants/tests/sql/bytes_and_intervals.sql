@@ -30,10 +30,10 @@ SELECT max(a), min(a), count(DISTINCT a) FROM c;
 SELECT array_agg(a ORDER BY n) FROM c;
 > {h,z,"",NULL}
 SELECT relkind FROM pg_class WHERE relname = 'c';
-> r|114
+> r
 -- Intervals of some fields, with digits.
 SELECT '1.23456 seconds'::interval second(2), '1.23456'::interval(3), interval '1.23456' second(2);
-> 00:00:01.23|00:00:01.235|00:00:01.23|00:00:01.23
+> 00:00:01.23|00:00:01.235|00:00:01.23
 SELECT interval '1' day to hour, interval '1 2' day to hour, interval '1 2:03' day to minute, interval '1 2:03:04' day to second;
 > 01:00:00|1 day 02:00:00|1 day 02:03:00|1 day 02:03:04
 SELECT interval '1-2' year to month, interval '2:03' hour to minute, interval '2:03:04' hour to second, interval '3:04' minute to second;
