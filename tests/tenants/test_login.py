@@ -164,6 +164,21 @@ def test_a_proof_is_bound_to_the_certificate(server):
         pass
 
 
+def test_psql_requires_encryption_and_channel_binding(server):
+    with connect(server) as connection:
+        connection.execute("CREATE USER postgres PASSWORD 'secret'")
+    def psql(options, password="secret"):
+        text = f"host=127.0.0.1 port={server.port} user=postgres dbname=postgres password={password} {options}"
+        return server.run("psql", "-X", text, "-c", "\\conninfo", "-Atc", "SELECT 1")
+
+    code, out, error = psql("sslmode=require channel_binding=require")
+    assert code == 0 and "SSL connection (protocol: TLSv1.3" in out and out.endswith("1\n"), (out, error)
+    code, _, error = psql("sslmode=disable channel_binding=require")
+    assert code == 2 and "channel binding" in error
+    code, _, error = psql("sslmode=require channel_binding=require", password="wrong")
+    assert code == 2 and "password authentication failed" in error
+
+
 def test_encryption_can_be_required(papers, tmp_path):
     with running(tmp_path, more=[papers / "server.pem", papers / "key.pem", "tls=1"]) as server:
         refused(server, "expected an encrypted connection", sslmode="disable")
