@@ -192,15 +192,19 @@ async fn a_folder_of_tenants_that_is_gone_is_missed_and_nobody_gets_anothers_row
         assert!(reason.contains("found nothing: it was deleted or moved"), "{reason}");
         node.shutdown().await.unwrap();
     }
-    // Whoever does as the first error says, and gives up what the log had, is not given numbers that the storage has rows of.
-    let (_directory, node) = after(lived.path(), |directory| {
-        delete(&directory.join("tenants/log"));
-        delete(&directory.join("high-water/tenants"));
-    })
-    .await;
-    let reason = service(&node, "tenants").reason.unwrap();
-    assert!(reason.contains("of whom neither the log nor the list of tenants knows"), "{reason}");
-    node.shutdown().await.unwrap();
+    // Whoever gives up what the log had is not given numbers that the storage has rows of.
+    let given_up = ["tenants/log", "high-water/tenants", "tenants/store/roots"];
+    let expected =
+        ["the list of tenants was saved when the log ended", "of whom neither the log nor the list of tenants knows"];
+    for (count, expected) in (2..).zip(expected) {
+        let (_directory, node) = after(lived.path(), |directory| {
+            given_up[..count].iter().for_each(|folder| delete(&directory.join(folder)));
+        })
+        .await;
+        let reason = service(&node, "tenants").reason.unwrap();
+        assert!(reason.contains(expected), "{reason}");
+        node.shutdown().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

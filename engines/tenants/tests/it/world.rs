@@ -197,7 +197,8 @@ impl World {
 /// Cuts the last write off a commit's record.
 fn drop_last_write(record: &mut Vec<u8>) {
     let number = |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
-    let (mut at, mut last) = (8, 8);
+    // Behind the numbers of the commit before and of its own.
+    let (mut at, mut last) = (16, 16);
     while at < record.len() {
         last = at;
         at += 4 + number(at) as usize;
