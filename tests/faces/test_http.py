@@ -78,11 +78,11 @@ def post(node, path, body):
 
 
 def test_the_page_on_operating_lists_every_metric_and_no_other(node, tmp_path):
-    (tmp_path / "endless.csv").write_text("at\n2026-01-01 00:00:01\n2026-01-01 00:00:02\n")
-    endless = f"""CREATE TABLE endless (at TIMESTAMP(3), WATERMARK FOR at AS at)
-                  WITH ('connector' = 'file', 'path' = '{tmp_path}/endless.csv', 'format' = 'csv', 'follow' = 'true')"""
+    (tmp_path / "scraped.csv").write_text("at\n2026-01-01 00:00:01\n2026-01-01 00:00:02\n")
+    scraped = f"""CREATE TABLE scraped (at TIMESTAMP(3), WATERMARK FOR at AS at)
+                  WITH ('connector' = 'file', 'path' = '{tmp_path}/scraped.csv', 'format' = 'csv', 'follow' = 'true')"""
     session = post(node, "/sql/sessions", {})["session"]
-    for statement in (endless, "SELECT * FROM endless"):
+    for statement in (scraped, "SELECT * FROM scraped"):
         post(node, f"/sql/sessions/{session}/execute", {"sql": statement})
     deadline = time.monotonic() + 30
     while "query_watermark" not in (text := get(node, "/metrics")[1]) and time.monotonic() < deadline:

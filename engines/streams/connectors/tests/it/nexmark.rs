@@ -289,7 +289,7 @@ fn wrong_options_are_refused() {
     for (name, value, expected) in [
         ("first-event.rate", "0", "expected a whole number from 1 to 100000000, got '0'"),
         ("events.num", "many", "expected a whole number from 0"),
-        ("event.num", "1", "option event.num does not exist; connector nexmark has events.num"),
+        ("event.num", "1", "option event.num does not exist; did you mean events.num?"),
         ("out-of-order.group-size", "953", "expected a number that 953 does not divide"),
         ("bid.avg-size", "1MiB", "expected at most 32KiB"),
         ("base-time", "yesterday", "expected 'now', an ISO time"),
