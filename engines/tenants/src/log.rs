@@ -76,7 +76,7 @@ pub(crate) fn encode(before: Csn, committed: &Committed<Box<[u8]>>) -> Vec<u8> {
 
 /// A record that is no commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected} at byte {at} of a commit's record, came its end; it was written by another program")]
+#[error("the record of a commit ends at byte {at}, where {expected} was expected; another program wrote it")]
 pub struct RecordError {
     expected: &'static str,
     at: usize,

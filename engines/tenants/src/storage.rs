@@ -83,14 +83,14 @@ pub enum StorageError {
     Sender(#[source] std::io::Error),
     /// Another log's storage, or another storage than the log's.
     #[error(
-        "expected under `{0}` the storage that the log in this directory was written beside, found another; name that one, or an empty \
-         place with an empty directory"
+        "`{0}` is the store of another data directory; name the store that this directory was created with, or start with an empty \
+         directory and an empty store"
     )]
     Foreign(String),
     /// The log's storage is not there any more.
     #[error(
-        "expected under `{0}` the storage that the log in this directory was written beside, found nothing: it was deleted or moved. \
-         Restore the log and the storage from one backup, or move both away to begin empty"
+        "`{0}` has no store, but the log in this directory belongs to the store that was there: it was deleted or moved. \
+         Restore the log and the store from one backup, or move both away to begin empty"
     )]
     Gone(String),
     /// A tenant's segments are not there any more, or older ones are.

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The bytes end inside of something.
-    #[error("expected {expected} at byte {at} of a key, came its end; the index is damaged or the type another")]
+    #[error("the key ends at byte {at}, where {expected} was expected; the index is damaged, or has another type")]
     Short {
         /// What was being read.
         expected: &'static str,

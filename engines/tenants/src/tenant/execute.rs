@@ -289,14 +289,14 @@ fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, O
 fn no_room(why: NoRoom) -> SqlError {
     match why {
         NoRoom::Storage => {
-            SqlError::new(state::DISK_FULL, "the storage does not take what is written, and memory is full of it").hint(
-                "Reading goes on. Try again when the storage works and has room; the server's log says what is wrong.",
+            SqlError::new(state::DISK_FULL, "the store refuses writes, and the memory for rows that wait for it is full").hint(
+                "Reads go on. Try again when the store works and has room; the server's log says what is wrong.",
             )
         }
         NoRoom::Memory => {
-            let message = "the server's memory is full of rows, and this database has more than its share of them";
+            let message = "the memory for rows is full, and this database has more than its share";
             SqlError::new(state::OUT_OF_MEMORY, message).hint(
-                "Reading goes on. End transactions that have an old snapshot: what was written since stays in memory. Or wait, if the storage is slow.",
+                "Reads go on. End transactions with an old snapshot: rows written since then stay in memory. If the store is slow, wait.",
             )
         }
     }

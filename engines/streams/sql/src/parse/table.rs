@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use savanna_streams_model::catalog::{ColumnDef, TableDef, WatermarkDef};
+use savanna_streams_model::names::near;
 use savanna_streams_model::{Result, StreamError};
 
 use super::StatementParser;
@@ -241,9 +242,14 @@ impl StatementParser<'_> {
         }
         self.expect(&Token::RParen, ", or )")?;
         if !options.contains_key("connector") {
-            return Err(StreamError::invalid(
-                "a table needs the option 'connector', which says where its rows come from or go to; SHOW CONNECTORS lists them",
-            ));
+            let near = options.keys().find(|key| !near(key, ["connector"]).is_empty());
+            let advice = match near {
+                Some(key) => format!("did you mean that by '{key}'?"),
+                None => "SHOW CONNECTORS lists them".to_owned(),
+            };
+            return Err(StreamError::invalid(format!(
+                "a table needs the option 'connector', which says where its rows come from or go to; {advice}"
+            )));
         }
         Ok(options)
     }

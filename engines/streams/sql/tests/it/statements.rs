@@ -76,6 +76,7 @@ fn wrong_declarations_say_what_and_where() {
         "expected WITH, but found the end of the statement (line 1, column 23)"
     );
     assert!(error("CREATE TABLE t (a INT) WITH ('path' = 'x')").contains("needs the option 'connector'"));
+    assert!(error("CREATE TABLE t (a INT) WITH ('conector' = 'file')").contains("did you mean that by 'conector'?"));
     assert!(error(&format!("CREATE TABLE t (a) {with}")).contains("expected the type of column a"));
     assert!(
         error(&format!("CREATE TABLE t (a INT,\n a INT) {with}"))
