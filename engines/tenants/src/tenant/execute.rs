@@ -289,9 +289,9 @@ fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, O
 fn no_room(why: NoRoom) -> SqlError {
     match why {
         NoRoom::Storage => {
-            SqlError::new(state::DISK_FULL, "the store refuses writes, and the memory for rows that wait for it is full").hint(
-                "Reads go on. Try again when the store works and has room; the server's log says what is wrong.",
-            )
+            let message = "the store refuses writes, and the memory for rows that wait for it is full";
+            SqlError::new(state::DISK_FULL, message)
+                .hint("Reads go on. Try again when the store works and has room; the server's log says what is wrong.")
         }
         NoRoom::Memory => {
             let message = "the memory for rows is full, and this database has more than its share";
