@@ -60,6 +60,7 @@ lint: extension-deps ## formatting, clippy without warnings, licences and adviso
 	@$(CARGO) fmt --all --check --manifest-path $(EXTENSION)
 	@$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 	@$(CARGO) clippy --locked --workspace --all-targets --manifest-path $(EXTENSION) -- -D warnings
+	@$(CARGO) check --manifest-path fuzz/Cargo.toml
 	@tools/lint-versions
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --offline check licenses bans sources; \
 	  else echo "cargo-deny is not installed: cargo install --locked cargo-deny" >&2; fi

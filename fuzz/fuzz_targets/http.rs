@@ -10,7 +10,7 @@ use hyper_util::service::TowerToHyperService;
 use libfuzzer_sys::fuzz_target;
 use savanna_fuzz::{NoEngine, talk};
 use savanna_http::types::{NodeStatus, Setting};
-use savanna_http::{HttpFace, HttpLimits, NodeView};
+use savanna_http::{Figure, HttpFace, HttpLimits, NodeView, SharedTenants};
 
 #[derive(Debug)]
 struct NoNode;
@@ -29,6 +29,14 @@ impl NodeView for NoNode {
     }
 
     fn settings(&self) -> Vec<Setting> {
+        Vec::new()
+    }
+
+    fn tenants(&self) -> Option<SharedTenants> {
+        None
+    }
+
+    fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }
 }
