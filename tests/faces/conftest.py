@@ -29,7 +29,11 @@ class Node:
                  "--keys-port", "0", "--tenants-port", "0", "--files", files],
                 stdout=log, stderr=log, env={**os.environ, **(environment or {})}, preexec_fn=limit,
             )
-        self.ports = self.wait_for_ports()
+        try:
+            self.ports = self.wait_for_ports()
+        except AssertionError:
+            self.kill()
+            raise
 
     def wait_for_ports(self):
         """The node prints the address of each service when it listens."""
