@@ -337,16 +337,3 @@ fn errors_of_one_expression_have_its_place() {
     let failures: Vec<String> = PLACED.iter().filter_map(wrong).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
-
-/// Prints all messages, for who writes them: `cargo test .. -- --ignored --nocapture messages`.
-#[test]
-#[ignore = "prints, checks nothing"]
-fn messages() {
-    let world = World::new();
-    for sql in PLACED.iter().map(|(sql, _)| sql).chain(OTHERS) {
-        match world.failure(sql) {
-            Some(error) => println!("{sql}\n    [{}] {error}", error.sqlstate()),
-            None => println!("{sql}\n    no error"),
-        }
-    }
-}
