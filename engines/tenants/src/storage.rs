@@ -83,8 +83,8 @@ pub enum StorageError {
     Sender(#[source] std::io::Error),
     /// Another log's storage, or another storage than the log's.
     #[error(
-        "`{0}` is the store of another data directory; name the store that this directory was created with, or start with an empty \
-         directory and an empty store"
+        "expected the store that this data directory was created with at `{0}`, found that of another data directory, or that this one's \
+         `store-id` was deleted; name the right store, or start with an empty directory and an empty store"
     )]
     Foreign(String),
     /// The log's storage is not there any more.
