@@ -48,7 +48,7 @@ suites: suites-deps ## conformance, differential, drivers, chaos; writes tests/R
 soak: test-deps ## thousands of seeds and crash storms
 	@SEEDS=$(SEEDS) tools/soak
 
-fuzz: build-deps ## coverage-guided fuzzing of the network faces (a nightly compiler and cargo-fuzz)
+fuzz: build-deps ## coverage-guided fuzzing of everything that reads bytes from outside (cargo-fuzz)
 	@tools/fuzz $(SECONDS_EACH)
 
 fmt: ## format the code
