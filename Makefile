@@ -36,7 +36,7 @@ suites-deps: ## install what the long tests need besides (Go, Node.js, a JDK and
 
 run: build-deps ## build and watch a streaming query over an auction print its windows
 	@echo "building savanna (the first time takes some minutes) ..." >&2
-	@$(CARGO) build --locked -p savanna
+	@$(CARGO) build --locked --workspace --all-features --bin savanna # what `make test` builds first
 	@$(PROFILE_DIR)/debug/savanna nexmark demo --seconds 10
 
 test: test-deps ## units, laws, simulation at 100 seeds, one smoke per face with a real client

@@ -14,6 +14,7 @@ import signal
 
 import psycopg
 import pytest
+from psycopg import pq
 
 from conftest import CUSTOMERS, database_from, differing, migrate, moved, reconnect, setting, wait_for_crash, wait_until
 
@@ -87,12 +88,12 @@ class Case:
         """New processes in this database stop at the point."""
         self.admin.execute(f"ALTER DATABASE \"{self.database.name}\" SET bullfrog.stop_at = '{self.point}'")
 
-    def wait_for_stop(self):
+    def wait_for_stop(self, goes_on=lambda: None):
         def find():
             stopped = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
             return self.admin.execute(stopped, (f"stopped at {self.point}",)).fetchone()
 
-        wait_until(find, f"something stopped at {self.point}")
+        wait_until(lambda: find() or goes_on(), f"something stopped at {self.point}")
         self.pid = find()[0]
         # The one that stopped has read the setting, those that come will not.
         self.admin.execute(f"ALTER DATABASE \"{self.database.name}\" RESET bullfrog.stop_at")
@@ -122,7 +123,18 @@ class Case:
 
     def stop_session(self, statement, *before):
         self.send(*before, f"SET bullfrog.stop_at = '{self.point}'", statement)
-        self.wait_for_stop()
+        self.wait_for_stop(goes_on=lambda: self.say_again(statement))
+
+    def say_again(self, statement):
+        """What was refused because a mover or another session had a table."""
+        connection = self.session.pgconn
+        connection.consume_input()
+        if connection.is_busy():
+            return
+        result = connection.get_result()
+        assert result.error_field(pq.DiagnosticField.SQLSTATE) == b"55006", (result.status, result.error_message)
+        connection.get_result()
+        connection.send_query(statement.encode())
 
     @property
     def write(self):
