@@ -9,7 +9,7 @@ use crate::record::{Incarnation, Revision, Tenure};
 use crate::transition::TransitionError;
 
 /// A request that the coordinator did not fulfil.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CoordinatorError {
     /// Another process holds the name.
     #[error("expected the node name `{node}` to be free, but {}; stop the other process, choose another name, or claim this one", held_by(*.tenure, *.remaining))]

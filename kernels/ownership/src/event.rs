@@ -123,6 +123,17 @@ pub enum Changed {
     RootDeleted(String),
 }
 
+#[cfg(feature = "remote")]
+impl Changed {
+    /// The bytes of a root's value in it, the only part that may be long.
+    pub(crate) const fn value_bytes(&self) -> usize {
+        match self {
+            Self::Root(_, value) => value.0.len(),
+            Self::NodeUp(_) | Self::NodeDown(_) | Self::Shard(..) | Self::RootDeleted(_) => 0,
+        }
+    }
+}
+
 impl Entry {
     /// What watchers see of this entry, if anything: claims and id ranges are nobody else's business.
     #[must_use]

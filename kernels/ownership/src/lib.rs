@@ -12,6 +12,7 @@
 //!  transition   allowed moves of ownership              data_dir     lease of a data directory   (`embedded`)
 //!  core         CoordinatorCore          ---------->    embedded     journaled, in one process   (`embedded`)
 //!  coordinator  the trait                ---------->    etcd         on an etcd cluster          (`etcd`)
+//!                                                       remote       another node's, over rpc    (`remote`)
 //! ```
 //!
 //! The pure parts take the time as input and do no I/O; the simulation in `tests/` runs the same cores.
@@ -33,6 +34,8 @@ pub mod keeper;
 pub mod key_group;
 pub mod lease;
 pub mod record;
+#[cfg(feature = "remote")]
+pub mod remote;
 pub mod ring;
 pub mod time;
 pub mod transition;

@@ -15,12 +15,15 @@
 //! A server *yields* when it proposes the change itself, having stopped serving, or when its tenure is over: its lease
 //! has run out, and it stopped serving a margin before.
 
+use std::borrow::Cow;
+
 use savanna_epoch::OwnerEpoch;
+use serde::{Deserialize, Serialize};
 
 use crate::record::{Exclusive, Ownership, RingVersion, ShardRecord, Tenure};
 
 /// Why a change of a shard's record is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum TransitionError {
     /// No such arrow in the table.
     #[error(
@@ -28,9 +31,9 @@ pub enum TransitionError {
     )]
     NotAllowed {
         /// State of the record.
-        from: &'static str,
+        from: Cow<'static, str>,
         /// State proposed.
-        to: &'static str,
+        to: Cow<'static, str>,
     },
     /// The epoch must stay or grow by one, as the move demands.
     #[error(
@@ -38,9 +41,9 @@ pub enum TransitionError {
     )]
     WrongEpoch {
         /// State of the record.
-        from: &'static str,
+        from: Cow<'static, str>,
         /// State proposed.
-        to: &'static str,
+        to: Cow<'static, str>,
         /// The epoch that the move demands.
         expected: OwnerEpoch,
         /// The epoch proposed.
@@ -168,14 +171,14 @@ struct Arrow<'a> {
 
 impl Arrow<'_> {
     fn not_allowed(&self) -> Result<(), TransitionError> {
-        Err(TransitionError::NotAllowed { from: self.from, to: self.to })
+        Err(TransitionError::NotAllowed { from: self.from.into(), to: self.to.into() })
     }
 
     fn epoch(&self, expected: OwnerEpoch, came: OwnerEpoch) -> Result<(), TransitionError> {
         if expected == came {
             Ok(())
         } else {
-            Err(TransitionError::WrongEpoch { from: self.from, to: self.to, expected, came })
+            Err(TransitionError::WrongEpoch { from: self.from.into(), to: self.to.into(), expected, came })
         }
     }
 

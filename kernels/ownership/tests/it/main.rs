@@ -6,5 +6,6 @@ mod data_dir;
 mod embedded;
 mod etcd;
 mod keeper;
+mod remote;
 mod simulation;
 mod suite;

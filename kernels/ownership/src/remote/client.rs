@@ -1,0 +1,237 @@
+//! The asking side.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use savanna_epoch::{NodeId, ShardId};
+use savanna_rpc::{Method, Transport, call};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::Json;
+use super::method::{
+    Allocate, ChangeShard, Claim, DeleteRoot, Deregister, Follow, Heartbeat, Ids, NewRoot, OldRoot, PutRoot, ReadAll,
+    ReadRoot, ReadShard, Register, Since,
+};
+use crate::coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
+use crate::error::CoordinatorError;
+use crate::event::{Change, RootValue};
+use crate::record::{NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned};
+
+/// How long a request waits for its reply before it is asked again.
+const ATTEMPT: Duration = Duration::from_secs(1);
+/// The pause before it is.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long the coordinator waits for a change before it says that there is none.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The coordinator of node `at`, which another node may become: the transport's addresses say where it is.
+#[derive(Clone)]
+pub struct RemoteCoordinator {
+    transport: Arc<dyn Transport>,
+    at: NodeId,
+    patience: Duration,
+}
+
+impl std::fmt::Debug for RemoteCoordinator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteCoordinator")
+            .field("at", &self.at)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A reply, and whether the request may have been carried out before the attempt that brought it.
+struct Answer<T> {
+    reply: Result<T, CoordinatorError>,
+    is_repeated: bool,
+}
+
+impl RemoteCoordinator {
+    /// Asks node `at` over `transport`, again and again for at most `patience` while there is no answer.
+    #[must_use]
+    pub fn new(transport: Arc<dyn Transport>, at: NodeId, patience: Duration) -> Self {
+        Self { transport, at, patience }
+    }
+
+    async fn ask<M, T>(&self, request: &M::Request) -> Result<T, CoordinatorError>
+    where
+        M: Method<Reply = Json<Result<T, CoordinatorError>>>,
+        M::Request: Sync,
+        T: Serialize + DeserializeOwned + Send,
+    {
+        self.ask_until_answered::<M, T>(request).await.reply
+    }
+
+    /// Asks until there is an answer, or patience ends: then the answer is `Unavailable`.
+    async fn ask_until_answered<M, T>(&self, request: &M::Request) -> Answer<T>
+    where
+        M: Method<Reply = Json<Result<T, CoordinatorError>>>,
+        M::Request: Sync,
+        T: Serialize + DeserializeOwned + Send,
+    {
+        let deadline = Instant::now() + self.patience;
+        let mut is_repeated = false;
+        loop {
+            let Json(reply) = self.attempt::<M, T>(request, ATTEMPT).await;
+            let is_answered = !matches!(reply, Err(CoordinatorError::Unavailable { .. }));
+            if is_answered || Instant::now() + PAUSE >= deadline {
+                return Answer { reply, is_repeated };
+            }
+            is_repeated = true;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn attempt<M, T>(&self, request: &M::Request, timeout: Duration) -> Json<Result<T, CoordinatorError>>
+    where
+        M: Method<Reply = Json<Result<T, CoordinatorError>>>,
+        M::Request: Sync,
+        T: Serialize + DeserializeOwned + Send,
+    {
+        call::<M>(&*self.transport, &self.at, request, timeout)
+            .await
+            .unwrap_or_else(|error| Json(Err(CoordinatorError::Unavailable { reason: error.to_string() })))
+    }
+
+    async fn changes(&self, since: Revision, wait: Duration) -> Result<Vec<Change>, CoordinatorError> {
+        let Json(reply) = self.attempt::<Follow, _>(&Json(Since { since, wait }), wait + ATTEMPT).await;
+        reply
+    }
+}
+
+/// What became of a change by compare-and-set that conflicts, perhaps with itself: done, if `read` is what it was to make of the record.
+fn resolve<T>(
+    answer: Answer<Revision>,
+    read: Result<Option<Versioned<T>>, CoordinatorError>,
+    is_wanted: impl FnOnce(Option<&T>) -> bool,
+) -> Result<Revision, CoordinatorError> {
+    let record = read?;
+    let version = record.as_ref().map_or(Revision::NONE, |record| record.version);
+    if is_wanted(record.as_ref().map(|record| &record.value)) { Ok(version) } else { answer.reply }
+}
+
+impl<T> Answer<T> {
+    /// Whether an earlier attempt may be what this one conflicts with.
+    const fn may_conflict_with_itself(&self) -> bool {
+        self.is_repeated && matches!(self.reply, Err(CoordinatorError::Conflict { .. }))
+    }
+}
+
+#[async_trait]
+impl Coordinator for RemoteCoordinator {
+    async fn register(&self, spec: &NodeSpec) -> Result<Grant, CoordinatorError> {
+        self.ask::<Register, _>(&Json(spec.clone())).await
+    }
+
+    async fn claim(&self, spec: &NodeSpec) -> Result<ClaimOutcome, CoordinatorError> {
+        self.ask::<Claim, _>(&Json(spec.clone())).await
+    }
+
+    async fn heartbeat(&self, tenure: &Tenure) -> Result<Duration, CoordinatorError> {
+        self.ask::<Heartbeat, _>(&Json(tenure.clone())).await
+    }
+
+    async fn deregister(&self, tenure: &Tenure) -> Result<(), CoordinatorError> {
+        self.ask::<Deregister, _>(&Json(tenure.clone())).await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, CoordinatorError> {
+        self.ask::<ReadAll, _>(&Json(())).await
+    }
+
+    async fn shard(&self, shard: &ShardId) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError> {
+        self.ask::<ReadShard, _>(&Json(shard.clone())).await
+    }
+
+    async fn transition(&self, transition: &Transition) -> Result<Revision, CoordinatorError> {
+        let answer = self.ask_until_answered::<ChangeShard, _>(&Json(transition.clone())).await;
+        if !answer.may_conflict_with_itself() {
+            return answer.reply;
+        }
+        resolve(answer, self.shard(&transition.shard).await, |record| record == Some(&transition.record))
+    }
+
+    async fn allocate(&self, name: &str, count: u64) -> Result<Range<u64>, CoordinatorError> {
+        self.ask::<Allocate, _>(&Json(Ids { name: name.to_owned(), count })).await
+    }
+
+    async fn root(&self, key: &str) -> Result<Option<Versioned<RootValue>>, CoordinatorError> {
+        self.ask::<ReadRoot, _>(&Json(key.to_owned())).await
+    }
+
+    async fn put_root(&self, key: &str, expected: Revision, value: RootValue) -> Result<Revision, CoordinatorError> {
+        let request = Json(NewRoot { key: key.to_owned(), expected, value });
+        let answer = self.ask_until_answered::<PutRoot, _>(&request).await;
+        if !answer.may_conflict_with_itself() {
+            return answer.reply;
+        }
+        resolve(answer, self.root(key).await, |root| root == Some(&request.0.value))
+    }
+
+    async fn delete_root(&self, key: &str, expected: Revision) -> Result<Revision, CoordinatorError> {
+        let request = Json(OldRoot { key: key.to_owned(), expected });
+        let answer = self.ask_until_answered::<DeleteRoot, _>(&request).await;
+        // A root that is not there cannot be deleted, by an earlier attempt neither.
+        if expected == Revision::NONE || !answer.may_conflict_with_itself() {
+            return answer.reply;
+        }
+        resolve(answer, self.root(key).await, |root| root.is_none())
+    }
+
+    /// Ends with `Unavailable` when the coordinator is not reached: whoever follows begins again from where it was.
+    async fn watch(&self, since: Revision) -> Result<ChangeStream, CoordinatorError> {
+        let deadline = Instant::now() + self.patience;
+        // Refuse at once what the stream would refuse at its first step.
+        let pending = loop {
+            match self.changes(since, Duration::ZERO).await {
+                Err(CoordinatorError::Unavailable { .. }) if Instant::now() + PAUSE < deadline => {
+                    tokio::time::sleep(PAUSE).await
+                }
+                first => break first?,
+            }
+        };
+        let follower = Follower { coordinator: self.clone(), seen: since, pending: pending.into(), is_ended: false };
+        Ok(futures::stream::unfold(follower, Follower::next).boxed())
+    }
+}
+
+struct Follower {
+    coordinator: RemoteCoordinator,
+    /// Everything up to here was delivered.
+    seen: Revision,
+    pending: VecDeque<Change>,
+    is_ended: bool,
+}
+
+impl Follower {
+    async fn next(mut self) -> Option<(Result<Change, CoordinatorError>, Self)> {
+        let mut patient_until = None;
+        while !self.is_ended {
+            if let Some(change) = self.pending.pop_front() {
+                self.seen = change.revision;
+                return Some((Ok(change), self));
+            }
+            match self.coordinator.changes(self.seen, WAIT).await {
+                Ok(changes) => {
+                    patient_until = None;
+                    self.pending = changes.into();
+                }
+                Err(CoordinatorError::Unavailable { .. })
+                    if *patient_until.get_or_insert_with(|| Instant::now() + self.coordinator.patience)
+                        > Instant::now() =>
+                {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Some((Err(error), Self { is_ended: true, ..self })),
+            }
+        }
+        None
+    }
+}
