@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::Options as JournalOptions;
 use savanna_keys::config::Config as KeysConfig;
+use savanna_keys_host::HostOptions;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_resp::{Server, ServerError, ServerOptions};
 
@@ -37,15 +38,14 @@ pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -
     let log = JournalOptions::dir(directory);
     let mut settings = config.keys_config.as_deref().map_or_else(|| Ok(KeysConfig::default()), read_settings)?;
     settings.clients_max = clients_max(config, "keys", settings.clients_max);
-    let options = ServerOptions {
-        address: SocketAddr::new(config.address, config.keys_port),
+    let host = HostOptions {
         threads: threads_or_cores(config.keys_threads),
         config: settings,
         log: Some((log.high_water(high_water(&config.data_dir, "keys")), epoch)),
         lease: Some(lease),
         seed: rand::random(),
     };
-    Ok(Server::start(options)?)
+    Ok(Server::start(ServerOptions { address: SocketAddr::new(config.address, config.keys_port), host })?)
 }
 
 /// Settings in the form of `redis.conf`: a name and a value per line.

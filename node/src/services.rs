@@ -105,7 +105,7 @@ impl Services {
                     Err(NotStarted { reason: cannot_listen(address, &source, "keys.port"), passes: false })
                 }
                 Err(error) => {
-                    let passes = matches!(&error, KeysError::Server(KeysServerError::Log(error)) if error.is_full());
+                    let passes = matches!(&error, KeysError::Server(KeysServerError::Host(error)) if error.is_full());
                     Err(NotStarted { reason: error.to_string(), passes })
                 }
             }

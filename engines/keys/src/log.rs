@@ -16,6 +16,7 @@ use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options};
 use savanna_lattice::Hlc;
 
+use crate::actor::Actor;
 use crate::delta::{self, Body};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
@@ -30,14 +31,20 @@ const END: u16 = 4;
 /// Deltas that have to be in the log together are cut into records of at most so many bytes.
 const RECORD_BYTES_MAX: usize = 32 << 20;
 
-/// Opens the log and puts what is in it into the keyspaces of the actors, in the order of their numbers.
+/// Opens the log and puts what is in it into the actors: all of a node, in the order of their numbers.
 ///
 /// # Errors
 /// Those of [`Journal::open`].
 ///
 /// # Panics
-/// If there are not as many keyspaces as actors.
-pub fn recover(
+/// If there are not as many actors as each of them knows of.
+pub fn recover(options: Options, epoch: OwnerEpoch, actors: &mut [Actor]) -> Result<Arc<Journal>, JournalError> {
+    let placement = Placement::over(actors.len() as u16);
+    let mut keyspaces: Vec<&mut Keyspace> = actors.iter_mut().map(|actor| &mut actor.keys).collect();
+    recover_keyspaces(options, epoch, placement, &mut keyspaces)
+}
+
+fn recover_keyspaces(
     options: Options,
     epoch: OwnerEpoch,
     placement: Placement,
@@ -101,30 +108,25 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// The bytes of a log's segments.
 pub const SEGMENT_BYTES: usize = 1 << 30;
 
-/// Appends what an actor changed; each request's part all or nothing. Gives the position on which everything the actor says from now on
-/// depends; `None` if nothing was changed.
-///
-/// # Errors
-/// Those of [`Journal::append`]. After [`JournalError::Backlog`] the changes that were not taken wait, and it is to be
-/// tried again.
-pub fn append_changes(journal: &Journal, keys: &mut Keyspace) -> Result<Option<Lsn>, JournalError> {
-    keys.translate_changes();
-    append_in_records(keys, RECORD_BYTES_MAX, |draft| journal.append(&[draft]))
-}
-
-/// As [`append_changes`], and gives them to the operating system: they survive the end of the process at once.
-///
-/// # Errors
-/// As [`append_changes`].
-pub fn stage_changes(journal: &Journal, keys: &mut Keyspace) -> Result<Option<Lsn>, JournalError> {
-    keys.translate_changes();
-    append_in_records(keys, RECORD_BYTES_MAX, |draft| journal.append_staged(&[draft]))
+impl Keyspace {
+    /// Appends what was changed; each request's part all or nothing. Gives the position of the last record; `None` if nothing
+    /// was changed.
+    ///
+    /// # Errors
+    /// That of `append`. The changes that were not taken wait.
+    pub(crate) fn append_changes(
+        &mut self,
+        append: impl FnMut(Draft<'_>) -> Result<Lsn, JournalError>,
+    ) -> Result<Option<Lsn>, JournalError> {
+        self.translate_changes();
+        append_in_records(self, RECORD_BYTES_MAX, append)
+    }
 }
 
 fn append_in_records(
     keys: &mut Keyspace,
     record_bytes: usize,
-    append: impl Fn(Draft<'_>) -> Result<Lsn, JournalError>,
+    mut append: impl FnMut(Draft<'_>) -> Result<Lsn, JournalError>,
 ) -> Result<Option<Lsn>, JournalError> {
     // Other actors append meanwhile.
     let shard = u64::from(keys.actor().0);
@@ -201,7 +203,7 @@ mod tests {
     use crate::keyspace::Expiry;
 
     fn opened(folder: &std::path::Path, epoch: u64, keys: &mut Keyspace) -> Arc<Journal> {
-        recover(Options::dir(folder), OwnerEpoch(epoch), Placement::over(1), &mut [keys]).expect("a log")
+        recover_keyspaces(Options::dir(folder), OwnerEpoch(epoch), Placement::over(1), &mut [keys]).expect("a log")
     }
 
     #[test]
@@ -227,7 +229,7 @@ mod tests {
         assert!(again.contains(b"b") && !again.contains(b"c"));
         // What comes behind it does not belong to it.
         again.set_string(b"d", b"d", never);
-        append_changes(&journal, &mut again).expect("takes it");
+        again.append_changes(|draft| journal.append(&[draft])).expect("takes it");
         again.set_string(b"e", &[b'e'; 1000], never);
         append_in_records(&mut again, 300, |draft| journal.append(&[draft])).expect("takes it");
         journal.close().expect("flushes");

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::Options;
 use savanna_keys::config::Config;
+use savanna_keys_host::HostOptions;
 use savanna_resp::{Server, ServerOptions};
 
 #[global_allocator]
@@ -39,7 +40,8 @@ fn serve() -> Result<(), Box<dyn Error>> {
     }
     let address = SocketAddr::new(ip, port);
     let seed = u64::from(std::process::id());
-    let server = Server::start(ServerOptions { address, threads, config, log, lease: None, seed })?;
+    let server =
+        Server::start(ServerOptions { address, host: HostOptions { threads, config, log, lease: None, seed } })?;
     println!("listening on {}", server.address());
     Ok(server.wait()?)
 }

@@ -1,28 +1,24 @@
-//! The Redis protocol, RESP2 and RESP3: sockets on one side, the actors of the keys engine on the other.
+//! The Redis protocol, RESP2 and RESP3: sockets on one side, the host of the keys engine on the other.
 //!
 //! ```text
-//!            ┌─ thread 0 ──────────────────────────────────┐
-//!  clients ──┤ sockets ─ Parser ─► Actor ─► Encoder ─ sockets │
-//!            └──────────────────────┬──────────────────────┘
-//!                                mailboxes, one wake-up for a batch      one log for all
-//!            ┌─ thread 1 ──────────────────────────────────┐
+//!            ┌─ thread 0 ────────────────────────────────────┐
+//!  clients ──┤ sockets ─ Parser ─► Worker ─► Encoder ─ sockets │
+//!            └───────────────────────────────────────────────┘
 //! ```
 //!
-//! A thread is an event loop with one actor; nothing is shared but mailboxes and the log. [`Server`] begins and ends them.
+//! A thread is an event loop around a worker of the host (`engines/keys/host`), which has an actor, mail between threads, the log, and
+//! says what may be told. [`Server`] begins and ends them.
 //!
 //! # A tour of the source
 //!
-//! `parse` finds requests in the receive buffer, `encode` writes replies, `output` keeps their order and holds back what is
-//! not durable, `stream` is a socket, by `tls` encrypted or not, `connection` has one with both, `thread` is the loop, `mailbox` lies between loops, `rewrite`
-//! shortens the log, `server` starts them.
+//! `parse` finds requests in the receive buffer, `encode` writes replies, `output` keeps their order and holds back what may not
+//! be told yet, `stream` is a socket, by `tls` encrypted or not, `connection` has one with both, `thread` is the loop, `server` starts
+//! them.
 
 mod connection;
 mod encode;
-mod mailbox;
-mod memory;
 mod output;
 pub mod parse;
-mod rewrite;
 mod server;
 mod stream;
 mod thread;
@@ -30,7 +26,7 @@ mod tls;
 
 pub use crate::{
     encode::Encoder,
-    server::{Gauge, Server, ServerError, ServerOptions, Stopper},
+    server::{Server, ServerError, ServerOptions},
     thread::ThreadError,
     tls::TlsError,
 };

@@ -14,8 +14,8 @@
 
 use std::collections::VecDeque;
 
-use savanna_journal::Lsn;
 use savanna_keys::session::Ticket;
+use savanna_keys_host::Lsn;
 
 /// Bytes to be sent, and places of replies that are awaited.
 #[derive(Debug, Default)]

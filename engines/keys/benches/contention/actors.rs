@@ -158,7 +158,7 @@ impl Worker {
         let args = OwnedArgs::of_words(&[b"SAV.REPLICATE", &name(rank), copies.to_string().as_bytes()]);
         let progress = self.actor.request(self.session, args.args(), &mut self.reply);
         assert_eq!(progress, Progress::Answered, "the key is here");
-        self.actor.keys.log.clear();
+        self.actor.forget_changes();
         self.reply.clear();
     }
 
@@ -194,7 +194,7 @@ impl Worker {
 
     /// Nothing is kept on a disk; messages leave.
     fn send(&mut self) {
-        self.actor.keys.log.clear();
+        self.actor.forget_changes();
         for to in self.actor.actors() {
             let messages = self.actor.take_outbox(to);
             if !messages.is_empty() {

@@ -1,133 +1,244 @@
-//! The log: what the actor changed goes there, and replies wait for it.
+//! One actor in its host: what is appended, when mail leaves, what may be told, when keys are written once more.
+//!
+//! A turn runs requests and mail. Then, in this order: the actor's changes are appended to the log, mail for other actors
+//! leaves, and what may be told is judged. There are no threads, clocks or sockets here: a thread drives it ([`crate::Worker`]),
+//! or a simulation.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use savanna_journal::{Journal, JournalError, Lsn};
+use savanna_journal::{JournalError, Lsn};
+use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::Sync;
-use savanna_keys::log::{append_changes, stage_changes};
+use savanna_keys::placement::ActorId;
+use savanna_keys::reply::Reply;
+use savanna_keys::request::Args;
+use savanna_keys::session::SessionId;
 
-use super::{REWRITE_PAUSE, REWRITE_PERIOD, Thread, ThreadError};
+use crate::gate::{Clearance, Depends, Gate};
+use crate::log::Log;
 use crate::mailbox::Mail;
+use crate::rewrite::{Pace, Rewrites};
 
-/// Bytes of keys that are written again at once: a fraction of a millisecond.
+/// About as much is written in a fraction of a millisecond.
 const REWRITE_BYTES: usize = 256 << 10;
-/// No key is written again while the disk is so many bytes behind: what clients change goes first.
-const REWRITE_AHEAD: usize = 4 << 20;
-/// How long to wait before a log that takes nothing more is tried again.
-const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
 
-impl Thread {
-    /// Appends what the actor changed: before anybody hears of it, the operating system has it at least.
-    pub(super) fn append(&mut self) -> Result<(), ThreadError> {
-        let Some(journal) = &self.journal else {
-            self.actor.keys.log.clear();
-            return Ok(());
-        };
-        if self.actor.keys.log.bytes().is_empty() {
-            return Ok(());
+/// The actor that decides about rewrites for all.
+const FIRST: ActorId = ActorId(0);
+
+/// An actor, what it depends on, and its part in keeping the log short.
+#[derive(Debug)]
+pub struct Host<L> {
+    actor: Actor,
+    log: Option<L>,
+    gate: Gate,
+    pace: Pace,
+    /// Used by the first.
+    rewrites: Rewrites,
+    /// Whether what was heard during a rewrite is to be appended.
+    has_settled: bool,
+    /// Bytes of keys that are written again at once.
+    rewrite_bytes: usize,
+    /// Whether the first is to hear that this one has appended what a rewrite needs, after what this one has told.
+    is_rewritten: bool,
+}
+
+impl<L: Log> Host<L> {
+    /// Hosts an actor whose log was read, if there is one.
+    #[must_use]
+    pub fn new(actor: Actor, log: Option<L>) -> Self {
+        Self {
+            actor,
+            log,
+            gate: Gate::default(),
+            pace: Pace::default(),
+            rewrites: Rewrites::default(),
+            has_settled: false,
+            rewrite_bytes: REWRITE_BYTES,
+            is_rewritten: false,
         }
-        let append = if self.actor.config.sync == Sync::Always { append_changes } else { stage_changes };
-        loop {
-            match append(journal, &mut self.actor.keys) {
-                Ok(Some(lsn)) => self.state.depends = lsn,
-                Ok(None) => {}
-                Err(JournalError::Backlog { .. }) => {
-                    // The disk is behind: clients wait with this thread.
-                    std::thread::sleep(BACKLOG_PAUSE);
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
+    }
+
+    /// Writes so many bytes of keys again at once.
+    #[must_use]
+    pub const fn rewriting_by(mut self, bytes: usize) -> Self {
+        self.rewrite_bytes = bytes;
+        self
+    }
+
+    /// Its actor, to be looked at.
+    #[must_use]
+    pub const fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    /// Its actor, for what needs neither the log nor other actors.
+    pub const fn actor_mut(&mut self) -> &mut Actor {
+        &mut self.actor
+    }
+
+    /// Its log.
+    #[must_use]
+    pub const fn log(&self) -> Option<&L> {
+        self.log.as_ref()
+    }
+
+    /// What everything that is said from now on depends on.
+    pub(crate) const fn depends(&self) -> &Depends {
+        self.gate.depends()
+    }
+
+    /// Runs a request of a session. Its reply may be told when [`Host::clear`] says so.
+    #[inline]
+    pub fn request(&mut self, session: SessionId, args: Args<'_>, reply: &mut dyn Reply) -> Progress {
+        self.actor.request(session, args, reply)
+    }
+
+    /// Takes mail; what it leads to is handed to `post`.
+    pub fn hear(&mut self, mail: Mail, post: impl FnMut(ActorId, Mail)) {
+        match mail {
+            Mail::Messages { from, depends, messages, .. } => {
+                self.gate.note(depends);
+                messages.into_iter().for_each(|message| self.actor.deliver(from, message));
             }
-            return Ok(());
+            Mail::WantRewrite => self.begin_rewrite(post),
+            Mail::Rewrite => self.actor.begin_rewrite(),
+            Mail::Rewritten(end) => {
+                if self.rewrites.hear_done(end) {
+                    self.post_to_all(post, || Mail::Settle);
+                }
+            }
+            Mail::Settle => {
+                self.actor.settle_rewrite();
+                self.has_settled = true;
+            }
+            // For whoever drives it.
+            Mail::Stop => {}
         }
     }
 
     /// Notes whether the log has space for changes.
-    pub(super) fn note_space(&mut self) {
-        match self.journal.as_ref().and_then(|journal| journal.full()) {
-            None => self.actor.log_full = None,
-            Some(_) if self.actor.log_full.is_some() => {}
-            Some(full) => self.actor.log_full = Some(full.to_string().into()),
+    pub fn note_space(&mut self) {
+        if let Some(log) = &self.log {
+            self.actor.note_log_full(log.full());
         }
     }
 
-    /// Goes on with a rewrite of the log, if there is one; the first thread also sees whether one is due or done.
-    pub(super) fn rewrite(&mut self) -> Result<(), ThreadError> {
-        let Some(journal) = self.journal.clone() else { return Ok(()) };
-        if std::mem::take(&mut self.actor.is_rewrite_wanted) {
-            self.door.slots[0].put(Mail::WantRewrite);
+    /// Ends a turn, `now` after some beginning: appends what was changed, then hands mail to `post`.
+    ///
+    /// # Errors
+    /// The log has ended. Nothing more may be told.
+    pub fn finish_turn(&mut self, now: Duration, mut post: impl FnMut(ActorId, Mail)) -> Result<(), JournalError> {
+        self.rewrite(now, &mut post)?;
+        // Who reads a message may write what follows from it: the log has to have this actor's part first.
+        self.append()?;
+        for to in self.actor.actors() {
+            let messages = self.actor.take_outbox(to);
+            if !messages.is_empty() {
+                post(to, Mail::messages(self.actor.id(), self.gate.depends().get(), messages));
+            }
         }
-        let is_written = self.may_rewrite(&journal) && self.rewrite_some();
-        if is_written || std::mem::take(&mut self.state.has_settled) {
-            self.append()?;
-            self.state.is_rewritten = true;
+        if std::mem::take(&mut self.is_rewritten) {
+            post(FIRST, Mail::Rewritten(self.gate.depends().get()));
         }
-        if self.actor.id().index() != 0 {
+        Ok(())
+    }
+
+    /// Appends what the actor changed: before anybody hears of it, the operating system has it at least.
+    ///
+    /// # Errors
+    /// The log has ended.
+    pub fn append(&mut self) -> Result<(), JournalError> {
+        let Some(log) = &self.log else {
+            self.actor.forget_changes();
+            return Ok(());
+        };
+        if !self.actor.has_changes() {
             return Ok(());
         }
-        let appended = journal.stats().bytes;
-        if self.state.rewrites.is_due(appended) {
-            self.begin_rewrite();
+        let sync = self.actor.sync();
+        let last = self.actor.append_changes(|draft| log.append(draft, sync))?;
+        self.gate.note(last.unwrap_or_default());
+        Ok(())
+    }
+
+    /// What may be told now.
+    pub fn clear(&mut self) -> Clearance {
+        let Some(log) = &self.log else {
+            return Clearance { held: None, durable: Lsn(u64::MAX), wake_at: None };
+        };
+        let depends = self.gate.depends().get();
+        let durable = log.durable();
+        let is_kept = match self.actor.sync() {
+            Sync::Always => depends <= durable,
+            Sync::EverySecond | Sync::No => log.survives(depends),
+        };
+        self.gate.clear(durable, is_kept)
+    }
+
+    /// Whether more may be told than [`Host::clear`] said last.
+    #[must_use]
+    pub fn may_clear_more(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| self.gate.has_news(log.durable()))
+    }
+
+    /// When keys are to be written again next, if they are.
+    #[must_use]
+    pub fn rewrite_due(&self) -> Option<Duration> {
+        self.actor.is_rewriting().then(|| self.pace.due())
+    }
+
+    /// Goes on with a rewrite of the log, if there is one; the first also sees whether one is due or done.
+    fn rewrite(&mut self, now: Duration, post: &mut impl FnMut(ActorId, Mail)) -> Result<(), JournalError> {
+        if self.log.is_none() {
+            return Ok(());
         }
-        if let Some(oldest) = self.state.rewrites.finish(journal.durable(), appended) {
-            journal.truncate_before(oldest)?;
+        if self.actor.take_rewrite_wanted() {
+            post(FIRST, Mail::WantRewrite);
+        }
+        let is_written = self.may_rewrite(now) && self.rewrite_some(now);
+        if is_written || std::mem::take(&mut self.has_settled) {
+            self.append()?;
+            self.is_rewritten = true;
+        }
+        if self.actor.id() != FIRST {
+            return Ok(());
+        }
+        let Some(appended) = self.log.as_ref().map(Log::appended_bytes) else { return Ok(()) };
+        if self.rewrites.is_due(appended) {
+            self.begin_rewrite(post);
+        }
+        if let Some(log) = &self.log
+            && let Some(oldest) = self.rewrites.finish(log.durable(), appended)
+        {
+            log.truncate_before(oldest)?;
             tracing::info!(%oldest, "the log of the keys service was shortened");
         }
         Ok(())
     }
 
     /// Whether keys are to be written again now.
-    fn may_rewrite(&mut self, journal: &Journal) -> bool {
-        if !self.actor.keys.is_rewriting() || Instant::now() < self.state.rewrite_at {
-            return false;
-        }
-        let has_space = self.actor.log_full.is_none();
-        self.state.rewrite_at = Instant::now() + if has_space { REWRITE_PERIOD } else { REWRITE_PAUSE };
-        has_space && journal.backlog() < REWRITE_AHEAD
+    fn may_rewrite(&mut self, now: Duration) -> bool {
+        let Some(log) = &self.log else { return false };
+        self.actor.is_rewriting() && self.pace.may_write(now, self.actor.has_log_space(), || log.backlog())
     }
 
     /// Writes some keys again. Says whether that were the last.
-    fn rewrite_some(&mut self) -> bool {
-        let before = self.actor.keys.log.bytes().len();
-        let is_written = self.actor.rewrite_some(REWRITE_BYTES);
-        let has_written = is_written || self.actor.keys.log.bytes().len() > before;
-        self.state.rewrite_at = Instant::now() + if has_written { REWRITE_PERIOD } else { REWRITE_PAUSE };
+    fn rewrite_some(&mut self, now: Duration) -> bool {
+        let before = self.actor.changes().len();
+        let is_written = self.actor.rewrite_some(self.rewrite_bytes);
+        self.pace.note_written(now, is_written || self.actor.changes().len() > before);
         is_written
     }
 
-    pub(super) fn begin_rewrite(&mut self) {
-        let Some(journal) = &self.journal else { return };
-        if self.state.rewrites.begin(journal.appended(), journal.stats().bytes, self.door.slots.len()) {
-            self.door.slots.iter().for_each(|slot| slot.put(Mail::Rewrite));
+    /// Begins a rewrite by all, unless one is under way.
+    fn begin_rewrite(&mut self, post: impl FnMut(ActorId, Mail)) {
+        let Some(log) = &self.log else { return };
+        if self.rewrites.begin(log.appended(), log.appended_bytes(), self.actor.actors().count()) {
+            self.post_to_all(post, || Mail::Rewrite);
         }
     }
 
-    /// What replies of this turn wait for; asks the log to wake this thread when it is durable.
-    pub(super) fn gate(&mut self) -> Result<Option<Lsn>, ThreadError> {
-        let Some(journal) = &self.journal else { return Ok(None) };
-        if self.state.has_log_failed.load(Ordering::Acquire) {
-            return Err(JournalError::Stopped { reason: "a flush failed".to_owned() }.into());
-        }
-        let depends = self.state.depends;
-        let is_enough = match self.actor.config.sync {
-            Sync::Always => depends <= journal.durable(),
-            Sync::EverySecond | Sync::No => journal.survives(depends),
-        };
-        if is_enough {
-            return Ok(None);
-        }
-        if self.state.asked < depends {
-            self.state.asked = depends;
-            let (bell, failed) = (self.mailbox.bell(), Arc::clone(&self.state.has_log_failed));
-            journal.gate().hold(depends, move |outcome| {
-                if outcome.is_err() {
-                    failed.store(true, Ordering::Release);
-                }
-                bell.ring();
-            });
-        }
-        Ok(Some(depends))
+    fn post_to_all(&self, mut post: impl FnMut(ActorId, Mail), mail: impl Fn() -> Mail) {
+        self.actor.actors().for_each(|to| post(to, mail()));
     }
 }

@@ -1,18 +1,18 @@
-//! How the threads of a server reach each other.
+//! How the actors of a node reach each other.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
-use mio::Waker;
 use savanna_journal::Lsn;
 use savanna_keys::actor::message::Message;
 use savanna_keys::placement::ActorId;
 
-/// Something for a thread.
+/// Something for an actor and its host.
 #[derive(Debug)]
-pub(crate) enum Mail {
+pub enum Mail {
     /// What an actor says, with the position of the log on which it depends.
     Messages {
         /// Who says it.
@@ -32,10 +32,25 @@ pub(crate) enum Mail {
     Rewrite,
     /// A thread has appended all its keys, the last up to here.
     Rewritten(Lsn),
-    /// A client for this thread, and whether its connection is encrypted.
-    Client(std::net::TcpStream, bool),
-    /// The server ends.
+    /// The service ends.
     Stop,
+}
+
+impl Mail {
+    /// What an actor says, with the position of the log on which it depends.
+    #[must_use]
+    pub fn messages(from: ActorId, depends: Lsn, messages: Vec<Message>) -> Self {
+        let published = messages.iter().map(Message::published_bytes).sum();
+        Self::Messages { from, depends, messages, published }
+    }
+
+    /// Bytes of what was published among it.
+    const fn published(&self) -> usize {
+        match self {
+            Self::Messages { published, .. } => *published,
+            _ => 0,
+        }
+    }
 }
 
 /// Where a thread's mail is put in.
@@ -52,18 +67,16 @@ const PUBLISHED_MAX: usize = 16 << 20;
 
 /// Wakes a thread that sleeps.
 #[derive(Clone, Debug)]
-pub(crate) struct Bell {
-    waker: Arc<Waker>,
+pub struct Bell {
+    waker: Waker,
     is_asleep: Arc<AtomicBool>,
 }
 
 impl Bell {
     /// Wakes the thread if it sleeps.
-    pub(crate) fn ring(&self) {
-        if self.is_asleep.swap(false, Ordering::SeqCst)
-            && let Err(error) = self.waker.wake()
-        {
-            tracing::error!(%error, "could not wake a thread of the keys service");
+    pub fn ring(&self) {
+        if self.is_asleep.swap(false, Ordering::SeqCst) {
+            self.waker.wake_by_ref();
         }
     }
 }
@@ -81,21 +94,29 @@ struct Inbox {
     receiver: Receiver<Mail>,
     /// What was taken out and put off.
     late: VecDeque<Mail>,
+    /// The first of what is new, if it was looked at.
+    next: Option<Mail>,
+}
+
+impl Inbox {
+    fn take_new(&mut self) -> Option<Mail> {
+        self.next.take().or_else(|| self.receiver.try_recv().ok())
+    }
 }
 
 /// A mailbox for the thread that `waker` wakes.
 #[must_use]
 pub(crate) fn mailbox(waker: Waker) -> (Slot, Mailbox) {
     let (sender, receiver) = channel();
-    let bell = Bell { waker: Arc::new(waker), is_asleep: Arc::new(AtomicBool::new(false)) };
-    let inbox = Arc::new(Mutex::new(Inbox { receiver, late: VecDeque::new() }));
+    let bell = Bell { waker, is_asleep: Arc::new(AtomicBool::new(false)) };
+    let inbox = Arc::new(Mutex::new(Inbox { receiver, late: VecDeque::new(), next: None }));
     (Slot { sender, bell: bell.clone(), published: Arc::default() }, Mailbox { inbox, bell })
 }
 
 impl Slot {
     /// Puts mail in, and wakes the thread if it sleeps. A thread that has ended gets none.
     pub(crate) fn put(&self, mail: Mail) {
-        let published = if let Mail::Messages { published, .. } = &mail { *published } else { 0 };
+        let published = mail.published();
         if published > 0 {
             self.published.fetch_add(published, Ordering::Relaxed);
         }
@@ -104,8 +125,14 @@ impl Slot {
         }
     }
 
-    /// Says that so much of what was published is heard.
-    pub(crate) fn note_heard(&self, published: usize) {
+    /// What wakes the thread.
+    pub(crate) const fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Says that this mail is heard.
+    pub(crate) fn note_heard(&self, mail: &Mail) {
+        let published = mail.published();
         if published > 0 {
             self.published.fetch_sub(published, Ordering::Relaxed);
         }
@@ -119,17 +146,25 @@ impl Slot {
 }
 
 impl Mailbox {
+    /// Whether there is mail.
+    #[must_use]
+    pub(crate) fn has_mail(&self) -> bool {
+        let mut inbox = self.inbox();
+        inbox.next = inbox.take_new();
+        inbox.next.is_some() || !inbox.late.is_empty()
+    }
+
     /// Takes the oldest mail out.
     #[must_use]
     pub(crate) fn take(&self) -> Option<Mail> {
         let mut inbox = self.inbox();
-        inbox.late.pop_front().or_else(|| inbox.receiver.try_recv().ok())
+        inbox.late.pop_front().or_else(|| inbox.take_new())
     }
 
     /// Takes the oldest mail out that was not put off.
     #[must_use]
     pub(crate) fn take_new(&self) -> Option<Mail> {
-        self.inbox().receiver.try_recv().ok()
+        self.inbox().take_new()
     }
 
     /// Puts mail off: it comes before what is new.
@@ -143,8 +178,8 @@ impl Mailbox {
 
     /// What wakes this thread.
     #[must_use]
-    pub(crate) fn bell(&self) -> Bell {
-        self.bell.clone()
+    pub(crate) const fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     /// Says that the thread is about to sleep. Mail that came before has to be looked for once more after this; mail that

@@ -4,12 +4,48 @@
 //! them append what they heard meanwhile, which may be in the older part alone. When that is durable, what was before
 //! the noted position is dropped.
 
+use std::time::Duration;
+
 use savanna_journal::Lsn;
 
 /// A log shorter than this is not worth a rewrite.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 /// How many times longer than the keys the log may become.
 const LOG_GROWTH: u64 = 2;
+
+/// How often keys are written again. The thread sleeps between: one that never does waits for its core when a request comes.
+const PERIOD: Duration = Duration::from_millis(1);
+/// How long that waits where there is no memory for the next key, or no space for the log.
+const PAUSE: Duration = Duration::from_secs(1);
+/// No key is written again while the disk is so many bytes behind: what clients change goes first.
+const AHEAD: usize = 4 << 20;
+
+/// When an actor writes some of its keys again.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    due: Duration,
+}
+
+impl Pace {
+    /// When to come next.
+    pub(crate) const fn due(&self) -> Duration {
+        self.due
+    }
+
+    /// Whether keys are to be written now, to a log that has space, and is so far behind.
+    pub(crate) fn may_write(&mut self, now: Duration, has_space: bool, backlog: impl FnOnce() -> usize) -> bool {
+        if now < self.due {
+            return false;
+        }
+        self.due = now + if has_space { PERIOD } else { PAUSE };
+        has_space && backlog() < AHEAD
+    }
+
+    /// Notes whether there was memory and space to write anything.
+    pub(crate) fn note_written(&mut self, now: Duration, has_written: bool) {
+        self.due = now + if has_written { PERIOD } else { PAUSE };
+    }
+}
 
 /// What the first thread knows of the log's length.
 #[derive(Debug, Default)]
@@ -82,6 +118,20 @@ impl Rewrites {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_written_a_few_at_a_time_and_changes_go_first() {
+        let mut pace = Pace::default();
+        assert!(pace.may_write(Duration::ZERO, true, || 0));
+        pace.note_written(Duration::ZERO, true);
+        assert!(!pace.may_write(PERIOD / 2, true, || 0), "too early");
+        assert!(!pace.may_write(PERIOD, true, || AHEAD), "the disk is behind");
+        assert!(pace.may_write(2 * PERIOD, true, || 0));
+        assert!(!pace.may_write(3 * PERIOD, false, || 0), "no space");
+        assert_eq!(pace.due(), 3 * PERIOD + PAUSE);
+        pace.note_written(4 * PERIOD, false);
+        assert_eq!(pace.due(), 4 * PERIOD + PAUSE, "no memory");
+    }
 
     #[test]
     fn the_beginning_goes_when_all_threads_are_done_and_that_is_durable() {

@@ -30,6 +30,7 @@ impl Actor {
 
     /// Puts aside what is to be sent, before a script runs.
     pub(crate) fn begin_script(&mut self) {
+        self.had_changes = self.has_changes();
         if self.has_messages() {
             let none = self.outboxes.iter().map(|_| Vec::new()).collect();
             self.said_before = std::mem::replace(&mut self.outboxes, none);
@@ -44,7 +45,8 @@ impl Actor {
         }
     }
 
-    /// Takes what is to be sent to an actor from before the script that runs.
+    /// Takes what is to be sent to an actor from before the script that runs. It may leave if there were no
+    /// [changes](Actor::had_changes) then that were not appended.
     #[must_use]
     pub fn take_said_before(&mut self, to: ActorId) -> Vec<Message> {
         self.said_before.get_mut(to.index()).map(std::mem::take).unwrap_or_default()

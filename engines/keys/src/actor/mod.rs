@@ -18,6 +18,7 @@ mod databases;
 mod elsewhere;
 mod gather;
 pub mod gossip;
+mod hosting;
 mod hot_keys;
 pub mod logbook;
 mod meanwhile;
@@ -28,6 +29,7 @@ pub mod program;
 mod pubsub;
 mod room;
 mod scripts;
+mod terms;
 mod transaction;
 mod waiting;
 mod work;
@@ -56,6 +58,7 @@ use self::program::Program;
 use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
+pub use self::terms::SessionLimits;
 use self::transaction::Transaction;
 pub(crate) use self::waiting::Ending;
 use self::waiting::Waiters;
@@ -98,15 +101,15 @@ pub struct Actor {
     id: ActorId,
     placement: Placement,
     /// The keys.
-    pub keys: Keyspace,
+    pub(crate) keys: Keyspace,
     /// The sessions.
-    pub sessions: Sessions,
+    pub(crate) sessions: Sessions,
     /// What is set.
-    pub config: Config,
+    pub(crate) config: Config,
     /// What was counted.
-    pub counters: Counters,
+    pub(crate) counters: Counters,
     /// What time it is for those who want to know how long something takes.
-    pub stopwatch: fn() -> Duration,
+    stopwatch: fn() -> Duration,
     users: Users,
     have_users_changed: bool,
     /// Sessions that have to end.
@@ -114,9 +117,9 @@ pub struct Actor {
     /// Kept by the first actor.
     pub(crate) logbook: Logbook,
     /// Why the log has no space for changes, if it has none.
-    pub log_full: Option<Box<str>>,
+    log_full: Option<Box<str>>,
     /// Whether somebody asked for a rewrite of the log.
-    pub is_rewrite_wanted: bool,
+    pub(crate) is_rewrite_wanted: bool,
     listeners: Listeners,
     claims: Claims<Work>,
     transactions: HashMap<u64, Transaction>,
@@ -146,6 +149,8 @@ pub struct Actor {
     outboxes: Vec<Vec<Message>>,
     /// What is to be sent from before the script that runs.
     said_before: Vec<Vec<Message>>,
+    /// Whether there were changes that were not appended when the script that runs began.
+    had_changes: bool,
     /// Serves clients while scripts run.
     attendant: Option<Box<dyn Attendant>>,
 }
@@ -155,17 +160,17 @@ pub(crate) const FIRST: ActorId = ActorId(0);
 
 /// What an actor counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Requests of its sessions.
-    pub requests: u64,
+    pub(crate) requests: u64,
     /// Requests that went to another actor.
-    pub sent: u64,
+    pub(crate) sent: u64,
     /// Transactions that borrowed keys.
-    pub transactions: u64,
+    pub(crate) transactions: u64,
     /// When it began.
-    pub started: UnixMillis,
+    pub(crate) started: UnixMillis,
     /// How many sessions had been opened when counting began.
-    pub opened_before: u32,
+    pub(crate) opened_before: u32,
 }
 
 impl Actor {
@@ -209,6 +214,7 @@ impl Actor {
             replies: Replies::default(),
             outboxes: placement.all().map(|_| Vec::new()).collect(),
             said_before: Vec::new(),
+            had_changes: false,
             attendant: None,
         }
     }
@@ -575,21 +581,6 @@ impl Actor {
         self.make_owed_room();
         self.gossip();
         due.into_iter().chain(absent).min()
-    }
-
-    /// Goes on with a rewrite of the log (see [`crate::log`]) by about `bytes`. Says whether this actor is done.
-    pub fn rewrite_some(&mut self, bytes: usize) -> bool {
-        // The log may have a swap already of which this actor has not heard.
-        if self.claims.holds_all() {
-            return false;
-        }
-        self.note_request();
-        // A key that is lent is written when it comes back.
-        let is_done = self.keys.rewrite_some(bytes) && self.claims.holds_nothing();
-        if is_done {
-            self.keys.end_rewrite();
-        }
-        is_done
     }
 
     fn number(&mut self) -> u64 {

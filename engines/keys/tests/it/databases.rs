@@ -1,12 +1,9 @@
 //! Databases are swapped and emptied at all actors as one, for whoever looks; and swapped so for the log.
 
-use savanna_keys::delta;
-use savanna_keys::keyspace::Keyspace;
-use savanna_keys::placement::Placement;
 use savanna_keys::reply::{Tape, Value};
 use savanna_keys::session::Ticket;
 
-use crate::world::{Client, NOW, World};
+use crate::world::{Client, World};
 
 const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -187,14 +184,10 @@ fn nobody_sees_some_keys_of_a_database_that_is_emptied() {
 fn wherever_the_log_ends_a_swap_is_in_it_for_all_keys_or_for_none() {
     for seed in 0..100 {
         let (_, _, mut world) = sees_both(seed, Looking::AtOnce);
-        (0..world.actors.len()).for_each(|actor| world.append(actor));
-        let log = world.log.take().expect("a log");
+        (0..world.actor_count()).for_each(|actor| world.append(actor));
+        let log = world.log.records().to_vec();
         let end = world.chance.below(log.len() + 1);
-        let mut keys = Keyspace::new(Placement::over(1), 0);
-        keys.set_now(NOW);
-        for appended in &log[..end] {
-            delta::read_all(appended, &mut |header, body| keys.replay(header, body)).expect("deltas");
-        }
+        let mut keys = world.replayed(&log[..end]);
         let mut values = Vec::new();
         for database in [0, 1] {
             keys.select(database);
@@ -253,32 +246,20 @@ fn a_rewrite_of_the_log_begins_anew_when_databases_are_swapped() {
     for seed in 0..50 {
         let (_, _, mut world) = sees_both(seed, Looking::AtOnce);
         let client = world.client(0);
-        (0..world.actors.len()).for_each(|actor| world.append(actor));
-        world.log = Some(Vec::new());
-        for actor in 0..world.actors.len() {
-            world.actors[actor].keys.begin_rewrite();
-            world.actors[actor].rewrite_some(1 + seed as usize);
-            world.append(actor);
+        world.forget_log();
+        assert_eq!(world.call(client, &["BGREWRITEAOF"]), "Background append only file rewriting started");
+        for _ in 0..seed % 8 {
+            world.pass(1);
+            world.deliver_one();
         }
         let swap = world.request(client, &["SWAPDB", "0", "1"]).err();
         while swap.is_some_and(|ticket| world.arrived(client, ticket).is_none()) {
-            for actor in 0..world.actors.len() {
-                world.actors[actor].rewrite_some(1);
-                world.append(actor);
-            }
+            world.pass(1);
             world.deliver_one();
         }
-        // Some have not heard yet that it is over.
-        world.settle();
-        for actor in 0..world.actors.len() {
-            while !world.actors[actor].rewrite_some(100) {}
-            world.append(actor);
-        }
-        let mut again = Keyspace::new(Placement::over(1), 0);
-        again.set_now(NOW);
-        for appended in world.log.as_ref().expect("a log") {
-            delta::read_all(appended, &mut |header, body| again.replay(header, body)).expect("deltas");
-        }
+        world.finish_rewrite();
+        let records = world.log.records().to_vec();
+        let mut again = world.replayed(&records);
         for database in ["0", "1"] {
             world.call(client, &["SELECT", database]);
             again.select(database.parse().expect("a number"));

@@ -3,6 +3,7 @@
 mod databases;
 mod docs;
 mod hostile;
+mod log;
 mod memory;
 mod pause;
 mod recovery;

@@ -1,9 +1,5 @@
 //! What keys take, what is given up when that is too much, and which keys are asked for most.
 
-use savanna_keys::delta;
-use savanna_keys::keyspace::Keyspace;
-use savanna_keys::placement::Placement;
-
 use crate::world::{Client, NOW, World};
 
 const REFUSED: &str = "!OOM command not allowed when used memory > 'maxmemory'.";
@@ -70,7 +66,7 @@ fn a_limit_is_kept_as_soon_as_it_is_set() {
         let before = used(&mut world, clients[0]);
         limit(&mut world, clients[0], before / 4, "allkeys-random");
         // What is too much for one turn goes in the next ones.
-        while world.actors.iter().any(|actor| actor.owes_room()) {
+        while world.actors().any(|actor| actor.owes_room()) {
             world.tick(NOW);
         }
         let after = used(&mut world, clients[0]);
@@ -91,25 +87,24 @@ fn keys_take_no_more_than_the_limit_and_the_log_has_what_was_given_up() {
         ["allkeys-lru", "allkeys-random", "volatile-lru", "volatile-random", "volatile-ttl"].into_iter().enumerate()
     {
         let (mut world, clients) = world_of(3, seed as u64);
-        for actor in &mut world.actors {
-            actor.keys.log.enable(true);
-        }
+        world.begin_log();
         limit(&mut world, clients[0], LIMIT, policy);
         for number in 0..4_000_usize {
             let (key, seconds) = (format!("key{number}"), (1_000 + number).to_string());
             let client = clients[number % 3];
             assert_eq!(world.call(client, &["SET", &key, &"x".repeat(200), "EX", &seconds]), "OK");
-            let used: usize = world.actors.iter().map(|actor| actor.keys.byte_count()).sum();
+            let used: usize = world.actors().map(|actor| actor.keys().byte_count()).sum();
             assert!(used <= LIMIT + 3 * 400, "{policy}: {used} bytes");
         }
         let evicted = told(&mut world, clients[0], "evicted_keys");
         let left = present(&mut world, clients[1], "key", 4_000);
         assert_eq!(evicted + left, 4_000, "{policy}");
         assert!(left > 800, "{policy}: {left} keys are left");
-        for actor in &world.actors {
-            let mut again = Keyspace::new(Placement::over(1), 0);
-            delta::read_all(actor.keys.log.bytes(), &mut |header, body| again.replay(header, body)).expect("reads");
-            assert_eq!(again.key_count(), actor.keys.key_count(), "{policy}");
+        (0..3).for_each(|actor| world.append(actor));
+        let records = world.log.records().to_vec();
+        for (number, actor) in world.actors().enumerate() {
+            let own: Vec<_> = records.iter().filter(|(of, _)| *of == number as u64).cloned().collect();
+            assert_eq!(world.replayed(&own).key_count(), actor.keys().key_count(), "{policy}");
         }
     }
 }
@@ -178,14 +173,15 @@ fn without_eviction_what_needs_memory_is_refused_wherever_its_keys_are() {
     let (mut world, clients) = world_of(2, 5);
     // Only one of the two is full.
     let full = (0..).map(|number| format!("key{number}")).find(|key| {
-        world.actors[1].keys.placement().actor_of(savanna_keys::placement::KeyHash::of(key.as_bytes()).group()).0 == 1
+        world.actor(1).keys().placement().actor_of(savanna_keys::placement::KeyHash::of(key.as_bytes()).group()).0 == 1
     });
     let full = full.expect("a key of the second actor");
     let free = (0..).map(|number| format!("key{number}")).find(|key| {
         *key < full
             || *key > full && {
-                world.actors[1]
-                    .keys
+                world
+                    .actor(1)
+                    .keys()
                     .placement()
                     .actor_of(savanna_keys::placement::KeyHash::of(key.as_bytes()).group())
                     .0

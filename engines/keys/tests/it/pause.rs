@@ -25,7 +25,7 @@ const REQUESTS: [&[&str]; 8] = [
 ];
 
 fn changes(world: &World) -> u64 {
-    world.actors.iter().map(|actor| actor.keys.counters.changes).sum()
+    world.actors().map(|actor| actor.keys().counters.changes).sum()
 }
 
 /// One step of the world: a message, some time, or a client's next request.
@@ -79,7 +79,7 @@ fn changes_in_pause(seed: u64, looks_early: bool) -> (u64, usize) {
     } else {
         world.pass(1000);
     }
-    assert!(world.actors.iter().all(|actor| !actor.is_paused()));
+    assert!(world.actors().all(|actor| !actor.is_paused()));
     let pusher = world.client(0);
     for _ in 0..2 * workers.len() {
         for list in ["l", "m"] {

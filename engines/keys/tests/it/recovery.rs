@@ -1,19 +1,21 @@
 //! What is in the log comes back, once, whatever the number of actors.
 
+use std::slice;
+
 use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Journal, Options};
+use savanna_journal::{Draft, Journal, Options};
 use savanna_keys::actor::Actor;
 use savanna_keys::config::Config;
 use savanna_keys::delta::{self, DeltaLog, Header};
-use savanna_keys::keyspace::{Keyspace, log_whole};
-use savanna_keys::log::{append_changes, recover};
+use savanna_keys::keyspace::{Expiry, Keyspace, log_whole};
+use savanna_keys::log::recover;
 use savanna_keys::placement::{ActorId, KeyHash, Placement};
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::SessionId;
-use savanna_lattice::Hlc;
+use savanna_lattice::{Hlc, UnixMillis};
 
-use crate::world::{NOW, World};
+use crate::world::{NOW, World, new_actors};
 
 const SCRIPT: [&str; 33] = [
     "SET a 1",
@@ -92,22 +94,22 @@ fn scripted(actor: &mut Actor, session: SessionId) {
 fn everything_in_the_log_comes_back_with_any_number_of_actors() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut actor, session) = new_actor();
-    let journal = recover(Options::dir(folder.path()), OwnerEpoch(1), Placement::over(1), &mut [&mut actor.keys])
-        .expect("an empty log");
+    let journal =
+        recover(Options::dir(folder.path()), OwnerEpoch(1), slice::from_mut(&mut actor)).expect("an empty log");
     scripted(&mut actor, session);
-    append_changes(&journal, &mut actor.keys).expect("takes it").expect("something changed");
-    assert_eq!(append_changes(&journal, &mut actor.keys).expect("takes it"), None);
+    let append = |draft: Draft<'_>| journal.append(&[draft]);
+    actor.append_changes(append).expect("takes it").expect("something changed");
+    assert_eq!(actor.append_changes(append).expect("takes it"), None);
     journal.close().expect("flushes");
     drop(journal);
-    let before = contents(&[&actor.keys]);
+    let before = contents(&[actor.keys()]);
     assert!(before.len() > 8);
     for (opening, actors) in [(2, 1), (3, 4)] {
         let placement = Placement::over(actors);
-        let mut keyspaces: Vec<Keyspace> = placement.all().map(|_| Keyspace::new(placement, 0)).collect();
-        let mut borrowed: Vec<&mut Keyspace> = keyspaces.iter_mut().collect();
-        recover(Options::dir(folder.path()), OwnerEpoch(opening), placement, &mut borrowed).expect("reads");
-        let borrowed: Vec<&Keyspace> = keyspaces.iter().collect();
-        assert_eq!(contents(&borrowed), before, "{actors} actors");
+        let mut recovered = new_actors(actors, &Config::default(), 0);
+        recover(Options::dir(folder.path()), OwnerEpoch(opening), &mut recovered).expect("reads");
+        let keyspaces: Vec<&Keyspace> = recovered.iter().map(Actor::keys).collect();
+        assert_eq!(contents(&keyspaces), before, "{actors} actors");
         for (actor, keys) in keyspaces.iter().enumerate() {
             for (_, database) in keys.databases() {
                 for entry in database.iter() {
@@ -124,10 +126,10 @@ fn everything_in_the_log_comes_back_with_any_number_of_actors() {
 #[test]
 fn a_log_put_on_top_of_what_it_led_to_changes_nothing() {
     let (mut actor, session) = new_actor();
-    actor.keys.log.enable(true);
+    actor.keep_changes();
     scripted(&mut actor, session);
-    let log = actor.keys.log.bytes().to_vec();
-    let whole = contents(&[&actor.keys]);
+    let log = actor.changes().to_vec();
+    let whole = contents(&[actor.keys()]);
     // Every prefix of the log may be what the snapshot has seen.
     let mut lengths = vec![0];
     let mut at = 0;
@@ -156,20 +158,20 @@ fn replayed(parts: &[&[u8]]) -> Keyspace {
 
 /// What a command writes into the log.
 fn logged(actor: &mut Actor, session: SessionId, line: &str) -> Vec<u8> {
-    actor.keys.log.clear();
+    actor.forget_changes();
     run(actor, session, line);
-    actor.keys.log.bytes().to_vec()
+    actor.changes().to_vec()
 }
 
 #[test]
 fn a_key_that_is_lent_while_all_others_are_written_once_more_is_written_when_it_comes_back() {
-    let (mut actor, session) = new_actor();
-    actor.keys.log.enable(true);
-    for line in ["SET lent value", "SET stays value"] {
-        logged(&mut actor, session, line);
+    let mut keys = Keyspace::new(Placement::over(1), 0);
+    keys.set_now(NOW);
+    keys.log.enable(true);
+    for key in [&b"lent"[..], b"stays"] {
+        keys.set_string(key, b"value", Expiry::At(UnixMillis::NEVER));
     }
-    actor.keys.log.clear();
-    let keys = &mut actor.keys;
+    keys.log.clear();
     let entry = keys.lend(0, b"lent").expect("it is there");
     keys.begin_rewrite();
     while !keys.rewrite_some(1 << 20) {}
@@ -184,10 +186,10 @@ fn a_key_that_is_lent_while_all_others_are_written_once_more_is_written_when_it_
 #[test]
 fn an_expiry_of_another_version_is_not_applied() {
     let (mut actor, session) = new_actor();
-    actor.keys.log.enable(true);
+    actor.keep_changes();
     let [set, append, expire] =
         ["SET key a", "APPEND key b", "PEXPIREAT key 99999999999999"].map(|line| logged(&mut actor, session, line));
-    let all = contents(&[&actor.keys]);
+    let all = contents(&[actor.keys()]);
     assert_eq!(contents(&[&replayed(&[&set, &append, &expire])]), all);
     let before = contents(&[&replayed(&[&set])]);
     assert_eq!(contents(&[&replayed(&[&set, &expire])]), before, "it is of what was appended to");
@@ -197,26 +199,26 @@ fn an_expiry_of_another_version_is_not_applied() {
 fn deletions_and_the_clock_outlive_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut actor, session) = new_actor();
-    let journal = recover(Options::dir(folder.path()), OwnerEpoch(1), Placement::over(1), &mut [&mut actor.keys])
-        .expect("an empty log");
+    let journal =
+        recover(Options::dir(folder.path()), OwnerEpoch(1), slice::from_mut(&mut actor)).expect("an empty log");
     for line in ["SET deleted a", "SADD emptied a", "SREM emptied a", "DEL deleted", "SET last a"] {
         run(&mut actor, session, line);
     }
-    append_changes(&journal, &mut actor.keys).expect("takes it").expect("something changed");
+    actor.append_changes(|draft| journal.append(&[draft])).expect("takes it").expect("something changed");
     journal.close().expect("flushes");
     drop(journal);
     let placement = Placement::over(4);
-    let mut keyspaces: Vec<Keyspace> = placement.all().map(|_| Keyspace::new(placement, 0)).collect();
-    let mut borrowed: Vec<&mut Keyspace> = keyspaces.iter_mut().collect();
-    recover(Options::dir(folder.path()), OwnerEpoch(2), placement, &mut borrowed).expect("reads");
+    let mut recovered = new_actors(4, &Config::default(), 0);
+    recover(Options::dir(folder.path()), OwnerEpoch(2), &mut recovered).expect("reads");
+    let keyspaces: Vec<&Keyspace> = recovered.iter().map(Actor::keys).collect();
     for key in [&b"deleted"[..], b"emptied"] {
         let of = placement.actor_of(KeyHash::of(key).group()).index();
-        let version = actor.keys.deletion_version(key);
+        let version = actor.keys().deletion_version(key);
         assert!(version > Hlc::ZERO);
         assert_eq!(keyspaces[of].deletion_version(key), version, "an older copy from elsewhere would bring it back");
     }
     for keys in &keyspaces {
-        assert!(keys.latest_version() >= actor.keys.latest_version(), "what comes is later than all that was");
+        assert!(keys.latest_version() >= actor.keys().latest_version(), "what comes is later than all that was");
     }
 }
 
@@ -224,12 +226,12 @@ fn deletions_and_the_clock_outlive_a_restart() {
 fn a_part_of_a_string_that_changes_takes_the_log_a_part() {
     let (mut actor, session) = new_actor();
     run(&mut actor, session, "SETBIT visited 8000000 1");
-    actor.keys.log.enable(true);
+    actor.keep_changes();
     for line in ["SETBIT visited 3 1", "SETBIT visited 8800000 1", "SETRANGE visited 100 part", "APPEND visited end"] {
         run(&mut actor, session, line);
-        let written = actor.keys.log.bytes().len();
+        let written = actor.changes().len();
         assert!(written < 100, "{line}: {written} bytes");
-        actor.keys.log.clear();
+        actor.forget_changes();
     }
 }
 
@@ -238,12 +240,11 @@ fn records_that_are_no_deltas_are_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal =
         Journal::open(Options::dir(folder.path()), OwnerEpoch(1), &mut |_| Ok::<(), &str>(())).expect("opens");
-    journal.append(&[savanna_journal::Draft { shard: 0, kind: 1, payload: b"\x08\0\0\0nonsense" }]).expect("takes it");
+    journal.append(&[Draft { shard: 0, kind: 1, payload: b"\x08\0\0\0nonsense" }]).expect("takes it");
     journal.close().expect("flushes");
     drop(journal);
-    let placement = Placement::over(1);
-    let mut keys = Keyspace::new(placement, 0);
-    let error = recover(Options::dir(folder.path()), OwnerEpoch(2), placement, &mut [&mut keys]).expect_err("no delta");
+    let (mut actor, _) = new_actor();
+    let error = recover(Options::dir(folder.path()), OwnerEpoch(2), slice::from_mut(&mut actor)).expect_err("no delta");
     assert!(error.to_string().contains("expected a change of a key"), "{error}");
 }
 
@@ -256,8 +257,8 @@ fn info_says_whether_any_actor_is_writing_its_keys_once_more() {
         info.contains("aof_rewrite_in_progress:1")
     };
     assert!(!is_rewriting(&mut world));
-    world.actors[1].keys.begin_rewrite();
+    world.actor_mut(1).begin_rewrite();
     assert!(is_rewriting(&mut world));
-    world.actors[1].keys.settle_rewrite();
+    world.actor_mut(1).settle_rewrite();
     assert!(!is_rewriting(&mut world));
 }

@@ -164,7 +164,7 @@ fn what_is_added_at_the_same_time_as_a_whole_value_is_written_survives() {
     let (mut world, clients) = replicated(2, 1, &["set"]);
     world.call(clients[0], &["SADD", "set", "old"]);
     world.quiesce().expect("an end");
-    let first = usize::from(!world.actors[0].keys.is_first_replica(b"set"));
+    let first = usize::from(!world.actor(0).keys().is_first_replica(b"set"));
     world.request(clients[1 - first], &["SADD", "set", "new"]).expect("here");
     world.call(clients[first], &["SADD", "other", "stored"]);
     world.call(clients[first], &["SUNIONSTORE", "set", "other"]);

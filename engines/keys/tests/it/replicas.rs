@@ -4,18 +4,20 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
 use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Journal, Options};
+use savanna_journal::{Draft, Journal, Options};
 use savanna_keys::actor::gossip::PERIOD;
+use savanna_keys::config::Config;
 use savanna_keys::delta;
 use savanna_keys::keyspace::replica::ABSENCE;
 use savanna_keys::keyspace::{Keyspace, Value};
-use savanna_keys::log::{append_changes, recover};
+use savanna_keys::log::recover;
 use savanna_keys::placement::Placement;
 use savanna_keys::reply::Tape;
 use savanna_keys::session::Ticket;
 use savanna_lattice::UnixMillis;
 
-use crate::world::{Client, Fault, World};
+use crate::log::SimLog;
+use crate::world::{Client, Fault, World, new_actors};
 
 const KEYS: [&str; 5] = ["string", "number", "hash", "set", "zset"];
 
@@ -27,10 +29,10 @@ pub(crate) fn replicated(actors: u16, seed: u64, keys: &[&str]) -> (World, Vec<C
         assert_eq!(world.call(clients[0], &["SAV.REPLICATE", key, "FULL"]), "OK");
     }
     world.quiesce().expect("an end");
-    for actor in &world.actors {
+    for actor in world.actors() {
         for key in keys {
-            let is_here = actor.keys.serves(0, key.as_bytes());
-            assert!(is_here || actor.keys.is_first_replica(key.as_bytes()), "{key} at {}", actor.id());
+            let is_here = actor.keys().serves(0, key.as_bytes());
+            assert!(is_here || actor.keys().is_first_replica(key.as_bytes()), "{key} at {}", actor.id());
         }
     }
     (world, clients)
@@ -122,15 +124,16 @@ fn objection(seed: u64, fault: Fault) -> Option<String> {
 fn agreement(world: &mut World) -> Result<BTreeMap<String, String>, String> {
     world.quiesce().ok_or("they go on telling each other")?;
     let (mut first, now) = (BTreeMap::new(), world.now);
-    for actor in &world.actors {
-        first
-            .extend(shown(&actor.keys, now).into_iter().filter(|(key, _)| actor.keys.is_first_replica(key.as_bytes())));
+    for actor in world.actors() {
+        first.extend(
+            shown(actor.keys(), now).into_iter().filter(|(key, _)| actor.keys().is_first_replica(key.as_bytes())),
+        );
     }
-    for actor in &world.actors {
-        let has = |key: &str| actor.keys.is_first_replica(key.as_bytes()) || actor.keys.serves(0, key.as_bytes());
+    for actor in world.actors() {
+        let has = |key: &str| actor.keys().is_first_replica(key.as_bytes()) || actor.keys().serves(0, key.as_bytes());
         let mut expected = first.clone();
         expected.retain(|key, _| has(key));
-        let shown = shown(&actor.keys, now);
+        let shown = shown(actor.keys(), now);
         if shown != expected {
             return Err(format!("{} has {shown:?}, the first replicas are {expected:?}", actor.id()));
         }
@@ -145,9 +148,10 @@ fn disagreement(world: &mut World) -> Option<String> {
         Err(objection) => return Some(objection),
     };
     // All that was ever changed, merged in another order.
+    (0..world.actor_count()).for_each(|actor| world.append(actor));
     let mut changes = Vec::new();
-    for actor in &world.actors {
-        let mut rest = actor.keys.log.bytes();
+    for (_, appended) in world.log.records().iter() {
+        let mut rest = &appended[..];
         while let Some(length) = rest.first_chunk().map(|length| 4 + u32::from_le_bytes(*length) as usize) {
             changes.push(rest[..length].to_vec());
             rest = &rest[length..];
@@ -171,7 +175,7 @@ fn disagreement(world: &mut World) -> Option<String> {
         world.pass(ABSENCE); // some expire only now
         world.quiesce();
     }
-    let tombstones: usize = world.actors.iter().map(|actor| actor.keys.tombstones()).sum();
+    let tombstones: usize = world.actors().map(|actor| actor.keys().tombstones()).sum();
     (tombstones > 0).then(|| format!("{tombstones} deletions are still remembered"))
 }
 
@@ -378,7 +382,7 @@ fn objection_to_vectors(seed: u64, fault: Fault) -> Option<String> {
     }
     assert_eq!(world.call(clients[0], &["SAV.REPLICATE", "set", "1"]), "OK");
     world.quiesce().expect("an end");
-    let holding = world.actors.iter().filter(|actor| actor.keys.has_replicas()).count();
+    let holding = world.actors().filter(|actor| actor.keys().has_replicas()).count();
     (holding > 0).then(|| format!("{holding} actors remember that there were replicas"))
 }
 
@@ -403,14 +407,14 @@ fn a_copy_that_was_given_up_stays_away_and_is_no_deletion() {
         for _ in 0..12 {
             disturb(&mut world, &clients, 12);
             let (actor, key) = (world.chance.below(3), KEYS[world.chance.below(5)]);
-            if world.actors[actor].keys.give_up(0, key.as_bytes()) {
+            if world.actor_mut(actor).give_up_copy(0, key.as_bytes()) {
                 given_up.insert((actor, key));
             }
         }
         assert_eq!(disagreement(&mut world), None, "seed {seed}");
         assert!(!given_up.is_empty(), "seed {seed}");
         for (actor, key) in given_up {
-            assert!(!world.actors[actor].keys.serves(0, key.as_bytes()), "seed {seed}: {key} came back");
+            assert!(!world.actor(actor).keys().serves(0, key.as_bytes()), "seed {seed}: {key} came back");
             assert_eq!(
                 world.call(clients[actor], &["TYPE", key]),
                 world.call(clients[(actor + 1) % 3], &["TYPE", key])
@@ -420,7 +424,7 @@ fn a_copy_that_was_given_up_stays_away_and_is_no_deletion() {
         world.call(clients[0], &["SET", KEYS[0], "x"]);
         assert_eq!(world.call(clients[0], &["SAV.REPLICATE", KEYS[0], "FULL"]), "OK");
         agreement(&mut world).unwrap_or_else(|objection| panic!("seed {seed}: {objection}"));
-        let served = world.actors.iter().filter(|actor| actor.keys.serves(0, KEYS[0].as_bytes())).count();
+        let served = world.actors().filter(|actor| actor.keys().serves(0, KEYS[0].as_bytes())).count();
         assert_eq!(served, 3, "seed {seed}");
     }
 }
@@ -438,19 +442,22 @@ fn a_list_is_refused_by_name() {
 
 /// Appends what the actors changed to a log, and reads it back into a new world.
 fn restarted(world: &mut World, folder: &Path, opening: u64) -> (World, Vec<Client>) {
+    (0..world.actor_count()).for_each(|actor| world.append(actor));
     let nothing = &mut |_: savanna_journal::Record| Ok::<(), &str>(());
     let journal = Journal::open(Options::dir(folder), OwnerEpoch(opening), nothing).expect("opens");
-    for actor in &mut world.actors {
-        append_changes(&journal, &mut actor.keys).expect("takes it");
+    for (shard, payload) in world.log.records().iter() {
+        journal.append(&[Draft { shard: *shard, kind: 1, payload }]).expect("takes it");
     }
     journal.close().expect("flushes");
     drop(journal);
-    let mut after = World::new(world.actors.len() as u16, opening);
-    after.pass(world.now.0 - after.now.0);
-    let placement = Placement::over(world.actors.len() as u16);
-    let mut keyspaces: Vec<&mut Keyspace> = after.actors.iter_mut().map(|actor| &mut actor.keys).collect();
-    recover(Options::dir(folder), OwnerEpoch(opening + 1), placement, &mut keyspaces).expect("reads");
-    let clients = (0..after.actors.len()).map(|actor| after.client(actor)).collect();
+    let mut actors = new_actors(world.actor_count() as u16, &Config::default(), opening);
+    actors.iter_mut().for_each(|actor| {
+        actor.tick(world.now);
+    });
+    recover(Options::dir(folder), OwnerEpoch(opening + 1), &mut actors).expect("reads");
+    let mut after = World::of(actors, SimLog::default(), opening);
+    after.now = world.now;
+    let clients = (0..after.actor_count()).map(|actor| after.client(actor)).collect();
     (after, clients)
 }
 
@@ -466,9 +473,9 @@ fn after_a_crash_the_replicas_are_equal_and_nothing_that_was_logged_is_missing()
             let (after, new_clients) = restarted(&mut world, folder.path(), opening);
             world.fault = Fault::Disorder;
             world.quiesce().expect("an end");
-            let expected = shown(&world.actors[0].keys, world.now);
-            for actor in &after.actors {
-                assert_eq!(shown(&actor.keys, world.now), expected, "seed {seed}, {}", actor.id());
+            let expected = shown(world.actor(0).keys(), world.now);
+            for actor in after.actors() {
+                assert_eq!(shown(actor.keys(), world.now), expected, "seed {seed}, {}", actor.id());
             }
             (world, clients) = (after, new_clients);
         }
@@ -481,23 +488,14 @@ fn what_was_written_once_more_is_enough() {
         let folder = tempfile::tempdir().expect("a folder");
         let (mut world, clients) = replicated(3, seed, &KEYS);
         disturb(&mut world, &clients, 100);
-        for actor in &mut world.actors {
-            actor.keys.log.clear();
-            actor.keys.begin_rewrite();
-        }
+        world.forget_log();
+        world.call(clients[0], &["BGREWRITEAOF"]);
         disturb(&mut world, &clients, 5);
-        for _ in 0..100 {
-            world.deliver_one();
-            for actor in &mut world.actors {
-                actor.rewrite_some(1);
-            }
-        }
-        world.settle();
-        world.actors.iter_mut().for_each(|actor| while !actor.rewrite_some(1 << 20) {});
+        world.finish_rewrite();
         let (after, _) = restarted(&mut world, folder.path(), 1);
         world.quiesce().expect("an end");
-        for actor in &after.actors {
-            assert_eq!(shown(&actor.keys, world.now), shown(&world.actors[0].keys, world.now), "seed {seed}");
+        for actor in after.actors() {
+            assert_eq!(shown(actor.keys(), world.now), shown(world.actor(0).keys(), world.now), "seed {seed}");
         }
     }
 }
@@ -508,16 +506,12 @@ fn what_a_copy_told_before_it_was_given_up_is_written_once_more_by_who_hears_it(
     let (mut world, clients) = replicated(2, 1, &["set"]);
     let (first, other) = at_first_and_other(&world, &clients, "set");
     world.call(other, &["SADD", "set", "a"]);
-    world.actors[other.actor].keys.log.clear(); // it is before the rewrite
+    world.forget_log(); // it is before the rewrite
     world.pass(PERIOD);
     world.pass(PERIOD);
-    assert!(world.actors[other.actor].keys.give_up(0, b"set"), "it is told");
-    for actor in &mut world.actors {
-        actor.keys.begin_rewrite();
-        while !actor.rewrite_some(1 << 20) {}
-    }
-    world.quiesce().expect("an end");
-    world.actors.iter_mut().for_each(|actor| actor.keys.settle_rewrite());
+    assert!(world.actor_mut(other.actor).give_up_copy(0, b"set"), "it is told");
+    world.call(clients[0], &["BGREWRITEAOF"]);
+    world.finish_rewrite();
     let (mut after, clients) = restarted(&mut world, folder.path(), 1);
     assert_eq!(after.call(clients[first.actor], &["SISMEMBER", "set", "a"]), "1");
 }
@@ -546,7 +540,7 @@ fn a_copy_that_comes_and_goes_makes_no_other_key_longer() {
         clients.iter().for_each(|client| drop(world.call(*client, &["INCR", "count"])));
         world.call(other, &["SADD", "set", "a"]);
         world.quiesce().expect("an end");
-        assert!(world.actors[other.actor].keys.give_up(0, b"set"));
+        assert!(world.actor_mut(other.actor).give_up_copy(0, b"set"));
         world.quiesce().expect("an end");
         world.call(clients[0], &["SAV.REPLICATE", "set", "FULL"]);
         world.quiesce().expect("an end");
@@ -554,14 +548,13 @@ fn a_copy_that_comes_and_goes_makes_no_other_key_longer() {
         world.quiesce().expect("an end");
         lengths.push(
             world
-                .actors
-                .iter_mut()
+                .actors_mut()
                 .map(|actor| {
-                    actor.keys.log.clear();
-                    actor.keys.begin_rewrite();
+                    actor.forget_changes();
+                    actor.begin_rewrite();
                     while !actor.rewrite_some(1 << 20) {}
-                    actor.keys.settle_rewrite();
-                    length_of(b"count", actor.keys.log.bytes())
+                    actor.settle_rewrite();
+                    length_of(b"count", actor.changes())
                 })
                 .sum::<usize>(),
         );
@@ -582,13 +575,9 @@ fn objection_to_log(seed: u64, fault: Fault, copies: &str) -> Option<String> {
     disturb(&mut world, &clients, 150);
     world.quiesce().expect("an end");
     (0..3).for_each(|actor| world.append(actor));
-    let mut model = Keyspace::new(Placement::over(1), 0);
-    model.set_now(world.now);
-    for appended in world.log.iter().flatten() {
-        delta::read_all(appended, &mut |header, body| model.replay(header, body)).expect("deltas");
-    }
+    let model = world.replayed(&world.log.records());
     let (model, mut all) = (shown(&model, world.now), BTreeMap::new());
-    world.actors.iter().for_each(|actor| all.extend(shown(&actor.keys, world.now)));
+    world.actors().for_each(|actor| all.extend(shown(actor.keys(), world.now)));
     (model != all).then(|| format!("the log leads to {model:?}, the actors have {all:?}"))
 }
 
@@ -623,14 +612,14 @@ fn a_crash_while_a_key_loses_its_replicas_loses_nothing_of_it() {
         }
         let (mut after, clients) = restarted(&mut world, folder.path(), 1);
         assert_eq!(after.call(clients[0], &["SCARD", "set"]), "5", "seed {seed}");
-        assert!(after.actors.iter().all(|actor| !actor.keys.has_replicas()), "seed {seed}: it has one replica");
+        assert!(after.actors().all(|actor| !actor.keys().has_replicas()), "seed {seed}: it has one replica");
     }
 }
 
 #[test]
 fn what_was_told_with_an_expiry_that_has_passed_is_shown_where_the_life_goes_on() {
     let (mut world, clients) = replicated(2, 1, &["set"]);
-    let first = usize::from(!world.actors[0].keys.is_first_replica(b"set"));
+    let first = usize::from(!world.actor(0).keys().is_first_replica(b"set"));
     let (first, other) = (clients[first], clients[1 - first]);
     world.call(first, &["SADD", "set", "a"]);
     world.call(first, &["PEXPIRE", "set", "10000"]);
@@ -653,7 +642,7 @@ fn what_expires_without_a_request_is_seen_by_the_replicas() {
     world.call(clients[0], &["PEXPIRE", "set", "5000"]);
     world.quiesce().expect("an end");
     world.pass(6000);
-    let dead: usize = world.actors.iter().map(|actor| actor.keys.tombstones()).sum();
+    let dead: usize = world.actors().map(|actor| actor.keys().tombstones()).sum();
     assert_eq!(dead, 1, "the first replica has ended the life");
 }
 
@@ -662,15 +651,15 @@ fn replicas_are_written_once_more_a_few_at_a_time() {
     let (mut world, clients) = replicated(2, 1, &KEYS);
     disturb(&mut world, &clients, 50);
     world.quiesce().expect("an end");
-    let actor = &mut world.actors[0];
-    actor.keys.begin_rewrite();
+    let actor = world.actor_mut(0);
+    actor.begin_rewrite();
     let turns = (1..).find(|_| actor.rewrite_some(1)).expect("an end");
     assert!(turns >= KEYS.len(), "{turns} turns");
 }
 
 /// The clients at the first replica of a key and at the other actor.
 fn at_first_and_other(world: &World, clients: &[Client], key: &str) -> (Client, Client) {
-    let first = usize::from(!world.actors[0].keys.is_first_replica(key.as_bytes()));
+    let first = usize::from(!world.actor(0).keys().is_first_replica(key.as_bytes()));
     (clients[first], clients[1 - first])
 }
 
@@ -701,7 +690,7 @@ fn with_fewer_replicas_than_threads_nothing_is_left_of_what_is_deleted() {
     assert_eq!(world.call(client, &["SAV.REPLICAS", "set"]), "2");
     world.pass(ABSENCE);
     world.quiesce().expect("an end");
-    assert!(world.actors.iter().all(|actor| !actor.keys.has_replicas()));
+    assert!(world.actors().all(|actor| !actor.keys().has_replicas()));
     assert_eq!(world.call(client, &["SAV.REPLICAS", "set"]), "1");
 }
 

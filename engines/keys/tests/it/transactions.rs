@@ -382,7 +382,7 @@ fn messages_reach_listeners_of_all_actors() {
     world.settle();
     assert_eq!(world.call(here, &["PUBLISH", "news", "hello"]), "1");
     assert_eq!(world.call(here, &["PUBSUB", "NUMSUB", "news"]), "%1 \"news\" 1");
-    world.actors[2].close_session(there.session);
+    world.actor_mut(2).close_session(there.session);
     assert_eq!(world.call(there, &["PING"]), "", "the session is gone");
     world.settle();
     assert_eq!(world.call(here, &["PUBLISH", "news", "hello"]), "0");

@@ -113,7 +113,7 @@ fn objection(seed: u64, taking: Taking) -> Option<String> {
     world.settle();
     workers.iter_mut().for_each(|worker| collect(&mut world, worker, taking, &mut given));
     for worker in &workers {
-        if worker.awaited.is_none() && world.actors[worker.client.actor].is_waiting(worker.client.session) {
+        if worker.awaited.is_none() && world.actor(worker.client.actor).is_waiting(worker.client.session) {
             return Some("somebody waits who was answered".to_owned());
         }
     }

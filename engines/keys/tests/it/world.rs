@@ -8,12 +8,17 @@ use savanna_keys::actor::gossip::{Gossip, PERIOD};
 use savanna_keys::actor::message::{Destination, Message};
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::Config;
+use savanna_keys::delta;
+use savanna_keys::keyspace::Keyspace;
 use savanna_keys::keyspace::replica::{Content, Item};
 use savanna_keys::placement::{ActorId, Placement};
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::{SessionId, Ticket};
+use savanna_keys_host::{Host, Lsn, Mail};
 use savanna_lattice::{Hlc, Incarnated, Incarnation, Stamp, UnixMillis, WriterId};
+
+use crate::log::SimLog;
 
 /// Chance from a seed (SplitMix64).
 pub(crate) struct Chance(u64);
@@ -39,19 +44,21 @@ pub(crate) struct Client {
     pub(crate) session: SessionId,
 }
 
-/// The actors, and what is on its way between them. Messages from one actor to another keep their order.
+/// The hosts of all actors, and what is on its way between them. Mail from one to another keeps its order.
 pub(crate) struct World {
-    pub(crate) actors: Vec<Actor>,
-    queues: Vec<Vec<VecDeque<Message>>>,
-    /// What replicas tell each other: it may come in any order, and twice.
-    gossip: Vec<(usize, usize, Gossip)>,
+    hosts: Vec<Host<SimLog>>,
+    queues: Vec<Vec<VecDeque<Mail>>>,
+    /// What replicas tell each other, with what it depends on: it may come in any order, and twice.
+    gossip: Vec<(usize, usize, Lsn, Gossip)>,
     /// How many of such messages were sent.
     pub(crate) told: usize,
     pub(crate) fault: Fault,
     /// Whether what replicas tell keeps its order among the other messages, as in threads' mailboxes.
     pub(crate) is_orderly: bool,
-    /// What the actors appended, one behind the other, if there is a log.
-    pub(crate) log: Option<Vec<Vec<u8>>>,
+    /// What the actors appended, one behind the other.
+    pub(crate) log: SimLog,
+    /// Whether all changes are kept, not only those of keys with replicas.
+    has_log: bool,
     pub(crate) now: UnixMillis,
     /// Replies that came late.
     arrived: HashMap<(usize, SessionId, Ticket), Tape>,
@@ -107,38 +114,88 @@ fn clears(item: &Item) -> bool {
     is_unnamed && !item.is_whole
 }
 
+/// Actors that know nothing yet.
+pub(crate) fn new_actors(count: u16, config: &Config, seed: u64) -> Vec<Actor> {
+    let placement = Placement::over(count);
+    placement.all().map(|id| Actor::new(id, placement, config.clone(), seed)).collect()
+}
+
+/// The states of copies that join, among what is told.
+fn joining(mail: &Mail) -> Vec<Item> {
+    let Mail::Messages { messages, .. } = mail else { return Vec::new() };
+    let told = messages.iter().filter_map(|message| match message {
+        Message::Gossip(gossip) => Some(&gossip.items),
+        _ => None,
+    });
+    told.flatten().filter(|item| item.is_whole).cloned().collect()
+}
+
 impl World {
     pub(crate) fn new(actors: u16, seed: u64) -> Self {
-        let placement = Placement::over(actors);
-        let mut world = Self {
-            actors: placement.all().map(|id| Actor::new(id, placement, Config::default(), seed)).collect(),
-            queues: placement.all().map(|_| placement.all().map(|_| VecDeque::new()).collect()).collect(),
+        let log = SimLog::default();
+        let config = Config { is_logged: true, ..Config::default() };
+        let mut actors = new_actors(actors, &config, seed);
+        actors.iter_mut().for_each(|actor| {
+            actor.tick(NOW);
+        });
+        Self::of(actors, log, seed)
+    }
+
+    /// A world of these actors, whose changes go to this log.
+    pub(crate) fn of(actors: Vec<Actor>, log: SimLog, seed: u64) -> Self {
+        let count = actors.len();
+        Self {
+            // One key at a time is written once more, so that anything may happen between two.
+            hosts: actors.into_iter().map(|actor| Host::new(actor, Some(log.clone())).rewriting_by(1)).collect(),
+            queues: (0..count).map(|_| (0..count).map(|_| VecDeque::new()).collect()).collect(),
             gossip: Vec::new(),
             told: 0,
             fault: Fault::Disorder,
             is_orderly: false,
-            log: None,
+            log,
+            has_log: false,
             now: NOW,
             arrived: HashMap::new(),
             kept: 0,
             chance: Chance::new(seed),
-        };
-        for actor in &mut world.actors {
-            actor.tick(NOW);
         }
-        world
+    }
+
+    /// All actors.
+    pub(crate) fn actors(&self) -> impl Iterator<Item = &Actor> {
+        self.hosts.iter().map(Host::actor)
+    }
+
+    /// All actors, to have something done to them that no request does.
+    pub(crate) fn actors_mut(&mut self) -> impl Iterator<Item = &mut Actor> {
+        self.hosts.iter_mut().map(Host::actor_mut)
+    }
+
+    /// How many actors there are.
+    pub(crate) fn actor_count(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// One of them.
+    pub(crate) fn actor(&self, index: usize) -> &Actor {
+        self.hosts[index].actor()
+    }
+
+    /// One of them, as in [`World::actors_mut`].
+    pub(crate) fn actor_mut(&mut self, index: usize) -> &mut Actor {
+        self.hosts[index].actor_mut()
     }
 
     /// Lets the actors know the instant of each change, unless their clocks are slow.
     pub(crate) fn keep_time(&mut self) {
         INSTANT.set(Duration::from_millis(self.now.0));
         if self.fault != Fault::SlowClocks {
-            self.actors.iter_mut().for_each(|actor| actor.keys.instant = next_instant);
+            self.actors_mut().for_each(|actor| actor.keep_time(|| Duration::ZERO, next_instant));
         }
     }
 
     pub(crate) fn client(&mut self, actor: usize) -> Client {
-        Client { actor, session: self.actors[actor].open_session(String::new(), String::new()) }
+        Client { actor, session: self.actor_mut(actor).open_session(String::new(), String::new()) }
     }
 
     /// Sends a request that no pause holds back. Gives its reply, or the place of the one that comes later.
@@ -150,8 +207,8 @@ impl World {
     pub(crate) fn try_request(&mut self, client: Client, words: &[&str]) -> Option<Result<Tape, Ticket>> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let mut tape = Tape::new();
-        let actor = &mut self.actors[client.actor];
-        let progress = actor.request(client.session, OwnedArgs::of_words(&words).args(), &mut tape);
+        let host = &mut self.hosts[client.actor];
+        let progress = host.request(client.session, OwnedArgs::of_words(&words).args(), &mut tape);
         self.collect(client.actor);
         match progress {
             Progress::Answered | Progress::Closing => Some(Ok(tape)),
@@ -191,7 +248,7 @@ impl World {
 
     /// Delivers one message, if there is one.
     pub(crate) fn deliver_one(&mut self) -> bool {
-        let actors = self.actors.len();
+        let actors = self.actor_count();
         let busy: Vec<(usize, usize)> = (0..actors)
             .flat_map(|from| (0..actors).map(move |to| (from, to)))
             .filter(|(from, to)| !self.queues[*from][*to].is_empty())
@@ -205,33 +262,52 @@ impl World {
             return true;
         }
         let (from, to) = busy[place];
-        if let Some(message) = self.queues[from][to].pop_front() {
-            let arrived = match &message {
-                Message::Gossip(gossip) if self.fault == Fault::Haste => {
-                    gossip.items.iter().filter(|item| item.is_whole).cloned().collect()
-                }
-                _ => Vec::new(),
-            };
-            self.actors[to].deliver(ActorId(from as u16), message);
+        if let Some(mail) = self.queues[from][to].pop_front() {
+            let arrived = if self.fault == Fault::Haste { joining(&mail) } else { Vec::new() };
+            self.hear(to, mail);
             for Item { database, key, vector, .. } in arrived {
-                self.actors[to].deliver(ActorId(from as u16), Message::Joined { database, key, vector });
+                self.hear_message(from, to, Lsn::NONE, Message::Joined { database, key, vector });
             }
         }
         self.collect(to);
         true
     }
 
+    fn hear_message(&mut self, from: usize, to: usize, depends: Lsn, message: Message) {
+        self.hear(to, Mail::messages(ActorId(from as u16), depends, vec![message]));
+    }
+
+    fn hear(&mut self, to: usize, mail: Mail) {
+        let mut posted = Vec::new();
+        self.hosts[to].hear(mail, |next, mail| posted.push((next, mail)));
+        posted.into_iter().for_each(|(next, mail)| self.post(to, next.index(), mail));
+    }
+
+    /// Sends mail on its way: messages one by one, so that anything may happen between them.
+    fn post(&mut self, from: usize, to: usize, mail: Mail) {
+        let Mail::Messages { from: sender, depends, messages, .. } = mail else {
+            self.queues[from][to].push_back(mail);
+            return;
+        };
+        for message in messages {
+            match message {
+                Message::Gossip(gossip) if !self.is_orderly => self.tell(from, to, depends, gossip),
+                message => self.queues[from][to].push_back(Mail::messages(sender, depends, vec![message])),
+            }
+        }
+    }
+
     /// Lets the time be this for all.
     pub(crate) fn tick(&mut self, now: UnixMillis) {
-        for actor in 0..self.actors.len() {
-            self.actors[actor].tick(now);
+        for actor in 0..self.actor_count() {
+            self.actor_mut(actor).tick(now);
             self.collect(actor);
         }
     }
 
     /// Ends a client's session.
     pub(crate) fn close(&mut self, client: Client) {
-        self.actors[client.actor].close_session(client.session);
+        self.actor_mut(client.actor).close_session(client.session);
         self.collect(client.actor);
     }
 
@@ -251,10 +327,8 @@ impl World {
     pub(crate) fn pass(&mut self, millis: u64) {
         self.now = UnixMillis(self.now.0 + millis);
         INSTANT.set(INSTANT.get().max(Duration::from_millis(self.now.0)));
-        for actor in 0..self.actors.len() {
-            self.actors[actor].tick(self.now);
-            self.collect(actor);
-        }
+        let now = self.now;
+        self.tick(now);
     }
 
     /// Lets time pass and delivers everything until no replica has anything to tell. Says after how many periods; `None`
@@ -263,44 +337,44 @@ impl World {
         (0..20).find(|_| {
             let is_settled = (0..2_000).any(|_| !self.deliver_one());
             self.pass(PERIOD);
-            is_settled && self.gossip.is_empty() && self.actors.iter().all(|actor| actor.gossip_due().is_none())
+            is_settled && self.gossip.is_empty() && self.actors().all(|actor| actor.gossip_due().is_none())
         })
     }
 
     fn deliver_gossip(&mut self) {
-        let (from, to, mut gossip) = {
+        let (from, to, depends, mut gossip) = {
             let place = self.chance.below(self.gossip.len());
             self.gossip.swap_remove(place)
         };
         if self.chance.below(4) == 0 {
-            self.gossip.push((from, to, gossip.clone()));
+            self.gossip.push((from, to, depends, gossip.clone()));
         }
         if self.fault == Fault::Echo && !gossip.items.is_empty() {
-            for next in (0..self.actors.len()).filter(|next| *next != to) {
+            for next in (0..self.actor_count()).filter(|next| *next != to) {
                 let number = 1_000_000 + self.told as u64;
-                self.tell(to, next, Gossip { number, ..gossip.clone() });
+                self.tell(to, next, depends, Gossip { number, ..gossip.clone() });
             }
         }
         if self.fault == Fault::BlindDeletions {
-            let latest = Stamp::new(self.actors[to].keys.latest_version(), WriterId(0));
+            let latest = Stamp::new(self.actor(to).keys().latest_version(), WriterId(0));
             for item in gossip.items.iter_mut().filter(|item| clears(item)) {
                 item.state = Some(Incarnated::deleted(latest));
             }
         }
         if self.fault == Fault::NoLives {
             for state in gossip.items.iter_mut().filter_map(|item| item.state.as_mut()) {
-                let latest = Stamp::new(self.actors[to].keys.latest_version(), state.incarnation().writer);
+                let latest = Stamp::new(self.actor(to).keys().latest_version(), state.incarnation().writer);
                 if let Some(content) = state.value(self.now).cloned() {
                     *state = Incarnated::begin(Incarnation::new(latest, state.incarnation().tag), content);
                 }
             }
         }
-        self.actors[to].deliver(ActorId(from as u16), Message::Gossip(gossip));
+        self.hear_message(from, to, depends, Message::Gossip(gossip));
         self.collect(to);
     }
 
     /// Sends what replicas tell each other, as the fault has it.
-    fn tell(&mut self, from: usize, to: usize, mut gossip: Gossip) {
+    fn tell(&mut self, from: usize, to: usize, depends: Lsn, mut gossip: Gossip) {
         self.told += 1;
         match self.fault {
             Fault::Disorder
@@ -316,42 +390,68 @@ impl World {
                 .items
                 .retain(|item| item.state.as_ref().is_none_or(|it| !it.incarnation().tag.is_end() && !clears(item))),
         }
-        self.gossip.push((from, to, gossip));
+        self.gossip.push((from, to, depends, gossip));
     }
 
-    /// Has a log from now on.
+    /// Keeps all changes from now on.
     pub(crate) fn begin_log(&mut self) {
-        self.log = Some(Vec::new());
-        self.actors.iter_mut().for_each(|actor| actor.keys.log.enable(true));
+        self.has_log = true;
+        self.actors_mut().for_each(Actor::keep_changes);
     }
 
-    /// Appends what an actor changed.
+    /// Ends an actor's turn, and has all in the log that it changed.
     pub(crate) fn append(&mut self, actor: usize) {
-        let keys = &mut self.actors[actor].keys;
-        keys.translate_changes();
-        if let Some(log) = &mut self.log {
-            log.push(keys.log.bytes().to_vec());
-            keys.log.clear();
+        self.finish_turn(actor);
+        self.log.take_late(actor);
+    }
+
+    /// Ends all turns, and has nothing in the log of what happened so far.
+    pub(crate) fn forget_log(&mut self) {
+        (0..self.actor_count()).for_each(|actor| self.append(actor));
+        self.log.forget();
+    }
+
+    /// Lets time pass and the log be flushed until a rewrite of it has ended.
+    pub(crate) fn finish_rewrite(&mut self) {
+        let before = self.log.dropped();
+        while self.log.dropped() == before {
+            self.pass(1);
+            while self.deliver_one() {}
+            self.log.flush(usize::MAX);
+            (0..self.actor_count()).for_each(|actor| self.append(actor));
         }
     }
 
-    /// Takes out what an actor has to say. Its changes are appended before, or at some other time if there is nothing.
+    /// The keys that the log leads to.
+    pub(crate) fn replayed(&self, records: &[(u64, Vec<u8>)]) -> Keyspace {
+        let mut keys = Keyspace::new(Placement::over(1), 0);
+        keys.set_now(self.now);
+        for (_, changes) in records {
+            delta::read_all(changes, &mut |header, body| keys.replay(header, body)).expect("deltas");
+        }
+        keys
+    }
+
+    fn finish_turn(&mut self, actor: usize) {
+        let mut posted = Vec::new();
+        let now = Duration::from_millis(self.now.0 - NOW.0);
+        self.hosts[actor].finish_turn(now, |to, mail| posted.push((to, mail))).expect("a log without faults");
+        posted.into_iter().for_each(|(to, mail)| self.post(actor, to.index(), mail));
+    }
+
+    /// Takes out what an actor has to say. Its turn ends then, or at some other time if there is nothing.
     fn collect(&mut self, actor: usize) {
-        if self.log.is_some()
-            && (self.chance.below(8) == 0 || self.actors[actor].has_messages() && self.fault != Fault::LateAppend)
-        {
-            self.append(actor);
+        let is_time = self.has_log && self.chance.below(8) == 0;
+        if self.fault == Fault::LateAppend {
+            self.log.be_late();
         }
-        for to in 0..self.actors.len() {
-            let messages = self.actors[actor].take_outbox(ActorId(to as u16));
-            for message in messages {
-                match message {
-                    Message::Gossip(gossip) if !self.is_orderly => self.tell(actor, to, gossip),
-                    message => self.queues[actor][to].push_back(message),
-                }
-            }
+        if is_time || self.actor(actor).has_messages() {
+            self.finish_turn(actor);
         }
-        let replies = self.actors[actor].take_own_replies();
+        if is_time {
+            self.log.take_late(actor);
+        }
+        let replies = self.actor_mut(actor).take_own_replies();
         for (to, part) in replies.iter() {
             if let Destination::Session(session, ticket) = to {
                 let mut tape = Tape::new();
@@ -359,6 +459,6 @@ impl World {
                 self.arrived.insert((actor, session, ticket), tape);
             }
         }
-        self.actors[actor].recycle(replies);
+        self.actor_mut(actor).recycle(replies);
     }
 }

@@ -1,21 +1,18 @@
 //! Clients that come: who is let in, and what its connection is to be.
 
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use rustls::ServerConfig;
-use savanna_keys::actor::Actor;
-use savanna_keys::config::TlsClients;
+use savanna_keys_host::{Admission, Bell};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::{ACCEPT_PAUSE, Thread};
 use crate::connection::Connection;
-use crate::mailbox::{Mail, Slot};
 use crate::stream::Stream;
 
 /// What a client from elsewhere is told where nobody has to say who it is.
@@ -28,6 +25,30 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// The connections of a thread, by the place of their sessions.
 pub(crate) type Connections = Vec<Option<Box<Connection>>>;
 
+/// Clients that were accepted for a thread by another one.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    /// With whether their connections are encrypted. Held for a moment only.
+    clients: Mutex<Vec<(TcpStream, bool)>>,
+    bell: Bell,
+}
+
+impl Arrivals {
+    /// For the thread that `bell` wakes.
+    pub(crate) fn new(bell: Bell) -> Self {
+        Self { clients: Mutex::default(), bell }
+    }
+
+    fn put(&self, stream: TcpStream, is_encrypted: bool) {
+        self.clients().push((stream, is_encrypted));
+        self.bell.ring();
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Vec<(TcpStream, bool)>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Where clients come in.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
@@ -39,8 +60,10 @@ pub(crate) struct Door {
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// Who is told what comes from a client.
     pub(crate) registry: Arc<Registry>,
-    /// The threads' mailboxes, this one's too, by actor.
-    pub(crate) slots: Vec<Slot>,
+    /// Which thread this is.
+    pub(crate) thread: usize,
+    /// Where the threads, this one too, find clients that others accepted for them.
+    pub(crate) arrivals: Arc<[Arrivals]>,
     /// The clients of all threads.
     pub(crate) client_count: Arc<AtomicUsize>,
     /// Counts those that came.
@@ -51,11 +74,15 @@ impl Thread {
     pub(super) fn accept(&mut self) {
         self.state.must_accept_again = false;
         self.state.accept_after = None;
-        if let Err(error) = self.door.accept(&mut self.actor, &mut self.state.connections) {
+        if let Err(error) = self.door.accept(&mut self.worker.admission(), &mut self.state.connections) {
             tracing::warn!(%error, "could not accept a client");
             self.state.must_accept_again = true;
             self.state.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
         }
+    }
+
+    pub(super) fn take_arrivals(&mut self) {
+        self.door.take_arrivals(&mut self.worker.admission(), &mut self.state.connections);
     }
 }
 
@@ -64,22 +91,27 @@ impl Door {
     ///
     /// # Errors
     /// If the operating system refuses one, for want of files mostly.
-    pub(super) fn accept(&self, actor: &mut Actor, connections: &mut Connections) -> io::Result<()> {
-        self.accept_from(false, actor, connections)?;
-        self.accept_from(true, actor, connections)
+    pub(super) fn accept(&self, admission: &mut Admission<'_>, connections: &mut Connections) -> io::Result<()> {
+        self.accept_from(false, admission, connections)?;
+        self.accept_from(true, admission, connections)
     }
 
-    fn accept_from(&self, is_encrypted: bool, actor: &mut Actor, connections: &mut Connections) -> io::Result<()> {
+    fn accept_from(
+        &self,
+        is_encrypted: bool,
+        admission: &mut Admission<'_>,
+        connections: &mut Connections,
+    ) -> io::Result<()> {
         let listener = if is_encrypted { &self.tls_listener } else { &self.listener };
         let Some(listener) = listener else { return Ok(()) };
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    let thread = self.next_client.fetch_add(1, Ordering::Relaxed) % self.slots.len();
-                    if thread == actor.id().index() {
-                        self.greet(stream, is_encrypted, actor, connections);
+                    let thread = self.next_client.fetch_add(1, Ordering::Relaxed) % self.arrivals.len();
+                    if thread == self.thread {
+                        self.greet(stream, is_encrypted, admission, connections);
                     } else {
-                        self.slots[thread].put(Mail::Client(stream.into(), is_encrypted));
+                        self.arrivals[thread].put(stream, is_encrypted);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -89,28 +121,34 @@ impl Door {
         }
     }
 
-    /// Takes a client that another thread accepted.
-    pub(super) fn greet_given(
-        &self,
-        stream: std::net::TcpStream,
-        is_encrypted: bool,
-        actor: &mut Actor,
-        connections: &mut Connections,
-    ) {
-        if stream.set_nonblocking(true).is_ok() {
-            self.greet(TcpStream::from_std(stream), is_encrypted, actor, connections);
+    /// Whether another thread accepted clients for this one.
+    pub(super) fn has_arrivals(&self) -> bool {
+        !self.arrivals[self.thread].clients().is_empty()
+    }
+
+    /// Takes the clients that another thread accepted.
+    pub(super) fn take_arrivals(&self, admission: &mut Admission<'_>, connections: &mut Connections) {
+        let arrived = std::mem::take(&mut *self.arrivals[self.thread].clients());
+        for (stream, is_encrypted) in arrived {
+            self.greet(stream, is_encrypted, admission, connections);
         }
     }
 
-    fn greet(&self, mut stream: TcpStream, is_encrypted: bool, actor: &mut Actor, connections: &mut Connections) {
+    fn greet(
+        &self,
+        mut stream: TcpStream,
+        is_encrypted: bool,
+        admission: &mut Admission<'_>,
+        connections: &mut Connections,
+    ) {
         let peer = stream.peer_addr();
-        if is_protected_from(actor, peer.as_ref().ok(), is_encrypted) {
+        if admission.actor().is_protected_from(peer.as_ref().ok().map(|peer| peer.ip()), is_encrypted) {
             if !is_encrypted {
                 let _ = io::Write::write(&mut stream, PROTECTED);
             }
             return;
         }
-        if self.client_count.fetch_add(1, Ordering::Relaxed) >= actor.config.clients_max {
+        if self.client_count.fetch_add(1, Ordering::Relaxed) >= admission.actor().clients_max() {
             self.client_count.fetch_sub(1, Ordering::Relaxed);
             // It is sent away, whether it hears why or not.
             if !is_encrypted {
@@ -120,10 +158,10 @@ impl Door {
         }
         // Without it replies are late, which is no reason to refuse a client.
         let _ = stream.set_nodelay(true);
-        keep_alive(&stream, actor.config.keepalive_seconds);
+        keep_alive(&stream, admission.actor().keepalive_seconds());
         let address = peer.map_or_else(|_| String::new(), |address| address.to_string());
         let local_address = stream.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
-        let session = actor.open_session(address, local_address);
+        let session = admission.open(address, local_address);
         let place = session.place as usize;
         let registered = self.registry.register(&mut stream, Token(place), Interest::READABLE | Interest::WRITABLE);
         let tls = if is_encrypted { self.tls.clone() } else { None };
@@ -132,7 +170,7 @@ impl Door {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "could not take a client");
-                actor.close_session(session);
+                admission.close(session);
                 self.client_count.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
@@ -140,18 +178,8 @@ impl Door {
         if connections.len() <= place {
             connections.resize_with(place + 1, || None);
         }
-        connections[place] = Some(Box::new(Connection::new(stream, session, actor.keys.now())));
+        connections[place] = Some(Box::new(Connection::new(stream, session, admission.actor().now())));
     }
-}
-
-/// Whether nobody has said who may come from elsewhere: no password is set, and no certificate is asked for.
-fn is_protected_from(actor: &Actor, peer: Option<&SocketAddr>, is_encrypted: bool) -> bool {
-    let config = &actor.config;
-    let shows_certificate = is_encrypted && config.tls.clients == TlsClients::Required;
-    config.is_protected
-        && !shows_certificate
-        && actor.users().is_open()
-        && peer.is_none_or(|peer| !peer.ip().to_canonical().is_loopback())
 }
 
 /// Lets the operating system find out whether a silent client is still there.

@@ -1,6 +1,5 @@
 //! What clients are told: replies that came from elsewhere, and bytes that go out.
 
-use savanna_journal::Lsn;
 use savanna_keys::actor::message::Destination;
 
 use super::{Thread, ThreadError};
@@ -9,7 +8,7 @@ use crate::encode::Encoder;
 impl Thread {
     /// Puts replies that came from elsewhere to their connections.
     pub(super) fn put_replies(&mut self) {
-        let replies = self.actor.take_own_replies();
+        let replies = self.worker.take_replies();
         for (to, part) in replies.iter() {
             let (session, ticket) = match to {
                 Destination::Session(session, ticket) => (session, Some(ticket)),
@@ -25,10 +24,10 @@ impl Thread {
                 continue;
             }
             match ticket {
-                Some(ticket) => connection.fill(ticket, self.actor.config.output_normal, &part),
+                Some(ticket) => connection.fill(ticket, self.worker.actor().output_limit(false), &part),
                 None => {
-                    let (room, protocol) = (connection.room(self.actor.config.output_listening), connection.protocol);
-                    let mut encoder = Encoder::new(connection.output.next(), protocol).at_most(room);
+                    let room = connection.room(self.worker.actor().output_limit(true));
+                    let mut encoder = Encoder::new(connection.output.next(), connection.protocol).at_most(room);
                     part.play(&mut encoder);
                     // There is nobody to be told that a message is missing.
                     connection.is_dismissed |= !encoder.finish();
@@ -37,15 +36,13 @@ impl Thread {
             self.touch(place);
             self.go_on(place);
         }
-        self.actor.recycle(replies);
+        self.worker.recycle(replies);
     }
 
     /// Writes to the connections that have something to be sent.
     pub(super) fn write_all(&mut self) -> Result<(), ThreadError> {
-        let gate = self.gate()?;
-        let may_tell = self.may_tell();
-        let durable = self.journal.as_ref().map(|journal| journal.durable());
-        self.state.durable = durable.unwrap_or(Lsn::NONE);
+        let clearance = self.worker.clear()?;
+        let may_tell = self.worker.may_tell();
         let mut places = std::mem::take(&mut self.state.touched);
         places.retain(|place| {
             let Some(mut connection) = self.state.connections.get_mut(*place).and_then(Option::take) else {
@@ -56,11 +53,9 @@ impl Thread {
                 self.settle(*place, connection, stays);
                 return stays;
             }
-            connection.output.release(gate);
-            if let Some(durable) = durable {
-                connection.output.hear_durable(durable);
-            }
-            let is_there = connection.write(self.actor.keys.now());
+            connection.output.release(clearance.held);
+            connection.output.hear_durable(clearance.durable);
+            let is_there = connection.write(self.worker.actor().now());
             let leaves_too_much = !connection.output.is_empty() && self.leaves_too_much(&mut connection);
             let stays = is_there && !connection.is_finished() && !connection.is_dismissed && !leaves_too_much;
             connection.is_touched = connection.output.is_held();

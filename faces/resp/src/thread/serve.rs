@@ -1,12 +1,11 @@
 //! What clients ask for: bytes of connections, requests, an actor that runs them.
 
-use savanna_keys::access::Access;
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::OutputLimit;
 use savanna_keys::keyspace::NEAR_MAX;
 use savanna_keys::memory::reserve;
 use savanna_keys::request::Args;
-use savanna_keys::session::{Session, SessionId};
+use savanna_keys::session::SessionId;
 
 use super::{READ_BYTES, Thread};
 use crate::connection::{Connection, ReadOutcome};
@@ -31,7 +30,8 @@ impl Thread {
     fn serve(&mut self, connection: &mut Connection) -> bool {
         let is_there = self.read_and_run(connection);
         // Who hung up waits for nobody.
-        is_there && !(connection.is_hung_up && (connection.is_held || self.actor.is_waiting(connection.session)))
+        is_there
+            && !(connection.is_hung_up && (connection.is_held || self.worker.actor().is_waiting(connection.session)))
     }
 
     fn read_and_run(&mut self, connection: &mut Connection) -> bool {
@@ -49,7 +49,7 @@ impl Thread {
             }
             ReadOutcome::Nothing => true,
             ReadOutcome::Bytes(count) => {
-                connection.heard_at = self.actor.keys.now();
+                connection.heard_at = self.worker.actor().now();
                 if connection.input.is_empty() {
                     let ran = self.run_bytes(connection, &buffer[..count]);
                     Self::keep_input(connection, &buffer[ran..count]);
@@ -104,7 +104,7 @@ impl Thread {
     }
 
     fn run_parsed(&mut self, connection: &mut Connection, parser: &mut Parser, bytes: &[u8]) -> usize {
-        let (mut limits, output_limit) = limits_of(&self.actor, connection.session);
+        let (mut limits, output_limit) = limits_of(self.worker.actor(), connection.session);
         let (mut ran, mut near) = (0, 0);
         while connection.may_run() {
             // Of a pipeline: one request alone has nothing to be fetched beside it.
@@ -120,9 +120,9 @@ impl Thread {
                     let may_be_script = name.is_some_and(|first| first.eq_ignore_ascii_case(&b'e'));
                     let progress = connection.answer(output_limit, |session, reply| {
                         if may_be_script {
-                            self.lending(|actor| actor.request(session, args, reply))
+                            self.lending(|worker| worker.request(session, args, reply))
                         } else {
-                            self.actor.request(session, args, reply)
+                            self.worker.request(session, args, reply)
                         }
                     });
                     if progress == Progress::Held {
@@ -131,9 +131,9 @@ impl Thread {
                     }
                     ran += length;
                     if limits.words == Limits::OF_STRANGERS.words {
-                        limits = limits_of(&self.actor, connection.session).0;
+                        limits = limits_of(self.worker.actor(), connection.session).0;
                     }
-                    if self.actor.has_published_elsewhere() && self.is_anybody_behind() {
+                    if self.worker.has_published_too_much() {
                         connection.is_held_back = true;
                         self.state.held_back.push(connection.session.place as usize);
                     }
@@ -162,7 +162,7 @@ impl Thread {
             }
             end += length;
         }
-        self.actor.bring_near(session, &keys[..count]);
+        self.worker.actor().bring_near(session, &keys[..count]);
         scout.forget();
         scout.shrink();
         self.state.scout = scout;
@@ -172,14 +172,11 @@ impl Thread {
 
 /// How long a session's requests may be, and what it may leave unread.
 pub(super) fn limits_of(actor: &Actor, session: SessionId) -> (Limits, OutputLimit) {
-    let config = &actor.config;
-    let session = actor.sessions.get(session);
-    let limits = match session.map(|session| session.access) {
-        Some(Access::Unknown) => Limits::OF_STRANGERS,
-        _ => {
-            Limits { word_bytes: config.request_bytes_max, request_bytes: config.query_bytes_max, ..Limits::default() }
-        }
+    let limits = actor.limits_of(session);
+    let requests = if limits.is_known {
+        Limits { word_bytes: limits.word_bytes, request_bytes: limits.request_bytes, ..Limits::default() }
+    } else {
+        Limits::OF_STRANGERS
     };
-    let listens = session.is_some_and(Session::is_subscribed);
-    (limits, if listens { config.output_listening } else { config.output_normal })
+    (requests, limits.output)
 }

@@ -1,0 +1,39 @@
+//! What runs the actors of keys: threads, mail between them, one log for all, and the gate before replies.
+//!
+//! ```text
+//!            ┌─ a thread, of a face ─────────────────────────────────┐
+//!  sockets ──┤ requests ─► Worker ─► Host ─► Actor                   │
+//!            │ replies  ◄─ gate ◄──────┴─► changes ─┐                │
+//!            └──────────────────────────────────────┼──▲─────────────┘
+//!                                 one log for all ◄─┘  └─ mail ─► other threads
+//! ```
+//!
+//! A face owns sockets and protocol. It opens a [`Service`], gives each of its threads a [`Worker`], and drives that by turns. What
+//! is appended, when mail leaves, what may be told, and when the log is rewritten is decided by a [`Host`], which has no thread, clock or
+//! socket: the simulation drives the same code over a [`Log`] of its own.
+
+mod admission;
+mod error;
+mod gate;
+mod host;
+mod log;
+mod mailbox;
+mod meanwhile;
+mod memory;
+mod rewrite;
+mod service;
+mod worker;
+
+pub use savanna_journal::Lsn;
+
+pub use crate::{
+    admission::Admission,
+    error::HostError,
+    gate::Clearance,
+    host::Host,
+    log::Log,
+    mailbox::{Bell, Mail},
+    meanwhile::{Clients, Meanwhile},
+    service::{Gauge, HostOptions, Service, Stopper},
+    worker::Worker,
+};

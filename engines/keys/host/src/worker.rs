@@ -1,0 +1,275 @@
+//! A thread's share of the service: an actor in its host, mail, clocks, the lease, and what watchers are told.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use savanna_journal::{Journal, JournalError};
+use savanna_keys::actor::message::Replies;
+use savanna_keys::actor::{Actor, Progress};
+use savanna_keys::figures::Figures;
+use savanna_keys::placement::ActorId;
+use savanna_keys::reply::Reply;
+use savanna_keys::request::Args;
+use savanna_keys::session::SessionId;
+use savanna_lattice::{Hlc, UnixMillis};
+use savanna_ownership::guard::LeaseGuard;
+
+use crate::admission::Admission;
+use crate::error::HostError;
+use crate::gate::Clearance;
+use crate::host::Host;
+use crate::mailbox::{Bell, Mail, Mailbox, Slot};
+use crate::meanwhile::{Attendance, Clients};
+use crate::memory::Release;
+
+/// The longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(10);
+/// How long replies wait before the lease is looked at again.
+const LEASE_PAUSE: Duration = Duration::from_millis(10);
+/// With more replies and messages for sessions than this, a turn takes no more mail.
+const HEARD_BYTES: usize = 8 << 20;
+/// How old the figures of the service may be.
+const FIGURES_PERIOD: Duration = Duration::from_secs(1);
+
+/// What one thread runs. All end when one is dropped, by a panic too: its keys are nobody's then.
+///
+/// A turn is [`Worker::begin_turn`], requests, [`Worker::finish_turn`]; then replies may be put to their places, and leave as
+/// [`Worker::clear`] says. Between turns the thread sleeps for [`Worker::timeout`], between [`Worker::fall_asleep`] and
+/// [`Worker::wake_up`].
+#[derive(Debug)]
+pub struct Worker {
+    pub(crate) host: Host<Arc<Journal>>,
+    /// The mailboxes of all, this one's too, by actor.
+    pub(crate) slots: Arc<[Slot]>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) lease: Option<LeaseGuard>,
+    pub(crate) has_log_failed: Arc<AtomicBool>,
+    /// Its figures, for whoever watches.
+    pub(crate) figures: Arc<Mutex<Figures>>,
+    /// When they were told last, and whether they may have changed since.
+    pub(crate) told_figures_at: UnixMillis,
+    pub(crate) owes_figures: bool,
+    pub(crate) release: Release,
+    pub(crate) is_stopping: bool,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.slots.iter().for_each(|slot| slot.put(Mail::Stop));
+    }
+}
+
+/// What all threads count durations from.
+static BEGIN: OnceLock<Instant> = OnceLock::new();
+
+fn since_begin() -> Duration {
+    BEGIN.get().map_or(Duration::ZERO, Instant::elapsed)
+}
+
+fn unix_now() -> UnixMillis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMillis(since.as_millis() as u64)
+}
+
+fn instant() -> Hlc {
+    Hlc::of_instant(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+impl Worker {
+    /// Begins, with who serves clients while scripts run. Says when to come again.
+    pub fn begin(&mut self, clients: Box<dyn Clients>) -> Option<UnixMillis> {
+        let attendance = Attendance {
+            clients,
+            slots: Arc::clone(&self.slots),
+            mailbox: self.mailbox.clone(),
+            journal: self.host.log().cloned(),
+            lease: self.lease.clone(),
+            depends: self.host.depends().clone(),
+        };
+        let actor = self.host.actor_mut();
+        actor.employ(Box::new(attendance));
+        let due = actor.tick(unix_now());
+        BEGIN.get_or_init(Instant::now);
+        actor.keep_time(since_begin, instant);
+        due
+    }
+
+    /// Its actor, to be looked at.
+    #[must_use]
+    pub const fn actor(&self) -> &Actor {
+        self.host.actor()
+    }
+
+    /// For clients that come and go.
+    pub const fn admission(&mut self) -> Admission<'_> {
+        Admission::new(self.host.actor_mut())
+    }
+
+    /// Runs a request of a session.
+    #[inline]
+    pub fn request(&mut self, session: SessionId, args: Args<'_>, reply: &mut dyn Reply) -> Progress {
+        self.host.request(session, args, reply)
+    }
+
+    /// Whether it was told to stop.
+    #[must_use]
+    pub const fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
+    /// Does what is due, and takes the mail, unless there is much for clients already. Says when to come again. This may run
+    /// scripts.
+    pub fn begin_turn(&mut self) -> Option<UnixMillis> {
+        let due = self.host.actor_mut().tick(unix_now());
+        self.host.note_space();
+        while self.actor().reply_bytes() < HEARD_BYTES
+            && let Some(mail) = self.mailbox.take()
+        {
+            self.own_slot().note_heard(&mail);
+            self.is_stopping |= matches!(mail, Mail::Stop);
+            self.host.hear(mail, post_to(&self.slots));
+        }
+        due
+    }
+
+    fn own_slot(&self) -> &Slot {
+        &self.slots[self.actor().id().index()]
+    }
+
+    /// Appends what was changed, and sends mail. Replies may be told from now on, as [`Worker::clear`] says.
+    ///
+    /// # Errors
+    /// The log has ended. Nothing may be told.
+    pub fn finish_turn(&mut self) -> Result<(), HostError> {
+        let now = if self.actor().is_rewriting() { since_begin() } else { Duration::ZERO };
+        self.host.finish_turn(now, post_to(&self.slots)).map_err(HostError::Ended)?;
+        self.tell_figures();
+        Ok(())
+    }
+
+    /// Ends: hands to the log what is not there.
+    ///
+    /// # Errors
+    /// The log has ended.
+    pub fn finish(&mut self) -> Result<(), HostError> {
+        self.host.append().map_err(HostError::Ended)
+    }
+
+    /// Takes the replies that came for its sessions from other actors; to be given back.
+    #[must_use]
+    pub fn take_replies(&mut self) -> Replies {
+        self.host.actor_mut().take_own_replies()
+    }
+
+    /// Gives back the memory of replies.
+    pub fn recycle(&mut self, replies: Replies) {
+        self.host.actor_mut().recycle(replies);
+    }
+
+    /// Takes the sessions that have to end.
+    #[must_use]
+    pub fn take_dismissed(&mut self) -> Vec<SessionId> {
+        self.host.actor_mut().take_dismissed()
+    }
+
+    /// Whether this process is the one that serves these keys. If not, another one may have changed them already, and nobody
+    /// may be told anything.
+    #[must_use]
+    pub fn may_tell(&self) -> bool {
+        self.lease.as_ref().is_none_or(LeaseGuard::serving)
+    }
+
+    /// Says what clients may be told; the log wakes the thread when that is more.
+    ///
+    /// # Errors
+    /// The log has ended. Nothing may be told.
+    pub fn clear(&mut self) -> Result<Clearance, HostError> {
+        if self.has_log_failed.load(Ordering::Acquire) {
+            return Err(HostError::Ended(JournalError::Stopped { reason: "a flush failed".to_owned() }));
+        }
+        let clearance = self.host.clear();
+        if let (Some(wake_at), Some(journal)) = (clearance.wake_at, self.host.log()) {
+            let (bell, failed) = (self.bell().clone(), Arc::clone(&self.has_log_failed));
+            journal.gate().hold(wake_at, move |outcome| {
+                if outcome.is_err() {
+                    failed.store(true, Ordering::Release);
+                }
+                bell.ring();
+            });
+        }
+        Ok(clearance)
+    }
+
+    /// Wakes this thread.
+    #[must_use]
+    pub const fn bell(&self) -> &Bell {
+        self.mailbox.bell()
+    }
+
+    /// Whether another thread was told something that was published since this was asked last, and any has much of that to hear.
+    #[must_use]
+    pub fn has_published_too_much(&mut self) -> bool {
+        self.host.actor_mut().has_published_elsewhere() && self.is_anybody_behind()
+    }
+
+    /// Whether a thread has much to hear of what was published.
+    #[must_use]
+    pub fn is_anybody_behind(&self) -> bool {
+        self.slots.iter().any(Slot::is_behind)
+    }
+
+    /// How long the thread may sleep, if it was told to come again at `due`, and has something to tell if `waits`.
+    #[must_use]
+    pub fn timeout(&self, due: Option<UnixMillis>, waits: bool) -> Duration {
+        let (actor, now) = (self.actor(), unix_now());
+        if actor.owes_room() {
+            return Duration::ZERO;
+        }
+        let until = |due: UnixMillis| Duration::from_millis(due.0.saturating_sub(now.0));
+        let dues = [due, actor.next_time_out(), actor.gossip_due()].into_iter().flatten().map(until);
+        let mut timeout = dues.min().unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
+        if waits && !self.may_tell() {
+            timeout = timeout.min(LEASE_PAUSE);
+        }
+        if self.owes_figures {
+            timeout = timeout.min(FIGURES_PERIOD);
+        }
+        if let Some(due) = self.host.rewrite_due() {
+            timeout = timeout.min(due.saturating_sub(since_begin()));
+        }
+        self.release.due().map_or(timeout, |due| timeout.min(due))
+    }
+
+    /// Says that the thread is about to sleep. Says whether it may: there is no mail, and if it `waits` to tell something, not more
+    /// of that may be told than before. What comes later wakes it.
+    #[must_use]
+    pub fn fall_asleep(&self, waits: bool) -> bool {
+        self.mailbox.fall_asleep();
+        !self.mailbox.has_mail() && !(waits && self.may_tell() && self.host.may_clear_more())
+    }
+
+    /// Says that the thread slept so long, and is awake, and whether there is something to do. Memory that is free goes back if it is
+    /// time.
+    pub fn wake_up(&mut self, slept: Duration, is_busy: bool) {
+        self.mailbox.wake_up();
+        let is_busy = is_busy || self.mailbox.has_mail() || self.host.actor_mut().is_dropping();
+        self.release.wake(slept, is_busy);
+    }
+
+    /// Tells the figures, not at every turn: keys that have copies are counted one by one.
+    fn tell_figures(&mut self) {
+        let now = self.actor().now();
+        self.owes_figures = now.0.saturating_sub(self.told_figures_at.0) < FIGURES_PERIOD.as_millis() as u64;
+        if !self.owes_figures {
+            self.told_figures_at = now;
+            *self.figures.lock() = self.actor().figures();
+        }
+    }
+}
+
+/// Puts mail into the mailboxes.
+fn post_to(slots: &[Slot]) -> impl FnMut(ActorId, Mail) {
+    |to, mail| slots[to.index()].put(mail)
+}

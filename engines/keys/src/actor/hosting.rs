@@ -1,0 +1,132 @@
+//! What a host does with its actor beside requests and messages: time, changes and the log.
+
+use std::time::Duration;
+
+use savanna_journal::{Draft, JournalError, Lsn};
+use savanna_lattice::{Hlc, UnixMillis};
+
+use super::Actor;
+use crate::config;
+use crate::keyspace::Keyspace;
+
+impl Actor {
+    /// Begins to count and to keep time: `stopwatch` is for durations, `instant` for the order of changes.
+    pub fn keep_time(&mut self, stopwatch: fn() -> Duration, instant: fn() -> Hlc) {
+        (self.stopwatch, self.keys.instant) = (stopwatch, instant);
+        self.counters.started = self.keys.now();
+    }
+
+    /// What time it is, as of the last [`Actor::tick`].
+    #[must_use]
+    pub const fn now(&self) -> UnixMillis {
+        self.keys.now()
+    }
+
+    /// Its keys, to be looked at.
+    #[must_use]
+    pub const fn keys(&self) -> &Keyspace {
+        &self.keys
+    }
+
+    /// When its changes have to be durable.
+    #[must_use]
+    pub const fn sync(&self) -> config::Sync {
+        self.config.sync
+    }
+
+    /// Keeps what it changes, for a log.
+    pub const fn keep_changes(&mut self) {
+        self.keys.log.enable(true);
+    }
+
+    /// Whether something was changed and is not appended.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        !self.changes().is_empty()
+    }
+
+    /// Whether that was so when the script that runs began.
+    #[must_use]
+    pub const fn had_changes(&self) -> bool {
+        self.had_changes
+    }
+
+    /// What was changed and is not appended: deltas.
+    #[must_use]
+    pub fn changes(&self) -> &[u8] {
+        self.keys.log.bytes()
+    }
+
+    /// Forgets what was changed, where there is no log.
+    pub fn forget_changes(&mut self) {
+        self.keys.log.clear();
+    }
+
+    /// Appends what was changed; each request's part all or nothing. Gives the position on which everything the actor says from now on
+    /// depends; `None` if nothing was changed.
+    ///
+    /// # Errors
+    /// That of `append`. The changes that were not taken wait.
+    pub fn append_changes(
+        &mut self,
+        append: impl FnMut(Draft<'_>) -> Result<Lsn, JournalError>,
+    ) -> Result<Option<Lsn>, JournalError> {
+        self.keys.append_changes(append)
+    }
+
+    /// Notes why the log has no space for changes, or that it has. They are refused as long as it has none.
+    pub fn note_log_full(&mut self, full: Option<JournalError>) {
+        match full {
+            None => self.log_full = None,
+            Some(_) if self.log_full.is_some() => {}
+            Some(full) => self.log_full = Some(full.to_string().into()),
+        }
+    }
+
+    /// Whether the log has space for changes, as far as is known.
+    #[must_use]
+    pub const fn has_log_space(&self) -> bool {
+        self.log_full.is_none()
+    }
+
+    /// Whether somebody asked for a rewrite of the log since this was asked last.
+    pub const fn take_rewrite_wanted(&mut self) -> bool {
+        std::mem::replace(&mut self.is_rewrite_wanted, false)
+    }
+
+    /// Begins to write all its keys into the log once more (see [`crate::log`]).
+    pub fn begin_rewrite(&mut self) {
+        self.keys.begin_rewrite();
+    }
+
+    /// Whether keys are still to be written once more.
+    #[must_use]
+    pub const fn is_rewriting(&self) -> bool {
+        self.keys.is_rewriting()
+    }
+
+    /// Goes on with a rewrite of the log by about `bytes`. Says whether this actor is done.
+    pub fn rewrite_some(&mut self, bytes: usize) -> bool {
+        // The log may have a swap already of which this actor has not heard.
+        if self.claims.holds_all() {
+            return false;
+        }
+        self.note_request();
+        // A key that is lent is written when it comes back.
+        let is_done = self.keys.rewrite_some(bytes) && self.claims.holds_nothing();
+        if is_done {
+            self.keys.end_rewrite();
+        }
+        is_done
+    }
+
+    /// Hears that all actors have written their keys, and that what they told before has arrived.
+    pub const fn settle_rewrite(&mut self) {
+        self.keys.settle_rewrite();
+    }
+
+    /// Gives up a copy of a key whose first replica is elsewhere. Says whether it could be.
+    pub fn give_up_copy(&mut self, database: u8, key: &[u8]) -> bool {
+        self.keys.give_up(database, key)
+    }
+}
