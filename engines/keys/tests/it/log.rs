@@ -51,7 +51,7 @@ impl SimLog {
     /// Flushes about so many records.
     pub(crate) fn flush(&self, count: usize) {
         let mut state = self.0.borrow_mut();
-        state.durable = (state.durable + count as u64).min(state.records.len() as u64);
+        state.durable = state.durable.saturating_add(count as u64).min(state.records.len() as u64);
         state.staged = state.staged.max(state.durable);
     }
 

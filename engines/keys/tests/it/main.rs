@@ -2,6 +2,7 @@
 
 mod databases;
 mod docs;
+mod durability;
 mod hostile;
 mod log;
 mod memory;

@@ -15,7 +15,7 @@ use savanna_keys::placement::{ActorId, Placement};
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::{SessionId, Ticket};
-use savanna_keys_host::{Host, Lsn, Mail};
+use savanna_keys_host::{Clearance, Host, Lsn, Mail};
 use savanna_lattice::{Hlc, Incarnated, Incarnation, Stamp, UnixMillis, WriterId};
 
 use crate::log::SimLog;
@@ -89,6 +89,12 @@ pub(crate) enum Fault {
     Haste,
     /// Actors know the time of the present turn only.
     SlowClocks,
+    /// Nobody holds back what is not durable. For whoever tells.
+    NoGate,
+    /// Mail does not say what it depends on.
+    Unmarked,
+    /// Who has written its keys once more says so twice.
+    Overcounted,
 }
 
 /// The simulation's first instant.
@@ -285,10 +291,14 @@ impl World {
 
     /// Sends mail on its way: messages one by one, so that anything may happen between them.
     fn post(&mut self, from: usize, to: usize, mail: Mail) {
+        if let (Mail::Rewritten(end), Fault::Overcounted) = (&mail, self.fault) {
+            self.queues[from][to].push_back(Mail::Rewritten(*end));
+        }
         let Mail::Messages { from: sender, depends, messages, .. } = mail else {
             self.queues[from][to].push_back(mail);
             return;
         };
+        let depends = if self.fault == Fault::Unmarked { Lsn::NONE } else { depends };
         for message in messages {
             match message {
                 Message::Gossip(gossip) if !self.is_orderly => self.tell(from, to, depends, gossip),
@@ -383,7 +393,10 @@ impl World {
             | Fault::LateAppend
             | Fault::BlindDeletions
             | Fault::Haste
-            | Fault::SlowClocks => {}
+            | Fault::SlowClocks
+            | Fault::NoGate
+            | Fault::Unmarked
+            | Fault::Overcounted => {}
             Fault::Loss => gossip.items.retain(|_| self.chance.below(8) > 0),
             Fault::Boast => gossip.heard.fill(u64::MAX),
             Fault::NoDeletions => gossip
@@ -401,7 +414,7 @@ impl World {
 
     /// Ends an actor's turn, and has all in the log that it changed.
     pub(crate) fn append(&mut self, actor: usize) {
-        self.finish_turn(actor);
+        self.end_turn(actor);
         self.log.take_late(actor);
     }
 
@@ -411,14 +424,18 @@ impl World {
         self.log.forget();
     }
 
-    /// Lets time pass and the log be flushed until a rewrite of it has ended.
+    /// Lets time pass and the log be flushed until a rewrite of it that somebody asked for has ended.
     pub(crate) fn finish_rewrite(&mut self) {
-        let before = self.log.dropped();
-        while self.log.dropped() == before {
+        /// Turns until all know that there is one, and until the first knows that it has ended.
+        const TURNS: usize = 3;
+        let mut left = TURNS;
+        while left > 0 {
             self.pass(1);
-            while self.deliver_one() {}
+            self.settle();
             self.log.flush(usize::MAX);
             (0..self.actor_count()).for_each(|actor| self.append(actor));
+            let is_under_way = self.actors().any(|actor| actor.keys().is_being_rewritten());
+            left = if is_under_way { TURNS } else { left - 1 };
         }
     }
 
@@ -432,7 +449,13 @@ impl World {
         keys
     }
 
-    fn finish_turn(&mut self, actor: usize) {
+    /// What an actor's clients may be told.
+    pub(crate) fn clear(&mut self, actor: usize) -> Clearance {
+        self.hosts[actor].clear()
+    }
+
+    /// Ends an actor's turn.
+    pub(crate) fn end_turn(&mut self, actor: usize) {
         let mut posted = Vec::new();
         let now = Duration::from_millis(self.now.0 - NOW.0);
         self.hosts[actor].finish_turn(now, |to, mail| posted.push((to, mail))).expect("a log without faults");
@@ -446,7 +469,7 @@ impl World {
             self.log.be_late();
         }
         if is_time || self.actor(actor).has_messages() {
-            self.finish_turn(actor);
+            self.end_turn(actor);
         }
         if is_time {
             self.log.take_late(actor);
