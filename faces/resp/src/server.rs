@@ -176,7 +176,8 @@ impl Server {
             let ended = thread.join().map_err(|_| ServerError::Panicked).and_then(|ended| Ok(ended?));
             outcome = outcome.and(ended);
         }
-        outcome.and(self.service.close().map_err(ServerError::Host))
+        let closed = self.service.close().map_err(ServerError::Host);
+        outcome.and(closed)
     }
 }
 

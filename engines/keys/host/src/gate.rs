@@ -14,8 +14,11 @@ impl Depends {
         Lsn(self.0.load(Ordering::Relaxed))
     }
 
+    /// Nobody else writes it.
     fn note(&self, depends: Lsn) {
-        self.0.fetch_max(depends.0, Ordering::Relaxed);
+        if depends > self.get() {
+            self.0.store(depends.0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -247,7 +247,8 @@ impl Worker {
     #[must_use]
     pub fn fall_asleep(&self, waits: bool) -> bool {
         self.mailbox.fall_asleep();
-        !self.mailbox.has_mail() && !(waits && self.may_tell() && self.host.may_clear_more())
+        let may_tell_more = waits && self.may_tell() && self.host.may_clear_more();
+        !may_tell_more && !self.mailbox.has_mail()
     }
 
     /// Says that the thread slept so long, and is awake, and whether there is something to do. Memory that is free goes back if it is

@@ -1,7 +1,7 @@
 //! Clients that come: who is let in, and what its connection is to be.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,18 +30,34 @@ pub(crate) type Connections = Vec<Option<Box<Connection>>>;
 pub(crate) struct Arrivals {
     /// With whether their connections are encrypted. Held for a moment only.
     clients: Mutex<Vec<(TcpStream, bool)>>,
+    /// Whether there may be some.
+    are_there: AtomicBool,
     bell: Bell,
 }
 
 impl Arrivals {
     /// For the thread that `bell` wakes.
     pub(crate) fn new(bell: Bell) -> Self {
-        Self { clients: Mutex::default(), bell }
+        Self { clients: Mutex::default(), are_there: AtomicBool::new(false), bell }
     }
 
     fn put(&self, stream: TcpStream, is_encrypted: bool) {
         self.clients().push((stream, is_encrypted));
+        self.are_there.store(true, Ordering::SeqCst);
         self.bell.ring();
+    }
+
+    fn are_there(&self) -> bool {
+        self.are_there.load(Ordering::SeqCst)
+    }
+
+    fn take(&self) -> Vec<(TcpStream, bool)> {
+        if !self.are_there() {
+            return Vec::new();
+        }
+        // Who puts one in now says so again.
+        self.are_there.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *self.clients())
     }
 
     fn clients(&self) -> MutexGuard<'_, Vec<(TcpStream, bool)>> {
@@ -123,13 +139,12 @@ impl Door {
 
     /// Whether another thread accepted clients for this one.
     pub(super) fn has_arrivals(&self) -> bool {
-        !self.arrivals[self.thread].clients().is_empty()
+        self.arrivals[self.thread].are_there()
     }
 
     /// Takes the clients that another thread accepted.
     pub(super) fn take_arrivals(&self, admission: &mut Admission<'_>, connections: &mut Connections) {
-        let arrived = std::mem::take(&mut *self.arrivals[self.thread].clients());
-        for (stream, is_encrypted) in arrived {
+        for (stream, is_encrypted) in self.arrivals[self.thread].take() {
             self.greet(stream, is_encrypted, admission, connections);
         }
     }
