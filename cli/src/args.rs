@@ -66,7 +66,8 @@ pub(crate) enum Command {
     /// Shows a running node: services, ports, version, lease
     #[command(after_help = "Examples:\n  savanna status --url http://127.0.0.1:8080 --output json\n  \
         savanna status --url https://node.example:8080 --ca-file ca.pem --token-file token\n  \
-        SAVANNA_TOKEN=.. savanna status --url https://node.example:8080")]
+        SAVANNA_TOKEN=.. savanna status --url https://node.example:8080\n  \
+        SAVANNA_PASSWORD=.. savanna status --url https://node.example:8080 --user ann")]
     Status(Remote),
     /// Shows the configuration
     #[command(subcommand)]
@@ -146,6 +147,13 @@ pub(crate) struct Trust {
     /// A file (mode 600) with the token; without it SAVANNA_TOKEN, then auth.token, as configured
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// A user of the node, instead of a token; without it SAVANNA_USER, and without --url the first one in auth.users, as configured
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["token", "token_file"])]
+    pub(crate) user: Option<String>,
+    /// A file (mode 600) with the password of that user in its first line; without it SAVANNA_PASSWORD, then auth.users, as
+    /// configured
+    #[arg(long, value_name = "FILE", requires = "user")]
+    pub(crate) password_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -175,7 +183,7 @@ pub(crate) struct Sql {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NexmarkCommand {
-    /// Runs a query over generated events at full speed, in this process, and tells what it took
+    /// Runs a query over generated events at full speed, in this process, and reports what it took
     #[command(
         after_help = "Example:\n  savanna nexmark run --query q5 --events 10000000 --parallelism 2 --output json"
     )]

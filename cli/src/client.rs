@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, Url};
 use savanna_http::Problem;
-use savanna_identity::Token;
+use savanna_identity::{Login, Token, read_password};
 use savanna_node::NodeConfig;
 use savanna_streams_model::handle::HandleError;
 use serde::Serialize;
@@ -17,13 +17,24 @@ use crate::error::CliError;
 
 /// The variable that has the token.
 const TOKEN_VARIABLE: &str = "SAVANNA_TOKEN";
+/// The variable that names a user.
+const USER_VARIABLE: &str = "SAVANNA_USER";
+/// The variable that has the user's password.
+const PASSWORD_VARIABLE: &str = "SAVANNA_PASSWORD";
+
+/// What requests carry.
+#[derive(Clone, Debug)]
+enum Credentials {
+    Token(Token),
+    Login(Login),
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     http: reqwest::Client,
     url: String,
     /// What the node's control API may ask for.
-    token: Option<Token>,
+    credentials: Option<Credentials>,
 }
 
 /// Why a request got no answer that can be used.
@@ -38,6 +49,7 @@ pub(crate) enum RequestError {
 impl Client {
     /// The node at `url`, or the one that the configuration would start.
     pub(crate) fn new(url: Option<&str>, trust: &Trust, config: &NodeConfig) -> Result<Self, CliError> {
+        let is_own = url.is_none();
         let url = url.map_or_else(|| own_url(config), |url| url.trim_end_matches('/').to_owned());
         let parsed = Url::parse(&url).ok().filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
         let Some(parsed) = parsed else {
@@ -46,7 +58,7 @@ impl Client {
             )));
         };
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            let message = "--url takes no user or password; the node asks for its token: use --token-file";
+            let message = "--url takes no user or password: use --user with --password-file, or --token-file";
             return Err(CliError::Usage(message.to_owned()));
         }
         let mut http = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5));
@@ -57,7 +69,7 @@ impl Client {
         }
         http = http.tls_built_in_root_certs(parsed.scheme() == "https" && trust.ca_file.is_none());
         let http = http.build().map_err(|error| CliError::NoNode { url: url.clone(), reason: reason(&error) })?;
-        Ok(Self { http, url, token: token(trust, config)? })
+        Ok(Self { http, url, credentials: credentials(trust, config, is_own)? })
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -72,8 +84,9 @@ impl Client {
     /// A request that takes as long as it takes.
     pub(crate) fn long_request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}/api/v1/{path}", self.url));
-        match &self.token {
-            Some(token) => request.bearer_auth(token.reveal()),
+        match &self.credentials {
+            Some(Credentials::Token(token)) => request.bearer_auth(token.reveal()),
+            Some(Credentials::Login(login)) => request.basic_auth(&login.name, Some(&login.password)),
             None => request,
         }
     }
@@ -124,7 +137,7 @@ fn authorities(trust: &Trust, config: &NodeConfig) -> Result<Vec<Certificate>, C
     };
     let unread = |reason: &dyn std::fmt::Display| {
         CliError::Usage(format!(
-            "{setting} takes a PEM file with certificates, but {} is none: {reason}",
+            "{setting} takes a PEM file with certificates, but {} is not one: {reason}",
             path.display()
         ))
     };
@@ -136,14 +149,15 @@ fn authorities(trust: &Trust, config: &NodeConfig) -> Result<Vec<Certificate>, C
     }
 }
 
-/// The token that requests carry, if there is any.
-fn token(trust: &Trust, config: &NodeConfig) -> Result<Option<Token>, CliError> {
+/// What requests carry, if anything: flags count before variables, and these before the configuration. Nobody's password is
+/// sent to another node than that of the configuration, unless the user is named.
+fn credentials(trust: &Trust, config: &NodeConfig, is_own: bool) -> Result<Option<Credentials>, CliError> {
     let given = |text: &str, place: &str| match Token::parse(text) {
-        Some(token) => Ok(Some(token)),
+        Some(token) => Ok(Some(Credentials::Token(token))),
         None => Err(CliError::Usage(format!("{place} takes {}", Token::EXPECTED))),
     };
     let read = |path: &Path, place: &str| match Token::read(path) {
-        Ok(token) => Ok(Some(token)),
+        Ok(token) => Ok(Some(Credentials::Token(token))),
         Err(error) => Err(CliError::Usage(format!("{place}: {error}"))),
     };
     if let Some(text) = &trust.token {
@@ -152,11 +166,39 @@ fn token(trust: &Trust, config: &NodeConfig) -> Result<Option<Token>, CliError> 
     if let Some(path) = &trust.token_file {
         return read(path, "--token-file");
     }
-    match (std::env::var(TOKEN_VARIABLE), &config.auth_token) {
-        (Ok(text), _) => given(&text, TOKEN_VARIABLE),
-        (Err(_), Some(path)) => read(path, "auth.token"),
-        (Err(_), None) => Ok(None),
+    let [user, token] = [USER_VARIABLE, TOKEN_VARIABLE].map(|name| std::env::var(name).ok());
+    match (&trust.user, token, user, &config.auth_token, &config.auth_users) {
+        (Some(name), ..) => login_of(name, trust, config).map(Some),
+        (None, Some(text), ..) => given(&text, TOKEN_VARIABLE),
+        (None, None, Some(name), ..) => login_of(&name, trust, config).map(Some),
+        (None, None, None, Some(path), _) => read(path, "auth.token"),
+        (None, None, None, None, Some(path)) if is_own => login_in(path, None).map(Some),
+        (None, None, None, None, _) => Ok(None),
     }
+}
+
+/// A user with its password.
+fn login_of(name: &str, trust: &Trust, config: &NodeConfig) -> Result<Credentials, CliError> {
+    let password = match (&trust.password_file, std::env::var(PASSWORD_VARIABLE), &config.auth_users) {
+        (Some(path), ..) => {
+            read_password(path).map_err(|error| CliError::Usage(format!("--password-file: {error}")))?
+        }
+        (None, Ok(password), _) => password,
+        (None, Err(_), Some(path)) => return login_in(path, Some(name)),
+        (None, Err(_), None) => {
+            return Err(CliError::Usage(format!(
+                "expected the password of user {name}: give it with --password-file FILE, {PASSWORD_VARIABLE}, or \
+                 auth.users in the configuration"
+            )));
+        }
+    };
+    Ok(Credentials::Login(Login { name: name.to_owned(), password }))
+}
+
+/// A user, or the first one, in the file of the node's users.
+fn login_in(path: &Path, name: Option<&str>) -> Result<Credentials, CliError> {
+    let login = Login::read(path, name).map_err(|error| CliError::Usage(format!("auth.users: {error}")))?;
+    Ok(Credentials::Login(login))
 }
 
 /// A name as a part of a path.
@@ -181,8 +223,9 @@ pub(crate) async fn send(request: RequestBuilder) -> Result<Response, RequestErr
     let mut problem: Problem = serde_json::from_slice(&body).unwrap_or_else(|_| no_problem(status));
     if status == StatusCode::UNAUTHORIZED {
         problem.detail = format!(
-            "the node asks for its token, but none came or another; give it with --token-file FILE, {TOKEN_VARIABLE}, \
-             or auth.token in the configuration"
+            "the node asks for its token or a user, and none came or a wrong one; give --token-file FILE ({TOKEN_VARIABLE}), or \
+             --user NAME ({USER_VARIABLE}) with --password-file FILE ({PASSWORD_VARIABLE}), or auth.token or auth.users in \
+             the configuration"
         );
     }
     Err(RequestError::Problem(Box::new(problem)))
@@ -192,7 +235,7 @@ fn no_problem(status: StatusCode) -> Problem {
     Problem::new(
         status,
         "unknown",
-        "An answer without explanation",
+        "An answer without an explanation",
         format!("the server answered {status}; is it a node?"),
     )
 }

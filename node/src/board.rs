@@ -80,7 +80,7 @@ impl Board {
     }
 
     pub(crate) fn failed(&self, service: &str, reason: &str) {
-        tracing::error!(service, reason, "the service does not run; the others go on");
+        tracing::error!(service, reason, "the service does not run; the other services go on");
         self.set(service, ServiceState::Failed, None, Some(reason.to_owned()));
     }
 

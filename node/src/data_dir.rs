@@ -62,7 +62,7 @@ impl fmt::Display for Lost {
         let (directory, own, epoch) = (self.data_dir.display(), std::process::id(), self.epoch);
         let what = match self.cause {
             Some(cause @ (LossCause::FileGone | LossCause::FileDamaged)) => format!(
-                "the file {directory}/lease is {}, by which this process ({own}) held the data directory under epoch {epoch}",
+                "the file {directory}/lease is {}, with which this process ({own}) held the data directory under epoch {epoch}",
                 if cause == LossCause::FileGone { "gone" } else { "damaged" },
             ),
             None => format!("the thread that kept the lease of the data directory {directory} ended"),
@@ -140,7 +140,7 @@ impl DataDir {
     /// Gives the node's name and the directory up, after everything in the directory is closed.
     pub(crate) async fn close(self) -> Result<(), NodeError> {
         if let Err(error) = self.coordinator.deregister(&self.tenure).await {
-            tracing::warn!(%error, "the node's name was not given up; the next process on the directory replaces it");
+            tracing::warn!(%error, "the node's name could not be released; the next process on the directory replaces it");
         }
         let lease = self.lease;
         Ok(tokio::task::spawn_blocking(move || lease.release()).await??)

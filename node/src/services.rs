@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use savanna_epoch::OwnerEpoch;
-use savanna_http::{HttpFace, HttpLimits, NodeView};
+use savanna_http::{Credentials, HttpFace, HttpLimits, NodeView};
 use savanna_identity::{Tls, Token};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_pgwire::{Admission, CLIENTS_MAX, Door};
@@ -166,12 +166,12 @@ impl Services {
             loopback_only: config.address.is_loopback(),
             ..HttpLimits::default()
         };
-        let (token, tls) = match http_access(config) {
+        let (credentials, tls) = match http_access(config) {
             Ok(access) => access,
             Err(reason) => return self.board.failed("http", &reason),
         };
         let view: Arc<dyn NodeView> = Arc::clone(&self.board) as _;
-        let face = HttpFace::guarded(handle, view, limits, token, tls);
+        let face = HttpFace::guarded(handle, view, limits, credentials, tls);
         self.start_face("http", config, config.http_port, "http.port", |listener, shutdown| {
             face.serve(listener, shutdown)
         })
@@ -260,12 +260,14 @@ impl Services {
 }
 
 /// What requests to the control API have to show. It reads and writes files, and drops databases: beyond the loopback,
-/// nobody comes in without the token, and nobody listens in.
-fn http_access(config: &NodeConfig) -> Result<(Option<Token>, Option<Tls>), String> {
+/// nobody comes in without a token or a password, and nobody listens in.
+fn http_access(config: &NodeConfig) -> Result<(Credentials, Option<Tls>), String> {
     if !config.address.is_loopback() {
-        let missing = match (&config.auth_token, &config.http_tls) {
-            (None, _) => "auth.token, a file with a token that requests carry",
-            (_, None) if !config.http_plaintext => {
+        let missing = match (&config.auth_token, &config.auth_users, &config.http_tls) {
+            (None, None, _) => {
+                "auth.users, a file with a name and a password in each line, or auth.token, a file with a token that requests carry"
+            }
+            (_, _, None) if !config.http_plaintext => {
                 "http.tls_cert and http.tls_key (or http.plaintext = true behind a proxy that encrypts)"
             }
             _ => "",
@@ -276,8 +278,10 @@ fn http_access(config: &NodeConfig) -> Result<(Option<Token>, Option<Tls>), Stri
     }
     let token = config.auth_token.as_deref().map(Token::read).transpose();
     let token = token.map_err(|error| format!("auth.token: {error}"))?;
+    let users = config.administrators().map_err(|error| format!("auth.users: {error}"))?;
     let tls = config.http_tls.as_ref().map(Tls::read).transpose();
-    Ok((token, tls.map_err(|error| format!("http.tls_cert and http.tls_key: {error}"))?))
+    let tls = tls.map_err(|error| format!("http.tls_cert and http.tls_key: {error}"))?;
+    Ok((Credentials { token, users }, tls))
 }
 
 /// What clients of streams have to show. They read and write files of the node's user: beyond the loopback, nobody comes in

@@ -66,7 +66,7 @@ impl Supervisor {
     async fn try_start(&self, address: Option<SocketAddr>) -> Result<Started, NotStarted> {
         let start = Arc::clone(&self.start);
         let started = spawn_blocking(move || start(address)).await.unwrap_or_else(|error| {
-            Err(NotStarted { reason: format!("it ended while it started: {error}"), passes: false })
+            Err(NotStarted { reason: format!("it ended during its start: {error}"), passes: false })
         });
         match &started {
             Ok(started) => self.board.running(self.name, Some(started.address)),
@@ -88,7 +88,7 @@ impl Supervisor {
                 let is_stopping = *stopping.borrow();
                 match &ended {
                     Ok(()) if is_stopping => self.board.stopped(self.name),
-                    Ok(()) => self.board.failed(self.name, "it ended by itself; it is started again"),
+                    Ok(()) => self.board.failed(self.name, "it ended by itself and is started again"),
                     Err(error) if is_stopping => self.board.failed(self.name, &error.to_string()),
                     Err(error) => self.board.failed(self.name, &format!("{error}; it is started again")),
                 }

@@ -20,7 +20,8 @@ SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
 
 
 class Node:
-    def __init__(self, directory, environment=None, files_max=None, files=tempfile.gettempdir()):
+    def __init__(self, directory, environment=None, files_max=None, files=tempfile.gettempdir(), patience=60):
+        self.patience = patience
         self.log = directory / "node.log"
         limit = files_max and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max)))
         with open(self.log, "w") as log:
@@ -37,7 +38,7 @@ class Node:
 
     def wait_for_ports(self):
         """The node prints the address of each service when it listens."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
             text = self.log.read_text()
             ports = {name: re.search(rf"{name}\b[^\n]*? \d+\.\d+\.\d+\.\d+:(\d+)", text) for name in ("http", "pgwire", "keys", "tenants")}

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import SAVANNA, TOKEN
+from conftest import PASSWORD, SAVANNA, TOKEN, USER
 
 
 def savanna(*arguments, **variables):
@@ -59,6 +59,37 @@ def test_the_token_comes_from_a_flag_a_variable_or_a_file(papers, url, guarded):
     assert ran.returncode == 0, ran.stderr
 
 
+def test_a_user_comes_in_with_name_and_password(papers, url, guarded, tmp_path):
+    settings, folder = papers
+    node = ["--url", url, "--ca-file", folder / "server.pem"]
+    users = {"SAVANNA_AUTH_USERS": settings["SAVANNA_AUTH_USERS"]}
+    password = tmp_path / "password"
+    password.write_text(PASSWORD + "\n")
+    password.chmod(0o600)
+    for arguments, variables in [
+        (["--user", USER, "--password-file", password], {}),
+        (["--user", USER], {"SAVANNA_PASSWORD": PASSWORD}),
+        (["--user", USER], {**users, "SAVANNA_TOKEN": "another-token-of-16"}),
+        ([], {"SAVANNA_USER": USER, "SAVANNA_PASSWORD": PASSWORD}),
+    ]:
+        ran = savanna("status", *node, *arguments, **variables)
+        assert ran.returncode == 0, (arguments, variables, ran.stderr)
+    # As on the machine of the node, with its configuration. Another node is not sent the password.
+    own = {name: value for name, value in settings.items() if name.startswith("SAVANNA_HTTP")} | users
+    ran = savanna("status", **own, SAVANNA_ADDRESS="0.0.0.0", SAVANNA_HTTP_PORT=str(guarded.ports["http"]))
+    assert ran.returncode == 0, ran.stderr
+    for code, words, arguments, variables in [
+        (1, "the node asks for its token or a user", [], users),
+        (1, "the node asks for its token or a user", ["--user", USER], {"SAVANNA_PASSWORD": "wrong"}),
+        (1, "the node asks for its token or a user", ["--user", "nobody"], {"SAVANNA_PASSWORD": PASSWORD}),
+        (2, f"expected the password of user {USER}", ["--user", USER], {}),
+        (2, "has no line for this user", ["--user", "nobody"], users),
+        (2, "chmod 600", ["--user", USER, "--password-file", folder / "server.pem"], {}),
+    ]:
+        ran = savanna("status", *node, *arguments, **variables)
+        assert words in ran.stderr and ran.returncode == code, (arguments, variables, ran.returncode, ran.stderr)
+
+
 def test_errors_say_what_was_expected(papers, url, guarded, node, tmp_path):
     folder = papers[1]
     ca, token = ["--ca-file", folder / "server.pem"], ["--token-file", folder / "token"]
@@ -67,8 +98,8 @@ def test_errors_say_what_was_expected(papers, url, guarded, node, tmp_path):
     readable.write_text(TOKEN)
     readable.chmod(0o644)
     cases = [
-        (1, "the node asks for its token", ["--url", url, *ca]),
-        (1, "the node asks for its token", ["--url", url, *ca, "--token", "another-token-of-16"]),
+        (1, "the node asks for its token or a user", ["--url", url, *ca]),
+        (1, "the node asks for its token or a user", ["--url", url, *ca, "--token", "another-token-of-16"]),
         (3, "name the certificate that signed the node's with --ca-file FILE", ["--url", url, *token]),
         (3, "name the node in --url as its certificate does", ["--url", other, *ca, *token]),
         (3, "use https:// in --url", ["--url", url.replace("https", "http"), *token]),

@@ -45,6 +45,7 @@ SLOW = {
     "commands": "while true do redis.call('GET', KEYS[1]) end",
     "patterns": "return (string.rep('a', 30000)):find('.-.-.-.-b')",
     "handlers": "xpcall(function() while true do end end, function() while true do end end)",
+    "handlers that call each other": "local function f() return xpcall(f, f) end while true do pcall(f) end",
     # A few steps, of which each takes long.
     "repeated texts": "while true do local t = string.rep('abc', 20000000) end",
     "formatted texts": LONG + "while true do local t = string.format('%s!', s) end",

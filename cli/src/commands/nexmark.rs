@@ -174,7 +174,7 @@ async fn complete(engine: &Engine, sql: &str) -> Result<(QueryStatus, Ended), Cl
             started = Some(query);
         }
     }
-    let gone = || HandleError::Unavailable("the query is not known any more".to_owned());
+    let gone = || HandleError::Unavailable("the query no longer exists".to_owned());
     let query = started.ok_or_else(gone)?;
     let mut live = LiveLine::new();
     let mut ended = Ended::Done;

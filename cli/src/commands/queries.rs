@@ -87,7 +87,7 @@ async fn stop(client: &Client, format: Format, one: &OneQuery) -> Result<Exit, C
     client.delete(&path).await.map_err(|error| client.explain(error))?;
     match format {
         Format::Json => output::write_json(&json!({ "query": one.query, "stopped": true }))?,
-        Format::Table => output::write(format!("query {} was told to stop\n", one.query).as_bytes())?,
+        Format::Table => output::write(format!("query {} stops\n", one.query).as_bytes())?,
     }
     Ok(Exit::Done)
 }

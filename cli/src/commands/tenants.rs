@@ -115,7 +115,7 @@ async fn create(client: &Client, format: Format, one: &OneTenant) -> Result<Exit
 async fn drop_one(client: &Client, format: Format, one: &OneTenant) -> Result<Exit, CliError> {
     let path = format!("tenants/{}", path_part(&one.tenant));
     client.delete(&path).await.map_err(|error| client.explain(error))?;
-    done(format, &one.tenant, "dropped", "is gone, and all that was in it")
+    done(format, &one.tenant, "dropped", "was dropped with all that was in it")
 }
 
 fn done(format: Format, tenant: &str, what: &str, words: &str) -> Result<Exit, CliError> {

@@ -142,7 +142,7 @@ impl Engine {
         let (engine, handle) = (service.handle, self.handle);
         let dropped = tokio::task::spawn_blocking(move || drop((engine, handle))).await;
         if let Err(error) = dropped {
-            tracing::warn!(%error, "the engine did not stop in order");
+            tracing::warn!(%error, "the engine did not stop cleanly");
         }
     }
 }

@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use savanna_identity::Users as Administrators;
+
 use crate::keyspace::events::EventClasses;
 use crate::number::integer;
 use crate::pattern;
@@ -143,10 +145,12 @@ pub enum TlsClients {
 }
 
 /// An actor's configuration; all actors of a node have the same.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// What clients have to know, if anything.
     pub password: Option<Secret>,
+    /// The administrators of the node, who may do everything.
+    pub administrators: Administrators,
     /// Whether clients from other machines are refused while nobody has to say who it is.
     pub is_protected: bool,
     /// Bytes that keys may take, 0 for no limit.
@@ -163,6 +167,8 @@ pub struct Config {
     pub clients_max: usize,
     /// Seconds after which an idle client is sent away, 0 for never.
     pub idle_seconds_max: u64,
+    /// Seconds that a client has to finish the TLS handshake, and to say who it is where it must.
+    pub login_seconds_max: u64,
     /// Seconds after which a silent client is asked by the operating system whether it is still there, 0 for never.
     pub keepalive_seconds: u32,
     /// What a client that asks and does not read the answers may leave.
@@ -191,6 +197,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             password: None,
+            administrators: Administrators::default(),
             is_protected: true,
             memory_max: 0,
             eviction: Eviction::default(),
@@ -199,6 +206,7 @@ impl Default for Config {
             is_logged: false,
             clients_max: 10_000,
             idle_seconds_max: 0,
+            login_seconds_max: 60,
             keepalive_seconds: 300,
             output_normal: OutputLimit { hard: 0, soft: 0, soft_seconds: 0 },
             output_listening: OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_seconds: 60 },
@@ -282,6 +290,12 @@ impl Config {
         let texts = own.into_iter().chain(without_effect).map(|(name, value)| (name, value.into_bytes()));
         let all = texts.chain([("requirepass", password)]);
         all.filter(|(name, _)| pattern::matches(&wanted, name.as_bytes())).collect()
+    }
+
+    /// Whether a setting changes anything here.
+    #[must_use]
+    pub fn has_effect(name: &[u8]) -> bool {
+        !WITHOUT_EFFECT.iter().any(|(other, _)| name.eq_ignore_ascii_case(other.as_bytes()))
     }
 
     /// Sets one value before there are actors: what [`Config::set`] sets, and what cannot be changed later.
@@ -419,7 +433,7 @@ impl Config {
             }
             "appendonly" | "databases" | "aclfile" | "tls-port" | "tls-cert-file" | "tls-key-file"
             | "tls-ca-cert-file" | "tls-auth-clients" => return Err("can't set immutable config".to_owned()),
-            other if WITHOUT_EFFECT.iter().any(|(name, _)| *name == other) => {}
+            other if !Self::has_effect(other.as_bytes()) => {}
             _ => return Err("Unknown option or number of arguments for CONFIG SET".to_owned()),
         }
         Ok(())

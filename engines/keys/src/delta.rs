@@ -30,7 +30,7 @@ pub const STRING_TAG: u8 = 1;
 /// Bytes that are no delta.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected a change of a key, came bytes with {0}; the log is of another version, or damaged in a way its checksums did not see"
+    "expected a change of a key, found {0}; the log was written by another version, or is damaged in a way that its checksums did not detect"
 )]
 pub struct Malformed(String);
 

@@ -192,7 +192,7 @@ impl LogSpace {
 
 /// What a change is told that the log has no space for.
 pub(crate) fn no_space(cause: &dyn std::fmt::Display) -> CommandError {
-    CommandError::from(format!("MISCONF writes are refused, because they could not be kept; reads go on. {cause}"))
+    CommandError::from(format!("MISCONF writes are refused because the log cannot take them; reads go on. {cause}"))
 }
 
 #[cfg(test)]

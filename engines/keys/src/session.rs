@@ -56,8 +56,12 @@ pub struct Session {
     pub address: String,
     /// Where it came to.
     pub local_address: String,
+    /// Whether what it sends crosses a network in the clear.
+    pub is_exposed: bool,
     /// When it came.
     pub opened_at: UnixMillis,
+    /// Since when it is nobody in particular, if it is: when it came, or the last `RESET`.
+    pub stranger_since: UnixMillis,
     /// When its last request came.
     pub heard_at: UnixMillis,
     /// The command of its last request.
@@ -93,7 +97,9 @@ impl Session {
             name: Vec::new(),
             address,
             local_address,
+            is_exposed: false,
             opened_at: now,
+            stranger_since: now,
             heard_at: now,
             last: None,
             is_held: false,
@@ -122,8 +128,9 @@ impl Session {
     }
 
     /// Lets the client be nobody in particular again.
-    pub fn forget_user(&mut self, users: &Users) {
+    pub fn forget_user(&mut self, users: &Users, now: UnixMillis) {
         (self.user, self.access) = stranger(users);
+        self.stranger_since = now;
     }
 
     /// The session of a script that runs.

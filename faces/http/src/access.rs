@@ -1,20 +1,87 @@
-//! Who may ask: the host and the origin that a request names, and the token that it carries.
+//! Who may ask: the host and the origin that a request names, and the token or the password that it carries.
 
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
-use savanna_identity::Token;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use savanna_identity::{Token, Users};
 
 use crate::Problem;
 
 /// Where a browser says from which kind of site a request comes.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
+/// What every request carries except those for health: the token, or the name and the password of a user. Where there is
+/// neither, nobody is asked.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    /// The token, as `Authorization: Bearer`.
+    pub token: Option<Token>,
+    /// The users, as `Authorization: Basic`.
+    pub users: Users,
+}
+
+impl Credentials {
+    /// Whether nobody is asked.
+    #[must_use]
+    pub fn are_none(&self) -> bool {
+        self.token.is_none() && self.users.is_empty()
+    }
+
+    /// Whether a request carries them.
+    fn are_in(&self, headers: &HeaderMap) -> bool {
+        let mut sent = headers.get_all(header::AUTHORIZATION).iter();
+        let (Some(value), None) = (sent.next(), sent.next()) else { return false };
+        let value = value.as_bytes();
+        let after = |scheme: &[u8]| {
+            let (first, sent) = value.split_at_checked(scheme.len())?;
+            first.eq_ignore_ascii_case(scheme).then(|| sent.trim_ascii())
+        };
+        match (after(b"Bearer "), after(b"Basic ")) {
+            (Some(sent), _) => self.token.as_ref().is_some_and(|token| token.is(sent)),
+            (None, Some(sent)) => self.admit(sent) == Some(true),
+            (None, None) => false,
+        }
+    }
+
+    /// Whether a user is let in with what `Basic` carries; `None` if it carries something else.
+    fn admit(&self, sent: &[u8]) -> Option<bool> {
+        let pair = BASE64.decode(sent).ok()?;
+        let colon = pair.iter().position(|byte| *byte == b':')?;
+        let name = str::from_utf8(&pair[..colon]).ok()?;
+        Some(self.users.admit(name, &pair[colon + 1..]))
+    }
+
+    /// What a client is told that did not send them.
+    fn problem(&self) -> Problem {
+        let bearer = "the header `Authorization: Bearer TOKEN` with the token of the node's auth.token";
+        let basic = "the header `Authorization: Basic ..` with a name and a password of the node's auth.users";
+        let expected = match (&self.token, self.users.is_empty()) {
+            (Some(_), true) => bearer.to_owned(),
+            (None, _) => basic.to_owned(),
+            (Some(_), false) => format!("{bearer}, or {basic}"),
+        };
+        Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthenticated",
+            "The request does not say who sends it",
+            format!("expected {expected}; it is missing or wrong"),
+        )
+    }
+
+    /// The ways to send them, for who did not.
+    pub(crate) fn challenges(&self) -> impl Iterator<Item = HeaderValue> {
+        let bearer = self.token.is_some().then_some(r#"Bearer realm="savanna""#);
+        let basic = (!self.users.is_empty()).then_some(r#"Basic realm="savanna", charset="UTF-8""#);
+        bearer.into_iter().chain(basic).map(HeaderValue::from_static)
+    }
+}
+
 /// What requests have to show.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     /// Whether to answer only requests that name the loopback as their host.
     pub(crate) loopback_only: bool,
-    /// What every request carries but those for health.
-    pub(crate) token: Option<Token>,
+    /// Who may ask.
+    pub(crate) credentials: Credentials,
 }
 
 impl Access {
@@ -25,36 +92,22 @@ impl Access {
                 StatusCode::FORBIDDEN,
                 "host",
                 "The host is not this one",
-                "expected a Host of localhost or 127.0.0.1, because this node listens on the loopback and trusts it",
+                "expected a Host of localhost or 127.0.0.1, because this node listens on the loopback only",
             )));
         }
         if is_of_foreign_page(method, headers) {
             return Err(Box::new(Problem::new(
                 StatusCode::FORBIDDEN,
                 "origin",
-                "The request is of a page of another site",
-                "expected a request of a program or of a page of this node, but its Origin or Sec-Fetch-Site names another site",
+                "The request comes from a page of another site",
+                "expected a request from a program or from a page of this node, but its Origin or Sec-Fetch-Site names another site",
             )));
         }
-        match &self.token {
-            Some(token) if !is_health && !carries(token, headers) => Err(Box::new(Problem::new(
-                StatusCode::UNAUTHORIZED,
-                "token",
-                "The token is missing or wrong",
-                "expected the header `Authorization: Bearer TOKEN` with the token of the node's auth.token",
-            ))),
-            _ => Ok(()),
+        if is_health || self.credentials.are_none() || self.credentials.are_in(headers) {
+            return Ok(());
         }
+        Err(Box::new(self.credentials.problem()))
     }
-}
-
-fn carries(token: &Token, headers: &HeaderMap) -> bool {
-    let mut sent = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(value), None) = (sent.next(), sent.next()) else { return false };
-    value
-        .as_bytes()
-        .split_at_checked(7)
-        .is_some_and(|(scheme, sent)| scheme.eq_ignore_ascii_case(b"Bearer ") && token.is(sent.trim_ascii()))
 }
 
 /// Whether a browser sends it for a page of another site. Programs say nothing of where they are.

@@ -1,7 +1,7 @@
 //! What requests pass before their handler: who may ask, bounds, metrics.
 //!
 //! ```text
-//!   guard: host, origin, token ─► of health: answered, however busy the node is
+//!   guard: host, origin, credentials ─► of health: answered, however busy the node is
 //!                              └► others: the body arrives, in time ─► a place among those at work ─► the handler, in time
 //! ```
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody as _, to_bytes};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header::WWW_AUTHENTICATE};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -27,7 +27,15 @@ pub(crate) async fn guard(State(face): State<Face>, request: Request, next: Next
     let route = request.extensions().get::<MatchedPath>().map_or_else(|| "none".to_owned(), |m| m.as_str().to_owned());
     let response = match face.access.check(request.method(), request.headers(), api::is_health(&route)) {
         Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            let mut response = problem.into_response();
+            if response.status() == StatusCode::UNAUTHORIZED {
+                for challenge in face.access.credentials.challenges() {
+                    response.headers_mut().append(WWW_AUTHENTICATE, challenge);
+                }
+            }
+            response
+        }
     };
     face.metrics.answered(&method, &route, response.status().as_u16(), started.elapsed());
     response

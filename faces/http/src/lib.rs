@@ -7,7 +7,7 @@
 //!
 //!  client --HTTP--> guard --> api::* --StreamRequest--> SharedStreamHandle --> engine (here or elsewhere)
 //!                     |          \----------------------> NodeView (status, configuration)
-//!                     `- host, origin, token, time-outs, concurrency limits, request metrics
+//!                     `- host, origin, credentials, time-outs, concurrency limits, request metrics
 //! ```
 //!
 //! The face keeps sockets and nothing else: sessions, cursors and queries live in the engine under their ids. It sees the
@@ -30,6 +30,7 @@ mod sessions;
 pub mod types;
 mod view;
 
+pub use access::Credentials;
 pub use openapi::document;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use server::{HttpFace, HttpLimits};

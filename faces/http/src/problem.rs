@@ -87,7 +87,7 @@ impl Problem {
             "3D000" => (StatusCode::NOT_FOUND, "unknown-name", "No such name"),
             "42P04" => (StatusCode::CONFLICT, "exists", "The name is taken"),
             "55000" => (StatusCode::CONFLICT, "not-now", "It cannot be done now"),
-            "55006" => (StatusCode::CONFLICT, "in-use", "Somebody uses it"),
+            "55006" => (StatusCode::CONFLICT, "in-use", "It is in use"),
             "22P04" | "42602" => (StatusCode::BAD_REQUEST, "invalid", "The request cannot be done"),
             _ => (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The service failed"),
         };
@@ -97,7 +97,7 @@ impl Problem {
     /// A reply of the engine that does not fit its request.
     pub(crate) fn unexpected_reply(request: &str) -> Self {
         let detail = format!("the engine's reply does not fit {request}; do face and engine run the same version?");
-        Self::new(StatusCode::BAD_GATEWAY, "unexpected-reply", "The engine answered something else", detail)
+        Self::new(StatusCode::BAD_GATEWAY, "unexpected-reply", "The engine gave an unexpected answer", detail)
     }
 
     /// The engine's error, if it was one.
@@ -157,21 +157,21 @@ fn classify(error: &HandleError) -> (StatusCode, &'static str, &'static str) {
         }
     };
     match stream {
-        StreamError::Syntax { .. } => (StatusCode::BAD_REQUEST, "syntax", "The text is no statement"),
-        StreamError::Unsupported { .. } => (StatusCode::BAD_REQUEST, "unsupported", "Savanna does not do this"),
+        StreamError::Syntax { .. } => (StatusCode::BAD_REQUEST, "syntax", "The text is not a statement"),
+        StreamError::Unsupported { .. } => (StatusCode::BAD_REQUEST, "unsupported", "Savanna does not support this"),
         StreamError::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown-name", "No such name"),
         StreamError::Exists { .. } => (StatusCode::CONFLICT, "exists", "The name is taken"),
-        StreamError::Invalid { .. } => (StatusCode::BAD_REQUEST, "invalid", "The statement is wrong"),
+        StreamError::Invalid { .. } => (StatusCode::BAD_REQUEST, "invalid", "The statement is invalid"),
         StreamError::Data { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "data", "A row cannot be processed"),
         StreamError::Io { .. } => (StatusCode::BAD_GATEWAY, "io", "A file, disk or network failed"),
-        StreamError::Denied { .. } => (StatusCode::FORBIDDEN, "denied", "Not everybody may do this"),
+        StreamError::Denied { .. } => (StatusCode::FORBIDDEN, "denied", "This is not allowed"),
         StreamError::Cancelled => (StatusCode::CONFLICT, "cancelled", "The query was cancelled"),
         StreamError::TimedOut { .. } => (StatusCode::CONFLICT, "timed-out", "The statement took too long"),
-        StreamError::Limit { .. } => (StatusCode::SERVICE_UNAVAILABLE, "limit", "A bound of the engine is reached"),
+        StreamError::Limit { .. } => (StatusCode::SERVICE_UNAVAILABLE, "limit", "A limit is reached"),
         StreamError::TooComplex { .. } => {
             (StatusCode::UNPROCESSABLE_ENTITY, "too-complex", "The statement is too long or nested too deeply")
         }
-        StreamError::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of Savanna"),
+        StreamError::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "A bug in Savanna"),
     }
 }
 

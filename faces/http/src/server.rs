@@ -8,12 +8,12 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use savanna_identity::{Tls, Token};
+use savanna_identity::Tls;
 use savanna_streams_model::handle::{SessionId, SharedStreamHandle, StreamRequest};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::access::Access;
+use crate::access::{Access, Credentials};
 use crate::api::Kind;
 use crate::guard::{guard, long, short};
 use crate::metrics::Metrics;
@@ -89,22 +89,22 @@ pub struct HttpFace {
 impl HttpFace {
     /// A face before an engine and a node, for whoever reaches it.
     pub fn new(handle: SharedStreamHandle, view: Arc<dyn NodeView>, limits: HttpLimits) -> Self {
-        Self::guarded(handle, view, limits, None, None)
+        Self::guarded(handle, view, limits, Credentials::default(), None)
     }
 
-    /// As [`HttpFace::new`], for those who carry the token if there is one, over TLS if there is a configuration for it.
+    /// As [`HttpFace::new`], for those who carry the credentials if there are any, over TLS if there is a configuration for it.
     pub fn guarded(
         handle: SharedStreamHandle,
         view: Arc<dyn NodeView>,
         limits: HttpLimits,
-        token: Option<Token>,
+        credentials: Credentials,
         tls: Option<Tls>,
     ) -> Self {
         let face = Face(Arc::new(FaceParts {
             handle,
             view,
             limits,
-            access: Access { loopback_only: limits.loopback_only, token },
+            access: Access { loopback_only: limits.loopback_only, credentials },
             arriving: Semaphore::new(limits.max_requests),
             working: Semaphore::new(limits.max_requests),
             sessions: Sessions::new(limits.session_idle_timeout, limits.max_sessions),

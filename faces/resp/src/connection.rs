@@ -227,7 +227,9 @@ impl Connection {
     /// Tells the client that it is not understood, and ends with that.
     pub(crate) fn refuse(&mut self, error: ProtocolError) {
         if error == ProtocolError::Http {
-            tracing::warn!("a client of the keys service speaks HTTP, maybe for a web page; it is sent away");
+            tracing::warn!(
+                "a client of the keys service sent an HTTP request, perhaps for a web page; it is disconnected"
+            );
         }
         Encoder::new(self.output.next(), self.protocol).error(&format!("ERR {error}"));
         self.is_closing = true;

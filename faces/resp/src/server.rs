@@ -29,7 +29,7 @@ pub struct ServerOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The port cannot be listened to.
-    #[error("could not listen on {address}: {source}; choose another port, or end what has it")]
+    #[error("could not listen on {address}: {source}; choose another port, or stop the process that uses it")]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -50,7 +50,7 @@ pub enum ServerError {
     #[error("a thread of the keys service ended: {0}")]
     Thread(#[from] ThreadError),
     /// A thread panicked.
-    #[error("a thread of the keys service panicked; its keys are not served any more, restart the process")]
+    #[error("a thread of the keys service panicked; please report it with the log")]
     Panicked,
 }
 
@@ -216,6 +216,37 @@ mod tests {
     use savanna_keys::config::Config;
 
     use super::*;
+
+    #[test]
+    fn who_has_to_say_who_it_is_and_does_not_has_to_go() {
+        let mut config = Config { login_seconds_max: 1, ..Config::default() };
+        config.set(b"requirepass", b"secret").unwrap();
+        let server = Server::start(ServerOptions {
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            host: HostOptions { threads: 1, config, log: None, lease: None, seed: 1 },
+        })
+        .unwrap();
+        let [mut silent, mut talking, mut known] = [(); 3].map(|()| TcpStream::connect(server.address()).unwrap());
+        let known_is = |known: &mut TcpStream, request: &[u8], expected: &str| {
+            known.write_all(request).unwrap();
+            let mut reply = vec![0; expected.len()];
+            known.read_exact(&mut reply).unwrap();
+            assert_eq!(String::from_utf8(reply).unwrap(), expected);
+        };
+        known_is(&mut known, b"AUTH secret\r\nPING\r\n", "+OK\r\n+PONG\r\n");
+        let mut replies = Vec::new();
+        // What it says does not give it more time.
+        while talking.write_all(b"PING\r\n").is_ok() {
+            let mut reply = [0; 64];
+            match talking.read(&mut reply) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => replies.extend_from_slice(&reply[..count]),
+            }
+        }
+        assert!(replies.is_empty() || replies.starts_with(b"-NOAUTH"));
+        assert_eq!(silent.read(&mut [0; 64]).unwrap(), 0, "it is disconnected");
+        known_is(&mut known, b"PING\r\nRESET\r\nAUTH secret\r\nPING\r\n", "+PONG\r\n+RESET\r\n+OK\r\n+PONG\r\n");
+    }
 
     #[test]
     fn who_stops_it_hears_that_acknowledged_changes_are_not_on_the_disk() {

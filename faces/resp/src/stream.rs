@@ -26,6 +26,14 @@ impl Stream {
         })
     }
 
+    /// Whether the client and the server have agreed on how they speak.
+    pub(crate) fn is_established(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Encrypted(stream) => stream.is_established(),
+        }
+    }
+
     /// Reads what is there. Gives how many bytes came, 0 at the end, and whether there may be more.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<(usize, bool)> {
         match self {

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
+use savanna_identity::Throttle;
 use savanna_keys_host::{HostError, Worker};
 use savanna_lattice::UnixMillis;
 
@@ -66,6 +67,8 @@ pub(crate) struct State {
     must_accept_again: bool,
     /// When to try again, if the operating system refused.
     accept_after: Option<Instant>,
+    /// How often it refused.
+    failures_to_accept: Throttle,
     /// Connections that wait until other threads have heard what they published.
     held_back: Vec<usize>,
     /// Connections that wait for the end of a pause.
@@ -86,6 +89,7 @@ impl State {
             touched: Vec::new(),
             must_accept_again: false,
             accept_after: None,
+            failures_to_accept: Throttle::default(),
             held_back: Vec::new(),
             paused: Vec::new(),
             inspected_at: UnixMillis(0),
@@ -202,8 +206,7 @@ impl Thread {
     /// Marks, once a period, the connections that are idle, or leave too much unread, for too long.
     fn inspect(&mut self) {
         let (now, idle) = (self.worker.actor().now(), self.worker.actor().idle_seconds_max());
-        let is_due = now.0.saturating_sub(self.state.inspected_at.0) >= INSPECTION_PERIOD.as_millis() as u64;
-        if !is_due || idle == 0 && !self.state.is_any_over_soft {
+        if now.0.saturating_sub(self.state.inspected_at.0) < INSPECTION_PERIOD.as_millis() as u64 {
             return;
         }
         self.state.inspected_at = now;
@@ -215,7 +218,9 @@ impl Thread {
                 && now.0.saturating_sub(connection.heard_at.0) >= idle.saturating_mul(1000)
                 && !listens
                 && connection.is_quiet();
-            connection.is_dismissed |= is_idle || self.leaves_too_much(&mut connection);
+            connection.is_dismissed |= is_idle
+                || self.worker.actor().is_late(connection.session, connection.stream.is_established())
+                || self.leaves_too_much(&mut connection);
             let is_dismissed = connection.is_dismissed;
             self.state.connections[place] = Some(connection);
             if is_dismissed {

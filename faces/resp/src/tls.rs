@@ -31,7 +31,7 @@ pub enum TlsError {
     #[error("the certificates and the key of tls-cert-file and tls-key-file cannot be used: {0}")]
     Unfit(#[from] rustls::Error),
     /// Clients' certificates cannot be verified.
-    #[error("clients' certificates cannot be verified by tls-ca-cert-file: {0}; or set tls-auth-clients to no")]
+    #[error("tls-ca-cert-file cannot be used to verify clients: {0}; correct it, or set tls-auth-clients to no")]
     Authorities(#[from] VerifierBuilderError),
 }
 
@@ -83,6 +83,11 @@ pub(crate) struct TlsStream {
 impl TlsStream {
     pub(crate) fn new(socket: TcpStream, configuration: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         Ok(Self { socket, tls: ServerConnection::new(configuration)? })
+    }
+
+    /// Whether the handshake is over.
+    pub(crate) fn is_established(&self) -> bool {
+        !self.tls.is_handshaking()
     }
 
     /// Fills `buffer` as far as there is something. Gives how many bytes came, and whether there may be more.

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::descriptors_max;
 use crate::strangers::Strangers;
+use crate::{Throttle, descriptors_max};
 
 /// Clients that have not said who they are yet, where there are descriptors enough.
 const STRANGERS_MAX: usize = 256;
@@ -24,6 +24,7 @@ const SHORT_PAUSE: Duration = Duration::from_millis(2);
 pub struct Entrance {
     listener: TcpListener,
     strangers: Arc<Mutex<Strangers<Arc<Notify>>>>,
+    failures: Mutex<Throttle>,
 }
 
 impl Entrance {
@@ -32,7 +33,8 @@ impl Entrance {
     pub fn new(listener: TcpListener) -> Self {
         // Several doors may be crowded at once.
         let strangers_max = (descriptors_max() / 8).clamp(4, STRANGERS_MAX);
-        Self { listener, strangers: Arc::new(Mutex::new(Strangers::new(strangers_max))) }
+        let strangers = Arc::new(Mutex::new(Strangers::new(strangers_max)));
+        Self { listener, strangers, failures: Mutex::default() }
     }
 
     /// Waits for the next client. Who stops waiting loses none.
@@ -48,7 +50,9 @@ impl Entrance {
                             SHORT_PAUSE
                         }
                         None => {
-                            tracing::warn!(%error, "a client could not be accepted, and none can be sent away for it");
+                            if let Some(times) = self.failures.lock().happens(Instant::now()) {
+                                tracing::warn!(%error, times, "a client could not be accepted, and no other can be disconnected for it");
+                            }
                             PAUSE
                         }
                     };

@@ -15,11 +15,13 @@ mod entrance;
 pub mod scram;
 mod secrets;
 mod strangers;
+mod throttle;
 mod tls;
 mod verifier;
 
 pub use descriptors::{descriptors_max, raise_descriptors_max};
 pub use entrance::{Entrance, Visit};
-pub use secrets::{SecretError, Token, User, Users};
+pub use secrets::{Login, SecretError, Token, User, Users, read_password};
+pub use throttle::Throttle;
 pub use tls::{Tls, TlsError, TlsFiles};
 pub use verifier::{NoVerifier, SALT_BYTES, Verifier};

@@ -6,9 +6,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::verifier::{are_equal, hmac, normal};
 use crate::{SALT_BYTES, Verifier};
 
 /// A shorter token can be guessed.
@@ -59,10 +61,10 @@ pub enum SecretError {
 /// A user of every face.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
-    /// The password, for protocols that send it.
-    pub password: String,
-    /// What checks a proof of it.
+    /// What checks a proof of the password, for protocols that do not send it.
     pub verifier: Verifier,
+    /// What checks the password itself, for protocols that send it.
+    password: KnownPassword,
 }
 
 /// It is nobody's business in a log.
@@ -72,9 +74,52 @@ impl fmt::Debug for User {
     }
 }
 
-/// The users of a node, by name.
+impl User {
+    /// A user with this password, which is not kept.
+    ///
+    /// # Errors
+    /// The operating system has no random numbers.
+    fn with_password(password: &str) -> Result<Self, getrandom::Error> {
+        let mut salt = vec![0; SALT_BYTES];
+        getrandom::fill(&mut salt)?;
+        let mut key = [0; 32];
+        getrandom::fill(&mut key)?;
+        let known = KnownPassword { key, code: code_of(&key, password) };
+        Ok(Self { verifier: Verifier::of_password(password, salt), password: known })
+    }
+
+    /// Whether somebody has sent its password. How long this takes says nothing about where they differ.
+    #[must_use]
+    pub fn has_password(&self, sent: &[u8]) -> bool {
+        self.password.is(sent)
+    }
+}
+
+/// A password as this process knows it: by its code under a key that is nowhere else. So a check costs one hash, and not the
+/// thousands that make a [`Verifier`] safe where it is stored.
+#[derive(Clone, PartialEq, Eq)]
+struct KnownPassword {
+    key: [u8; 32],
+    code: [u8; 32],
+}
+
+impl KnownPassword {
+    fn is(&self, sent: &[u8]) -> bool {
+        let (text, is_text) = str::from_utf8(sent).map_or(("", false), |text| (text, true));
+        is_text & are_equal(&self.code, &code_of(&self.key, text))
+    }
+}
+
+fn code_of(key: &[u8; 32], password: &str) -> [u8; 32] {
+    hmac(key, &[normal(password).as_bytes()])
+}
+
+/// Takes the place of users that there are not: no password is known to have this code.
+const NOBODY: KnownPassword = KnownPassword { key: [0; 32], code: [0; 32] };
+
+/// The users of a node, by name. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Users(BTreeMap<String, User>);
+pub struct Users(Arc<BTreeMap<String, User>>);
 
 impl Users {
     /// Reads a file with a name and a password in each line. Lines that are empty or begin with `#` are skipped.
@@ -83,29 +128,12 @@ impl Users {
     /// The file cannot be read, can be read by others, or has no such lines.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
         let mut users = BTreeMap::new();
-        for (line, text) in (1..).zip(secret_text(path)?.lines()) {
-            let text = text.trim();
-            if text.is_empty() || text.starts_with('#') {
-                continue;
-            }
-            let wrong = |expected| SecretError::Line { path: path.to_owned(), line, expected };
-            let (name, password) =
-                text.split_once(char::is_whitespace).ok_or_else(|| wrong("a name and a password"))?;
-            let mut salt = vec![0; SALT_BYTES];
-            getrandom::fill(&mut salt)?;
-            let password = password.trim_start().to_owned();
-            let verifier = Verifier::of_password(&password, salt);
-            if users.insert(name.to_owned(), User { password, verifier }).is_some() {
-                return Err(wrong("a name that no line before has"));
+        for (line, login) in Login::all(path)? {
+            if users.insert(login.name, User::with_password(&login.password)?).is_some() {
+                return Err(wrong_line(path, line, "a name that no line before has"));
             }
         }
-        if users.is_empty() {
-            return Err(SecretError::Empty {
-                path: path.to_owned(),
-                nothing: "no users: a name and a password in each line",
-            });
-        }
-        Ok(Self(users))
+        Ok(Self(Arc::new(users)))
     }
 
     /// Whether there are any, so that nobody comes in unproved.
@@ -120,10 +148,78 @@ impl Users {
         self.0.get(name)
     }
 
+    /// Whether somebody has sent the name and the password of a user. It takes as long for a name that there is not.
+    #[must_use]
+    pub fn admit(&self, name: &str, password: &[u8]) -> bool {
+        let user = self.get(name);
+        user.map_or(&NOBODY, |user| &user.password).is(password) & user.is_some()
+    }
+
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &User)> {
         self.0.iter().map(|(name, user)| (name.as_str(), user))
     }
+}
+
+/// What a client sends to come in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The user's name.
+    pub name: String,
+    /// Its password.
+    pub password: String,
+}
+
+/// It is nobody's business in a log.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Login")
+    }
+}
+
+impl Login {
+    /// That of a user in a file of users, or of its first user.
+    ///
+    /// # Errors
+    /// As [`Users::read`]; and the file does not have the user.
+    pub fn read(path: &Path, user: Option<&str>) -> Result<Self, SecretError> {
+        let mut logins = Self::all(path)?.into_iter().map(|(_, login)| login);
+        let found = logins.find(|login| user.is_none_or(|user| login.name == user));
+        found.ok_or_else(|| SecretError::Empty { path: path.to_owned(), nothing: "no line for this user" })
+    }
+
+    /// All that are in a file, with their lines; there is one at least.
+    fn all(path: &Path) -> Result<Vec<(usize, Self)>, SecretError> {
+        let mut logins = Vec::new();
+        for (line, text) in (1..).zip(secret_text(path)?.lines()) {
+            let text = text.trim();
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            let parts = text.split_once(char::is_whitespace);
+            let (name, password) = parts.ok_or_else(|| wrong_line(path, line, "a name and a password"))?;
+            logins.push((line, Self { name: name.to_owned(), password: password.trim_start().to_owned() }));
+        }
+        if logins.is_empty() {
+            let nothing = "no users: a name and a password in each line";
+            return Err(SecretError::Empty { path: path.to_owned(), nothing });
+        }
+        Ok(logins)
+    }
+}
+
+fn wrong_line(path: &Path, line: usize, expected: &'static str) -> SecretError {
+    SecretError::Line { path: path.to_owned(), line, expected }
+}
+
+/// Reads a file whose first line is a password.
+///
+/// # Errors
+/// The file cannot be read, can be read by others, or its first line is empty.
+pub fn read_password(path: &Path) -> Result<String, SecretError> {
+    let text = secret_text(path)?;
+    let password = text.lines().next().filter(|line| !line.is_empty());
+    password.map(ToOwned::to_owned).ok_or_else(|| wrong_line(path, 1, "a password"))
 }
 
 /// What a client of the control API has to send.
@@ -148,8 +244,7 @@ impl Token {
     /// The file cannot be read, can be read by others, or its first line is no token.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
         let text = secret_text(path)?;
-        let wrong = || SecretError::Line { path: path.to_owned(), line: 1, expected: Self::EXPECTED };
-        Self::parse(text.lines().next().unwrap_or_default()).ok_or_else(wrong)
+        Self::parse(text.lines().next().unwrap_or_default()).ok_or_else(|| wrong_line(path, 1, Self::EXPECTED))
     }
 
     /// The token that a text is, with space around it or without.
@@ -169,8 +264,8 @@ impl Token {
     /// Whether somebody has sent it. How long this takes says nothing about where they differ.
     #[must_use]
     pub fn is(&self, sent: &[u8]) -> bool {
-        let [ours, theirs] = [self.0.as_bytes(), sent].map(Sha256::digest);
-        ours.iter().zip(theirs).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+        let [ours, theirs] = [self.0.as_bytes(), sent].map(|bytes| Sha256::digest(bytes).into());
+        are_equal(&ours, &theirs)
     }
 }
 
@@ -204,8 +299,40 @@ mod tests {
     #[test]
     fn a_line_has_a_name_and_a_password() {
         let users = users("# of the node\n\nann  open sesame\nbob\tsecret\n").unwrap();
-        let passwords: Vec<_> = users.iter().map(|(name, user)| (name, user.password.as_str())).collect();
-        assert_eq!(passwords, [("ann", "open sesame"), ("bob", "secret")]);
+        assert_eq!(users.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["ann", "bob"]);
+        assert!(users.admit("ann", b"open sesame") && users.admit("bob", b"secret"));
+        for (name, password) in
+            [("ann", &b"secret"[..]), ("ann", b""), ("bob", b"secret "), ("eve", b""), ("bob", b"\xff")]
+        {
+            assert!(!users.admit(name, password), "{name}");
+        }
+        assert!(!Users::default().admit("ann", b""));
+    }
+
+    #[test]
+    fn a_password_is_the_same_however_its_letters_are_composed() {
+        let users = users("ann caf\u{e9}\n").unwrap();
+        assert!(users.admit("ann", "cafe\u{301}".as_bytes()));
+    }
+
+    #[test]
+    fn a_client_finds_its_login_in_a_file_of_users() {
+        let (_directory, path) = file("ann  open sesame\nbob secret\n", 0o600);
+        let found = |user| Login::read(&path, user).map(|login| (login.name, login.password)).ok();
+        let login = |name: &str, password: &str| Some((name.to_owned(), password.to_owned()));
+        assert_eq!(found(None), login("ann", "open sesame"));
+        assert_eq!(found(Some("bob")), login("bob", "secret"));
+        assert_eq!(found(Some("eve")), None);
+    }
+
+    #[test]
+    fn a_file_of_a_password_has_it_in_its_first_line() {
+        let (_directory, path) = file("open sesame\n", 0o600);
+        assert_eq!(read_password(&path).unwrap(), "open sesame");
+        for (text, mode) in [("", 0o600), ("\n", 0o600), ("open sesame\n", 0o640)] {
+            let (_directory, path) = file(text, mode);
+            assert!(read_password(&path).is_err());
+        }
     }
 
     #[test]

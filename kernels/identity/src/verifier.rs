@@ -1,6 +1,6 @@
 //! What a server keeps of a password.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use hmac::{Hmac, KeyInit, Mac};
@@ -26,8 +26,7 @@ impl Verifier {
     /// The verifier of a password.
     #[must_use]
     pub fn of_password(password: &str, salt: Vec<u8>) -> Self {
-        // What cannot be normalised is taken as it is, as PostgreSQL and its clients do.
-        let normal = stringprep::saslprep(password).unwrap_or_else(|_| password.into());
+        let normal = normal(password);
         let mut hashed = hmac(normal.as_bytes(), &[&salt, &1_u32.to_be_bytes()]);
         let mut salted = hashed;
         for _ in 1..ITERATIONS {
@@ -51,13 +50,22 @@ impl Verifier {
         let proof: [u8; 32] = proof.try_into().ok()?;
         let client_key = xor(hmac(&self.stored_key, &[said]), proof);
         let hashed: [u8; 32] = Sha256::digest(client_key).into();
-        // How long this takes says nothing about where they differ.
-        let difference = xor(hashed, self.stored_key).iter().fold(0, |all, byte| all | byte);
-        (difference == 0).then(|| hmac(&self.server_key, &[said]))
+        are_equal(&hashed, &self.stored_key).then(|| hmac(&self.server_key, &[said]))
     }
 }
 
-fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+/// A password in the form in which it is compared. What cannot be normalised is taken as it is, as PostgreSQL and its clients
+/// do.
+pub(crate) fn normal(password: &str) -> Cow<'_, str> {
+    stringprep::saslprep(password).unwrap_or_else(|_| password.into())
+}
+
+/// Whether two are the same. How long this takes says nothing about where they differ.
+pub(crate) fn are_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+pub(crate) fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut code = match Hmac::<Sha256>::new_from_slice(key) {
         Ok(code) => code,
         Err(_) => unreachable!("a key of any length will do"),

@@ -4,6 +4,7 @@
 //! environment `SAVANNA_HTTP_PORT`. Units are in the value: `64MiB`, `250ms`. A name that is no setting is an error, with
 //! the names that are near; so a typing mistake is found when it is made.
 
+mod keys;
 mod sources;
 mod table;
 mod units;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use object_store::path::Path;
 use savanna_http::types::Setting;
+use savanna_keys::config::Config as KeysConfig;
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
@@ -92,6 +94,26 @@ pub enum ConfigError {
         key: String,
         /// The names that are near.
         hint: String,
+    },
+    /// The file with settings of keys cannot be read.
+    #[error("{place}: keys.config names {path}, which cannot be read: {reason}; check the path")]
+    Import {
+        /// Where it was named.
+        place: Source,
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        reason: String,
+    },
+    /// A value that a setting of keys does not take. It is not shown: it may be a password.
+    #[error("{place}: {setting}: {reason}")]
+    Keys {
+        /// Where it was set.
+        place: Source,
+        /// The setting as written.
+        setting: String,
+        /// What it takes.
+        reason: String,
     },
     /// A value that the setting does not take.
     #[error("{place}: {key} takes {expected}, but `{value}` came")]
@@ -168,8 +190,8 @@ pub struct NodeConfig {
     pub keys_port: u16,
     /// Threads of the keys service; none for one per core.
     pub keys_threads: Option<u16>,
-    /// A file with its other settings, in the form of `redis.conf`.
-    pub keys_config: Option<PathBuf>,
+    /// Its other settings.
+    pub keys: KeysConfig,
     /// The port of the PostgreSQL protocol of tenants, 0 for any.
     pub tenants_port: u16,
     /// Threads of the tenants service; none for one per core.
@@ -232,7 +254,17 @@ impl Config {
             let spec = spec.ok_or_else(|| unknown(key, &sourced.source))?;
             values.insert(spec.key, sourced);
         }
+        if let Some(path) = table::file(&values[keys::IMPORT].value) {
+            for (key, imported) in keys::import(&path, &values[keys::IMPORT].source)? {
+                if values[key].source == Source::Default {
+                    values.insert(key, imported);
+                }
+            }
+        }
         let node = NodeConfig::of(&values)?;
+        if let Some(password) = values.get_mut(keys::SECRET).filter(|password| !password.value.is_empty()) {
+            password.value = "(hidden)".to_owned();
+        }
         Ok(Self { values, node })
     }
 }

@@ -13,8 +13,15 @@ const PREFIX: &str = "SAVANNA_";
 const FILE_VARIABLE: &str = "SAVANNA_CONFIG";
 
 /// Variables with our prefix that are no settings: of the Makefile, and of other parts of the command.
-const OTHER_VARIABLES: [&str; 5] =
-    [FILE_VARIABLE, "SAVANNA_NO_INSTALL", "SAVANNA_HISTORY", "SAVANNA_CA_FILE", "SAVANNA_TOKEN"];
+const OTHER_VARIABLES: [&str; 7] = [
+    FILE_VARIABLE,
+    "SAVANNA_NO_INSTALL",
+    "SAVANNA_HISTORY",
+    "SAVANNA_CA_FILE",
+    "SAVANNA_TOKEN",
+    "SAVANNA_USER",
+    "SAVANNA_PASSWORD",
+];
 
 /// What Kubernetes sets in every pod beside a service of the name `savanna`.
 const KUBERNETES: [&str; 3] = ["SAVANNA_PORT", "SAVANNA_SERVICE_HOST", "SAVANNA_SERVICE_PORT"];

@@ -10,7 +10,7 @@ use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
 
-use super::{ConfigError, NodeConfig, Sourced, units};
+use super::{ConfigError, NodeConfig, Sourced, keys, units};
 use crate::telemetry;
 
 /// One setting.
@@ -81,7 +81,49 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("log", "info", "what is logged: a level, or directives such as info,savanna_streams=debug"),
     setting("keys.port", "6380", "port of the Redis protocol, 0 for any"),
     setting("keys.threads", "auto", "threads of the keys service, one per core if auto"),
-    setting("keys.config", "none", "a file with the other settings of the keys service, in the form of redis.conf"),
+    setting(
+        "keys.config",
+        "none",
+        "a file with settings of keys in the form of redis.conf; what is set elsewhere counts before it",
+    ),
+    setting("keys.aclfile", "", "a file with users of keys, as ACL SAVE writes it; empty for none"),
+    setting("keys.acllog_max_len", "128", "how many refused requests ACL LOG keeps"),
+    setting(
+        "keys.appendfsync",
+        "everysec",
+        "when changes are on the disk: always (before the reply), everysec or no (soon after)",
+    ),
+    setting(
+        "keys.client_output_buffer_limit",
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+        "bytes that a client may leave unread: class, hard limit, soft limit, its seconds",
+    ),
+    setting("keys.client_query_buffer_limit", "1073741824", "the longest request"),
+    setting("keys.lua_time_limit", "5000", "milliseconds that a script may run"),
+    setting("keys.maxclients", "10000", "clients that may be connected"),
+    setting("keys.maxmemory", "0", "memory for keys and values, 0 for no limit"),
+    setting("keys.maxmemory_policy", "noeviction", "which keys are deleted above maxmemory"),
+    setting("keys.notify_keyspace_events", "", "which events of keys are published, empty for none"),
+    setting("keys.proto_max_bulk_len", "536870912", "the longest word of a request"),
+    setting(
+        "keys.protected_mode",
+        "yes",
+        "yes refuses clients of other machines while nobody needs a password, and administrators who send theirs in the clear",
+    ),
+    setting("keys.requirepass", "", "the password of the user default, empty for none"),
+    setting("keys.slowlog_log_slower_than", "10000", "microseconds after which SLOWLOG keeps a command, -1 for never"),
+    setting("keys.slowlog_max_len", "128", "how many commands SLOWLOG keeps"),
+    setting(
+        "keys.tcp_keepalive",
+        "300",
+        "seconds after which the operating system probes a silent client, 0 for never",
+    ),
+    setting("keys.timeout", "0", "seconds after which an idle client is disconnected, 0 for never"),
+    setting("keys.tls_port", "0", "port of the Redis protocol over TLS, 0 for none"),
+    setting("keys.tls_cert_file", "", "a PEM file with the certificates of keys"),
+    setting("keys.tls_key_file", "", "a PEM file with the key of keys.tls_cert_file"),
+    setting("keys.tls_ca_cert_file", "", "a PEM file with the authorities that sign certificates of clients"),
+    setting("keys.tls_auth_clients", "yes", "whether clients show certificates over TLS: yes, optional or no"),
     setting("tenants.port", "5433", "port of the PostgreSQL protocol of tenants, 0 for any"),
     setting("tenants.threads", "auto", "threads of the tenants service, one per core if auto"),
     setting("tenants.store", "local", "where tenants are kept: local (the data directory), or s3://BUCKET/PATH"),
@@ -113,6 +155,12 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("streams.parallelism", "auto", "partitions asked of each source"),
     setting("streams.group_size", "auto", "members of each function group"),
 ];
+
+/// The file that a value names.
+pub(super) fn file(value: &str) -> Option<PathBuf> {
+    let path = value.trim();
+    (!["", "none"].contains(&path)).then(|| PathBuf::from(path))
+}
 
 /// Takes the values out and remembers where they came from, for messages.
 struct Reader<'a>(&'a BTreeMap<&'static str, Sourced>);
@@ -158,11 +206,7 @@ impl Reader<'_> {
     }
 
     fn file(&self, key: &'static str) -> Result<Option<PathBuf>, ConfigError> {
-        self.get(key, "the path of a file, or none", |text| match text {
-            "" => None,
-            "none" => Some(None),
-            path => Some(Some(PathBuf::from(path))),
-        })
+        self.get(key, "the path of a file, or none", |text| (!text.is_empty()).then(|| file(text)))
     }
 
     /// Both files of encryption, or neither.
@@ -212,6 +256,7 @@ impl NodeConfig {
 
     pub(super) fn of(values: &BTreeMap<&'static str, Sourced>) -> Result<Self, ConfigError> {
         let read = Reader(values);
+        read.file(keys::IMPORT)?;
         let ttl = read.time("lease.ttl")?;
         read.time("lease.margin")?;
         let below = format!("a time below lease.ttl ({})", values["lease.ttl"].value);
@@ -245,7 +290,7 @@ impl NodeConfig {
             })?,
             keys_port: read.port("keys.port")?,
             keys_threads: read.automatic("keys.threads")?,
-            keys_config: read.file("keys.config")?,
+            keys: keys::settings(values)?,
             tenants_port: read.port("tenants.port")?,
             tenants_store: read.get("tenants.store", "local, or s3://BUCKET/PATH", |text| match text {
                 "local" => Some(None),

@@ -1,6 +1,7 @@
 //! Who may reach a node: from other machines, and from other users of this one.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -38,12 +39,13 @@ fn service(status: &NodeStatus, name: &str) -> (String, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_listens_beyond_the_loopback_that_asks_for_no_secret() {
     let directory = tempfile::tempdir().unwrap();
-    let token = token(directory.path());
+    let (token, users) = (token(directory.path()), users(directory.path()));
     let (cert, key) = (fixture("cert.pem"), fixture("key.pem"));
     let everywhere = [("address", "0.0.0.0"), ("services", "streams")];
-    let refused: [(&[(&str, &str)], &str); 3] = [
-        (&[], "auth.token"),
+    let refused: [(&[(&str, &str)], &str); 4] = [
+        (&[], "auth.users"),
         (&[("auth.token", &token)], "http.tls_cert"),
+        (&[("auth.users", &users)], "http.tls_cert"),
         (&[("http.tls_cert", &cert), ("http.tls_key", &key)], "auth.token"),
     ];
     for (settings, missing) in refused {
@@ -100,6 +102,30 @@ async fn with_a_token_the_control_api_listens_for_those_who_carry_it() {
     let ask = || http.get(format!("http://127.0.0.1:{port}/api/v1/status"));
     assert_eq!(ask().send().await.unwrap().status(), 401);
     assert_eq!(ask().bearer_auth("0123456789abcdef").send().await.unwrap().status(), 200);
+    node.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_of_the_node_are_asked_for_at_every_face_on_the_loopback_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = users(directory.path());
+    let flags = [("services", "streams,keys"), ("auth.users", &users), ("keys.threads", "2")];
+    let node = Node::start_with(config(&directory.path().join("data"), &flags), stub().1).await.unwrap();
+    let address = |name| service(&node.status(), name).1;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let ask = || http.get(format!("http://{}/api/v1/status", address("http")));
+    assert_eq!(ask().send().await.unwrap().status(), 401);
+    assert_eq!(ask().basic_auth("ann", Some("open sesame")).send().await.unwrap().status(), 200);
+    let keys = address("keys");
+    let call = |request: &str| {
+        let mut client = std::net::TcpStream::connect(&keys).unwrap();
+        client.write_all(format!("{request}\r\nQUIT\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(call("GET a").starts_with("-NOAUTH"));
+    assert_eq!(call("AUTH ann \"open sesame\"\r\nACL WHOAMI"), "+OK\r\n$3\r\nann\r\n+OK\r\n");
     node.shutdown().await.unwrap();
 }
 

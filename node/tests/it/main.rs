@@ -1,6 +1,7 @@
 //! Whole nodes in this process, with a stub of an engine.
 
 mod damage;
+mod docs;
 mod doors;
 mod restart;
 mod services;

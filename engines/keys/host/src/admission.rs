@@ -27,8 +27,16 @@ impl<'a> Admission<'a> {
     }
 
     /// Begins a session of the client at `address`, which came to `local_address`.
-    pub fn open(&mut self, address: String, local_address: String) -> SessionId {
-        self.0.open_session(address, local_address)
+    pub fn open(
+        &mut self,
+        address: String,
+        local_address: String,
+        peer: Option<IpAddr>,
+        is_encrypted: bool,
+    ) -> SessionId {
+        let session = self.0.open_session(address, local_address);
+        self.0.note_peer(session, peer, is_encrypted);
+        session
     }
 
     /// Ends a session.

@@ -6,7 +6,7 @@ use savanna_journal::JournalError;
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The users could not be read.
-    #[error("{0}; correct the file that aclfile names (an empty one is a beginning), or start without")]
+    #[error("the users of keys cannot be used: {0}")]
     Users(String),
     /// The log could not be opened.
     #[error("could not read the log of the keys service: {0}")]
@@ -16,7 +16,8 @@ pub enum HostError {
     Ended(JournalError),
     /// The last changes did not become durable when the service stopped.
     #[error(
-        "the last changes of keys are not on the disk: {0}; what was acknowledged under another appendfsync than always may be lost"
+        "the last changes of keys could not be written to the disk: {0}; changes that were acknowledged under appendfsync everysec or no \
+         may be lost"
     )]
     LastFlush(#[source] JournalError),
 }

@@ -58,14 +58,11 @@ impl Service {
         let placement = Placement::over(threads);
         assert_eq!(wakers.len(), usize::from(placement.actors()), "each thread has a waker");
         config.is_logged = log.is_some();
-        let read = |path| Users::read(path, config.password.as_ref());
-        let users = config.users_file.as_deref().map(read).transpose().map_err(HostError::Users)?;
+        let users = Users::configured(&config).map_err(HostError::Users)?;
         let mut actors: Vec<Actor> =
             placement.all().map(|id| Actor::new(id, placement, config.clone(), seed)).collect();
         Actor::introduce(&mut actors);
-        if let Some(users) = &users {
-            actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
-        }
+        actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
         let journal = log.map(|(options, epoch)| recover(options, epoch, &mut actors)).transpose();
         let journal = journal.map_err(HostError::Log)?;
         let (slots, mailboxes): (Vec<_>, Vec<_>) = wakers.into_iter().map(mailbox).unzip();

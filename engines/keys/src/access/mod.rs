@@ -21,7 +21,7 @@ pub(crate) use self::permissions::{CATEGORIES, Categories, Permission, categorie
 pub(crate) use self::rules::{RuleError, hexadecimal};
 use crate::command::{Command, Run};
 use crate::commands::sort::patterns;
-use crate::config::{PASSWORD_BYTES_MAX, Secret};
+use crate::config::{Config, PASSWORD_BYTES_MAX, Secret};
 use crate::pattern;
 use crate::request::Args;
 
@@ -47,6 +47,8 @@ pub struct User {
     /// Whether any password is right.
     has_nopass: bool,
     passwords: Vec<Sha>,
+    /// Who it is in the whole node, where its password is kept and it may do everything.
+    administrator: Option<savanna_identity::User>,
     commands: Commands,
     keys: Vec<KeyPattern>,
     channels: Vec<Box<[u8]>>,
@@ -111,10 +113,27 @@ impl User {
             is_on: false,
             has_nopass: false,
             passwords: Vec::new(),
+            administrator: None,
             commands: Commands::none(),
             keys: Vec::new(),
             channels: Vec::new(),
         }
+    }
+
+    /// A user that may do everything.
+    fn with_all_rights(name: &[u8]) -> Self {
+        let mut user = Self::new(name);
+        for rule in ["on", "~*", "&*", "+@all"] {
+            // These are rules.
+            let _ = user.apply(rule.as_bytes());
+        }
+        user
+    }
+
+    /// Whether it is one of the node's administrators, who are not changed here.
+    #[must_use]
+    pub const fn is_administrator(&self) -> bool {
+        self.administrator.is_some()
     }
 
     /// Its name.
@@ -196,6 +215,9 @@ impl User {
     }
 
     fn accepts(&self, password: &[u8]) -> bool {
+        if let Some(administrator) = &self.administrator {
+            return administrator.has_password(password);
+        }
         if password.len() > PASSWORD_BYTES_MAX {
             return self.is_on && self.has_nopass;
         }
@@ -232,25 +254,46 @@ impl Commands {
     }
 }
 
-/// All users.
+/// All users: those of `ACL`, and the administrators of the node.
 #[derive(Clone, Debug)]
 pub struct Users {
     by_name: BTreeMap<Box<[u8]>, Arc<User>>,
+    /// Whether the node has administrators, so that nobody comes in unproved unless a rule says so.
+    has_administrators: bool,
 }
 
 impl Users {
-    /// The default user alone, who may do everything; with a password if there is one.
+    /// The default user, who may do everything, and the node's administrators. With `requirepass` the default user has that
+    /// password; without, anybody is it if there are no administrators, and nobody if there are.
     #[must_use]
-    pub fn new(password: Option<&Secret>) -> Self {
-        let mut users = Self { by_name: BTreeMap::new() };
-        let mut user = User::new(DEFAULT_USER);
-        for rule in ["on", "nopass", "~*", "&*", "+@all"] {
-            // These are rules.
-            let _ = user.apply(rule.as_bytes());
+    pub fn new(config: &Config) -> Self {
+        let administrators = &config.administrators;
+        let mut users = Self { by_name: BTreeMap::new(), has_administrators: !administrators.is_empty() };
+        users.put(User::with_all_rights(DEFAULT_USER));
+        users.set_default_password(config.password.as_ref());
+        for (name, administrator) in administrators.iter() {
+            let all_rights = User::with_all_rights(name.as_bytes());
+            users.put(User { administrator: Some(administrator.clone()), ..all_rights });
         }
-        users.put(user);
-        users.set_default_password(password);
         users
+    }
+
+    /// The users that a server begins with: those of its file, if it has one.
+    ///
+    /// # Errors
+    /// What is wrong in the file; or an administrator has the name of the default user.
+    pub fn configured(config: &Config) -> Result<Self, String> {
+        if config.administrators.get("default").is_some() {
+            return Err(
+                "auth.users names 'default', which in keys is everybody who did not log in; give this administrator \
+                        another name"
+                    .to_owned(),
+            );
+        }
+        let Some(path) = config.users_file.as_deref() else { return Ok(Self::new(config)) };
+        Self::read(path, config).map_err(|reason| {
+            format!("{reason}; correct the file that aclfile names (it may be empty), or start without it")
+        })
     }
 
     fn put(&mut self, user: User) {
@@ -316,6 +359,20 @@ impl Users {
         Ok(())
     }
 
+    /// Makes sure that a user is not one of the node's administrators.
+    ///
+    /// # Errors
+    /// It is.
+    pub(crate) fn check_not_administrator(&self, name: &[u8]) -> Result<(), String> {
+        match self.get(name).is_some_and(|user| user.is_administrator()) {
+            false => Ok(()),
+            true => Err(format!(
+                "'{}' is an administrator of the node (auth.users), whom ACL does not change; choose another name",
+                name.escape_ascii()
+            )),
+        }
+    }
+
     /// Removes a user. Says whether it was there.
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
         name != DEFAULT_USER && self.by_name.remove(name).is_some()
@@ -326,32 +383,33 @@ impl Users {
         let mut user = User::clone(&self.default_user());
         user.passwords.clear();
         user.passwords.extend(password.map(|password| sha_of(password.reveal())));
-        user.has_nopass = password.is_none();
+        user.has_nopass = password.is_none() && !self.has_administrators;
         self.put(user);
     }
 
-    /// The users as `user NAME RULE ..` lines.
+    /// The users of `ACL` as `user NAME RULE ..` lines.
     #[must_use]
     pub fn to_text(&self) -> Vec<u8> {
-        let lines = self.iter().flat_map(|user| [user.line(), b"\n".to_vec()]);
+        let own = self.iter().filter(|user| !user.is_administrator());
+        let lines = own.flat_map(|user| [user.line(), b"\n".to_vec()]);
         lines.flatten().collect()
     }
 
     /// Users from such lines; blank ones and those that begin with `#` are skipped, and so are rules about commands that Redis
-    /// has and this has not. Without a line for it, the default user
-    /// is as in a new server, with a password if there is one.
+    /// has and this has not. Without a line for it, the default user is that of [`Users::new`].
     ///
     /// # Errors
     /// What is wrong, with the number of the line.
-    pub fn of_text(text: &[u8], password: Option<&Secret>) -> Result<Self, String> {
-        let mut users = Self::new(password);
+    pub fn of_text(text: &[u8], config: &Config) -> Result<Self, String> {
+        let mut users = Self::new(config);
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-            let refused = |reason: String| Err(format!("line {}: {reason}", index + 1));
+            let refused = |reason: String| Err::<(), _>(format!("line {}: {reason}", index + 1));
             match (words.next(), words.next()) {
                 (None, _) => {}
                 (Some(word), _) if word.starts_with(b"#") => {}
                 (Some(b"user"), Some(name)) => {
+                    users.check_not_administrator(name).or_else(refused)?;
                     users.put(User::new(name));
                     let rules = words.filter(|rule| {
                         let is_absent = names_absent(rule);
@@ -359,16 +417,16 @@ impl Users {
                             tracing::warn!(
                                 line = index + 1,
                                 rule = %rule.escape_ascii(),
-                                "the file of users names a command that is not there; the rule is skipped"
+                                "aclfile names a command that does not exist here; the rule is skipped"
                             );
                         }
                         !is_absent
                     });
                     if let Err((rule, error)) = users.change(name, rules) {
-                        return refused(format!("'{}': {error}", rule.escape_ascii()));
+                        refused(format!("'{}': {error}", rule.escape_ascii()))?;
                     }
                 }
-                _ => return refused("expected 'user NAME RULE ..'".to_owned()),
+                _ => refused("expected 'user NAME RULE ..'".to_owned())?,
             }
         }
         Ok(users)
@@ -378,10 +436,10 @@ impl Users {
     ///
     /// # Errors
     /// Why it could not be read, or what is wrong in it.
-    pub fn read(path: &Path, password: Option<&Secret>) -> Result<Self, String> {
+    pub fn read(path: &Path, config: &Config) -> Result<Self, String> {
         let text =
             fs::read(path).map_err(|error| format!("could not read the users in {}: {error}", path.display()))?;
-        Self::of_text(&text, password).map_err(|error| format!("{}: {error}", path.display()))
+        Self::of_text(&text, config).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Writes the users to a file, in whole or not at all.

@@ -303,7 +303,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::access::{Access, Denial, Users};
-    use crate::config::Secret;
+    use crate::config::{Config, Secret};
     use crate::request::OwnedArgs;
 
     fn user(rules: &str) -> User {
@@ -312,6 +312,12 @@ mod tests {
             user.apply(rule.as_bytes()).expect(rule);
         }
         user
+    }
+
+    fn with_password(password: &str) -> Config {
+        let mut config = Config::default();
+        config.set(b"requirepass", password.as_bytes()).expect("a password");
+        config
     }
 
     fn may(user: &User, request: &str) -> bool {
@@ -370,7 +376,7 @@ mod tests {
         assert_eq!(user("+@all ~* &*").access(), Access::Full);
         assert_eq!(user("+@all ~* &* -get").access(), Access::Restricted);
         assert_eq!(user("+@all %R~* &*").access(), Access::Restricted);
-        assert_eq!(Users::new(None).default_user().access(), Access::Full);
+        assert_eq!(Users::new(&Config::default()).default_user().access(), Access::Full);
     }
 
     #[test]
@@ -399,26 +405,74 @@ mod tests {
 
     #[test]
     fn users_are_read_back_as_they_were_written() {
-        let mut users = Users::new(Some(&Secret::new(b"secret")));
+        let mut users = Users::new(&with_password("secret"));
         let rules = "on >a >b ~x* %R~y &c -@all +@read +config|get -get";
         users.change(b"amina", rules.split(' ').map(str::as_bytes)).expect("rules");
         let text = users.to_text();
-        let again = Users::of_text(&text, None).expect("users");
+        let again = Users::of_text(&text, &Config::default()).expect("users");
         assert_eq!(again.to_text(), text);
         assert!(again.authenticate(b"amina", b"b").is_some() && again.authenticate(b"amina", b"c").is_none());
         assert!(again.authenticate(b"default", b"secret").is_some() && !again.is_open());
-        let wrong = Users::of_text(b"# users\nuser a on\nuser b +nothing\n", None).expect_err("no command");
+        let wrong =
+            Users::of_text(b"# users\nuser a on\nuser b +nothing\n", &Config::default()).expect_err("no command");
         assert!(wrong.starts_with("line 3: '+nothing'"), "{wrong}");
         let text = b"user a on +@all -debug -cluster|info +xadd ~*";
-        let skipped = Users::of_text(text, None).expect("of Redis, and not there");
+        let skipped = Users::of_text(text, &Config::default()).expect("of Redis, and not there");
         assert_eq!(skipped.get(b"a").map(|user| user.line()), Some(b"user a on ~* resetchannels +@all".to_vec()));
-        let with_password = Users::of_text(b"user a on", Some(&Secret::new(b"s"))).expect("users");
+        let with_password = Users::of_text(b"user a on", &with_password("s")).expect("users");
         assert!(!with_password.is_open(), "a file without a line for the default user opens no door");
+    }
+
+    fn with_administrator(mut config: Config) -> Config {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        std::io::Write::write_all(&mut file, b"ann open sesame\n").expect("a line");
+        config.administrators = savanna_identity::Users::read(file.path()).expect("users");
+        config
+    }
+
+    #[test]
+    fn an_administrator_of_the_node_may_do_everything_and_nobody_else_comes_in_unproved() {
+        let mut users = Users::new(&with_administrator(Config::default()));
+        let ann = users.authenticate(b"ann", b"open sesame").expect("the administrator");
+        assert_eq!(ann.access(), Access::Full);
+        assert!(users.authenticate(b"ann", b"wrong").is_none() && users.authenticate(b"ann", b"").is_none());
+        assert!(!users.is_open() && users.authenticate(b"default", b"").is_none());
+        users.set_default_password(Some(&Secret::new(b"secret")));
+        assert!(!users.is_open() && users.authenticate(b"default", b"secret").is_some());
+        users.set_default_password(None);
+        assert!(!users.is_open() && users.authenticate(b"default", b"").is_none());
+        assert!(!Users::new(&with_administrator(with_password("secret"))).is_open());
+    }
+
+    #[test]
+    fn acl_neither_changes_nor_keeps_the_administrators_of_the_node() {
+        let config = with_administrator(Config::default());
+        let users = Users::new(&config);
+        assert!(users.check_not_administrator(b"ann").is_err() && users.check_not_administrator(b"bob").is_ok());
+        let text = users.to_text();
+        assert_eq!(text, b"user default on ~* &* +@all\n");
+        let again = Users::of_text(&text, &config).expect("users");
+        assert!(again.authenticate(b"ann", b"open sesame").is_some() && !again.is_open());
+        let refused =
+            Users::of_text(b"user bob on\nuser ann on nopass +@all ~*", &config).expect_err("an administrator");
+        assert!(refused.starts_with("line 2: 'ann' is an administrator of the node"), "{refused}");
+        let open = Users::of_text(b"user default on nopass ~* &* +@all", &config).expect("users");
+        assert!(open.is_open(), "the file says so itself");
+    }
+
+    #[test]
+    fn no_administrator_has_the_name_of_the_default_user() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        std::io::Write::write_all(&mut file, b"default secret\n").expect("a line");
+        let administrators = savanna_identity::Users::read(file.path()).expect("users");
+        let refused =
+            Users::configured(&Config { administrators, ..Config::default() }).expect_err("a name that is taken");
+        assert!(refused.contains("'default'"), "{refused}");
     }
 
     #[test]
     fn rules_are_one_word_each_and_passwords_are_short() {
-        let mut users = Users::new(None);
+        let mut users = Users::new(&Config::default());
         for rule in ["+select|0 y", "~a\nuser x on nopass +@all ~*", "&a b", ">\u{0}".repeat(300).as_str()] {
             assert!(users.change(b"a", std::iter::once(rule.as_bytes())).is_err(), "{rule}");
         }

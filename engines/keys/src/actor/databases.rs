@@ -97,7 +97,7 @@ impl Actor {
         match change {
             // What replicas tell each other on the way has the databases' numbers.
             DatabaseChange::Swap(..) if self.keys.has_replicas() => Err(CommandError::text(
-                "ERR keys with replicas keep their database: give them one replica with SAV.REPLICATE first",
+                "ERR keys with replicas cannot move to another database; set them to one replica with SAV.REPLICATE first",
             )),
             DatabaseChange::Swap(..) => Ok(()),
             DatabaseChange::Flush(database) => self.keys.ask_for_flush(database),

@@ -186,7 +186,7 @@ impl Actor {
             placement,
             keys,
             sessions: Sessions::default(),
-            users: Users::new(config.password.as_ref()),
+            users: Users::new(&config),
             have_users_changed: false,
             dismissed: Vec::new(),
             logbook: Logbook::default(),

@@ -146,8 +146,8 @@ impl Actor {
             let mut keys = command.keys.of(args).into_iter().flatten();
             if let Some(key) = keys.find(|key| !declared.contains(key) && !self.has_at_hand(key)) {
                 return Err(CommandError::from(format!(
-                    "ERR Script used the key '{}', which it did not declare and which is not on the same thread: name it \
-                     among its keys, or give all of them one {{tag}}",
+                    "ERR Script used the key '{}', which it did not declare and which is on another thread; declare it in \
+                     KEYS, or give all keys one {{tag}}",
                     key.escape_ascii()
                 )));
             }

@@ -68,9 +68,29 @@ impl Actor {
     #[must_use]
     pub fn is_protected_from(&self, peer: Option<IpAddr>, is_encrypted: bool) -> bool {
         let shows_certificate = is_encrypted && self.config.tls.clients == TlsClients::Required;
-        self.config.is_protected
-            && !shows_certificate
-            && self.users.is_open()
-            && peer.is_none_or(|peer| !peer.to_canonical().is_loopback())
+        self.config.is_protected && !shows_certificate && self.users.is_open() && !is_local(peer)
     }
+
+    /// Whether a client had time enough to say who it is, and has not; or to finish the handshake of its connection.
+    #[must_use]
+    pub fn is_late(&self, session: SessionId, is_connection_established: bool) -> bool {
+        self.sessions.get(session).is_some_and(|session| {
+            let is_stranger = session.access == Access::Unknown || !is_connection_established;
+            let since = self.now().0.saturating_sub(session.stranger_since.0);
+            is_stranger && since >= self.config.login_seconds_max.saturating_mul(1000)
+        })
+    }
+
+    /// Notes where a session's client is: whether what it sends crosses a network in the clear.
+    pub fn note_peer(&mut self, session: SessionId, peer: Option<IpAddr>, is_encrypted: bool) {
+        if let Some(mut session) = self.sessions.take(session) {
+            session.is_exposed = !is_encrypted && !is_local(peer);
+            self.sessions.put_back(session);
+        }
+    }
+}
+
+/// Whether a client is on this machine.
+fn is_local(peer: Option<IpAddr>) -> bool {
+    peer.is_some_and(|peer| peer.to_canonical().is_loopback())
 }

@@ -240,9 +240,7 @@ impl Actor {
         match to {
             _ if !is_complete && program.tries < TRIES_MAX => self.begin_transaction(to, program),
             _ if !is_complete => self.replies.push(to, |reply| {
-                reply.error(
-                    "ERR the elements changed again and again while the keys that they name were looked for; try again",
-                );
+                reply.error("ERR the elements kept changing while SORT looked up the keys that they name; try again");
             }),
             Destination::Waiter(number) => self.hear_outcome(number, &tape),
             to => self.replies.push(to, |reply| tape.play(reply)),

@@ -38,8 +38,8 @@ pub fn acl(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut
         (b"load", 2) => {
             // Read once, so that all actors get the same.
             let path = actor.config.users_file.as_deref().ok_or(NO_FILE)?;
-            let users = Users::read(path, actor.config.password.as_ref())
-                .map_err(|reason| CommandError::from(format!("ERR {reason}")))?;
+            let users =
+                Users::read(path, &actor.config).map_err(|reason| CommandError::from(format!("ERR {reason}")))?;
             let text = users.to_text();
             let words = crate::request::OwnedArgs::of_words(&[b"acl", b"load", &text]);
             return actor.ask_everybody(session, &LOAD, words.args(), reply);
@@ -54,7 +54,7 @@ pub fn acl(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut
     Ok(Progress::Answered)
 }
 
-const NO_FILE: CommandError = CommandError::text("ERR there is no file of users; start with --aclfile");
+const NO_FILE: CommandError = CommandError::text("ERR there is no file of users; set aclfile and start again");
 
 const fn part(name: &'static str, flags: Flags, run: fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome) -> Command {
     Command {
@@ -82,6 +82,7 @@ fn set_user(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     if name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0) || name.is_empty() {
         return Err(CommandError::text("ERR Usernames can't contain spaces or null characters"));
     }
+    not_administrator(actor, name)?;
     actor.change_users(|users| users.change(name, args.from(3))).map_err(|(rule, error)| {
         CommandError::from(format!("ERR Error in ACL SETUSER modifier '{}': {error}", rule.escape_ascii()))
     })?;
@@ -93,13 +94,19 @@ fn delete_users(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Out
     if args.from(2).any(|name| name == DEFAULT_USER) {
         return Err(CommandError::text("ERR The 'default' user cannot be removed"));
     }
+    args.from(2).try_for_each(|name| not_administrator(actor, name))?;
     let removed = actor.change_users(|users| args.from(2).filter(|name| users.remove(name)).count());
     reply.count(removed);
     Ok(())
 }
 
+fn not_administrator(actor: &Actor, name: &[u8]) -> Outcome {
+    actor.users().check_not_administrator(name).map_err(|reason| CommandError::from(format!("ERR {reason}")))
+}
+
 fn load(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let loaded = Users::of_text(&args[2], None).map_err(|reason| CommandError::from(format!("ERR {reason}")))?;
+    let loaded =
+        Users::of_text(&args[2], &actor.config).map_err(|reason| CommandError::from(format!("ERR {reason}")))?;
     actor.change_users(|users| *users = loaded);
     reply.ok();
     Ok(())

@@ -57,7 +57,7 @@ pub fn reset(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mut 
     session.database = 0;
     session.name.clear();
     session.protocol = 2;
-    session.forget_user(actor.users());
+    session.forget_user(actor.users(), actor.keys.now());
     reply.use_protocol(2);
     reply.answer(Answering::On);
     reply.simple("RESET");
@@ -83,6 +83,13 @@ pub fn auth(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mu
 
 fn admit(actor: &mut Actor, session: &mut Session, name: &[u8], password: &[u8]) -> Result<(), CommandError> {
     match actor.users().authenticate(name, password) {
+        // Who knows the password may rule the whole node.
+        Some(user) if user.is_administrator() && session.is_exposed && actor.config.is_protected => {
+            return Err(CommandError::text(
+                "ERR expected an encrypted connection, because this user is an administrator of the node; connect to tls-port, \
+                 or from the same machine (or set protected-mode no)",
+            ));
+        }
         Some(user) => session.become_user(user),
         None => {
             actor.note_denied(session, name, context_of(session), "auth", b"AUTH");

@@ -145,7 +145,7 @@ impl Found {
     fn copy(&mut self, bytes: &[u8]) -> Result<Box<[u8]>, CommandError> {
         self.bytes += bytes.len();
         if self.bytes > Self::BYTES_MAX {
-            return Err(CommandError::text("ERR what SORT gets is longer than 512 MiB; use LIMIT"));
+            return Err(CommandError::text("ERR the result of SORT is longer than 512 MiB; use LIMIT"));
         }
         if self.bytes > self.asked {
             // For twice as much each time, so that this takes no time.

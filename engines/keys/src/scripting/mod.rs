@@ -177,7 +177,7 @@ impl Scripts {
         }
         if self.source_bytes + text.len() > SOURCE_BYTES_MAX {
             return Err(CommandError::text(
-                "ERR scripts may have 64 MiB together; SCRIPT FLUSH forgets all that are loaded",
+                "ERR all loaded scripts together have at most 64 MiB; SCRIPT FLUSH removes them",
             ));
         }
         self.source_bytes += text.len();

@@ -48,7 +48,7 @@ pub(crate) async fn metrics(State(face): State<Face>) -> Result<Response, Proble
     let (status, figures) = (face.view.status(), face.view.figures());
     let text = face.metrics.encode(&status, &figures, queries.as_deref()).map_err(|error| {
         let detail = format!("the metrics could not be written: {error}; please report it");
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of Savanna", detail)
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "A bug in Savanna", detail)
     })?;
     Ok(([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response())
 }

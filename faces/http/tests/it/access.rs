@@ -10,8 +10,8 @@ use std::time::Duration;
 use reqwest::Method;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use savanna_http::HttpLimits;
-use savanna_identity::{Tls, TlsFiles, Token};
+use savanna_http::{Credentials, HttpLimits};
+use savanna_identity::{Tls, TlsFiles, Token, Users};
 use serde_json::json;
 
 use crate::stub::{serve, serve_guarded};
@@ -62,26 +62,85 @@ async fn a_page_of_a_foreign_site_changes_nothing_whatever_it_sends() {
     }
 }
 
-fn token(directory: &tempfile::TempDir) -> Token {
-    let path = directory.path().join("token");
-    std::fs::write(&path, "0123456789abcdef\n").unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    Token::read(&path).unwrap()
+/// A token, and users, as a node reads them.
+fn credentials(token: Option<&str>, users: Option<&str>) -> Credentials {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    Credentials {
+        token: token.map(|text| Token::read(&file("token", text)).unwrap()),
+        users: users.map_or_else(Users::default, |text| Users::read(&file("users", text)).unwrap()),
+    }
 }
+
+const TOKEN: &str = "0123456789abcdef";
+const USERS: &str = "ann open: sesame\nbob secret\n";
 
 #[tokio::test]
 async fn with_a_token_only_health_is_told_without() {
-    let directory = tempfile::tempdir().unwrap();
-    let face = serve_guarded(HttpLimits::default(), Some(token(&directory)), None).await;
+    let face = serve_guarded(HttpLimits::default(), credentials(Some(TOKEN), None), None).await;
     for path in ["/api/v1/status", "/api/v1/config", "/metrics", "/api/v1/tenants", "/nowhere"] {
         let ask = || face.http.get(format!("{}{path}", face.url));
         assert_eq!(ask().send().await.unwrap().status(), 401, "{path}");
         assert_eq!(ask().bearer_auth("0123456789abcdeX").send().await.unwrap().status(), 401, "{path}");
-        assert_eq!(ask().basic_auth("0123456789abcdef", None::<&str>).send().await.unwrap().status(), 401, "{path}");
-        assert_ne!(ask().bearer_auth("0123456789abcdef").send().await.unwrap().status(), 401, "{path}");
+        assert_eq!(ask().basic_auth(TOKEN, None::<&str>).send().await.unwrap().status(), 401, "{path}");
+        assert_ne!(ask().bearer_auth(TOKEN).send().await.unwrap().status(), 401, "{path}");
     }
     for path in ["/healthz", "/readyz"] {
         assert_eq!(face.get(path).await.status(), 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_comes_in_with_name_and_password_beside_a_token_or_without() {
+    for token in [None, Some(TOKEN)] {
+        let face = serve_guarded(HttpLimits::default(), credentials(token, Some(USERS)), None).await;
+        for path in ["/api/v1/status", "/metrics", "/api/v1/tenants", "/nowhere"] {
+            let ask = || face.http.get(format!("{}{path}", face.url));
+            for (name, password) in
+                [("ann", Some("secret")), ("ann", Some("")), ("ann", None), ("eve", Some("secret")), ("", Some(""))]
+            {
+                let refused = ask().basic_auth(name, password).send().await.unwrap();
+                assert_eq!(refused.status(), 401, "{path} {name} {password:?}");
+            }
+            for authorization in ["Basic", "Basic ", "Basic !", "Basic YW5u", "Basic YW5uOv8=", "Digest YW5u", ""] {
+                let refused = ask().header("authorization", authorization).send().await.unwrap();
+                assert_eq!(refused.status(), 401, "{path} {authorization}");
+            }
+            // Somebody in between who adds one does not choose who it is.
+            let twice = ask().basic_auth("bob", Some("secret")).basic_auth("bob", Some("secret"));
+            assert_eq!(twice.send().await.unwrap().status(), 401, "{path}");
+            for (name, password) in [("ann", "open: sesame"), ("bob", "secret")] {
+                assert_ne!(ask().basic_auth(name, Some(password)).send().await.unwrap().status(), 401, "{path} {name}");
+            }
+            let bearer = ask().bearer_auth(TOKEN).send().await.unwrap();
+            assert_eq!(bearer.status() == 401, token.is_none(), "{path}");
+        }
+        assert_eq!(face.get("/healthz").await.status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_is_told_how_to_come_in() {
+    let basic = r#"Basic realm="savanna", charset="UTF-8""#;
+    let bearer = r#"Bearer realm="savanna""#;
+    let cases: [(_, _, &[&str], &[&str]); 3] = [
+        (Some(TOKEN), None, &[bearer], &["auth.token"]),
+        (None, Some(USERS), &[basic], &["auth.users"]),
+        (Some(TOKEN), Some(USERS), &[bearer, basic], &["auth.token", "auth.users"]),
+    ];
+    for (token, users, challenges, settings) in cases {
+        let face = serve_guarded(HttpLimits::default(), credentials(token, users), None).await;
+        let refused = face.get("/api/v1/status").await;
+        assert_eq!(refused.headers().get_all("www-authenticate").iter().collect::<Vec<_>>(), challenges);
+        let problem: serde_json::Value = refused.json().await.unwrap();
+        let detail = problem["detail"].as_str().unwrap();
+        let named: Vec<&str> = ["auth.token", "auth.users"].into_iter().filter(|name| detail.contains(name)).collect();
+        assert_eq!(named, settings, "{detail}");
     }
 }
 
@@ -93,7 +152,7 @@ fn fixture(name: &str) -> PathBuf {
 #[tokio::test]
 async fn connections_are_encrypted_and_may_end_anywhere_in_the_handshake() {
     let tls = Tls::read(&TlsFiles { certificates: fixture("cert.pem"), key: fixture("key.pem") }).unwrap();
-    let face = serve_guarded(HttpLimits::default(), None, Some(tls)).await;
+    let face = serve_guarded(HttpLimits::default(), Credentials::default(), Some(tls)).await;
     let address = face.url.trim_start_matches("http://").to_owned();
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(fixture("cert.pem")).unwrap()).unwrap();

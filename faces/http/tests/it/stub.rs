@@ -13,8 +13,10 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant};
-use savanna_http::{Backup, Figure, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle};
-use savanna_identity::{Tls, Token};
+use savanna_http::{
+    Backup, Credentials, Figure, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle,
+};
+use savanna_identity::Tls;
 use savanna_streams_model::handle::{
     CursorId, HandleError, Purpose, QueryState, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
@@ -243,15 +245,15 @@ pub(crate) struct Served {
 }
 
 pub(crate) async fn serve(limits: HttpLimits) -> Served {
-    serve_guarded(limits, None, None).await
+    serve_guarded(limits, Credentials::default(), None).await
 }
 
-pub(crate) async fn serve_guarded(limits: HttpLimits, token: Option<Token>, tls: Option<Tls>) -> Served {
+pub(crate) async fn serve_guarded(limits: HttpLimits, credentials: Credentials, tls: Option<Tls>) -> Served {
     let engine = Arc::new(StubEngine { next: AtomicU64::new(1), ..StubEngine::default() });
     let node = Arc::new(StubNode { serving: AtomicBool::new(true), tenants: Arc::default() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let face = HttpFace::guarded(Arc::clone(&engine) as _, Arc::clone(&node) as _, limits, token, tls);
+    let face = HttpFace::guarded(Arc::clone(&engine) as _, Arc::clone(&node) as _, limits, credentials, tls);
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(face.serve(listener, async {
         let _ = stopped.await;

@@ -17,8 +17,8 @@ use crate::stream::Stream;
 
 /// What a client from elsewhere is told where nobody has to say who it is.
 const PROTECTED: &[u8] =
-    b"-DENIED Savanna serves keys to other machines only if clients have to say who they are: set \
-requirepass, or users with aclfile; or let anybody do everything with protected-mode no\r\n";
+    b"-DENIED Savanna serves keys to other machines only if clients authenticate: set auth.users, \
+requirepass or aclfile; or set protected-mode no, and everybody may do everything\r\n";
 /// How often a silent client is asked whether it is still there before it is given up.
 const KEEPALIVE_RETRIES: u32 = 3;
 
@@ -91,7 +91,9 @@ impl Thread {
         self.state.must_accept_again = false;
         self.state.accept_after = None;
         if let Err(error) = self.door.accept(&mut self.worker.admission(), &mut self.state.connections) {
-            tracing::warn!(%error, "could not accept a client");
+            if let Some(times) = self.state.failures_to_accept.happens(Instant::now()) {
+                tracing::warn!(%error, times, "a client could not be accepted");
+            }
             self.state.must_accept_again = true;
             self.state.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
         }
@@ -157,7 +159,8 @@ impl Door {
         connections: &mut Connections,
     ) {
         let peer = stream.peer_addr();
-        if admission.actor().is_protected_from(peer.as_ref().ok().map(|peer| peer.ip()), is_encrypted) {
+        let ip = peer.as_ref().ok().map(|peer| peer.ip());
+        if admission.actor().is_protected_from(ip, is_encrypted) {
             if !is_encrypted {
                 let _ = io::Write::write(&mut stream, PROTECTED);
             }
@@ -174,9 +177,9 @@ impl Door {
         // Without it replies are late, which is no reason to refuse a client.
         let _ = stream.set_nodelay(true);
         keep_alive(&stream, admission.actor().keepalive_seconds());
-        let address = peer.map_or_else(|_| String::new(), |address| address.to_string());
+        let address = peer.map_or_else(|_| String::new(), |peer| peer.to_string());
         let local_address = stream.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
-        let session = admission.open(address, local_address);
+        let session = admission.open(address, local_address, ip, is_encrypted);
         let place = session.place as usize;
         let registered = self.registry.register(&mut stream, Token(place), Interest::READABLE | Interest::WRITABLE);
         let tls = if is_encrypted { self.tls.clone() } else { None };
@@ -184,7 +187,7 @@ impl Door {
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::warn!(%error, "could not take a client");
+                tracing::warn!(%error, "a client could not be accepted");
                 admission.close(session);
                 self.client_count.fetch_sub(1, Ordering::Relaxed);
                 return;

@@ -231,8 +231,8 @@ impl Keyspace {
     pub fn replicate(&mut self, key: &[u8], copies: u16) -> Result<(), CommandError> {
         if copies > 1 && self.peek(key).is_some_and(|entry| matches!(entry.value, Value::List(_))) {
             return Err(CommandError::text(
-                "ERR a list has an order that several writers cannot agree on: it has no replicas; expected a key \
-                 without a value, or a string, hash, set or sorted set",
+                "ERR expected a key without a value, or a string, hash, set or sorted set, came a list; a list cannot have \
+                 replicas, because several writers cannot keep its order",
             ));
         }
         self.ask_for_log_of(std::iter::once(key))?;
