@@ -128,7 +128,7 @@ def test_an_administrators_password_is_not_taken_in_the_clear_from_elsewhere(gua
             client.execute_command("AUTH", USER, PASSWORD)
         with pytest.raises(redis.AuthenticationError, match="invalid username-password pair"):
             client.execute_command("AUTH", USER, "wrong")
-        assert client.acl_whoami() == b"default", "the password of keys alone"
+        assert client.acl_whoami() == "default", "the password of keys alone"
         local.config_set("protected-mode", "no")
         try:
             assert client.execute_command("AUTH", USER, PASSWORD)

@@ -64,6 +64,8 @@ def test_what_a_script_is_refused_is_in_the_log_of_refusals(both):
         assert isinstance(user.call("EVAL", "return redis.call('set', KEYS[1], '1')", 1, "a"), Refused)
         entry = client.call("ACL", "LOG")[0]
         fields = dict(zip(entry[::2], entry[1::2]))
+        address = b"addr=%s:%d " % tuple(part.encode() if isinstance(part, str) else part for part in user.socket.getsockname())
+        assert address in fields[b"client-info"] and b" user=amina " in fields[b"client-info"], "the client, not the script"
         entries.append({name: fields[name] for name in (b"count", b"reason", b"context", b"object", b"username")})
         client.call("ACL", "DELUSER", "amina")
     assert entries[1] == entries[0] and entries[0][b"context"] == b"lua"

@@ -7,6 +7,7 @@ use super::logbook::{self, DeniedRequest, Note};
 use super::program::Program;
 use crate::access::{Access, Denial, Users};
 use crate::command::{Command, Flags};
+use crate::commands::clients::line;
 use crate::error::CommandError;
 use crate::request::Args;
 use crate::session::{Session, SessionId};
@@ -46,7 +47,8 @@ impl Actor {
                     "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()
                 }
             };
-            self.note_denied(session, session.user.name(), context_of(session), denial.reason(), denial.object());
+            let client = line(self, session);
+            self.note_denied(client, session.user.name(), context_of(session), denial.reason(), denial.object());
             CommandError::from(text)
         })
     }
@@ -59,15 +61,15 @@ impl Actor {
         program.steps().try_for_each(|(command, args)| self.check_access(session, command, args))
     }
 
+    /// Notes what a client, as lists of clients show it, was refused.
     pub(crate) fn note_denied(
         &mut self,
-        session: &Session,
+        client: String,
         user: &[u8],
         context: &'static str,
         reason: &'static str,
         object: &[u8],
     ) {
-        let client = crate::commands::clients::line(self, session);
         let (object, user) = (logbook::shortened(object).into(), logbook::shortened(user).into());
         self.note(Note::Denied(DeniedRequest { at: self.keys.now(), reason, context, object, user, client }));
     }

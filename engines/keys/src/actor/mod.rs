@@ -54,7 +54,7 @@ use self::logbook::Logbook;
 pub use self::meanwhile::Attendant;
 use self::message::{Destination, Message, Replies, Requests};
 use self::pause::Pause;
-use self::program::Program;
+use self::program::{Program, ProgramUser};
 use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
@@ -63,7 +63,7 @@ use self::transaction::Transaction;
 pub(crate) use self::waiting::Ending;
 use self::waiting::Waiters;
 use self::work::Work;
-use crate::access::{Access, User, Users};
+use crate::access::{Access, Users};
 use crate::command::{Class, Command, Flags, Run};
 use crate::commands::clients::asks_others;
 use crate::commands::parse_cursor;
@@ -134,7 +134,7 @@ pub struct Actor {
     /// Over the scripts of all actors, which may be killed from here.
     watches: Vec<Watch>,
     /// For whom a script runs, if not for somebody who may do everything.
-    script_user: Option<Arc<User>>,
+    script_user: Option<ProgramUser>,
     /// Whether there was room for what the commands of a script may need when it began.
     script_has_room: bool,
     hot_keys: HotKeys,

@@ -8,6 +8,15 @@ use crate::command::Command;
 use crate::request::{Args, OwnedArgs};
 use crate::session::Watched;
 
+/// A user with less than all rights for whom scripts run.
+#[derive(Clone, Debug)]
+pub struct ProgramUser {
+    /// The user.
+    pub user: Arc<User>,
+    /// Its client, as lists of clients show it.
+    pub client: Arc<str>,
+}
+
 /// What MULTI has queued, or one request that needs keys of several actors.
 #[derive(Debug, Default)]
 pub struct Program {
@@ -18,7 +27,7 @@ pub struct Program {
     /// It runs only if these keys are as they were.
     pub watched: Vec<Watched>,
     /// For whom its scripts run, if not for somebody who may do everything.
-    pub user: Option<Arc<User>>,
+    pub user: Option<ProgramUser>,
     /// Keys that its steps turned out to name besides those in their words, when it was tried.
     pub found: Vec<Box<[u8]>>,
     /// How often it was tried.

@@ -1,10 +1,9 @@
 //! What an actor does for scripts.
 
-use std::sync::Arc;
-
 use hashbrown::HashSet;
 
 use super::message::Message;
+use super::program::ProgramUser;
 use super::room::out_of_memory;
 use super::{Actor, Progress};
 use crate::access::Denial;
@@ -75,7 +74,7 @@ impl Actor {
         watch: &Watch,
         reply: &mut dyn Reply,
     ) {
-        let admitted = self.admit_from_script(session, args, declared, is_readonly).and_then(|command| {
+        let admitted = self.admit_from_script(args, declared, is_readonly).and_then(|command| {
             if command.flags.has(Flags::WRITE) {
                 watch.note_write().map_err(|stopped| CommandError::from(format!("ERR {}", stopped.0)))?;
             }
@@ -95,7 +94,6 @@ impl Actor {
 
     fn admit_from_script(
         &mut self,
-        session: &Session,
         args: Args<'_>,
         declared: &HashSet<&[u8]>,
         is_readonly: bool,
@@ -117,10 +115,9 @@ impl Actor {
         if !is_allowed {
             return Err(CommandError::text("ERR This Redis command is not allowed from script"));
         }
-        if let Some(user) = &self.script_user {
-            let user = Arc::clone(user);
+        if let Some(ProgramUser { user, client }) = self.script_user.clone() {
             user.check(command, args).map_err(|denial| {
-                self.note_denied(session, user.name(), "lua", denial.reason(), denial.object());
+                self.note_denied(client.to_string(), user.name(), "lua", denial.reason(), denial.object());
                 CommandError::text(match denial {
                     Denial::Command(_) => "NOPERM The user executing the script can't run this command or subcommand",
                     Denial::Key(_) => {

@@ -23,7 +23,7 @@ use hashbrown::HashSet;
 use savanna_lattice::Hlc;
 
 use super::message::{Destination, Loan, Message};
-use super::program::Program;
+use super::program::{Program, ProgramUser};
 use super::room::out_of_memory;
 use super::{Actor, Place, Progress, Work};
 use crate::access::Access;
@@ -445,7 +445,11 @@ impl Actor {
         if program.steps().any(|(command, _)| command.flags.has(Flags::WRITE)) {
             self.check_log_space()?;
         }
-        program.user = (session.access != Access::Full).then(|| Arc::clone(&session.user));
+        let has_script = program.steps().any(|(command, _)| matches!(command.run, Run::Script(_)));
+        program.user = (has_script && session.access != Access::Full).then(|| ProgramUser {
+            user: Arc::clone(&session.user),
+            client: crate::commands::clients::line(self, session).into(),
+        });
         let keys = keys_of(&program);
         self.go_to_firsts(session, keys.iter().map(|key| &**key));
         let place = self.place(keys.iter().map(|key| &**key), None);

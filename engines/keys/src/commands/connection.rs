@@ -92,7 +92,8 @@ fn admit(actor: &mut Actor, session: &mut Session, name: &[u8], password: &[u8])
         }
         Some(user) => session.become_user(user),
         None => {
-            actor.note_denied(session, name, context_of(session), "auth", b"AUTH");
+            let client = super::clients::line(actor, session);
+            actor.note_denied(client, name, context_of(session), "auth", b"AUTH");
             return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
         }
     }
