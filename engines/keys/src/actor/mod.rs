@@ -34,7 +34,6 @@ mod transaction;
 mod waiting;
 mod work;
 
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
