@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions};
+use savanna_pgwire_tenants::{Admission, Listener, Server, ServerOptions};
+use savanna_tenants_host::{Host, HostOptions, Keeping};
 
 const STARTUP: &[u8] = b"\0\0\0\x22\0\x03\0\0user\0u\0database\0postgres\0\0";
 
@@ -19,8 +20,9 @@ fn address() -> SocketAddr {
         let directory = tempfile::tempdir().expect("a directory");
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let keeping = Keeping::local(directory.path());
-        let options = ServerOptions { listen, keeping, epoch: OwnerEpoch(1), threads: 1, lease: None, tls: None, admission: Admission::default() };
-        (Server::start(options).expect("an empty log"), directory)
+        let listener = Listener::bind(ServerOptions { listen, tls: None, admission: Admission::default() }).expect("a port");
+        let host = Host::start(HostOptions { keeping, epoch: OwnerEpoch(1), threads: 1, lease: None }).expect("an empty log");
+        (listener.serve(host).expect("a thread"), directory)
     });
     server.address()
 }

@@ -7,7 +7,7 @@ use nix::sys::time::TimeValLike;
 use savanna_http::Figure;
 use savanna_keys::figures::Figures as KeysFigures;
 use savanna_keys_host::Gauge;
-use savanna_pgwire_tenants::{Counts, Tenants};
+use savanna_tenants_host::{Counts, Tenants};
 
 const fn gauge(name: &'static str, help: &'static str, value: f64) -> Figure {
     Figure { name, help, is_counter: false, label: None, value }

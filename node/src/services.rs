@@ -12,9 +12,10 @@ use savanna_http::{Credentials, HttpFace, HttpLimits, NodeView};
 use savanna_identity::{Tls, Token};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_pgwire::{Admission, CLIENTS_MAX, Door};
-use savanna_pgwire_tenants::{DISK_FULL, ServerError};
+use savanna_pgwire_tenants::ServerError;
 use savanna_resp::ServerError as KeysServerError;
 use savanna_streams_model::handle::SharedStreamHandle;
+use savanna_tenants_host::{HostError, error::state::DISK_FULL};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -120,10 +121,9 @@ impl Services {
             let mut config = config.clone();
             config.tenants_port = before.map_or(config.tenants_port, |address| address.port());
             match tenants::start(&config, epoch, lease.clone()) {
-                Ok(server) => {
-                    let tenants = server.tenants();
-                    board.shows("tenants", move || figures::of_tenants(&tenants));
-                    board.serves_tenants(Arc::new(tenants::Control(server.tenants())));
+                Ok((server, hosted)) => {
+                    board.serves_tenants(Arc::new(tenants::Control(hosted.clone())));
+                    board.shows("tenants", move || figures::of_tenants(&hosted));
                     let stopper = server.stopper();
                     Ok(Started {
                         address: server.address(),
@@ -135,7 +135,8 @@ impl Services {
                     Err(NotStarted { reason: cannot_listen(address, &source, "tenants.port"), passes: false })
                 }
                 Err(error) => {
-                    let passes = matches!(&error, TenantsError::Server(ServerError::Recovery(error)) if error.state == DISK_FULL);
+                    let passes =
+                        matches!(&error, TenantsError::Host(HostError::Recovery(error)) if error.state == DISK_FULL);
                     Err(NotStarted { reason: error.to_string(), passes })
                 }
             }

@@ -1,4 +1,4 @@
-//! The tenants service: an engine and its face in threads of their own.
+//! The tenants service: a host of the engine, and a face in front of it, in threads of their own.
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -10,7 +10,8 @@ use savanna_http::types::Tenant;
 use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_identity::SecretError;
 use savanna_ownership::guard::LeaseGuard;
-use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerError, ServerOptions, SqlError, Tenants};
+use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
+use savanna_tenants_host::{Host, HostError, HostOptions, Keeping, SqlError, Tenants};
 
 use crate::{
     config::{NodeConfig, threads_or_cores},
@@ -30,29 +31,36 @@ pub(crate) enum TenantsError {
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The host did not start.
+    #[error(transparent)]
+    Host(#[from] HostError),
 }
 
 /// Reads the log in the data directory and serves. Blocks while it reads.
-pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, TenantsError> {
+pub(crate) fn start(
+    config: &NodeConfig,
+    epoch: OwnerEpoch,
+    lease: LeaseGuard,
+) -> Result<(Server, Tenants), TenantsError> {
     let directory = config.data_dir.join("tenants");
     create_private(&directory).map_err(|source| TenantsError::Directory { path: directory.clone(), source })?;
-    Ok(Server::start(ServerOptions {
+    let listener = Listener::bind(ServerOptions {
         listen: SocketAddr::new(config.address, config.tenants_port),
-        keeping: keeping(config)?,
-        epoch,
-        threads: threads_or_cores(config.tenants_threads).into(),
-        lease: Some(lease),
         tls: config.tenants_tls.clone(),
         admission: Admission {
             users: config.administrators()?,
             requires_tls: config.tenants_requires_tls,
             clients_max: clients_max(config, "tenants", Admission::default().clients_max),
         },
-    })?)
+    })?;
+    let threads = threads_or_cores(config.tenants_threads).into();
+    let host = Host::start(HostOptions { keeping: keeping(config)?, epoch, threads, lease: Some(lease) })?;
+    let tenants = host.tenants();
+    Ok((listener.serve(host)?, tenants))
 }
 
 /// The log is always in the data directory.
-fn keeping(config: &NodeConfig) -> Result<Keeping, ServerError> {
+fn keeping(config: &NodeConfig) -> Result<Keeping, HostError> {
     let mut keeping = Keeping::local(config.data_dir.join("tenants"));
     keeping.high_water = Some(high_water(&config.data_dir, "tenants"));
     keeping.snapshot_age = config.tenants_snapshot_age;
@@ -74,7 +82,7 @@ pub(crate) struct Control(pub(crate) Tenants);
 #[async_trait]
 impl TenantsHandle for Control {
     fn list(&self) -> Vec<Tenant> {
-        let tenant = |(name, counts): (String, savanna_pgwire_tenants::Counts)| Tenant {
+        let tenant = |(name, counts): (String, savanna_tenants_host::Counts)| Tenant {
             name,
             sessions: counts.sessions,
             commits: counts.commits,

@@ -20,27 +20,40 @@ use crate::{process::Key, thread::Order};
 
 /// Whether a connection is to end.
 #[derive(Debug, Default)]
-pub(crate) struct Ending {
+pub struct Termination {
     asked: AtomicBool,
     notify: Notify,
 }
 
-impl Ending {
-    pub(crate) fn is_asked(&self) -> bool {
+impl Termination {
+    /// Whether it is.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
     /// Waits until it is to end.
-    pub(crate) async fn asked(&self) {
+    pub async fn asked(&self) {
         while !self.is_asked() {
             self.notify.notified().await;
         }
     }
 
     /// What the client is told.
-    pub(crate) fn error() -> SqlError {
+    #[must_use]
+    pub fn error() -> SqlError {
         SqlError::new("57P01", "terminating connection due to administrator command")
     }
+}
+
+/// A key for a connection that nobody can guess, and where its random numbers begin.
+pub(crate) fn random_key() -> Result<(Key, u64), getrandom::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    let [a, b, c, d, e, f, g, h, seed @ ..] = bytes;
+    let [pid, secret] = [[a, b, c, d], [e, f, g, h]].map(i32::from_be_bytes);
+    // A process's number is above 0.
+    Ok((((pid & i32::MAX).max(1), secret), u64::from_be_bytes(seed)))
 }
 
 /// A connection, for others.
@@ -49,7 +62,7 @@ pub(crate) struct Connected {
     pub(crate) database: String,
     pub(crate) user: String,
     pub(crate) interrupts: Arc<Interrupts>,
-    pub(crate) ending: Arc<Ending>,
+    pub(crate) termination: Arc<Termination>,
     /// The thread that serves it.
     pub(crate) thread: usize,
 }
@@ -109,8 +122,8 @@ impl Backends for Connections {
             if signal == Signal::Terminate
                 && let Some(connected) = self.all.lock().get(&key)
             {
-                connected.ending.asked.store(true, Ordering::Relaxed);
-                connected.ending.notify.notify_one();
+                connected.termination.asked.store(true, Ordering::Relaxed);
+                connected.termination.notify.notify_one();
             }
             self.cancel(key);
         }

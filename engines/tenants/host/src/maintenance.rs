@@ -1,38 +1,32 @@
 //! What a thread does beside statements: its tenants are flushed when they have written much, hold up the log, take more memory
-//! than their share, or have no clients; and those without clients fall asleep.
+//! than their share, or have no clients; and those without clients fall asleep. [`policy`](crate::policy) decides.
 
 use std::{
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use savanna_journal::Lsn;
 use savanna_tenants::{
     SqlError,
     error::{Result as SqlResult, state},
-    flush::Flush,
-    tenant::{NoRoom, Tenant},
+    tenant::Tenant,
 };
 
 use crate::{
-    process::Crowd,
-    room::{Condition, Room},
-    thread::Here,
+    flushing::{Eviction, FlushRun, Step},
+    policy::{self, Flush, Plan, storage_is_full},
+    slot::TenantSlot,
+    thread::ThreadContext,
 };
 
 /// How often a thread looks after its tenants.
 const ROUND: Duration = Duration::from_millis(100);
 /// How often somebody asks how long the thread takes to come round.
 const PROBE: Duration = Duration::from_millis(10);
-/// Who has more rows in memory than its share keeps three quarters of that, so that it is not flushed again at once.
-const KEPT: u64 = 3;
-const KEPT_OF: u64 = 4;
 /// Keys that are removed, flushed or forgotten at once.
 const KEYS: usize = 1_000;
 /// How long a round may remove what no table has any more before the rest of it comes.
 const SWEEP_TIME: Duration = Duration::from_millis(50);
-/// So many times what is flushed at once may wait for a storage that fails.
-const WAITING_MAX: u64 = 4;
 /// How long all that was committed may take to be in the storage, and how often that is asked.
 const SAVE_TIME: Duration = Duration::from_secs(20);
 const SAVE_ROUND: Duration = Duration::from_millis(10);
@@ -40,171 +34,159 @@ const SAVE_ROUND: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Looks after the tenants of a thread as long as it lives.
-pub(crate) async fn keep_house(here: Rc<Here>) {
+pub(crate) async fn maintain(thread: Rc<ThreadContext>) {
     loop {
         tokio::time::sleep(ROUND).await;
-        let snapshot_age = i64::try_from(here.process.keeping.snapshot_age.as_micros()).unwrap_or(i64::MAX);
-        for (_, room) in here.rooms() {
-            if !room.is_aside() {
-                room.with(|tenant| tenant.end_old_snapshots(snapshot_age)).await;
+        let snapshot_age = i64::try_from(thread.process.keeping.snapshot_age.as_micros()).unwrap_or(i64::MAX);
+        for slot in thread.slots() {
+            if !slot.is_aside() {
+                slot.with(|tenant| tenant.end_old_snapshots(snapshot_age)).await;
             }
         }
-        sweep(&here).await;
-        report(&here);
-        care(&here).await;
+        sweep(&thread).await;
+        thread.report_log_floor();
+        maintain_tenants(&thread).await;
     }
 }
 
 /// Asks now and then how long what is ready waits for the thread.
-pub(crate) async fn watch_lag(here: Rc<Here>) {
+pub(crate) async fn watch_lag(thread: Rc<ThreadContext>) {
     loop {
-        tokio::time::sleep(if here.connections.borrow().is_empty() { ROUND } else { PROBE }).await;
+        tokio::time::sleep(if thread.sessions.borrow().is_empty() { ROUND } else { PROBE }).await;
         let asked = Instant::now();
         tokio::task::yield_now().await;
-        here.budget.borrow_mut().note_lag(asked.elapsed());
+        thread.budget.borrow_mut().note_lag(asked.elapsed());
     }
 }
 
 /// Removes what no table has any more, a little at a time: of each tenant in its turn, and no longer than lets the rest of the round
 /// come in time.
-async fn sweep(here: &Here) {
+async fn sweep(thread: &ThreadContext) {
     let began = Instant::now();
-    let mut rooms: Vec<_> = here.rooms().into_iter().map(|(_, room)| room).collect();
-    while !rooms.is_empty() && began.elapsed() < SWEEP_TIME {
+    let mut slots = thread.slots();
+    while !slots.is_empty() && began.elapsed() < SWEEP_TIME {
         let mut unswept = Vec::new();
-        for room in rooms {
-            match room.sweep(KEYS).await {
+        for slot in slots {
+            match slot.sweep(KEYS).await {
                 Ok(true) => {
-                    unswept.push(room);
+                    unswept.push(slot);
                     tokio::task::yield_now().await;
                 }
                 Ok(false) => {}
                 Err(error) => tracing::error!(%error, "what is to be removed of a tenant stays"),
             }
         }
-        rooms = unswept;
+        slots = unswept;
     }
 }
 
-/// Says from where on the log is needed. What is committed from now on is behind that.
-fn report(here: &Rc<Here>) {
-    let behind = here.process.journal.appended().next();
-    let rooms = here.rooms();
-    let needs = rooms.iter().filter_map(|(_, room)| room.condition().needs_log_from);
-    let floor = needs.chain(here.wakers_need_log_from()).chain([behind]).min().unwrap_or(Lsn::NONE);
-    here.process.owner.lock().truncation.set_floor(here.number, floor);
-}
-
-/// Flushes whom it is time for, forgets who sleeps, and says who may write.
-async fn care(here: &Rc<Here>) {
-    let keeping = &here.process.keeping;
-    let horizon = here.process.owner.lock().truncation.horizon();
-    let rooms = here.rooms();
-    let rows: u64 = rooms.iter().map(|(_, room)| room.condition().memory_bytes).sum();
-    let crowd = here.process.note_usage(here.number, rows, rooms.len());
-    for (id, room) in rooms {
-        let Condition { clean, unflushed_bytes, memory_bytes, needs_log_from } = room.condition();
-        let idle = room.is_idle(keeping.idle);
-        if idle && clean && !room.flushing.get() {
-            match room.with(Tenant::give_numbers_back).await {
-                // That is flushed first.
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "numbers that a tenant has reserved are lost"),
+/// Flushes whom it is time for, puts to sleep who has no clients, and says who may write.
+async fn maintain_tenants(thread: &Rc<ThreadContext>) {
+    let horizon = thread.process.owner.lock().truncation.horizon();
+    let slots = thread.slots();
+    let rows: u64 = slots.iter().map(|slot| slot.condition().memory_bytes).sum();
+    let pressure = thread.process.note_usage(thread.number, rows, slots.len());
+    for slot in slots {
+        match policy::plan(&slot.found(), &thread.process.limits(), horizon, pressure) {
+            Plan::Sleep => sleep(thread, &slot).await,
+            Plan::Stay { refuses, flush } => {
+                if !slot.is_aside() {
+                    slot.with(|tenant| tenant.refuse_writes(refuses)).await;
+                }
+                if let Some(how) = flush {
+                    begin_flush(thread, &slot, how);
+                }
             }
-            // Somebody may have come meanwhile.
-            if room.is_empty() {
-                here.forget(id);
-            }
-            continue;
-        }
-        let crowd = crowd.filter(|crowd| memory_bytes > crowd.share);
-        if !room.is_aside() {
-            let why = match crowd {
-                _ if room.storage_full.get() => Some(NoRoom::Storage),
-                Some(Crowd { full: true, .. }) => Some(NoRoom::Memory),
-                _ => None,
-            };
-            room.with(|tenant| tenant.refuse_writes(why)).await;
-        }
-        let holds_up_log = needs_log_from.is_some_and(|first| first < horizon);
-        let due = unflushed_bytes >= keeping.flush_bytes || holds_up_log || crowd.is_some() || (idle && !clean);
-        if due && !room.flushing.replace(true) {
-            tokio::task::spawn_local(flush(Rc::clone(here), room, crowd.map(|crowd| crowd.share)));
         }
     }
 }
 
-/// Flushes a tenant once. One that has more rows in memory than its share keeps some less than that.
-async fn flush(here: Rc<Here>, room: Rc<Room>, share: Option<u64>) {
-    let flushed = flush_once(&here, &room).await;
-    let unflushed = room.with(|tenant| tenant.database().unflushed_bytes()).await;
-    room.storage_full.set(flushed.is_err() && unflushed >= WAITING_MAX * here.process.keeping.flush_bytes);
+/// Puts a tenant to sleep, unless it has something to be flushed now.
+async fn sleep(thread: &ThreadContext, slot: &Rc<TenantSlot>) {
+    match slot.with(Tenant::give_numbers_back).await {
+        // That is flushed first.
+        Ok(true) => return,
+        Ok(false) => {}
+        Err(error) => tracing::warn!(%error, "numbers that a tenant has reserved are lost"),
+    }
+    // Somebody may have come meanwhile.
+    if slot.is_empty() {
+        thread.sleep(slot.id);
+    }
+}
+
+/// Flushes a tenant in a task of its own, unless it is being flushed.
+fn begin_flush(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, how: Flush) {
+    if !slot.flushing.replace(true) {
+        tokio::task::spawn_local(flush(Rc::clone(thread), Rc::clone(slot), how));
+    }
+}
+
+async fn flush(thread: Rc<ThreadContext>, slot: Rc<TenantSlot>, how: Flush) {
+    let flushed = flush_once(&thread, &slot).await;
+    let unflushed = slot.with(|tenant| tenant.database().unflushed_bytes()).await;
+    slot.storage_full.set(storage_is_full(flushed.is_err(), unflushed, &thread.process.limits()));
     if let Err(error) = flushed {
         tracing::warn!(%error, "a tenant could not be flushed; its commits are in the log");
         tokio::time::sleep(PAUSE).await;
-    } else if let Some(share) = share {
-        evict(&room, share / KEPT_OF * KEPT).await;
+    } else if let Some(bytes) = how.keeps_bytes {
+        evict(&slot, bytes).await;
     }
-    room.flushing.set(false);
+    slot.flushing.set(false);
 }
 
 /// Forgets rows that the storage has until no more than so many bytes are in memory, each time from where it stopped the last time.
-async fn evict(room: &Rc<Room>, bytes: u64) {
-    let mut from = room.evicted_to.take();
-    // What is behind that place, and then from the beginning.
-    let mut rounds = 0;
-    while rounds < 2 && room.with(|tenant| tenant.database().memory_bytes() > bytes).await {
-        let next = room.with(|tenant| tenant.database().evict(from, KEYS)).await;
-        rounds += usize::from(next.is_none());
-        from = next.unwrap_or_default();
+async fn evict(slot: &Rc<TenantSlot>, bytes: u64) {
+    let mut eviction = Eviction::new(bytes, KEYS, slot.evicted_to.take());
+    while slot.with(|tenant| eviction.step(tenant.database())).await {
         tokio::task::yield_now().await;
     }
-    room.evicted_to.replace(from);
+    slot.evicted_to.replace(eviction.into_place());
 }
 
 /// Flushes a tenant until its storage has all that was committed by now.
 ///
 /// # Errors
 /// 55000 if that takes too long.
-pub(crate) async fn save(here: Rc<Here>, room: &Rc<Room>) -> SqlResult<()> {
+pub(crate) async fn save(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>) -> SqlResult<()> {
     let began = Instant::now();
-    let upto = room.with(|tenant| tenant.database().published()).await;
-    while room.with(|tenant| tenant.database().flushed() < upto && !tenant.database().is_clean()).await {
+    let upto = slot.with(|tenant| tenant.database().published()).await;
+    while slot.with(|tenant| tenant.database().flushed() < upto && !tenant.database().is_clean()).await {
         if began.elapsed() > SAVE_TIME {
             let message = "the database could not be written to its storage in time";
             let hint = "A transaction with an old snapshot may hold it up, or the storage is slow or fails: try again.";
             return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message).hint(hint));
         }
-        if !room.flushing.replace(true) {
-            tokio::task::spawn_local(flush(Rc::clone(&here), Rc::clone(room), None));
-        }
+        begin_flush(thread, slot, Flush::default());
         tokio::time::sleep(SAVE_ROUND).await;
     }
     Ok(())
 }
 
-async fn flush_once(here: &Here, room: &Rc<Room>) -> Result<(), Box<dyn std::error::Error>> {
-    let mut saved = false;
+async fn flush_once(thread: &ThreadContext, slot: &Rc<TenantSlot>) -> Result<(), Box<dyn std::error::Error>> {
+    let mut run = FlushRun::new(KEYS);
+    let mut next = Step::Collect;
     loop {
-        match room.with(|tenant| tenant.database().flush(KEYS)).await? {
-            Flush::Clean => break,
-            Flush::Done if saved => break,
-            Flush::More | Flush::Done => tokio::task::yield_now().await,
-            Flush::Wait(lsn) => here.process.journal.wait_durable(lsn).await?,
-            Flush::Sealed => {
-                room.store(|home| async move { home.save().await }).await?;
-                saved = true;
+        next = match next {
+            Step::Collect => {
+                let next = slot.with(|tenant| run.collect(tenant.database())).await?;
+                tokio::task::yield_now().await;
+                next
             }
-        }
+            Step::WaitDurable(lsn) => {
+                thread.process.journal.wait_durable(lsn).await?;
+                Step::Collect
+            }
+            Step::Save => {
+                slot.store(|home| async move { home.save().await }).await?;
+                run.saved()
+            }
+            Step::Compact => run.compacted(slot.store(|home| async move { home.compact().await }).await?),
+            Step::CollectGarbage => {
+                slot.store(|home| async move { home.collect_garbage().await }).await?;
+                Step::Done
+            }
+            Step::Done => return Ok(()),
+        };
     }
-    let mut compacted = false;
-    while room.store(|home| async move { home.compact().await }).await? {
-        compacted = true;
-    }
-    // That is when there is something to be removed.
-    if compacted {
-        room.store(|home| async move { home.collect_garbage().await }).await?;
-    }
-    Ok(())
 }

@@ -42,10 +42,15 @@ impl Places {
 }
 
 impl Place {
-    /// Whether it has been had for long, and others wait for one.
+    /// Whether it is to be given up.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.places.waiting.load(Ordering::Relaxed) > 0 && self.since.elapsed() >= self.places.patience
+        is_wanted(self.places.waiting.load(Ordering::Relaxed), self.since.elapsed(), self.places.patience)
     }
+}
+
+/// Whether a statement gives its place up: others wait for one, and it has had its own for long.
+fn is_wanted(waiting: usize, held: Duration, patience: Duration) -> bool {
+    waiting > 0 && held >= patience
 }
 
 /// Counts somebody who waits, also one that gives up.
@@ -67,6 +72,14 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_statement_has_its_place_for_certain_as_long_as_it_may_expect() {
+        let patience = Duration::from_secs(60);
+        assert!(!is_wanted(0, patience * 2, patience), "nobody waits");
+        assert!(!is_wanted(3, patience / 2, patience));
+        assert!(is_wanted(1, patience, patience));
+    }
 
     #[tokio::test]
     async fn a_place_is_given_up_if_somebody_waits_who_has_not_gone() {

@@ -1,4 +1,4 @@
-//! What the threads of a process share: which tenants there are, their log and their storage; and who looks after the log.
+//! What the threads of a process share: which tenants there are, their log and their storage; and what cuts the log.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,14 @@ use savanna_tenants::{
 use savanna_tenants_segments::TenantId;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{connections::Connections, places::Places, retries::Retries, thread::Order};
+use crate::{
+    connections::Connections,
+    log::truncate,
+    places::Places,
+    policy::{Limits, MemoryPressure},
+    retries::Retries,
+    thread::Order,
+};
 
 /// The database that there always is. Its roles may come into every other one, and make and remove databases.
 pub(crate) const ADMINISTRATION: &str = "postgres";
@@ -37,14 +44,10 @@ const NAME_BYTES_MAX: usize = 63;
 /// A tenant that has not said what it knows of somebody by then is not waited for. Two that are asked one after the other have
 /// less than the time that a client has to come in, so that it hears why it does not.
 const ANSWER_TIME: Duration = Duration::from_secs(25);
-/// So many times [`Keeping::rows_bytes`] are in memory at most, but for what is written before somebody looks again.
-const FULL: u64 = 2;
-/// How often somebody looks after the log.
+/// How often the log is cut.
 const ROUND: Duration = Duration::from_millis(100);
 /// What a server that stops waits for the storage at most.
 const LAST_SAVE_TIME: Duration = Duration::from_secs(5);
-/// Tenants that are woken at once because they hold up the log.
-const WAKE_AT_ONCE: usize = 64;
 
 /// Where tenants are kept, and what of them stays in memory.
 #[derive(Clone, Debug)]
@@ -100,17 +103,8 @@ impl Keeping {
     }
 }
 
-/// That the rows of all tenants take more memory than they should.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowd {
-    /// Bytes of rows that each tenant is entitled to.
-    pub(crate) share: u64,
-    /// Whether they take [`FULL`] times as much as they should: whoever has more than its share must not write.
-    pub(crate) full: bool,
-}
-
 /// A connection's number and secret: who knows both can cancel what it does.
-pub(crate) type Key = (i32, i32);
+pub type Key = (i32, i32);
 
 /// What the threads of a process share.
 pub(crate) struct Process {
@@ -190,7 +184,7 @@ impl Process {
             usage: threads.iter().map(|_| Usage::default()).collect(),
             threads,
         });
-        background.spawn(keep_log(Arc::downgrade(&process)));
+        background.spawn(maintain_log(Arc::downgrade(&process)));
         Ok(process)
     }
 
@@ -208,6 +202,11 @@ impl Process {
         let activities = self.activities.lock();
         let counts = |tenant| activities.get(&tenant).map(|activity| activity.counts()).unwrap_or_default();
         owner.tenants().map(|(name, tenant)| (name.to_owned(), counts(tenant))).collect()
+    }
+
+    /// When a tenant is flushed and put to sleep.
+    pub(crate) const fn limits(&self) -> Limits {
+        Limits { idle: self.keeping.idle, flush_bytes: self.keeping.flush_bytes }
     }
 
     /// What goes on in a tenant.
@@ -235,7 +234,7 @@ impl Process {
     /// 57P03 if it cannot say so in time.
     pub(crate) async fn ask(&self, tenant: TenantId, user: &str) -> Result<Acquaintance> {
         let (answer, known) = oneshot::channel();
-        self.tell(tenant, Order::Ask { tenant, user: user.to_owned(), answer });
+        self.tell(tenant, Order::Identify { tenant, user: user.to_owned(), answer });
         match tokio::time::timeout(ANSWER_TIME, known).await {
             Ok(Ok(known)) => known,
             Ok(Err(_)) => Err(SqlError::new("57P01", "the server is stopping")),
@@ -250,12 +249,11 @@ impl Process {
     }
 
     /// Notes what the tenants of a thread take. Says so if all of them together take too much.
-    pub(crate) fn note_usage(&self, thread: usize, rows_bytes: u64, awake: usize) -> Option<Crowd> {
+    pub(crate) fn note_usage(&self, thread: usize, rows_bytes: u64, awake: usize) -> Option<MemoryPressure> {
         self.usage[thread].rows_bytes.store(rows_bytes, Ordering::Relaxed);
         self.usage[thread].awake.store(awake, Ordering::Relaxed);
         let total: u64 = self.usage.iter().map(|usage| usage.rows_bytes.load(Ordering::Relaxed)).sum();
-        let bound = self.keeping.rows_bytes;
-        (total > bound).then(|| Crowd { share: bound / self.awake().max(1) as u64, full: total / FULL > bound })
+        MemoryPressure::of(total, self.keeping.rows_bytes, self.awake())
     }
 
     /// Saves where the log ends, which nobody writes to any more, so that the next start misses what is deleted of it.
@@ -290,8 +288,8 @@ fn machine_memory() -> Option<usize> {
     kibibytes.parse::<usize>().ok()?.checked_mul(1_024)
 }
 
-/// Cuts the log where nobody needs it, and wakes those who hold it up in their sleep.
-async fn keep_log(process: std::sync::Weak<Process>) {
+/// Saves the list of tenants, cuts the log where nobody needs it, and wakes those who hold it up in their sleep.
+async fn maintain_log(process: std::sync::Weak<Process>) {
     loop {
         tokio::time::sleep(ROUND).await;
         let Some(process) = process.upgrade() else { return };
@@ -302,16 +300,12 @@ async fn keep_log(process: std::sync::Weak<Process>) {
         if let Err(error) = saved {
             tracing::warn!(%error, "the list of tenants could not be saved; the log is kept until it can");
         }
-        let in_the_way = {
-            let mut owner = process.owner.lock();
-            owner.note_log();
-            if let Err(error) = owner.cut() {
-                tracing::error!(%error, "the log could not be cut");
-            }
-            owner.sleepers_in_the_way()
-        };
-        let due = |tenant: &TenantId| process.retries.lock().is_due(*tenant, Instant::now());
-        for tenant in in_the_way.into_iter().filter(due).take(WAKE_AT_ONCE) {
+        let truncated = truncate(&mut process.owner.lock());
+        if let Err(error) = truncated.cut {
+            tracing::error!(%error, "the log could not be cut");
+        }
+        let due = process.retries.lock().due(truncated.in_the_way, Instant::now());
+        for tenant in due {
             process.tell(tenant, Order::Wake(tenant));
         }
     }

@@ -12,29 +12,37 @@ use savanna_tenants_segments::TenantId;
 /// After the first failure; each further one doubles it.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Tenants that are tried at once.
+const AT_ONCE: usize = 64;
 
 /// Tenants that could not wake when they were tried last.
 #[derive(Debug, Default)]
-pub(crate) struct Retries {
+pub struct Retries {
     /// The last pause of each, and its end.
     pauses: HashMap<TenantId, (Duration, Instant)>,
 }
 
 impl Retries {
     /// A tenant could not wake. Returns how long it is left alone.
-    pub(crate) fn failed(&mut self, tenant: TenantId, now: Instant) -> Duration {
+    pub fn failed(&mut self, tenant: TenantId, now: Instant) -> Duration {
         let pause = self.pauses.get(&tenant).map_or(PAUSE_MIN, |(pause, _)| (*pause * 2).min(PAUSE_MAX));
         self.pauses.insert(tenant, (pause, now + pause));
         pause
     }
 
     /// A tenant has woken, or is removed.
-    pub(crate) fn forget(&mut self, tenant: TenantId) {
+    pub fn forget(&mut self, tenant: TenantId) {
         self.pauses.remove(&tenant);
     }
 
+    /// Those of some tenants that are to be tried now.
+    #[must_use]
+    pub fn due(&self, tenants: Vec<TenantId>, now: Instant) -> Vec<TenantId> {
+        tenants.into_iter().filter(|tenant| self.is_due(*tenant, now)).take(AT_ONCE).collect()
+    }
+
     /// Whether a tenant is to be tried.
-    pub(crate) fn is_due(&self, tenant: TenantId, now: Instant) -> bool {
+    fn is_due(&self, tenant: TenantId, now: Instant) -> bool {
         self.pauses.get(&tenant).is_none_or(|(_, end)| *end <= now)
     }
 }
@@ -57,5 +65,6 @@ mod tests {
         }
         retries.forget(1);
         assert_eq!(retries.failed(1, now), PAUSE_MIN);
+        assert_eq!(retries.due((1..100).collect(), now), (2..66).collect::<Vec<_>>(), "so many at once");
     }
 }

@@ -1,27 +1,41 @@
-//! How a connection gets at its tenant: statements wait for their turn, run, wait for others, and are paid for.
+//! A client's session on its tenant's thread: its statements wait for their turn, run, wait for others, and are paid for.
+//!
+//! Whoever serves a client calls [`Session`] directly, on the same thread and with what it has read of the client: nothing is copied, locked
+//! or handed over on the way to a statement that neither waits nor takes long.
 
 use std::{
     io,
     pin::pin,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use pgwire::messages::PgWireFrontendMessage;
 use savanna_journal::Lsn;
 use savanna_tenants::{
-    SessionId,
+    Outcome, OutputColumn, SessionId, SqlError, Status,
+    backends::{self, Asker},
     budget::Amounts,
+    copy::CopyField,
     database::Step,
-    error::Result,
-    interrupt::Reason,
+    error::{Result, state},
+    interrupt::{Interrupts, Reason},
+    role::Acquaintance,
     settings::Timeouts,
-    tenant::{Notice, Tenant},
+    tenant::{Binding, Login, Notice, Tenant},
+    types::Type,
     value::zone::Zone,
 };
+use tokio::sync::Notify;
 
-use super::{Connection, End, MESSAGE_BYTES_MAX, Served};
-use crate::{alarm::Alarm, connections::Ending, room::PlaceAside};
+use crate::{
+    alarm::Alarm,
+    connections::{Connected, Termination, random_key},
+    process::{ADMINISTRATION, Key},
+    slot::{ConnectionGuard, PlaceAside, TenantSlot},
+    tenants,
+    thread::{LocalSession, ThreadContext},
+};
 
 /// What reading and answering a message costs beside what it asks for.
 const MESSAGE_TIME: Duration = Duration::from_micros(3);
@@ -29,11 +43,174 @@ const MESSAGE_TIME: Duration = Duration::from_micros(3);
 const TEXT_BYTES_HERE: usize = 64 << 10;
 /// How often somebody looks whether a statement is to end that cannot be woken.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long answers wait before the lease is looked at again.
+const LEASE_LOOK: Duration = Duration::from_millis(20);
 /// All tenants are entitled to the same.
 const WEIGHT: u32 = 1;
 
+/// The client of a session, as that sees it while it works.
+pub trait Peer {
+    /// Waits until the client has gone away. What it sends meanwhile is kept; nothing is lost if nobody waits any more.
+    fn gone(&mut self) -> impl Future<Output = io::Error>;
+    /// Tells it something beside an answer.
+    fn notice(&mut self, notice: &Notice);
+    /// Says where its clocks are, which may be no news.
+    fn zone(&mut self, zone: Zone);
+}
+
+/// Why a session ends.
+#[derive(Debug)]
+pub enum End {
+    /// The client went away, or can no longer be understood.
+    Client(io::Error),
+    /// The client is told why, and sent away.
+    Fatal(SqlError),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+/// What came of something, unless the session ends.
+pub type Served<T> = std::result::Result<T, End>;
+
+/// Who a client is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its name.
+    pub user: String,
+    /// The tenant's name.
+    pub database: String,
+    /// Whether it may do things outside of its database.
+    pub administrator: bool,
+}
+
+/// What came of the execution of a portal, and how its rows are to be written.
+pub type Executed = (Outcome, Vec<OutputColumn>, Vec<i16>);
+
+/// A client's session. Dropping it ends it, and rolls its transaction back.
+pub struct Session {
+    thread: Rc<ThreadContext>,
+    slot: Rc<TenantSlot>,
+    id: SessionId,
+    key: Key,
+    identity: Identity,
+    interrupts: Arc<Interrupts>,
+    timeouts: Timeouts,
+    zone: Zone,
+    woken: Rc<Notify>,
+    /// What it has not paid for.
+    spent: Spent,
+    /// The log must be durable up to here before the answers may leave.
+    after: Lsn,
+    /// Whether a statement has failed before it got to the tenant.
+    failed_aside: bool,
+    /// What the client was told last that it is in.
+    status: Status,
+    termination: Arc<Termination>,
+    _guard: ConnectionGuard,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.thread.sessions.borrow_mut().remove(&self.key);
+        self.thread.process.connections.leave(self.key);
+        // If its statement still runs, nobody wants to know what comes of it.
+        self.interrupts.interrupt(Reason::Cancelled);
+        self.slot.leave(self.id);
+    }
+}
+
+impl ConnectionGuard {
+    /// Waits until the tenant is not busy with a statement of somebody else; for so long at most.
+    ///
+    /// # Errors
+    /// 57P03.
+    pub async fn free_within(&self, time: Duration) -> Result<()> {
+        tokio::time::timeout(time, self.slot().returned()).await.map_err(|_| {
+            SqlError::new("57P03", "the database is busy with a statement that takes long").hint(
+                "Try again later. In another database an administrator sees the statement's connection in pg_stat_activity, and ends the \
+                 statement with pg_cancel_backend(pid).",
+            )
+        })
+    }
+
+    /// For how long somebody who logs in waits for a tenant that a statement keeps busy.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.thread().process.keeping.patience
+    }
+
+    /// Opens a session with the settings that its client begins with.
+    ///
+    /// # Errors
+    /// 53300; if there is no such setting or value.
+    pub async fn open(self, identity: Identity, settings: &[(String, String)]) -> Result<Session> {
+        let (thread, slot) = (Rc::clone(self.thread()), Rc::clone(self.slot()));
+        let (key, seed) = random_key().map_err(SqlError::internal)?;
+        let Identity { user, database, administrator } = &identity;
+        let login = Login { user, database, administrator: *administrator, seed };
+        let connections = Arc::clone(&thread.process.connections);
+        let opened = slot.with(|tenant| {
+            let id = open(tenant, login, settings)?;
+            tenant.connect(id, key.0, connections);
+            Ok::<_, SqlError>((id, tenant.interrupts(id), tenant.timeouts(id), tenant.zone(id)))
+        });
+        let (id, interrupts, timeouts, zone) = opened.await?;
+        let woken = slot.waits(id);
+        thread.sessions.borrow_mut().insert(key, LocalSession { slot: Rc::clone(&slot), id });
+        let termination = Arc::<Termination>::default();
+        let connected = Connected {
+            database: database.clone(),
+            user: user.clone(),
+            interrupts: Arc::clone(&interrupts),
+            termination: Arc::clone(&termination),
+            thread: thread.number,
+        };
+        thread.process.connections.arrive(key, connected);
+        Ok(Session {
+            thread,
+            slot,
+            id,
+            key,
+            identity,
+            interrupts,
+            timeouts,
+            zone,
+            woken,
+            spent: Spent::default(),
+            after: Lsn::NONE,
+            failed_aside: false,
+            status: Status::Idle,
+            termination,
+            _guard: self,
+        })
+    }
+}
+
+/// Opens a session, or leaves nothing of it.
+fn open(tenant: &mut Tenant, login: Login<'_>, settings: &[(String, String)]) -> Result<SessionId> {
+    let session = tenant.open_session(login)?;
+    for (setting, value) in settings {
+        if let Err(error) = tenant.set(session, setting, value) {
+            tenant.close_session(session);
+            return Err(error);
+        }
+    }
+    tenant.begin_session(session);
+    Ok(session)
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Spent {
+struct Spent {
     time: Duration,
     log_bytes: u64,
 }
@@ -61,45 +238,391 @@ fn traced<T>(session: SessionId, work: impl FnOnce(&mut Tenant) -> T) -> impl Fn
 }
 
 /// Whether a text takes long enough to read to be in others' way.
-pub(super) const fn is_long(text: &str) -> bool {
+const fn is_long(text: &str) -> bool {
     text.len() > TEXT_BYTES_HERE
 }
 
-impl Connection {
+/// What clients ask for.
+impl Session {
+    /// By what its client can end what it does.
+    #[must_use]
+    pub const fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Who its client is.
+    #[must_use]
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Where its client's clocks are.
+    #[must_use]
+    pub const fn zone(&self) -> Zone {
+        self.zone
+    }
+
+    /// How long its statements and pauses may take.
+    #[must_use]
+    pub const fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    /// What the client was told last that it is in.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        self.status
+    }
+
+    /// By what it is told that it is to end.
+    #[must_use]
+    pub const fn termination(&self) -> &Arc<Termination> {
+        &self.termination
+    }
+
+    /// Waits until the tenant may begin something for the client, which has sent so many messages for that.
+    pub async fn begin(&mut self, messages: u32) {
+        self.pay();
+        self.wait_for_budget().await;
+        self.spent.time += MESSAGE_TIME * messages;
+    }
+
+    /// Cuts a text into statements.
+    ///
+    /// # Errors
+    /// 42601; 57014 if it was ended while it waited for its turn.
+    pub async fn split(&mut self, peer: &mut impl Peer, text: String) -> Served<Result<Vec<String>>> {
+        let id = self.id;
+        if let Err(error) = self.turn(peer, Instant::now()).await? {
+            return Ok(Err(error));
+        }
+        self.tenant_reads(peer, text, move |tenant, text| tenant.split(id, text)).await
+    }
+
+    /// Runs a statement.
+    ///
+    /// # Errors
+    /// The statement's.
+    pub async fn run(
+        &mut self,
+        peer: &mut impl Peer,
+        text: String,
+    ) -> Served<Result<(Outcome, Option<Vec<OutputColumn>>)>> {
+        let id = self.id;
+        self.until_done_from(peer, is_long(&text), move |tenant| tenant.run(id, &text)).await
+    }
+
+    /// The end of what belongs together: a transaction that the client did not begin ends here.
+    ///
+    /// # Errors
+    /// The commit's.
+    pub async fn finish(&mut self, peer: &mut impl Peer) -> Served<Result<()>> {
+        // What failed before it got to the tenant is finished with that.
+        if self.failed_aside {
+            return Ok(Ok(()));
+        }
+        let id = self.id;
+        self.until_done(peer, move |tenant| tenant.finish(id)).await
+    }
+
+    /// The client is about to be told what came of its statements. What it is in.
+    pub async fn told(&mut self, peer: &mut impl Peer) -> Status {
+        let id = self.id;
+        self.status = match (std::mem::take(&mut self.failed_aside), self.status) {
+            // The tenant hears of it when it is here again.
+            (true, Status::Idle) => Status::Idle,
+            (true, _) => Status::Failed,
+            (false, _) => self.tenant(peer, |tenant| tenant.told(id)).await,
+        };
+        self.status
+    }
+
+    /// Prepares a statement under a name, with types of parameters by their numbers, 0 for what is to be found out.
+    ///
+    /// # Errors
+    /// As PostgreSQL's.
+    pub async fn parse(
+        &mut self,
+        peer: &mut impl Peer,
+        name: String,
+        text: String,
+        types: Vec<u32>,
+    ) -> Served<Result<()>> {
+        let id = self.id;
+        if let Err(error) = self.turn(peer, Instant::now()).await? {
+            return Ok(Err(error));
+        }
+        self.tenant_reads(peer, text, move |tenant, text| tenant.parse(id, &name, text, &types)).await
+    }
+
+    /// Makes a portal.
+    ///
+    /// # Errors
+    /// As PostgreSQL's.
+    pub async fn bind(&mut self, peer: &mut impl Peer, binding: &Binding<'_>) -> Served<Result<()>> {
+        let id = self.id;
+        self.in_turn(peer, |tenant| tenant.bind(id, binding)).await
+    }
+
+    /// The types of a statement's parameters, and its columns if it has any.
+    ///
+    /// # Errors
+    /// 26000.
+    pub async fn describe_statement(
+        &mut self,
+        peer: &mut impl Peer,
+        name: &str,
+    ) -> Served<Result<(Vec<Type>, Option<Vec<OutputColumn>>)>> {
+        let id = self.id;
+        self.in_turn(peer, |tenant| tenant.describe_statement(id, name)).await
+    }
+
+    /// A portal's columns if it has any, and how they are to be written.
+    ///
+    /// # Errors
+    /// 34000.
+    pub async fn describe_portal(
+        &mut self,
+        peer: &mut impl Peer,
+        name: &str,
+    ) -> Served<Result<(Option<Vec<OutputColumn>>, Vec<i16>)>> {
+        let id = self.id;
+        self.in_turn(peer, |tenant| tenant.describe_portal(id, name)).await
+    }
+
+    /// Executes a portal, up to so many rows, or all with 0.
+    ///
+    /// # Errors
+    /// The statement's.
+    pub async fn execute(&mut self, peer: &mut impl Peer, name: &str, rows_max: usize) -> Served<Result<Executed>> {
+        let id = self.id;
+        let (columns, formats) = match self.describe_portal(peer, name).await? {
+            Ok((columns, formats)) => (columns.unwrap_or_default(), formats),
+            Err(error) => return Ok(Err(error)),
+        };
+        let portal = name.to_owned();
+        let executed = self.until_done(peer, move |tenant| tenant.execute(id, &portal, rows_max)).await?;
+        Ok(executed.map(|outcome| (outcome, columns, formats)))
+    }
+
+    /// Forgets a statement.
+    ///
+    /// # Errors
+    /// 57014 if it was ended while it waited for its turn.
+    pub async fn close_statement(&mut self, peer: &mut impl Peer, name: &str) -> Served<Result<()>> {
+        let id = self.id;
+        self.in_turn(peer, |tenant| {
+            tenant.close_statement(id, name);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Forgets a portal.
+    ///
+    /// # Errors
+    /// As [`close_statement`](Self::close_statement).
+    pub async fn close_portal(&mut self, peer: &mut impl Peer, name: &str) -> Served<Result<()>> {
+        let id = self.id;
+        self.in_turn(peer, |tenant| {
+            tenant.close_portal(id, name);
+            Ok(())
+        })
+        .await
+    }
+
+    /// What the client has asked for failed before it got here, and with it its transaction.
+    ///
+    /// # Errors
+    /// As [`close_statement`](Self::close_statement).
+    pub async fn fail(&mut self, peer: &mut impl Peer) -> Served<Result<()>> {
+        let id = self.id;
+        self.in_turn(peer, |tenant| {
+            tenant.fail(id);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Rows of a COPY are on their way.
+    ///
+    /// # Errors
+    /// 57014 if it is to end.
+    pub async fn copy_goes_on(&mut self, peer: &mut impl Peer) -> Result<()> {
+        let id = self.id;
+        self.tenant(peer, |tenant| tenant.copy_goes_on(id)).await
+    }
+
+    /// The rows of a COPY could not be read.
+    pub async fn copy_fail(&mut self, peer: &mut impl Peer) {
+        let id = self.id;
+        self.tenant(peer, |tenant| tenant.copy_fail(id)).await;
+    }
+
+    /// Writes the rows of a COPY.
+    ///
+    /// # Errors
+    /// The statement's.
+    pub async fn copy_in(&mut self, peer: &mut impl Peer, rows: Vec<Vec<CopyField>>) -> Served<Result<Outcome>> {
+        let (id, rows) = (self.id, Arc::new(rows));
+        self.until_done(peer, move |tenant| tenant.copy_in(id, &rows)).await
+    }
+
+    /// Sends the signal that a text asks for, if it asks for nothing else and the database itself is busy, perhaps with what is to end.
+    /// Returns the function's name, and whether there was a connection of the number.
+    ///
+    /// # Errors
+    /// 42501.
+    pub fn signal(&self, text: &str) -> Option<(&'static str, Result<bool>)> {
+        if !self.slot.is_aside() || self.status != Status::Idle {
+            return None;
+        }
+        let (name, signal, pid) = backends::request(text)?;
+        let Identity { user, database, administrator } = &self.identity;
+        let asker = Asker { user, database, administrator: *administrator };
+        Some((name, asker.tell(&*self.thread.process.connections, pid, signal)))
+    }
+
+    /// Does what a statement asks of the process and not of its database, and returns what the client is told of it. Whatever else came of
+    /// a statement stays as it is.
+    ///
+    /// # Errors
+    /// As those of [`Tenants`](crate::Tenants) that make and remove databases.
+    pub async fn carry_out(&mut self, peer: &mut impl Peer, outcome: Outcome) -> Result<Outcome> {
+        let done = |tag: &str| Outcome::Done { tag: tag.to_owned() };
+        match outcome {
+            Outcome::CreateDatabase(name) => {
+                let created = self.thread.process.create(&name)?;
+                self.after = self.after.max(created);
+                Ok(done("CREATE DATABASE"))
+            }
+            Outcome::DropDatabase { name, if_exists } => {
+                self.drop_database(peer, &name, if_exists).await?;
+                Ok(done("DROP DATABASE"))
+            }
+            Outcome::Done { tag } => {
+                if matches!(tag.as_ref(), "CREATE ROLE" | "ALTER ROLE") {
+                    self.warn_of_open_administration(peer).await;
+                }
+                Ok(Outcome::Done { tag })
+            }
+            other => Ok(other),
+        }
+    }
+
+    async fn drop_database(&mut self, peer: &mut impl Peer, name: &str, if_exists: bool) -> Result<()> {
+        if self.thread.process.tenant(name) == Ok(self.slot.id) {
+            return Err(SqlError::new("55006", "cannot drop the currently open database"));
+        }
+        match tenants::remove(&self.thread.process, name).await {
+            Ok(removed) => self.after = self.after.max(removed),
+            Err(error) if if_exists && error.state == state::INVALID_CATALOG_NAME => {
+                peer.notice(&Notice::Notice(format!("database \"{name}\" does not exist, skipping")));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// A password here keeps nobody of this machine from the database of administrators, if none of them has one.
+    async fn warn_of_open_administration(&self, peer: &mut impl Peer) {
+        let process = Arc::clone(&self.thread.process);
+        let Ok(administration) = process.tenant(ADMINISTRATION) else { return };
+        if administration == self.slot.id {
+            return;
+        }
+        // Nobody is warned in vain if they cannot be asked.
+        if let Ok(Acquaintance { guarded: false, .. }) = process.ask(administration, ADMINISTRATION).await {
+            let message = "no administrator has a password: every client of this machine may remove this database; \
+                           CREATE USER .. PASSWORD in database postgres";
+            peer.notice(&Notice::Warning(message.to_owned()));
+        }
+    }
+
+    /// Waits until the log is durable up to what the answers depend on, and this process may speak for its tenants.
+    ///
+    /// # Errors
+    /// If the log has failed: nobody may hear of what was answered.
+    pub async fn gate(&mut self) -> Served<()> {
+        let journal = &self.thread.process.journal;
+        let after = std::mem::take(&mut self.after);
+        if after > journal.durable()
+            && let Err(error) = journal.wait_durable(after).await
+        {
+            tracing::error!(%error, "the tenants' log failed");
+            return Err(End::Fatal(error.into()));
+        }
+        // One that is renewed late serves again; one that is lost ends the server, and nobody hears of this.
+        while self.thread.lease.as_ref().is_some_and(|lease| !lease.serving()) {
+            tokio::time::sleep(LEASE_LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Does something for the client beside the tenant, and pays for it.
+    pub fn paid<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let result = work();
+        self.spent.time += began.elapsed();
+        self.pay();
+        result
+    }
+
+    /// Pays for what was done since the last time, if anything was.
+    pub fn pay(&mut self) {
+        let Spent { time, log_bytes } = std::mem::take(&mut self.spent);
+        if time.is_zero() {
+            return;
+        }
+        let spent = Amounts::new(time.as_micros() as u64, log_bytes, self.slot.take_requests());
+        self.thread.budget.borrow_mut().charge(self.slot.id, WEIGHT, spent, self.thread.began.elapsed());
+    }
+}
+
+/// How it gets at its tenant.
+impl Session {
     /// Does something with the tenant.
-    pub(super) async fn tenant<T>(&mut self, work: impl FnOnce(&mut Tenant) -> T) -> T {
-        let traced = self.room.with(traced(self.session, work)).await;
-        self.note(traced)
+    async fn tenant<T>(&mut self, peer: &mut impl Peer, work: impl FnOnce(&mut Tenant) -> T) -> T {
+        let traced = self.slot.with(traced(self.id, work)).await;
+        self.note(peer, traced)
+    }
+
+    /// Does something with the tenant when it is its turn.
+    async fn in_turn<T>(
+        &mut self,
+        peer: &mut impl Peer,
+        work: impl FnOnce(&mut Tenant) -> Result<T>,
+    ) -> Served<Result<T>> {
+        match self.turn(peer, Instant::now()).await? {
+            Ok(()) => Ok(self.tenant(peer, work).await),
+            Err(error) => Ok(Err(error)),
+        }
     }
 
     /// Waits until the tenant is here, if a statement of somebody else keeps it busy. That is a part of this client's statement: it has its
     /// time, can be cancelled, and ends with the client.
-    pub(super) async fn turn(&mut self, began: Instant) -> Served<Result<()>> {
-        if !self.room.is_aside() {
+    async fn turn(&mut self, peer: &mut impl Peer, began: Instant) -> Served<Result<()>> {
+        if !self.slot.is_aside() {
             return Ok(Ok(()));
         }
         let is_first = !self.interrupts.is_running();
         self.interrupts.begin();
         let _alarm = self.alarm(began);
-        let room = Rc::clone(&self.room);
-        let mut here = pin!(room.here());
+        let slot = Rc::clone(&self.slot);
+        let mut returned = pin!(slot.returned());
         loop {
             tokio::select! {
                 biased;
-                () = &mut here => break,
-                read = self.socket.read(&mut self.input), if self.input.len() <= MESSAGE_BYTES_MAX => {
-                    if read? == 0 {
-                        return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
-                    }
-                }
+                () = &mut returned => break,
+                error = peer.gone() => return Err(End::Client(error)),
                 () = tokio::time::sleep(LOOK) => {
-                    if self.ending.is_asked() {
-                        return Err(End::Fatal(Ending::error()));
+                    if self.termination.is_asked() {
+                        return Err(End::Fatal(Termination::error()));
                     }
                     if let Err(error) = self.interrupts.check() {
                         self.interrupts.end();
                         self.failed_aside = true;
-                        self.room.fail(self.session);
+                        self.slot.fail(self.id);
                         return Ok(Err(error));
                     }
                 }
@@ -112,18 +635,14 @@ impl Connection {
     }
 
     /// Waits for a place for something that takes long; `None` if that was interrupted meanwhile.
-    async fn place_aside(&mut self) -> Served<Option<PlaceAside>> {
-        let room = Rc::clone(&self.room);
-        let mut place = pin!(room.place_aside());
+    async fn place_aside(&self, peer: &mut impl Peer) -> Served<Option<PlaceAside>> {
+        let slot = Rc::clone(&self.slot);
+        let mut place = pin!(slot.place_aside());
         loop {
             tokio::select! {
                 biased;
                 place = &mut place => return Ok(Some(place)),
-                read = self.socket.read(&mut self.input), if self.input.len() <= MESSAGE_BYTES_MAX => {
-                    if read? == 0 {
-                        return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
-                    }
-                }
+                error = peer.gone() => return Err(End::Client(error)),
                 () = tokio::time::sleep(LOOK) => {
                     if self.interrupts.is_interrupted() {
                         return Ok(None);
@@ -137,22 +656,18 @@ impl Connection {
     /// interrupted: nobody wants to know what comes of it.
     async fn tenant_aside<T: Send + 'static>(
         &mut self,
+        peer: &mut impl Peer,
         place: PlaceAside,
         work: impl FnOnce(&mut Tenant) -> T + Send + 'static,
     ) -> Served<T> {
-        let room = Rc::clone(&self.room);
-        let mut working = pin!(room.with_aside(&place, traced(self.session, work)));
+        let slot = Rc::clone(&self.slot);
+        let mut working = pin!(slot.with_aside(&place, traced(self.id, work)));
         let mut gone: Option<io::Error> = None;
         let traced = loop {
-            let listens = gone.is_none() && self.input.len() <= MESSAGE_BYTES_MAX;
             tokio::select! {
                 biased;
                 traced = &mut working => break traced,
-                read = self.socket.read(&mut self.input), if listens => match read {
-                    Ok(0) => gone = Some(io::ErrorKind::UnexpectedEof.into()),
-                    Ok(_) => {}
-                    Err(error) => gone = Some(error),
-                },
+                error = peer.gone(), if gone.is_none() => gone = Some(error),
                 () = tokio::time::sleep(LOOK) => {
                     // It may not have begun yet.
                     if gone.is_some() {
@@ -163,63 +678,67 @@ impl Connection {
                 }
             }
         };
-        let result = self.note(traced);
-        gone.map_or(Ok(result), |error| Err(End::Socket(error)))
+        let result = self.note(peer, traced);
+        gone.map_or(Ok(result), |error| Err(End::Client(error)))
     }
 
-    fn note<T>(&mut self, (result, trace): (T, Trace)) -> T {
+    fn note<T>(&mut self, peer: &mut impl Peer, (result, trace): (T, Trace)) -> T {
         let Trace { spent, timeouts, zone, after, notices } = trace;
         self.spent.time += spent.time;
         self.spent.log_bytes += spent.log_bytes;
         self.timeouts = timeouts;
-        self.output.zone(zone);
+        self.zone = zone;
+        peer.zone(zone);
         self.after = self.after.max(after);
         for notice in notices {
-            self.output.notice(&notice);
+            peer.notice(&notice);
         }
         result
     }
 
     /// Does something with the tenant and a text of the client's, which may take long to read.
-    pub(super) async fn tenant_reads<T: Send + 'static>(
+    async fn tenant_reads<T: Send + 'static>(
         &mut self,
+        peer: &mut impl Peer,
         text: String,
         work: impl FnOnce(&mut Tenant, &str) -> T + Send + 'static,
     ) -> Served<T> {
         if is_long(&text)
-            && let Some(place) = self.place_aside().await?
+            && let Some(place) = self.place_aside(peer).await?
         {
             let _alarm = self.alarm(Instant::now());
-            return self.tenant_aside(place, move |tenant| work(tenant, &text)).await;
+            return self.tenant_aside(peer, place, move |tenant| work(tenant, &text)).await;
         }
-        Ok(self.tenant(|tenant| work(tenant, &text)).await)
+        Ok(self.tenant(peer, |tenant| work(tenant, &text)).await)
     }
 
     /// Runs a statement of the tenant's until it need not wait any more, or its time is over.
-    pub(super) async fn until_done<T: Send + 'static>(
+    async fn until_done<T: Send + 'static>(
         &mut self,
+        peer: &mut impl Peer,
         work: impl Fn(&mut Tenant) -> Result<Step<T>> + Clone + Send + 'static,
     ) -> Served<Result<T>> {
-        self.until_done_from(false, work).await
+        self.until_done_from(peer, false, work).await
     }
 
     /// The same, from the beginning `aside` if it is known to take long.
-    pub(super) async fn until_done_from<T: Send + 'static>(
+    async fn until_done_from<T: Send + 'static>(
         &mut self,
+        peer: &mut impl Peer,
         mut aside: bool,
         work: impl Fn(&mut Tenant) -> Result<Step<T>> + Clone + Send + 'static,
     ) -> Served<Result<T>> {
-        let (session, began) = (self.session, Instant::now());
+        let (session, began) = (self.id, Instant::now());
         let mut alarm = None;
         loop {
             // What is done here and now needs none.
             if aside && alarm.is_none() {
                 alarm = self.alarm(began);
             }
-            let place = if aside { self.place_aside().await? } else { None };
+            let place = if aside { self.place_aside(peer).await? } else { None };
             let step = match place {
-                None => match self.turn(began).await? {
-                    Ok(()) => self.tenant(&work).await,
+                None => match self.turn(peer, began).await? {
+                    Ok(()) => self.tenant(peer, &work).await,
                     Err(error) => return Ok(Err(error)),
                 },
                 Some(place) => {
@@ -228,31 +747,31 @@ impl Connection {
                         tenant.runs_aside(session);
                         work(tenant)
                     };
-                    self.tenant_aside(place, run).await?
+                    self.tenant_aside(peer, place, run).await?
                 }
             };
-            if self.ending.is_asked() {
-                return Err(End::Fatal(Ending::error()));
+            if self.termination.is_asked() {
+                return Err(End::Fatal(Termination::error()));
             }
             if alarm.is_none() && matches!(step, Ok(Step::Wait)) {
                 alarm = self.alarm(began);
             }
             match step {
                 Ok(Step::Done(value)) => return Ok(Ok(value)),
-                Ok(Step::Wait) if self.tenant(|tenant| tenant.gives_way(session)).await => aside = true,
-                Ok(Step::Wait) => self.wait().await?,
+                Ok(Step::Wait) if self.tenant(peer, |tenant| tenant.gives_way(session)).await => aside = true,
+                Ok(Step::Wait) => self.wait(peer).await?,
                 Err(error) => return Ok(Err(error)),
             }
         }
     }
 
     /// Waits until the tenant may begin a statement.
-    pub(super) async fn wait_for_budget(&self) {
-        let began = self.here.began;
+    async fn wait_for_budget(&self) {
+        let began = self.thread.began;
         loop {
             let ask_again = {
-                let mut budget = self.here.budget.borrow_mut();
-                if budget.admits(self.room.id, began.elapsed()) {
+                let mut budget = self.thread.budget.borrow_mut();
+                if budget.admits(self.slot.id, began.elapsed()) {
                     return;
                 }
                 budget.ask_again()
@@ -261,68 +780,32 @@ impl Connection {
         }
     }
 
-    /// Notes what a message itself costs. A simple query is answered with what Bind and Execute are.
-    pub(super) fn owe_for(&mut self, message: &PgWireFrontendMessage) {
-        let messages = if matches!(message, PgWireFrontendMessage::Query(_)) { 2 } else { 1 };
-        self.spent.time += MESSAGE_TIME * messages;
-    }
-
-    /// Does something for the client beside the tenant, and pays for it.
-    pub(super) fn paid<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        let result = work();
-        self.spent.time += began.elapsed();
-        self.pay();
-        result
-    }
-
-    /// Pays for what was done since the last time, if anything was.
-    pub(super) fn pay(&mut self) {
-        let Spent { time, log_bytes } = std::mem::take(&mut self.spent);
-        if time.is_zero() {
-            return;
-        }
-        let spent = Amounts::new(time.as_micros() as u64, log_bytes, self.room.take_requests());
-        self.here.budget.borrow_mut().charge(self.room.id, WEIGHT, spent, self.here.began.elapsed());
-    }
-
     /// What ends the statement that began then after its time.
     fn alarm(&self, began: Instant) -> Option<Alarm> {
         let time = Duration::from_millis(self.timeouts.statement.into());
         let left = time.saturating_sub(began.elapsed());
-        (!time.is_zero()).then(|| Alarm::set(&self.here.process, self.key, &self.interrupts, left))
+        (!time.is_zero()).then(|| Alarm::set(&self.thread.process, self.key, &self.interrupts, left))
     }
 
     /// Waits until the session is woken, which it also is when it has waited for a lock for too long.
-    pub(super) async fn wait(&mut self) -> Served<()> {
-        let session = self.session;
-        if self.timeouts.lock > 0 && self.room.with(|tenant| tenant.waits_for_lock(session)).await {
+    async fn wait(&mut self, peer: &mut impl Peer) -> Served<()> {
+        let session = self.id;
+        if self.timeouts.lock > 0 && self.slot.with(|tenant| tenant.waits_for_lock(session)).await {
             let time = Duration::from_millis(self.timeouts.lock.into());
-            match tokio::time::timeout(time, self.until_woken()).await {
+            match tokio::time::timeout(time, self.until_woken(peer)).await {
                 Ok(woken) => return woken,
-                Err(_) => self.tenant(|tenant| tenant.interrupt(session, Reason::LockTimeout)).await,
+                Err(_) => self.tenant(peer, |tenant| tenant.interrupt(session, Reason::LockTimeout)).await,
             }
         }
-        self.until_woken().await
+        self.until_woken(peer).await
     }
 
     /// Waits until the session is woken. Meanwhile the client may go away.
-    pub(super) async fn until_woken(&mut self) -> Served<()> {
-        let woken = Rc::clone(&self.woken);
-        loop {
-            if self.input.len() > MESSAGE_BYTES_MAX {
-                woken.notified().await;
-                return Ok(());
-            }
-            tokio::select! {
-                biased;
-                () = woken.notified() => return Ok(()),
-                read = self.socket.read(&mut self.input) => {
-                    if read? == 0 {
-                        return Err(End::Socket(io::ErrorKind::UnexpectedEof.into()));
-                    }
-                }
-            }
+    async fn until_woken(&self, peer: &mut impl Peer) -> Served<()> {
+        tokio::select! {
+            biased;
+            () = self.woken.notified() => Ok(()),
+            error = peer.gone() => Err(End::Client(error)),
         }
     }
 }

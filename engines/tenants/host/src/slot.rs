@@ -1,4 +1,4 @@
-//! A tenant that is awake: its state, those who wait in it, and its place in the storage.
+//! A tenant that is awake: its state, its sessions that wait, and its place in the storage.
 
 use std::{
     cell::{Cell, RefCell},
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use savanna_journal::{Journal, Lsn};
+use savanna_journal::Journal;
 use savanna_tenants::{
     SessionId, SqlError,
     activity::Activity,
@@ -25,14 +25,16 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     places::{Place, Places},
+    policy::{Condition, Found},
     process::Process,
+    thread::ThreadContext,
 };
 
 /// From 1970-01-01 to 2000-01-01.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
 /// A tenant and those who wait in it.
-pub(crate) struct Room {
+pub(crate) struct TenantSlot {
     pub(crate) id: TenantId,
     /// Nothing while it is aside: on another thread, with a statement that takes long.
     tenant: RefCell<Option<Tenant>>,
@@ -55,8 +57,8 @@ pub(crate) struct Room {
     turn_aside: Arc<Semaphore>,
     /// Places for tenants that are aside.
     places_aside: Arc<Places>,
-    /// Clients that are here or on their way in.
-    visitors: Cell<usize>,
+    /// Clients that are connected or about to be.
+    connections: Cell<usize>,
     /// When the last client left; nothing if there was none since it woke.
     left: Cell<Option<Instant>>,
     /// Whether it is being flushed.
@@ -69,16 +71,6 @@ pub(crate) struct Room {
     sweeping: Cell<bool>,
     /// Requests to the storage that nobody has paid for.
     requests: Cell<u64>,
-}
-
-/// What a tenant has in memory and in the log.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Condition {
-    /// Whether all is flushed.
-    pub(crate) clean: bool,
-    pub(crate) unflushed_bytes: u64,
-    pub(crate) memory_bytes: u64,
-    pub(crate) needs_log_from: Option<Lsn>,
 }
 
 /// A place for something that takes long.
@@ -94,23 +86,41 @@ impl PlaceAside {
     }
 }
 
-/// That a client is in a room.
-pub(crate) struct Visit(Rc<Room>);
+/// A connection to a tenant, or somebody who asks it something: it stays awake meanwhile.
+pub struct ConnectionGuard {
+    thread: Rc<ThreadContext>,
+    slot: Rc<TenantSlot>,
+}
 
-impl Visit {
-    pub(crate) fn room(&self) -> &Rc<Room> {
-        &self.0
+impl std::fmt::Debug for ConnectionGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConnectionGuard").field("tenant", &self.slot.id).finish_non_exhaustive()
     }
 }
 
-impl Drop for Visit {
+impl ConnectionGuard {
+    pub(crate) fn new(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>) -> Self {
+        slot.connections.set(slot.connections.get() + 1);
+        Self { thread: Rc::clone(thread), slot: Rc::clone(slot) }
+    }
+
+    pub(crate) const fn thread(&self) -> &Rc<ThreadContext> {
+        &self.thread
+    }
+
+    pub(crate) const fn slot(&self) -> &Rc<TenantSlot> {
+        &self.slot
+    }
+}
+
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.0.visitors.set(self.0.visitors.get() - 1);
-        self.0.left.set(Some(Instant::now()));
+        self.slot.connections.set(self.slot.connections.get() - 1);
+        self.slot.left.set(Some(Instant::now()));
     }
 }
 
-impl Room {
+impl TenantSlot {
     pub(crate) fn new(
         id: TenantId,
         home: Arc<Home>,
@@ -131,7 +141,7 @@ impl Room {
             journal: Arc::clone(&process.journal),
             turn_aside: Arc::new(Semaphore::new(1)),
             places_aside: Arc::clone(&process.aside),
-            visitors: Cell::new(0),
+            connections: Cell::new(0),
             left: Cell::new(None),
             flushing: Cell::new(false),
             evicted_to: RefCell::default(),
@@ -150,12 +160,12 @@ impl Room {
                 self.follow(tenant);
                 return result;
             }
-            self.here().await;
+            self.returned().await;
         }
     }
 
-    /// Waits until the tenant is here.
-    pub(crate) async fn here(&self) {
+    /// Waits until the tenant is on this thread.
+    pub(crate) async fn returned(&self) {
         while self.is_aside() {
             self.back.notified().await;
         }
@@ -274,20 +284,20 @@ impl Room {
         }
     }
 
-    /// A client comes: the tenant stays awake until it is gone.
-    pub(crate) fn enter(self: &Rc<Self>) -> Visit {
-        self.visitors.set(self.visitors.get() + 1);
-        Visit(Rc::clone(self))
-    }
-
-    /// Whether no client is here or on its way in.
+    /// Whether no client is connected or about to be.
     pub(crate) fn is_empty(&self) -> bool {
-        self.visitors.get() == 0
+        self.connections.get() == 0
     }
 
-    /// Whether no client has been here for so long.
-    pub(crate) fn is_idle(&self, time: Duration) -> bool {
-        self.is_empty() && self.left.get().is_none_or(|left| left.elapsed() >= time)
+    /// What maintenance finds.
+    pub(crate) fn found(&self) -> Found {
+        let idle_for = || self.left.get().map_or(Duration::MAX, |left| left.elapsed());
+        Found {
+            condition: self.condition(),
+            idle_for: self.is_empty().then(idle_for),
+            flushing: self.flushing.get(),
+            storage_full: self.storage_full.get(),
+        }
     }
 
     /// Does something with the tenant's place in the storage, on another thread.
@@ -339,16 +349,16 @@ impl Room {
             Swept::More => Ok(true),
             Swept::Wants(want) => {
                 self.sweeping.set(true);
-                let room = Rc::clone(self);
+                let slot = Rc::clone(self);
                 tokio::task::spawn_local(async move {
-                    let taken = match room.fetch(want).await {
-                        Ok(blocks) => room.with(|tenant| tenant.database().chores().arrived(&blocks)).await,
+                    let taken = match slot.fetch(want).await {
+                        Ok(blocks) => slot.with(|tenant| tenant.database().chores().arrived(&blocks)).await,
                         Err(error) => Err(error),
                     };
                     if let Err(error) = taken {
                         tracing::error!(%error, "what is to be removed of a tenant stays");
                     }
-                    room.sweeping.set(false);
+                    slot.sweeping.set(false);
                 });
                 Ok(false)
             }

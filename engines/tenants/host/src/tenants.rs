@@ -1,4 +1,4 @@
-//! All tenants of a server, for whoever administrates them from outside of SQL.
+//! All tenants of a host: for whoever administrates them from outside of SQL, and for faces, which take clients to them.
 
 use std::{
     sync::Arc,
@@ -8,13 +8,15 @@ use std::{
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use savanna_journal::{Lsn, Stats as LogStats};
-use savanna_tenants::{SqlError, activity::Counts, error::state, owner::wake, storage::Archive};
+use savanna_tenants::{SqlError, activity::Counts, error::state, owner::wake, role::Acquaintance, storage::Archive};
 use savanna_tenants_segments::TenantId;
 use tokio::sync::oneshot;
 
 use crate::{
-    process::{ADMINISTRATION, Process, check_name},
-    thread::Order,
+    access::{self, Access, Claim},
+    host::Stopper,
+    process::{ADMINISTRATION, Key, Process, check_name},
+    thread::{Connection, Order},
 };
 
 /// How long those are waited for who are about to leave a tenant that is to be removed, as in PostgreSQL: a client that has said
@@ -22,10 +24,11 @@ use crate::{
 const LEAVING: Duration = Duration::from_secs(5);
 const LEAVING_ROUND: Duration = Duration::from_millis(10);
 
-/// The tenants of a server. Cheap to clone.
+/// The tenants of a host. Cheap to clone.
 #[derive(Clone)]
 pub struct Tenants {
     process: Arc<Process>,
+    stopper: Stopper,
 }
 
 impl std::fmt::Debug for Tenants {
@@ -35,8 +38,45 @@ impl std::fmt::Debug for Tenants {
 }
 
 impl Tenants {
-    pub(crate) const fn new(process: Arc<Process>) -> Self {
-        Self { process }
+    pub(crate) const fn new(process: Arc<Process>, stopper: Stopper) -> Self {
+        Self { process, stopper }
+    }
+
+    /// The tenant of a name.
+    ///
+    /// # Errors
+    /// 3D000.
+    pub fn tenant(&self, name: &str) -> Result<TenantId, SqlError> {
+        self.process.tenant(name)
+    }
+
+    /// Decides how a client may come in.
+    ///
+    /// # Errors
+    /// 57P03 if who may come in cannot be read in time.
+    pub async fn access(&self, claim: Claim<'_>) -> Result<Access, SqlError> {
+        let administration = self.process.tenant(ADMINISTRATION)?;
+        let administrators = self.process.ask(administration, claim.user).await?;
+        let own = match claim.tenant {
+            Some(tenant) => self.process.ask(tenant, claim.user).await?,
+            None => Acquaintance::default(),
+        };
+        Ok(access::decide(&claim, administrators, own))
+    }
+
+    /// Takes a client to a tenant's thread, where it is served, or refused.
+    pub fn connect(&self, tenant: TenantId, connection: Box<dyn Connection>) {
+        self.process.tell(tenant, Order::Connect { tenant, connection });
+    }
+
+    /// Ends the statement of the connection that has the key.
+    pub fn cancel(&self, key: Key) {
+        self.process.connections.cancel(key);
+    }
+
+    /// Waits until the host is to stop, or cannot go on.
+    pub async fn stopped(&self) {
+        self.stopper.stopped().await;
     }
 
     /// All of them by name, with what goes on in them.

@@ -2,32 +2,42 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Instant};
 
-use bytes::BytesMut;
+use futures::future::LocalBoxFuture;
 use savanna_journal::Lsn;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_tenants::{
     SessionId, SqlError,
     budget::Budget,
-    error::{Result, state},
-    owner::wake,
+    database::Database,
+    error::Result,
+    owner::{Tail, wake},
     role::Acquaintance,
+    storage::Home,
 };
 use savanna_tenants_segments::TenantId;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    connection, housekeeping,
+    maintenance,
     process::{Key, Process},
-    room::Room,
-    socket::Parked,
+    slot::{ConnectionGuard, TenantSlot},
+    slots::{Slots, dropped},
 };
+
+/// A client on its way to its tenant's thread.
+pub trait Connection: Send {
+    /// Serves the client on this thread until it goes away.
+    fn serve(self: Box<Self>, guard: ConnectionGuard) -> LocalBoxFuture<'static, ()>;
+    /// Tells the client why it cannot come in.
+    fn refuse(self: Box<Self>, error: SqlError) -> LocalBoxFuture<'static, ()>;
+}
 
 /// What a thread is told.
 pub(crate) enum Order {
     /// A client of a tenant that lives here, awake or not.
-    Client { tenant: TenantId, client: Box<Client> },
+    Connect { tenant: TenantId, connection: Box<dyn Connection> },
     /// What does a tenant know of somebody?
-    Ask { tenant: TenantId, user: String, answer: oneshot::Sender<Result<Acquaintance>> },
+    Identify { tenant: TenantId, user: String, answer: oneshot::Sender<Result<Acquaintance>> },
     /// A tenant is to wake: it holds up the log.
     Wake(TenantId),
     /// All that was committed of a tenant by now is to be in its storage.
@@ -36,59 +46,31 @@ pub(crate) enum Order {
     Remove { tenant: TenantId, removed: oneshot::Sender<Result<Lsn>> },
     /// The statement of the connection with this key was interrupted, and is not to wait any longer.
     StopWaiting(Key),
-    /// The server stops: every connection is closed.
+    /// The host stops: every connection is closed.
     Stop,
 }
 
-/// A client that may come in.
-pub(crate) struct Client {
-    pub(crate) socket: Parked,
-    /// What was read of it already.
-    pub(crate) input: BytesMut,
-    pub(crate) user: String,
-    pub(crate) database: String,
-    pub(crate) settings: Vec<(String, String)>,
-    /// Whether it may do things outside of its database.
-    pub(crate) administrator: bool,
-    /// Its place among those who may be here at once.
-    pub(crate) place: OwnedSemaphorePermit,
-    /// By what it can be cancelled.
-    pub(crate) key: Key,
-    /// Where its random numbers begin.
-    pub(crate) seed: u64,
-}
-
 /// Somebody who waits for a tenant to wake.
-enum Caller {
-    Client(Client),
-    Asker { user: String, answer: oneshot::Sender<Result<Acquaintance>> },
-    Saver(oneshot::Sender<Result<()>>),
+enum Waiter {
+    Connection(Box<dyn Connection>),
+    Identify { user: String, answer: oneshot::Sender<Result<Acquaintance>> },
+    Save(oneshot::Sender<Result<()>>),
 }
 
-/// A tenant that does not sleep.
-enum Place {
-    /// It wakes, and these wait for it. The log is needed from here on.
-    Waking {
-        callers: Vec<Caller>,
-        needs_log_from: Option<Lsn>,
-    },
-    Awake(Rc<Room>),
-}
-
-/// A connection whose waits can be ended by whoever knows its key.
-pub(crate) struct Known {
-    pub(crate) room: Rc<Room>,
-    pub(crate) session: SessionId,
+/// A session whose waits can be ended by whoever knows its connection's key.
+pub(crate) struct LocalSession {
+    pub(crate) slot: Rc<TenantSlot>,
+    pub(crate) id: SessionId,
 }
 
 /// What the connections of a thread share.
-pub(crate) struct Here {
+pub(crate) struct ThreadContext {
     pub(crate) number: usize,
     pub(crate) process: Arc<Process>,
     pub(crate) lease: Option<LeaseGuard>,
-    places: RefCell<HashMap<TenantId, Place>>,
+    slots: RefCell<Slots<Rc<TenantSlot>, Waiter>>,
     /// Whose waits can be ended, by key.
-    pub(crate) connections: RefCell<HashMap<Key, Known>>,
+    pub(crate) sessions: RefCell<HashMap<Key, LocalSession>>,
     pub(crate) budget: RefCell<Budget>,
     /// From when on the budget counts.
     pub(crate) began: Instant,
@@ -108,35 +90,35 @@ pub(crate) fn run(
             return;
         }
     };
-    let here = Rc::new(Here {
+    let thread = Rc::new(ThreadContext {
         budget: RefCell::new(Budget::new(process.keeping.per_second)),
         began: Instant::now(),
         number,
         process,
         lease,
-        places: RefCell::default(),
-        connections: RefCell::default(),
+        slots: RefCell::new(Slots::new(number)),
+        sessions: RefCell::default(),
     });
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async move {
-        tokio::task::spawn_local(housekeeping::keep_house(Rc::clone(&here)));
-        tokio::task::spawn_local(housekeeping::watch_lag(Rc::clone(&here)));
+        tokio::task::spawn_local(maintenance::maintain(Rc::clone(&thread)));
+        tokio::task::spawn_local(maintenance::watch_lag(Rc::clone(&thread)));
         while let Some(order) = orders.recv().await
             && !matches!(order, Order::Stop)
         {
-            here.obey(order);
+            thread.obey(order);
         }
     });
 }
 
-impl Here {
+impl ThreadContext {
     fn obey(self: &Rc<Self>, order: Order) {
         match order {
-            Order::Client { tenant, client } => self.receive(tenant, Caller::Client(*client)),
-            Order::Ask { tenant, user, answer } => self.receive(tenant, Caller::Asker { user, answer }),
-            Order::Save { tenant, saved } => self.receive(tenant, Caller::Saver(saved)),
+            Order::Connect { tenant, connection } => self.receive(tenant, Waiter::Connection(connection)),
+            Order::Identify { tenant, user, answer } => self.receive(tenant, Waiter::Identify { user, answer }),
+            Order::Save { tenant, saved } => self.receive(tenant, Waiter::Save(saved)),
             Order::Wake(tenant) => {
-                if !self.places.borrow().contains_key(&tenant) && self.is_there(tenant) {
+                if self.slots.borrow().is_asleep(tenant) && self.is_there(tenant) {
                     self.begin_waking(tenant, Vec::new());
                 }
             }
@@ -145,9 +127,9 @@ impl Here {
                 _ = removed.send(self.remove(tenant));
             }
             Order::StopWaiting(key) => {
-                if let Some(known) = self.connections.borrow().get(&key) {
-                    let (room, session) = (Rc::clone(&known.room), known.session);
-                    tokio::task::spawn_local(async move { room.with(|tenant| tenant.stop_waiting(session)).await });
+                if let Some(session) = self.sessions.borrow().get(&key) {
+                    let (slot, id) = (Rc::clone(&session.slot), session.id);
+                    tokio::task::spawn_local(async move { slot.with(|tenant| tenant.stop_waiting(id)).await });
                 }
             }
             Order::Stop => {}
@@ -155,16 +137,16 @@ impl Here {
     }
 
     /// Takes somebody to a tenant, which wakes if it sleeps.
-    fn receive(self: &Rc<Self>, tenant: TenantId, caller: Caller) {
-        match self.places.borrow_mut().get_mut(&tenant) {
-            Some(Place::Awake(room)) => return self.let_in(room, caller),
-            Some(Place::Waking { callers, .. }) => return callers.push(caller),
-            None => {}
+    fn receive(self: &Rc<Self>, tenant: TenantId, waiter: Waiter) {
+        let awake = self.slots.borrow().awake(tenant).map(Rc::clone);
+        if let Some(slot) = awake {
+            return self.admit(&slot, waiter);
         }
+        let Some(waiter) = self.slots.borrow_mut().wait(tenant, waiter) else { return };
         if self.is_there(tenant) {
-            self.begin_waking(tenant, vec![caller]);
+            self.begin_waking(tenant, vec![waiter]);
         } else {
-            turn_away(caller, gone());
+            refuse(waiter, dropped());
         }
     }
 
@@ -173,128 +155,95 @@ impl Here {
         self.process.owner.lock().name(tenant).is_some()
     }
 
-    fn let_in(self: &Rc<Self>, room: &Rc<Room>, caller: Caller) {
-        let visit = room.enter();
-        match caller {
-            Caller::Client(client) => {
-                tokio::task::spawn_local(connection::serve(Rc::clone(self), visit, client));
+    fn admit(self: &Rc<Self>, slot: &Rc<TenantSlot>, waiter: Waiter) {
+        let guard = ConnectionGuard::new(self, slot);
+        match waiter {
+            Waiter::Connection(connection) => {
+                tokio::task::spawn_local(connection.serve(guard));
             }
-            Caller::Asker { user, answer } => {
+            Waiter::Identify { user, answer } => {
                 tokio::task::spawn_local(async move {
                     // Whoever asked may have gone.
-                    _ = answer.send(visit.room().acquaintance(&user).await);
+                    _ = answer.send(guard.slot().acquaintance(&user).await);
                 });
             }
-            Caller::Saver(saved) => {
-                let here = Rc::clone(self);
+            Waiter::Save(saved) => {
                 tokio::task::spawn_local(async move {
                     // Whoever asked may have gone.
-                    _ = saved.send(housekeeping::save(here, visit.room()).await);
+                    _ = saved.send(maintenance::save(guard.thread(), guard.slot()).await);
                 });
             }
         }
     }
 
-    fn begin_waking(self: &Rc<Self>, tenant: TenantId, callers: Vec<Caller>) {
-        let tail = self.process.owner.lock().take_tail(tenant, self.number);
-        let needs_log_from = tail.first().map(|(lsn, _)| *lsn);
-        self.places.borrow_mut().insert(tenant, Place::Waking { callers, needs_log_from });
-        let here = Rc::clone(self);
+    fn begin_waking(self: &Rc<Self>, tenant: TenantId, waiters: Vec<Waiter>) {
+        let tail = self.slots.borrow_mut().begin_waking(tenant, waiters, &mut self.process.owner.lock());
+        let thread = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let (process, again) = (Arc::clone(&here.process), tail.clone());
+            let (process, again) = (Arc::clone(&thread.process), tail.clone());
             let waking = async move { wake(&process.storage, &process.journal, tenant, &again).await };
-            let woken = here.process.background.spawn(waking).await;
-            let woken = woken.unwrap_or_else(|error| Err(SqlError::internal(error)));
-            if woken.is_err() {
-                here.process.owner.lock().put_back(tenant, tail);
-            }
-            here.end_waking(tenant, woken);
+            let woken = thread.process.background.spawn(waking).await;
+            thread.end_waking(tenant, tail, woken.unwrap_or_else(|error| Err(SqlError::internal(error))));
         });
     }
 
-    fn end_waking(
-        self: &Rc<Self>,
-        tenant: TenantId,
-        woken: Result<(Arc<savanna_tenants::storage::Home>, savanna_tenants::database::Database)>,
-    ) {
-        let Some(Place::Waking { callers, .. }) = self.places.borrow_mut().remove(&tenant) else { return };
+    fn end_waking(self: &Rc<Self>, tenant: TenantId, tail: Tail, woken: Result<(Arc<Home>, Database)>) {
+        let process = &self.process;
         match woken {
             Ok((home, database)) => {
-                self.process.retries.lock().forget(tenant);
-                let room = Room::new(tenant, home, (database, self.process.activity(tenant)), &self.process);
-                self.places.borrow_mut().insert(tenant, Place::Awake(Rc::clone(&room)));
-                for caller in callers {
-                    self.let_in(&room, caller);
+                process.retries.lock().forget(tenant);
+                let slot = TenantSlot::new(tenant, home, (database, process.activity(tenant)), process);
+                let waiters = self.slots.borrow_mut().woken(tenant, Rc::clone(&slot));
+                for waiter in waiters {
+                    self.admit(&slot, waiter);
                 }
             }
             Err(error) => {
-                let pause = self.process.retries.lock().failed(tenant, Instant::now());
+                let waiters = self.slots.borrow_mut().cannot_wake(tenant, tail, &mut process.owner.lock());
+                let pause = process.retries.lock().failed(tenant, Instant::now());
                 tracing::error!(tenant, %error, ?pause, "a tenant could not wake; its log is kept, and it is tried again");
-                for caller in callers {
-                    turn_away(caller, error.clone());
+                for waiter in waiters {
+                    refuse(waiter, error.clone());
                 }
             }
         }
     }
 
-    /// Removes a tenant for ever, if nobody is there. In one step: it is never let go and still there.
+    /// Removes a tenant for ever, if nobody is there.
     fn remove(&self, tenant: TenantId) -> Result<Lsn> {
-        let mut places = self.places.borrow_mut();
-        let mut owner = self.process.owner.lock();
-        let name = owner.name(tenant).ok_or_else(gone)?.to_owned();
-        let is_free = match places.get(&tenant) {
-            Some(Place::Awake(room)) => room.is_empty() && !room.flushing.get(),
-            Some(Place::Waking { .. }) => false,
-            None => true,
-        };
-        if !is_free {
-            let message = format!("database \"{name}\" is being accessed by other users");
-            return Err(SqlError::new("55006", message));
-        }
-        let removed = owner.remove(&name)?;
-        places.remove(&tenant);
+        let is_free = |slot: &Rc<TenantSlot>| slot.is_empty() && !slot.flushing.get();
+        let removed = self.slots.borrow_mut().remove(tenant, &mut self.process.owner.lock(), is_free)?;
         self.process.forget_activity(tenant);
         self.process.retries.lock().forget(tenant);
         Ok(removed)
     }
 
     /// The tenants that are awake.
-    pub(crate) fn rooms(&self) -> Vec<(TenantId, Rc<Room>)> {
-        let places = self.places.borrow();
-        let awake = places.iter().filter_map(|(tenant, place)| match place {
-            Place::Awake(room) => Some((*tenant, Rc::clone(room))),
-            _ => None,
-        });
-        awake.collect()
+    pub(crate) fn slots(&self) -> Vec<Rc<TenantSlot>> {
+        self.slots.borrow().all_awake().map(|(_, slot)| Rc::clone(slot)).collect()
     }
 
-    /// From where on those who wake need the log.
-    pub(crate) fn wakers_need_log_from(&self) -> Option<Lsn> {
-        let needs = |place: &Place| match place {
-            Place::Waking { needs_log_from, .. } => *needs_log_from,
-            _ => None,
-        };
-        self.places.borrow().values().filter_map(needs).min()
+    /// Says from where on the thread's tenants need the log.
+    pub(crate) fn report_log_floor(&self) {
+        let behind = self.process.journal.appended().next();
+        let floor = self.slots.borrow().log_floor(behind, |slot| slot.condition().needs_log_from);
+        self.process.owner.lock().truncation.set_floor(self.number, floor);
     }
 
     /// A tenant falls asleep: nothing of it stays.
-    pub(crate) fn forget(&self, tenant: TenantId) {
-        self.places.borrow_mut().remove(&tenant);
+    pub(crate) fn sleep(&self, tenant: TenantId) {
+        self.slots.borrow_mut().sleep(tenant);
     }
 }
 
-fn gone() -> SqlError {
-    SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped")
-}
-
 /// Tells somebody why it cannot be served.
-fn turn_away(caller: Caller, error: SqlError) {
-    match caller {
-        Caller::Client(client) => {
-            tokio::task::spawn_local(connection::refuse(client, error));
+fn refuse(waiter: Waiter, error: SqlError) {
+    match waiter {
+        Waiter::Connection(connection) => {
+            tokio::task::spawn_local(connection.refuse(error));
         }
         // Whoever asked may have gone.
-        Caller::Asker { answer, .. } => _ = answer.send(Err(error)),
-        Caller::Saver(saved) => _ = saved.send(Err(error)),
+        Waiter::Identify { answer, .. } => _ = answer.send(Err(error)),
+        Waiter::Save(saved) => _ = saved.send(Err(error)),
     }
 }

@@ -22,10 +22,13 @@ use object_store::{
 
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::OsDisk;
-use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions, TlsFiles};
-use savanna_tenants::budget::{
-    Amounts,
-    Resource::{Cpu, Log, Store},
+use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions, TlsFiles};
+use savanna_tenants_host::{
+    Host, HostOptions, Keeping, Tenants,
+    budget::{
+        Amounts,
+        Resource::{Cpu, Log, Store},
+    },
 };
 
 #[global_allocator]
@@ -82,16 +85,17 @@ fn main() -> ExitCode {
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let admission = Admission { requires_tls, clients_max, ..Admission::default() };
-    let options = ServerOptions { listen, keeping, epoch: OwnerEpoch(epoch), threads, lease: None, tls, admission };
-    let server = match Server::start(options) {
-        Ok(server) => server,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let options = ServerOptions { listen, tls, admission };
+    let (server, tenants) =
+        match start(options, HostOptions { keeping, epoch: OwnerEpoch(epoch), threads, lease: None }) {
+            Ok(started) => started,
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        };
     println!("listening on {}", server.address());
-    let (tenants, stopper) = (server.tenants(), server.stopper());
+    let stopper = server.stopper();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             if line == "stop" {
@@ -110,6 +114,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn start(options: ServerOptions, host: HostOptions) -> Result<(Server, Tenants), ServerError> {
+    let listener = Listener::bind(options)?;
+    let host = Host::start(host)?;
+    let tenants = host.tenants();
+    Ok((listener.serve(host)?, tenants))
 }
 
 /// A storage in memory, each request to which takes so long.

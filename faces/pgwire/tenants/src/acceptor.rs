@@ -1,4 +1,4 @@
-//! The door: clients say whom they want and prove who they are, and are taken to their tenant's thread.
+//! The acceptor: clients say whom they want and prove who they are, and are taken to their tenant's thread.
 //!
 //! ```text
 //!  encryption? ─► startup message ─► does anybody have a password here? ─ no ──► a client of this machine is trusted
@@ -9,19 +9,13 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use savanna_identity::{Entrance, Tls};
 use savanna_pgwire_login::{Admission, Introduction, Nobody, Opening, Refusal, STARTUP_TIME, Socket as _, Stranger};
-use savanna_tenants::{SqlError, role::Acquaintance};
-use savanna_tenants_segments::TenantId;
+use savanna_tenants_host::{Access, Claim, Identity, SqlError, TenantId, Tenants};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use crate::{
-    output::Output,
-    process::{ADMINISTRATION, Process},
-    socket::Socket,
-    thread::{Client, Order},
-};
+use crate::{connection::Client, output::Output, socket::Socket};
 
 /// Why a client does not come in.
 enum Turned {
@@ -59,8 +53,8 @@ impl From<SqlError> for Turned {
 type Heard<T> = Result<T, Turned>;
 
 /// Where clients come in.
-pub(crate) struct Door {
-    pub(crate) process: Arc<Process>,
+pub(crate) struct Acceptor {
+    pub(crate) tenants: Tenants,
     pub(crate) tls: Option<Tls>,
     pub(crate) admission: Admission,
     /// One for each client that may be here at once.
@@ -68,16 +62,16 @@ pub(crate) struct Door {
     pub(crate) nobody: Nobody,
 }
 
-impl Door {
+impl Acceptor {
     /// Takes clients in, for ever.
-    pub(crate) async fn open(self: Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
+    pub(crate) async fn run(self: Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
         let entrance = Entrance::new(TcpListener::from_std(listener)?);
         loop {
             let (tcp, peer, visit) = entrance.next().await;
-            let door = Arc::clone(&self);
+            let acceptor = Arc::clone(&self);
             tokio::spawn(async move {
-                if let Some(Err(error)) = visit.within(STARTUP_TIME, door.receive(tcp, peer)).await {
-                    tracing::debug!(%error, "a client went away at the door");
+                if let Some(Err(error)) = visit.within(STARTUP_TIME, acceptor.receive(tcp, peer)).await {
+                    tracing::debug!(%error, "a client went away before it was let in");
                 }
             });
         }
@@ -108,15 +102,9 @@ impl Door {
     }
 
     fn take_in(&self, stranger: Stranger<Socket>, admitted: Admitted) -> io::Result<()> {
-        let Admitted { tenant, user, database, settings, administrator, place } = admitted;
-        let key = random::<8>()?;
-        let [process, secret] = [0, 4].map(|at| i32::from_be_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]));
-        // A process's number is above 0.
-        let key = ((process & i32::MAX).max(1), secret);
-        let seed = u64::from_be_bytes(random()?);
+        let Admitted { tenant, identity, settings, place } = admitted;
         let (socket, input) = (stranger.socket.park()?, stranger.input);
-        let client = Client { socket, input, user, database, settings, administrator, place, key, seed };
-        self.process.tell(tenant, Order::Client { tenant, client: Box::new(client) });
+        self.tenants.connect(tenant, Box::new(Client { socket, input, identity, settings, place }));
         Ok(())
     }
 
@@ -126,7 +114,7 @@ impl Door {
             Opening::Startup(startup) => startup,
             Opening::Cancel(request) => {
                 if let Some(secret) = request.secret_key.as_i32() {
-                    self.process.connections.cancel((request.pid, secret));
+                    self.tenants.cancel((request.pid, secret));
                 }
                 return Ok(None);
             }
@@ -137,13 +125,14 @@ impl Door {
             return Err(Refusal::in_the_clear().into());
         }
         // Whoever proves to be a role of this one comes into no other that has its name by then.
-        let tenant = self.process.tenant(&database);
+        let tenant = self.tenants.tenant(&database);
         let administrator = self.authenticate(stranger, peer, &user, tenant.as_ref().ok().copied()).await?;
         // That there is none is told to whom has come in.
         let tenant = tenant?;
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_| Refusal::no_place(self.admission.clients_max))?;
-        Ok(Some(Admitted { tenant, user, database, settings, administrator, place }))
+        let identity = Identity { user, database, administrator };
+        Ok(Some(Admitted { tenant, identity, settings, place }))
     }
 
     /// Makes sure that a client is who it says. Whether it may do things outside of its database, too.
@@ -154,24 +143,17 @@ impl Door {
         user: &str,
         tenant: Option<TenantId>,
     ) -> Heard<bool> {
-        let administration = self.process.tenant(ADMINISTRATION)?;
-        let administrators = self.process.ask(administration, user).await?;
-        let own = match tenant {
-            Some(tenant) => self.process.ask(tenant, user).await?,
-            None => Acquaintance::default(),
+        let is_local = peer.ip().to_canonical().is_loopback();
+        let claim = Claim { user, tenant, is_local, users: &self.admission.users };
+        let (verifier, administrator) = match self.tenants.access(claim).await? {
+            Access::Trusted => return Ok(true),
+            Access::Elsewhere => {
+                let hint =
+                    "Nobody has a password here yet: CREATE USER .. PASSWORD in database postgres, on that machine.";
+                return Err(Refusal::from_elsewhere(peer.ip(), hint).into());
+            }
+            Access::Password { verifier, administrator } => (verifier, administrator),
         };
-        if self.admission.users.is_empty() && !administrators.guarded && !own.guarded {
-            let hint = "Nobody has a password here yet: CREATE USER .. PASSWORD in database postgres, on that machine.";
-            return match peer.ip().to_canonical().is_loopback() {
-                true => Ok(true),
-                false => Err(Refusal::from_elsewhere(peer.ip(), hint).into()),
-            };
-        }
-        // An administrator is one everywhere: a role that a database has made of the same name does not take its place.
-        let configured = self.admission.users.get(user).map(|user| user.verifier.clone());
-        let administering = configured.or(administrators.verifier);
-        let administrator = administering.is_some();
-        let verifier = administering.or(own.verifier);
         let verifier = verifier.unwrap_or_else(|| self.nobody.verifier(user));
         match stranger.proves(verifier, self.tls.as_ref()).await? {
             true => Ok(administrator),
@@ -183,16 +165,7 @@ impl Door {
 /// A client that may come in.
 struct Admitted {
     tenant: TenantId,
-    user: String,
-    database: String,
+    identity: Identity,
     settings: Vec<(String, String)>,
-    administrator: bool,
     place: OwnedSemaphorePermit,
-}
-
-/// Bytes that nobody can guess.
-fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(bytes)
 }

@@ -5,7 +5,7 @@ mod csv;
 mod lines;
 mod text;
 
-use savanna_tenants::{
+use savanna_tenants_host::{
     OutputColumn, SqlError,
     copy::{CopyField, CopyFormat, CopyKind, Header},
     error::{Result, state},

@@ -9,10 +9,9 @@ use pgwire::messages::{
     response::{CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, ReadyForQuery, TransactionStatus},
     startup::{Authentication, BackendKeyData, ParameterStatus, SecretKey},
 };
-use savanna_tenants::{
-    OutputColumn, SqlError, Status,
+use savanna_tenants_host::{
+    Notice, OutputColumn, SqlError, Status,
     copy::{CopyFormat, CopyKind},
-    tenant::Notice,
     types::Type,
     value::{Value, zone::Zone},
 };
@@ -56,9 +55,9 @@ impl Output {
         self.put(&Authentication::Ok);
     }
 
-    pub(crate) fn welcome(&mut self, parameters: &[(&str, String)], (process, secret): (i32, i32)) {
+    pub(crate) fn welcome(&mut self, parameters: &[(&str, &str)], (process, secret): (i32, i32)) {
         for (name, value) in parameters {
-            self.put(&ParameterStatus::new((*name).to_owned(), value.clone()));
+            self.put(&ParameterStatus::new((*name).to_owned(), (*value).to_owned()));
         }
         self.put(&BackendKeyData::new(process, SecretKey::I32(secret)));
     }

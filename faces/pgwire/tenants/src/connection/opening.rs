@@ -2,112 +2,96 @@
 
 use std::{io, pin::pin, time::Duration};
 
-use bytes::BytesMut;
-use savanna_tenants::{
-    SessionId, SqlError,
+use savanna_tenants_host::{
+    ConnectionGuard, Identity, Notice, SERVER_VERSION, Session, SqlError,
     error::{Result, state},
-    settings::SERVER_VERSION,
-    tenant::{Login, Notice, Tenant},
 };
 
-use crate::{output::Output, room::Room, socket::Socket, thread::Client};
+use crate::{output::Output, socket::Socket, wire::Wire};
 
 /// Who waits for longer is told for what.
 const SILENCE: Duration = Duration::from_secs(1);
 /// So much is read of a client that is not in yet.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Tells a client why it cannot come in.
-pub(crate) async fn refuse(client: Client, error: SqlError) {
-    match client.socket.resume() {
-        Ok(socket) => turn_away(socket, &error).await,
-        Err(error) => tracing::warn!(%error, "a client's socket could not be taken over"),
-    }
-}
-
 /// Tells a client that was about to come in why it cannot.
-pub(super) async fn turn_away(mut socket: Socket, error: &SqlError) {
+pub(super) async fn send_away(mut socket: Socket, error: &SqlError) {
     let mut output = Output::default();
     output.error("FATAL", error);
     match socket.write_all(&output.bytes).await {
         Ok(()) => socket.close(),
-        Err(error) => tracing::debug!(%error, "a client went away at the door"),
+        Err(error) => tracing::debug!(%error, "a client went away before it was told why it is sent away"),
     }
 }
 
-/// Waits until a database is not busy with a statement of somebody else. Whoever waits is told so, and is not let in after `patience`.
-pub(super) async fn until_free(
-    room: &Room,
-    (socket, input): (&mut Socket, &mut BytesMut),
-    output: &mut Output,
-    patience: Duration,
-) -> io::Result<Result<()>> {
-    if tokio::time::timeout(SILENCE, room.here()).await.is_ok() {
+/// Opens a session with the settings of the startup message, when the database is not busy, and says what the client is told of the server.
+pub(super) async fn open(
+    guard: ConnectionGuard,
+    wire: &mut Wire,
+    identity: Identity,
+    settings: Vec<(String, String)>,
+) -> io::Result<Result<Session>> {
+    if let Err(error) = until_free(&guard, wire).await? {
+        return Ok(Err(error));
+    }
+    let settings = match expanded(settings) {
+        Ok(settings) => settings,
+        Err(error) => return Ok(Err(error)),
+    };
+    let opened = guard.open(identity, &settings).await;
+    Ok(opened.inspect(|session| welcome(wire, session, &settings)))
+}
+
+/// Waits until a database is not busy with a statement of somebody else. Whoever waits is told so, and is not let in after the host's
+/// patience.
+async fn until_free(guard: &ConnectionGuard, wire: &mut Wire) -> io::Result<Result<()>> {
+    if guard.free_within(SILENCE).await.is_ok() {
         return Ok(Ok(()));
     }
     let message = "the database is busy with a statement that takes long; the login waits for it";
-    output.notice(&Notice::Notice(message.to_owned()));
-    socket.write_all(&output.bytes.split()).await?;
-    let mut free = pin!(tokio::time::timeout(patience.saturating_sub(SILENCE), room.here()));
-    loop {
-        tokio::select! {
-            biased;
-            free = &mut free => return Ok(free.map_err(|_| {
-                SqlError::new("57P03", "the database is busy with a statement that takes long").hint(
-                    "Try again later. In another database an administrator sees the statement's connection in pg_stat_activity, and ends the \
-                     statement with pg_cancel_backend(pid).",
-                )
-            })),
-            read = socket.read(input), if input.len() <= AHEAD_BYTES_MAX => if read? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            },
-        }
+    wire.output.notice(&Notice::Notice(message.to_owned()));
+    wire.socket.write_all(&wire.output.bytes.split()).await?;
+    let mut free = pin!(guard.free_within(guard.patience().saturating_sub(SILENCE)));
+    tokio::select! {
+        biased;
+        free = &mut free => Ok(free),
+        error = wire.gone_beyond(AHEAD_BYTES_MAX) => Err(error),
     }
 }
 
-/// Opens a session with the settings of the startup message; what the client is told of the server.
-pub(super) fn open(
-    tenant: &mut Tenant,
-    login: Login<'_>,
-    settings: &[(String, String)],
-) -> Result<(SessionId, Vec<(String, String)>)> {
-    let session = tenant.open_session(login)?;
-    let mut name = String::new();
-    for (setting, value) in settings {
-        // Options of the protocol itself.
-        if setting.starts_with("_pq_.") {
-            continue;
-        }
-        let set = match setting.as_str() {
-            "options" => command_line(value).and_then(|settings| {
-                settings.iter().try_for_each(|(setting, value)| tenant.set(session, setting, value))
-            }),
-            setting => tenant.set(session, setting, value),
-        };
-        if let Err(error) = set {
-            tenant.close_session(session);
-            return Err(error);
-        }
-        if setting == "application_name" {
-            name.clone_from(value);
-        }
-    }
-    tenant.begin_session(session);
-    let zone = tenant.zone(session).name();
+/// Tells a client what it is told of the server.
+fn welcome(wire: &mut Wire, session: &Session, settings: &[(String, String)]) {
+    let Identity { user, administrator, .. } = session.identity();
+    let named = settings.iter().rfind(|(setting, _)| setting == "application_name");
+    let zone = session.zone().name();
     let told = [
         ("server_version", SERVER_VERSION),
         ("server_encoding", "UTF8"),
         ("client_encoding", "UTF8"),
-        ("application_name", &name),
-        ("is_superuser", if login.administrator { "on" } else { "off" }),
-        ("session_authorization", login.user),
+        ("application_name", named.map_or("", |(_, name)| name)),
+        ("is_superuser", if *administrator { "on" } else { "off" }),
+        ("session_authorization", user),
         ("DateStyle", "ISO, MDY"),
         ("IntervalStyle", "postgres"),
         ("TimeZone", &zone),
         ("integer_datetimes", "on"),
         ("standard_conforming_strings", "on"),
     ];
-    Ok((session, told.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()))
+    wire.output.welcome(&told, session.key());
+}
+
+/// The settings of a startup message, one by one.
+fn expanded(settings: Vec<(String, String)>) -> Result<Vec<(String, String)>> {
+    let mut expanded = Vec::new();
+    for (setting, value) in settings {
+        match setting.as_str() {
+            // Options of the protocol itself.
+            protocol if protocol.starts_with("_pq_.") => {}
+            "options" => expanded.extend(command_line(&value)?),
+            _ => expanded.push((setting, value)),
+        }
+    }
+    Ok(expanded)
 }
 
 /// The settings of a command line as clients send it, `-c name=value` or `--name=value`. A backslash makes the next character

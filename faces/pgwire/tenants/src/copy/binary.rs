@@ -1,6 +1,6 @@
 //! The binary format: a signature, rows with the lengths of their values, and an end.
 
-use savanna_tenants::{
+use savanna_tenants_host::{
     SqlError,
     copy::CopyField,
     error::{Result, state},

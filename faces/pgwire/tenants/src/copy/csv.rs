@@ -1,6 +1,6 @@
 //! CSV: values in quotes where they would be misunderstood, which may then have ends of lines in them.
 
-use savanna_tenants::{
+use savanna_tenants_host::{
     SqlError,
     copy::{CopyField, CopyFormat},
     error::{Result, state},

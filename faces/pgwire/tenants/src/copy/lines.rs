@@ -1,6 +1,6 @@
 //! A text cut into lines.
 
-use savanna_tenants::{
+use savanna_tenants_host::{
     SqlError,
     error::{Result, state},
 };

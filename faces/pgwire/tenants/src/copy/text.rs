@@ -1,6 +1,6 @@
 //! The text format: a line per row, with backslashes before what would be misunderstood.
 
-use savanna_tenants::{
+use savanna_tenants_host::{
     SqlError,
     copy::{CopyField, CopyFormat},
     error::{Result, state},

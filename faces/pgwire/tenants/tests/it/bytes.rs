@@ -8,24 +8,18 @@ use std::{
 };
 
 use proptest::prelude::*;
-use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions};
+use savanna_pgwire_tenants::Server;
+use savanna_tenants_host::Keeping;
+
+use crate::server;
 
 /// One server for all tests of the process.
 fn address() -> SocketAddr {
     static SERVER: OnceLock<(Server, tempfile::TempDir)> = OnceLock::new();
     let (server, _) = SERVER.get_or_init(|| {
         let directory = tempfile::tempdir().expect("a directory");
-        let options = ServerOptions {
-            listen: "127.0.0.1:0".parse().expect("an address"),
-            keeping: Keeping::local(directory.path()),
-            epoch: OwnerEpoch(1),
-            threads: 1,
-            lease: None,
-            tls: None,
-            admission: Admission::default(),
-        };
-        (Server::start(options).expect("an empty log"), directory)
+        let keeping = Keeping::local(directory.path());
+        (server::start(server::options(), keeping, 1).expect("an empty log"), directory)
     });
     server.address()
 }

@@ -12,8 +12,10 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, Stream,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
-use savanna_epoch::OwnerEpoch;
-use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions, TlsFiles};
+use savanna_pgwire_tenants::{ServerOptions, TlsFiles};
+use savanna_tenants_host::Keeping;
+
+use crate::server;
 
 /// A server that has not let go of a connection by then keeps it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -126,16 +128,8 @@ fn come_in(address: SocketAddr, left: usize, tls: Option<&Arc<ClientConfig>>) ->
 fn a_connection_that_ends_anywhere_in_a_handshake_is_let_go() {
     let directory = tempfile::tempdir().unwrap();
     let files = TlsFiles { certificates: fixture("cert.pem"), key: fixture("key.pem") };
-    let server = Server::start(ServerOptions {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        keeping: Keeping::local(directory.path()),
-        epoch: OwnerEpoch(1),
-        threads: 1,
-        lease: None,
-        tls: Some(files),
-        admission: Admission::default(),
-    })
-    .unwrap();
+    let options = ServerOptions { tls: Some(files), ..server::options() };
+    let server = server::start(options, Keeping::local(directory.path()), 1).unwrap();
     let mut administrator = TcpStream::connect(server.address()).unwrap();
     say(&mut administrator, b"", b"\0\x03\0\0user\0postgres\0database\0postgres\0\0").unwrap();
     say(&mut administrator, b"Q", b"CREATE USER ann PASSWORD 'secret'\0").unwrap();

@@ -8,9 +8,11 @@ use std::{
     time::Duration,
 };
 
-use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Disk, DiskFile, OsDisk};
-use savanna_pgwire_tenants::{Admission, Keeping, Server, ServerOptions};
+use savanna_pgwire_tenants::Server;
+use savanna_tenants_host::Keeping;
+
+use crate::server;
 
 /// An answer that has not come by then waits.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -107,11 +109,7 @@ fn start(directory: &Path, valve: &Arc<Valve>) -> Server {
     let data = directory.join("data");
     let log = Held { disk: OsDisk::new(data.join("log")), valve: Arc::clone(valve) };
     let keeping = Keeping { log: Some(Arc::new(log)), ..Keeping::local(data) };
-    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let admission = Admission::default();
-    let options =
-        ServerOptions { listen, keeping, epoch: OwnerEpoch(1), threads: 2, lease: None, tls: None, admission };
-    Server::start(options).unwrap()
+    server::start(server::options(), keeping, 2).unwrap()
 }
 
 /// A client that speaks the simple protocol.

@@ -1,6 +1,7 @@
 //! A statement on which the server itself fails.
 
 use savanna_tenants::panic_at;
+use savanna_tenants_host::Keeping;
 
 use crate::{gate::Client, server};
 
@@ -8,7 +9,7 @@ use crate::{gate::Client, server};
 fn a_client_whose_statement_panics_is_told_so_and_others_go_on() {
     const TEXT: &str = "SELECT 'the server fails on this'";
     let directory = tempfile::tempdir().unwrap();
-    let server = savanna_pgwire_tenants::Server::start(server::options(directory.path())).unwrap();
+    let server = server::start(server::options(), Keeping::local(directory.path()), 2).unwrap();
     let [mut unlucky, mut other] = [(); 2].map(|()| Client::new(server.address()));
     other.send("CREATE TABLE t (id int PRIMARY KEY); BEGIN; INSERT INTO t VALUES (1)");
     other.answer();

@@ -1,0 +1,232 @@
+//! The tenants of a thread that do not sleep: a state machine without I/O, clock or threads.
+//!
+//! ```text
+//!           begin_waking: takes its tail        woken                    sleep: all is flushed
+//!  asleep ────────────────────────────► waking ───────► awake ─────────────────────────────► asleep
+//!     ▲                                    │               │ remove: nobody is there
+//!     └─ cannot_wake: puts the tail back ◄─┘               └──────► gone
+//! ```
+//!
+//! A tenant that sleeps is its owner's: its name, and the tail of the log that was not redone. One that wakes or is awake needs the log
+//! from a place that only its thread knows, which is what [`Slots::log_floor`] is for.
+
+use std::collections::HashMap;
+
+use savanna_journal::Lsn;
+use savanna_tenants::{
+    SqlError,
+    error::{Result, state},
+    owner::{Owner, Tail},
+};
+use savanna_tenants_segments::TenantId;
+
+/// The tenants of a thread. `S` is one that is awake, `W` somebody who waits for one to wake.
+#[derive(Debug)]
+pub struct Slots<S, W> {
+    thread: usize,
+    states: HashMap<TenantId, State<S, W>>,
+}
+
+#[derive(Debug)]
+enum State<S, W> {
+    Waking {
+        waiters: Vec<W>,
+        /// The first record of its tail.
+        needs_log_from: Option<Lsn>,
+    },
+    Awake(S),
+}
+
+impl<S, W> Slots<S, W> {
+    /// No tenants yet, on the thread of this number.
+    #[must_use]
+    pub fn new(thread: usize) -> Self {
+        Self { thread, states: HashMap::new() }
+    }
+
+    /// A tenant that is awake.
+    #[must_use]
+    pub fn awake(&self, tenant: TenantId) -> Option<&S> {
+        match self.states.get(&tenant) {
+            Some(State::Awake(slot)) => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// A tenant that is awake.
+    pub fn awake_mut(&mut self, tenant: TenantId) -> Option<&mut S> {
+        match self.states.get_mut(&tenant) {
+            Some(State::Awake(slot)) => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// The tenants that are awake.
+    pub fn all_awake(&self) -> impl Iterator<Item = (TenantId, &S)> {
+        self.states.iter().filter_map(|(tenant, state)| match state {
+            State::Awake(slot) => Some((*tenant, slot)),
+            State::Waking { .. } => None,
+        })
+    }
+
+    /// Whether a tenant sleeps, as far as this thread knows.
+    #[must_use]
+    pub fn is_asleep(&self, tenant: TenantId) -> bool {
+        !self.states.contains_key(&tenant)
+    }
+
+    /// Somebody waits until a tenant has woken. Returns who does not, because it does not wake now.
+    pub fn wait(&mut self, tenant: TenantId, waiter: W) -> Option<W> {
+        match self.states.get_mut(&tenant) {
+            Some(State::Waking { waiters, .. }) => {
+                waiters.push(waiter);
+                None
+            }
+            _ => Some(waiter),
+        }
+    }
+
+    /// A tenant that sleeps begins to wake. Returns what is to be redone of it.
+    pub fn begin_waking(&mut self, tenant: TenantId, waiters: Vec<W>, owner: &mut Owner) -> Tail {
+        let tail = owner.take_tail(tenant, self.thread);
+        let needs_log_from = tail.first().map(|(lsn, _)| *lsn);
+        self.states.insert(tenant, State::Waking { waiters, needs_log_from });
+        tail
+    }
+
+    /// A tenant has woken. Returns who waited for that.
+    pub fn woken(&mut self, tenant: TenantId, slot: S) -> Vec<W> {
+        match self.states.insert(tenant, State::Awake(slot)) {
+            Some(State::Waking { waiters, .. }) => waiters,
+            _ => Vec::new(),
+        }
+    }
+
+    /// A tenant could not wake: its tail is its owner's again. Returns who waited.
+    pub fn cannot_wake(&mut self, tenant: TenantId, tail: Tail, owner: &mut Owner) -> Vec<W> {
+        owner.put_back(tenant, tail);
+        match self.states.remove(&tenant) {
+            Some(State::Waking { waiters, .. }) => waiters,
+            _ => Vec::new(),
+        }
+    }
+
+    /// A tenant falls asleep, of which the storage has everything: nothing of it stays.
+    pub fn sleep(&mut self, tenant: TenantId) {
+        self.states.remove(&tenant);
+    }
+
+    /// Removes a tenant for ever, if it is `is_free` or sleeps. In one step: it is never let go and still there.
+    ///
+    /// # Errors
+    /// 3D000 if there is none, 55006 if somebody is there or it wakes; those of the log.
+    pub fn remove(&mut self, tenant: TenantId, owner: &mut Owner, is_free: impl FnOnce(&S) -> bool) -> Result<Lsn> {
+        let name = owner.name(tenant).ok_or_else(dropped)?.to_owned();
+        let is_free = match self.states.get(&tenant) {
+            Some(State::Awake(slot)) => is_free(slot),
+            Some(State::Waking { .. }) => false,
+            None => true,
+        };
+        if !is_free {
+            let message = format!("database \"{name}\" is being accessed by other users");
+            return Err(SqlError::new("55006", message));
+        }
+        let removed = owner.remove(&name)?;
+        self.states.remove(&tenant);
+        Ok(removed)
+    }
+
+    /// From where on the thread's tenants need the log. `behind` is where the log ended before anybody asked: what they commit
+    /// meanwhile is there or later.
+    pub fn log_floor(&self, behind: Lsn, needs: impl Fn(&S) -> Option<Lsn>) -> Lsn {
+        let needs = self.states.values().filter_map(|state| match state {
+            State::Waking { needs_log_from, .. } => *needs_log_from,
+            State::Awake(slot) => needs(slot),
+        });
+        needs.min().map_or(behind, |first| first.min(behind))
+    }
+}
+
+/// What those are told who come for a tenant that was removed meanwhile.
+pub(crate) fn dropped() -> SqlError {
+    SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::{memory::InMemory, path::Path};
+    use savanna_epoch::OwnerEpoch;
+    use savanna_journal::Options;
+    use savanna_tenants::{
+        log::{Log, Shard},
+        owner::Recovery,
+        storage::Storage,
+    };
+
+    use super::*;
+
+    /// An owner of a tenant of whom the log has a commit that was not redone.
+    async fn owner(directory: &std::path::Path) -> (Owner, TenantId) {
+        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(1), 1 << 20);
+        let mut tenant = None;
+        let mut opened = None;
+        for epoch in 1..=2 {
+            let recovery = Recovery::read(Options::dir(directory), OwnerEpoch(epoch)).expect("a log");
+            let (mut owner, _) = Owner::open(recovery, &storage, (1 << 20, 1)).await.expect("it can be redone");
+            if epoch == 1 {
+                owner.create("shop").expect("there is none");
+                let shard = owner.tenant("shop").expect("it was made");
+                let mut log = Shard { journal: Arc::clone(owner.journal()), shard };
+                log.append(&[0; 8]).expect("a log that works");
+                owner.journal().close().expect("a log that works");
+                tenant = Some(shard);
+            }
+            opened = Some(owner);
+        }
+        (opened.expect("it was opened"), tenant.expect("it was made"))
+    }
+
+    #[tokio::test]
+    async fn the_log_is_kept_for_a_tenant_that_wakes_until_it_is_awake_and_for_its_owner_if_it_cannot() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut owner, shop) = owner(directory.path()).await;
+        let mut slots = Slots::<Option<Lsn>, &str>::new(0);
+        assert!(slots.is_asleep(shop));
+        assert_eq!(slots.wait(shop, "ann"), Some("ann"), "nobody waits for one that sleeps");
+        assert_eq!(slots.log_floor(Lsn(9), |needs| *needs), Lsn(9));
+
+        let tail = slots.begin_waking(shop, vec!["ann"], &mut owner);
+        assert_eq!(slots.wait(shop, "bob"), None);
+        let first = tail.first().expect("a commit").0;
+        assert_eq!(slots.log_floor(Lsn(9), |needs| *needs), first);
+        assert!(owner.take_tail(shop, 0).is_empty(), "it was taken");
+        assert_eq!(slots.cannot_wake(shop, tail, &mut owner), ["ann", "bob"]);
+        assert!(slots.is_asleep(shop));
+
+        let tail = slots.begin_waking(shop, vec!["eve"], &mut owner);
+        assert_eq!(tail.len(), 1, "its owner had kept it");
+        assert_eq!(slots.woken(shop, Some(Lsn(7))), ["eve"]);
+        assert_eq!(slots.log_floor(Lsn(9), |needs| *needs), Lsn(7));
+        assert_eq!(slots.log_floor(Lsn(5), |needs| *needs), Lsn(5), "what is committed now is not before it");
+        slots.sleep(shop);
+        assert_eq!(slots.log_floor(Lsn(9), |needs| *needs), Lsn(9));
+    }
+
+    #[tokio::test]
+    async fn a_tenant_is_removed_if_it_is_free_or_sleeps_and_not_while_it_wakes() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut owner, shop) = owner(directory.path()).await;
+        let mut slots = Slots::<(), ()>::new(0);
+        let tail = slots.begin_waking(shop, Vec::new(), &mut owner);
+        assert_eq!(slots.remove(shop, &mut owner, |()| true).expect_err("it wakes").state, "55006");
+        drop(tail);
+        slots.woken(shop, ());
+        assert_eq!(slots.remove(shop, &mut owner, |()| false).expect_err("somebody is there").state, "55006");
+        assert!(slots.awake(shop).is_some());
+        slots.remove(shop, &mut owner, |()| true).expect("it is free");
+        assert!(slots.is_asleep(shop));
+        assert_eq!(slots.remove(shop, &mut owner, |()| true).expect_err("it is gone").state, "3D000");
+    }
+}

@@ -1,0 +1,3 @@
+//! A host without any face.
+
+mod removal;
