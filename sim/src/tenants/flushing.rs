@@ -12,15 +12,16 @@ use rand_chacha::ChaCha8Rng;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{JournalError, Lsn};
 use savanna_tenants::{
-    database::{Database, Replaying, Step},
-    flush::Flush,
+    database::{Replaying, Step},
     log::Log,
     storage::{Home, Storage},
     truncation::Truncation,
 };
+use savanna_tenants_host::policy::Flush;
 use savanna_transaction::{Change, Isolation};
 
 use super::{
+    awake::{Awake, Came},
     rows::{key, rows},
     store::FailingStore,
 };
@@ -71,9 +72,8 @@ impl Log for Pen {
     }
 }
 
-struct Awake {
-    home: Arc<Home>,
-    database: Database,
+struct Served {
+    awake: Awake,
     /// The number of its last commit.
     written: u64,
     /// Commits with their places that nobody was told of yet.
@@ -91,7 +91,7 @@ struct World {
     epoch: u64,
     paper: Arc<Mutex<Paper>>,
     truncation: Truncation,
-    tenants: Vec<Awake>,
+    tenants: Vec<Served>,
     /// The last commit of each tenant that anybody was told of.
     told: [u64; TENANTS],
     dice: ChaCha8Rng,
@@ -152,7 +152,7 @@ impl World {
                     self.store.heal();
                 }
             }
-            750..780 => self.evict(at),
+            750..780 => self.tenants[at].awake.evict(0),
             780..820 => return self.check(at, self.tenants[at].written, self.tenants[at].written),
             820..940 => self.cut(),
             940..970 => self.store.fail_after(self.dice.random_range(0..6), self.dice.random()),
@@ -168,11 +168,11 @@ impl World {
     fn commit(&mut self, at: usize) {
         let tenant = &mut self.tenants[at];
         let number = tenant.written + 1;
-        let txn = tenant.database.begin(Isolation::Snapshot);
-        tenant.database.statement(txn).expect("it lives");
+        let txn = tenant.awake.database.begin(Isolation::Snapshot);
+        tenant.awake.database.statement(txn).expect("it lives");
         let mut write = |key: Vec<u8>, value: Option<u64>| {
             let value = value.map(|value| Box::from(value.to_be_bytes()));
-            tenant.database.write(txn, &key, value, Change::Existence).expect("it lives");
+            tenant.awake.database.write(txn, &key, value, Change::Existence).expect("it lives");
         };
         write(key(b'a', 0), Some(number));
         write(key(b'n', number), Some(number));
@@ -181,7 +181,9 @@ impl World {
         }
         write(key(b'z', 0), Some(number));
         write(if self.variant == Variant::TemporaryForAll { key(b'~', 0) } else { temporary_key() }, Some(number));
-        let Step::Done(lsn) = tenant.database.commit(txn).expect("nobody is in the way") else { panic!("it waits") };
+        let Step::Done(lsn) = tenant.awake.database.commit(txn).expect("nobody is in the way") else {
+            panic!("it waits")
+        };
         (tenant.written, tenant.temporary) = (number, Some(number));
         tenant.untold.push((number, lsn));
     }
@@ -200,31 +202,23 @@ impl World {
         self.truncation.note_end(Lsn(durable), durable * 40);
     }
 
-    fn flush(&mut self, at: usize) -> Flush {
+    /// Goes on with a flush, or begins one.
+    fn flush(&mut self, at: usize) -> Came {
         let tenant = &mut self.tenants[at];
-        let came = tenant.database.flush(2).expect("the log takes records");
+        tenant.awake.begin_flush(Flush::default());
+        let came = tenant.awake.flush(&self.runtime);
         match came {
-            Flush::Sealed => {
-                tenant.unsaved = self.runtime.block_on(tenant.home.save()).is_err();
-                *(if tenant.unsaved { &mut self.happened.failed } else { &mut self.happened.flushes }) += 1;
-            }
-            Flush::Done => {
-                if let Ok(true) = self.runtime.block_on(tenant.home.compact()) {
-                    self.happened.compactions += 1;
-                }
-                // It may fail; it only takes space then.
-                _ = self.runtime.block_on(tenant.home.collect_garbage());
-            }
+            Came::Saved => self.happened.flushes += 1,
+            Came::Unsaved => self.happened.failed += 1,
+            Came::Merged => self.happened.compactions += 1,
+            Came::Further | Came::Done | Came::Failed => {}
+        }
+        match came {
+            Came::Saved => tenant.unsaved = false,
+            Came::Unsaved => tenant.unsaved = true,
             _ => {}
         }
         came
-    }
-
-    fn evict(&mut self, at: usize) {
-        let mut from = Some(Vec::new());
-        while let Some(next) = from {
-            from = self.tenants[at].database.evict(next, 2);
-        }
     }
 
     fn cut(&mut self) {
@@ -238,7 +232,7 @@ impl World {
                 Variant::CutsBeforeSaved => tenant.unsaved,
                 Variant::Sound | Variant::NoRedo | Variant::TemporaryForAll => false,
             };
-            let needs = tenant.database.needs_log_from().filter(|_| !is_forgotten);
+            let needs = tenant.awake.database.needs_log_from().filter(|_| !is_forgotten);
             self.truncation.set_floor(at, needs.unwrap_or(end));
         }
         if let Some(lsn) = self.truncation.cut(Some(durable)) {
@@ -249,7 +243,7 @@ impl World {
 
     /// A tenant that is clean is forgotten, and wakes.
     fn sleep(&mut self, at: usize) -> Result<(), String> {
-        if !self.tenants[at].database.is_clean() {
+        if !self.tenants[at].awake.database.is_clean() {
             return Ok(());
         }
         self.store.heal();
@@ -288,8 +282,8 @@ impl World {
         self.truncation = Truncation::new(400, TENANTS);
         self.truncation.note_end(Lsn(durable as u64), durable as u64 * 40);
         for (at, tail) in tails.iter().enumerate() {
-            let awake = self.wake(at, tail)?;
-            self.tenants.push(awake);
+            let served = self.wake(at, tail)?;
+            self.tenants.push(served);
             let newest = written.get(at).copied().unwrap_or(0);
             self.check(at, self.told[at], newest)?;
             // What came back stays: whoever reads it now is told of it.
@@ -298,7 +292,7 @@ impl World {
         Ok(())
     }
 
-    fn wake(&mut self, at: usize, tail: &[(Lsn, Vec<u8>)]) -> Result<Awake, String> {
+    fn wake(&mut self, at: usize, tail: &[(Lsn, Vec<u8>)]) -> Result<Served, String> {
         let home = self.runtime.block_on(Home::open(&self.storage, at as u64 + 1)).expect("what was written");
         let mut rows = Replaying::over(home.store());
         for (lsn, record) in tail {
@@ -310,7 +304,8 @@ impl World {
             let blocks = self.runtime.block_on(home.fetch(&want)).expect("a store that works");
             database.chores().arrived(&blocks).expect("a few");
         }
-        Ok(Awake { home, database, written: 0, untold: Vec::new(), unsaved: false, temporary: None })
+        let awake = Awake::new((home, database));
+        Ok(Served { awake, written: 0, untold: Vec::new(), unsaved: false, temporary: None })
     }
 
     /// A tenant's rows are those after one commit, which is not older or newer than these.
@@ -336,7 +331,7 @@ impl World {
 
     /// A session has what it wrote since its tenant woke, and nothing else of that kind.
     fn check_temporary(&mut self, at: usize) -> Result<(), String> {
-        let Awake { database, temporary, .. } = &mut self.tenants[at];
+        let Served { awake: Awake { database, .. }, temporary, .. } = &mut self.tenants[at];
         let txn = database.begin(Isolation::ReadCommitted);
         database.statement(txn).expect("it lives");
         let found = database.get(txn, &temporary_key()).expect("it lives").map(<[u8]>::to_vec);
@@ -348,7 +343,7 @@ impl World {
     }
 
     fn rows(&mut self, at: usize) -> Vec<(Vec<u8>, u64)> {
-        let Awake { home, database, .. } = &mut self.tenants[at];
+        let Awake { home, database, .. } = &mut self.tenants[at].awake;
         rows(&self.runtime, home, database)
     }
 
@@ -360,7 +355,7 @@ impl World {
                 let records = self.paper().records.len();
                 self.paper().durable = records;
                 self.make_durable();
-                while !matches!(self.flush(at), Flush::Clean | Flush::Done) {
+                while !matches!(self.flush(at), Came::Done) {
                     if self.store.is_silent() {
                         return;
                     }

@@ -2,14 +2,15 @@
 //!
 //! | simulation | cores of the product | simulated around them |
 //! |---|---|---|
-//! | [`owner`] | the owner with its list of tenants, the journal with its fence, homes and databases | disk, store |
-//! | [`flushing`] | homes and databases, what cuts the log | log, store |
+//! | [`owner`] | the host's decisions (who sleeps, wakes, is flushed, evicted, removed; when the log is cut), the owner with its list of tenants, the journal with its fence, homes and databases | disk, store |
+//! | [`flushing`] | the host's flushes and evictions, homes and databases, what cuts the log | log, store |
 //!
 //! Every commit leaves rows that show which it was, so that half of one, a lost one and a row that has come back are all noticed.
 //! What cannot fail here (a store that works, a log that was written whole) is expected and panics: then the product or the simulation is
 //! wrong, and the test of the seed fails as it does by a checker.
 //! A [`Variant`](owner::Variant) of either breaks what drives the cores on purpose, to show that the checkers notice.
 
+mod awake;
 pub mod flushing;
 pub mod owner;
 mod process;

@@ -2,7 +2,7 @@
 //! sleep; the list of tenants is saved, the log is cut, its disk runs full, the process ends. From one seed, but for how far the log's
 //! own thread has come when the process ends: whatever that is, what was told has to be there.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::TryStreamExt;
 use object_store::{ObjectStore, path::Path};
@@ -13,10 +13,12 @@ use savanna_journal::{
     Disk,
     sim::{Fault, SimDisk},
 };
+use savanna_tenants_host::policy::MemoryPressure;
 use savanna_tenants_segments::TenantId;
 use tokio::runtime::Runtime;
 
 use super::{
+    awake::Awake,
     process::Process,
     rows::{key, rows},
     store::FailingStore,
@@ -42,6 +44,10 @@ pub enum Variant {
     FenceIgnored,
     /// A tenant that is restored has its name before it has its rows.
     NamedBeforeRestored,
+    /// The log is cut though a tenant that wakes needs it.
+    CutsForWaking,
+    /// A tenant falls asleep though the storage does not have everything of it.
+    SleepsUnflushed,
 }
 
 /// What is known of a tenant by somebody who was told.
@@ -125,8 +131,16 @@ impl World {
             190..210 => self.reserve()?,
             210..250 => return self.copy(&name),
             250..600 => return self.commit(name),
-            600..760 => self.process.flush(&name),
-            760..820 => self.process.sleep(&name),
+            600..740 => {
+                let steps = self.dice.random_range(1..12);
+                self.process.flush(&name, steps);
+            }
+            740..760 => self.process.end_wakings(),
+            760..820 => {
+                let idle_for = self.dice.random_ratio(2, 3).then_some(Duration::MAX);
+                let bytes = self.dice.random_range(0..3_000);
+                self.process.maintain(&name, idle_for, MemoryPressure::of(bytes, 1_000, NAMES as usize));
+            }
             820..880 => self.save(),
             880..930 => self.happened.cuts += u32::from(self.process.cut()),
             930..940 => return self.replace(),
@@ -165,8 +179,7 @@ impl World {
     }
 
     fn remove(&mut self, name: String) {
-        self.process.awake.remove(&name);
-        let Ok(lsn) = self.process.owner.lock().remove(&name) else { return };
+        let Some(lsn) = self.process.remove(&name) else { return };
         self.told.remove(&name);
         if self.process.is_durable(lsn) {
             self.happened.removed += 1;
@@ -200,8 +213,7 @@ impl World {
         }
         self.store.heal();
         let number = self.last_commit(from)?;
-        self.process.flush(from);
-        if !self.process.awake[from].1.is_clean() {
+        if !self.process.flush_all(from) {
             return Ok(());
         }
         let archive = self.process.back_up(from);
@@ -275,14 +287,14 @@ impl World {
     fn former_goes_on(&mut self, name: &str) -> Result<(), String> {
         let Some(former) = &mut self.former else { return Ok(()) };
         match self.dice.random_range(0..6) {
-            0 if former.awake.contains_key(name) => {
+            0 if former.awake(name).is_some() => {
                 let Some(lsn) = former.commit(name, FORMER) else { return Ok(()) };
                 self.happened.tried_late += 1;
                 if former.is_durable(lsn) {
                     return Err(format!("a former owner tells of a commit of {name}"));
                 }
             }
-            1 | 2 => former.flush(name),
+            1 | 2 => former.flush(name, 4),
             3 => _ = former.save(),
             4 => _ = former.cut(),
             _ => {}
@@ -330,7 +342,7 @@ impl World {
 
     /// The number of a tenant's last commit.
     fn last_commit(&mut self, name: &str) -> Result<u64, String> {
-        let (home, database) = self.process.waken(name).ok_or_else(|| format!("{name} cannot wake"))?;
+        let Awake { home, database, .. } = self.process.waken(name).ok_or_else(|| format!("{name} cannot wake"))?;
         let rows = rows(&self.runtime, home, database);
         match rows[..] {
             [] => Ok(0),

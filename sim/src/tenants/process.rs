@@ -1,6 +1,13 @@
-//! An owner's process: its tenants, those of them that are awake, their log and their place in the store.
+//! An owner's process: its tenants, those of them that wake or are awake, their log and their place in the store. What is done with them
+//! the host's own code decides.
 
-use std::{collections::BTreeMap, pin::pin, sync::Arc, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -9,19 +16,32 @@ use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Disk, Lsn, Options};
 use savanna_tenants::{
-    database::{Database, Step},
-    flush::Flush,
-    owner::{Owner, Recovery, save_roots, wake},
+    database::Step,
+    owner::{Owner, Recovery, Tail, save_roots, wake},
     roots::RootsFile,
-    storage::{Home, Storage},
+    storage::Storage,
+};
+use savanna_tenants_host::{
+    log::truncate,
+    policy::{Flush, Found, Limits, MemoryPressure, Plan, plan},
+    retries::Retries,
+    slots::Slots,
 };
 use savanna_tenants_segments::TenantId;
 use savanna_transaction::{Change, Isolation};
 use tokio::{runtime::Runtime, time::timeout};
 
-use super::{owner::Variant, rows::key, store::FailingStore};
+use super::{
+    awake::{Awake, Came},
+    owner::Variant,
+    rows::key,
+    store::FailingStore,
+};
 
 const LOG_DISTANCE: u64 = 400;
+const LIMITS: Limits = Limits { idle: Duration::from_secs(300), flush_bytes: 300 };
+/// Between two looks at the log.
+const ROUND: Duration = Duration::from_millis(100);
 
 pub(super) struct Process {
     runtime: Arc<Runtime>,
@@ -29,7 +49,11 @@ pub(super) struct Process {
     pub(super) storage: Arc<Storage>,
     pub(super) owner: Arc<Mutex<Owner>>,
     roots: RootsFile,
-    pub(super) awake: BTreeMap<String, (Arc<Home>, Database)>,
+    slots: Slots<Awake, ()>,
+    /// What is to be redone of those who wake.
+    waking: BTreeMap<TenantId, Tail>,
+    retries: Retries,
+    now: Instant,
 }
 
 impl Process {
@@ -45,8 +69,17 @@ impl Process {
         let recovery = Recovery::read(Options::disk(disk), epoch).expect("a log");
         let opened = runtime.block_on(Owner::open(recovery, &storage, (LOG_DISTANCE, 1)));
         let (owner, roots) = opened.expect("the log of tenants");
-        let owner = Arc::new(Mutex::new(owner));
-        Self { runtime: Arc::clone(runtime), variant, storage, owner, roots, awake: BTreeMap::new() }
+        Self {
+            runtime: Arc::clone(runtime),
+            variant,
+            storage,
+            owner: Arc::new(Mutex::new(owner)),
+            roots,
+            slots: Slots::new(0),
+            waking: BTreeMap::new(),
+            retries: Retries::default(),
+            now: Instant::now(),
+        }
     }
 
     /// Whether the log has it: only then anybody is told.
@@ -75,27 +108,64 @@ impl Process {
         self.owner.lock().tenants().map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// A tenant that is awake, or wakes; none if the store does not work or there is no such tenant.
-    pub(super) fn waken(&mut self, name: &str) -> Option<&mut (Arc<Home>, Database)> {
-        if !self.awake.contains_key(name) {
-            let (tenant, tail, journal) = {
-                let mut owner = self.owner.lock();
-                let tenant = owner.tenant(name)?;
-                (tenant, owner.take_tail(tenant, 0), Arc::clone(owner.journal()))
-            };
-            match self.runtime.block_on(wake(&self.storage, &journal, tenant, &tail)) {
-                Ok(awake) => {
-                    self.awake.insert(name.to_owned(), awake);
-                }
-                Err(_) => self.owner.lock().put_back(tenant, tail),
+    /// A tenant begins to wake, if it sleeps.
+    fn begin_waking(&mut self, tenant: TenantId) {
+        let mut owner = self.owner.lock();
+        if self.slots.is_asleep(tenant) && owner.name(tenant).is_some() {
+            let tail = self.slots.begin_waking(tenant, Vec::new(), &mut owner);
+            self.waking.insert(tenant, tail);
+        }
+    }
+
+    /// A tenant that wakes has woken, or could not.
+    fn end_waking(&mut self, tenant: TenantId) {
+        let Some(tail) = self.waking.remove(&tenant) else { return };
+        let journal = Arc::clone(self.owner.lock().journal());
+        match self.runtime.block_on(wake(&self.storage, &journal, tenant, &tail)) {
+            Ok(woken) => {
+                self.retries.forget(tenant);
+                self.slots.woken(tenant, Awake::new(woken));
+            }
+            Err(_) => {
+                self.slots.cannot_wake(tenant, tail, &mut self.owner.lock());
+                self.retries.failed(tenant, self.now);
             }
         }
-        self.awake.get_mut(name)
+    }
+
+    /// Those who wake have woken.
+    pub(super) fn end_wakings(&mut self) {
+        for tenant in self.waking.keys().copied().collect::<Vec<_>>() {
+            self.end_waking(tenant);
+        }
+    }
+
+    /// A tenant that is awake, or wakes; none if the store does not work or there is no such tenant.
+    pub(super) fn waken(&mut self, name: &str) -> Option<&mut Awake> {
+        let tenant = self.owner.lock().tenant(name)?;
+        self.begin_waking(tenant);
+        self.end_waking(tenant);
+        self.slots.awake_mut(tenant)
+    }
+
+    /// A tenant if it is awake.
+    pub(super) fn awake(&mut self, name: &str) -> Option<&mut Awake> {
+        let tenant = self.owner.lock().tenant(name)?;
+        self.slots.awake_mut(tenant)
+    }
+
+    /// Removes a tenant that nobody uses; none if it is not there, is in use, or the log has ended.
+    pub(super) fn remove(&mut self, name: &str) -> Option<Lsn> {
+        let mut owner = self.owner.lock();
+        let tenant = owner.tenant(name)?;
+        let removed = self.slots.remove(tenant, &mut owner, |awake| !awake.is_flushing()).ok()?;
+        self.retries.forget(tenant);
+        Some(removed)
     }
 
     /// Commits two rows that say which commit it was; none if the log has ended.
     pub(super) fn commit(&mut self, name: &str, number: u64) -> Option<Lsn> {
-        let (_, database) = self.waken(name)?;
+        let Awake { database, .. } = self.waken(name)?;
         let txn = database.begin(Isolation::Snapshot);
         database.statement(txn).expect("it lives");
         for end in [b'a', b'z'] {
@@ -108,19 +178,41 @@ impl Process {
         }
     }
 
-    pub(super) fn flush(&mut self, name: &str) {
-        let Some((home, database)) = self.awake.get_mut(name) else { return };
-        loop {
-            match database.flush(2) {
-                Ok(Flush::Sealed) => {
-                    if self.runtime.block_on(home.save()).is_err() {
-                        return;
-                    }
-                }
-                Ok(Flush::More) => {}
-                // The rest is for another time, or the log has ended.
-                Ok(Flush::Clean | Flush::Done | Flush::Wait(_)) | Err(_) => return,
+    /// Goes on with a tenant's flush for some steps, or begins one.
+    pub(super) fn flush(&mut self, name: &str, steps: u32) {
+        let runtime = Arc::clone(&self.runtime);
+        let Some(awake) = self.awake(name) else { return };
+        awake.begin_flush(Flush::default());
+        for _ in 0..steps {
+            if !matches!(awake.flush(&runtime), Came::Further | Came::Saved | Came::Merged) {
+                return;
             }
+        }
+    }
+
+    /// Flushes a tenant as far as the log lets it. Whether the storage has everything.
+    pub(super) fn flush_all(&mut self, name: &str) -> bool {
+        let runtime = Arc::clone(&self.runtime);
+        let Some(awake) = self.awake(name) else { return false };
+        // One that has begun may have begun before the last commit.
+        for _ in 0..2 {
+            awake.begin_flush(Flush::default());
+            awake.flush_on(&runtime);
+        }
+        awake.database.is_clean()
+    }
+
+    /// A round of maintenance with a tenant that nobody has been connected to for so long.
+    pub(super) fn maintain(&mut self, name: &str, idle_for: Option<Duration>, pressure: Option<MemoryPressure>) {
+        let Some(tenant) = self.owner.lock().tenant(name) else { return };
+        let horizon = self.owner.lock().truncation.horizon();
+        let Some(awake) = self.slots.awake_mut(tenant) else { return };
+        match plan(&Found { idle_for, ..awake.found() }, &LIMITS, horizon, pressure) {
+            Plan::Sleep => self.slots.sleep(tenant),
+            Plan::Stay { .. } if self.variant == Variant::SleepsUnflushed && idle_for.is_some() => {
+                self.slots.sleep(tenant);
+            }
+            Plan::Stay { flush, .. } => flush.into_iter().for_each(|how| awake.begin_flush(how)),
         }
     }
 
@@ -137,30 +229,46 @@ impl Process {
         self.runtime.block_on(self.storage.restore(tenant, Box::pin(archive))).is_ok()
     }
 
-    pub(super) fn sleep(&mut self, name: &str) {
-        if self.awake.get(name).is_some_and(|(_, database)| database.is_clean()) {
-            self.awake.remove(name);
-        }
-    }
-
     /// Saves the list of tenants; whether the store took it.
     pub(super) fn save(&self) -> bool {
         self.unless_full(save_roots(&self.owner, &self.storage, &self.roots)).is_some_and(|saved| saved.is_ok())
     }
 
-    /// Cuts the log; whether there was something to be cut.
+    /// Says from where on the log is needed.
+    fn log_floor(&self, behind: Lsn) -> Lsn {
+        let needs = |awake: &Awake| awake.database.needs_log_from();
+        match self.variant {
+            Variant::CutsForSleepers => self.slots.log_floor(behind, |_| None),
+            Variant::CutsForWaking => {
+                self.slots.all_awake().filter_map(|(_, awake)| needs(awake)).min().unwrap_or(behind)
+            }
+            _ => self.slots.log_floor(behind, needs),
+        }
+    }
+
+    /// Cuts the log, and begins to wake who holds it up; whether there was something to be cut.
     pub(super) fn cut(&mut self) -> bool {
-        let mut owner = self.owner.lock();
-        owner.note_log();
-        let (durable, behind) = (owner.journal().durable().next(), owner.journal().appended().next());
-        let awake = self.awake.values().filter(|_| self.variant != Variant::CutsForSleepers);
-        let floor = awake.filter_map(|(_, database)| database.needs_log_from()).min().unwrap_or(behind);
-        owner.truncation.set_floor(0, floor);
-        let before = owner.truncation.horizon();
-        let cut = match self.variant {
-            Variant::CutsForAwake if floor >= durable => owner.journal().truncate_before(durable).is_ok(),
-            _ => owner.cut().is_ok(),
+        self.now += ROUND;
+        let (cut, before, in_the_way) = {
+            let mut owner = self.owner.lock();
+            let (durable, behind) = (owner.journal().durable().next(), owner.journal().appended().next());
+            let floor = self.log_floor(behind);
+            owner.truncation.set_floor(0, floor);
+            owner.note_log();
+            let before = owner.truncation.horizon();
+            match self.variant {
+                Variant::CutsForAwake if floor >= durable => {
+                    (owner.journal().truncate_before(durable).is_ok(), before, Vec::new())
+                }
+                _ => {
+                    let truncated = truncate(&mut owner);
+                    (truncated.cut.is_ok(), before, truncated.in_the_way)
+                }
+            }
         };
+        for tenant in self.retries.due(in_the_way, self.now) {
+            self.begin_waking(tenant);
+        }
         cut && before > Lsn::NONE
     }
 }

@@ -29,8 +29,12 @@ fn tenants_their_list_and_their_rows_survive_whatever_happens_to_their_owner() {
 
 #[test]
 fn owners_that_do_it_wrong_are_noticed() {
-    use owner::Variant::{CutsForAwake, CutsForSleepers, FenceIgnored, NamedBeforeRestored, TellsAtOnce};
-    for variant in [CutsForAwake, CutsForSleepers, FenceIgnored, NamedBeforeRestored, TellsAtOnce] {
+    use owner::Variant::{
+        CutsForAwake, CutsForSleepers, CutsForWaking, FenceIgnored, NamedBeforeRestored, SleepsUnflushed, TellsAtOnce,
+    };
+    for variant in
+        [CutsForAwake, CutsForSleepers, CutsForWaking, FenceIgnored, NamedBeforeRestored, SleepsUnflushed, TellsAtOnce]
+    {
         let run = |seed| notices(|| owner::run(seed, variant, owner::Happened::default()));
         assert!((0..200).any(run), "{variant:?}");
     }

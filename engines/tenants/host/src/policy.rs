@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use savanna_journal::Lsn;
-use savanna_tenants::tenant::NoRoom;
+use savanna_tenants::{database::Database, tenant::NoRoom};
 
 /// So many times their bound rows are in memory at most, but for what is written before somebody looks again.
 const FULL: u64 = 2;
@@ -24,6 +24,19 @@ pub struct Condition {
     pub memory_bytes: u64,
     /// Its first record in the log that is still needed.
     pub needs_log_from: Option<Lsn>,
+}
+
+impl Condition {
+    /// That of a database.
+    #[must_use]
+    pub fn of(database: &Database) -> Self {
+        Self {
+            clean: database.is_clean(),
+            unflushed_bytes: database.unflushed_bytes(),
+            memory_bytes: database.memory_bytes(),
+            needs_log_from: database.needs_log_from(),
+        }
+    }
 }
 
 /// A tenant as a round of maintenance finds it.

@@ -195,7 +195,7 @@ impl TenantSlot {
                 None => self.back.notified().await,
             }
         };
-        let mut condition = condition(&mut tenant);
+        let mut condition = Condition::of(tenant.database());
         // What it logs meanwhile is needed, too.
         condition.clean = false;
         condition.needs_log_from.get_or_insert_with(|| self.journal.appended().next());
@@ -230,7 +230,7 @@ impl TenantSlot {
     /// What the tenant has in memory and in the log, as far as is known.
     pub(crate) fn condition(&self) -> Condition {
         if let Some(tenant) = self.tenant.borrow_mut().as_mut() {
-            self.condition.set(condition(tenant));
+            self.condition.set(Condition::of(tenant.database()));
         }
         self.condition.get()
     }
@@ -372,16 +372,6 @@ fn fail(tenant: &mut Tenant, session: SessionId) {
         tracing::debug!(%error, "nothing is left of a transaction that failed");
     }
     tenant.told(session);
-}
-
-fn condition(tenant: &mut Tenant) -> Condition {
-    let database = tenant.database();
-    Condition {
-        clean: database.is_clean(),
-        unflushed_bytes: database.unflushed_bytes(),
-        memory_bytes: database.memory_bytes(),
-        needs_log_from: database.needs_log_from(),
-    }
 }
 
 /// Microseconds since 2000-01-01.
