@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use pgwire::messages::startup::Startup;
 use savanna_identity::Tls;
-use savanna_pgwire_login::{Admission, Introduction, Nobody, Opening, Refusal, Socket as _, Stranger, Turned};
+use savanna_pgwire_login::{Admission, Handshake, Introduction, Nobody, Opening, Refusal, Socket as _, Turned};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -49,31 +49,31 @@ impl Door {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let mut stranger = Stranger::new(Line::Plain(stream));
-        match self.admit(&mut stranger, peer).await {
+        let mut handshake = Handshake::new(Line::Plain(stream));
+        match self.admit(&mut handshake, peer).await {
             Ok(Some((startup, place))) => {
-                return Ok(Some(Admitted { line: stranger.socket, input: stranger.input, startup, place }));
+                return Ok(Some(Admitted { line: handshake.socket, input: handshake.input, startup, place }));
             }
             Ok(None) => {}
             Err(Turned::Gone(error)) => return Err(error),
             Err(Turned::Refused(refusal)) => {
-                savanna_pgwire_login::Socket::write_all(&mut stranger.socket, &refusal.encode()?).await?;
+                savanna_pgwire_login::Socket::write_all(&mut handshake.socket, &refusal.encode()?).await?;
             }
         }
-        stranger.socket.shutdown().await?;
+        handshake.socket.shutdown().await?;
         Ok(None)
     }
 
     /// Decides whether a client may come in. `None` if it wanted something else, which is done.
     async fn admit<S>(
         &self,
-        stranger: &mut Stranger<Line<S>>,
+        handshake: &mut Handshake<Line<S>>,
         peer: SocketAddr,
     ) -> Result<Option<(Startup, OwnedSemaphorePermit)>, Turned>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let startup = match stranger.open(self.tls.as_ref()).await? {
+        let startup = match handshake.open(self.tls.as_ref()).await? {
             Opening::Startup(startup) => startup,
             Opening::Cancel(request) => {
                 self.cancellations.cancel(&request);
@@ -82,7 +82,7 @@ impl Door {
             Opening::Nothing => return Ok(None),
         };
         let Introduction { user, .. } = Introduction::of(&startup)?;
-        if self.admission.requires_tls && !stranger.socket.is_encrypted() {
+        if self.admission.requires_tls && !handshake.socket.is_encrypted() {
             return Err(Refusal::in_the_clear().into());
         }
         if self.admission.users.is_empty() {
@@ -93,7 +93,7 @@ impl Door {
         } else {
             let known = self.admission.users.get(&user).map(|user| user.verifier.clone());
             let verifier = known.unwrap_or_else(|| self.nobody.verifier(&user));
-            if !stranger.proves(verifier, self.tls.as_ref()).await? {
+            if !handshake.proves(verifier, self.tls.as_ref()).await? {
                 return Err(Refusal::wrong_password(&user).into());
             }
         }

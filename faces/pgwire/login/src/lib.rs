@@ -4,20 +4,20 @@
 //!  encryption? ─► startup message ─► Introduction ─► the face asks for a password? ─► SCRAM ─► the face
 //! ```
 //!
-//! A [`Stranger`] reads and answers what comes before the first statement; the face decides. What it refuses it says with a
+//! A [`Handshake`] reads and answers what comes before the first statement; the face decides. What it refuses it says with a
 //! [`Refusal`].
 
+mod handshake;
 mod introduction;
 mod refusal;
-mod stranger;
 
 use std::io;
 use std::time::Duration;
 
+pub use handshake::{Handshake, MESSAGE_BYTES_MAX, Opening, Socket};
 pub use introduction::Introduction;
 pub use refusal::{Refusal, Turned};
 use savanna_identity::{Users, Verifier};
-pub use stranger::{MESSAGE_BYTES_MAX, Opening, Socket, Stranger};
 
 /// A client that has not said who it is by then is sent away.
 pub const STARTUP_TIME: Duration = Duration::from_secs(60);

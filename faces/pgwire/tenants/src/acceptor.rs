@@ -8,7 +8,7 @@
 use std::{io, net::SocketAddr, sync::Arc};
 
 use savanna_identity::{Entrance, Tls};
-use savanna_pgwire_login::{Admission, Introduction, Nobody, Opening, Refusal, STARTUP_TIME, Socket as _, Stranger};
+use savanna_pgwire_login::{Admission, Handshake, Introduction, Nobody, Opening, Refusal, STARTUP_TIME, Socket as _};
 use savanna_tenants_host::{Access, Claim, Identity, SqlError, TenantId, Tenants};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -80,11 +80,11 @@ impl Acceptor {
     /// Hears who a client is, and takes it to its tenant's thread.
     async fn receive(&self, tcp: TcpStream, peer: SocketAddr) -> io::Result<()> {
         tcp.set_nodelay(true)?;
-        let mut stranger = Stranger::new(Socket::plain(tcp));
-        let refusal = match self.admit(&mut stranger, peer).await {
-            Ok(Some(client)) => return self.take_in(stranger, client),
+        let mut handshake = Handshake::new(Socket::plain(tcp));
+        let refusal = match self.admit(&mut handshake, peer).await {
+            Ok(Some(client)) => return self.take_in(handshake, client),
             Ok(None) => {
-                stranger.socket.close();
+                handshake.socket.close();
                 return Ok(());
             }
             Err(refusal) => refusal,
@@ -94,23 +94,23 @@ impl Acceptor {
             Turned::Refused(error) => {
                 let mut output = Output::default();
                 output.error("FATAL", &error);
-                stranger.socket.write_all(&output.bytes).await?;
-                stranger.socket.close();
+                handshake.socket.write_all(&output.bytes).await?;
+                handshake.socket.close();
                 Ok(())
             }
         }
     }
 
-    fn take_in(&self, stranger: Stranger<Socket>, admitted: Admitted) -> io::Result<()> {
+    fn take_in(&self, handshake: Handshake<Socket>, admitted: Admitted) -> io::Result<()> {
         let Admitted { tenant, identity, settings, place } = admitted;
-        let (socket, input) = (stranger.socket.park()?, stranger.input);
+        let (socket, input) = (handshake.socket.park()?, handshake.input);
         self.tenants.connect(tenant, Box::new(Client { socket, input, identity, settings, place }));
         Ok(())
     }
 
     /// Decides whether a client may come in. `None` if it wanted something else, which is done.
-    async fn admit(&self, stranger: &mut Stranger<Socket>, peer: SocketAddr) -> Heard<Option<Admitted>> {
-        let startup = match stranger.open(self.tls.as_ref()).await? {
+    async fn admit(&self, handshake: &mut Handshake<Socket>, peer: SocketAddr) -> Heard<Option<Admitted>> {
+        let startup = match handshake.open(self.tls.as_ref()).await? {
             Opening::Startup(startup) => startup,
             Opening::Cancel(request) => {
                 if let Some(secret) = request.secret_key.as_i32() {
@@ -121,12 +121,12 @@ impl Acceptor {
             Opening::Nothing => return Ok(None),
         };
         let Introduction { user, database, settings } = Introduction::of(&startup)?;
-        if self.admission.requires_tls && !stranger.socket.is_encrypted() {
+        if self.admission.requires_tls && !handshake.socket.is_encrypted() {
             return Err(Refusal::in_the_clear().into());
         }
         // Whoever proves to be a role of this one comes into no other that has its name by then.
         let tenant = self.tenants.tenant(&database);
-        let administrator = self.authenticate(stranger, peer, &user, tenant.as_ref().ok().copied()).await?;
+        let administrator = self.authenticate(handshake, peer, &user, tenant.as_ref().ok().copied()).await?;
         // That there is none is told to whom has come in.
         let tenant = tenant?;
         let place = Arc::clone(&self.places).try_acquire_owned();
@@ -138,7 +138,7 @@ impl Acceptor {
     /// Makes sure that a client is who it says. Whether it may do things outside of its database, too.
     async fn authenticate(
         &self,
-        stranger: &mut Stranger<Socket>,
+        handshake: &mut Handshake<Socket>,
         peer: SocketAddr,
         user: &str,
         tenant: Option<TenantId>,
@@ -155,7 +155,7 @@ impl Acceptor {
             Access::Password { verifier, administrator } => (verifier, administrator),
         };
         let verifier = verifier.unwrap_or_else(|| self.nobody.verifier(user));
-        match stranger.proves(verifier, self.tls.as_ref()).await? {
+        match handshake.proves(verifier, self.tls.as_ref()).await? {
             true => Ok(administrator),
             false => Err(Refusal::wrong_password(user).into()),
         }

@@ -1,4 +1,4 @@
-//! Somebody who has not proved who it is: what comes before the first statement.
+//! The handshake with a client that has not proved who it is: what comes before the first statement.
 
 use std::{io, sync::Arc};
 
@@ -47,17 +47,17 @@ pub enum Opening {
     Nothing,
 }
 
-/// Somebody at the door.
+/// A client that has not proved who it is.
 #[derive(Debug)]
-pub struct Stranger<S> {
+pub struct Handshake<S> {
     /// Its connection.
     pub socket: S,
     /// What has come and was not read yet.
     pub input: BytesMut,
 }
 
-impl<S: Socket> Stranger<S> {
-    /// Somebody who has said nothing yet.
+impl<S: Socket> Handshake<S> {
+    /// With a client that has said nothing yet.
     pub fn new(socket: S) -> Self {
         Self { socket, input: BytesMut::with_capacity(4096) }
     }
@@ -238,9 +238,9 @@ mod tests {
 
     /// What a client opens with, and what it was sent.
     fn opening(bytes: &[u8], size: usize) -> (Result<Opening, Turned>, Vec<u8>) {
-        let mut stranger = Stranger::new(Pieces { left: bytes.to_vec(), size, sent: Vec::new() });
-        let opening = Builder::new_current_thread().build().unwrap().block_on(stranger.open(None));
-        (opening, stranger.socket.sent)
+        let mut handshake = Handshake::new(Pieces { left: bytes.to_vec(), size, sent: Vec::new() });
+        let opening = Builder::new_current_thread().build().unwrap().block_on(handshake.open(None));
+        (opening, handshake.socket.sent)
     }
 
     fn refusal(bytes: &[u8]) -> &'static str {
