@@ -91,6 +91,10 @@ pub struct Happened {
     pub saved: u32,
     /// Cuts of the log.
     pub cuts: u32,
+    /// Tenants that fell asleep.
+    pub slept: u32,
+    /// Tenants that had begun to wake, because they held up the log, when something else happened.
+    pub woken_later: u32,
     /// Times that the disk ran full.
     pub full: u32,
     /// Ends of the process.
@@ -135,11 +139,12 @@ impl World {
                 let steps = self.dice.random_range(1..12);
                 self.process.flush(&name, steps);
             }
-            740..760 => self.process.end_wakings(),
+            740..760 => self.happened.woken_later += self.process.end_wakings() as u32,
             760..820 => {
                 let idle_for = self.dice.random_ratio(2, 3).then_some(Duration::MAX);
                 let bytes = self.dice.random_range(0..3_000);
-                self.process.maintain(&name, idle_for, MemoryPressure::of(bytes, 1_000, NAMES as usize));
+                let pressure = MemoryPressure::of(bytes, 1_000, NAMES as usize);
+                self.happened.slept += u32::from(self.process.maintain(&name, idle_for, pressure));
             }
             820..880 => self.save(),
             880..930 => self.happened.cuts += u32::from(self.process.cut()),

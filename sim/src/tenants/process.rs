@@ -133,11 +133,11 @@ impl Process {
         }
     }
 
-    /// Those who wake have woken.
-    pub(super) fn end_wakings(&mut self) {
-        for tenant in self.waking.keys().copied().collect::<Vec<_>>() {
-            self.end_waking(tenant);
-        }
+    /// Those who wake have woken, or could not. How many they were.
+    pub(super) fn end_wakings(&mut self) -> usize {
+        let waking: Vec<TenantId> = self.waking.keys().copied().collect();
+        waking.iter().for_each(|tenant| self.end_waking(*tenant));
+        waking.len()
     }
 
     /// A tenant that is awake, or wakes; none if the store does not work or there is no such tenant.
@@ -202,11 +202,16 @@ impl Process {
         awake.database.is_clean()
     }
 
-    /// A round of maintenance with a tenant that nobody has been connected to for so long.
-    pub(super) fn maintain(&mut self, name: &str, idle_for: Option<Duration>, pressure: Option<MemoryPressure>) {
-        let Some(tenant) = self.owner.lock().tenant(name) else { return };
+    /// A round of maintenance with a tenant that nobody has been connected to for so long. Whether it fell asleep.
+    pub(super) fn maintain(
+        &mut self,
+        name: &str,
+        idle_for: Option<Duration>,
+        pressure: Option<MemoryPressure>,
+    ) -> bool {
+        let Some(tenant) = self.owner.lock().tenant(name) else { return false };
         let horizon = self.owner.lock().truncation.horizon();
-        let Some(awake) = self.slots.awake_mut(tenant) else { return };
+        let Some(awake) = self.slots.awake_mut(tenant) else { return false };
         match plan(&Found { idle_for, ..awake.found() }, &LIMITS, horizon, pressure) {
             Plan::Sleep => self.slots.sleep(tenant),
             Plan::Stay { .. } if self.variant == Variant::SleepsUnflushed && idle_for.is_some() => {
@@ -214,6 +219,7 @@ impl Process {
             }
             Plan::Stay { flush, .. } => flush.into_iter().for_each(|how| awake.begin_flush(how)),
         }
+        self.slots.is_asleep(tenant)
     }
 
     /// What the store, which has to work, has of a tenant.

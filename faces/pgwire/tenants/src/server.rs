@@ -128,8 +128,8 @@ impl Server {
         if let Some(acceptor) = self.acceptor.take() {
             outcome = acceptor.join().unwrap_or(Err(ServerError::Panicked));
         }
-        let stopped = self.host.take().map_or(Ok(()), Host::stop);
-        outcome.and(stopped.map_err(ServerError::Host))
+        let stopped = self.host.take().map_or(Ok(()), |host| host.stop().map_err(ServerError::Host));
+        outcome.and(stopped)
     }
 }
 

@@ -81,10 +81,10 @@ impl Connection {
                 self.wire.output.columns(columns, &[]);
             }
             // The last statement is told of when its transaction is over.
-            if number == last {
-                if let Err(error) = self.session.finish(&mut self.wire).await? {
-                    return Ok(Err(error));
-                }
+            if number == last
+                && let Err(error) = self.session.finish(&mut self.wire).await?
+            {
+                return Ok(Err(error));
             }
             if let Err(error) = self.tell(outcome, columns.as_deref().unwrap_or_default(), &[]).await? {
                 return Ok(Err(error));
