@@ -76,7 +76,10 @@ pub(crate) fn encode(before: Csn, committed: &Committed<Box<[u8]>>) -> Vec<u8> {
 
 /// A record that is no commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the record of a commit ends at byte {at}, where {expected} was expected; another program wrote it")]
+#[error(
+    "expected {expected} at byte {at} of a commit's record, but the record ends there; another program wrote \
+         it"
+)]
 pub struct RecordError {
     expected: &'static str,
     at: usize,

@@ -38,9 +38,12 @@ impl Pool {
         match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
             Err(_) => {
-                let message = format!("the statements of all databases keep {} MiB already", self.bytes >> 20);
+                let message = format!(
+                    "the running statements of all databases use all of their {} MiB of memory",
+                    self.bytes >> 20
+                );
                 Err(SqlError::new(state::OUT_OF_MEMORY, message).hint(
-                    "Try again when others are done, read less at once, or give the server more memory for statements.",
+                    "Try again when others have ended, read less at once, or give the server more memory for statements.",
                 ))
             }
         }

@@ -37,16 +37,18 @@ pub enum RedoError {
     },
     /// A commit of a tenant that was never made.
     #[error(
-        "expected a commit of a tenant that was created before, came one of tenant {0}; the log lacks its beginning"
+        "expected a commit of a tenant that the log created before, came one of tenant {0}; the beginning of the \
+         log is missing"
     )]
     NoTenant(TenantId),
     /// A kind of record that there is not.
-    #[error("expected a record of a tenant, came one of kind {0}; it was written by a later release, use that one")]
+    #[error("expected a record of a tenant, came one of kind {0}; a later release wrote it: use that release")]
     Kind(u16),
     /// The log ends before where it ended when the list of tenants was saved.
     #[error(
-        "the list of tenants was saved when the log ended at LSN {listed} or later, but the log ends at LSN {last}: its end was deleted, or an older copy was put in \
-         its place. Restore the log and the storage from one backup, or move both away to begin empty"
+        "expected the log to end at LSN {listed} or later, where it ended when the list of tenants was saved, but \
+         it ends at LSN {last}: its end was deleted, or it was replaced by an older copy. Restore the log and the \
+         storage from one backup, or move both away to start empty"
     )]
     LogBehind {
         /// Up to where the list of tenants knows of the log.
@@ -56,18 +58,19 @@ pub enum RedoError {
     },
     /// The log was cut, which is only done when the list of tenants is saved, and there is no list.
     #[error(
-        "the log begins at LSN {0}, and there is no list of tenants for what came before: it was deleted. Restore the log and the storage \
-         from one backup, or move both away to begin empty"
+        "expected a list of tenants, because the log begins at LSN {0}, found none: the list was deleted. Restore \
+         the log and the storage from one backup, or move both away to start empty"
     )]
     NoRoots(Lsn),
     /// The storage has a tenant of whom neither the log nor the list of tenants knows.
     #[error(
-        "the storage has segments of tenant {0}, of whom neither the log nor the list of tenants knows: the log was deleted, or an older copy \
-         was put in its place. Restore the log and the storage from one backup, or move both away to begin empty"
+        "the storage has segments of tenant {0}, but neither the log nor the list of tenants names that tenant: \
+         the log was deleted, or replaced by an older copy. Restore the log and the storage from one backup, or \
+         move both away to start empty"
     )]
     Unknown(TenantId),
     /// A tenant's name that is no text.
-    #[error("expected a tenant's name, came bytes that are no UTF-8")]
+    #[error("expected a tenant's name, came bytes that are not UTF-8")]
     Name,
 }
 

@@ -54,7 +54,7 @@ pub enum StorageError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// A segment is none.
-    #[error("a segment cannot be read: {0}")]
+    #[error("could not read a segment: {0}")]
     Segment(#[from] SegmentError),
     /// The log, which the storage has to wait for.
     #[error("the log failed: {0}")]
@@ -64,7 +64,7 @@ pub enum StorageError {
     Store(#[from] object_store::Error),
     /// A manifest has what another program put there.
     #[error(
-        "expected a manifest of a tenant's segments under `{prefix}`, found the entry `{entry}`; it was written by another program"
+        "expected a manifest of a tenant's segments under `{prefix}`, found the entry `{entry}`; another program wrote it"
     )]
     Entry {
         /// Where.
@@ -73,30 +73,32 @@ pub enum StorageError {
         entry: String,
     },
     /// There is something already where a tenant was to be restored.
-    #[error("expected an empty place under `{0}`, found a tenant's segments; it was written by another program")]
+    #[error("expected an empty place under `{0}`, found a tenant's segments; another program wrote them")]
     Occupied(String),
     /// An archive is none.
     #[error("expected the backup of a tenant: {0}")]
     Archive(String),
     /// Whoever sends an archive has stopped.
-    #[error("the backup did not come to its end: {0}; send it again")]
+    #[error("the backup ended too early: {0}; send it again")]
     Sender(#[source] std::io::Error),
     /// Another log's storage, or another storage than the log's.
     #[error(
-        "expected the store that this data directory was created with at `{0}`, found that of another data directory, or that this one's \
-         `store-id` was deleted; name the right store, or start with an empty directory and an empty store"
+        "expected the store of this data directory at `{0}`, found the store of another one, or the file \
+         `store-id` of this one was deleted; name the right store, or start with an empty directory and an empty \
+         store"
     )]
     Foreign(String),
     /// The log's storage is not there any more.
     #[error(
-        "`{0}` has no store, but the log in this directory belongs to the store that was there: it was deleted or moved. \
-         Restore the log and the store from one backup, or move both away to begin empty"
+        "expected a store at `{0}`, because the log in this directory belongs to it, found none: it was deleted or \
+         moved. Restore the log and the store from one backup, or move both away to start empty"
     )]
     Gone(String),
     /// A tenant's segments are not there any more, or older ones are.
     #[error(
-        "expected the segments of a tenant with all that it had committed up to {noted} under `{place}`, found them up to {found}: they were \
-         deleted, or an older copy was put in their place. Nothing was changed; restore the log and the storage from one backup"
+        "expected a tenant's segments with its commits up to {noted} under `{place}`, found commits up to {found}: \
+         the segments were deleted, or replaced by an older copy. Nothing was changed; restore the log and the \
+         storage from one backup"
     )]
     Behind {
         /// Where they should be.
@@ -107,13 +109,13 @@ pub enum StorageError {
         found: Csn,
     },
     /// A note of what a tenant's segments have is none.
-    #[error("expected under `{0}` the number of a commit, came something else; restore it from a backup")]
+    #[error("expected the number of a commit in `{0}`, came something else; restore the file from a backup")]
     Note(String),
     /// The directory of the log.
-    #[error("the directory of the log cannot be used: {0}")]
+    #[error("could not use the directory of the log: {0}")]
     Directory(#[source] std::io::Error),
     /// The list of tenants is none.
-    #[error("the list of tenants cannot be read: {0}; restore it from a backup")]
+    #[error("could not read the list of tenants: {0}; restore it from a backup")]
     Roots(String),
     /// The work on the storage ended without an answer.
     #[error("the work on the storage ended: {0}; try again")]

@@ -16,8 +16,9 @@ use crate::record::Lsn;
 pub enum JournalError {
     /// A newer owner has taken the log over.
     #[error(
-        "the journal is fenced: expected to own it under epoch {ours}, but it was taken over under epoch {theirs}. \
-         Stop serving and exit; whatever had no reply yet is decided by the new owner's log"
+        "the journal is fenced: expected to own it under epoch {ours}, but another owner took it over under epoch \
+         {theirs}. Stop serving and exit; the new owner's log decides \
+         which writes without a reply count"
     )]
     Fenced {
         /// The epoch this journal was opened, or asked to be opened, with.
@@ -32,8 +33,9 @@ pub enum JournalError {
 
     /// A file operation failed. It is not repeated: after a failed fsync nobody knows what is on the disk.
     #[error(
-        "could not {doing} {file}: {source}. Nothing that had no reply yet is known to be durable. \
-         Stop the process, check the disk (space, dmesg), then start again: the log is read back"
+        "could not {doing} {file}: {source}. Writes without a reply may be lost. Stop the process, check the disk \
+         (space, dmesg), then start it again: \
+         it reads the log"
     )]
     Io {
         /// What was being done, as a verb.
@@ -48,8 +50,9 @@ pub enum JournalError {
     /// There is no space for more. What was appended waits and is tried again until there is: nothing that had been flushed
     /// is in doubt.
     #[error(
-        "could not {doing} {file}: {source}. What was appended waits in memory, and is written when there is space; append \
-         nothing more until then. Free some space, or make the disk larger"
+        "could not {doing} {file}: {source}. The appended records wait in memory and are written when there is space; \
+         append nothing more until then. \
+         Free some space, or enlarge the disk"
     )]
     Full {
         /// What was being done, as a verb.
@@ -63,8 +66,9 @@ pub enum JournalError {
 
     /// A request to the object store failed, after the store client's own retries.
     #[error(
-        "could not {doing} {object}: {source}. Nothing that had no reply yet is known to be durable. \
-         Check that the object store is reachable and the credentials allow it, then start again: the log is read back"
+        "could not {doing} {object}: {source}. Writes without a reply may be lost. Check that the object store is \
+         reachable and that the credentials \
+         allow access, then start the process again: it reads the log"
     )]
     Store {
         /// What was being done, as a verb.
@@ -78,9 +82,9 @@ pub enum JournalError {
 
     /// Bytes that were durable have changed or vanished.
     #[error(
-        "{file} is damaged at byte {offset}: expected {expected}, found {found}. This was durable once, so it is not \
-         a torn tail and nothing was cut. Restore the file from a copy. Do not move the log away alone: what is kept beside it \
-         would no longer fit"
+        "{file} is damaged at byte {offset}: expected {expected}, found {found}. These bytes were durable before, so \
+         this is not a torn tail, and nothing was cut. Restore the file from a \
+         backup. Do not move the log away alone: the data beside it belongs to this log"
     )]
     Corrupt {
         /// The damaged file or object.
@@ -95,8 +99,8 @@ pub enum JournalError {
 
     /// A whole file or object of the log is not there.
     #[error(
-        "the log has a hole before {file}: expected a record with LSN {needed}, but the next one there is is {first}. \
-         A segment was removed or not copied; restore it beside this one"
+        "the log has a hole before {file}: expected the record with LSN {needed}, found LSN {first}. A segment was \
+         removed or not copied; restore it beside this one"
     )]
     Missing {
         /// The segment after the hole.
@@ -109,9 +113,10 @@ pub enum JournalError {
 
     /// The end of the log is not there, or all of it.
     #[error(
-        "the log {log} ends at LSN {last}, but {note} says that everything up to LSN {durable} was durable: what may have \
-         been acknowledged is gone. Its newest segment was deleted, cut or damaged, or an older copy was put in its place. \
-         Nothing was changed. Restore the log from a backup; to go on without what is lost, delete {note}"
+        "expected the log {log} to end at LSN {durable} or later, as {note} says, but it ends at LSN {last}: \
+         acknowledged writes may be missing. The newest segment was deleted, cut or damaged, or replaced by an \
+         older copy. Nothing was changed. Restore the log from a backup; to go on without the missing writes, \
+         delete {note}"
     )]
     Lost {
         /// The log's directory.
@@ -176,9 +181,7 @@ pub enum JournalError {
     Closed,
 
     /// The thread that writes the log ended unexpectedly.
-    #[error(
-        "the journal's writer stopped: {reason}. Nothing that had no reply yet is known to be durable. Restart the process"
-    )]
+    #[error("the journal's writer stopped: {reason}. Writes without a reply may be lost. Restart the process")]
     Stopped {
         /// Why.
         reason: String,

@@ -11,8 +11,8 @@ pub enum ManifestError {
     /// Another owner took the manifest over. This handle never succeeds again. A commit that was refused with this
     /// error was not acknowledged; if its answer had been lost, the newer owner may have inherited it.
     #[error(
-        "the manifest under `{prefix}` is owned under epoch {theirs} now, and this handle opened it under epoch {ours}: \
-         stop serving what it describes and open again with the epoch of a new grant"
+        "expected to own the manifest under `{prefix}` with epoch {ours}, but epoch {theirs} owns it now: stop \
+         serving its objects, and open it again with the epoch of a new grant"
     )]
     Fenced {
         /// The prefix of the manifest.
@@ -61,8 +61,9 @@ pub enum ManifestError {
     },
     /// A draft names an object that this handle may not publish.
     #[error(
-        "entry `{name}` refers to `{path}`, which is neither in the current snapshot nor was it written by this handle \
-         and still uncommitted: write the object with `put_object` of the committing handle"
+        "entry `{name}` refers to `{path}`, which is not in the current snapshot, and this handle did not write it \
+         since its last commit: write the \
+         object with `put_object` of the committing handle"
     )]
     ForeignObject {
         /// The entry.

@@ -60,8 +60,7 @@ pub enum DataDirError {
     },
     /// The lease file is damaged.
     #[error(
-        "{path}: expected a lease of format 1 with its checksum, came {came}; a node that is started now writes it anew, after it has waited for \
-         whoever may hold the directory"
+        "{path}: expected a lease of format 1 with its checksum, came {came}; a node that starts now waits until no other node can hold the directory, then writes the lease again"
     )]
     Corrupt {
         /// The file.
@@ -70,9 +69,7 @@ pub enum DataDirError {
         came: String,
     },
     /// A later release wrote the lease file.
-    #[error(
-        "{path}: expected a lease of format 1, came format {came}; it was written by a later release, use that one"
-    )]
+    #[error("{path}: expected a lease of format 1, came format {came}; a later release wrote it: use that release")]
     Version {
         /// The file.
         path: PathBuf,

@@ -87,7 +87,8 @@ pub enum CoordinatorError {
     },
     /// The coordinator did not answer; the request may or may not have been carried out.
     #[error(
-        "expected an answer of the coordinator, came: {reason}; whether the request was carried out is not known, read before trying again"
+        "expected an answer from the coordinator, came: {reason}; the request may have been carried out: read the \
+         record before you try again"
     )]
     Unavailable {
         /// What happened.
@@ -101,7 +102,8 @@ pub enum CoordinatorError {
     },
     /// A stored record does not make sense.
     #[error(
-        "expected a record of the coordinator at `{place}`, came: {reason}; it was written by a newer version or is damaged, restore it from a backup"
+        "expected a record of the coordinator at `{place}`, came: {reason}; it is damaged, or a later release wrote \
+         it: restore it from a backup"
     )]
     Corrupt {
         /// Where it is stored.

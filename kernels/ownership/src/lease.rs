@@ -29,7 +29,7 @@ pub struct LeaseTerms {
 /// Terms under which a holder could never serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected a clock margin below the lease's ttl of {ttl:?}, came {margin:?}; lengthen the lease or lessen the margin"
+    "expected a clock margin below the lease's ttl of {ttl:?}, came {margin:?}; use a longer lease or a shorter margin"
 )]
 pub struct LeaseTermsError {
     /// The ttl that came.

@@ -50,7 +50,7 @@ impl RingMember for &str {
 /// A weight that no ring takes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected a ring weight between 1 and {MAX_WEIGHT}, came {came} for `{member}`; remove a member that shall own nothing"
+    "expected a ring weight between 1 and {MAX_WEIGHT}, came {came} for `{member}`; remove a member that is to own nothing"
 )]
 pub struct WeightError {
     /// The member's name.

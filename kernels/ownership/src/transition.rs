@@ -37,7 +37,8 @@ pub enum TransitionError {
     },
     /// The epoch must stay or grow by one, as the move demands.
     #[error(
-        "expected epoch {expected} for the move {from} -> {to}, came {came}; an epoch grows by one when ownership is granted and only then"
+        "expected epoch {expected} for the move {from} -> {to}, came {came}; an epoch grows by one with each grant of \
+         ownership, and never otherwise"
     )]
     WrongEpoch {
         /// State of the record.
@@ -51,14 +52,15 @@ pub enum TransitionError {
     },
     /// A server would lose the shard while it may be serving.
     #[error(
-        "expected {server} to give the shard up itself or to have lost its lease, but it lives and did not ask; let it propose the change, or wait for its lease to run out"
+        "expected {server} to give the shard up itself or to have lost its lease, but it is running and did not ask; \
+         let it propose the change, or wait for its lease to run out"
     )]
     StillServing {
         /// Who may be serving.
         server: Tenure,
     },
     /// The shard would be granted to nobody alive.
-    #[error("expected a node with a lease, came {tenure}, whose tenure is over; choose a node that lives")]
+    #[error("expected a node with a lease, came {tenure}, whose tenure is over; choose a running node")]
     NotLiving {
         /// To whom it would be granted, or who proposes.
         tenure: Tenure,

@@ -4,9 +4,7 @@ use crate::{Csn, TxnId};
 
 /// What a commit met that came between a transaction's snapshot and itself. The transaction may be tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "expected no change since the snapshot of what the transaction {kind}, but commit {with} changed it; try again"
-)]
+#[error("commit {with} changed something that the transaction {kind}, after the transaction's snapshot; try again")]
 pub struct Conflict {
     /// What was changed.
     pub kind: ConflictKind,
@@ -49,7 +47,7 @@ pub enum TransactionError {
     #[error("transaction {0} waits for others that wait for it, and is the youngest of them; roll back and try again")]
     Deadlock(TxnId),
     /// There is no such transaction.
-    #[error("expected a transaction that lives, came {0}, which ended or never began; begin another")]
+    #[error("expected a running transaction, came {0}, which has ended or never began; begin another")]
     Unknown(TxnId),
     /// It waits for a lock.
     #[error("transaction {0} waits for a lock; wait for its event, or cancel the wait first")]
@@ -61,7 +59,7 @@ pub enum TransactionError {
     #[error("transaction {0} writes a row that it has not locked; lock it first, READ COMMITTED has no validation")]
     NotLocked(TxnId),
     /// A savepoint behind the state that it was rolled back to.
-    #[error("expected a savepoint that is still there, came one that transaction {0} rolled back; name an earlier one")]
+    #[error("expected a valid savepoint, came one that transaction {0} rolled back; name an earlier one")]
     NoSavepoint(TxnId),
     /// A commit that was never numbered.
     #[error("expected a commit that was numbered, came {0}; report each commit under its own number")]

@@ -153,9 +153,9 @@ async fn a_log_that_was_damaged_after_its_service_stopped_is_refused_and_says_wh
     }
     let damages: [(&str, Damage, [&str; 2]); 4] = [
         ("newest segment deleted", delete_newest, ["has a hole before", "restore it beside this one"]),
-        ("newest segment cut", cut_newest, ["is damaged at byte", "Restore the file from a copy"]),
-        ("bit flipped", flip_last_record, ["is damaged at byte", "Restore the file from a copy"]),
-        ("journal deleted", delete, ["says that everything up to LSN", "Restore the log from a backup"]),
+        ("newest segment cut", cut_newest, ["is damaged at byte", "Restore the file from a backup"]),
+        ("bit flipped", flip_last_record, ["is damaged at byte", "Restore the file from a backup"]),
+        ("journal deleted", delete, ["acknowledged writes may be missing", "Restore the log from a backup"]),
     ];
     for (name, journal, other) in [("keys", "keys", "tenants"), ("tenants", "tenants/log", "keys")] {
         for (damage, apply, expected) in damages {
@@ -182,7 +182,7 @@ async fn a_folder_of_tenants_that_is_gone_is_missed_and_nobody_gets_anothers_row
         .await;
         let refused = rows(&node).await.unwrap_err();
         let message = refused.as_db_error().unwrap().message();
-        assert!(message.contains("they were deleted") && message.contains("restore"), "{message}");
+        assert!(message.contains("the segments were deleted") && message.contains("restore"), "{message}");
         tenant(&node, "postgres").await.unwrap().batch_execute("SELECT 1").await.unwrap();
         node.shutdown().await.unwrap();
     }
@@ -194,8 +194,10 @@ async fn a_folder_of_tenants_that_is_gone_is_missed_and_nobody_gets_anothers_row
     }
     // Whoever gives up what the log had is not given numbers that the storage has rows of.
     let given_up = ["tenants/log", "high-water/tenants", "tenants/store/roots"];
-    let expected =
-        ["the list of tenants was saved when the log ended", "of whom neither the log nor the list of tenants knows"];
+    let expected = [
+        "where it ended when the list of tenants was saved",
+        "but neither the log nor the list of tenants names that tenant",
+    ];
     for (count, expected) in (2..).zip(expected) {
         let (_directory, node) = after(lived.path(), |directory| {
             given_up[..count].iter().for_each(|folder| delete(&directory.join(folder)));
@@ -212,5 +214,5 @@ async fn a_journal_of_the_node_itself_that_is_gone_is_missed() {
     let lived = lived().await;
     delete(&lived.path().join("coordinator"));
     let refused = Node::start_with(sleepy(lived.path()), stub().1).await.unwrap_err().to_string();
-    assert!(refused.contains("says that everything up to LSN"), "{refused}");
+    assert!(refused.contains("acknowledged writes may be missing"), "{refused}");
 }

@@ -4,7 +4,10 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The bytes end inside of something.
-    #[error("the key ends at byte {at}, where {expected} was expected; the index is damaged, or has another type")]
+    #[error(
+        "expected {expected} at byte {at} of a key, but the key ends there; the index is damaged or has another \
+         type"
+    )]
     Short {
         /// What was being read.
         expected: &'static str,
@@ -12,7 +15,7 @@ pub enum KeyError {
         at: usize,
     },
     /// A byte that stands for nothing.
-    #[error("expected {expected} at byte {at} of a key, came {came:#04x}; the index is damaged or the type another")]
+    #[error("expected {expected} at byte {at} of a key, came {came:#04x}; the index is damaged or has another type")]
     Unknown {
         /// What was being read.
         expected: &'static str,
@@ -23,7 +26,7 @@ pub enum KeyError {
     },
     /// A text that is no UTF-8.
     #[error(
-        "expected text at byte {at} of a key, came bytes that are no UTF-8; the index is damaged or the type another"
+        "expected text at byte {at} of a key, came bytes that are not UTF-8; the index is damaged or has another type"
     )]
     NoText {
         /// Where.

@@ -50,7 +50,7 @@ pub enum HostError {
     #[error("the tenants' log failed: {0}")]
     Log(#[from] JournalError),
     /// A thread panicked.
-    #[error("a thread of the tenants service panicked; its tenants are not served any more, restart the process")]
+    #[error("a thread of the tenants service panicked and serves its tenants no longer; restart the process")]
     Panicked,
 }
 

@@ -154,7 +154,7 @@ pub(crate) async fn save(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>) -> S
     while slot.with(|tenant| tenant.database().flushed() < upto && !tenant.database().is_clean()).await {
         if began.elapsed() > SAVE_TIME {
             let message = "the database could not be written to its storage in time";
-            let hint = "A transaction with an old snapshot may hold it up, or the storage is slow or fails: try again.";
+            let hint = "A transaction with an old snapshot may delay it, or the storage is slow or fails. Try again.";
             return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message).hint(hint));
         }
         begin_flush(thread, slot, Flush::default());

@@ -239,7 +239,7 @@ impl Process {
             Ok(Ok(known)) => known,
             Ok(Err(_)) => Err(SqlError::new("57P01", "the server is stopping")),
             Err(_) => Err(SqlError::new("57P03", "the database could not be read in time to let anybody in")
-                .hint("Its storage may be slow or away; try again.")),
+                .hint("Its storage may be slow or unreachable. Try again.")),
         }
     }
 
@@ -315,7 +315,7 @@ async fn maintain_log(process: std::sync::Weak<Process>) {
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         let message = format!("expected a name of 1 to {NAME_BYTES_MAX} bytes, came one of {}", name.len());
-        return Err(SqlError::new("42602", message).hint("Control characters are no part of a name."));
+        return Err(SqlError::new("42602", message).hint("A name must not contain control characters."));
     }
     Ok(())
 }

@@ -101,7 +101,7 @@ impl Definition {
                     self.names_of(key)
                 );
                 Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
-                    .detail("No partition could see to it alone, if the tenant is cut."))
+                    .detail("If the database is cut into partitions, none of them could check it alone."))
             }
         }
     }
@@ -121,8 +121,10 @@ impl Definition {
             "foreign key \"{}\" of table \"{}\" refers to rows of table \"{}\" that other partitions may have",
             key.name, self.name, parent.name
         );
-        Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
-            .hint("Between tables of the tree a foreign key has the root key on both sides; global tables refer to global ones."))
+        Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(
+            "A foreign key between tables of the tree must have the root key on both sides; a global table can only \
+         reference global tables.",
+        ))
     }
 
     fn names_of(&self, columns: &[usize]) -> String {

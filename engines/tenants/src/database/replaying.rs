@@ -24,8 +24,8 @@ pub enum ReplayError {
     Record(#[from] RecordError),
     /// A commit is neither in the log nor in the storage, though a later one names it.
     #[error(
-        "expected commit {before} before commit {csn} of the tenant, found {found}: a part of the log, or of the tenant's segments, was deleted. \
-         Nothing was changed; restore the log and the storage from one backup"
+        "expected commit {before} before commit {csn} of the tenant, found {found}: a part of the log or of the \
+         tenant's segments was deleted. Nothing was changed; restore the log and the storage from one backup"
     )]
     Missing {
         /// The commit that is missing.
@@ -37,8 +37,9 @@ pub enum ReplayError {
     },
     /// The log ends before what the storage has, though nothing comes there before it is in the log.
     #[error(
-        "expected the tenant's commits up to {stored} in the log, which its segments have, found them up to {logged}: the end of the log was \
-         deleted, or an older copy was put in its place. Nothing was changed; restore the log and the storage from one backup"
+        "expected the tenant's commits up to {stored} in the log, because its segments contain them, found commits \
+         up to {logged}: the end of the log was deleted, or the log was replaced by an older copy. Nothing was \
+         changed; restore the log and the storage from one backup"
     )]
     LogBehind {
         /// The last commit in the storage.

@@ -107,7 +107,7 @@ impl NewPlacement {
                         state::WRONG_OBJECT_TYPE,
                         format!("\"{}\" is not a root table", root.name),
                     )
-                    .hint("A root table is made WITH (root)."));
+                    .hint("Create the root table WITH (root)."));
                 }
                 let reference = table.foreign_keys.iter().find(|reference| {
                     let columns = reference.columns.iter().map(|at| &table.columns[*at].name);

@@ -63,7 +63,7 @@ impl Planner<'_> {
             let name = name_of(&ast.alias.name);
             if self.with.len() >= NAMED_MAX {
                 let message = format!("statement too complex: more than {NAMED_MAX} queries of WITH");
-                return Err(SqlError::new("54001", message).hint("Keep the rows of some of them in temporary tables."));
+                return Err(SqlError::new("54001", message).hint("Store the rows of some of them in temporary tables."));
             }
             if self.with[before..].iter().any(|named| named.name == name) {
                 let message = format!("WITH query name \"{name}\" specified more than once");

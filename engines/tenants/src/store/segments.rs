@@ -139,7 +139,7 @@ fn refused(error: ReadError, reading: &mut Reading, direction: Direction) -> Sql
 }
 
 pub(crate) fn damaged(error: &SegmentError) -> SqlError {
-    SqlError::new(state::DATA_CORRUPTED, format!("a segment cannot be read: {error}"))
+    SqlError::new(state::DATA_CORRUPTED, format!("could not read a segment: {error}"))
 }
 
 impl Store for SegmentStore {

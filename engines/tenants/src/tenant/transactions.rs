@@ -213,6 +213,6 @@ impl Tenant {
 
 fn snapshot_too_old() -> SqlError {
     SqlError::new(state::SNAPSHOT_TOO_OLD, "snapshot too old")
-        .detail("The transaction's snapshot held up the storage for longer than it may.")
-        .hint("Begin a new transaction; read less in one, or raise the server's snapshot age.")
+        .detail("The transaction has kept its snapshot for longer than the storage can wait.")
+        .hint("Begin a new transaction. Read less in one transaction, or raise the server's snapshot age.")
 }

@@ -77,7 +77,9 @@ async fn serve(client: Client, guard: ConnectionGuard) {
         // What was written last may be half a message.
         connection.wire.output.bytes.clear();
         let error = SqlError::internal("a panic, of which the server's log says more");
-        Err(End::Fatal(error.hint("The connection ends, and its transaction is rolled back; others go on.")))
+        Err(End::Fatal(
+            error.hint("This connection ends and its transaction is rolled back. Other connections are not affected."),
+        ))
     });
     match talked {
         Ok(()) => {}

@@ -24,7 +24,7 @@ pub struct ServerOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The port cannot be listened to.
-    #[error("could not listen on {address}: {source}; choose another port, or end what has it")]
+    #[error("could not listen on {address}: {source}; choose another port, or stop the program that uses this one")]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -39,7 +39,7 @@ pub enum ServerError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The thread that takes clients in panicked.
-    #[error("the thread that takes clients of tenants in panicked; restart the process")]
+    #[error("the thread that accepts clients of tenants panicked; restart the process")]
     Panicked,
     /// Its tenants' host did not start, or ended.
     #[error(transparent)]

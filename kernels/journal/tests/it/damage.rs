@@ -78,8 +78,8 @@ fn damage_before_later_batches_names_file_and_offset() {
         error.to_string(),
         format!(
             "sim:/{name} is damaged at byte 144: expected the record with LSN 2, found bytes that do not match their \
-             checksum. This was durable once, so it is not a torn tail and nothing was cut. Restore the file from a \
-             copy. Do not move the log away alone: what is kept beside it would no longer fit"
+             checksum. These bytes were durable before, so this is not a torn tail, and nothing was cut. Restore the \
+             file from a backup. Do not move the log away alone: the data beside it belongs to this log"
         )
     );
 }

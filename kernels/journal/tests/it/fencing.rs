@@ -231,7 +231,7 @@ fn stopped_owner(at: Operation, nth: usize, newer_knows: bool) {
     let fenced =
         |error: &JournalError| matches!(error, JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) });
     assert!(fenced(&error), "{error}");
-    assert!(error.to_string().contains("epoch 1, but it was taken over under epoch 2. Stop serving and exit"));
+    assert!(error.to_string().contains("epoch 1, but another owner took it over under epoch 2. Stop serving and exit"));
     assert!(fenced(&append(&older, b"late").expect_err("refused")));
     assert!(fenced(&older.close().expect_err("it ended before")));
 

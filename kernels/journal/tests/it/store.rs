@@ -413,8 +413,8 @@ fn a_failed_request_is_final() {
     assert_eq!(
         error.to_string(),
         "could not create tenants/a/00000000000000000002.segment in a flaky store: Generic Flaky error: simulated \
-         failure. Nothing that had no reply yet is known to be durable. Check that the object store is reachable and \
-         the credentials allow it, then start again: the log is read back"
+         failure. Writes without a reply may be lost. Check that the object store is reachable and that the credentials \
+         allow access, then start the process again: it reads the log"
     );
     let requests = store.requests();
     append(&journal, b"y").expect_err("refused");
