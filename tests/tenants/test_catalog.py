@@ -75,6 +75,24 @@ QUERIES = [
 ]
 
 
+ALL_TYPES = """CREATE TABLE of_all_types (a int GENERATED ALWAYS AS IDENTITY, b smallint, c bigint NOT NULL DEFAULT 3, d numeric, e numeric(10, 2), f real,
+    g double precision, h text, i varchar(7), j varchar, k char(3), l "char", m date, n time, o time(3), p timestamp, q timestamp(0), r timestamptz(2),
+    s interval, t interval(2), u interval day to second(3), v interval year, w interval hour, x interval second, y uuid, z bytea, aa json, bb jsonb,
+    cc int[], dd int GENERATED ALWAYS AS (b) STORED, ee boolean, ff serial, gg oid)"""
+DESCRIBED = """SELECT column_name, ordinal_position, column_default, is_nullable, data_type, character_maximum_length, character_octet_length,
+    numeric_precision, numeric_precision_radix, numeric_scale, datetime_precision, interval_type, interval_precision, udt_catalog, udt_schema, udt_name,
+    dtd_identifier, is_self_referencing, is_identity, identity_generation, is_generated, generation_expression, is_updatable
+    FROM information_schema.columns WHERE table_name = 'of_all_types' ORDER BY ordinal_position"""
+
+
+def test_columns_of_all_types_are_described_as_in_postgresql(both):
+    server, postgresql = both
+    with server.connect() as ours, postgresql.connect() as theirs:
+        ours.execute(ALL_TYPES), theirs.execute(ALL_TYPES)
+        assert ours.execute(DESCRIBED).fetchall() == theirs.execute(DESCRIBED).fetchall()
+        ours.rollback(), theirs.rollback()
+
+
 @pytest.mark.parametrize("query", QUERIES)
 def test_queries_of_the_catalog_answer_as_postgresql(both, query):
     server, postgresql = both

@@ -74,19 +74,35 @@ pub(super) fn of_information_schema(name: &str) -> Option<&'static str> {
         }
         "columns" => {
             "SELECT current_database() AS table_catalog, s.nspname AS table_schema, c.relname AS table_name, a.attname AS column_name,
-                a.attnum AS ordinal_position, d.adbin AS column_default, CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable,
+                a.attnum::integer AS ordinal_position, CASE WHEN a.attgenerated = '' THEN d.adbin END AS column_default,
+                CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable,
                 CASE WHEN t.typtype = 'e' THEN 'USER-DEFINED' WHEN t.typelem <> 0 THEN 'ARRAY' ELSE pg_catalog.format_type(a.atttypid, -1) END AS data_type,
                 CASE WHEN a.atttypid IN (1042, 1043) AND a.atttypmod > 4 THEN a.atttypmod - 4 END AS character_maximum_length,
+                CASE WHEN a.atttypid IN (1042, 1043) AND a.atttypmod > 4 THEN 4 * (a.atttypmod - 4)
+                    WHEN a.atttypid IN (25, 1042, 1043) THEN 1073741824 END AS character_octet_length,
                 CASE WHEN a.atttypid = 1700 AND a.atttypmod > 4 THEN (a.atttypmod - 4) / 65536
                     WHEN a.atttypid = 21 THEN 16 WHEN a.atttypid = 23 THEN 32 WHEN a.atttypid = 20 THEN 64
                     WHEN a.atttypid = 700 THEN 24 WHEN a.atttypid = 701 THEN 53 END AS numeric_precision,
+                CASE WHEN a.atttypid IN (20, 21, 23, 700, 701) THEN 2 WHEN a.atttypid = 1700 THEN 10 END AS numeric_precision_radix,
                 CASE WHEN a.atttypid = 1700 AND a.atttypmod > 4 THEN mod(a.atttypmod - 4, 65536) WHEN a.atttypid IN (20, 21, 23) THEN 0 END
                     AS numeric_scale,
-                CASE WHEN a.atttypid IN (1083, 1114, 1184, 1186) THEN 6 WHEN a.atttypid = 1082 THEN 0 END AS datetime_precision,
+                CASE WHEN a.atttypid = 1082 THEN 0 WHEN a.atttypid NOT IN (1083, 1114, 1184, 1186) THEN NULL
+                    WHEN a.atttypmod < 0 OR mod(a.atttypmod, 65536) = 65535 THEN 6 ELSE mod(a.atttypmod, 65536) END AS datetime_precision,
+                CASE WHEN a.atttypid = 1186
+                    THEN nullif(upper(regexp_replace(pg_catalog.format_type(a.atttypid, a.atttypmod), '^interval[()0-9]* ?', '')), '') END
+                    AS interval_type,
+                NULL::integer AS interval_precision,
+                NULL::text AS character_set_catalog, NULL::text AS character_set_schema, NULL::text AS character_set_name,
+                NULL::text AS collation_catalog, NULL::text AS collation_schema, NULL::text AS collation_name,
+                NULL::text AS domain_catalog, NULL::text AS domain_schema, NULL::text AS domain_name,
+                current_database() AS udt_catalog, CASE WHEN t.typnamespace = 2200 THEN 'public' ELSE 'pg_catalog' END AS udt_schema,
                 t.typname AS udt_name,
-                CASE WHEN t.typnamespace = 2200 THEN 'public' ELSE 'pg_catalog' END AS udt_schema, CASE WHEN a.attidentity = '' THEN 'NO' ELSE 'YES' END AS is_identity,
+                NULL::text AS scope_catalog, NULL::text AS scope_schema, NULL::text AS scope_name, NULL::integer AS maximum_cardinality,
+                a.attnum::text AS dtd_identifier, 'NO' AS is_self_referencing,
+                CASE WHEN a.attidentity = '' THEN 'NO' ELSE 'YES' END AS is_identity,
                 CASE a.attidentity WHEN 'a' THEN 'ALWAYS' WHEN 'd' THEN 'BY DEFAULT' END AS identity_generation,
-                CASE WHEN a.attgenerated = '' THEN 'NEVER' ELSE 'ALWAYS' END AS is_generated, 'YES' AS is_updatable
+                CASE WHEN a.attgenerated = '' THEN 'NEVER' ELSE 'ALWAYS' END AS is_generated,
+                CASE WHEN a.attgenerated <> '' THEN d.adbin END AS generation_expression, 'YES' AS is_updatable
                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
                 JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
                 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
