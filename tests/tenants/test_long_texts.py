@@ -60,6 +60,13 @@ TEXTS = {
     "a chain of WITH that runs": "WITH a0 AS MATERIALIZED (SELECT 1 AS x)"
                                  + "".join(f", a{n} AS MATERIALIZED (SELECT x + 1 AS x FROM a{n - 1})" for n in range(1, 1_000)) + " SELECT x FROM a999",
     "queries of WITH": "WITH " + listed("a{} AS (SELECT 1)", least=BYTES // 4) + " SELECT 1",
+    "columns of a wide table": "CREATE TABLE w (" + listed("c{} int") + ")",
+    "columns of an index": "CREATE INDEX ON t (id" + repeated(", id") + ")",
+    "columns of a key": "CREATE TABLE k (a int, PRIMARY KEY (a" + repeated(", a") + "))",
+    "checks": "CREATE TABLE c (a int" + repeated(", CHECK (a > 0)") + ")",
+    "unique keys": "CREATE TABLE u (a int" + repeated(", UNIQUE (a)") + ")",
+    "foreign keys": "CREATE TABLE f (a int" + repeated(", FOREIGN KEY (a) REFERENCES t") + ")",
+    "changes": "ALTER TABLE t ADD COLUMN a int" + repeated(", ADD COLUMN a int"),
     "names": f"DROP TABLE {listed('a{}')}",
     "labels": "CREATE TYPE e AS ENUM (" + listed("'{}'") + ")",
     "arguments": f"SELECT concat({listed('{}')})",
@@ -90,6 +97,19 @@ def test_a_long_text_is_ended_while_it_is_planned(databases, prepare):
     finally:
         busy.execute(GUARD)
     assert busy.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("text", ["SELECT 1" + repeated("\n, 1") + " FROM", "SELECT '" + repeated("a ", 4 * BYTES), "EXECUTE q (" + listed("f({})") + ",)"],
+                         ids=["columns", "an open text", "arguments"])  # fmt: skip
+@pytest.mark.parametrize("prepare", [False, True])
+def test_a_long_text_is_ended_while_it_is_read(databases, text, prepare):
+    """An error that stands at its end is not met."""
+    busy, _ = databases
+    busy.execute("SET statement_timeout = '20ms'")
+    send = (lambda: busy.pgconn.prepare(b"", text.encode())) if prepare else (lambda: busy.pgconn.exec_(text.encode()))
+    assert send().error_field(67) == b"57014"
+    busy.execute(GUARD)
+    assert send().error_field(67) == b"42601"
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())

@@ -1,4 +1,6 @@
-"""Columns of results are called as in PostgreSQL."""
+"""Names are those of PostgreSQL: of columns of results, and those that are too long."""
+
+import pytest
 
 ATOMS = ["a", "t.a", "1", "'x'", "NULL", "true", "1.5", "current_date", "now()", "abs(a)", "date '2000-01-01'", "interval '1 day'", "array[a]",
          "row(a, 1)", "(select a)", "(select 1)", "(select 1 as z)", "(select count(*))", "coalesce(a, 1)", "nullif(a, 1)", "greatest(a, 1)",
@@ -18,6 +20,53 @@ def names(connection, expression):
     """The name of its column, or nothing if it means nothing here."""
     result = connection.pgconn.exec_(f"SELECT {expression} FROM (SELECT 1 AS a) AS t GROUP BY a".encode())
     return result.fname(0) if result.nfields else None
+
+
+LONG = "a" * 70
+
+
+def told(connection, *messages):
+    """What the server says beside the answers of texts, sent in the simple or, given more than a text, the extended protocol."""
+    notices = []
+    note = lambda notice: notices.append((notice.severity, notice.sqlstate, notice.message_primary))
+    connection.add_notice_handler(note)
+    for send in messages:
+        send(connection)
+    connection.remove_notice_handler(note)
+    return notices
+
+
+@pytest.mark.parametrize("text", [
+    f"SELECT 1 AS {LONG.upper()}, 2 AS \"{LONG.upper()}\", 3 AS {LONG}",
+    f"SELECT 1 AS \"{'ü' * 40}\"; SELECT 2 AS b{LONG}; SELECT 1 / 0 AS c{LONG}",
+    f"SET search_path TO {LONG}",
+    f"SELECT {LONG}(1)",
+    f"SELECT '{LONG}', $${LONG}$$ -- {LONG}",
+])  # fmt: skip
+def test_names_that_are_cut_are_told_as_in_postgresql(server, postgresql, text):
+    simple, extended = (lambda connection: connection.pgconn.exec_(text.encode())), (lambda connection: connection.pgconn.exec_params(text.encode(), []))
+    quiet = lambda connection: connection.execute("SET client_min_messages = warning")
+    with server.connect(autocommit=True) as ours, postgresql.connect(autocommit=True) as theirs:
+        for messages in ([simple], [simple, extended, extended], [quiet, simple]):
+            assert told(ours, *messages) == told(theirs, *messages)
+
+
+def test_warnings_of_transactions_are_those_of_postgresql(server, postgresql):
+    texts = ["BEGIN", "BEGIN", "COMMIT", "COMMIT", "ROLLBACK", "SET LOCAL timezone = 'UTC'", "SET TRANSACTION READ ONLY", "SET CONSTRAINTS ALL DEFERRED"]
+    sent = [lambda connection, text=text: connection.execute(text) for text in texts]
+    with server.connect(autocommit=True) as ours, postgresql.connect(autocommit=True) as theirs:
+        assert told(ours, *sent) == told(theirs, *sent)
+
+
+def test_long_names_of_the_protocol_are_cut(server):
+    name = "d" * 63
+    with server.connect(autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}xyz")
+        connection.pgconn.prepare(b"p" * 70, b"SELECT 5")
+        assert connection.pgconn.exec_prepared(b"p" * 63 + b"q", []).get_value(0, 0) == b"5"
+        assert connection.execute("SELECT name FROM pg_prepared_statements").fetchall() == [("p" * 63,)]
+    with server.connect(f"{name}abc") as connection:
+        assert connection.execute("SELECT current_database()").fetchone() == (name,)
 
 
 def test_columns_without_names_are_called_as_in_postgresql(server, postgresql):

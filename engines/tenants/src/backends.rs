@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use sqlparser::{
     dialect::PostgreSqlDialect,
-    tokenizer::{Token, Tokenizer},
+    tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
 
 use crate::error::{Result, SqlError, state};
@@ -114,12 +114,8 @@ fn signal_named(name: &str) -> Option<(&'static str, Signal)> {
 
 /// Refuses a definition that names a function by which connections are ended: whoever reads the view or writes the row that computes it, an
 /// administrator perhaps, would end them with its own rights.
-pub(crate) fn refuse_stored_signals(text: &str) -> Result<()> {
-    if !text.to_ascii_lowercase().contains("_backend") {
-        return Ok(());
-    }
-    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize() else { return Ok(()) };
-    let named = tokens.iter().find_map(|token| match token {
+pub(crate) fn refuse_stored_signals(tokens: &[TokenWithSpan]) -> Result<()> {
+    let named = tokens.iter().find_map(|token| match &token.token {
         Token::Word(word) => signal_named(&word.value),
         _ => None,
     });

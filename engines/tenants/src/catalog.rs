@@ -34,7 +34,7 @@ pub use self::{
     table::Table,
 };
 pub(crate) use self::{
-    definition::{COLUMNS_MAX, OnCommit},
+    definition::{CHANGES_MAX, COLUMNS_MAX, KEY_COLUMNS_MAX, OnCommit},
     index::Resolved,
     key::{
         ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,

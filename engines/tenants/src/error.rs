@@ -63,6 +63,7 @@ pub mod state {
     pub const WRONG_OBJECT_TYPE: &str = "42809";
     pub const CANNOT_COERCE: &str = "42846";
     pub const INVALID_FOREIGN_KEY: &str = "42830";
+    pub const NAME_TOO_LONG: &str = "42622";
     pub const UNDEFINED_FUNCTION: &str = "42883";
     pub const UNDEFINED_TABLE: &str = "42P01";
     pub const UNDEFINED_PARAMETER: &str = "42P02";
@@ -190,9 +191,8 @@ impl From<JournalError> for SqlError {
             JournalError::TooLarge { .. } | JournalError::Backlog { .. } => {
                 Self::new(state::PROGRAM_LIMIT_EXCEEDED, error.to_string())
             }
-            error if error.is_full() => {
-                Self::new(state::DISK_FULL, error.to_string()).hint("Reads go on; writes do when there is space again.")
-            }
+            error if error.is_full() => Self::new(state::DISK_FULL, error.to_string())
+                .hint("Reads are still answered; writes will be when there is space again."),
             other => Self::new(state::IO_ERROR, other.to_string()),
         }
     }

@@ -56,5 +56,5 @@ pub use crate::fault::{Fault, panic_at};
 pub use crate::{
     error::SqlError,
     session::{Outcome, SessionId, Status},
-    sql::plan::OutputColumn,
+    sql::{name::cut as cut_name, plan::OutputColumn},
 };

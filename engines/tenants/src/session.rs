@@ -21,7 +21,7 @@ use crate::{
         run_reference::Checks,
     },
     store::Reading,
-    tenant::Login,
+    tenant::{Login, Notice},
     types::Type,
     value::Value,
 };
@@ -204,8 +204,7 @@ pub(crate) struct Session {
     pub(crate) aside: bool,
     /// What the statement that waits has read of the storage.
     pub(crate) reading: Reading,
-    pub(crate) notices: Vec<String>,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) notices: Vec<Notice>,
 }
 
 /// Why a wait ends without what was waited for.
@@ -217,6 +216,11 @@ pub(crate) enum Interruption {
 }
 
 impl Session {
+    /// Warns the client.
+    pub(crate) fn warn(&mut self, state: &'static str, message: &str) {
+        self.notices.push(Notice::warning(state, message));
+    }
+
     pub(crate) fn new(login: Login<'_>) -> Self {
         let Login { user, database, administrator, seed } = login;
         let (user, database, random) = (user.to_owned(), database.to_owned(), std::cell::Cell::new(seed));
@@ -236,7 +240,6 @@ impl Session {
             aside: false,
             reading: Reading::default(),
             notices: Vec::new(),
-            warnings: Vec::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! SQL: from a text to a plan, and a plan's execution.
 //!
-//! `parse` gives a tree (`dialect` what it does not know); `prepare` is the way from there to a plan. `bind` resolves names and types of
+//! `words` reads a text; `parse` gives a tree (`dialect` what it does not know); `prepare` is the way from there to a plan. `bind` resolves names and types of
 //! expressions in a `scope`, `from` those of tables; `select` and `query` make plans of queries, `modify` and `define` of what writes. `join`
 //! and `access` decide how rows are found, `reference` what foreign keys join, `role` who may come in, `system` what clients ask about
 //! tables and types. `expression`, `function` and `aggregate` compute; the modules
@@ -73,4 +73,5 @@ pub(crate) mod system;
 pub(crate) mod view;
 pub(crate) mod window_plan;
 pub(crate) mod with;
+pub(crate) mod words;
 pub(crate) mod written;

@@ -35,7 +35,7 @@ use crate::{
     sequence::Numbers,
     session::{Session, SessionId, Status},
     settings::Timeouts,
-    sql::plan::Statement,
+    sql::{name, plan::Statement},
     value::zone::Zone,
 };
 
@@ -56,11 +56,31 @@ pub struct Login<'a> {
 
 /// What a client is told beside an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub struct Notice {
+    /// Whether it is a warning: what happened is probably not what was meant.
+    pub is_warning: bool,
+    /// Five characters, as of an error.
+    pub state: &'static str,
+    /// What happened.
+    pub message: String,
+}
+
+impl Notice {
     /// What was left out, or done besides.
-    Notice(String),
+    pub fn plain(message: impl Into<String>) -> Self {
+        Self { is_warning: false, state: "00000", message: message.into() }
+    }
+
     /// What is probably not what was meant.
-    Warning(String),
+    pub fn warning(state: &'static str, message: impl Into<String>) -> Self {
+        Self { is_warning: true, state, message: message.into() }
+    }
+
+    /// A name is too long.
+    pub(crate) fn cut(name: &str) -> Self {
+        let message = format!("identifier \"{name}\" will be truncated to \"{}\"", name::cut(name));
+        Self { is_warning: false, state: state::NAME_TOO_LONG, message }
+    }
 }
 
 /// Why a tenant may not write.
@@ -225,11 +245,8 @@ impl Tenant {
     pub fn notices(&mut self, id: SessionId) -> Vec<Notice> {
         let Some(session) = self.sessions.get_mut(&id) else { return Vec::new() };
         let mut notices = std::mem::take(&mut session.notices);
-        if !session.facts.settings.notices {
-            notices.clear();
-        }
-        let warnings = std::mem::take(&mut session.warnings).into_iter().map(Notice::Warning);
-        notices.into_iter().map(Notice::Notice).chain(warnings).collect()
+        notices.retain(|notice| notice.is_warning || session.facts.settings.notices);
+        notices
     }
 
     /// How long a session's statements, waits and pauses may take.

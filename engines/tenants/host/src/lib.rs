@@ -40,7 +40,7 @@ pub use savanna_journal::Stats as LogStats;
 pub use savanna_tenants::{
     Outcome, OutputColumn, SqlError, Status,
     activity::Counts,
-    budget, copy, error,
+    budget, copy, cut_name, error,
     settings::{SERVER_VERSION, Timeouts},
     storage::Archive,
     tenant::{Binding, Given, Notice},

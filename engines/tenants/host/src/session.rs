@@ -136,9 +136,9 @@ impl ConnectionGuard {
     /// 57P03.
     pub async fn free_within(&self, time: Duration) -> Result<()> {
         tokio::time::timeout(time, self.slot().returned()).await.map_err(|_| {
-            SqlError::new("57P03", "the database is busy with a statement that takes long").hint(
-                "Try again later. In another database an administrator sees the statement's connection in pg_stat_activity, and ends the \
-                 statement with pg_cancel_backend(pid).",
+            SqlError::new("57P03", "the database is busy with a long statement").hint(
+                "Try again later. An administrator can find the statement's connection in pg_stat_activity of another database, and end \
+                 the statement with pg_cancel_backend(pid).",
             )
         })
     }
@@ -517,7 +517,7 @@ impl Session {
         match tenants::remove(&self.thread.process, name).await {
             Ok(removed) => self.after = self.after.max(removed),
             Err(error) if if_exists && error.state == state::INVALID_CATALOG_NAME => {
-                peer.notice(&Notice::Notice(format!("database \"{name}\" does not exist, skipping")));
+                peer.notice(&Notice::plain(format!("database \"{name}\" does not exist, skipping")));
             }
             Err(error) => return Err(error),
         }
@@ -535,7 +535,7 @@ impl Session {
         if let Ok(Acquaintance { guarded: false, .. }) = process.ask(administration, ADMINISTRATION).await {
             let message = "no administrator has a password: every client of this machine may remove this database; \
                            CREATE USER .. PASSWORD in database postgres";
-            peer.notice(&Notice::Warning(message.to_owned()));
+            peer.notice(&Notice::warning("01000", message));
         }
     }
 

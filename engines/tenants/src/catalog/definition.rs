@@ -8,6 +8,12 @@ use crate::types::Type;
 /// Columns of a table, PostgreSQL's limit.
 pub(crate) const COLUMNS_MAX: usize = 1_600;
 
+/// Columns of a key, PostgreSQL's limit.
+pub(crate) const KEY_COLUMNS_MAX: usize = 32;
+
+/// Constraints that one statement gives a table, or what else it changes of it: each is compared with all others.
+pub(crate) const CHANGES_MAX: usize = 1_000;
+
 /// Where the value of a column comes from if a statement gives none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Generated {
@@ -205,10 +211,16 @@ impl Definition {
 
     /// Whether a constraint of the table has this name.
     pub(crate) fn has_constraint(&self, name: &str) -> bool {
-        self.checks.iter().any(|check| check.name == name)
-            || self.foreign_keys.iter().any(|key| key.name == name)
-            || self.primary.iter().any(|primary| primary.name == name)
-            || self.indexes.iter().any(|index| index.constraint && index.name == name)
+        self.constraint_names().any(|other| other == name)
+    }
+
+    /// The names of its constraints.
+    pub(crate) fn constraint_names(&self) -> impl Iterator<Item = &str> {
+        let checks = self.checks.iter().map(|check| check.name.as_str());
+        let keys = self.foreign_keys.iter().map(|key| key.name.as_str());
+        let primary = self.primary.iter().map(|primary| primary.name.as_str());
+        let unique = self.indexes.iter().filter(|index| index.constraint).map(|index| index.name.as_str());
+        checks.chain(keys).chain(primary).chain(unique)
     }
 
     /// All names that it takes among tables and indexes.

@@ -2,11 +2,16 @@
 
 use std::fmt;
 
-use sqlparser::tokenizer::{Token, Tokenizer};
+use sqlparser::tokenizer::Token;
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::{grammar::Grammar, system::quoted},
+    interrupt::Interrupts,
+    sql::{
+        name::{cut, folded},
+        system::quoted,
+        words,
+    },
 };
 
 /// What stands for the schema that has the user's name.
@@ -29,25 +34,25 @@ impl SearchPath {
             let message = format!("invalid value for parameter \"search_path\": \"{text}\"");
             SqlError::new(state::INVALID_PARAMETER_VALUE, message).detail("List syntax is invalid.")
         };
-        let tokens = Tokenizer::new(&Grammar::default(), text).tokenize().map_err(|_| wrong())?;
+        let tokens = words::tokens(text, &Interrupts::default()).map_err(|_| wrong())?;
         let mut names = Vec::new();
         let mut wants_name = true;
-        for token in tokens.into_iter().filter(|token| !matches!(token, Token::Whitespace(_))) {
+        for token in tokens.into_iter().map(|token| token.token).filter(|token| !matches!(token, Token::Whitespace(_)))
+        {
             let name = match token {
                 Token::Comma if !wants_name => {
                     wants_name = true;
                     continue;
                 }
-                Token::Word(word) if word.quote_style.is_some() => word.value,
-                Token::Word(word) => word.value.to_lowercase(),
+                Token::Word(word) => folded(&word.value, word.quote_style),
                 Token::SingleQuotedString(name) => name,
-                Token::Placeholder(name) => name.to_lowercase(),
+                Token::Placeholder(name) => folded(&name, None),
                 _ => return Err(wrong()),
             };
             if !wants_name {
                 return Err(wrong());
             }
-            names.push(name);
+            names.push(cut(&name).to_owned());
             wants_name = false;
         }
         if wants_name && !names.is_empty() { Err(wrong()) } else { Ok(Self(names)) }

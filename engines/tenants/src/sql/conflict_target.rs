@@ -6,7 +6,7 @@ use std::ops::Range;
 use sqlparser::{
     ast::{self, OnConflictAction},
     parser::Parser,
-    tokenizer::{Token, TokenWithSpan, Tokenizer},
+    tokenizer::{Token, TokenWithSpan},
 };
 
 use crate::{
@@ -16,13 +16,13 @@ use crate::{
         bind::Binder,
         dialect::syntax,
         expression::Expr,
-        grammar::Grammar,
         implication::follows,
         modify::parse_expression,
         name::{name_of, object_name},
         parse::{offset_of, word},
         plan::{ConflictUpdate, OnConflict},
         select::Planner,
+        words::Words,
         written::{Verb, Written},
     },
 };
@@ -48,21 +48,18 @@ struct Places {
 ///
 /// # Errors
 /// 42601.
-pub(crate) fn conflict_target(text: &str) -> Result<ConflictTarget> {
-    const WORD: &[u8] = b"conflict";
+pub(crate) fn conflict_target(words: &Words<'_>) -> Result<ConflictTarget> {
+    let (text, tokens) = (words.text, &words.tokens);
     let mut target = ConflictTarget::default();
-    if !text.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD)) {
-        return Ok(target);
-    }
-    let tokens = Tokenizer::new(&Grammar::default(), text).tokenize_with_location().unwrap_or_default();
-    let Some(Places { parts, predicate }) = places(&tokens) else { return Ok(target) };
+    let Some(Places { parts, predicate }) = places(tokens) else { return Ok(target) };
     let begin = |token: usize| tokens.get(token).map_or(text.len(), |token| offset_of(text, token.span.start));
     let text_of = |within: Range<usize>| text[begin(within.start)..begin(within.end)].to_owned();
     if !is_plain(&tokens[parts.clone()]) {
-        let parsed = Parser::new(&Grammar::default()).try_with_sql(&text_of(parts)).and_then(|mut parser| {
-            let parts = parser.parse_comma_separated(Parser::parse_expr)?;
-            parser.expect_token(&Token::EOF).map(|_| parts)
-        });
+        let grammar = words.grammar();
+        let mut parser = Parser::new(&grammar).with_tokens_with_locations(tokens[parts].to_vec());
+        let parsed = parser
+            .parse_comma_separated(Parser::parse_expr)
+            .and_then(|parts| parser.expect_token(&Token::EOF).map(|_| parts));
         target.parts = Some(parsed.map_err(|error| syntax(&error))?);
     }
     target.predicate = predicate.map(|within| text_of(within.start + 1..within.end));
@@ -197,12 +194,18 @@ impl Planner<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::sql::parse::parse;
 
+    fn read(text: &str) -> ConflictTarget {
+        conflict_target(&Words::read(text, Arc::default()).unwrap()).unwrap()
+    }
+
     #[test]
     fn the_predicate_behind_a_conflict_is_taken_out() {
-        let predicate = |text| conflict_target(text).unwrap().predicate;
+        let predicate = |text| read(text).predicate;
         let text = "insert into t values (1) on conflict (a, b) where c > (1 + 2) and d do nothing";
         assert_eq!(predicate(text).as_deref().map(str::trim), Some("c > (1 + 2) and d"));
         let without = "insert into t values (1) on conflict (a, b) do update set a = 1 where t.a > 0";
@@ -213,13 +216,15 @@ mod tests {
     #[test]
     fn expressions_behind_a_conflict_are_taken_out() {
         let text = "insert into t values (1) on conflict (lower(a), (b + 1), c) where d do update set a = f(1)";
-        let target = conflict_target(text).unwrap();
+        let target = read(text);
         assert_eq!(
             target.parts.unwrap().iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["lower(a)", "(b + 1)", "c"]
         );
         assert!(target.predicate.is_some() && parse(text).is_ok());
-        assert!(conflict_target("insert into t values (1) on conflict (a, b) do nothing").unwrap().parts.is_none());
-        assert!(conflict_target("insert into t values (1) on conflict (lower(a) lower) do nothing").is_err());
+        assert!(read("insert into t values (1) on conflict (a, b) do nothing").parts.is_none());
+        let wrong =
+            Words::read("insert into t values (1) on conflict (lower(a) lower) do nothing", Arc::default()).unwrap();
+        assert!(conflict_target(&wrong).is_err());
     }
 }

@@ -9,19 +9,19 @@ use sqlparser::{
     tokenizer::Token,
 };
 
-use super::dialect::{first_word, is_word, syntax, wrong};
+use super::dialect::{is_word, syntax, wrong};
 use crate::{
     catalog::{Column, Generated},
     copy::{CopyFormat, CopyKind, Header},
     error::{Result, SqlError, state},
     sql::{
-        grammar::Grammar,
         modify::target_columns,
         name::{name_of, relation_name},
         parse,
         plan::{CopyIn, Plan},
         scope::Scope,
         select::Planner,
+        words::Words,
         written::Verb,
     },
 };
@@ -74,12 +74,12 @@ type Parsed<T> = std::result::Result<T, ParserError>;
 ///
 /// # Errors
 /// 42601, and those of the options.
-pub(crate) fn parse_copy(text: &str) -> Result<Option<Copy>> {
-    if !first_word(text).eq_ignore_ascii_case("COPY") {
+pub(crate) fn parse_copy(words: &Words<'_>) -> Result<Option<Copy>> {
+    if !words.begin_with(&["COPY"]) {
         return Ok(None);
     }
-    let grammar = Grammar::default();
-    let mut parser = Parser::new(&grammar).try_with_sql(text).map_err(|error| syntax(&error))?;
+    let grammar = words.grammar();
+    let mut parser = words.parser(&grammar);
     parser.advance_token();
     let mut options = Options::default();
     if parser.parse_keyword(Keyword::BINARY) {

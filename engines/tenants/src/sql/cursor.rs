@@ -2,11 +2,11 @@
 
 use sqlparser::{ast::Query, keywords::Keyword, parser::Parser, tokenizer::Token};
 
-use super::dialect::{first_word, is_word, number, syntax, wrong};
+use super::dialect::{is_word, number, syntax, wrong};
 use crate::{
     cursor::{CursorOptions, Direction},
     error::{Result, SqlError},
-    sql::{grammar::Grammar, name::name_of, plan::Plan, scope::Scope, select::Planner},
+    sql::{name::name_of, plan::Plan, scope::Scope, select::Planner, words::Words},
 };
 
 /// A statement about a cursor, as it was written.
@@ -19,13 +19,13 @@ pub(crate) enum CursorStatement {
 ///
 /// # Errors
 /// 42601.
-pub(crate) fn parse_cursor(text: &str) -> Result<Option<CursorStatement>> {
-    let word = first_word(text).to_ascii_uppercase();
+pub(crate) fn parse_cursor(words: &Words<'_>) -> Result<Option<CursorStatement>> {
+    let word = words.first();
     if !matches!(word.as_str(), "DECLARE" | "FETCH" | "MOVE" | "CLOSE") {
         return Ok(None);
     }
-    let grammar = Grammar::default();
-    let mut parser = Parser::new(&grammar).try_with_sql(text).map_err(|error| syntax(&error))?;
+    let grammar = words.grammar();
+    let mut parser = words.parser(&grammar);
     parser.advance_token();
     let statement = match word.as_str() {
         "DECLARE" => declare(&mut parser)?,

@@ -1,13 +1,15 @@
 //! Plans of what changes the catalog.
 
+use std::collections::HashSet;
+
 use sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, ColumnOption, DropBehavior, RenameTableNameKind, TableConstraint,
 };
 
 use crate::{
     catalog::{
-        COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, OnCommit, Placement, PrimaryKey,
-        Sequence, TEMPORARY, Table,
+        CHANGES_MAX, COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, OnCommit, Placement,
+        PrimaryKey, Sequence, TEMPORARY, Table,
     },
     error::{Result, SqlError, state},
     sql::{
@@ -17,7 +19,7 @@ use crate::{
         define_sequence::SequenceOptions,
         expression::Expr,
         modify::{parse_expression, scope_of},
-        name::{name_of, object_name, relation_name},
+        name::{NAME_BYTES_MAX, name_of, object_name, relation_name},
         placement::{NewPlacement, placement_of},
         plan::{Alteration, Define, NewColumn, NewTable},
         print,
@@ -188,9 +190,6 @@ pub(crate) struct Names<'a> {
     pub(crate) chosen: Vec<String>,
 }
 
-/// Characters of a name, PostgreSQL's limit.
-const NAME_MAX: usize = 63;
-
 impl Names<'_> {
     /// The name that was asked for, or one out of its parts.
     pub(crate) fn choose(&mut self, asked: Option<String>, parts: &[&str], ending: &str) -> Result<String> {
@@ -202,18 +201,39 @@ impl Names<'_> {
             }
             Some(name) => name,
             None => {
-                let mut stem = parts.join("_");
-                while stem.len() + ending.len() + 4 > NAME_MAX {
-                    stem.pop();
-                }
-                let first = format!("{stem}_{ending}");
-                let mut numbered = std::iter::once(first.clone()).chain((1..).map(|n| format!("{first}{n}")));
-                numbered.find(|name| !is_taken(self, name)).unwrap_or(first)
+                let first = made_of(parts, ending);
+                let numbered = (1..).map(|number: u64| made_of(parts, &format!("{ending}{number}")));
+                let mut names = std::iter::once(first.clone()).chain(numbered);
+                names.find(|name| !is_taken(self, name)).unwrap_or(first)
             }
         };
         self.chosen.push(name.clone());
         Ok(name)
     }
+}
+
+/// Refuses a statement that does too much to one table.
+fn check_changes(count: usize, what: &str) -> Result<()> {
+    if count <= CHANGES_MAX {
+        return Ok(());
+    }
+    let message = format!("a statement can make at most {CHANGES_MAX} {what} of one table");
+    Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("Divide it into several statements."))
+}
+
+/// A name of a table's, of columns' and an ending, of which the longer of the first two is cut until all fit, as PostgreSQL does.
+fn made_of(parts: &[&str], ending: &str) -> String {
+    let (table, columns) = (parts.first().copied().unwrap_or_default(), parts.get(1..).unwrap_or_default().join("_"));
+    let between = 1 + usize::from(!columns.is_empty());
+    let room = NAME_BYTES_MAX - ending.len() - between;
+    let (mut first, mut second) = (table.len(), columns.len());
+    while first + second > room {
+        *(if first > second { &mut first } else { &mut second }) -= 1;
+    }
+    let (table, columns) =
+        (&table[..table.floor_char_boundary(first)], &columns[..columns.floor_char_boundary(second)]);
+    let kept = [table, columns, ending];
+    kept.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("_")
 }
 
 /// The name of a constraint that has no index, which is the table's own.
@@ -223,7 +243,8 @@ pub(crate) fn constraint_name(
     parts: &[&str],
     ending: &str,
 ) -> Result<String> {
-    let taken = |name: &str| table.has_constraint(name);
+    let names: HashSet<&str> = table.constraint_names().collect();
+    let taken = |name: &str| names.contains(name);
     match asked {
         Some(name) if taken(&name) => {
             let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
@@ -239,6 +260,13 @@ impl NewColumn {
         let Self { name, of, not_null, default, generated, .. } = self;
         Column { name, of, not_null, default, generated, since, missing: None, dropped: false }
     }
+}
+
+fn check_columns(count: usize) -> Result<()> {
+    if count <= COLUMNS_MAX {
+        return Ok(());
+    }
+    Err(SqlError::new("54011", format!("tables can have at most {COLUMNS_MAX} columns")))
 }
 
 fn check_names(columns: &[Column]) -> Result<()> {
@@ -290,6 +318,7 @@ impl Planner<'_> {
             None => Vec::new(),
         };
         let mut own = Vec::new();
+        check_columns(ast.columns.len())?;
         for new in &ast.columns {
             let new = column(self.catalog, &name, new, &mut constraints)?;
             own.extend(new.sequence.clone().map(|sequence| (sequence, columns.len())));
@@ -301,14 +330,14 @@ impl Planner<'_> {
             columns.extend(selected);
             rows = Some(Box::new(query));
         }
+        check_columns(columns.len())?;
         check_names(&columns)?;
-        if columns.len() > COLUMNS_MAX {
-            let message = format!("tables can have at most {COLUMNS_MAX} columns");
-            return Err(SqlError::new("54011", message));
-        }
         for constraint in &ast.constraints {
             constraints.add(&name, constraint)?;
         }
+        let [unique, checks, keys] =
+            [constraints.unique.len(), constraints.checks.len(), constraints.foreign_keys.len()];
+        check_changes(unique + checks + keys, "constraints")?;
         let definition = Definition {
             id: 0,
             name: name.clone(),
@@ -418,6 +447,7 @@ impl Planner<'_> {
         let mut changes = Vec::new();
         let name = relation_name(&ast.name)?;
         let table = name.name.clone();
+        check_changes(ast.operations.len(), "changes")?;
         for operation in &ast.operations {
             changes.push(match operation {
                 AlterTableOperation::AddConstraint { constraint, not_valid: false } => {

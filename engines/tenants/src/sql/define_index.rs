@@ -3,7 +3,7 @@
 use sqlparser::ast::{self, IndexColumn};
 
 use crate::{
-    catalog::{Index, Part, Resolved, Table},
+    catalog::{Index, KEY_COLUMNS_MAX, Part, Resolved, Table},
     error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Typed},
@@ -21,6 +21,10 @@ use crate::{
 
 /// The parts of a key, and whether they descend.
 pub(crate) fn key_parts(columns: &[IndexColumn]) -> Result<Vec<(NewPart, bool)>> {
+    if columns.len() > KEY_COLUMNS_MAX {
+        let message = format!("cannot use more than {KEY_COLUMNS_MAX} columns in an index");
+        return Err(SqlError::new("54011", message));
+    }
     columns
         .iter()
         .map(|column| {

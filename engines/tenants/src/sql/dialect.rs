@@ -12,9 +12,9 @@ use crate::{
     error::{Result, SqlError, state},
     sql::{
         define_sequence::SequenceOptions,
-        grammar::Grammar,
         name::{name_of, object_name, relation_name},
         plan::{Define, Kind, Plan, SetConstraints},
+        words::Words,
     },
     types::Type,
 };
@@ -23,13 +23,12 @@ use crate::{
 ///
 /// # Errors
 /// 42601.
-pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
-    if !matches!(first_word(text).to_ascii_uppercase().as_str(), "SET" | "ALTER" | "CREATE") {
-        return Ok(None);
-    }
-    let grammar = Grammar::default();
-    let Ok(mut parser) = Parser::new(&grammar).try_with_sql(text) else { return Ok(None) };
-    let plan = match words(&mut parser) {
+pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>> {
+    let Some(begin) = BEGINNINGS.into_iter().find(|begin| words.begin_with(begin)) else { return Ok(None) };
+    let grammar = words.grammar();
+    let mut parser = words.parser(&grammar);
+    begin.iter().for_each(|_| parser.advance_token());
+    let plan = match begin {
         ["SET", "CONSTRAINTS"] => Plan::SetConstraints(set_constraints(&mut parser)?),
         ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser, catalog, false)?),
         ["CREATE", "TEMP" | "TEMPORARY"] if is_word(&parser.peek_token().token, "SEQUENCE") => {
@@ -53,42 +52,18 @@ pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
     }
 }
 
-/// The first word that is no comment.
-pub(super) fn first_word(text: &str) -> &str {
-    let mut rest = text.trim_start();
-    loop {
-        let comment = match rest.get(..2) {
-            Some("--") => rest.split_once('\n').map(|(_, rest)| rest),
-            Some("/*") => rest.split_once("*/").map(|(_, rest)| rest),
-            _ => None,
-        };
-        match comment {
-            Some(after) => rest = after.trim_start(),
-            None => return rest.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default(),
-        }
-    }
-}
-
-/// The two words that a statement of these begins with, which are then behind the parser.
-fn words(parser: &mut Parser<'_>) -> [&'static str; 2] {
-    const KNOWN: [[&str; 2]; 9] = [
-        ["SET", "CONSTRAINTS"],
-        ["CREATE", "SEQUENCE"],
-        ["CREATE", "TEMP"],
-        ["CREATE", "TEMPORARY"],
-        ["ALTER", "SEQUENCE"],
-        ["ALTER", "VIEW"],
-        ["ALTER", "INDEX"],
-        ["ALTER", "SCHEMA"],
-        ["ALTER", "TABLE"],
-    ];
-    let known = KNOWN.into_iter().find(|known| (0..2).all(|at| is_word(&parser.peek_nth_token(at).token, known[at])));
-    if known.is_some() {
-        parser.advance_token();
-        parser.advance_token();
-    }
-    known.unwrap_or(["", ""])
-}
+/// The two words that a statement of these begins with.
+const BEGINNINGS: [[&str; 2]; 9] = [
+    ["SET", "CONSTRAINTS"],
+    ["CREATE", "SEQUENCE"],
+    ["CREATE", "TEMP"],
+    ["CREATE", "TEMPORARY"],
+    ["ALTER", "SEQUENCE"],
+    ["ALTER", "VIEW"],
+    ["ALTER", "INDEX"],
+    ["ALTER", "SCHEMA"],
+    ["ALTER", "TABLE"],
+];
 
 pub(super) fn is_word(token: &Token, expected: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(expected))
@@ -271,10 +246,16 @@ pub(super) fn wrong(message: &str) -> SqlError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
+    fn read(text: &str) -> Words<'_> {
+        Words::read(text, Arc::default()).unwrap()
+    }
+
     fn shown(text: &str) -> String {
-        match plan(text, &Catalog::default()) {
+        match plan(&read(text), &Catalog::default()) {
             Ok(plan) => format!("{plan:?}"),
             Err(error) => error.state.to_owned(),
         }
@@ -294,7 +275,9 @@ mod tests {
     #[test]
     fn options_of_sequences_come_in_any_order_and_once() {
         let Ok(Some(Plan::Define(Define::CreateSequence { sequence, owned_by, if_not_exists: true }))) = plan(
-            "CREATE SEQUENCE IF NOT EXISTS s CYCLE START 7 AS int INCREMENT BY -2 MAXVALUE 9 NO MINVALUE OWNED BY t.\"C\";",
+            &read(
+                "CREATE SEQUENCE IF NOT EXISTS s CYCLE START 7 AS int INCREMENT BY -2 MAXVALUE 9 NO MINVALUE OWNED BY t.\"C\";",
+            ),
             &Catalog::default(),
         ) else {
             panic!("a sequence");

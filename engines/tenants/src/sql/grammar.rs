@@ -3,14 +3,18 @@
 use std::{
     any::{Any, TypeId},
     cell::Cell,
+    sync::Arc,
 };
 
 use sqlparser::{
-    ast::Expr,
+    ast::{DataType, Expr, TypedString},
     dialect::{Dialect, PostgreSqlDialect, Precedence},
     keywords::Keyword,
     parser::{Parser, ParserError},
+    tokenizer::{Token, Word},
 };
+
+use crate::interrupt::Interrupts;
 
 /// The parser's dialect of PostgreSQL, mended; one for each text that is parsed.
 #[derive(Debug, Default)]
@@ -18,6 +22,14 @@ pub(crate) struct Grammar {
     /// How often an operand was begun, and the farthest place among the words where one was.
     begun: Cell<usize>,
     reached: Cell<usize>,
+    interrupts: Arc<Interrupts>,
+}
+
+impl Grammar {
+    /// One whose parser gives up when the statement is to end.
+    pub(crate) fn interruptible(interrupts: Arc<Interrupts>) -> Self {
+        Self { interrupts, ..Self::default() }
+    }
 }
 
 /// So many operands may be begun for each word, and so many more in all. Where the parser takes a call for something else it reads
@@ -39,12 +51,18 @@ impl Dialect for Grammar {
         PostgreSqlDialect {}.type_id()
     }
 
-    /// Gives up when the same words have been read too often.
+    /// Gives up when the statement is to end, or the same words have been read too often.
     fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+        if self.interrupts.is_interrupted() {
+            return Some(Err(ParserError::ParserError("interrupted".to_owned())));
+        }
         self.begun.set(self.begun.get() + 1);
         self.reached.set(self.reached.get().max(parser.index()));
         let most = BEGUN_PER_WORD * self.reached.get() + BEGUN_MORE;
-        (self.begun.get() > most).then_some(Err(ParserError::RecursionLimitExceeded))
+        if self.begun.get() > most {
+            return Some(Err(ParserError::RecursionLimitExceeded));
+        }
+        interval_with_digits(parser)
     }
 
     /// Arguments have names that are words. Where it takes expressions for names, the parser reads each argument twice.
@@ -102,6 +120,26 @@ impl Dialect for Grammar {
         supports_unicode_string_literal() -> bool;
         supports_xml_expressions() -> bool;
     }
+}
+
+/// `INTERVAL(2) '..'`, of which the parser forgets the digits.
+fn interval_with_digits(parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+    let Token::Word(Word { keyword: Keyword::INTERVAL, .. }) = parser.peek_token_ref().token else { return None };
+    let [open, digits, close, content] = [1, 2, 3, 4].map(|at| parser.peek_nth_token_ref(at).token.clone());
+    let (Token::LParen, Token::Number(digits, _), Token::RParen) = (open, digits, close) else { return None };
+    let is_text = matches!(
+        content,
+        Token::SingleQuotedString(_)
+            | Token::EscapedStringLiteral(_)
+            | Token::UnicodeStringLiteral(_)
+            | Token::DollarQuotedString(_)
+    );
+    let precision = digits.parse().ok().filter(|_| is_text)?;
+    (0..4).for_each(|_| parser.advance_token());
+    Some(parser.parse_value().map(|value| {
+        let data_type = DataType::Interval { fields: None, precision: Some(precision) };
+        Expr::TypedString(TypedString { data_type, value, uses_odbc_syntax: false })
+    }))
 }
 
 #[cfg(test)]

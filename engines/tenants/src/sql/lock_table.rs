@@ -3,7 +3,7 @@
 use savanna_transaction::{RowLock, Wait};
 use sqlparser::{keywords::Keyword, parser::Parser, tokenizer::Token};
 
-use super::dialect::{first_word, is_word, name, wrong};
+use super::dialect::{is_word, name, wrong};
 use crate::{
     catalog::{Catalog, Table, table_lock_key},
     database::Step,
@@ -11,9 +11,9 @@ use crate::{
     fault::Fault,
     sql::{
         effects::ready,
-        grammar::Grammar,
         plan::{LockTable, Plan},
         run::Run,
+        words::Words,
     },
 };
 
@@ -62,12 +62,12 @@ impl TableLock {
 ///
 /// # Errors
 /// 42601; 42P01 and 42809 for what is no table.
-pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
-    if !first_word(text).eq_ignore_ascii_case("LOCK") {
+pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>> {
+    if !words.begin_with(&["LOCK"]) {
         return Ok(None);
     }
-    let grammar = Grammar::default();
-    let Ok(mut parser) = Parser::new(&grammar).try_with_sql(text) else { return Ok(None) };
+    let grammar = words.grammar();
+    let mut parser = words.parser(&grammar);
     parser.advance_token();
     let _ = parser.parse_keyword(Keyword::TABLE);
     let mut names = Vec::new();
@@ -140,7 +140,10 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::sql::{grammar::Grammar, words};
 
     /// Which modes exclude each other, as PostgreSQL's table of conflicts has it: weakest first.
     const CONFLICTS: [&[usize]; 8] = [
@@ -175,11 +178,12 @@ mod tests {
         let catalog = Catalog::default();
         for (name, expected) in TableLock::ALL {
             let grammar = Grammar::default();
-            let mut parser = Parser::new(&grammar).try_with_sql(&format!("{name} MODE")).unwrap();
+            let mut parser = words::parser(&grammar, &format!("{name} MODE")).unwrap();
             assert_eq!(mode(&mut parser), Ok(expected));
         }
-        assert_eq!(plan("LOCK TABLE t IN NO MODE", &catalog).unwrap_err().state, state::SYNTAX_ERROR);
-        assert_eq!(plan("LOCK t", &catalog).unwrap_err().state, state::UNDEFINED_TABLE);
-        assert!(plan("SELECT 1", &catalog).unwrap().is_none());
+        let plan = |text| plan(&Words::read(text, Arc::default()).unwrap(), &catalog);
+        assert_eq!(plan("LOCK TABLE t IN NO MODE").unwrap_err().state, state::SYNTAX_ERROR);
+        assert_eq!(plan("LOCK t").unwrap_err().state, state::UNDEFINED_TABLE);
+        assert!(plan("SELECT 1").unwrap().is_none());
     }
 }

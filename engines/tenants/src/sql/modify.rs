@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use sqlparser::{
-    ast::{
-        self, Assignment, AssignmentTarget, FromTable, OnInsert, SetExpr, TableFactor, TableObject, TableWithJoins,
-        UpdateTableFromKind,
-    },
-    parser::Parser,
+use sqlparser::ast::{
+    self, Assignment, AssignmentTarget, FromTable, OnInsert, SetExpr, TableFactor, TableObject, TableWithJoins,
+    UpdateTableFromKind,
 };
 
 use crate::{
@@ -24,6 +21,7 @@ use crate::{
         query_plan::{Joined, Query},
         scope::{Scope, Visible},
         select::Planner,
+        words,
         written::{Verb, Written},
     },
     types::Type,
@@ -52,7 +50,8 @@ pub(crate) fn scope_of(table: &Table, name: &str) -> Scope<'static> {
 /// An expression that the catalog keeps as SQL.
 pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
     let damaged = |error| SqlError::internal(format_args!("the catalog's expression {text} cannot be read: {error}"));
-    Parser::new(&Grammar::default()).try_with_sql(text).and_then(|mut parser| parser.parse_expr()).map_err(damaged)
+    let grammar = Grammar::default();
+    words::parser(&grammar, text).and_then(|mut parser| parser.parse_expr()).map_err(damaged)
 }
 
 /// What a column is set to.

@@ -7,9 +7,23 @@ use crate::{
     error::{Result, SqlError},
 };
 
-/// A name as SQL takes it: in lower case unless it is quoted.
+/// The longest name, PostgreSQL's.
+pub(crate) const NAME_BYTES_MAX: usize = 63;
+
+/// The part of a name that PostgreSQL keeps.
+#[must_use]
+pub fn cut(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
+}
+
+/// A word as SQL takes it: in lower case unless it is quoted. As in PostgreSQL, only letters of ASCII are folded.
+pub(crate) fn folded(word: &str, quote: Option<char>) -> String {
+    if quote.is_some() { word.to_owned() } else { word.to_ascii_lowercase() }
+}
+
+/// A name as SQL takes it.
 pub(crate) fn name_of(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+    folded(&ident.value, ident.quote_style)
 }
 
 /// The name of a table, index, sequence, view or type.

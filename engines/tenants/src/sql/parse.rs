@@ -2,27 +2,42 @@
 
 mod mark;
 
+use std::sync::Arc;
+
 use sqlparser::{
     ast::Statement,
     parser::{Parser, ParserError},
-    tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace},
+    tokenizer::{Location, Token, TokenWithSpan, Whitespace},
 };
 
 pub(crate) use self::mark::{DISTINCT_SETS, WEAKER, excluded};
 use self::mark::{write_distinct_sets, write_exclusions, write_weaker_locks};
 use crate::{
     error::{Result, SqlError, state},
-    sql::{conflict_target::write_plain, dialect::is_word, grammar::Grammar, modify::Overriding},
+    interrupt::Interrupts,
+    sql::{
+        conflict_target::write_plain,
+        dialect::is_word,
+        modify::Overriding,
+        words::{self, Words},
+    },
 };
 
-/// The statements of a text, each with its own part of the text.
+/// What a text asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Split {
+    /// Its statements, each with its own part of the text.
+    pub(crate) statements: Vec<String>,
+    /// The names that are too long, each as often as it stands there.
+    pub(crate) too_long: Vec<String>,
+}
+
+/// The statements of a text.
 ///
 /// # Errors
-/// 42601.
-pub(crate) fn split(text: &str) -> Result<Vec<String>> {
-    let tokens = Tokenizer::new(&Grammar::default(), text)
-        .tokenize_with_location()
-        .map_err(|error| SqlError::new(state::SYNTAX_ERROR, error.to_string()))?;
+/// 42601, if the reading was not interrupted.
+pub(crate) fn split(text: &str, interrupts: &Interrupts) -> Result<Split> {
+    let tokens = words::tokens(text, interrupts).map_err(|error| syntax_error(text, &error.into()))?;
     let mut offsets = Offsets::new(text);
     let mut statements = Vec::new();
     let mut start = 0;
@@ -43,7 +58,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>> {
     if any {
         statements.push(text[start..].to_owned());
     }
-    Ok(statements)
+    Ok(Split { statements, too_long: words::names_too_long(&tokens).collect() })
 }
 
 /// Bytes of a text by line and column, which grow.
@@ -81,7 +96,7 @@ impl<'a> Offsets<'a> {
 const RUN_MAX: usize = 10_000;
 
 /// Refuses what is so deep that to walk through it would take more stack than there is.
-fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
+pub(super) fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
     // How much each open bracket holds since its last comma, the outermost first.
     let mut runs = vec![0];
     let mut run = 0;
@@ -110,17 +125,23 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<()> {
     Ok(())
 }
 
-/// The tree of one statement; `None` if the text has none.
+/// The tree of one statement that the catalog keeps, or that was made here; `None` if the text has none.
 ///
 /// # Errors
 /// 42601, with the position if the parser knows it.
 pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
-    let dialect = Grammar::default();
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
-    let mut tokens = tokens.map_err(|error| syntax_error(text, &ParserError::from(error)))?;
-    check_depth(&tokens)?;
+    tree(Words::read(text, Arc::default())?)
+}
+
+/// The tree of one statement; `None` if there is none.
+///
+/// # Errors
+/// 42601, with the position if the parser knows it.
+pub(crate) fn tree(words: Words<'_>) -> Result<Option<Statement>> {
+    let (grammar, text) = (words.grammar(), words.text);
+    let mut tokens = words.tokens;
     write_otherwise(&mut tokens);
-    let statements = Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements();
+    let statements = Parser::new(&grammar).with_tokens_with_locations(tokens).parse_statements();
     let mut statements = statements.map_err(|error| syntax_error(text, &error))?.into_iter();
     match (statements.next(), statements.next()) {
         (statement, None) => Ok(statement),
@@ -132,15 +153,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
 }
 
 /// What an INSERT says that it overrides, which its tree does not have.
-pub(crate) fn overriding(text: &str) -> Overriding {
-    const WORD: &[u8] = b"overriding";
-    if !text.as_bytes().windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD)) {
-        return Overriding::Nothing;
-    }
-    let Ok(tokens) = Tokenizer::new(&Grammar::default(), text).tokenize_with_location() else {
-        return Overriding::Nothing;
-    };
-    match overriding_at(&tokens) {
+pub(crate) fn overriding(words: &Words<'_>) -> Overriding {
+    match overriding_at(&words.tokens) {
         Some((_, true)) => Overriding::System,
         Some((_, false)) => Overriding::User,
         None => Overriding::Nothing,
@@ -363,7 +377,7 @@ fn write_option_values(tokens: &mut Vec<TokenWithSpan>) {
 }
 
 /// The parser says where at the end of its message: `.. at Line: 1, Column: 8`.
-fn syntax_error(text: &str, error: &ParserError) -> SqlError {
+pub(super) fn syntax_error(text: &str, error: &ParserError) -> SqlError {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message.clone(),
         ParserError::RecursionLimitExceeded => {
@@ -387,11 +401,12 @@ mod tests {
 
     #[test]
     fn a_text_is_split_at_semicolons_that_end_statements() {
-        let split = |text| split(text).unwrap();
-        assert_eq!(split("SELECT 1; SELECT ';' -- ;\n ; ; "), ["SELECT 1", " SELECT ';' -- ;\n "]);
-        assert_eq!(split("  -- nothing\n"), [""; 0]);
-        assert_eq!(split("SELECT 'ü;\n' ;SELECT $$;$$"), ["SELECT 'ü;\n' ", "SELECT $$;$$"]);
-        assert!(super::split("SELECT 'open").is_err());
+        let split = |text| split(text, &Interrupts::default()).map(|split| split.statements);
+        assert_eq!(split("SELECT 1; SELECT ';' -- ;\n ; ; ").unwrap(), ["SELECT 1", " SELECT ';' -- ;\n "]);
+        assert_eq!(split("  -- nothing\n").unwrap(), [""; 0]);
+        assert_eq!(split("SELECT 'ü;\n' ;SELECT $$;$$").unwrap(), ["SELECT 'ü;\n' ", "SELECT $$;$$"]);
+        let open = split("SELECT 1;\nSELECT 'open").unwrap_err();
+        assert_eq!((open.state, open.position), (state::SYNTAX_ERROR, Some(18)));
     }
 
     #[test]

@@ -127,6 +127,8 @@ pub(crate) enum Plan {
         value: Option<String>,
         local: bool,
     },
+    /// A setting, or all of them if it has no name.
+    Reset(String),
     Show(String),
     Prepare(NewPrepared),
     Execute(Call),

@@ -32,6 +32,7 @@ use crate::{
         scope::Scope,
         select::Planner,
         system::quoted,
+        words::Words,
     },
     types::Type,
     value::zone::Zone,
@@ -46,36 +47,51 @@ pub(crate) fn prepare(
     declared: &[Type],
     interrupts: Arc<Interrupts>,
 ) -> Result<Statement> {
-    let of_postgresql = match dialect::plan(text, &catalog)? {
-        None => match prepared::plan(text, &catalog)? {
-            None => lock_table::plan(text, &catalog)?,
+    // Whoever ended the statement wants to hear of that, and not what it broke.
+    let ended = Arc::clone(&interrupts);
+    planned(text, catalog, zone, declared, interrupts).or_else(|error| ended.check().and(Err(error)))
+}
+
+fn planned(
+    text: &str,
+    catalog: Arc<Catalog>,
+    zone: Zone,
+    declared: &[Type],
+    interrupts: Arc<Interrupts>,
+) -> Result<Statement> {
+    let words = Words::read(text, Arc::clone(&interrupts))?;
+    let storable = refuse_stored_signals(&words.tokens);
+    let of_postgresql = match dialect::plan(&words, &catalog)? {
+        None => match prepared::plan(&words, &catalog)? {
+            None => lock_table::plan(&words, &catalog)?,
             some => some,
         },
         some => some,
     };
     if let Some(plan) = of_postgresql {
-        refuse_what_must_not_be_stored(&plan, text)?;
+        refuse_what_must_not_be_stored(&plan, storable)?;
         return Ok(Statement::new(plan, declared.to_vec(), None, (catalog, zone)));
     }
     let parameters = Parameters { types: declared.to_vec(), failure: None };
     let mut planner = Planner::new(&catalog, parameters);
     planner.zone = zone;
     planner.interrupts = interrupts;
-    let (plan, output) = if let Some(copy) = parse_copy(text)? {
+    let (plan, output) = if let Some(copy) = parse_copy(&words)? {
         (planner.copy(copy)?, None)
-    } else if let Some(cursor) = parse_cursor(text)? {
+    } else if let Some(cursor) = parse_cursor(&words)? {
         (planner.cursor(cursor, text)?, None)
-    } else if let Some(ast) = parse::parse(text)? {
-        planner.overriding = parse::overriding(text);
-        planner.conflict_target = conflict_target(text)?;
-        planner.statement(&ast)?
     } else {
-        (Plan::Empty, None)
+        planner.overriding = parse::overriding(&words);
+        planner.conflict_target = conflict_target(&words)?;
+        match parse::tree(words)? {
+            Some(ast) => planner.statement(&ast)?,
+            None => (Plan::Empty, None),
+        }
     };
     if let Some(failure) = planner.parameters.failure.take() {
         return Err(failure);
     }
-    refuse_what_must_not_be_stored(&plan, text)?;
+    refuse_what_must_not_be_stored(&plan, storable)?;
     let lists = planner.lists;
     let parameters = planner.parameters.settled();
     let mut statement = Statement::new(plan, parameters, output, (catalog, zone));
@@ -83,11 +99,8 @@ pub(crate) fn prepare(
     Ok(statement)
 }
 
-fn refuse_what_must_not_be_stored(plan: &Plan, text: &str) -> Result<()> {
-    match plan {
-        Plan::Define(_) => refuse_stored_signals(text),
-        _ => Ok(()),
-    }
+fn refuse_what_must_not_be_stored(plan: &Plan, storable: Result<()>) -> Result<()> {
+    if matches!(plan, Plan::Define(_)) { storable } else { Ok(()) }
 }
 
 type Planned = (Plan, Option<Vec<OutputColumn>>);
@@ -224,7 +237,7 @@ impl Planner<'_> {
             Ast::ReleaseSavepoint { name } => silent(Plan::Release(name_of(name))),
             Ast::Set(set) => silent(self.set(set)?),
             Ast::ShowVariable { variable } => {
-                let words: Vec<String> = variable.iter().map(|word| word.value.to_lowercase()).collect();
+                let words: Vec<String> = variable.iter().map(|word| word.value.to_ascii_lowercase()).collect();
                 let name = match words.join(".").as_str() {
                     "transaction.isolation.level" => "transaction_isolation".to_owned(),
                     "time.zone" => "timezone".to_owned(),
@@ -235,8 +248,8 @@ impl Planner<'_> {
                 Ok((Plan::Show(name), Some(vec![output])))
             }
             Ast::Reset(reset) => match &reset.reset {
-                Reset::ConfigurationParameter(name) => silent(set_plan(setting_name(name)?, None, false)?),
-                Reset::ALL => silent(Plan::Set { name: String::new(), value: None, local: false }),
+                Reset::ConfigurationParameter(name) => silent(Plan::Reset(setting_name(name)?)),
+                Reset::ALL => silent(Plan::Reset(String::new())),
             },
             Ast::Deallocate { name, .. } => {
                 let name = Some(name_of(name)).filter(|name| name != "all");
@@ -304,7 +317,7 @@ impl Planner<'_> {
             }
             Set::SetTimeZone { local, value } => Ok(Plan::Set {
                 name: "timezone".to_owned(),
-                value: setting(std::slice::from_ref(value))?,
+                value: if is_local(value) { None } else { setting(std::slice::from_ref(value))? },
                 local: *local,
             }),
             Set::SetNames { charset_name, collation_name: None } => {
@@ -338,7 +351,7 @@ fn all_settings() -> Result<Ast> {
 
 /// The name of a setting, which may be one of its user's own.
 fn setting_name(name: &ast::ObjectName) -> Result<String> {
-    let parts = name.0.iter().map(|part| part.as_ident().map(|ident| ident.value.to_lowercase()));
+    let parts = name.0.iter().map(|part| part.as_ident().map(|ident| ident.value.to_ascii_lowercase()));
     let parts: Option<Vec<String>> = parts.collect();
     parts.map(|parts| parts.join(".")).ok_or_else(|| SqlError::unsupported(format_args!("the setting {name}")))
 }
@@ -376,6 +389,11 @@ fn setting(values: &[ast::Expr]) -> Result<Option<String>> {
         });
     }
     Ok(Some(texts.join(", ")))
+}
+
+/// Whether a time zone is the client's own, `LOCAL`.
+fn is_local(value: &ast::Expr) -> bool {
+    matches!(value, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("local"))
 }
 
 /// The value of `search_path`, each name as SQL writes it; `None` for DEFAULT.

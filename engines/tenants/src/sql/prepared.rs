@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use sqlparser::{ast, keywords::Keyword, parser::Parser, tokenizer::Token};
 
-use super::dialect::{first_word, is_word, syntax, wrong};
+use super::dialect::{is_word, syntax, wrong};
 use crate::{
     catalog::Catalog,
     error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Parameters},
         expression::{Env, Expr, Facts},
-        grammar::Grammar,
         name::name_of,
-        parse::offset_of,
+        parse::{offset_of, word},
         plan::{Call, NewPrepared, Plan, Statement},
         scope::Scope,
         select::Planner,
+        words::Words,
     },
     types::Type,
     value::Value,
@@ -26,17 +26,17 @@ use crate::{
 ///
 /// # Errors
 /// 42601; 0A000 for two-phase commit.
-pub(crate) fn plan(text: &str, catalog: &Catalog) -> Result<Option<Plan>> {
-    let first = first_word(text).to_ascii_uppercase();
+pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>> {
+    let first = words.first();
     if !matches!(first.as_str(), "PREPARE" | "EXECUTE" | "EXPLAIN") {
         return Ok(None);
     }
-    let grammar = Grammar::default();
-    let Ok(mut parser) = Parser::new(&grammar).try_with_sql(text) else { return Ok(None) };
+    let grammar = words.grammar();
+    let mut parser = words.parser(&grammar);
     let plan = match first.as_str() {
-        "PREPARE" => return prepare(&mut parser, text, catalog).map(Some),
+        "PREPARE" => return prepare(&mut parser, words.text, catalog).map(Some),
         "EXECUTE" => call(&mut parser, String::new())?,
-        _ => match explained(&mut parser, text) {
+        _ => match explained(&mut parser, words.text) {
             Some(explain) => call(&mut parser, explain)?,
             None => return Ok(None),
         },
@@ -81,9 +81,9 @@ fn prepare(parser: &mut Parser<'_>, text: &str, catalog: &Catalog) -> Result<Pla
         types = given.iter().map(|of| Type::of_ast(of, catalog)).collect::<Result<_>>()?;
     }
     parser.expect_keyword(Keyword::AS).map_err(|error| syntax(&error))?;
-    let statement = text[offset_of(text, parser.peek_token().span.start)..].to_owned();
-    let begin = first_word(&statement).to_ascii_uppercase();
-    match begin.as_str() {
+    let begin = parser.peek_token();
+    let statement = text[offset_of(text, begin.span.start)..].to_owned();
+    match word(&begin).as_str() {
         "SELECT" | "VALUES" | "WITH" | "INSERT" | "UPDATE" | "DELETE" | "" => {}
         other => return Err(wrong(&format!("expected a query or a statement that writes rows, came {other}"))),
     }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        match plan(text, &Catalog::default()) {
+        match plan(&Words::read(text, Arc::default()).unwrap(), &Catalog::default()) {
             Ok(Some(Plan::Prepare(NewPrepared { name, types, statement, .. }))) => {
                 format!("{name} {types:?} {statement}")
             }

@@ -7,15 +7,19 @@ use std::{fmt::Display, ops::ControlFlow};
 
 use sqlparser::{
     ast::{self, Value, ValueWithSpan, VisitMut, VisitorMut},
-    parser::{Parser, ParserError},
-    tokenizer::{Token, Tokenizer},
+    parser::ParserError,
+    tokenizer::Token,
 };
 
 use super::{
     grammar::Grammar,
     parse::{self, Offsets},
+    words,
 };
-use crate::error::{Result, SqlError};
+use crate::{
+    error::{Result, SqlError},
+    interrupt::Interrupts,
+};
 
 /// What cannot be in a text that a client sends: the places of strings are marked by it.
 const MARK: char = '\0';
@@ -27,7 +31,7 @@ const MARK: char = '\0';
 pub(crate) fn expression(ast: &ast::Expr) -> Result<String> {
     let read = |text: &str| -> std::result::Result<ast::Expr, ParserError> {
         let grammar = Grammar::default();
-        let mut parser = Parser::new(&grammar).try_with_sql(text)?;
+        let mut parser = words::parser(&grammar, text)?;
         let read = parser.parse_expr()?;
         parser.expect_token(&Token::EOF)?;
         Ok(read)
@@ -70,8 +74,8 @@ fn printed<T: Clone + Display + PartialEq + VisitMut>(ast: &T, read: impl FnOnce
 
 #[cold]
 fn unprintable(text: &str) -> SqlError {
-    SqlError::unsupported(format_args!("keeping the expression {text}, which would be read in another way"))
-        .hint("Names with several quotes one behind the other cannot be kept in it.")
+    SqlError::unsupported(format_args!("storing the expression {text}, which would be read in another way,"))
+        .hint("Use names without several quotes in a row.")
 }
 
 /// The content of a literal that is a text, however it is written.
@@ -118,7 +122,7 @@ impl VisitorMut for Marks {
 
 /// The tokens of a text, each with its part of it; `None` if it is none of SQL.
 pub(crate) fn tokens(text: &str) -> Option<Vec<(Token, &str)>> {
-    let tokens = Tokenizer::new(&Grammar::default(), text).tokenize_with_location().ok()?;
+    let tokens = words::tokens(text, &Interrupts::default()).ok()?;
     let mut offsets = Offsets::new(text);
     let begins: Vec<usize> =
         tokens.iter().map(|token| offsets.of(token.span.start.line, token.span.start.column)).collect();
@@ -140,7 +144,7 @@ mod tests {
 
     fn parsed(text: &str) -> Option<ast::Expr> {
         let grammar = Grammar::default();
-        let mut parser = Parser::new(&grammar).try_with_sql(text).ok()?;
+        let mut parser = words::parser(&grammar, text).ok()?;
         let read = parser.parse_expr().ok()?;
         parser.expect_token(&Token::EOF).ok().map(|_| read)
     }

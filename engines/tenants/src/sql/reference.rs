@@ -7,7 +7,7 @@ use savanna_transaction::KeyRange;
 use sqlparser::ast::{self, ConstraintReferenceMatchKind, DeferrableInitial, ForeignKeyConstraint, ReferentialAction};
 
 use crate::{
-    catalog::{Action, Arbiter, Catalog, ForeignKey, Index, Name, Part, Table},
+    catalog::{Action, Arbiter, Catalog, ForeignKey, Index, KEY_COLUMNS_MAX, Name, Part, Table},
     error::{Result, SqlError, state},
     row,
     sql::{
@@ -215,6 +215,10 @@ pub(crate) fn new_foreign_key(ast: &ForeignKeyConstraint, of: Option<(Option<Str
     let (deferrable, initially_deferred) = deferrable(ast.characteristics.as_ref())?;
     if full && deferrable && columns.len() > 1 {
         return Err(SqlError::unsupported("MATCH FULL of a constraint that can be deferred"));
+    }
+    if columns.len().max(ast.referred_columns.len()) > KEY_COLUMNS_MAX {
+        let message = format!("cannot have more than {KEY_COLUMNS_MAX} keys in a foreign key");
+        return Err(SqlError::new("54011", message));
     }
     Ok(NewForeignKey {
         name: name.or_else(|| ast.name.as_ref().map(name_of)),

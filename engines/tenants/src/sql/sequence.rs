@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use sqlparser::{ast, parser::Parser};
+use sqlparser::ast;
 
 use crate::{
     catalog::{Catalog, Name, Sequence},
     error::{Result, SqlError, state},
-    sql::{expression::Facts, function::Function, grammar::Grammar, name::relation_name},
+    sql::{expression::Facts, function::Function, grammar::Grammar, name::relation_name, words},
     value::Value,
 };
 
@@ -36,7 +36,7 @@ impl Given {
 fn written_name(text: &str) -> Result<Name> {
     let wrong = |_| SqlError::new("42602", format!("invalid name syntax: \"{text}\""));
     let grammar = Grammar::default();
-    let mut parser = Parser::new(&grammar).try_with_sql(text).map_err(wrong)?;
+    let mut parser = words::parser(&grammar, text).map_err(wrong)?;
     relation_name(&parser.parse_object_name(false).map_err(wrong)?)
 }
 

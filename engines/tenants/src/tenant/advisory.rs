@@ -1,6 +1,6 @@
 //! Advisory locks of sessions, when their statements are over.
 
-use super::Tenant;
+use super::{Notice, Tenant};
 use crate::session::SessionId;
 
 impl Tenant {
@@ -9,7 +9,7 @@ impl Tenant {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let advisory = session.facts.advisory.get_mut();
         let changes = advisory.end();
-        session.warnings.append(&mut advisory.warnings);
+        session.notices.extend(advisory.warnings.drain(..).map(|warning| Notice::warning("01000", warning)));
         if let Some(holder) = advisory.holder {
             self.database.settle(holder, changes.iter().map(|(key, mode)| (key.as_slice(), *mode)));
         }

@@ -23,10 +23,9 @@ impl Tenant {
             Plan::Begin { tag, modes } => {
                 let session = self.session(id)?;
                 if let Some(txn) = &mut session.txn {
-                    if txn.explicit {
-                        session.notices.push("there is already a transaction in progress".to_owned());
+                    if std::mem::replace(&mut txn.explicit, true) {
+                        session.warn(state::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress");
                     }
-                    txn.explicit = true;
                     self.set_transaction(id, modes)?;
                     return done(tag);
                 }
@@ -43,7 +42,7 @@ impl Tenant {
                         return done("ROLLBACK");
                     }
                     Some(txn) if txn.explicit => {}
-                    _ => session.notices.push("there is no transaction in progress".to_owned()),
+                    _ => session.warn(state::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"),
                 }
                 return Ok(Some(match self.commit(id)? {
                     Step::Wait => Step::Wait,
@@ -53,7 +52,7 @@ impl Tenant {
             Plan::Rollback => {
                 let session = self.session(id)?;
                 if !session.txn.as_ref().is_some_and(|txn| txn.explicit) {
-                    session.notices.push("there is no transaction in progress".to_owned());
+                    session.warn(state::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
                 }
                 self.roll_back(id);
                 return done("ROLLBACK");
@@ -101,7 +100,7 @@ impl Tenant {
             Plan::SetTransaction(modes) => {
                 if self.session(id)?.txn.is_none() {
                     let message = "SET TRANSACTION can only be used in transaction blocks";
-                    self.session(id)?.notices.push(message.to_owned());
+                    self.session(id)?.warn(state::NO_ACTIVE_SQL_TRANSACTION, message);
                 }
                 self.set_transaction(id, modes)?;
                 return done("SET");
@@ -120,7 +119,11 @@ impl Tenant {
             }
             Plan::Set { name, value, local } => {
                 self.set_in_transaction(id, name, value.as_deref(), *local)?;
-                return done(if value.is_none() && !*local { "RESET" } else { "SET" });
+                return done("SET");
+            }
+            Plan::Reset(name) => {
+                self.set_in_transaction(id, name, None, false)?;
+                return done("RESET");
             }
             Plan::Show(name) => {
                 let session = self.session(id)?;
@@ -197,7 +200,7 @@ impl Tenant {
     fn set_constraints(&mut self, id: SessionId, constraints: &SetConstraints) -> Result<Step<()>> {
         let Some(txn) = self.session(id)?.txn.as_ref().map(|txn| txn.id) else {
             let message = "SET CONSTRAINTS can only be used in transaction blocks";
-            self.session(id)?.notices.push(message.to_owned());
+            self.session(id)?.warn(state::NO_ACTIVE_SQL_TRANSACTION, message);
             return Ok(Step::Done(()));
         };
         let catalog = self.visible_catalog(id)?;
@@ -322,7 +325,7 @@ impl Tenant {
             }
             None if local => {
                 session.facts.settings = before;
-                session.notices.push("SET LOCAL can only be used in transaction blocks".to_owned());
+                session.warn(state::NO_ACTIVE_SQL_TRANSACTION, "SET LOCAL can only be used in transaction blocks");
             }
             None => {}
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use savanna_transaction::Isolation;
 
-use super::{NoRoom, Tenant, cursors::listed_cursors, portals::listed_statements};
+use super::{NoRoom, Notice, Tenant, cursors::listed_cursors, portals::listed_statements};
 #[cfg(feature = "faults")]
 use crate::fault;
 use crate::{
@@ -27,9 +27,20 @@ impl Tenant {
     /// The statements of a simple query's text.
     ///
     /// # Errors
-    /// 42601; the transaction has failed then.
+    /// 42601, 57014; the transaction has failed then.
     pub fn split(&mut self, id: SessionId, text: &str) -> Result<Vec<String>> {
-        parse::split(text).inspect_err(|_| self.fail(id))
+        self.begin_statement(id);
+        let statements = self.statements_of(id, text);
+        self.interrupts(id).end();
+        statements.inspect_err(|_| self.fail(id))
+    }
+
+    /// The statements of a text. The client is told of names that are cut.
+    pub(super) fn statements_of(&mut self, id: SessionId, text: &str) -> Result<Vec<String>> {
+        let interrupts = self.interrupts(id);
+        let split = parse::split(text, &interrupts).or_else(|error| interrupts.check().and(Err(error)))?;
+        self.session(id)?.notices.extend(split.too_long.iter().map(|name| Notice::cut(name)));
+        Ok(split.statements)
     }
 
     /// Runs one statement of a simple query. After [`Step::Wait`], run it again when the session is woken.
@@ -241,7 +252,7 @@ impl Tenant {
                 .lock_tables(lock, &statement.catalog)?
                 .map(|()| (Outcome::Done { tag: "LOCK TABLE".to_owned() }, None)),
             Plan::Define(define) => run.step(run.define(define, &statement.catalog, behind))?.map(|defined| {
-                notices.extend(defined.notices);
+                notices.extend(defined.notices.into_iter().map(Notice::plain));
                 txn.defines |= defined.effects.change_catalog();
                 (Outcome::Done { tag: defined.tag }, Some(defined.effects))
             }),
@@ -289,14 +300,15 @@ fn written_outcome(verb: &str, returning: bool, written: Written) -> (Outcome, O
 fn no_room(why: NoRoom) -> SqlError {
     match why {
         NoRoom::Storage => {
-            let message = "the store refuses writes, and the memory for rows that wait for it is full";
+            let message = "the store refuses writes, and the memory for waiting rows is full";
             SqlError::new(state::DISK_FULL, message)
-                .hint("Reads go on. Try again when the store works and has room; the server's log says what is wrong.")
+                .hint("Reads are still answered. Try again when the store works and has space; the server's log has the cause.")
         }
         NoRoom::Memory => {
             let message = "the memory for rows is full, and this database has more than its share";
             SqlError::new(state::OUT_OF_MEMORY, message).hint(
-                "Reads go on. End transactions with an old snapshot: rows written since then stay in memory. If the store is slow, wait.",
+                "Reads are still answered. End transactions with an old snapshot, because rows written since then stay in \
+         memory. If the store is slow, wait.",
             )
         }
     }

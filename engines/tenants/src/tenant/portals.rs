@@ -11,7 +11,7 @@ use crate::{
     error::{Result, SqlError, state},
     session::{Outcome, Portal, Prepared, Progress, Session, SessionId},
     sql::{
-        parse,
+        name::cut,
         plan::{OutputColumn, Plan, Statement},
     },
     types::Type,
@@ -75,13 +75,13 @@ impl Tenant {
     /// Those of parsing and planning; the transaction has failed then.
     pub fn parse(&mut self, id: SessionId, name: &str, text: &str, types: &[u32]) -> Result<()> {
         self.begin_statement(id);
-        let parsed = self.parse_as(id, name, text, types);
+        let parsed = self.parse_as(id, cut(name), text, types);
         self.interrupts(id).end();
         parsed.inspect_err(|_| self.fail(id))
     }
 
     fn parse_as(&mut self, id: SessionId, name: &str, text: &str, types: &[u32]) -> Result<()> {
-        if parse::split(text)?.len() > 1 {
+        if self.statements_of(id, text)?.len() > 1 {
             let message = "cannot insert multiple commands into a prepared statement";
             return Err(SqlError::new(state::SYNTAX_ERROR, message));
         }
@@ -134,6 +134,7 @@ impl Tenant {
 
     fn bind_as(&mut self, id: SessionId, binding: &Binding<'_>) -> Result<()> {
         let Binding { portal, statement, given, formats } = *binding;
+        let (portal, statement) = (cut(portal), cut(statement));
         let session = self.session(id)?;
         let prepared = session.prepared.get(statement).ok_or_else(|| no_statement(statement))?.clone();
         refuse_if_failed(session, &prepared.statement.plan)?;
@@ -176,6 +177,7 @@ impl Tenant {
     /// # Errors
     /// 26000; the transaction has failed then.
     pub fn describe_statement(&mut self, id: SessionId, name: &str) -> Result<(Vec<Type>, Option<Vec<OutputColumn>>)> {
+        let name = cut(name);
         let found = self.session(id)?.prepared.get(name).map(|prepared| Arc::clone(&prepared.statement));
         match found {
             Some(statement) => Ok((statement.parameters.clone(), self.output_of(id, &statement))),
@@ -191,6 +193,7 @@ impl Tenant {
     /// # Errors
     /// 34000; the transaction has failed then.
     pub fn describe_portal(&mut self, id: SessionId, name: &str) -> Result<(Option<Vec<OutputColumn>>, Vec<i16>)> {
+        let name = cut(name);
         let session = self.session(id)?;
         let found =
             session.portals.get(name).map(|portal| (Arc::clone(&portal.prepared.statement), portal.formats.clone()));
@@ -213,6 +216,7 @@ impl Tenant {
     /// # Errors
     /// Those of the statement; the transaction has failed then.
     pub fn execute(&mut self, id: SessionId, name: &str, rows_max: usize) -> Result<Step<Outcome>> {
+        let name = cut(name);
         self.begin_statement(id);
         let step = self.execute_portal(id, name, rows_max);
         self.after(id, step)
@@ -330,6 +334,7 @@ impl Tenant {
 
     /// Forgets a prepared statement.
     pub fn close_statement(&mut self, id: SessionId, name: &str) {
+        let name = cut(name);
         if let Some(session) = self.sessions.get_mut(&id) {
             session.prepared.remove(name);
         }
@@ -337,6 +342,7 @@ impl Tenant {
 
     /// Forgets a portal.
     pub fn close_portal(&mut self, id: SessionId, name: &str) {
+        let name = cut(name);
         if let Some(session) = self.sessions.get_mut(&id) {
             session.portals.remove(name);
         }

@@ -65,7 +65,7 @@ fn a_session_keeps_its_locks_over_transactions_and_as_often_as_it_took_them() {
     assert_eq!(desk.run(b, "SELECT pg_advisory_lock(1)"), rows(&[""]));
     assert_eq!(desk.run(a, "SELECT pg_advisory_unlock(1), pg_advisory_unlock_shared(2)"), rows(&["f|t"]));
     let warning = "you don't own a lock of type ExclusiveLock";
-    assert_eq!(desk.tenant.notices(a), [Notice::Warning(warning.to_owned())]);
+    assert_eq!(desk.tenant.notices(a), [Notice::warning("01000", warning)]);
     desk.tenant.close_session(b);
     assert_eq!(desk.run(a, "SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"), rows(&["t|t"]));
 }

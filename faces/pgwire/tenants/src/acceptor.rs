@@ -9,7 +9,7 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use savanna_identity::{Entrance, Tls};
 use savanna_pgwire_login::{Admission, Handshake, Introduction, Nobody, Opening, Refusal, STARTUP_TIME, Socket as _};
-use savanna_tenants_host::{Access, Claim, Identity, SqlError, TenantId, Tenants};
+use savanna_tenants_host::{Access, Claim, Identity, SqlError, TenantId, Tenants, cut_name};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -121,6 +121,7 @@ impl Acceptor {
             Opening::Nothing => return Ok(None),
         };
         let Introduction { user, database, settings } = Introduction::of(&startup)?;
+        let [user, database] = [user, database].map(|name| cut_name(&name).to_owned());
         if self.admission.requires_tls && !handshake.socket.is_encrypted() {
             return Err(Refusal::in_the_clear().into());
         }

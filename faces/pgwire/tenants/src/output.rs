@@ -92,11 +92,8 @@ impl Output {
     }
 
     pub(crate) fn notice(&mut self, notice: &Notice) {
-        let (severity, code, message) = match notice {
-            Notice::Notice(message) => ("NOTICE", "00000", message.as_str()),
-            Notice::Warning(message) => ("WARNING", "01000", message.as_str()),
-        };
-        let fields = [(b'S', severity), (b'V', severity), (b'C', code), (b'M', message)];
+        let severity = if notice.is_warning { "WARNING" } else { "NOTICE" };
+        let fields = [(b'S', severity), (b'V', severity), (b'C', notice.state), (b'M', &notice.message)];
         let fields = fields.map(|(field, text)| (field, text.to_owned()));
         self.put(&NoticeResponse::new(fields.to_vec()));
     }

@@ -4,7 +4,7 @@ use sqlparser::ast::{self, DataType, Ident, SetExpr, Statement, TableAlias, Tabl
 
 use crate::{
     error::{Result, SqlError, state},
-    sql::{parse::parse, print},
+    sql::{name::name_of, parse::parse, print},
 };
 
 /// The query that stands for such a function with its alias, and the alias that this has; `None` for other functions.
@@ -51,8 +51,7 @@ pub(super) fn query_of(
 
 /// A member as a value of its column's type.
 fn value(kind: &str, name: &Ident, of: &DataType) -> Result<String> {
-    let key = if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() };
-    let key = format!("'{}'", key.replace('\'', "''"));
+    let key = format!("'{}'", name_of(name).replace('\'', "''"));
     Ok(match of {
         DataType::JSON | DataType::JSONB => format!("(record.value -> {key})::{of}"),
         // A cast would cut what is too long, and not refuse it.

@@ -102,7 +102,7 @@ pub(super) fn write_exclusions(tokens: &mut Vec<TokenWithSpan>) {
             _ => String::new(),
         };
         let folded = word(first).is_empty();
-        let name = if folded { name } else { name.to_lowercase() };
+        let name = if folded { name } else { name.to_ascii_lowercase() };
         let marked = TokenWithSpan::wrap(Token::make_word(&format!("\0{}{name}", mark as u8), Some('"')));
         if name.is_empty() {
             let blank = TokenWithSpan::wrap(Token::Whitespace(Whitespace::Space));

@@ -11,7 +11,10 @@ use sqlparser::ast::{
 use super::{INFORMATION_SCHEMA, PG_CATALOG, empty::joins_empty};
 use crate::{
     error::{Result, SqlError},
-    sql::{name::name_of, parse, print},
+    sql::{
+        name::{cut, name_of},
+        parse, print,
+    },
 };
 
 /// The expression that stands for one about the catalog; `None` if it is another one.
@@ -130,8 +133,8 @@ fn folded(name: &Expr, table: &str) -> Result<Expr> {
     let parts: Vec<String> = literal
         .split('.')
         .map(|part| match part.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-            Some(quoted) => quoted.to_owned(),
-            None => part.to_ascii_lowercase(),
+            Some(quoted) => cut(quoted).to_owned(),
+            None => cut(part).to_ascii_lowercase(),
         })
         .collect();
     Ok(match table {

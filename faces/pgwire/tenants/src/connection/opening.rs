@@ -48,8 +48,8 @@ async fn until_free(guard: &ConnectionGuard, wire: &mut Wire) -> io::Result<Resu
     if guard.free_within(SILENCE).await.is_ok() {
         return Ok(Ok(()));
     }
-    let message = "the database is busy with a statement that takes long; the login waits for it";
-    wire.output.notice(&Notice::Notice(message.to_owned()));
+    let message = "the database is busy with a long statement; the login waits for its end";
+    wire.output.notice(&Notice::plain(message));
     wire.socket.write_all(&wire.output.bytes.split()).await?;
     let mut free = pin!(guard.free_within(guard.patience().saturating_sub(SILENCE)));
     tokio::select! {
