@@ -6,7 +6,7 @@ mod written;
 use serde::{Deserialize, Serialize};
 
 pub use self::span::Span;
-pub(crate) use self::written::digits;
+pub(crate) use self::written::{digits, rounded};
 
 /// A type. Its variants are part of the catalog's format: new ones go to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -356,7 +356,12 @@ impl Type {
     /// Whether it is one of the types of text.
     #[must_use]
     pub fn is_text(self) -> bool {
-        matches!(self, Self::Text | Self::Varchar(_) | Self::Char(_) | Self::Byte)
+        matches!(self, Self::Text | Self::Varchar(_) | Self::Char(_))
+    }
+
+    /// Whether its values are texts where texts are wanted.
+    pub(crate) fn becomes_text(self) -> bool {
+        self.is_text() || matches!(self, Self::Byte | Self::Unknown)
     }
 
     /// Where a number stands in the order in which one becomes the other by itself.

@@ -125,7 +125,8 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
     Some(match (name, argument) {
         ("count", of) => (Kind::Count, of, Int8),
         ("min", of) | ("max", of) if of != Bool => {
-            let of = if matches!(of, Type::Unknown | Type::Varchar(_)) { Type::Text } else { of.unbounded() };
+            let of =
+                if matches!(of, Type::Unknown | Type::Varchar(_) | Type::Byte) { Type::Text } else { of.unbounded() };
             (if name == "min" { Kind::Min } else { Kind::Max }, of, of)
         }
         ("sum", Int2 | Int4) => (Kind::Sum, Int8, Int8),

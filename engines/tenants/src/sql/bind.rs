@@ -339,7 +339,9 @@ impl<'b, 'c> Binder<'b, 'c> {
                 (None, "current_user" | "session_user" | "user" | "current_date" | "current_schema") => {
                     self.call(&name, Vec::new())
                 }
-                (None, "current_timestamp" | "localtimestamp") => self.call(&name, Vec::new()),
+                (None, "current_timestamp" | "current_time" | "localtimestamp" | "localtime") => {
+                    self.call(&name, Vec::new())
+                }
                 _ => Err(error),
             },
         }

@@ -142,7 +142,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
 
 /// Whether an argument is a text, or may become one.
 fn is_texty(of: &Type) -> bool {
-    of.is_text() || *of == Type::Unknown
+    of.becomes_text()
 }
 
 /// What `random` goes through: SplitMix64.

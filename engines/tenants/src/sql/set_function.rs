@@ -122,7 +122,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
             ResolvedSet { function, wanted: vec![json], columns }
         }
         ("regexp_matches" | "regexp_split_to_table" | "string_to_table", [_, _] | [_, _, _])
-            if arguments.iter().all(|of| of.is_text() || *of == Type::Unknown) =>
+            if arguments.iter().all(|of| of.becomes_text()) =>
         {
             let (function, of) = match name {
                 "regexp_matches" => (F::Matches, Text.array()?),

@@ -143,7 +143,7 @@ fn unknown(ast: &DataType) -> SqlError {
 }
 
 /// A type of times.
-fn rounded(clock: Clock, written: Option<u64>) -> Type {
+pub(crate) fn rounded(clock: Clock, written: Option<u64>) -> Type {
     let digits = written.map_or(DIGITS_MAX, digits);
     let of = Type::Rounded(clock, digits);
     if digits < DIGITS_MAX { of } else { of.exact() }

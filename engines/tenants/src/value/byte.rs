@@ -1,5 +1,7 @@
-//! Values of `"char"`: one byte, of which the catalog makes its codes. A value is kept as PostgreSQL shows it: a character of ASCII, `\ooo` for
-//! another byte, nothing for zero.
+//! Values of `"char"`: one byte, of which the catalog makes its codes. A value is kept as the character with the byte's number, nothing for
+//! zero, so that values are ordered as their bytes. PostgreSQL shows a byte beyond ASCII as `\ooo`.
+
+use std::borrow::Cow;
 
 use super::Value;
 use crate::error::{Result, SqlError, state};
@@ -31,20 +33,17 @@ pub(crate) fn of_number(number: i64) -> Result<Value> {
 
 /// The value of a byte.
 pub(crate) fn of_byte(byte: u8) -> Value {
-    Value::Text(match byte {
-        0 => String::new(),
-        1..=0x7f => char::from(byte).to_string(),
-        _ => format!("\\{byte:03o}"),
-    })
+    Value::Text(if byte == 0 { String::new() } else { char::from(byte).to_string() })
 }
 
 /// The byte of a value.
-pub(crate) fn byte_of(shown: &str) -> u8 {
-    match shown.as_bytes() {
-        [] => 0,
-        [byte] => *byte,
-        bytes => bytes[1..].iter().fold(0_u32, |sum, digit| sum << 3 | u32::from(digit & 7)) as u8,
-    }
+pub(crate) fn byte_of(kept: &str) -> u8 {
+    kept.chars().next().map_or(0, |character| u32::from(character) as u8)
+}
+
+/// The text of a value.
+pub(crate) fn shown(kept: &str) -> Cow<'_, str> {
+    if kept.is_ascii() { kept.into() } else { format!("\\{:03o}", byte_of(kept)).into() }
 }
 
 #[cfg(test)]
@@ -54,9 +53,10 @@ mod tests {
     #[test]
     fn every_byte_is_read_as_it_is_shown() {
         for byte in 0..=u8::MAX {
-            let Value::Text(shown) = of_byte(byte) else { panic!("a text") };
-            assert_eq!((byte_of(&shown), parse(&shown)), (byte, Value::Text(shown)));
+            let Value::Text(kept) = of_byte(byte) else { panic!("a text") };
+            assert_eq!((byte_of(&kept), parse(&shown(&kept))), (byte, Value::Text(kept)));
         }
+        assert_eq!(shown("\u{80}"), "\\200");
         assert_eq!(parse("hello"), Value::Text("h".to_owned()));
         assert_eq!(parse("\\78"), Value::Text("\\".to_owned()));
         assert!(of_number(127).is_ok() && of_number(-128).is_ok() && of_number(128).is_err());

@@ -28,6 +28,11 @@ pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
     if from == Type::Unknown || from.unbounded() == to.unbounded() || (from.is_text() && to.is_text()) {
         return Some(Implicit);
     }
+    // A number of an object is an integer, and no other number.
+    let inexact = |of: Type| of.is_number() && !of.is_integer();
+    if (from == Type::Oid && (inexact(to) || to == Type::Int2)) || (to == Type::Oid && inexact(from)) {
+        return None;
+    }
     if let (Some(a), Some(b)) = (from.number_rank(), to.number_rank()) {
         return Some(if a <= b { Implicit } else { Assignment });
     }
@@ -36,6 +41,8 @@ pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
     }
     Some(match (from, to) {
         (Type::Int4, Type::Byte) | (Type::Byte, Type::Int4) => Explicit,
+        (Type::Byte, Type::Text) => Implicit,
+        (from, Type::Byte) if from.is_text() => Assignment,
         (Type::Date, Type::Timestamp | Type::Timestamptz) | (Type::Timestamp, Type::Timestamptz) => Implicit,
         (Type::Time, Type::Interval) => Implicit,
         (Type::Timestamp | Type::Timestamptz, Type::Date | Type::Time) => Assignment,
@@ -60,6 +67,7 @@ pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: 
         (Value::Int(value), Type::Byte) => byte::of_number(value)?,
         (Value::Text(value), Type::Byte) => byte::parse(&value),
         (Value::Text(value), Type::Int4) if from == Type::Byte => Value::Int((byte::byte_of(&value) as i8).into()),
+        (Value::Text(value), to) if from == Type::Byte && to.is_text() => Value::Text(byte::shown(&value).into_owned()),
         (Value::Text(value), to) if to.is_text() => Value::Text(value),
         (Value::Json(value), Type::Json) => Value::Text(value.text()),
         (Value::Json(value), to) if !to.is_text() => return scalar(&value, to, context),

@@ -25,6 +25,7 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
         Value::Float(value) => write_float(&format!("{value:e}"), 15, out),
         Value::Numeric(value) => out.push_str(&value.to_plain_string()),
         Value::NonFinite(value) => out.push_str(value.text()),
+        Value::Text(value) if of == Type::Byte => out.push_str(&byte::shown(value)),
         Value::Text(value) => {
             out.push_str(value);
             if let Type::Char(length) = of

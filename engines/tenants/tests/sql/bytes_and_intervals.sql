@@ -73,3 +73,92 @@ SELECT b FROM i ORDER BY b;
 > 00:00:00
 > 00:00:00
 > 1 year 2 mons 3 days 04:05:00
+SELECT interval(2) '1.234', interval(0) '1.6', interval (3) '1 day 2.34567', interval(1) E'1.26', interval(9) $$1.23456789$$;
+> 00:00:01.23|00:00:02|1 day 00:00:02.346|00:00:01.3|00:00:01.234568
+SELECT interval(2) '1.234' + interval(1) '1.26', -interval(1) '1.26';
+> 00:00:02.53|-00:00:01.3
+CREATE TABLE lasts (a interval(2) DEFAULT interval(1) '1.26', b interval day to second(3), c interval year, d interval);
+= CREATE TABLE
+INSERT INTO lasts DEFAULT VALUES;
+= INSERT 0 1
+SELECT a FROM lasts;
+> 00:00:01.3
+SELECT column_name, data_type, datetime_precision, interval_type, interval_precision FROM information_schema.columns WHERE table_name = 'lasts' ORDER BY ordinal_position;
+> a|interval|2||
+> b|interval|3|DAY TO SECOND(3)|
+> c|interval|6|YEAR|
+> d|interval|6||
+-- A "char" becomes a text where one is wanted, but is of no type with texts.
+SELECT pg_typeof(max(v)), pg_typeof(min(v)), max(v), min(v) FROM (VALUES ('a'::"char"), ('\200'), (NULL)) AS t (v);
+> text|text|a|\200
+SELECT 'a'::"char" || 'b';
+! 42725
+SELECT 'a'::"char" || 'b'::text;
+! 42725
+SELECT 'b' || 'a'::"char";
+! 42725
+SELECT 'a'::"char" || 'a'::"char";
+! 42725
+SELECT 'a'::"char" || 1, 'a'::"char" || 1.5, true || 'a'::"char", 'a'::"char" || '{"a": 1}'::jsonb, 'a'::"char" || ARRAY['b'::"char"];
+> a1|a1.5|truea|a{"a": 1}|{a,b}
+SELECT upper('a'::"char"), 'a'::"char"::text || 'b', concat('a'::"char", 'b'), 'a'::"char" LIKE 'a%', 'a'::"char" ~ 'a', string_agg('a'::"char", '-');
+> A|ab|ab|t|t|a
+SELECT 'a'::"char" = 'a'::text, 'a'::"char" < 'b'::varchar, 'a'::"char" = 'ab', 'a'::"char" IN ('ab', 'b'), 'a'::"char" IN ('a'::text, 'b');
+> t|t|t|t|t
+SELECT CASE WHEN true THEN 'a'::"char" ELSE 'bc'::text END;
+! 42804
+SELECT coalesce('a'::"char", 'bc'::text);
+! 42804
+SELECT greatest('a'::"char", 'b'), least('a'::"char", 'b'), nullif('a'::"char", 'b');
+> b|a|a
+SELECT least('a'::"char", 'b'::text);
+! 42804
+SELECT 'a'::"char" UNION SELECT 'bc'::text;
+! 42804
+SELECT 'a'::"char" UNION SELECT 'bc';
+> a
+> b
+SELECT ARRAY['a'::"char", 'b'::text];
+! 42804
+-- Bytes have the order of their numbers.
+SELECT v FROM (VALUES ('\200'::"char"), ('a'), ('Z'), ('~'), ('\001'), (''), ('\377')) AS t (v) ORDER BY v;
+> 
+> 
+> Z
+> a
+> ~
+> \200
+> \377
+SELECT '\200'::"char" > '~'::"char", '\200'::"char"::text, '\200'::"char"::varchar(2), length('\200'::"char"), to_json('\200'::"char"), ARRAY['\200'::"char"];
+> t|\200|\2|4|"\\200"|{"\\200"}
+CREATE TABLE codes (code "char" PRIMARY KEY);
+= CREATE TABLE
+INSERT INTO codes VALUES ('\200'), ('a'), ('~'), ('');
+= INSERT 0 4
+SELECT code FROM codes WHERE code >= 'a' ORDER BY code;
+> a
+> ~
+> \200
+INSERT INTO codes VALUES ('x'::text), ('yz'::varchar(2)), ('z'::char(3));
+= INSERT 0 3
+INSERT INTO codes VALUES (1);
+! 42804
+CREATE TABLE texts (a text, b varchar(1), c char(2));
+= CREATE TABLE
+INSERT INTO texts VALUES ('\200'::"char", 'a'::"char", 'a'::"char");
+= INSERT 0 1
+SELECT * FROM texts;
+> \200|a|a 
+-- The time of the clock, as what it is asked for.
+SELECT pg_typeof(localtime), pg_typeof(localtimestamp), pg_typeof(current_timestamp);
+> time without time zone|timestamp without time zone|timestamp with time zone
+SELECT localtime = now()::time, localtime(0) = now()::time(0), localtimestamp = now()::timestamp, localtimestamp(2) = now()::timestamp(2), current_timestamp(3) = now()::timestamptz(3);
+> t|t|t|t|t
+SELECT localtime(9) = now()::time;
+> t
+CREATE TABLE clocks (n int, t time DEFAULT localtime, s timestamp(0) DEFAULT localtimestamp(0), z timestamptz DEFAULT current_timestamp(1));
+= CREATE TABLE
+INSERT INTO clocks (n) VALUES (1);
+= INSERT 0 1
+SELECT t = localtime OR t < localtime, s <= localtimestamp(0), z <= current_timestamp(1) FROM clocks;
+> t|t|t

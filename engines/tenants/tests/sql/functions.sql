@@ -86,3 +86,6 @@ SELECT '\7'::bytea;
 ! 22P02
 SELECT jsonb_set('[1,2]', '{9223372036854775807}', '1');
 ! 22P02
+-- A text and an object are put together as texts.
+SELECT 'a'::text || '{"a": 1}'::jsonb, '{"a": 1}'::jsonb || 'a'::varchar(3), '{"a": 1}'::jsonb || '{"b": 2}';
+> a{"a": 1}|{"a": 1}a|{"a": 1, "b": 2}

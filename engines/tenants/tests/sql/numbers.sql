@@ -200,3 +200,14 @@ SELECT sum(x) FROM (VALUES (float8 'infinity'), ('-infinity')) AS v (x);
 > NaN
 SELECT sum(x) FROM (VALUES (0.5::float4), (0.25)) AS v (x);
 > 0.75
+-- A number of an object is an integer.
+SELECT 1::smallint::oid, 2::bigint::oid, 3::oid::int, 4::oid::bigint;
+> 1|2|3|4
+SELECT 1.5::oid;
+! 42846
+SELECT 1::oid::numeric;
+! 42846
+SELECT 1::float8::oid;
+! 42846
+SELECT 1::oid::smallint;
+! 42846

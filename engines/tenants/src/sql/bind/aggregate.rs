@@ -105,8 +105,7 @@ impl Binder<'_, '_> {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(between)),
             ] if name == "string_agg" => {
                 let (typed, between) = (self.expr(argument)?, self.expr(between)?);
-                let texty = |of: Type| of.is_text() || of == Type::Unknown;
-                if !texty(typed.of) || !texty(between.of) {
+                if !typed.of.becomes_text() || !between.of.becomes_text() {
                     return Err(no_function(self.planner.catalog, name, &[typed.of, between.of]));
                 }
                 beside = Some(self.implicit(between, Type::Text)?);

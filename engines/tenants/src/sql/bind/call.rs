@@ -14,7 +14,7 @@ use crate::{
         sequence,
         set_function::{self, ResolvedSet},
     },
-    types::Type,
+    types::{Clock, Type, rounded},
     value::Value,
 };
 
@@ -184,9 +184,9 @@ impl Binder<'_, '_> {
         if matches!(name, "concat" | "concat_ws" | "format") {
             arguments.iter_mut().filter(|argument| argument.of == Type::Bool).for_each(written);
         }
-        if name == "localtimestamp" {
-            let now = self.call("now", arguments)?;
-            return self.cast(now, Type::Timestamp);
+        if let Some(of) = clock_of(name, &arguments)? {
+            let now = self.call("now", Vec::new())?;
+            return self.cast(now, of);
         }
         if let ("pg_typeof", [argument]) = (name, arguments.as_slice()) {
             let name = self.planner.catalog.type_name(argument.of);
@@ -211,6 +211,25 @@ impl Binder<'_, '_> {
         let call = if narrow { self.folded(wrapped(call, Type::Int8, of, false))? } else { call };
         Ok(Typed::new(call, of))
     }
+}
+
+/// The type of `LOCALTIME` and the like, perhaps with digits; `None` for other functions.
+fn clock_of(name: &str, arguments: &[Typed]) -> Result<Option<Type>> {
+    let clock = match name {
+        "current_timestamp" => Clock::Timestamptz,
+        "localtimestamp" => Clock::Timestamp,
+        "localtime" => Clock::Time,
+        "current_time" => {
+            return Err(SqlError::unsupported("CURRENT_TIME, which has the type time with time zone,")
+                .hint("Use LOCALTIME or CURRENT_TIMESTAMP."));
+        }
+        _ => return Ok(None),
+    };
+    Ok(match arguments {
+        [] => Some(rounded(clock, None)),
+        [Typed { expr: Expr::Constant(Value::Int(digits)), .. }] => Some(rounded(clock, Some(digits.unsigned_abs()))),
+        _ => None,
+    })
 }
 
 /// A truth value as it is written, which is not what a cast makes of it.

@@ -192,6 +192,7 @@ impl Binder<'_, '_> {
                 continue;
             }
             let both = if is_compared { comparison_type(of, typed.of) } else { common_type(of, typed.of) };
+            let both = both.or_else(|| comparison_type(of, typed.of).filter(|_| place == "IN"));
             of = both.ok_or_else(|| {
                 if place == "IN" {
                     return no_operator(&format!("{} = {}", self.named(of), self.named(typed.of)));

@@ -41,10 +41,10 @@ impl Binder<'_, '_> {
         let shown = || no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(right.of)));
         let json = |of: Type| matches!(of, Json | Jsonb);
         let (function, wanted, of) = match (operator, left.of, right.of) {
-            (B::Arrow, of, step) if json(of) && (step.is_text() || step == Unknown || step.is_integer()) => {
+            (B::Arrow, of, step) if json(of) && (step.becomes_text() || step.is_integer()) => {
                 (F::Get { text: false }, [of, if step.is_integer() { Type::Int4 } else { Text }], of)
             }
-            (B::LongArrow, of, step) if json(of) && (step.is_text() || step == Unknown || step.is_integer()) => {
+            (B::LongArrow, of, step) if json(of) && (step.becomes_text() || step.is_integer()) => {
                 (F::Get { text: true }, [of, if step.is_integer() { Type::Int4 } else { Text }], Text)
             }
             (B::HashArrow, of, steps) if json(of) && texts(steps) => (F::GetPath { text: false }, [of, path], of),
@@ -55,7 +55,7 @@ impl Binder<'_, '_> {
             {
                 (F::Contains, [Jsonb, Jsonb], Bool)
             }
-            (B::Question, Jsonb, step) if step.is_text() || step == Unknown => (F::HasKey, [Jsonb, Text], Bool),
+            (B::Question, Jsonb, step) if step.becomes_text() => (F::HasKey, [Jsonb, Text], Bool),
             (B::QuestionPipe, Jsonb, keys) if texts(keys) => (F::HasAny, [Jsonb, path], Bool),
             (B::QuestionAnd, Jsonb, keys) if texts(keys) => (F::HasAll, [Jsonb, path], Bool),
             _ => return Err(shown()),
@@ -73,7 +73,7 @@ impl Binder<'_, '_> {
         let (function, wanted) = match (sign, left.of, right.of) {
             ("||", a, b) if jsonb(a) && jsonb(b) => (JsonFunction::Concat, [Jsonb, Jsonb]),
             ("-", Jsonb, b) if b.is_integer() => (JsonFunction::Without, [Jsonb, Int4]),
-            ("-", Jsonb, b) if b.is_text() || b == Unknown => (JsonFunction::Without, [Jsonb, Text]),
+            ("-", Jsonb, b) if b.becomes_text() => (JsonFunction::Without, [Jsonb, Text]),
             (_, a, b) => return Err(no_operator(&format!("{} {sign} {}", self.named(a), self.named(b)))),
         };
         let [a, b] = wanted;

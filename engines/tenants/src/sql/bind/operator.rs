@@ -33,10 +33,7 @@ impl Binder<'_, '_> {
             UnaryOperator::Plus | UnaryOperator::Minus => {
                 let typed = self.expr(operand)?;
                 if typed.of == Type::Unknown {
-                    let message = format!("operator is not unique: {operator} unknown");
-                    return Err(SqlError::new(state::AMBIGUOUS_FUNCTION, message).hint(
-                        "Could not choose a best candidate operator. You might need to add explicit type casts.",
-                    ));
+                    return Err(not_unique(&format!("{operator} unknown")));
                 }
                 let of = typed.of.unbounded();
                 if !of.is_number() && of != Type::Interval {
@@ -148,15 +145,20 @@ impl Binder<'_, '_> {
                 if left.of == Type::Bytea && right.of == Type::Bytea {
                     return Ok(Typed::new(Expr::Concat(Box::new(left.expr), Box::new(right.expr)), Type::Bytea));
                 }
-                if left.of == Type::Jsonb || right.of == Type::Jsonb {
+                let is_typed_text = |of: Type| of != Type::Unknown && of.becomes_text();
+                let beside_text = is_typed_text(left.of) || is_typed_text(right.of);
+                if !beside_text && (left.of == Type::Jsonb || right.of == Type::Jsonb) {
                     return self.json_arithmetic(left, "||", right);
                 }
                 if let Some(typed) = self.array_operator(&left, "||", &right)? {
                     return Ok(typed);
                 }
-                let texty = |of: Type| of.is_text() || of == Type::Unknown;
-                if !texty(left.of) && !texty(right.of) {
-                    let shown = format!("{} || {}", self.named(left.of), self.named(right.of));
+                let shown = format!("{} || {}", self.named(left.of), self.named(right.of));
+                let is_byte = left.of == Type::Byte || right.of == Type::Byte;
+                if is_byte && left.of.becomes_text() && right.of.becomes_text() {
+                    return Err(not_unique(&shown));
+                }
+                if !left.of.becomes_text() && !right.of.becomes_text() {
                     return Err(no_operator(&shown));
                 }
                 let (left, right) = (self.convert(left, Type::Text, false)?, self.convert(right, Type::Text, false)?);
@@ -164,8 +166,7 @@ impl Binder<'_, '_> {
             }
             B::PGRegexMatch | B::PGRegexIMatch | B::PGRegexNotMatch | B::PGRegexNotIMatch => {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
-                let texty = |of: Type| of.is_text() || of == Type::Unknown;
-                if !texty(left.of) || !texty(right.of) {
+                if !left.of.becomes_text() || !right.of.becomes_text() {
                     return Err(no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(right.of))));
                 }
                 let any_case = matches!(operator, B::PGRegexIMatch | B::PGRegexNotIMatch);
@@ -318,11 +319,7 @@ impl Binder<'_, '_> {
                 (Interval, Float8, Interval)
             }
             (a, Interval) if operator == Operator::Multiply && a.is_number() => (Float8, Interval, Interval),
-            (Unknown, Unknown) => {
-                let message = format!("operator is not unique: {shown}");
-                return Err(SqlError::new(state::AMBIGUOUS_FUNCTION, message)
-                    .hint("Could not choose a best candidate operator. You might need to add explicit type casts."));
-            }
+            (Unknown, Unknown) => return Err(not_unique(&shown)),
             _ => return Err(no_operator(&shown)),
         };
         if operator == Operator::Remainder && matches!(of, Type::Float4 | Float8) {
@@ -345,8 +342,7 @@ impl Binder<'_, '_> {
             let escape = self.literal(&escape.value)?;
             pattern = self.call("like_escape", vec![pattern, escape])?;
         }
-        let texty = |of: Type| of.is_text() || of == Type::Unknown;
-        if !texty(text.of) || !texty(pattern.of) {
+        if !text.of.becomes_text() || !pattern.of.becomes_text() {
             let sign = if any_case { "~~*" } else { "~~" };
             return Err(no_operator(&format!("{} {sign} {}", self.named(text.of), self.named(pattern.of))));
         }
@@ -396,6 +392,9 @@ pub(super) fn comparison_of(operator: &BinaryOperator) -> Option<Comparison> {
 
 /// The type in which values of two types are compared.
 pub(crate) fn comparison_type(a: Type, b: Type) -> Option<Type> {
+    if (a == Type::Byte && b.is_text()) || (b == Type::Byte && a.is_text()) {
+        return Some(Type::Text);
+    }
     let of = common_type(a, b)?;
     // A `real` is compared with another number as what both become.
     Some(if of == Type::Float4 && a.is_number() && b.is_number() && a != b { Type::Float8 } else { of })
@@ -422,6 +421,11 @@ pub(crate) fn common_type(a: Type, b: Type) -> Option<Type> {
         (Date | Timestamp, Timestamptz) | (Timestamptz, Date | Timestamp) => Timestamptz,
         _ => return None,
     })
+}
+
+fn not_unique(shown: &str) -> SqlError {
+    SqlError::new(state::AMBIGUOUS_FUNCTION, format!("operator is not unique: {shown}"))
+        .hint("Could not choose a best candidate operator. You might need to add explicit type casts.")
 }
 
 pub(super) fn no_operator(shown: &str) -> SqlError {

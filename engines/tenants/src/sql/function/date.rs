@@ -85,7 +85,7 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<DateFun
             let wanted = [Int4, Int4, Int4, Int4, Int4, Int4, Float8][..parts.len()].to_vec();
             (F::MakeInterval, wanted, Type::Interval)
         }
-        ("now" | "transaction_timestamp" | "current_timestamp", []) => (F::Now, vec![], Timestamptz),
+        ("now" | "transaction_timestamp", []) => (F::Now, vec![], Timestamptz),
         ("statement_timestamp" | "clock_timestamp", []) => (F::StatementTimestamp, vec![], Timestamptz),
         ("current_date", []) => (F::CurrentDate, vec![], Date),
         ("to_timestamp", [of]) if number(of) => (F::ToTimestamp, vec![Float8], Timestamptz),
