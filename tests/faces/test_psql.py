@@ -79,7 +79,14 @@ def test_databases_schemas_roles_and_functions(psql):
     assert "savanna_streams|ada|UTF8|C.UTF-8|C.UTF-8||libc|" in lines(psql("\\l"))
     assert "public|ada" in lines(psql("\\dn"))
     assert any(line.startswith("ada|") for line in lines(psql("\\du")))
-    assert "pg_catalog|upper|||func" in lines(psql("\\df upper"))
+    assert "pg_catalog|upper|character varying|character varying|func" in lines(psql("\\df upper"))
+    forms = lines(psql("\\df split_index"))
+    assert "pg_catalog|split_index|character varying|character varying, character varying, bigint|func" in forms
+    assert 'pg_catalog|count|bigint|VARIADIC "any"|agg' in lines(psql("\\df count"))
+
+
+def test_a_result_is_described_without_being_run(psql):
+    assert lines(psql("SELECT auction, price FROM psql_bids \\gdesc"))[2:4] == ["auction|bigint", "price|numeric(10,2)"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,26 @@ pub(crate) struct StatementThreads {
 
 /// Whoever waits for a statement. It may have gone: its client was cancelled, lost its patience or closed its socket.
 #[derive(Debug)]
-pub(crate) struct Waiting<T>(oneshot::Sender<Result<T>>);
+pub(crate) struct Waiting<T>(oneshot::Sender<Result<Done<T>>>);
+
+/// What a statement did, on its way to who waits for it. If nobody takes it, it is undone.
+struct Done<T>(Option<(T, Undo<T>)>);
+
+type Undo<T> = Box<dyn FnOnce(T) + Send>;
+
+impl<T> Done<T> {
+    fn take(mut self) -> Option<T> {
+        self.0.take().map(|(done, _)| done)
+    }
+}
+
+impl<T> Drop for Done<T> {
+    fn drop(&mut self) {
+        if let Some((done, undo)) = self.0.take() {
+            undo(done);
+        }
+    }
+}
 
 impl<T> Waiting<T> {
     /// Goes on only if somebody still waits: asked before anything is started that outlives the statement.
@@ -60,12 +79,12 @@ impl StatementThreads {
             let waiting = Waiting(tell);
             let outcome = catch_unwind(AssertUnwindSafe(|| work(&waiting)));
             let outcome = outcome.unwrap_or_else(|_| Err(half_way("it panicked; the log says where")));
-            if let Err(Ok(done)) = waiting.0.send(outcome) {
-                undo(done);
-            }
+            // Dropped if nobody waits, at once or later.
+            let _ = waiting.0.send(outcome.map(|done| Done(Some((done, Box::new(undo))))));
         });
         thread.map_err(|e| StreamError::io("starting a thread for a statement", &e))?;
-        told.await.unwrap_or_else(|_| Err(half_way("its thread ended")))
+        let done = told.await.map_err(|_| half_way("its thread ended"))??;
+        done.take().ok_or_else(|| half_way("its result was taken twice"))
     }
 }
 
@@ -76,6 +95,7 @@ fn half_way(why: &str) -> StreamError {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::task::Poll;
     use std::time::Duration;
 
     use super::*;
@@ -97,5 +117,23 @@ mod tests {
         go_on.send(()).unwrap();
         assert_eq!(told.iter().collect::<Vec<_>>(), [true, true]);
         let _all = threads.free.acquire_many(THREADS_MAX as u32).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_has_come_and_is_not_taken_is_undone() {
+        let threads = StatementThreads::default();
+        let (go_on, may_go_on) = mpsc::channel();
+        let (undone, was_undone) = mpsc::channel();
+        let work = move |_: &Waiting<u32>| {
+            let _ = may_go_on.recv();
+            Ok(7)
+        };
+        let mut answer = Box::pin(threads.run(work, move |done| undone.send(done).unwrap_or_default()));
+        let begun = std::future::poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_pending()));
+        assert!(begun.await);
+        go_on.send(()).unwrap();
+        let _all = threads.free.acquire_many(THREADS_MAX as u32).await.unwrap();
+        drop(answer);
+        assert_eq!(was_undone.iter().collect::<Vec<_>>(), [7]);
     }
 }

@@ -41,11 +41,16 @@ where
     if let Err(failure) = connection.on_startup(&mut socket, PgWireFrontendMessage::Startup(startup)).await {
         return process_error(&mut socket, failure, false).await;
     }
+    // Whether the client was told that it may ask for something.
+    let mut ready = true;
     loop {
         match socket.next().await {
             None | Some(Ok(PgWireFrontendMessage::Terminate(_))) => return Ok(()),
             Some(Ok(message)) => {
                 let wait_for_sync = message.is_extended_query();
+                if std::mem::replace(&mut ready, !wait_for_sync || matches!(message, PgWireFrontendMessage::Sync(_))) {
+                    connection.begin_turn();
+                }
                 let answered = tokio::select! {
                     biased;
                     answered = answer(message, &mut socket, connection) => answered,

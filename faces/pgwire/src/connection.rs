@@ -26,7 +26,8 @@ use crate::rows::Opened;
 pub(crate) struct Connection {
     engine: SharedStreamHandle,
     cancellations: Arc<Cancellations>,
-    cancel: watch::Sender<u64>,
+    /// Whether what the client asks for now is cancelled.
+    cancel: watch::Sender<bool>,
     state: Mutex<State>,
 }
 
@@ -40,7 +41,7 @@ struct State {
 
 impl Connection {
     pub(crate) fn new(engine: SharedStreamHandle, cancellations: Arc<Cancellations>) -> Arc<Self> {
-        let (cancel, _) = watch::channel(0);
+        let (cancel, _) = watch::channel(false);
         Arc::new(Self { engine, cancellations, cancel, state: Mutex::default() })
     }
 
@@ -49,12 +50,17 @@ impl Connection {
         self.engine.call(request).await
     }
 
-    /// Asks the engine for what may take long; a cancel request ends the wait.
+    /// The client, which was told that it may, asks for something. What was cancelled until now was before that.
+    pub(crate) fn begin_turn(&self) {
+        self.cancel.send_replace(false);
+    }
+
+    /// Asks the engine for what may take long. A cancel request that has come since the turn began, or comes, ends the wait.
     pub(crate) async fn ask(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
-        let mut cancelled = self.cancelled();
+        let mut cancel = self.cancel.subscribe();
         tokio::select! {
             biased;
-            _ = cancelled.changed() => Err(StreamError::Cancelled.into()),
+            _ = cancel.wait_for(|cancelled| *cancelled) => Err(StreamError::Cancelled.into()),
             reply = self.call(request) => reply,
         }
     }
@@ -62,11 +68,6 @@ impl Connection {
     /// The engine's session for this client.
     pub(crate) fn session(&self) -> PgWireResult<SessionId> {
         self.state.lock().session.ok_or_else(|| error::fatal("08P01", "a query came before the connection was set up"))
-    }
-
-    /// Hears cancel requests that come from now on.
-    pub(crate) fn cancelled(&self) -> watch::Receiver<u64> {
-        self.cancel.subscribe()
     }
 
     pub(crate) fn portal(&self, name: &str) -> Option<Opened> {

@@ -128,25 +128,19 @@ where
 {
     let session = connection.session()?;
     let cursor = opened.cursor;
-    let mut cancelled = connection.cancelled();
     let encoded = numeric::as_encoded(fields);
     let mut sent = 0;
     let mut quiet = 0;
     loop {
         let room = if max_rows == 0 { ROWS_PER_FETCH } else { ROWS_PER_FETCH.min(max_rows - sent) };
         let request = StreamRequest::Fetch { session, cursor, max_rows: room, wait_ms: WAIT.as_millis() as u64 };
-        let reply = tokio::select! {
-            biased;
-            _ = cancelled.changed() => {
-                connection.close_cursor(cursor).await;
-                return Err(PgWireError::QueryCanceled);
-            }
-            reply = connection.call(request) => reply,
-        };
-        let (rows, end) = match reply {
+        let (rows, end) = match connection.ask(request).await {
             Ok(StreamReply::Fetched { rows, end }) => (rows, end),
             Ok(other) => return Err(unexpected("Fetch", &other)),
-            Err(failure) => return Err(error::from_engine(&failure, "", 0)),
+            Err(failure) => {
+                connection.close_cursor(cursor).await;
+                return Err(error::from_engine(&failure, "", 0));
+            }
         };
         for batch in rows.batches {
             sent += batch.num_rows();

@@ -1,6 +1,7 @@
-//! Where in a query an error is that has no place: the smallest expression that fails in the same way on its own.
+//! Where in a query an error is that has no place: the smallest expression that fails in the same way on its own, or the
+//! smallest `UNION`.
 //!
-//! DataFusion tells places of names, not of types that do not fit. So each expression of a `SELECT` is planned alone, over the
+//! DataFusion knows the places of names, not of types that do not fit. So each expression of a `SELECT` is planned alone, over the
 //! tables of its `FROM`; of one that fails, its parts are.
 
 use std::time::{Duration, Instant};
@@ -53,7 +54,10 @@ impl Search<'_> {
         match body {
             SetExpr::Select(select) => self.select(select, ctes),
             SetExpr::Query(query) => self.query(query, ctes),
-            SetExpr::SetOperation { left, right, .. } => self.body(left, ctes).or_else(|| self.body(right, ctes)),
+            SetExpr::SetOperation { left, right, .. } => {
+                let side = self.body(left, ctes).or_else(|| self.body(right, ctes));
+                side.or_else(|| if self.fails_as(body.clone(), ctes) { first_column(right) } else { None })
+            }
             _ => None,
         }
     }
@@ -94,24 +98,31 @@ impl Search<'_> {
         ctes: &[Cte],
         around: Option<Position>,
     ) -> Option<Position> {
-        self.tries += 1;
-        let enough = self.tries > TRIES_MAX || self.began.elapsed() > TIME_MAX;
-        if enough || !self.fails_alone(expr, select, from, ctes) {
+        if !self.fails_alone(expr, select, from, ctes) {
             return None;
         }
         let place = position(expr.span().start).or(around);
         parts(expr).iter().find_map(|part| self.expr(part, select, from, ctes, place)).or(place)
     }
 
-    fn fails_alone(&self, expr: &Expr, select: &Select, from: &[TableWithJoins], ctes: &[Cte]) -> bool {
+    fn fails_alone(&mut self, expr: &Expr, select: &Select, from: &[TableWithJoins], ctes: &[Cte]) -> bool {
         let mut alone = select.clone();
         alone.projection = vec![SelectItem::UnnamedExpr(expr.clone())];
         alone.from = from.to_vec();
         (alone.selection, alone.having, alone.distinct) = (None, None, None);
         alone.group_by = GroupByExpr::Expressions(Vec::new(), Vec::new());
+        self.fails_as(SetExpr::Select(Box::new(alone)), ctes)
+    }
+
+    /// Whether a part of the query fails in the same way, where there are tries left.
+    fn fails_as(&mut self, body: SetExpr, ctes: &[Cte]) -> bool {
+        self.tries += 1;
+        if self.tries > TRIES_MAX || self.began.elapsed() > TIME_MAX {
+            return false;
+        }
         let mut query = SqlQuery {
             with: None,
-            body: Box::new(SetExpr::Select(Box::new(alone))),
+            body: Box::new(body),
             order_by: None,
             limit_clause: None,
             fetch: None,
@@ -129,6 +140,16 @@ impl Search<'_> {
             });
         }
         (self.fails)(&query).is_some_and(|failure| failure == *self.error)
+    }
+}
+
+/// The place of the first column of a query, where PostgreSQL sees what does not fit about it.
+fn first_column(body: &SetExpr) -> Option<Position> {
+    match body {
+        SetExpr::Select(select) => position(select.projection.first()?.span().start),
+        SetExpr::Query(query) => first_column(&query.body),
+        SetExpr::SetOperation { left, .. } => first_column(left),
+        _ => None,
     }
 }
 

@@ -72,7 +72,10 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
     }
     if text.contains("must appear in the GROUP BY clause") {
         let Some(name) = text.split('"').nth(1) else {
-            return StreamError::invalid("HAVING is a condition on groups; write WHERE for one on rows");
+            return StreamError::invalid(
+                "HAVING is a condition on groups, but there are none; write WHERE for one on rows",
+            )
+            .at(query.and_then(having_without_groups));
         };
         return StreamError::Invalid {
             message: format!("column {name} must be in GROUP BY or inside an aggregate"),
@@ -99,8 +102,9 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
     }
     if let Some(name) = text.strip_prefix("Invalid qualifier ") {
         return StreamError::invalid(format!(
-            "{name}.* asks for all columns of a table {name}, which is not there; name the fields of a ROW one by one"
-        ));
+            "{name}.* asks for all columns of a table {name}, which is not in FROM; name the fields of a ROW one by one"
+        ))
+        .at(query.and_then(|q| find_all_of(q, name)));
     }
     if is_foreign(&text) {
         return StreamError::invalid(CANNOT_BE_PLANNED);
@@ -119,6 +123,29 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
 /// What is told where DataFusion speaks of itself.
 const CANNOT_BE_PLANNED: &str =
     "this cannot be planned as it is written; write the expression in another way, or its parts as views";
+
+/// The first condition on groups of a query that has none.
+fn having_without_groups(query: &Query) -> Option<Position> {
+    walk::find(&*query.ast, |node| match node {
+        Node::Select(select) if matches!(&select.group_by, ast::GroupByExpr::Expressions(all, _) if all.is_empty()) => {
+            select.having.as_ref().and_then(|having| position(having.span().start))
+        }
+        _ => None,
+    })
+}
+
+/// The first place of `name.*`.
+fn find_all_of(query: &Query, name: &str) -> Option<Position> {
+    use ast::{SelectItem, SelectItemQualifiedWildcardKind::ObjectName};
+    let is_it = |item: &&SelectItem| match item {
+        SelectItem::QualifiedWildcard(ObjectName(of), _) => of.to_string().replace(['`', '"'], "") == name,
+        _ => false,
+    };
+    walk::find(&*query.ast, |node| match node {
+        Node::Select(select) => position(select.projection.iter().find(is_it)?.span().start),
+        _ => None,
+    })
+}
 
 /// The place of the condition of a query that has one only.
 fn only_condition(query: &Query) -> Option<Position> {

@@ -68,6 +68,7 @@ use crate::system::{self, Asker};
 use savanna_streams_functions::session;
 
 pub(crate) use parameters::bind;
+pub(crate) use refuse::function_forms;
 pub use refuse::function_names;
 
 /// The tables and views that a query may name. Names are case-sensitive.
@@ -181,7 +182,7 @@ impl Planner {
             Some(system::Relation::view(name, view.query, &schema))
         };
         let relations = self.catalog.names().into_iter().filter_map(relation).collect();
-        system::World::new(relations, function_names(), asker)
+        system::World::new(relations, asker)
     }
 
     /// The types of `$1`, `$2`, ..: as declared, else as the query casts them or compares them, else text.

@@ -15,7 +15,7 @@ use super::walk::{self, Node};
 use super::window::WINDOW_FUNCTIONS;
 use crate::parse::position;
 use crate::statement::Query;
-use savanna_streams_functions::functions;
+use savanna_streams_functions::{Form, functions};
 use savanna_streams_model::names::hint;
 
 /// Checks a whole query.
@@ -78,6 +78,13 @@ pub fn function_names() -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// The forms of the functions that queries may call.
+pub(crate) fn function_forms() -> Vec<Form> {
+    let mut forms = savanna_streams_functions::forms();
+    forms.retain(|form| refused_function(&form.name).is_none());
+    forms
 }
 
 #[derive(Default)]

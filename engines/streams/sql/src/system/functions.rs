@@ -7,7 +7,7 @@ use savanna_streams_model::{Result, StreamError};
 
 use super::tables::{self, column_description, definition, table_description};
 use super::value::{Type, Value};
-use super::{DATABASE, PG_CATALOG, PUBLIC, World, pg_types};
+use super::{Callable, DATABASE, PG_CATALOG, PUBLIC, World, pg_types};
 
 /// A function of values.
 pub(super) struct Function {
@@ -111,6 +111,16 @@ fn user(_: &[Value], world: &World<'_>) -> Result<Value> {
     Ok(world.asker.user.as_str().into())
 }
 
+/// A function of streams by its number.
+fn callable<'w>(oid: &Value, world: &'w World<'_>) -> Result<Option<&'w Callable>> {
+    let oid = number(oid)?;
+    Ok(world.functions().iter().find(|callable| callable.oid == oid))
+}
+
+fn arguments(values: &[Value], world: &World<'_>) -> Result<Value> {
+    Ok(callable(&values[0], world)?.map(Callable::argument_types).into())
+}
+
 fn text(value: &Value) -> String {
     value.text().unwrap_or_default()
 }
@@ -181,10 +191,11 @@ const FUNCTIONS: &[Function] = &[
     lenient("pg_get_partkeydef", 1..=1, Type::Text, null),
     lenient("pg_get_statisticsobjdef_columns", 1..=1, Type::Text, null),
     lenient("pg_get_serial_sequence", 2..=2, Type::Text, null),
-    // The types of a function's arguments are looked at when it is called.
-    function("pg_get_function_result", 1..=1, Type::Text, nothing),
-    function("pg_get_function_arguments", 1..=1, Type::Text, nothing),
-    function("pg_get_function_identity_arguments", 1..=1, Type::Text, nothing),
+    function("pg_get_function_result", 1..=1, Type::Text, |a, world| {
+        Ok(callable(&a[0], world)?.map(|callable| pg_types::format(callable.returns, None)).into())
+    }),
+    function("pg_get_function_arguments", 1..=1, Type::Text, arguments),
+    function("pg_get_function_identity_arguments", 1..=1, Type::Text, arguments),
     lenient("pg_get_function_sqlbody", 1..=1, Type::Text, null),
     lenient("pg_get_functiondef", 1..=1, Type::Text, null),
     function("pg_tablespace_location", 1..=1, Type::Text, nothing),

@@ -15,18 +15,19 @@ mod select;
 mod tables;
 mod value;
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, OnceCell};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, SetExpr};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::sql::sqlparser::ast::{Expr, ObjectName};
+use savanna_streams_functions::Form;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::{Result, StreamError};
 
-use crate::plan::Catalog;
 use crate::plan::walk::{self, Node};
+use crate::plan::{Catalog, function_forms};
 use crate::statement::Query;
 
 /// The database that streams are in.
@@ -83,6 +84,36 @@ impl Relation {
     }
 }
 
+/// A function of streams in one form, as clients of PostgreSQL list it.
+struct Callable {
+    oid: i64,
+    name: String,
+    aggregate: bool,
+    /// The numbers of its arguments' types.
+    arguments: Vec<i64>,
+    variadic: bool,
+    returns: i64,
+}
+
+impl Callable {
+    fn of(form: &Form) -> Self {
+        let number = |data_type: &Option<DataType>| data_type.as_ref().map_or(pg_types::ANY, |t| pg_types::of(t).0);
+        let arguments: Vec<i64> = form.arguments.iter().map(number).collect();
+        let oid = oid_of(&format!("function {}{arguments:?}", form.name));
+        let (name, aggregate, variadic) = (form.name.clone(), form.aggregate, form.variadic);
+        Self { oid, name, aggregate, arguments, variadic, returns: number(&form.returns) }
+    }
+
+    /// The types of the arguments as `\df` shows them.
+    fn argument_types(&self) -> String {
+        let mut types: Vec<String> = self.arguments.iter().map(|oid| pg_types::format(*oid, None)).collect();
+        if let Some(last) = types.last_mut().filter(|_| self.variadic) {
+            last.insert_str(0, "VARIADIC ");
+        }
+        types.join(", ")
+    }
+}
+
 /// A number made of a name, above those that PostgreSQL has taken.
 fn oid_of(name: &str) -> i64 {
     const FIRST: i64 = 16_384;
@@ -93,7 +124,8 @@ fn oid_of(name: &str) -> i64 {
 /// Everything that the system tables are made of.
 pub(crate) struct World<'a> {
     relations: Vec<Relation>,
-    functions: Vec<String>,
+    /// Made when they are asked for.
+    functions: OnceCell<Vec<Callable>>,
     asker: &'a Asker,
     /// Rows that were looked at, and values of rows that were joined.
     rows: Cell<usize>,
@@ -101,8 +133,18 @@ pub(crate) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(relations: Vec<Relation>, functions: Vec<String>, asker: &'a Asker) -> Self {
-        Self { relations, functions, asker, rows: Cell::new(0), values: Cell::new(0) }
+    pub(crate) fn new(relations: Vec<Relation>, asker: &'a Asker) -> Self {
+        Self { relations, functions: OnceCell::new(), asker, rows: Cell::new(0), values: Cell::new(0) }
+    }
+
+    /// The functions that streams may call, once for each form that PostgreSQL's types tell apart.
+    fn functions(&self) -> &[Callable] {
+        self.functions.get_or_init(|| {
+            let mut all: Vec<Callable> = function_forms().iter().map(Callable::of).collect();
+            let mut seen = HashSet::new();
+            all.retain(|callable| seen.insert(callable.oid));
+            all
+        })
     }
 
     fn relation(&self, oid: i64) -> Option<&Relation> {
@@ -126,11 +168,7 @@ pub(crate) fn is_asked(query: &Query, catalog: &dyn Catalog) -> bool {
         }
         _ => None,
     });
-    system.is_some() || (!named && reads_nothing(&query.ast.body) && calls_system(query))
-}
-
-fn reads_nothing(body: &SetExpr) -> bool {
-    matches!(body, SetExpr::Select(select) if select.from.is_empty())
+    system.is_some() || (!named && calls_system(query))
 }
 
 fn calls_system(query: &Query) -> bool {

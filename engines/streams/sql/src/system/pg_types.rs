@@ -44,6 +44,8 @@ pub(super) const TYPES: &[PgType] = types! {
 };
 
 const JSON: i64 = 114;
+/// That of an argument of any type.
+pub(super) const ANY: i64 = 2_276;
 
 /// The number of a column's type for clients, and its modifier: the digits of decimals and times, or -1.
 pub(super) fn of(data_type: &DataType) -> (i64, i64) {
@@ -82,8 +84,10 @@ fn digits(unit: TimeUnit) -> i64 {
 
 /// What `format_type` answers.
 pub(super) fn format(oid: i64, modifier: Option<i64>) -> String {
-    if oid == 0 {
-        return "-".to_owned();
+    match oid {
+        0 => return "-".to_owned(),
+        ANY => return "\"any\"".to_owned(),
+        _ => {}
     }
     if let Some(element) = TYPES.iter().find(|t| t.array == oid) {
         return format!("{}[]", format(element.oid, modifier));

@@ -3,7 +3,7 @@
 use savanna_streams_model::type_name;
 
 use super::value::{Type, Value};
-use super::{DATABASE, INFORMATION_SCHEMA, PG_CATALOG, PUBLIC, Relation, What, World, oid_of, pg_types};
+use super::{Callable, DATABASE, INFORMATION_SCHEMA, PG_CATALOG, PUBLIC, Relation, What, World, oid_of, pg_types};
 
 /// A table of the system.
 pub(super) struct SystemTable {
@@ -66,6 +66,17 @@ fn namespace(schema: &str) -> i64 {
         INFORMATION_SCHEMA => NAMESPACE_INFORMATION,
         _ => NAMESPACE_CATALOG,
     }
+}
+
+/// A row of a table of `pg_catalog`, of which some values are worth telling. The others are false, 0 or NULL.
+fn record(table: &str, values: &[(&str, Value)]) -> Vec<Value> {
+    let columns = find(None, table).map_or(&[][..], |table| table.columns);
+    debug_assert!(values.iter().all(|(name, _)| columns.iter().any(|(known, _)| known == name)), "{table}");
+    let value = |(name, of): &(&str, Type)| match values.iter().find(|(named, _)| named == name) {
+        Some((_, value)) => value.clone(),
+        None => of.nothing(),
+    };
+    columns.iter().map(value).collect()
 }
 
 macro_rules! row {
@@ -337,39 +348,23 @@ pub(super) fn column_description(relation: &Relation, number: i64) -> Option<Str
 
 fn classes(world: &World<'_>) -> Vec<Vec<Value>> {
     let class = |oid: i64, schema: &str, name: &str, columns: usize, kind: &str, am: i64, options: Value| {
-        row![
-            oid,
-            name,
-            namespace(schema),
-            0,
-            0,
-            OWNER,
-            am,
-            0,
-            0,
-            0,
-            -1,
-            0,
-            0,
-            false,
-            false,
-            "p",
-            kind,
-            columns as i64,
-            0,
-            false,
-            false,
-            false,
-            false,
-            false,
-            true,
-            "d",
-            false,
-            0,
-            Value::Null,
-            options,
-            Value::Null,
-        ]
+        record(
+            "pg_class",
+            &[
+                ("oid", oid.into()),
+                ("relname", name.into()),
+                ("relnamespace", namespace(schema).into()),
+                ("relowner", OWNER.into()),
+                ("relam", am.into()),
+                ("reltuples", (-1).into()),
+                ("relpersistence", "p".into()),
+                ("relkind", kind.into()),
+                ("relnatts", (columns as i64).into()),
+                ("relispopulated", true.into()),
+                ("relreplident", "d".into()),
+                ("reloptions", options),
+            ],
+        )
     };
     let own = |relation: &Relation| {
         let (kind, am, options) = match &relation.what {
@@ -395,35 +390,30 @@ fn attributes(world: &World<'_>) -> Vec<Vec<Value>> {
             let length = found.map_or(-1, |t| t.length);
             let storage = if length > 0 { "p" } else { "x" };
             let collation = if found.is_some_and(|t| t.category == "S") { COLLATION } else { 0 };
-            let (dimensions, none) = (i64::from(found.is_none()), || Value::Null);
-            row![
-                relation,
-                name,
-                of,
-                -1,
-                length,
-                at as i64 + 1,
-                dimensions,
-                -1,
-                modifier,
-                length > 0,
-                "i",
-                storage,
-                "",
-                not_null,
-                computed,
-                false,
-                "",
-                if computed { "s" } else { "" },
-                false,
-                true,
-                0,
-                collation,
-                none(),
-                none(),
-                none(),
-                none(),
-            ]
+            record(
+                "pg_attribute",
+                &[
+                    ("attrelid", relation.into()),
+                    ("attname", name.into()),
+                    ("atttypid", of.into()),
+                    ("attstattarget", (-1).into()),
+                    ("attlen", length.into()),
+                    ("attnum", (at as i64 + 1).into()),
+                    ("attndims", i64::from(found.is_none()).into()),
+                    ("attcacheoff", (-1).into()),
+                    ("atttypmod", modifier.into()),
+                    ("attbyval", (length > 0).into()),
+                    ("attalign", "i".into()),
+                    ("attstorage", storage.into()),
+                    ("attcompression", "".into()),
+                    ("attnotnull", not_null.into()),
+                    ("atthasdef", computed.into()),
+                    ("attidentity", "".into()),
+                    ("attgenerated", if computed { "s" } else { "" }.into()),
+                    ("attislocal", true.into()),
+                    ("attcollation", collation.into()),
+                ],
+            )
         };
     let own = world.relations.iter().flat_map(|relation| {
         let columns = relation.columns.iter().enumerate();
@@ -463,36 +453,32 @@ fn types(_: &World<'_>) -> Vec<Vec<Value>> {
     let one = |oid: i64, name: String, length: i64, category: &str, element: i64, array: i64| {
         let collation = if category == "S" { COLLATION } else { 0 };
         let storage = if length > 0 { "p" } else { "x" };
-        row![
-            oid,
-            name,
-            NAMESPACE_CATALOG,
-            OWNER,
-            length,
-            length > 0,
-            "b",
-            category,
-            false,
-            true,
-            ",",
-            0,
-            "-",
-            element,
-            array,
-            "-",
-            "-",
-            "-",
-            "-",
-            "i",
-            storage,
-            false,
-            0,
-            -1,
-            0,
-            collation,
-            Value::Null,
-            Value::Null,
-        ]
+        record(
+            "pg_type",
+            &[
+                ("oid", oid.into()),
+                ("typname", name.into()),
+                ("typnamespace", NAMESPACE_CATALOG.into()),
+                ("typowner", OWNER.into()),
+                ("typlen", length.into()),
+                ("typbyval", (length > 0).into()),
+                ("typtype", "b".into()),
+                ("typcategory", category.into()),
+                ("typisdefined", true.into()),
+                ("typdelim", ",".into()),
+                ("typsubscript", "-".into()),
+                ("typelem", element.into()),
+                ("typarray", array.into()),
+                ("typinput", "-".into()),
+                ("typoutput", "-".into()),
+                ("typreceive", "-".into()),
+                ("typsend", "-".into()),
+                ("typalign", "i".into()),
+                ("typstorage", storage.into()),
+                ("typtypmod", (-1).into()),
+                ("typcollation", collation.into()),
+            ],
+        )
     };
     let both = |t: &pg_types::PgType| {
         [
@@ -504,29 +490,28 @@ fn types(_: &World<'_>) -> Vec<Vec<Value>> {
 }
 
 fn functions(world: &World<'_>) -> Vec<Vec<Value>> {
-    let one = |name: &String| {
-        row![
-            oid_of(&format!("function {name}")),
-            name.as_str(),
-            NAMESPACE_CATALOG,
-            OWNER,
-            12,
-            "f",
-            false,
-            false,
-            false,
-            false,
-            "i",
-            "s",
-            0,
-            0,
-            "",
-            Value::Null,
-            name.as_str(),
-            Value::Null,
-        ]
+    let one = |callable: &Callable| {
+        let types: Vec<String> = callable.arguments.iter().map(i64::to_string).collect();
+        let name = callable.name.as_str();
+        record(
+            "pg_proc",
+            &[
+                ("oid", callable.oid.into()),
+                ("proname", name.into()),
+                ("pronamespace", NAMESPACE_CATALOG.into()),
+                ("proowner", OWNER.into()),
+                ("prolang", 12.into()),
+                ("prokind", if callable.aggregate { "a" } else { "f" }.into()),
+                ("provolatile", "i".into()),
+                ("proparallel", "s".into()),
+                ("pronargs", (types.len() as i64).into()),
+                ("prorettype", callable.returns.into()),
+                ("proargtypes", types.join(" ").into()),
+                ("prosrc", name.into()),
+            ],
+        )
     };
-    world.functions.iter().map(one).collect()
+    world.functions().iter().map(one).collect()
 }
 
 fn columns(world: &World<'_>) -> Vec<Vec<Value>> {
@@ -587,7 +572,7 @@ mod tests {
         let fields = vec![arrow::datatypes::Field::new("a", arrow::datatypes::DataType::Int32, true)];
         let schema = arrow::datatypes::Schema::new(fields);
         let view = Relation::view("v".into(), "SELECT 1 AS a".into(), &schema);
-        let world = World::new(vec![view], vec!["abs".into()], &asker);
+        let world = World::new(vec![view], &asker);
         for table in TABLES {
             for row in table.rows(&world) {
                 assert_eq!(row.len(), table.columns.len(), "{}", table.name);

@@ -40,6 +40,15 @@ impl Type {
         }
     }
 
+    /// What a column holds of which nothing is told.
+    pub(super) fn nothing(self) -> Value {
+        match self {
+            Self::Boolean => false.into(),
+            Self::Integer => 0.into(),
+            Self::Text | Self::List | Self::Unknown => Value::Null,
+        }
+    }
+
     /// The type of what is either.
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
