@@ -23,7 +23,6 @@ pub(crate) struct StatementThreads {
 }
 
 /// Whoever waits for a statement. It may have gone: its client was cancelled, lost its patience or closed its socket.
-#[derive(Debug)]
 pub(crate) struct Waiting<T>(oneshot::Sender<Result<Done<T>>>);
 
 /// What a statement did, on its way to who waits for it. If nobody takes it, it is undone.

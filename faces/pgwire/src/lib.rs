@@ -18,6 +18,7 @@ mod copy;
 mod door;
 mod error;
 mod extended;
+mod float;
 mod limit;
 mod line;
 mod nested;

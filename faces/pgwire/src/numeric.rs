@@ -1,4 +1,4 @@
-//! `numeric` and `numeric[]`: decimals with all of their digits, as text and in binary.
+//! `numeric` and `numeric[]`: decimals with all of their digits, as text and in binary. Floating-point numbers as text.
 //!
 //! ```text
 //!   groups of 4 digits (how many)  power of the first  sign  digits behind the point  the groups     (2 bytes each)
@@ -10,11 +10,13 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, RecordBatch, StringArray};
-use arrow::datatypes::{Decimal128Type, DecimalType};
+use arrow::datatypes::{Decimal128Type, DecimalType, Float32Type, Float64Type};
 use arrow::error::ArrowError;
 use arrow_schema::{DataType, Field, Schema};
 use pgwire::api::Type;
 use pgwire::api::results::{FieldFormat, FieldInfo};
+
+use crate::float;
 
 /// Digits in a group.
 const GROUP_DIGITS: usize = 4;
@@ -22,15 +24,22 @@ const GROUP_DIGITS: usize = 4;
 /// The sign of a number below zero.
 const NEGATIVE: u16 = 0x4000;
 
-/// Rows whose decimals are what is sent for them, in the formats of the result's columns.
+/// Rows whose decimals, and floating-point numbers in text, are what is sent for them, in the formats of the result's columns.
 pub(crate) fn encoded(rows: RecordBatch, fields: &[FieldInfo]) -> Result<RecordBatch, ArrowError> {
-    if !rows.schema_ref().fields().iter().any(|field| has_decimals(field.data_type())) {
+    let mut formats = rows.schema_ref().fields().iter().zip(fields);
+    if !formats.any(|(column, field)| is_ours(column.data_type(), field.format())) {
         return Ok(rows);
     }
     let column = |(column, field): (&ArrayRef, &FieldInfo)| match (column.data_type(), field.format()) {
         (DataType::Decimal128(precision, scale), FieldFormat::Text) => texts(column, *precision, *scale),
         (DataType::Decimal128(_, scale), FieldFormat::Binary) => binaries(column, *scale),
-        (list, format) if has_decimals(list) => lists(column, format),
+        (DataType::Float64, FieldFormat::Text) => {
+            Arc::new(column.as_primitive::<Float64Type>().iter().map(|n| n.map(float::double)).collect::<StringArray>())
+        }
+        (DataType::Float32, FieldFormat::Text) => {
+            Arc::new(column.as_primitive::<Float32Type>().iter().map(|n| n.map(float::single)).collect::<StringArray>())
+        }
+        (list @ DataType::List(_), format) if is_ours(list, format) => lists(column, format),
         _ => Arc::clone(column),
     };
     let columns: Vec<ArrayRef> = rows.columns().iter().zip(fields).map(column).collect();
@@ -42,18 +51,25 @@ pub(crate) fn encoded(rows: RecordBatch, fields: &[FieldInfo]) -> Result<RecordB
 
 /// The columns as [`encoded`] makes them: arrays are whole already.
 pub(crate) fn as_encoded(fields: &[FieldInfo]) -> Arc<Vec<FieldInfo>> {
-    let field = |field: &FieldInfo| match *field.datatype() == Type::NUMERIC_ARRAY {
+    let whole = |field: &FieldInfo| match (field.datatype(), field.format()) {
+        (of, _) if *of == Type::NUMERIC_ARRAY => true,
+        (of, FieldFormat::Text) => [Type::FLOAT4_ARRAY, Type::FLOAT8_ARRAY].contains(of),
+        _ => false,
+    };
+    let field = |field: &FieldInfo| match whole(field) {
         true => FieldInfo::new(field.name().to_owned(), None, None, Type::TEXT, field.format()),
         false => field.clone(),
     };
     Arc::new(fields.iter().map(field).collect())
 }
 
-/// Whether it is a decimal, or an array of such.
-fn has_decimals(data_type: &DataType) -> bool {
+/// Whether values of a type, or arrays of such, are encoded here.
+fn is_ours(data_type: &DataType, format: FieldFormat) -> bool {
     match data_type {
-        DataType::List(item) => matches!(item.data_type(), DataType::Decimal128(..)),
-        other => matches!(other, DataType::Decimal128(..)),
+        DataType::List(item) => !item.data_type().is_nested() && is_ours(item.data_type(), format),
+        DataType::Decimal128(..) => true,
+        DataType::Float32 | DataType::Float64 => format == FieldFormat::Text,
+        _ => false,
     }
 }
 
@@ -66,9 +82,16 @@ fn lists(column: &ArrayRef, format: FieldFormat) -> ArrayRef {
 }
 
 fn list_text(list: &ArrayRef) -> String {
-    let decimals = list.as_primitive::<Decimal128Type>();
-    let text = |value: i128| Decimal128Type::format_decimal(value, decimals.precision(), decimals.scale());
-    let items: Vec<String> = decimals.iter().map(|value| value.map_or_else(|| "NULL".to_owned(), text)).collect();
+    let items: Vec<Option<String>> = match list.data_type() {
+        DataType::Float32 => list.as_primitive::<Float32Type>().iter().map(|n| n.map(float::single)).collect(),
+        DataType::Float64 => list.as_primitive::<Float64Type>().iter().map(|n| n.map(float::double)).collect(),
+        _ => {
+            let decimals = list.as_primitive::<Decimal128Type>();
+            let text = |value: i128| Decimal128Type::format_decimal(value, decimals.precision(), decimals.scale());
+            decimals.iter().map(|value| value.map(text)).collect()
+        }
+    };
+    let items: Vec<String> = items.into_iter().map(|item| item.unwrap_or_else(|| "NULL".to_owned())).collect();
     format!("{{{}}}", items.join(","))
 }
 
@@ -152,7 +175,7 @@ pub(crate) fn from_binary(bytes: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::Decimal128Array;
+    use arrow::array::{Decimal128Array, Float64Array};
     use proptest::prelude::*;
 
     use super::*;
@@ -190,6 +213,12 @@ mod tests {
         assert_eq!(binary[24 + first.len()..][..4], [0xff; 4]);
         assert_eq!(list_binary(&list.slice(0, 0)), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0xa4]);
         assert_eq!(list_text(&list.slice(0, 0)), "{}");
+    }
+
+    #[test]
+    fn floating_point_numbers_in_arrays_are_written_as_alone() {
+        let list: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.0), None, Some(f64::INFINITY), Some(1e-20)]));
+        assert_eq!(list_text(&list), "{1,NULL,Infinity,1e-20}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, StructFieldMapping, Volatility,
 };
 
-use super::{budget, one_nan, sizes};
+use super::{budget, digits, one_nan, sizes};
 
 /// Functions whose results are there already, and which DataFusion knows by their types.
 const AS_THEY_ARE: [&str; 1] = ["get_field"];
@@ -80,7 +80,7 @@ impl Bounded {
             }
             return Err(budget::too_large(&name.to_uppercase(), bytes));
         }
-        let result = one_nan::in_value(self.inner.invoke_with_args(args)?);
+        let result = digits::checked(one_nan::in_value(self.inner.invoke_with_args(args)?))?;
         budget::count(&result);
         Ok(result)
     }

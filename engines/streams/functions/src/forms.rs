@@ -3,6 +3,7 @@
 use arrow::datatypes::{DECIMAL_DEFAULT_SCALE, DECIMAL128_MAX_PRECISION, DataType, IntervalUnit, TimeUnit};
 use datafusion::common::types::NativeType;
 use datafusion::logical_expr::{ArrayFunctionSignature, TypeSignature, TypeSignatureClass};
+use savanna_streams_model::type_name;
 
 /// One form of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,15 +23,35 @@ pub struct Form {
 /// All forms of all functions, sorted by name.
 pub fn forms() -> Vec<Form> {
     let known = super::functions();
-    let scalars = known.scalar_functions().iter().flat_map(|(name, function)| {
+    let mut names: Vec<&String> = known.scalar_functions().keys().chain(known.aggregate_functions().keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().flat_map(|name| forms_of(name)).collect()
+}
+
+/// The forms of the function of this name.
+pub fn forms_of(name: &str) -> Vec<Form> {
+    let known = super::functions();
+    let scalar = known.scalar_functions().get(name).into_iter().flat_map(|function| {
         of(name, false, &function.signature().type_signature, |types| function.return_type(types).ok())
     });
-    let aggregates = known.aggregate_functions().iter().flat_map(|(name, function)| {
+    let aggregate = known.aggregate_functions().get(name).into_iter().flat_map(|function| {
         of(name, true, &function.signature().type_signature, |types| function.return_type(types).ok())
     });
-    let mut forms: Vec<Form> = scalars.chain(aggregates).collect();
-    forms.sort_by(|a, b| a.name.cmp(&b.name));
-    forms
+    scalar.chain(aggregate).collect()
+}
+
+impl Form {
+    /// The arguments as SQL names their types, `(VARCHAR, BIGINT)`; none if any will do.
+    pub fn in_sql(&self) -> Option<String> {
+        if self.arguments.iter().all(Option::is_none) && !self.arguments.is_empty() {
+            return None;
+        }
+        let name = |t: &Option<DataType>| t.as_ref().map_or_else(|| "any type".to_owned(), type_name);
+        let mut names: Vec<String> = self.arguments.iter().map(name).collect();
+        names.extend(self.variadic.then(|| "..".to_owned()));
+        Some(format!("({})", names.join(", ")))
+    }
 }
 
 fn of(

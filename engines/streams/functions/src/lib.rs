@@ -4,8 +4,10 @@ mod average;
 mod bounded;
 pub mod budget;
 mod calendar;
+mod casts;
 mod constants;
 mod definition;
+mod digits;
 mod extract;
 mod fold;
 mod forms;
@@ -36,9 +38,11 @@ use parking_lot::RwLock;
 use savanna_streams_model::StreamError;
 
 pub use bounded::with_bounds;
+pub use casts::bounded_cast;
 pub use constants::wrong_text;
+pub use digits::{in_digits, may_overflow};
 pub use extract::wrong_field;
-pub use forms::{Form, forms};
+pub use forms::{Form, forms, forms_of};
 pub use not_null::not_null;
 pub use one_nan::{in_array as with_one_nan, one_nan};
 pub use time_units::wrong_unit;
@@ -94,10 +98,15 @@ fn register(name: &str, add: impl FnOnce(&mut SessionState) -> Result<()>) -> Re
     Ok(())
 }
 
+/// Functions that planning puts into queries, and users do not call.
+pub const OF_PLANS: [&str; 5] = ["cast", "in_digits", "not_null", "one_nan", "try_cast"];
+
 /// The functions that shadow or complete DataFusion's.
 fn own() -> Vec<Arc<ScalarUDF>> {
     let mut own =
         vec![numbers::modulo(), numbers::logarithm(), not_null::function(), one_nan::function(), proctime::function()];
+    own.push(digits::function());
+    own.extend(casts::functions());
     own.extend(extract::functions());
     own.extend(json::functions());
     own.extend(regexp::functions());

@@ -34,7 +34,7 @@ pub fn ours(error: &DataFusionError) -> Option<StreamError> {
 }
 
 /// What the libraries say, and what we say instead. `{}` stands for what they fill in, `{0}`, `{1}`, .. for the same.
-const WORDINGS: [(&str, &str); 31] = [
+const WORDINGS: [(&str, &str); 44] = [
     ("Cannot infer common argument type for comparison operation {}", NO_OPERATION),
     ("Cannot infer common type for bitwise operation {}", NO_OPERATION),
     ("Cannot coerce arithmetic expression {} to valid types", NO_OPERATION),
@@ -89,8 +89,29 @@ const WORDINGS: [(&str, &str); 31] = [
         "Cannot access field at argument {}: type {} is not Struct, Map, or Null",
         "{1} has no fields; read those of a ROW or a MAP",
     ),
+    ("Cannot cast to {}. Overflowing on {}", "{1} does not fit a {0}"),
+    (
+        "Decimal overflow while applying {}",
+        "the result of {0} has more digits than its type; CAST its argument to DOUBLE",
+    ),
+    ("Arithmetic Overflow in AvgAccumulator", "AVG of decimals overflows; CAST what is averaged to DOUBLE"),
+    ("Cannot infer common argument type for logical boolean operation {}", NO_OPERATION),
+    ("Failed to coerce then ([{}]) and else (Some({})) to common types in CASE WHEN expression", NO_CASE),
+    ("Failed to coerce then ([{}]) and else (None) to common types in CASE WHEN expression", NO_CASE_OF_MANY),
+    ("Failed to coerce case ({}) and when ([{}]) to common types in CASE WHEN expression", NO_CASE),
+    (
+        "Cannot find column with position {} in SELECT clause. Valid columns: {}",
+        "GROUP BY {0} is the number of no column of SELECT, which are {1}; write the column itself",
+    ),
+    ("Invalid input syntax for type interval: \"{}\"", "'{0}' is no INTERVAL; write such as INTERVAL '10' SECOND"),
+    ("Invalid HexStringLiteral '{}'", "x'{0}' is no text of hexadecimal digits; write pairs of 0 to 9 and a to f"),
+    ("Invalid Unicode scalar value: {}", "{0} is the number of no character; they are 1 to 1114111"),
+    ("Invalid timezone \"{}\": {}", "'{0}' is no time zone; write an offset such as '+02:00'"),
+    ("Format error", "TO_CHAR does not know a letter that stands behind % in the pattern"),
     ("Execution error: {}", "{0}"),
 ];
+const NO_CASE: &str = "CASE has {0} and {1}, which have no type in common; CAST one of them";
+const NO_CASE_OF_MANY: &str = "CASE has {0}, which have no type in common; CAST some of them";
 const NO_OPERATION: &str = "there is no {0}; CAST one side of it to the type of the other";
 
 /// Words of the libraries that may be left in a message that no wording is for.
@@ -165,13 +186,14 @@ fn filled(template: &str, parts: &[&str]) -> String {
 
 /// What is wrong with a value, and what to do where it is known.
 pub fn about_a_value(message: &str) -> String {
-    let casts = ["Cannot cast ", "Can't cast ", "Error parsing "].iter().any(|cast| message.contains(cast));
+    let casts =
+        ["Cannot cast ", "Can't cast ", "Error parsing ", "Overflowing on "].iter().any(|cast| message.contains(cast));
     let message = in_sql(message);
     if message == "Divide by zero error" {
         return "the divisor is 0; leave such rows out, or divide by NULLIF(.., 0)".into();
     }
-    if let Some(operation) = message.strip_prefix("Overflow happened on: ") {
-        return format!("{operation} has more digits than its type; CAST to a larger one, or to DOUBLE");
+    if message.starts_with("Overflow happened on: ") {
+        return "the result has more digits than its type; CAST a part of it to DOUBLE, or to fewer digits".into();
     }
     if casts {
         return format!("{message}; leave such rows out, or TRY_CAST, which gives NULL for them");

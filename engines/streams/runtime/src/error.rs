@@ -9,7 +9,7 @@ use savanna_streams_model::foreign::{about_a_value, in_sql, ours};
 /// An expression or operator could not compute a value.
 pub(crate) fn computing(place: &str, cause: &dyn Display) -> StreamError {
     StreamError::Data {
-        place: in_sql(&with_fields(without_one_nan(without_numbers(place)))),
+        place: in_sql(&with_intervals(with_fields(without_checks(without_numbers(place))))),
         message: about_a_value(&cause.to_string()),
     }
 }
@@ -33,19 +33,34 @@ fn without_numbers(expression: &str) -> String {
     out
 }
 
-/// An expression as the user wrote it: planning puts `one_nan(..)` around arithmetic.
-fn without_one_nan(expression: String) -> String {
-    const CALL: &str = "one_nan(";
+/// An expression as the user wrote it: planning puts `one_nan(..)` and `in_digits(..)` around arithmetic, and writes
+/// `cast(a, NULL)` for some casts.
+fn without_checks(expression: String) -> String {
     let mut text = expression;
-    while let Some(at) = text.rfind(CALL) {
-        let mut depth = 1;
-        let inside = &text[at + CALL.len()..];
-        let end = inside.find(|c: char| {
-            depth += i32::from(c == '(') - i32::from(c == ')');
-            depth == 0
-        });
-        let Some(end) = end else { break };
-        text = format!("{}{}{}", &text[..at], &inside[..end], &inside[end + 1..]);
+    for (call, becomes, last) in [("one_nan(", "", ""), ("in_digits(", "", ""), ("cast(", "CAST(", ", NULL")] {
+        while let Some(at) = text.rfind(call) {
+            let mut depth = 1;
+            let inside = &text[at + call.len()..];
+            let end = inside.find(|c: char| {
+                depth += i32::from(c == '(') - i32::from(c == ')');
+                depth == 0
+            });
+            let Some(end) = end else { break };
+            let kept = inside[..end].strip_suffix(last).unwrap_or(&inside[..end]);
+            let close = if becomes.is_empty() { "" } else { ")" };
+            text = format!("{}{becomes}{kept}{close}{}", &text[..at], &inside[end + 1..]);
+        }
+    }
+    text
+}
+
+/// An interval, as which the plan writes its months, days and nanoseconds.
+fn with_intervals(expression: String) -> String {
+    const INTERVAL: &str = "IntervalMonthDayNano {";
+    let mut text = expression;
+    while let Some(at) = text.find(INTERVAL) {
+        let Some(end) = text[at..].find('}').map(|end| at + end) else { break };
+        text.replace_range(at..=end, "INTERVAL ..");
     }
     text
 }
@@ -80,6 +95,10 @@ mod tests {
         );
         let error = computing("expression one_nan(CAST(s@0 AS Float64)) > one_nan((a@1 + 1) / 2)", &"Cast error: no");
         assert_eq!(error.to_string(), "expression CAST(s AS DOUBLE) > (a + 1) / 2: no");
+        let error = computing("expression cast(in_digits(a@1 + 1), NULL)", &"Cast error: no");
+        assert_eq!(error.to_string(), "expression CAST(a + 1): no");
+        let interval = "expression at@1 + IntervalMonthDayNano { months: 0, days: 1, nanoseconds: 0 }";
+        assert_eq!(computing(interval, &"no").to_string(), "expression at + INTERVAL ..: no");
         let error = computing("expression CAST(get_field(get_field(r@1, a), b) AS Int64)", &"Cast error: no");
         assert_eq!(error.to_string(), "expression CAST(r.a.b AS BIGINT): no");
     }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use arrow::array::RecordBatch;
 use savanna_streams_model::ids::{Epoch, QueryId, StageId};
@@ -17,7 +16,7 @@ use crate::arena::CollectedInput;
 use crate::driver::Input;
 use crate::error::broken;
 use crate::member::{Outgoing, StageOperator};
-use crate::query::Progress;
+use crate::query::{Mailbox, Progress};
 use crate::topology::LATE_SHUFFLE;
 
 /// The operator of the stage's member.
@@ -26,7 +25,7 @@ pub(crate) struct SinkOperator {
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) side_tables: Vec<SideTable>,
     pub(crate) progress: Arc<Progress>,
-    pub(crate) driver: Sender<Input>,
+    pub(crate) driver: Mailbox,
 }
 
 /// A table for late rows.
@@ -84,8 +83,7 @@ impl StageOperator for SinkOperator {
         }
         self.sink.commit(&self.query, epoch, &rows)?;
         self.progress.committed(epoch, rows.iter().map(RecordBatch::num_rows).sum());
-        // The driver is gone only when the query is over.
-        let _ = self.driver.send(Input::Committed { epoch });
+        self.driver.send(Input::Committed { epoch });
         Ok(Vec::new())
     }
 

@@ -140,6 +140,13 @@ const EXPRESSIONS: &[&str] = &[
     "overlay(repeat(s, 300000) placing repeat(s, 300000) from 1 for 0)",
     "JSON_VALUE(repeat(s, 300000), '$.a')",
     "SPLIT_INDEX(repeat(s, 1000), s, 0)",
+    "CAST(array_repeat(s, 300000) AS STRING)",
+    "concat(CAST(array_repeat(s, 60000) AS STRING), CAST(array_repeat(s, 60001) AS STRING), CAST(array_repeat(s, 60002) AS STRING), \
+     CAST(array_repeat(s, 60003) AS STRING), CAST(array_repeat(s, 60004) AS STRING), CAST(array_repeat(s, 60005) AS STRING), \
+     CAST(array_repeat(s, 60006) AS STRING), CAST(array_repeat(s, 60007) AS STRING), CAST(array_repeat(s, 60008) AS STRING))",
+    "CAST(array_repeat(named_struct(repeat('n', 10000), 1), 400000) AS STRING)",
+    "CAST(CAST(CAST(repeat(s, 200000) AS BYTES) AS STRING) AS BYTES)",
+    "TRY_CAST(array_repeat(array_repeat(true, 10000), 3000) AS STRING)",
 ];
 
 #[tokio::test]
@@ -179,6 +186,7 @@ async fn the_refusal_names_the_function_and_the_limit() {
         ("SELECT length(repeat('a', 900000000)) FROM t", "REPEAT"),
         ("SELECT length(repeat(s, 50000) || repeat(s, 50000)) FROM t", "CONCAT"),
         ("SELECT cardinality(generate_series(1, 100000000)) FROM t", "GENERATE_SERIES"),
+        ("SELECT length(CAST(array_repeat(named_struct('a_long_name', s), 2000) AS STRING)) FROM t", "CAST"),
     ] {
         let error = session.run(sql).await.unwrap_err();
         assert!(matches!(error, StreamError::Limit { .. }), "{sql}: {error:?}");

@@ -53,6 +53,14 @@ impl Control {
         self.changed.notify_all();
     }
 
+    /// Waits until the thread is to end.
+    pub(crate) fn wait_for_stop(&self) {
+        let mut orders = self.orders.lock();
+        while !orders.stop {
+            self.changed.wait(&mut orders);
+        }
+    }
+
     /// The next order for a thread that fills `epoch`; waits for one if the thread may not read.
     pub(crate) fn next(&self, epoch: Epoch, may_read: bool) -> Order {
         let mut orders = self.orders.lock();

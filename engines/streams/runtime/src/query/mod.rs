@@ -1,18 +1,18 @@
 //! A running query: its threads, from start to end.
 
 mod control;
+mod drivers;
 mod groups;
+mod life;
 mod memory;
 mod progress;
 mod scan_thread;
 mod standings;
-mod supervisor;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use datafusion::execution::TaskContext;
@@ -27,15 +27,16 @@ use savanna_streams_model::time::Windows;
 use savanna_streams_model::{Result, StreamError};
 
 use self::control::Control;
+pub(crate) use self::drivers::Mailbox;
 use self::groups::FunctionGroups;
+use self::life::Ready;
 pub(crate) use self::memory::Memory;
 pub(crate) use self::progress::Progress;
 use self::scan_thread::{ScanLimits, ScanThread};
 use self::standings::{Standing, Standings};
-use self::supervisor::Supervisor;
 use crate::chain::Chain;
 use crate::clock::Instants;
-use crate::driver::{EpochRecord, Input, Outcome};
+use crate::driver::{Driver, DriverOptions, EpochRecord, Input, Outcome};
 use crate::error::broken;
 use crate::join_stage::JoinOperator;
 use crate::lookup::{Loading, LookupRows, Promised};
@@ -51,7 +52,7 @@ use crate::window_stage::WindowOperator;
 /// A running query. Dropping it cancels the query and waits for its threads.
 pub struct Query {
     shared: Arc<Shared>,
-    driver: Mutex<Sender<Input>>,
+    driver: Mailbox,
 }
 
 /// What the query's threads and its users share.
@@ -63,12 +64,25 @@ pub(crate) struct Shared {
     progress: Arc<Progress>,
     memory: Arc<Memory>,
     groups: Arc<FunctionGroups>,
+    /// Those of the threads that read.
+    controls: Vec<Arc<Control>>,
+    /// Whether somebody has asked it to stop.
+    cancelled: AtomicBool,
+    leaving: Mutex<Leaving>,
+    on_end: fn(),
     record: Mutex<Option<EpochRecord>>,
     end: Mutex<Option<End>>,
     ended: Condvar,
     /// Whether its threads are gone, and what they held.
     gone: Mutex<bool>,
     left: Condvar,
+}
+
+/// Who is still there, and how the query ends once nobody is.
+struct Leaving {
+    /// Threads that read.
+    threads: usize,
+    outcome: Option<Outcome>,
 }
 
 #[derive(Clone)]
@@ -99,7 +113,7 @@ struct Partition<'g> {
 const DRIFT_US: i64 = 10_000_000;
 
 impl Query {
-    /// Starts a query on threads of its own: one per source partition and one for the driver.
+    /// Starts a query on threads of its own, one per source partition. One thread of the process drives all queries.
     ///
     /// `functions` knows every function that the graph's plans name. `sink` gets the result; side tables of late rows are
     /// opened through `connectors`, as the sources are.
@@ -129,8 +143,8 @@ impl Query {
 
     /// Asks the query to stop. Epochs that are committed stay; open windows are not fired. Does not wait.
     pub fn cancel(&self) {
-        // An error means that the query is over.
-        let _ = self.driver.lock().send(Input::Cancel);
+        self.shared.cancelled.store(true, Ordering::Release);
+        self.driver.send(Input::Cancel);
     }
 
     /// Waits for the end of the query and of its threads.
@@ -280,7 +294,7 @@ impl Starting {
         let progress = Arc::new(Progress::new(partitions.len(), !tables.is_empty()));
         let instances = |stage: StageId| usize::from(topology.members(stage)).max(per_stage[usize::from(stage.0)]);
         let memory = Arc::new(Memory::new(&self.graph, instances, self.options.memory_limit));
-        let (driver, inputs) = channel();
+        let driver = Mailbox::new()?;
         let members = self.members(&topology, &progress, &driver, sink)?;
         let groups = Arc::new(FunctionGroups::new(
             members,
@@ -325,28 +339,35 @@ impl Starting {
             progress,
             memory,
             groups,
+            controls: scans.iter().map(|scan| Arc::clone(&scan.control)).collect(),
+            cancelled: AtomicBool::new(false),
+            leaving: Mutex::new(Leaving { threads: scans.len(), outcome: None }),
+            on_end: self.options.on_end,
             record: Mutex::new(None),
             end: Mutex::new(None),
             ended: Condvar::new(),
             gone: Mutex::new(false),
             left: Condvar::new(),
         });
-        let supervisor = Supervisor::new(
-            Arc::clone(&shared),
-            inputs,
-            driver.clone(),
-            tables,
+        let ready = Ready {
+            shared: Arc::clone(&shared),
+            mailbox: driver.clone(),
+            driver: Driver::new(scans.len(), self.driver_options()),
+            clock: Arc::clone(&self.options.clock),
             scans,
-            self.clock_windows(),
-            &self.options,
-        );
-        // Nobody joins it: what ended threads leave is kept until somebody does.
-        thread::Builder::new()
-            .name(format!("{}-driver", self.id))
-            .stack_size(supervisor::STACK_BYTES)
-            .spawn(move || supervisor.run())
-            .map_err(|e| StreamError::io("starting a thread for the query", &e))?;
-        Ok(Arc::new(Query { shared, driver: Mutex::new(driver) }))
+        };
+        ready.start(tables)?;
+        Ok(Arc::new(Query { shared, driver }))
+    }
+
+    fn driver_options(&self) -> DriverOptions {
+        DriverOptions {
+            policy: self.options.epoch,
+            max_in_flight: self.options.max_epochs_in_flight.max(1) as u64,
+            replay_timeout: self.options.replay_timeout,
+            replay_limit: self.options.replay_limit,
+            clock_windows: self.clock_windows(),
+        }
     }
 
     /// The table that the query writes to.
@@ -385,7 +406,7 @@ impl Starting {
         &self,
         topology: &Topology,
         progress: &Arc<Progress>,
-        driver: &Sender<Input>,
+        driver: &Mailbox,
         sink: Box<dyn Sink>,
     ) -> Result<Vec<Vec<Member>>> {
         let mut sink = Some(sink);
@@ -443,7 +464,7 @@ impl Starting {
         OutputOperator::decode(output, lookups, &stage.exchange, &self.functions, &self.options, outlet)
     }
 
-    /// Opens the tables of all look-ups, once for all instances of a stage. They are read on the driver's thread.
+    /// Opens the tables of all look-ups, once for all instances of a stage. They are read before the query runs.
     fn open_lookups(&mut self) -> Result<Vec<Loading>> {
         let mut tables = Vec::new();
         for stage in &self.graph.stages {
@@ -470,7 +491,7 @@ impl Starting {
         &self,
         sink: Option<Box<dyn Sink>>,
         progress: &Arc<Progress>,
-        driver: &Sender<Input>,
+        driver: &Mailbox,
     ) -> Result<SinkOperator> {
         let sink = sink.ok_or_else(|| broken("a stage graph with two sinks"))?;
         let mut operator = SinkOperator {

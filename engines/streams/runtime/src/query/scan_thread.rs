@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use savanna_streams_model::Result;
@@ -11,6 +10,7 @@ use savanna_streams_model::source::{Read, SourceBatch, SourceReader};
 use savanna_streams_model::time::EventTime;
 
 use super::control::{Control, Order};
+use super::drivers::Mailbox;
 use super::groups::FunctionGroups;
 use super::memory::Memory;
 use super::progress::{Progress, ScanProgress};
@@ -38,7 +38,7 @@ pub(crate) struct ScanThread {
     pub(crate) operator: ScanOperator,
     pub(crate) control: Arc<Control>,
     pub(crate) groups: Arc<FunctionGroups>,
-    pub(crate) driver: Sender<Input>,
+    pub(crate) driver: Mailbox,
     pub(crate) progress: Arc<Progress>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) instants: Arc<Instants>,
@@ -297,7 +297,6 @@ impl Filling {
     }
 
     fn tell(&self, input: Input) {
-        // The driver is gone only when the query is over.
-        let _ = self.thread.driver.send(input);
+        self.thread.driver.send(input);
     }
 }

@@ -11,5 +11,6 @@ mod processing_time;
 mod sessions;
 mod shapes;
 mod state;
+mod threads;
 mod waiting;
 mod windows;

@@ -22,15 +22,17 @@ pub fn placed(mut error: StreamError, sql: &str) -> StreamError {
         }
         StreamError::Invalid { message, position } => {
             let quoted = |word: &str| !word.is_empty() && message.contains(&format!("'{word}'"));
-            *position = place(&tokens, quoted);
+            // A name may be the same as a text.
+            let texts: Vec<_> = tokens.iter().filter(|t| matches!(t.token, Token::SingleQuotedString(_))).collect();
+            *position = place(texts, quoted).or_else(|| place(&tokens, quoted));
         }
         _ => {}
     }
     error
 }
 
-fn place(tokens: &[TokenWithSpan], is_it: impl Fn(&str) -> bool) -> Option<Position> {
-    let found = tokens.iter().find(|token| match &token.token {
+fn place<'t>(tokens: impl IntoIterator<Item = &'t TokenWithSpan>, is_it: impl Fn(&str) -> bool) -> Option<Position> {
+    let found = tokens.into_iter().find(|token| match &token.token {
         Token::Word(word) => is_it(&word.value),
         Token::SingleQuotedString(text) => is_it(text),
         _ => false,
@@ -50,6 +52,8 @@ mod tests {
         assert_eq!(placed(unknown, sql).position(), Some(Position { line: 2, column: 29 }));
         let wrong = StreamError::invalid("option 'connector': expected something, got 'file'");
         assert_eq!(placed(wrong, sql).position(), Some(Position { line: 2, column: 7 }));
+        let value = StreamError::invalid("option 'formt': expected a number, got 't'");
+        assert_eq!(placed(value, &sql.replace("csv", "t")).position(), Some(Position { line: 2, column: 29 }));
         assert_eq!(placed(StreamError::invalid("nothing"), sql).position(), None);
     }
 }

@@ -133,7 +133,7 @@ impl<'a> Names<'a> {
         }
         if view.columns.len() != plan.schema().fields().len() {
             return Err(external(StreamError::invalid(format!(
-                "view {} names {} columns, but its query has {}",
+                "the view {} names {} of its columns, but its query has {}; name all or none",
                 view.name,
                 view.columns.len(),
                 plan.schema().fields().len()

@@ -11,6 +11,7 @@ use super::Catalog;
 use super::walk::{self, Node};
 use crate::parse::position;
 use crate::statement::Query;
+use savanna_streams_functions::{Form, forms_of, functions};
 use savanna_streams_model::names::hint;
 
 /// Maps an error. `query` helps to find the place of a name that comes without one.
@@ -52,16 +53,17 @@ fn wrapped(source: Option<&(dyn Error + 'static)>) -> Option<StreamError> {
 /// A text of DataFusion's in our words. Texts about its own insides are bugs of ours.
 fn plain(text: &str, query: Option<&Query>) -> StreamError {
     let text = in_sql(text.lines().next().unwrap_or_default());
-    let signature =
-        ["failed to match any signature", "Failed to coerce arguments", "coercion from", "No function matches"];
-    if let Some(function) = signature.iter().any(|s| text.contains(s)).then(|| text.split('\'').nth(1)).flatten() {
-        let function = function.split('(').next().unwrap_or(function);
+    if let Some((function, came)) = call_that_does_not_fit(&text) {
         return StreamError::Invalid {
-            message: format!(
-                "function {function} does not take arguments of these types; CAST them, or look for another with SHOW FUNCTIONS"
-            ),
+            message: format!("function {function} does not take {came}; {}", what_it_takes(function)),
             position: query.and_then(|q| find_function(q, function)),
         };
+    }
+    if text.starts_with("Aggregate functions are not allowed in the WHERE clause") {
+        return StreamError::invalid(
+            "WHERE is a condition on rows, which aggregates do not know yet; write HAVING for one on groups",
+        )
+        .at(query.and_then(aggregate_in_where));
     }
     if text.contains("require unique expression names") {
         let name = text.split('"').nth(1).unwrap_or("one");
@@ -90,6 +92,8 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         };
     }
     if let Some(condition) = between(&text, "Cannot create filter with non-boolean predicate '", "'") {
+        // `count(1) AS count(*)`: what is behind is what was written.
+        let condition = condition.rsplit(" AS ").next().unwrap_or(condition);
         let (_, data_type) = text.rsplit_once(" returning ").unwrap_or_default();
         return StreamError::Invalid {
             message: format!(
@@ -118,6 +122,50 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         _ => text.to_owned(),
     };
     StreamError::Invalid { message: text, position: None }
+}
+
+/// The function of a call that fits none of its forms, and the types of the arguments.
+fn call_that_does_not_fit(text: &str) -> Option<(&str, String)> {
+    if let Some((_, call)) = text.split_once("No function matches the given name and argument types '") {
+        let (function, types) = call.split_once('(')?;
+        return Some((function, format!("({})", types.split_once(")'")?.0)));
+    }
+    let signature = ["failed to match any signature", "Failed to coerce arguments", "coercion from"];
+    if !signature.iter().any(|phrase| text.contains(phrase)) {
+        return None;
+    }
+    let function = text.split('\'').nth(1)?;
+    let function = function.split('(').next().unwrap_or(function);
+    let types = text.split_once("coercion from ").and_then(|(_, rest)| rest.split_once(" to the signature"));
+    let came = types.map(|(types, _)| format!("({})", types.trim_start_matches('[').trim_end_matches(']')));
+    Some((function, came.unwrap_or_else(|| "arguments of these types".to_owned())))
+}
+
+/// What to call a function with.
+fn what_it_takes(function: &str) -> String {
+    const FORMS_MAX: usize = 3;
+    let mut forms: Vec<String> = forms_of(function).iter().filter_map(Form::in_sql).collect();
+    forms.dedup();
+    match forms.len() {
+        0 => "CAST them, or look for another with SHOW FUNCTIONS".to_owned(),
+        1..=FORMS_MAX => format!("it takes {}; CAST them", forms.join(" or ")),
+        _ => format!("it takes {} and others; CAST them", forms[..FORMS_MAX].join(", ")),
+    }
+}
+
+/// The first aggregate in a condition on rows.
+fn aggregate_in_where(query: &Query) -> Option<Position> {
+    let known = functions();
+    let is_it = |function: &ast::Function| {
+        known.aggregate_functions().contains_key(&function.name.to_string().to_ascii_lowercase())
+    };
+    walk::find(&*query.ast, |node| match node {
+        Node::Select(select) => walk::find(select.selection.as_ref()?, |node| match node {
+            Node::Expr(ast::Expr::Function(function)) if is_it(function) => position(function.name.span().start),
+            _ => None,
+        }),
+        _ => None,
+    })
 }
 
 /// What is told where DataFusion speaks of itself.

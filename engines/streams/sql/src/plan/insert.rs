@@ -30,10 +30,11 @@ pub(super) fn coerce(
     if have != given.len() {
         let names: Vec<&str> = given.iter().map(|c| c.name.as_str()).collect();
         return Err(StreamError::invalid(format!(
-            "INSERT INTO {} needs {} columns ({}), but the query has {have}",
+            "INSERT INTO {} needs {} columns ({}), but the query has {have}; select as many, or name those that you fill: INSERT INTO {} (..)",
             table.name,
             given.len(),
-            names.join(", ")
+            names.join(", "),
+            table.name
         )));
     }
     let mut exprs = Vec::with_capacity(targets.len());

@@ -8,7 +8,9 @@
 //! ```
 
 mod aggregate;
+mod arithmetic;
 mod bounds;
+mod casts;
 mod chain;
 mod context;
 mod culprit;
@@ -25,7 +27,6 @@ mod join;
 mod key_columns;
 mod keywords;
 mod names;
-mod nans;
 mod one_window;
 mod output;
 mod parameters;
@@ -138,7 +139,7 @@ impl Planner {
         }
         if view.columns.len() != columns.len() {
             return Err(StreamError::invalid(format!(
-                "view {} names {} columns, but its query has {}; name all or none",
+                "the view {} names {} of its columns, but its query has {}; name all or none",
                 view.name,
                 view.columns.len(),
                 columns.len()
@@ -285,8 +286,8 @@ fn computed(projection: &Projection) -> Result<RecordBatch> {
 
 /// Gives every expression its types.
 fn analyze(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
-    let plan = nans::of_one_sign(decimals::beside_doubles(plan)?)?;
-    Analyzer::new().execute_and_check(plan, session().config_options(), |_, _| {})
+    let plan = arithmetic::checked(decimals::beside_doubles(plan)?)?;
+    casts::bounded(Analyzer::new().execute_and_check(plan, session().config_options(), |_, _| {})?)
 }
 
 /// `IN (SELECT ..)` and `EXISTS` as semi and anti joins.

@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::str::FromStr;
 
+use arrow::array::timezone::Tz;
+use arrow::datatypes::DECIMAL128_MAX_PRECISION;
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, GroupByExpr,
     Interval, Query as SqlQuery, Select, SelectItem, SetExpr, Spanned, TableFactor, Value, Visit, WindowType,
@@ -15,7 +18,7 @@ use super::walk::{self, Node};
 use super::window::WINDOW_FUNCTIONS;
 use crate::parse::position;
 use crate::statement::Query;
-use savanna_streams_functions::{Form, functions};
+use savanna_streams_functions::{Form, OF_PLANS, functions};
 use savanna_streams_model::names::hint;
 
 /// Checks a whole query.
@@ -28,9 +31,23 @@ pub(super) fn check_open(query: &SqlQuery) -> Result<(), datafusion::common::Dat
     Checker { open: true, ..Checker::default() }.check(query).map_err(external)
 }
 
-/// Checks an expression outside a query.
+/// Checks an expression outside a query, which is over one row.
 pub(super) fn check_expression(expr: &Expr) -> Result<()> {
-    Checker::default().check(expr)
+    Checker::default().check(expr)?;
+    let known = functions();
+    let aggregate = walk::find(expr, |node| match node {
+        Node::Expr(Expr::Function(function)) => {
+            let name = function.name.to_string().to_ascii_lowercase();
+            known.aggregate_functions().contains_key(&name).then(|| (name, function.name.span()))
+        }
+        _ => None,
+    });
+    let Some((name, span)) = aggregate else { return Ok(()) };
+    Err(StreamError::Unsupported {
+        what: format!("{} in a computed column", name.to_uppercase()),
+        position: position(span.start),
+        instead: "compute it in a query, over the rows of a window".into(),
+    })
 }
 
 /// Why the clock is not asked.
@@ -60,6 +77,7 @@ fn refused_function(name: &str) -> Option<&'static str> {
         }
         "arrow_typeof" => "DESCRIBE tells the types of a table's columns",
         "version" => "SELECT version() without a table tells it",
+        internal if OF_PLANS.contains(&internal) => "leave it out; planning calls it where it is needed",
         "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
         _ => return None,
     })
@@ -253,6 +271,17 @@ impl Checker {
                 value.span,
                 "send a value for it, or write the value itself",
             ),
+            Expr::Value(value) if matches!(&value.value, Value::Number(digits, _) if has_too_many_digits(digits)) => {
+                refuse(
+                    format!("a number of more than {DECIMAL128_MAX_PRECISION} digits"),
+                    value.span,
+                    "write it with an exponent, as a DOUBLE, or with fewer digits",
+                )
+            }
+            Expr::AtTimeZone { time_zone, .. } => match time_zone.as_ref() {
+                Expr::Value(zone) if is_time_zone(&zone.value) => ControlFlow::Continue(()),
+                other => refuse(format!("the time zone {other}"), other.span(), "write an offset such as '+02:00'"),
+            },
             Expr::Interval(Interval { last_field: Some(_), .. }) => {
                 refuse("INTERVAL over several units", expr.span(), "write it in the smallest one: INTERVAL '14' MONTH")
             }
@@ -266,6 +295,17 @@ impl Checker {
             _ => ControlFlow::Continue(()),
         }
     }
+}
+
+/// Whether a number has more digits than a decimal.
+fn has_too_many_digits(number: &str) -> bool {
+    let digits = number.bytes().filter(u8::is_ascii_digit).count();
+    let leading = number.bytes().take_while(|byte| matches!(byte, b'0' | b'.')).filter(u8::is_ascii_digit).count();
+    digits - leading > DECIMAL128_MAX_PRECISION.into() && !number.contains(['e', 'E'])
+}
+
+fn is_time_zone(name: &Value) -> bool {
+    matches!(name, Value::SingleQuotedString(name) if Tz::from_str(name).is_ok())
 }
 
 fn is_number(value: &Expr) -> bool {
@@ -382,6 +422,7 @@ impl Checker {
             return refuse(what, span, TOP_N);
         }
         let names = scalar.keys().chain(aggregate.keys()).map(String::as_str);
+        let names = names.filter(|name| refused_function(name).is_none());
         ControlFlow::Break(StreamError::Unknown {
             kind: "function".into(),
             name: name.to_owned(),

@@ -261,7 +261,33 @@ fn what_libraries_say_is_told_in_words_of_sql() {
             "1234.5 does not fit a DECIMAL of 3 digits; the largest is 99.9 (line 1, column 13)",
         ),
         ("SELECT arrow_typeof(k) FROM events", "ARROW_TYPEOF is not supported"),
-        ("SELECT k.* FROM events", "k.* asks for all columns of a table k"),
+        ("SELECT one_nan(v) FROM events", "ONE_NAN is not supported"),
+        (
+            "SELECT SPLIT_INDEX(s, ',') FROM events",
+            "function split_index does not take (VARCHAR, VARCHAR); it takes (VARCHAR, VARCHAR, BIGINT); CAST them",
+        ),
+        ("SELECT CASE WHEN k > 1 THEN 1 ELSE ts END FROM events", "CASE has BIGINT and TIMESTAMP(3), which have no type"),
+        ("SELECT k AND v > 1 FROM events", "there is no BIGINT AND BOOLEAN; CAST one side"),
+        ("SELECT x'zz' FROM events", "x'zz' is no text of hexadecimal digits"),
+        ("SELECT INTERVAL 'x' DAY FROM events", "'x DAY' is no INTERVAL; write such as INTERVAL '10' SECOND (line 1, column"),
+        (
+            "SELECT 99999999999999999999999999999999999999999999 FROM events",
+            "a number of more than 38 digits is not supported (line 1, column 8)",
+        ),
+        ("SELECT ts AT TIME ZONE 'Mars/Base' FROM events", "the time zone 'Mars/Base' is not supported (line 1, column 24)"),
+        (
+            "SELECT k FROM events WHERE v > 1 AND sum(v) > 1",
+            "WHERE is a condition on rows, which aggregates do not know yet; write HAVING for one on groups (line 1, column 38)",
+        ),
+        (
+            "SELECT count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY window_end HAVING count(*)",
+            "the condition count(*) is BIGINT, not BOOLEAN",
+        ),
+        (
+            "SELECT count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY 7",
+            "GROUP BY 7 is the number of no column of SELECT, which are 1 to 1",
+        ),
+        ("SELECT k.* FROM events", "k.* asks for all columns of a table k, which is not in FROM"),
         (
             "SELECT count(max(k)) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY window_end",
             "an aggregate stands inside of another",
