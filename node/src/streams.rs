@@ -13,7 +13,7 @@ use crate::services::StreamsService;
 use mimalloc as _;
 
 unsafe extern "C" {
-    /// Gives back what is free in the pages of this thread, and in those whose thread has ended.
+    /// Gives the system what is free: in the pages of this thread, and in those that belong to none.
     safe fn mi_collect(force: bool);
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn open_in_node(config: &NodeConfig) -> StreamsService {
 
 fn options(config: &NodeConfig) -> EngineOptions {
     let mut options = EngineOptions::default();
-    options.runtime.on_end = || mi_collect(true);
+    options.runtime.give_back = || mi_collect(true);
     if let Some(parallelism) = config.streams_parallelism {
         options.runtime.source_partitions = parallelism;
     }

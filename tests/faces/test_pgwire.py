@@ -289,7 +289,7 @@ def test_a_query_that_fails_in_the_background_says_so_in_the_log(node, connectio
         ("SELECT other FROM spelled", "8", "the columns here are n"),
         ("SELECT uper('a')", "8", "did you mean upper?"),
         ("SELECT n + TIMESTAMP '2026-01-01 00:00:00' FROM spelled", "8", "there is no BIGINT + TIMESTAMP"),
-        ("SELECT 1;\nSELECT CAST('x' AS INT)", "23", "'x' is no INT"),
+        ("SELECT 1;\nSELECT CAST('x' AS INT)", "23", "'x' is not a valid INT"),
     ],
 )
 def test_errors_have_a_place_and_near_names(connection, statement, position, message):

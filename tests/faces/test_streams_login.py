@@ -56,7 +56,7 @@ def test_who_does_not_know_the_password_is_refused(guarded, binding):
 
 
 def test_nothing_is_said_in_the_clear(guarded):
-    is_refused(psql(guarded, "sslmode=disable"), "expected an encrypted connection, came one in the clear")
+    is_refused(psql(guarded, "sslmode=disable"), "expected an encrypted connection, got one without encryption")
 
 
 def test_administrators_of_the_node_are_those_of_tenants(guarded):

@@ -413,7 +413,7 @@ impl StreamHandle for StreamEngine {
     async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
         let reply = self.answer(request).await;
         if let Err(HandleError::Stream(StreamError::Internal(what))) = &reply {
-            tracing::error!(what, "a promise inside of the streams engine is broken");
+            tracing::error!(what, "an invariant of the streams engine is broken");
         }
         reply
     }

@@ -158,7 +158,7 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
     if known {
         return Ok(());
     }
-    Err(StreamError::invalid(format!("setting {name} takes {meaning}, but '{value}' came")))
+    Err(StreamError::invalid(format!("setting {name}: expected {meaning}, got '{value}'")))
 }
 
 /// The options of a query started in a session with these settings.

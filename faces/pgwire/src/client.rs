@@ -95,6 +95,6 @@ fn refusal(broken: PgWireError) -> io::Result<PgWireError> {
             }
             None => Err(failure),
         },
-        other => Ok(error::fatal("08P01", format!("the client sent what is no message of the protocol: {other}"))),
+        other => Ok(error::fatal("08P01", format!("the client sent an invalid message: {other}"))),
     }
 }

@@ -87,7 +87,7 @@ impl Door {
         }
         if self.admission.users.is_empty() {
             if !peer.ip().to_canonical().is_loopback() {
-                let hint = "Nobody has a password here: name a file of users in auth.users.";
+                let hint = "No passwords are configured; name a file of users in auth.users.";
                 return Err(Refusal::from_elsewhere(peer.ip(), hint).into());
             }
         } else {

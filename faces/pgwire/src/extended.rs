@@ -55,7 +55,7 @@ impl QueryParser for Parser {
         let [statement] = statements.as_slice() else {
             return match statements.len() {
                 0 => Ok(None),
-                n => Err(error::error("42601", format!("a prepared statement holds one command, but {n} came"))),
+                n => Err(error::error("42601", format!("a prepared statement has one command, but got {n}"))),
             };
         };
         let offset = sql.find(statement.as_str()).unwrap_or(0);

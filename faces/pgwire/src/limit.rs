@@ -22,7 +22,7 @@ const LENGTH_BYTES: u32 = 4;
 /// A message that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
-    #[error("a message of {0} bytes came, but at most {MESSAGE_BYTES_MAX} bytes are taken; send less at once")]
+    #[error("expected a message of at most {MESSAGE_BYTES_MAX} bytes, got {0}; send less at once")]
     TooLong(u32),
     #[error("a message states its length as {0} bytes, but the length itself takes {LENGTH_BYTES}")]
     TooShort(u32),

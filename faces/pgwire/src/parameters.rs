@@ -59,7 +59,7 @@ pub(crate) fn check_formats(bind: &Bind) -> PgWireResult<()> {
 
 /// A bind message with more or fewer values than the statement has parameters.
 pub(crate) fn wrong_number(takes: usize, came: usize) -> PgWireError {
-    error::error("08P01", format!("the statement takes {takes} parameters, but {came} came"))
+    error::error("08P01", format!("the statement takes {takes} parameters, but got {came}"))
 }
 
 /// The values that a portal is bound to.
@@ -74,7 +74,7 @@ pub(crate) fn values<S>(declared: &[Declared], portal: &Portal<S>) -> PgWireResu
         });
         match text {
             Some(None) => {
-                let message = format!("parameter ${} is no value of type {}", at + 1, declared.pg_type);
+                let message = format!("parameter ${} is not a valid {}", at + 1, declared.pg_type);
                 Err(error::error("22P03", message))
             }
             known => Ok(Parameter { data_type: declared.data_type.clone(), text: known.flatten() }),
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(from_binary(&Type::DATE, &1_i32.to_be_bytes()).as_deref(), Some("2000-01-02"));
         let text = from_binary(&Type::TIMESTAMP, &1_500_000_i64.to_be_bytes());
         assert_eq!(text.as_deref(), Some("2000-01-01 00:00:01.500"));
-        assert_eq!(from_binary(&Type::TIMESTAMP, &i64::MAX.to_be_bytes()), None, "infinity is no time");
+        assert_eq!(from_binary(&Type::TIMESTAMP, &i64::MAX.to_be_bytes()), None, "infinity is not supported as a time");
         assert_eq!(from_binary(&Type::INT4, &[1, 2]), None);
     }
 }

@@ -108,7 +108,7 @@ where
     C::Error: Debug,
     PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
 {
-    let message = format!("query {query} runs; SHOW QUERIES tells how it goes, STOP QUERY '{query}' ends it");
+    let message = format!("query {query} is running; SHOW QUERIES shows its progress, STOP QUERY '{query}' ends it");
     let notice = ErrorInfo::new("NOTICE".to_owned(), "00000".to_owned(), message);
     client.feed(PgWireBackendMessage::NoticeResponse(NoticeResponse::from(notice))).await?;
     Ok(())

@@ -66,7 +66,7 @@ impl Bounded {
         let rows = args.number_rows;
         if PAIRING.contains(&name) && sizes::pairs(&args.args, rows) > PAIRS_MAX {
             return exec_err!(
-                "{} takes arguments whose lengths give at most {PAIRS_MAX} if they are multiplied; take shorter ones",
+                "{}: the lengths of its arguments may multiply to at most {PAIRS_MAX}; use shorter ones",
                 name.to_uppercase()
             );
         }

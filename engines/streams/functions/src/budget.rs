@@ -139,11 +139,11 @@ pub(super) fn too_large(what: &str, bytes: u128) -> DataFusionError {
     let (max, limit) = BUDGET.with_borrow(|budget| (budget.max(), budget.limit));
     let bound = match limit {
         Some(_) => "the query's memory-limit of",
-        None => "what expressions may take where no memory-limit is set,",
+        None => "the default limit of",
     };
     let max = mebibytes(max.into());
     let message = format!(
-        "{what} may take {} for the rows that are computed together, with what else they hold more than {bound} {max}; use shorter values, \
+        "{what} may need {} for one batch of rows; with the batch's other values this exceeds {bound} {max}; use shorter values, \
          or raise the limit with SET 'memory-limit'",
         mebibytes(bytes)
     );

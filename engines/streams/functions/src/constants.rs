@@ -30,7 +30,7 @@ mod tests {
     #[test]
     fn constants_are_checked_without_rows() {
         for (function, text, message) in [
-            ("regexp_extract", "(a", "REGEXP_EXTRACT: '(a' is no regular expression: unclosed group"),
+            ("regexp_extract", "(a", "REGEXP_EXTRACT: '(a' is not a valid regular expression: unclosed group"),
             ("DATE_FORMAT", "yyyy-bb", "DATE_FORMAT: the pattern yyyy-bb has the letter b"),
             ("JSON_VALUE", "a.b", "JSON_VALUE: expected a path"),
         ] {

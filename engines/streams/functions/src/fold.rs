@@ -87,7 +87,7 @@ fn plus(a: i128, b: i128) -> Result<i128> {
     match a.checked_add(b) {
         Some(sum) if sum.unsigned_abs() < 10_u128.pow(DECIMAL128_MAX_PRECISION.into()) => Ok(sum),
         _ => exec_err!(
-            "SUM of decimals overflows: it has at most {DECIMAL128_MAX_PRECISION} digits; cast what is summed to DOUBLE, or to fewer digits behind the point"
+            "SUM of decimals overflows: it has at most {DECIMAL128_MAX_PRECISION} digits; CAST its argument to DOUBLE, or to fewer decimal places"
         ),
     }
 }

@@ -85,7 +85,7 @@ fn register(name: &str, add: impl FnOnce(&mut SessionState) -> Result<()>) -> Re
         && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
     if !is_name {
         return Err(StreamError::invalid(format!(
-            "'{name}' is no name of a function; take small letters, digits and _"
+            "'{name}' is not a valid function name; use lower-case letters, digits and _"
         )));
     }
     let mut registry = REGISTRY.write();

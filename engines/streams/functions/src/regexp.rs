@@ -137,7 +137,7 @@ pub(super) fn compiled(pattern: &str, function: &str) -> Result<Regex> {
         // Before the reason, in its last line, it draws the place.
         let text = e.to_string();
         let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        exec_datafusion_err!("{function}: '{pattern}' is no regular expression: {reason}")
+        exec_datafusion_err!("{function}: '{pattern}' is not a valid regular expression: {reason}")
     })
 }
 

@@ -112,7 +112,7 @@ pub enum StreamError {
         message: String,
     },
     /// A promise inside the engine is broken: a bug. SQLSTATE XX000. What it says is for the log; it tells users nothing.
-    #[error("a promise inside of Savanna is broken; please report it with the statement and what the log says of it")]
+    #[error("this is a bug in Savanna; please report it with the statement and the lines of the log about it")]
     Internal(String),
 }
 

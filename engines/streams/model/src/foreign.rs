@@ -50,11 +50,11 @@ const WORDINGS: [(&str, &str); 44] = [
     ),
     (
         "Unary operator '-' only supports signed numeric, interval and timestamp types",
-        "- takes a number or an INTERVAL; CAST what stands behind it",
+        "- takes a number or an INTERVAL; CAST its operand",
     ),
-    ("Cannot cast string '{}' to value of {} type", "'{0}' is no {1}"),
-    ("Cannot cast value '{}' to value of {} type", "'{0}' is no {1}"),
-    ("Error parsing timestamp from '{}': {}", "'{0}' is no TIMESTAMP"),
+    ("Cannot cast string '{}' to value of {} type", "'{0}' is not a valid {1}"),
+    ("Cannot cast value '{}' to value of {} type", "'{0}' is not a valid {1}"),
+    ("Error parsing timestamp from '{}': {}", "'{0}' is not a valid TIMESTAMP"),
     ("Can't cast value {} to type {}", "{0} is out of the range of {1}"),
     ("value of {} is out of range {}", "{0} is out of the range of {1}"),
     (
@@ -94,20 +94,23 @@ const WORDINGS: [(&str, &str); 44] = [
         "Decimal overflow while applying {}",
         "the result of {0} has more digits than its type; CAST its argument to DOUBLE",
     ),
-    ("Arithmetic Overflow in AvgAccumulator", "AVG of decimals overflows; CAST what is averaged to DOUBLE"),
+    ("Arithmetic Overflow in AvgAccumulator", "AVG of decimals overflows; CAST its argument to DOUBLE"),
     ("Cannot infer common argument type for logical boolean operation {}", NO_OPERATION),
     ("Failed to coerce then ([{}]) and else (Some({})) to common types in CASE WHEN expression", NO_CASE),
     ("Failed to coerce then ([{}]) and else (None) to common types in CASE WHEN expression", NO_CASE_OF_MANY),
     ("Failed to coerce case ({}) and when ([{}]) to common types in CASE WHEN expression", NO_CASE),
     (
         "Cannot find column with position {} in SELECT clause. Valid columns: {}",
-        "GROUP BY {0} is the number of no column of SELECT, which are {1}; write the column itself",
+        "GROUP BY {0} is not the number of a column of SELECT; those are {1}; write the column itself",
     ),
-    ("Invalid input syntax for type interval: \"{}\"", "'{0}' is no INTERVAL; write such as INTERVAL '10' SECOND"),
-    ("Invalid HexStringLiteral '{}'", "x'{0}' is no text of hexadecimal digits; write pairs of 0 to 9 and a to f"),
-    ("Invalid Unicode scalar value: {}", "{0} is the number of no character; they are 1 to 1114111"),
-    ("Invalid timezone \"{}\": {}", "'{0}' is no time zone; write an offset such as '+02:00'"),
-    ("Format error", "TO_CHAR does not know a letter that stands behind % in the pattern"),
+    (
+        "Invalid input syntax for type interval: \"{}\"",
+        "'{0}' is not a valid INTERVAL; write, for example, INTERVAL '10' SECOND",
+    ),
+    ("Invalid HexStringLiteral '{}'", "x'{0}' is not hexadecimal; write pairs of digits 0 to 9 and a to f"),
+    ("Invalid Unicode scalar value: {}", "{0} is not the number of a character; those are 1 to 1114111"),
+    ("Invalid timezone \"{}\": {}", "'{0}' is not a valid time zone; write an offset such as '+02:00'"),
+    ("Format error", "the pattern has a letter after % that TO_CHAR does not know"),
     ("Execution error: {}", "{0}"),
 ];
 const NO_CASE: &str = "CASE has {0} and {1}, which have no type in common; CAST one of them";
@@ -308,7 +311,10 @@ mod tests {
     #[test]
     fn types_are_called_as_in_sql() {
         for (foreign, ours) in [
-            ("Arrow error: Cast error: Cannot cast string 'Int64' to value of Int64 type", "'Int64' is no BIGINT"),
+            (
+                "Arrow error: Cast error: Cannot cast string 'Int64' to value of Int64 type",
+                "'Int64' is not a valid BIGINT",
+            ),
             ("Struct(\"a\": Int32, \"b\": Utf8View) + Int64", "ROW<a INT, b VARCHAR> + BIGINT"),
             (
                 "Map(\"entries\": non-null Struct(\"key\": non-null Utf8View, \"value\": Int32), unsorted)",
@@ -353,7 +359,7 @@ mod tests {
         }
         assert_eq!(
             about_a_value("Cast error: Cannot cast string 'x' to value of Int32 type"),
-            "'x' is no INT; leave such rows out, or TRY_CAST, which gives NULL for them"
+            "'x' is not a valid INT; leave such rows out, or TRY_CAST, which gives NULL for them"
         );
         assert!(is_foreign("the Schema of a LogicalPlan") && !is_foreign("column price is BIGINT"));
     }

@@ -13,7 +13,7 @@ pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>, what: &str
     } else if known.len() <= 12 {
         format!("the {what} are {}", known.join(", "))
     } else {
-        format!("no name among the {what} is near it")
+        format!("none of the {what} has a similar name")
     }
 }
 

@@ -38,8 +38,8 @@ pub struct RuntimeOptions {
     pub backoff_sleep: fn(Duration),
     /// Where processing time comes from.
     pub clock: Arc<dyn Clock>,
-    /// What is done when the threads of a query have ended and its memory is free: the process may give it back.
-    pub on_end: fn(),
+    /// Gives back memory that is free, to the process's allocator or beyond. Called when queries have ended and their threads too.
+    pub give_back: fn(),
     /// For tests that show that the checks find a broken protocol.
     #[doc(hidden)]
     pub rules: MemberRules,
@@ -112,7 +112,7 @@ impl Default for RuntimeOptions {
             max_backoff: Duration::from_secs(5),
             backoff_sleep: std::thread::sleep,
             clock: Arc::new(SystemClock),
-            on_end: || {},
+            give_back: || {},
             rules: MemberRules::default(),
         }
     }

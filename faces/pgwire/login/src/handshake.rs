@@ -71,7 +71,7 @@ impl<S: Socket> Handshake<S> {
         loop {
             let Some(mut message) = self.untyped().await? else { return Ok(Opening::Nothing) };
             follow(&message)?;
-            let undecoded = |error| Refusal::malformed(format!("what came is no startup message: {error}"));
+            let undecoded = |error| Refusal::malformed(format!("the client sent an invalid startup message: {error}"));
             loop {
                 match PgWireFrontendMessage::decode(&mut message, &context).map_err(undecoded)? {
                     Some(PgWireFrontendMessage::SslNegotiation(SslNegotiationMetaMessage::None)) => {
@@ -158,7 +158,7 @@ impl<S: Socket> Handshake<S> {
         let message = self.take(length.saturating_add(1), TYPED_BYTES_MIN).await?.ok_or_else(gone)?;
         match message.first() {
             Some(first) if *first == kind => Ok(message),
-            _ => Err(Refusal::malformed("expected a client's proof, came another message").into()),
+            _ => Err(Refusal::malformed("expected a client's proof, got another message").into()),
         }
     }
 
@@ -175,12 +175,12 @@ impl<S: Socket> Handshake<S> {
 
     async fn take(&mut self, length: usize, least: usize) -> Result<Option<BytesMut>, Turned> {
         if length < least {
-            let message = format!("a message states its length as {length} bytes, which none has before the login");
+            let message = format!("a message states its length as {length} bytes, which is not valid before the login");
             return Err(Refusal::malformed(message).into());
         }
         if length > MESSAGE_BYTES_MAX {
             let message =
-                format!("a message of {length} bytes came, but at most {MESSAGE_BYTES_MAX} are taken before the login");
+                format!("expected a message of at most {MESSAGE_BYTES_MAX} bytes before the login, got {length}");
             return Err(Refusal::new("54000", message).into());
         }
         while self.input.len() < length {

@@ -42,14 +42,14 @@ impl Refusal {
     /// Encryption is required.
     #[must_use]
     pub fn in_the_clear() -> Self {
-        Self::new(AUTHORIZATION, "expected an encrypted connection, came one in the clear")
+        Self::new(AUTHORIZATION, "expected an encrypted connection, got one without encryption")
             .with_hint("Connect with sslmode=require, or better verify-full.")
     }
 
     /// Nobody has a password, so only clients of the same machine come in.
     #[must_use]
     pub fn from_elsewhere(address: IpAddr, hint: &str) -> Self {
-        Self::new(AUTHORIZATION, format!("expected a client of this machine, came one of {address}")).with_hint(hint)
+        Self::new(AUTHORIZATION, format!("expected a client of this machine, got one from {address}")).with_hint(hint)
     }
 
     /// The password is not the user's, or there is no such user.

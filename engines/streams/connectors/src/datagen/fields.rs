@@ -177,7 +177,7 @@ fn up_to(bits: u64, most: u64) -> u64 {
 }
 
 fn internal(e: &arrow::error::ArrowError) -> StreamError {
-    StreamError::Internal(format!("a made-up column cannot be built: {e}"))
+    StreamError::Internal(format!("a generated column cannot be built: {e}"))
 }
 
 impl Values {

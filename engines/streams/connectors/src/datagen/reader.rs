@@ -73,7 +73,7 @@ impl Reader {
                 let place: Option<Place> = serde_json::from_str(&offset.0).ok();
                 place.filter(|place| place.next % partitions == partition).ok_or_else(|| {
                     StreamError::invalid(format!(
-                        "offset '{}' is no place in partition {partition} of {partitions} of a datagen source; start \
+                        "offset '{}' is not a position in partition {partition} of {partitions} of a datagen source; start \
                          the query anew, or with as many partitions as before",
                         offset.0
                     ))
@@ -119,7 +119,7 @@ impl SourceReader for Reader {
         let columns = self.fields.iter().map(|field| field.make(&rows)).collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
-            .map_err(|e| StreamError::Internal(format!("made-up rows do not fit their table: {e}")))?;
+            .map_err(|e| StreamError::Internal(format!("generated rows do not fit their table: {e}")))?;
         Ok(Read::Rows(SourceBatch { split: 0, rows: batch, left_out_time: None, events: rows.len() as u64 }))
     }
 

@@ -146,8 +146,8 @@ impl FileBytes {
         Err(StreamError::Data {
             place: self.path.display().to_string(),
             message: format!(
-                "expected the {} bytes read before and more behind them, got others: the file was written anew; only append \
-                 to files that are followed, or start the query anew",
+                "expected the {} bytes read before and more behind them, got others: the file was rewritten; only append \
+                 to files that are followed, or start the query again",
                 remembered.upto
             ),
         })
@@ -169,7 +169,7 @@ pub(crate) fn shrunk(path: &Path, read: u64, length: u64) -> StreamError {
         place: path.display().to_string(),
         message: format!(
             "expected at least the {read} bytes read before, got {length}: the file was truncated; only append to files \
-             that are read, or start the query anew"
+             that are read, or start the query again"
         ),
     }
 }
@@ -180,7 +180,7 @@ pub(crate) fn replaced(path: &Path) -> StreamError {
         place: path.display().to_string(),
         message:
             "expected the file that was read before, got another one of its name: the file was replaced; follow a \
-                  directory into which new files are put, each with a name of its own, or start the query anew"
+                  directory into which new files are put, each with a name of its own, or start the query again"
                 .into(),
     }
 }

@@ -70,7 +70,7 @@ const OPTIONS: &[OptionSpec] = &[
         name: ROLL_INTERVAL,
         kind: Kind::Duration,
         presence: Presence::Optional,
-        help: "Written files take rows for so long.",
+        help: "How long a file takes rows before the next one begins.",
     },
     CSV_HEADER,
     CSV_DELIMITER,
@@ -198,7 +198,7 @@ impl Connector for FileConnector {
             [] => listing::files(&settings.path, &self.roots)?,
             _ if settings.follow != Follow::No => {
                 return Err(StreamError::invalid(format!(
-                    "table {} is PARTITIONED BY and 'follow': new files would come in no order; leave one of them out",
+                    "table {} is PARTITIONED BY and 'follow': new files have no order; leave one of them out",
                     table.name
                 )));
             }

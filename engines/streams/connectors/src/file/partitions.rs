@@ -64,7 +64,7 @@ impl Partitions {
     /// The rows of each folder, without the columns that name it.
     pub(crate) fn cut(&self, rows: &[RecordBatch]) -> Result<BTreeMap<String, RecordBatch>> {
         let internal =
-            |e: arrow::error::ArrowError| StreamError::Internal(format!("rows cannot be cut by folder: {e}"));
+            |e: arrow::error::ArrowError| StreamError::Internal(format!("rows cannot be split by folder: {e}"));
         let mut cut: BTreeMap<String, Vec<RecordBatch>> = BTreeMap::new();
         for batch in rows.iter().filter(|batch| batch.num_rows() > 0) {
             let kept = self.written.iter().map(|column| Arc::clone(batch.column(*column))).collect();

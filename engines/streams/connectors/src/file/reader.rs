@@ -224,7 +224,7 @@ impl FileReader {
                     place: other.display().to_string(),
                     message: format!(
                         "expected a new file, got {} under a new name: its rows would come twice; move files out of a \
-                         directory that is followed, or start the query anew",
+                         directory that is followed, or start the query again",
                         path.display()
                     ),
                 });
@@ -342,8 +342,8 @@ fn go_to(splits: &mut [Split], offset: &Offset, of: Option<usize>) -> Result<(),
 
 fn wrong_offset(path: &str, offset: &Offset, cause: &dyn Display) -> StreamError {
     StreamError::invalid(format!(
-        "offset {} is no place in {path} ({cause}); a query goes on only over the same files, in as many partitions as \
-         before: put them back, or start it anew",
+        "offset {} is not a position in {path} ({cause}); a query goes on only over the same files, in as many partitions as \
+         before: put them back, or start it again",
         offset.0
     ))
 }
@@ -354,7 +354,7 @@ fn removed(path: &Path) -> StreamError {
         place: path.display().to_string(),
         message:
             "the file was removed before its last row was read; remove files when all their rows have been read, or \
-                  start the query anew"
+                  start the query again"
                 .into(),
     }
 }

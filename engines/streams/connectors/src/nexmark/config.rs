@@ -65,16 +65,16 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     option("person.avg-size", Kind::Size, "200b", "Average size of a person."),
     option("auction.avg-size", Kind::Size, "500b", "Average size of an auction."),
     option("bid.avg-size", Kind::Size, "100b", "Average size of a bid."),
-    option("bid.hot-ratio.auctions", count(1), "2", "All but one in so many bids go to the hot auction."),
-    option("bid.hot-ratio.bidders", count(1), "4", "All but one in so many bids come from the hot bidder."),
-    option("auction.hot-ratio.sellers", count(1), "4", "All but one in so many auctions come from the hot seller."),
+    option("bid.hot-ratio.auctions", count(1), "2", "One in this many bids does not go to the hot auction."),
+    option("bid.hot-ratio.bidders", count(1), "4", "One in this many bids does not come from the hot bidder."),
+    option("auction.hot-ratio.sellers", count(1), "4", "One in this many auctions does not come from the hot seller."),
     option("auctions.in-flight", count(1), "100", "How many of the latest auctions get bids."),
     option("people.active", count(1), "1000", "How many of the latest people sell and bid."),
     option(
         "out-of-order.group-size",
         Kind::Integer { min: 1, max: 100_000 },
         "1",
-        "Within groups of so many events, order is pseudo-random; 1 keeps the order.",
+        "Events are shuffled within groups of this size; 1 keeps the order.",
     ),
 ];
 

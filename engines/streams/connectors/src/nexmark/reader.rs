@@ -76,7 +76,7 @@ impl Reader {
             Some(offset) => {
                 offset.0.parse().ok().filter(|&position| deal.next(position) == position).ok_or_else(|| {
                     StreamError::invalid(format!(
-                        "offset '{}' is no place in partition {} of {} of a nexmark source; start the query anew, or \
+                        "offset '{}' is not a position in partition {} of {} of a nexmark source; start the query again, or \
                          with as many partitions as before",
                         offset.0, deal.partition, deal.partitions
                     ))

@@ -170,7 +170,7 @@ fn a_file_that_was_written_anew_and_longer_ends_following_with_an_error() {
         std::thread::sleep(Duration::from_millis(20));
         fs::write(&path, new).unwrap();
         let error = error_of(reader.as_mut());
-        assert!(error.contains("the file was written anew"), "{what}: {error}");
+        assert!(error.contains("the file was rewritten"), "{what}: {error}");
     }
 }
 

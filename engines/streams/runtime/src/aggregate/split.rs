@@ -145,7 +145,7 @@ pub(super) fn check_time(value: i64, unit: TimeUnit) -> Result<EventTime> {
     Err(StreamError::Data {
         place: "event time".into(),
         message: format!(
-            "a window needs a time within {} years of 1970, but {value} {unit:?}s came; filter such rows out",
+            "a window needs a time within {} years of 1970, but got {value} {unit:?}s; filter such rows out",
             TIME_LIMIT / 31_557_600_000_000
         ),
     })

@@ -26,10 +26,16 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Where the thread hears from queries; none before the first.
 static DRIVERS: Mutex<Option<Sender<Mail>>> = Mutex::new(None);
 
+/// After the end of queries, what they held is given back once there was none for this long: their threads are gone then, and
+/// so are the results that clients were reading.
+const TIDY_AFTER: Duration = Duration::from_secs(1);
+
 /// What the thread hears of a query.
 enum Mail {
     Begin(u64, Box<Driven>),
     Input(u64, Input),
+    /// A query is over. The function gives memory back.
+    Over(fn()),
 }
 
 /// The way to a query's driver.
@@ -64,6 +70,13 @@ impl Mailbox {
     pub(crate) fn begin(&self, shared: Arc<Shared>, driver: Driver, clock: Arc<dyn Clock>) {
         let driven = Driven { shared, driver, clock, wakes: Instant::now(), cpu: Duration::ZERO };
         let _ = self.drivers.send(Mail::Begin(self.query, Box::new(driven)));
+    }
+}
+
+/// A query is over, and its threads have let go of what they held.
+pub(super) fn over(give_back: fn()) {
+    if let Some(drivers) = &*DRIVERS.lock() {
+        let _ = drivers.send(Mail::Over(give_back));
     }
 }
 
@@ -133,23 +146,32 @@ impl Driven {
 struct Drivers {
     driven: HashMap<u64, Box<Driven>>,
     alarms: BTreeSet<(Instant, u64)>,
+    /// When memory is given back, if queries have ended, and how.
+    tidies: Option<(Instant, fn())>,
 }
 
 impl Drivers {
     fn run(mut self, mail: &Receiver<Mail>) {
         loop {
-            let next = self.alarms.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
-            let heard = match next {
-                Some(wait) => mail.recv_timeout(wait),
+            // However much there is to hear.
+            self.ring();
+            let heard = match self.next_alarm() {
+                Some(at) => mail.recv_timeout(at.saturating_duration_since(Instant::now())),
                 None => mail.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match heard {
                 Ok(Mail::Begin(query, driven)) => self.begin(query, driven),
                 Ok(Mail::Input(query, input)) => self.step(query, input),
-                Err(RecvTimeoutError::Timeout) => self.ring(),
+                Ok(Mail::Over(give_back)) => self.tidies = Some((Instant::now() + TIDY_AFTER, give_back)),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    fn next_alarm(&self) -> Option<Instant> {
+        let driver = self.alarms.first().map(|(at, _)| *at);
+        driver.into_iter().chain(self.tidies.map(|(at, _)| at)).min()
     }
 
     fn begin(&mut self, query: u64, driven: Box<Driven>) {
@@ -162,9 +184,12 @@ impl Drivers {
         }
     }
 
-    /// Asks the drivers whose time has come.
+    /// Asks the drivers whose time has come, and tidies.
     fn ring(&mut self) {
         let now = Instant::now();
+        if let Some((_, give_back)) = self.tidies.take_if(|(at, _)| *at <= now) {
+            give_back();
+        }
         while let Some(&(at, query)) = self.alarms.first().filter(|(at, _)| *at <= now) {
             self.alarms.remove(&(at, query));
             if let Some(alarm) = self.driven.get(&query).map(|driven| driven.alarm()) {

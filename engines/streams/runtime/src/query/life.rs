@@ -9,7 +9,7 @@ use savanna_streams_functions::budget;
 use savanna_streams_model::{Result, StreamError};
 
 use super::Shared;
-use super::drivers::{Mailbox, panicked};
+use super::drivers::{self, Mailbox, panicked};
 use super::scan_thread::ScanThread;
 use crate::clock::Clock;
 use crate::driver::{Driver, Input, Outcome};
@@ -139,7 +139,7 @@ impl Shared {
         tracing::debug!(query = %self.id, ?outcome, "the query is over");
         self.publish_end(outcome);
         self.groups.dissolve();
-        (self.on_end)();
+        drivers::over(self.give_back);
         *self.gone.lock() = true;
         self.left.notify_all();
     }

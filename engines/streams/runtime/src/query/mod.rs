@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     /// Whether somebody has asked it to stop.
     cancelled: AtomicBool,
     leaving: Mutex<Leaving>,
-    on_end: fn(),
+    give_back: fn(),
     record: Mutex<Option<EpochRecord>>,
     end: Mutex<Option<End>>,
     ended: Condvar,
@@ -237,7 +237,7 @@ impl Shared {
 
     fn publish_end(&self, outcome: Outcome) {
         if let Outcome::Failed(StreamError::Internal(what)) = &outcome {
-            tracing::error!(query = %self.id, what, "a promise inside of the streams engine is broken");
+            tracing::error!(query = %self.id, what, "an invariant of the streams engine is broken");
         }
         if let (Some(table), Outcome::Failed(cause)) = (&self.table, &outcome) {
             tracing::error!(query = %self.id, into = %table, %cause, "a query failed");
@@ -342,7 +342,7 @@ impl Starting {
             controls: scans.iter().map(|scan| Arc::clone(&scan.control)).collect(),
             cancelled: AtomicBool::new(false),
             leaving: Mutex::new(Leaving { threads: scans.len(), outcome: None }),
-            on_end: self.options.on_end,
+            give_back: self.options.give_back,
             record: Mutex::new(None),
             end: Mutex::new(None),
             ended: Condvar::new(),

@@ -144,7 +144,7 @@ impl StatementParser<'_> {
         self.column_comment()?;
         let next = self.parser.peek_token();
         if !matches!(next.token, Token::Comma | Token::RParen) {
-            return Err(self.expected_at("NOT NULL, COMMENT, , or )", &next));
+            return Err(self.expected_at("NOT NULL, COMMENT, a comma or )", &next));
         }
         Ok(Column { def: ColumnDef { name, data_type, nullable, computed: None }, place, expression: None })
     }
@@ -161,7 +161,7 @@ impl StatementParser<'_> {
         if self.words(&["NOT", "ENFORCED"]) {
             return Ok(());
         }
-        Err(self.unsupported("PRIMARY KEY that is enforced", key, "write PRIMARY KEY (..) NOT ENFORCED"))
+        Err(self.unsupported("an enforced PRIMARY KEY", key, "write PRIMARY KEY (..) NOT ENFORCED"))
     }
 
     fn watermark_clause(&mut self) -> Result<WatermarkClause> {

@@ -86,8 +86,7 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
     }
     if text.contains("function calls cannot be nested") {
         return StreamError::Invalid {
-            message: "an aggregate stands inside of another; compute the inner one in a subquery, by the same window"
-                .into(),
+            message: "an aggregate is inside another; compute the inner one in a subquery, by the same window".into(),
             position: None,
         };
     }

@@ -30,7 +30,7 @@ impl ExprPlanner for RowFields {
         match (&data_type, &field_access) {
             (DataType::Map(entries, _), GetFieldAccess::NamedStructField { .. } | GetFieldAccess::ListIndex { .. }) => {
                 let DataType::Struct(entry) = entries.data_type() else {
-                    return wrong(format!("{value} is no map with keys"));
+                    return wrong(format!("{value} is not a MAP"));
                 };
                 let key = match field_access {
                     GetFieldAccess::NamedStructField { name } => lit(name),

@@ -24,7 +24,7 @@ use super::physical::{self, Steps};
 const UNBOUNDED: &str = "say in ON how far apart the event times of both sides may lie (l.at BETWEEN r.at - INTERVAL '10' SECOND AND r.at), or put both sides in the same windows (TUMBLE, HOP) and join on window_start and window_end";
 
 /// What to do about bounds of a join between times at which rows are read.
-const BY_EVENT_TIME: &str = "which rows meet would depend on when they are read; declare a WATERMARK on the column that tells when they happened and bound that, or look a bounded table up with FOR SYSTEM_TIME AS OF";
+const BY_EVENT_TIME: &str = "which rows meet would depend on when they are read; declare a WATERMARK on the event-time column and bound that column, or look a bounded table up with FOR SYSTEM_TIME AS OF";
 
 /// Two sides and what makes a pair.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,7 +127,7 @@ impl Lookup {
             return Err(unsupported(
                 "JOIN with FOR SYSTEM_TIME AS OF without an equal column",
                 None,
-                "say in ON which column of the table equals what of the stream",
+                "compare a column of the table with one of the stream in ON",
             ));
         }
         let base = Base::Lookup(Arc::new(Self { outer, pairing }));

@@ -75,8 +75,8 @@ fn refused_function(name: &str) -> Option<&'static str> {
         "arrow_cast" | "arrow_try_cast" | "arrow_field" | "arrow_metadata" | "with_metadata" => {
             "write CAST(.. AS type)"
         }
-        "arrow_typeof" => "DESCRIBE tells the types of a table's columns",
-        "version" => "SELECT version() without a table tells it",
+        "arrow_typeof" => "DESCRIBE shows the types of a table's columns",
+        "version" => "write SELECT version() without a table",
         internal if OF_PLANS.contains(&internal) => "leave it out; planning calls it where it is needed",
         "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
         _ => return None,
@@ -230,9 +230,11 @@ impl Checker {
                 self.tables_of(&args.args);
                 ControlFlow::Continue(())
             }
-            TableFactor::Table { name, version: Some(_), .. } => {
-                refuse("a table at a point in time", name.span(), "look-up and temporal joins do not exist yet")
-            }
+            TableFactor::Table { name, version: Some(_), .. } => refuse(
+                "a table at a point in time",
+                name.span(),
+                "write stream JOIN table FOR SYSTEM_TIME AS OF stream.p ON .., where p is PROCTIME()",
+            ),
             TableFactor::Table { name, sample: Some(_), .. } => {
                 refuse("TABLESAMPLE", name.span(), "filter by a column, for example MOD(id, 100) = 0")
             }

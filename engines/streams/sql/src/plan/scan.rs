@@ -194,7 +194,10 @@ impl Scans<'_> {
         for column in side.columns.iter().filter(|c| c.computed.is_none()) {
             let from = reading.table.columns.iter().position(|c| c.name == column.name);
             let Some(from) = from else {
-                return Err(wrong(format!("column {} of {name} is no column of {}", column.name, reading.table.name)));
+                return Err(wrong(format!(
+                    "column {} of {name} is not a column of {}",
+                    column.name, reading.table.name
+                )));
             };
             let have = &reading.table.columns[from].data_type;
             if !assignable(have, &column.data_type) {
@@ -376,7 +379,7 @@ pub(super) fn event_time(table: &TableDef) -> Result<Option<Expr>> {
 }
 
 fn no_such_time(table: &TableDef, column: &str) -> StreamError {
-    StreamError::invalid(format!("table {} has a watermark for {column}, which is no column of it", table.name))
+    StreamError::invalid(format!("table {} has a watermark for {column}, which is not one of its columns", table.name))
 }
 
 /// The path that an expression is: a column, or fields of `ROW` columns.

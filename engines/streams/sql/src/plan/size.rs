@@ -59,8 +59,8 @@ pub(super) fn check(plan: LogicalPlan) -> Result<LogicalPlan> {
 pub(crate) fn too_many_nodes() -> StreamError {
     StreamError::TooComplex {
         message: format!(
-            "the statement has more than {NODES_MAX} tables, joins and subqueries, those of its views and of what WITH names \
-             included, each time they are named; write parts of it into tables with INSERT INTO"
+            "the statement has more than {NODES_MAX} tables, joins and subqueries (those of views and of WITH count each \
+             time they are named); write parts of it into tables with INSERT INTO"
         ),
     }
 }
@@ -96,8 +96,8 @@ fn columns(node: &LogicalPlan) -> Result<Vec<Size>> {
     if all > PARTS_MAX || computed.iter().any(|size| size.depth > WRITTEN_DEPTH_MAX) {
         return Err(external(StreamError::TooComplex {
             message: format!(
-                "expressions that name columns of views grow beyond {PARTS_MAX} parts, or {WRITTEN_DEPTH_MAX} operators in each \
-                 other, once the views stand in them; write parts of them into tables with INSERT INTO"
+                "expressions over columns of views have more than {PARTS_MAX} parts, or {WRITTEN_DEPTH_MAX} nested operators, \
+                 once the views are expanded; write parts of them into tables with INSERT INTO"
             ),
         }));
     }

@@ -324,7 +324,7 @@ impl Call {
             return Err(self.wrong("needs intervals longer than zero"));
         }
         if window.slide() > size {
-            return Err(self.wrong("moves on by more than its size, and rows in between lie in no window"));
+            return Err(self.wrong("has a slide longer than its size, so that some rows are in no window"));
         }
         if size % window.step() != 0 {
             return Err(self.wrong("needs a size that is a multiple of its step"));

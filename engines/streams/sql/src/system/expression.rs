@@ -450,7 +450,7 @@ impl Compiler<'_> {
                 position: position(span.start),
                 hint: match hint(name, functions::names(), "functions of the system") {
                     near if near.starts_with("did you mean") => near,
-                    _ => "system tables have few functions, those that clients call".into(),
+                    _ => "over system tables only functions that clients of PostgreSQL call are known".into(),
                 },
             });
         };
@@ -533,7 +533,7 @@ fn literal(value: &Literal, span: Span) -> Result<Typed> {
         Literal::Boolean(truth) => (Value::from(*truth), Type::Boolean),
         Literal::Number(digits, _) => match digits.parse::<i64>() {
             Ok(number) => (Value::from(number), Type::Integer),
-            Err(_) => return Err(unsupported(&format!("the number {digits} in a question about the system"), span)),
+            Err(_) => return Err(unsupported(&format!("the number {digits} in a query over system tables"), span)),
         },
         other => match other.clone().into_string() {
             Some(text) => (Value::from(text), Type::Text),
@@ -547,12 +547,12 @@ pub(super) fn unsupported(what: &str, span: Span) -> StreamError {
     StreamError::Unsupported {
         what: what.into(),
         position: position(span.start),
-        instead: "questions about system tables have the usual forms of SELECT".into(),
+        instead: "write a plain SELECT over system tables".into(),
     }
 }
 
 fn wrong_number(name: &str, takes: &str, came: usize, span: Span) -> StreamError {
-    let message = format!("function {name} takes {takes}, but {came} came");
+    let message = format!("function {name} takes {takes}, but got {came}");
     StreamError::Invalid { message, position: position(span.start) }
 }
 

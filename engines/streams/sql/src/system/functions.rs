@@ -453,7 +453,7 @@ pub(super) fn object(kind: &Object, value: &Value, world: &World<'_>) -> Result<
 /// A pattern of LIKE, or a regular expression.
 ///
 /// # Errors
-/// It is no regular expression.
+/// It is not a valid regular expression.
 pub(super) fn pattern(pattern: &str, like: bool, any_case: bool) -> Result<Regex> {
     let regex = if like { like_as_regex(pattern) } else { pattern.to_owned() };
     RegexBuilder::new(&regex)

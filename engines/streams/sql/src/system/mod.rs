@@ -4,9 +4,13 @@
 //!   query --is_asked--> plan (names and types, select and expression) --> rows of tables in memory (tables)
 //! ```
 //!
-//! The tables are made anew for each question from the catalog of streams. psql's questions have subqueries that name columns of the
-//! query around them, arrays and casts to names of objects, which DataFusion does not plan. The tables are small, so the
-//! questions are answered here, row by row.
+//! Why this is no plan of DataFusion's: `\d` and its kin have subqueries that name columns of the queries around them, several
+//! levels up and in any clause, arrays of subqueries, comparisons with the elements of arrays, casts to names of objects
+//! (`'t'::regclass`) and operators of a schema (`OPERATOR(pg_catalog.~)`). DataFusion plans none of these, and a rewrite of each of
+//! psql's texts would know one version of psql. The tables are small and made anew for each question from the catalog of streams,
+//! so the questions are answered here, row by row, with bounds on the rows that are looked at ([`select`]).
+//!
+//! What a client may ask for is a row in a table: a system table in [`tables`], a function in [`functions`].
 
 mod expression;
 mod functions;

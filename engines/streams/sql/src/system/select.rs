@@ -371,7 +371,7 @@ fn output_column(expr: &Expr, columns: &[(String, Type)]) -> Result<Option<usize
         Expr::Value(ValueWithSpan { value: Literal::Number(digits, _), span }) => {
             let number = digits.parse::<usize>().ok().filter(|number| (1..=columns.len()).contains(number));
             let wrong = || StreamError::Invalid {
-                message: format!("there is no column {digits}; the query has {}", columns.len()),
+                message: format!("column {digits} does not exist; the query has {} columns", columns.len()),
                 position: position(span.start),
             };
             Ok(Some(number.ok_or_else(wrong)? - 1))
@@ -601,7 +601,7 @@ impl Sources<'_> {
                     let ident = name.0.last().and_then(|part| part.as_ident());
                     let pair = ident.and_then(|ident| Some((using(ident, &named)?, using(ident, &others)?)));
                     pair.ok_or_else(|| {
-                        unsupported(&format!("USING ({name}), which is no column of both sides,"), name.span())
+                        unsupported(&format!("USING ({name}), which is not a column of both sides,"), name.span())
                     })
                 };
                 names.iter().map(pair).collect::<Result<Vec<_>>>()?
@@ -876,6 +876,6 @@ fn count(counter: &Cell<usize>, more: usize, most: usize, does: &str, what: &str
     if counter.get() <= most {
         return Ok(());
     }
-    let message = format!("the question {does} {most} {what} of system tables; add conditions");
+    let message = format!("the query {does} {most} {what} of system tables; add conditions");
     Err(StreamError::TooComplex { message })
 }

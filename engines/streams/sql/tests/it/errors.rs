@@ -243,7 +243,7 @@ fn side_tables_that_do_not_fit_are_named() {
     );
     let window =
         |t: &str| format!("SELECT window_end, count(*) FROM TUMBLE({t}, ts, INTERVAL '1' SECOND) GROUP BY window_end");
-    assert!(world.error(&window("a")).to_string().contains("column other of late is no column of a"));
+    assert!(world.error(&window("a")).to_string().contains("column other of late is not a column of a"));
     assert!(world.error(&window("b")).to_string().contains("table none does not exist"));
 }
 
@@ -266,15 +266,24 @@ fn what_libraries_say_is_told_in_words_of_sql() {
             "SELECT SPLIT_INDEX(s, ',') FROM events",
             "function split_index does not take (VARCHAR, VARCHAR); it takes (VARCHAR, VARCHAR, BIGINT); CAST them",
         ),
-        ("SELECT CASE WHEN k > 1 THEN 1 ELSE ts END FROM events", "CASE has BIGINT and TIMESTAMP(3), which have no type"),
+        (
+            "SELECT CASE WHEN k > 1 THEN 1 ELSE ts END FROM events",
+            "CASE has BIGINT and TIMESTAMP(3), which have no type",
+        ),
         ("SELECT k AND v > 1 FROM events", "there is no BIGINT AND BOOLEAN; CAST one side"),
-        ("SELECT x'zz' FROM events", "x'zz' is no text of hexadecimal digits"),
-        ("SELECT INTERVAL 'x' DAY FROM events", "'x DAY' is no INTERVAL; write such as INTERVAL '10' SECOND (line 1, column"),
+        ("SELECT x'zz' FROM events", "x'zz' is not hexadecimal"),
+        (
+            "SELECT INTERVAL 'x' DAY FROM events",
+            "'x DAY' is not a valid INTERVAL; write, for example, INTERVAL '10' SECOND (line 1, column",
+        ),
         (
             "SELECT 99999999999999999999999999999999999999999999 FROM events",
             "a number of more than 38 digits is not supported (line 1, column 8)",
         ),
-        ("SELECT ts AT TIME ZONE 'Mars/Base' FROM events", "the time zone 'Mars/Base' is not supported (line 1, column 24)"),
+        (
+            "SELECT ts AT TIME ZONE 'Mars/Base' FROM events",
+            "the time zone 'Mars/Base' is not supported (line 1, column 24)",
+        ),
         (
             "SELECT k FROM events WHERE v > 1 AND sum(v) > 1",
             "WHERE is a condition on rows, which aggregates do not know yet; write HAVING for one on groups (line 1, column 38)",
@@ -285,7 +294,7 @@ fn what_libraries_say_is_told_in_words_of_sql() {
         ),
         (
             "SELECT count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY 7",
-            "GROUP BY 7 is the number of no column of SELECT, which are 1 to 1",
+            "GROUP BY 7 is not the number of a column of SELECT; those are 1 to 1",
         ),
         ("SELECT k.* FROM events", "k.* asks for all columns of a table k, which is not in FROM"),
         (
@@ -312,9 +321,9 @@ fn what_libraries_say_is_told_in_words_of_sql() {
 fn constants_that_no_row_makes_right_are_refused_when_planned() {
     let world = World::new();
     for (call, message) in [
-        ("REGEXP(s, '(')", "REGEXP: '(' is no regular expression: unclosed group (line 1, column 18)"),
-        ("s RLIKE '('", "REGEXP: '(' is no regular expression: unclosed group"),
-        ("s ~ '('", "REGEXP: '(' is no regular expression: unclosed group"),
+        ("REGEXP(s, '(')", "REGEXP: '(' is not a valid regular expression: unclosed group (line 1, column 18)"),
+        ("s RLIKE '('", "REGEXP: '(' is not a valid regular expression: unclosed group"),
+        ("s ~ '('", "REGEXP: '(' is not a valid regular expression: unclosed group"),
         ("REGEXP_REPLACE(s, '(?=a)', '')", "look-around, including look-ahead and look-behind, is not supported"),
         ("DATE_FORMAT(ts, 'yyyy-bb')", "the pattern yyyy-bb has the letter b"),
         ("TO_TIMESTAMP(s, 'yyyy ''at')", "has a quote that is not closed"),

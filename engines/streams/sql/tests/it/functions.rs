@@ -87,7 +87,7 @@ fn functions_over_text() {
         ("JSON_EXISTS('{\"a\": null}', '$.a')", "true"),
         ("JSON_VALUE('no json', '$.a')", "NULL"),
     ]);
-    fails("REGEXP_EXTRACT('a', '(')", "'(' is no regular expression");
+    fails("REGEXP_EXTRACT('a', '(')", "'(' is not a valid regular expression");
     fails("JSON_VALUE('{}', 'a')", "expected a path of names and indexes");
     fails("SPLIT_INDEX(1, 2, 'x')", "it takes (VARCHAR, VARCHAR, BIGINT)");
 }

@@ -93,7 +93,7 @@ fn wrong_declarations_say_what_and_where() {
     );
     assert!(
         error(&format!("CREATE TABLE t (a INT PRIMARY KEY) {with}"))
-            .contains("PRIMARY KEY that is enforced is not supported (line 1, column 23)")
+            .contains("an enforced PRIMARY KEY is not supported (line 1, column 23)")
     );
     assert!(
         error(&format!("CREATE TABLE t (a GEOMETRY) {with}"))
