@@ -2,12 +2,12 @@
 
 /// A double as text.
 pub(crate) fn double(number: f64) -> String {
-    special(number).unwrap_or_else(|| written(format!("{number:e}"), number.to_string(), 15))
+    special(number).unwrap_or_else(|| written(&format!("{number:e}"), number.to_string(), 15))
 }
 
 /// A number of single precision as text.
 pub(crate) fn single(number: f32) -> String {
-    special(f64::from(number)).unwrap_or_else(|| written(format!("{number:e}"), number.to_string(), 6))
+    special(f64::from(number)).unwrap_or_else(|| written(&format!("{number:e}"), number.to_string(), 6))
 }
 
 /// What is no number.
@@ -22,7 +22,7 @@ fn special(number: f64) -> Option<String> {
 }
 
 /// The plain form, or the one with an exponent if the number is small or as large as ten to the power of `digits`.
-fn written(scientific: String, plain: String, digits: i32) -> String {
+fn written(scientific: &str, plain: String, digits: i32) -> String {
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return plain };
     let Ok(exponent) = exponent.parse::<i32>() else { return plain };
     if (-4..digits).contains(&exponent) {
