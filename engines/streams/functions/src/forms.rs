@@ -5,6 +5,9 @@ use datafusion::common::types::NativeType;
 use datafusion::logical_expr::{ArrayFunctionSignature, TypeSignature, TypeSignatureClass};
 use savanna_streams_model::type_name;
 
+/// The type that stands for any number.
+const DECIMAL: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, DECIMAL_DEFAULT_SCALE);
+
 /// One form of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Form {
@@ -47,7 +50,11 @@ impl Form {
         if self.arguments.iter().all(Option::is_none) && !self.arguments.is_empty() {
             return None;
         }
-        let name = |t: &Option<DataType>| t.as_ref().map_or_else(|| "any type".to_owned(), type_name);
+        let name = |t: &Option<DataType>| match t {
+            None => "any type".to_owned(),
+            Some(DECIMAL) => "a number".to_owned(),
+            Some(other) => type_name(other),
+        };
         let mut names: Vec<String> = self.arguments.iter().map(name).collect();
         names.extend(self.variadic.then(|| "..".to_owned()));
         Some(format!("({})", names.join(", ")))
@@ -95,7 +102,6 @@ fn shapes(signature: &TypeSignature) -> Vec<Shape> {
 
 /// The type that stands for a class of types.
 fn of_class(class: &TypeSignatureClass) -> Option<DataType> {
-    const DECIMAL: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, DECIMAL_DEFAULT_SCALE);
     Some(match class {
         TypeSignatureClass::Any => return None,
         TypeSignatureClass::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),

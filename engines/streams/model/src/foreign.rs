@@ -155,7 +155,8 @@ const WORDS: [&str; 32] = [
 
 /// A message without the names of the libraries' errors, in our words where there are some, and with types by their names in SQL.
 pub fn in_sql(message: &str) -> String {
-    let mut message = message.trim();
+    // What they were doing when it happened comes first.
+    let mut message = message.rsplit("caused by\n").next().unwrap_or(message).trim();
     while let Some(rest) = PREFIXES.iter().find_map(|prefix| message.strip_prefix(prefix)) {
         message = rest;
     }
@@ -367,6 +368,7 @@ mod tests {
     #[test]
     fn the_kinds_of_errors_are_left_out() {
         assert_eq!(in_sql("Execution error: Error during planning: no"), "no");
+        assert_eq!(in_sql("While casting\ncaused by\nArrow error: Cast error: no"), "no");
         assert_eq!(in_sql(""), "");
         assert_eq!(in_sql("("), "(");
     }

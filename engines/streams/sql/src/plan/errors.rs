@@ -127,7 +127,7 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
 fn call_that_does_not_fit(text: &str) -> Option<(&str, String)> {
     if let Some((_, call)) = text.split_once("No function matches the given name and argument types '") {
         let (function, types) = call.split_once('(')?;
-        return Some((function, format!("({})", types.split_once(")'")?.0)));
+        return Some((function, format!("({})", in_sql(types.split_once(")'")?.0))));
     }
     let signature = ["failed to match any signature", "Failed to coerce arguments", "coercion from"];
     if !signature.iter().any(|phrase| text.contains(phrase)) {
@@ -136,7 +136,7 @@ fn call_that_does_not_fit(text: &str) -> Option<(&str, String)> {
     let function = text.split('\'').nth(1)?;
     let function = function.split('(').next().unwrap_or(function);
     let types = text.split_once("coercion from ").and_then(|(_, rest)| rest.split_once(" to the signature"));
-    let came = types.map(|(types, _)| format!("({})", types.trim_start_matches('[').trim_end_matches(']')));
+    let came = types.map(|(types, _)| format!("({})", in_sql(types.trim_start_matches('[').trim_end_matches(']'))));
     Some((function, came.unwrap_or_else(|| "arguments of these types".to_owned())))
 }
 
