@@ -85,8 +85,11 @@ def test_databases_schemas_roles_and_functions(psql):
     assert 'pg_catalog|count|bigint|VARIADIC "any"|agg' in lines(psql("\\df count"))
 
 
-def test_a_result_is_described_without_being_run(psql):
-    assert lines(psql("SELECT auction, price FROM psql_bids \\gdesc"))[2:4] == ["auction|bigint", "price|numeric(10,2)"]
+def test_a_result_is_described_without_being_run(node, psql):
+    address = f"host=127.0.0.1 port={node.ports['pgwire']} user=ada dbname=savanna_streams"
+    query = "SELECT auction, price FROM psql_bids \\gdesc\n"
+    done = subprocess.run(["psql", "-X", address], input=query, capture_output=True, text=True, timeout=60, check=False)
+    assert lines(done.stdout)[2:4] == ["auction|bigint", "price|numeric(10,2)"], done.stderr
 
 
 @pytest.mark.parametrize(

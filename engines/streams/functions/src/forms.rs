@@ -68,8 +68,12 @@ fn of(
     returns: impl Fn(&[DataType]) -> Option<DataType>,
 ) -> Vec<Form> {
     let form = |(arguments, variadic): Shape| {
-        let types: Option<Vec<DataType>> = arguments.iter().cloned().collect();
-        let returns = types.and_then(|types| returns(&types));
+        // Whatever any type is, if it matters.
+        let with = |any: DataType| {
+            let types: Vec<DataType> = arguments.iter().map(|t| t.clone().unwrap_or_else(|| any.clone())).collect();
+            returns(&types)
+        };
+        let returns = with(DataType::Int64).filter(|one| with(DataType::Utf8View).as_ref() == Some(one));
         Form { name: name.to_owned(), aggregate, arguments, variadic, returns }
     };
     shapes(signature).into_iter().map(form).collect()
@@ -140,7 +144,8 @@ mod tests {
         assert!(
             of("split_index").iter().any(|form| form.arguments == [text.clone(), text.clone(), Some(DataType::Int64)])
         );
-        assert!(of("count").iter().all(|form| form.aggregate));
+        assert!(of("count").iter().all(|form| form.aggregate && form.returns == Some(DataType::Int64)));
+        assert!(of("coalesce").iter().all(|form| form.returns.is_none()));
         assert!(of("count_char").iter().all(|form| form.returns == Some(DataType::Int64)));
         assert!(of("coalesce").iter().all(|form| form.variadic));
     }
