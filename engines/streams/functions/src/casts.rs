@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::compute::CastOptions;
+use arrow::compute::{CastOptions, can_cast_types};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::format::DEFAULT_CAST_OPTIONS;
 use datafusion::common::{Result, ScalarValue, internal_err};
@@ -33,7 +33,8 @@ pub fn bounded_cast(expr: Expr, schema: &dyn datafusion::common::ExprSchema) -> 
         _ => return Ok(expr),
     };
     let (from, to) = (inner.get_type(schema)?, field.data_type());
-    if from == *to || !has_parts(&from) && !has_parts(to) {
+    // What cannot be cast is refused as a cast.
+    if from == *to || !has_parts(&from) && !has_parts(to) || !can_cast_types(&from, to) {
         return Ok(expr);
     }
     let null = Expr::Literal(ScalarValue::try_from(to)?, None);

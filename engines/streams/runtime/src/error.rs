@@ -37,18 +37,23 @@ fn without_numbers(expression: &str) -> String {
 /// `cast(a, NULL)` for some casts.
 fn without_checks(expression: String) -> String {
     let mut text = expression;
-    for (call, becomes, last) in [("one_nan(", "", ""), ("in_digits(", "", ""), ("cast(", "CAST(", ", NULL")] {
+    for (call, becomes) in [("one_nan(", None), ("in_digits(", None), ("cast(", Some("CAST("))] {
         while let Some(at) = text.rfind(call) {
-            let mut depth = 1;
             let inside = &text[at + call.len()..];
-            let end = inside.find(|c: char| {
-                depth += i32::from(c == '(') - i32::from(c == ')');
+            let (mut depth, mut argument) = (1, None);
+            let end = inside.char_indices().find(|(at, c)| {
+                depth += i32::from(*c == '(') - i32::from(*c == ')');
+                if depth == 1 && *c == ',' {
+                    argument.get_or_insert(*at);
+                }
                 depth == 0
             });
-            let Some(end) = end else { break };
-            let kept = inside[..end].strip_suffix(last).unwrap_or(&inside[..end]);
-            let close = if becomes.is_empty() { "" } else { ")" };
-            text = format!("{}{becomes}{kept}{close}{}", &text[..at], &inside[end + 1..]);
+            let Some((end, _)) = end else { break };
+            let (rest, argument) = (&inside[end + 1..], &inside[..argument.unwrap_or(end)]);
+            text = match becomes {
+                Some(becomes) => format!("{}{becomes}{argument}){rest}", &text[..at]),
+                None => format!("{}{argument}{rest}", &text[..at]),
+            };
         }
     }
     text
@@ -95,8 +100,8 @@ mod tests {
         );
         let error = computing("expression one_nan(CAST(s@0 AS Float64)) > one_nan((a@1 + 1) / 2)", &"Cast error: no");
         assert_eq!(error.to_string(), "expression CAST(s AS DOUBLE) > (a + 1) / 2: no");
-        let error = computing("expression cast(in_digits(a@1 + 1), NULL)", &"Cast error: no");
-        assert_eq!(error.to_string(), "expression CAST(a + 1): no");
+        let error = computing("expression cast(in_digits(f(a@1, b) + 1), {x:,y:}) + 2", &"Cast error: no");
+        assert_eq!(error.to_string(), "expression CAST(f(a, b) + 1) + 2: no");
         let interval = "expression at@1 + IntervalMonthDayNano { months: 0, days: 1, nanoseconds: 0 }";
         assert_eq!(computing(interval, &"no").to_string(), "expression at + INTERVAL ..: no");
         let error = computing("expression CAST(get_field(get_field(r@1, a), b) AS Int64)", &"Cast error: no");

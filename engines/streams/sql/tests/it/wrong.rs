@@ -62,6 +62,7 @@ const PLACED: &[(&str, &str)] = &[
     ("SELECT k, CAST('2026-13-01' AS DATE) FROM events", "1:16"),
     ("SELECT CAST(ts AS BOOLEAN) FROM events", "1:13"),
     ("SELECT CAST(k AS GEOMETRY) FROM events", "1:13"),
+    ("SELECT CAST(k AS ROW<x INT>) FROM events", "1:13"),
     ("SELECT CAST(1234.5 AS DECIMAL(3, 1)) FROM events", "1:13"),
     ("SELECT upper(k, s) FROM events", "1:8"),
     ("SELECT k, sqrt(ts) FROM events", "1:11"),
