@@ -5,16 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use savanna_streams_model::handle::QueryStatus;
 use savanna_streams_model::ids::QueryId;
 use savanna_streams_model::{Result, StreamError};
 use savanna_streams_runtime::Query;
 
-/// A query with the statement that started it.
-struct Entry {
-    statement: String,
-    query: Arc<Query>,
+/// A query. Of one that has ended only the status is kept: what little a query leaves pins pages of memory all over.
+enum Entry {
+    Running { statement: String, query: Arc<Query> },
+    Ended(QueryStatus),
+}
+
+impl Entry {
+    fn status(&self) -> QueryStatus {
+        match self {
+            Self::Running { statement, query } => QueryStatus { statement: statement.clone(), ..query.status() },
+            Self::Ended(status) => status.clone(),
+        }
+    }
 }
 
 /// All queries, by the order in which they started.
@@ -33,7 +42,7 @@ impl Queries {
 
     /// A name for a query that is about to start, unless too many run already.
     pub(crate) fn next_id(&self, code: String) -> Result<QueryId> {
-        let running = self.entries.lock().values().filter(|e| is_running(&e.query)).count();
+        let running = self.entries().values().filter(|entry| matches!(entry, Entry::Running { .. })).count();
         if running >= self.max_running {
             return Err(StreamError::Limit {
                 message: format!("{running} queries run, which is the limit; stop one or raise streams.max_queries"),
@@ -43,16 +52,34 @@ impl Queries {
     }
 
     pub(crate) fn add(&self, id: &QueryId, statement: String, query: Arc<Query>) {
-        let mut entries = self.entries.lock();
-        entries.insert(id.job, Entry { statement, query });
-        let ended: Vec<u64> = entries.iter().filter(|(_, e)| !is_running(&e.query)).map(|(job, _)| *job).collect();
+        let mut entries = self.entries();
+        entries.insert(id.job, Entry::Running { statement, query });
+        let ended: Vec<u64> =
+            entries.iter().filter(|(_, entry)| matches!(entry, Entry::Ended(_))).map(|(job, _)| *job).collect();
         for job in ended.iter().take(ended.len().saturating_sub(self.keep_ended)) {
             entries.remove(job);
         }
     }
 
+    /// All queries, those that have ended as such.
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+        let mut entries = self.entries.lock();
+        for entry in entries.values_mut() {
+            if let Entry::Running { query, .. } = entry
+                && query.status().state.is_over()
+            {
+                *entry = Entry::Ended(entry.status());
+            }
+        }
+        entries
+    }
+
     pub(crate) fn cancel(&self, id: &QueryId) -> Result<()> {
-        self.find(id)?.cancel();
+        match self.entries().get(&id.job) {
+            Some(Entry::Running { query, .. }) => query.cancel(),
+            Some(Entry::Ended(_)) => {}
+            None => return Err(unknown(&id.to_string())),
+        }
         Ok(())
     }
 
@@ -65,19 +92,18 @@ impl Queries {
             .ok_or_else(|| unknown(text))
     }
 
-    fn find(&self, id: &QueryId) -> Result<Arc<Query>> {
-        self.entries.lock().get(&id.job).map(|e| Arc::clone(&e.query)).ok_or_else(|| unknown(&id.to_string()))
-    }
-
     /// All queries, newest first.
     pub(crate) fn list(&self) -> Vec<QueryStatus> {
-        let status = |entry: &Entry| QueryStatus { statement: entry.statement.clone(), ..entry.query.status() };
-        self.entries.lock().values().rev().map(status).collect()
+        self.entries().values().rev().map(Entry::status).collect()
     }
 
     /// Cancels every query and waits until their threads have ended.
     pub(crate) fn stop_all(&self) {
-        let queries: Vec<Arc<Query>> = self.entries.lock().values().map(|e| Arc::clone(&e.query)).collect();
+        let running = |entry: &Entry| match entry {
+            Entry::Running { query, .. } => Some(Arc::clone(query)),
+            Entry::Ended(_) => None,
+        };
+        let queries: Vec<Arc<Query>> = self.entries().values().filter_map(running).collect();
         for query in &queries {
             query.cancel();
         }
@@ -87,10 +113,6 @@ impl Queries {
             }
         }
     }
-}
-
-fn is_running(query: &Query) -> bool {
-    !query.status().state.is_over()
 }
 
 fn unknown(id: &str) -> StreamError {

@@ -41,6 +41,7 @@ pub(crate) mod walk;
 mod window;
 mod window_plan;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -135,7 +136,15 @@ impl Planner {
         let schema = self.output_schema(&crate::parse::parse_query(&view.query)?)?;
         let columns = schema.fields();
         if view.columns.is_empty() {
-            return Ok(schema);
+            let mut names = HashSet::new();
+            return match columns.iter().find(|column| !names.insert(column.name())) {
+                Some(twice) => Err(StreamError::invalid(format!(
+                    "view {} has two columns {}; give one of them another name with AS",
+                    view.name,
+                    twice.name()
+                ))),
+                None => Ok(schema),
+            };
         }
         if view.columns.len() != columns.len() {
             return Err(StreamError::invalid(format!(
