@@ -73,10 +73,21 @@ fn of(
             let types: Vec<DataType> = arguments.iter().map(|t| t.clone().unwrap_or_else(|| any.clone())).collect();
             returns(&types)
         };
-        let returns = with(DataType::Int64).filter(|one| with(DataType::Utf8View).as_ref() == Some(one));
+        let returns = (!is_opaque(signature))
+            .then(|| with(DataType::Int64).filter(|one| with(DataType::Utf8View).as_ref() == Some(one)))
+            .flatten();
         Form { name: name.to_owned(), aggregate, arguments, variadic, returns }
     };
     shapes(signature).into_iter().map(form).collect()
+}
+
+/// Whether only the function itself knows what arguments it takes, so that it must not be asked about others.
+fn is_opaque(signature: &TypeSignature) -> bool {
+    match signature {
+        TypeSignature::UserDefined | TypeSignature::ArraySignature(_) => true,
+        TypeSignature::OneOf(signatures) => signatures.iter().any(is_opaque),
+        _ => false,
+    }
 }
 
 /// The types of arguments, and whether the last one may be repeated.

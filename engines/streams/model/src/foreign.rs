@@ -96,9 +96,9 @@ const WORDINGS: [(&str, &str); 44] = [
     ),
     ("Arithmetic Overflow in AvgAccumulator", "AVG of decimals overflows; CAST its argument to DOUBLE"),
     ("Cannot infer common argument type for logical boolean operation {}", NO_OPERATION),
-    ("Failed to coerce then ([{}]) and else (Some({})) to common types in CASE WHEN expression", NO_CASE),
-    ("Failed to coerce then ([{}]) and else (None) to common types in CASE WHEN expression", NO_CASE_OF_MANY),
-    ("Failed to coerce case ({}) and when ([{}]) to common types in CASE WHEN expression", NO_CASE),
+    ("Failed to coerce then ({}) and else (None) to common types in CASE WHEN expression", NO_CASE_OF_MANY),
+    ("Failed to coerce then ({}) and else ({}) to common types in CASE WHEN expression", NO_CASE),
+    ("Failed to coerce case ({}) and when ({}) to common types in CASE WHEN expression", NO_CASE),
     (
         "Cannot find column with position {} in SELECT clause. Valid columns: {}",
         "GROUP BY {0} is not the number of a column of SELECT; those are {1}; write the column itself",

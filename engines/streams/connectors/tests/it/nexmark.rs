@@ -127,7 +127,7 @@ fn a_reader_goes_on_where_another_one_stopped() {
         assert_eq!(concat(&all), expected, "partition {partition}");
     }
     let Err(error) = source.open(&scan, 1, 2, Some(&Offset("5".into()))) else { panic!("opened a foreign place") };
-    assert!(error.to_string().contains("is no place in partition 1 of 2"), "{error}");
+    assert!(error.to_string().contains("is not a position in partition 1 of 2"), "{error}");
     assert!(source.open(&scan, 0, 1, Some(&Offset("x".into()))).is_err());
 }
 

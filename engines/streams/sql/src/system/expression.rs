@@ -456,7 +456,8 @@ impl Compiler<'_> {
         };
         let arguments = arguments.map(|argument| self.expr(argument)).collect::<Result<Vec<_>>>()?;
         if !function.takes.contains(&arguments.len()) {
-            let takes = format!("{} to {} arguments", function.takes.start(), function.takes.end());
+            let (least, most) = (function.takes.start(), function.takes.end());
+            let takes = if least == most { most.to_string() } else { format!("{least} to {most}") } + " arguments";
             return Err(wrong_number(name, &takes, arguments.len(), span));
         }
         let of = match function.of {

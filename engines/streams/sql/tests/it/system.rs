@@ -121,10 +121,7 @@ fn wrong_questions_are_refused_with_their_place() {
             "table pg_catalog.pg_klass does not exist (line 1, column 17); did you mean pg_class?",
         ),
         ("SELECT pg_catalog.pg_table_is_visibel(1)", "did you mean pg_table_is_visible?"),
-        (
-            "SELECT pg_catalog.format_type(1)",
-            "function format_type takes 2 to 2 arguments, but 1 came (line 1, column 8)",
-        ),
+        ("SELECT pg_catalog.format_type(1)", "function format_type takes 2 arguments, but got 1 (line 1, column 8)"),
         ("SELECT 'nope'::regclass", "table nope does not exist"),
         ("SELECT oid = 'x' FROM pg_class", "expected a whole number, got 'x'"),
         ("SELECT (SELECT oid FROM pg_class)", "more than one row"),
@@ -132,7 +129,7 @@ fn wrong_questions_are_refused_with_their_place() {
             "SELECT k FROM events, pg_class",
             "events, a table of streams, beside system tables, is not supported (line 1, column 15)",
         ),
-        ("SELECT oid FROM pg_class ORDER BY 3", "there is no column 3; the query has 1 (line 1, column 35)"),
+        ("SELECT oid FROM pg_class ORDER BY 3", "column 3 does not exist; the query has 1 columns (line 1, column 35)"),
         ("SELECT relname ~ '(' FROM pg_class", "expected a regular expression, got '('"),
     ] {
         let error = asked(&world, sql).unwrap_err().to_string();
