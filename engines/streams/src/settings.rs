@@ -195,7 +195,7 @@ mod tests {
         let error = check("parallelism", "zero").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "setting parallelism takes partitions asked of each source, 1 to 1024, but 'zero' came"
+            "setting parallelism: expected partitions asked of each source, 1 to 1024, got 'zero'"
         );
         assert!(check("parallelism", "2").is_ok());
         assert!(check("memory-limit", "512").is_err() && check("memory-limit", "0B").is_err());
