@@ -77,13 +77,16 @@ fn parse(path: &Path, text: &str) -> Result<Vec<(&'static str, Sourced)>, Config
         let (name, value) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let value = value.trim().trim_matches('"');
         let source = Source::File { path: path.to_owned(), line };
-        // What has no effect here has a value that is right, too.
-        KeysConfig::default().set_at_start(name.as_bytes(), value.as_bytes()).map_err(|reason| ConfigError::Keys {
-            place: source.clone(),
-            setting: name.to_owned(),
-            reason,
-        })?;
-        let Some(key) = key_of(name) else { continue };
+        let refused = |reason| ConfigError::Keys { place: source.clone(), setting: name.to_owned(), reason };
+        let Some(key) = key_of(name) else {
+            // Those that tune how Redis stores things are skipped.
+            if KeysConfig::has_effect(name.as_bytes()) {
+                let reason = "Savanna does not have this setting of Redis; remove the line (`savanna config show` lists all settings)";
+                return Err(refused(reason.to_owned()));
+            }
+            continue;
+        };
+        KeysConfig::default().set_at_start(name.as_bytes(), value.as_bytes()).map_err(refused)?;
         let before = found.iter().position(|(other, _)| *other == key).map(|at| found.swap_remove(at).1.value);
         let value = match before {
             // Each line may be about another class of clients.
@@ -158,6 +161,8 @@ mod tests {
     fn a_wrong_setting_is_refused_with_its_place() {
         let text = load("appendfsync always\nmaxmemory lots\n", "").unwrap_err().to_string();
         assert!(text.ends_with("keys.conf:2: maxmemory: argument must be a memory value"), "{text}");
+        let text = load("save 900 1\nbind 127.0.0.1\n", "").unwrap_err().to_string();
+        assert!(text.contains("keys.conf:2: bind: Savanna does not have this setting of Redis"), "{text}");
         let text = load("", "[keys]\nmaxmemory = 'lots'\n").unwrap_err().to_string();
         assert_eq!(text, "savanna.toml:2: keys.maxmemory: argument must be a memory value");
         let missing = Sources::none().flag(IMPORT, "/nowhere/keys.conf", "--set");
