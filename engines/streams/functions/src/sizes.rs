@@ -110,10 +110,8 @@ pub(super) fn estimate(name: &str, args: &[ColumnarValue], rows: usize, returns:
         "string_to_array" | "string_to_list" | "regexp_match" => call.given() * 24,
         "to_char" | "date_format" | "from_unixtime" => call.given() * 40,
         "levenshtein" => call.given() * 8,
-        // As a text, each value has the names of its fields beside it.
-        "cast" | "try_cast" => call.given() * 4 + (call.leaves() + rows as u128) * names_in(&args[0].data_type()),
         _ if is_fixed(returns) => call.expanded() + (rows * ROW) as u128,
-        // Letters get longer in the other case, bytes as digits.
+        // Letters get longer in the other case, bytes as digits, values as texts.
         _ => call.given() * 4,
     }
 }
@@ -127,18 +125,6 @@ pub(super) fn pairs(args: &[ColumnarValue], rows: usize) -> u128 {
 /// The most bytes of an argument in any row.
 pub(super) fn widest(args: &[ColumnarValue], arg: usize, rows: usize) -> u128 {
     Call { args, rows }.widest(arg)
-}
-
-/// The bytes of the names of all fields, with what stands between them.
-fn names_in(data_type: &DataType) -> u128 {
-    const BETWEEN: usize = 4;
-    match data_type {
-        DataType::Struct(fields) => {
-            fields.iter().map(|field| (field.name().len() + BETWEEN) as u128 + names_in(field.data_type())).sum()
-        }
-        DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => names_in(item.data_type()),
-        _ => 0,
-    }
 }
 
 /// Whether all values of a type have the same size.

@@ -299,7 +299,7 @@ fn what_libraries_say_is_told_in_words_of_sql() {
         ("SELECT k.* FROM events", "k.* asks for all columns of a table k, which is not in FROM"),
         (
             "SELECT count(max(k)) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY window_end",
-            "an aggregate stands inside of another",
+            "an aggregate is inside another",
         ),
         ("SELECT FLOOR(ts TO FORTNIGHT) FROM events", "there is no unit of time FORTNIGHT"),
         ("SELECT s SIMILAR TO 'a' FROM events", "SIMILAR TO is not supported"),
