@@ -89,7 +89,7 @@ def test_a_result_is_described_without_being_run(node, psql):
     address = f"host=127.0.0.1 port={node.ports['pgwire']} user=ada dbname=savanna_streams"
     query = "SELECT auction, price FROM psql_bids \\gdesc\n"
     done = subprocess.run(["psql", "-X", address], input=query, capture_output=True, text=True, timeout=60, check=False)
-    assert lines(done.stdout)[2:4] == ["auction|bigint", "price|numeric(10,2)"], done.stderr
+    assert lines(done.stdout)[2:4] == ["auction|bigint", "price|numeric"], done.stderr
 
 
 @pytest.mark.parametrize(
