@@ -14,14 +14,14 @@ use savanna_streams_runtime::Query;
 /// A query. Of one that has ended only the status is kept: what little a query leaves pins pages of memory all over.
 enum Entry {
     Running { statement: String, query: Arc<Query> },
-    Ended(QueryStatus),
+    Ended(Box<QueryStatus>),
 }
 
 impl Entry {
     fn status(&self) -> QueryStatus {
         match self {
             Self::Running { statement, query } => QueryStatus { statement: statement.clone(), ..query.status() },
-            Self::Ended(status) => status.clone(),
+            Self::Ended(status) => status.as_ref().clone(),
         }
     }
 }
@@ -68,7 +68,7 @@ impl Queries {
             if let Entry::Running { query, .. } = entry
                 && query.status().state.is_over()
             {
-                *entry = Entry::Ended(entry.status());
+                *entry = Entry::Ended(Box::new(entry.status()));
             }
         }
         entries
