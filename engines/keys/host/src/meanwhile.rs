@@ -131,3 +131,74 @@ impl Attendance {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Waker;
+
+    use savanna_epoch::OwnerEpoch;
+    use savanna_journal::Options;
+    use savanna_keys::config::Config;
+    use savanna_keys::placement::{KeyHash, Placement};
+    use savanna_keys::reply::Tape;
+    use savanna_keys::request::OwnedArgs;
+
+    use super::*;
+    use crate::service::{HostOptions, Service};
+    use crate::worker::Worker;
+
+    /// Looks once whether a thread has mail, then ends the script.
+    #[derive(Debug)]
+    struct Watcher {
+        mailbox: Mailbox,
+        looks: Arc<AtomicUsize>,
+        mails: Arc<AtomicUsize>,
+    }
+
+    impl Clients for Watcher {
+        fn read(&mut self, _: &mut Meanwhile<'_>) {}
+
+        fn write(&mut self, meanwhile: &mut Meanwhile<'_>) {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            self.mails.fetch_add(usize::from(self.mailbox.has_mail()), Ordering::Relaxed);
+            let operator = meanwhile.admission().open(String::new(), String::new());
+            let kill = OwnedArgs::of_words(&[b"SCRIPT", b"KILL"]);
+            meanwhile.request(operator, kill.args(), &mut Tape::new());
+        }
+    }
+
+    fn request(worker: &mut Worker, session: SessionId, words: &[&str]) {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        worker.request(session, OwnedArgs::of_words(&words).args(), &mut Tape::new());
+    }
+
+    #[test]
+    fn what_a_transaction_says_before_its_script_waits_for_its_changes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = Some((Options::dir(folder.path()), OwnerEpoch(1)));
+        let options = HostOptions { threads: 2, config: Config::default(), log, lease: None, seed: 1 };
+        let (_service, mut workers) = Service::open(options, vec![Waker::noop().clone(); 2]).expect("an empty log");
+        let (looks, mails) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let mailbox = workers[1].mailbox.clone();
+        for worker in &mut workers {
+            let watcher = Watcher { mailbox: mailbox.clone(), looks: Arc::clone(&looks), mails: Arc::clone(&mails) };
+            worker.begin(Box::new(watcher));
+        }
+        let [publisher, listener] = &mut workers[..] else { panic!("two threads") };
+        let session = listener.admission().open(String::new(), String::new());
+        request(listener, session, &["SUBSCRIBE", "news"]);
+        listener.finish_turn().expect("a log");
+        publisher.begin_turn();
+        let session = publisher.admission().open(String::new(), String::new());
+        let is_here = |key: &String| Placement::over(2).actor_of(KeyHash::of(key.as_bytes()).group()).index() == 0;
+        let key = (0..).map(|number| format!("key{number}")).find(is_here).expect("a key of the first thread");
+        let endless = ["EVAL", "while true do end", "0"];
+        for words in [&["MULTI"][..], &["SET", &key, "changed"], &["PUBLISH", "news", "changed"], &endless, &["EXEC"]] {
+            request(publisher, session, words);
+        }
+        assert_eq!((looks.load(Ordering::Relaxed), mails.load(Ordering::Relaxed)), (1, 0), "looks, and mail seen");
+        publisher.finish_turn().expect("a log");
+        assert!(listener.mailbox.has_mail(), "it is told when the change is in the log");
+    }
+}
