@@ -71,6 +71,9 @@ TEXTS = {
     "labels": "CREATE TYPE e AS ENUM (" + listed("'{}'") + ")",
     "arguments": f"SELECT concat({listed('{}')})",
     "order": "SELECT id FROM t ORDER BY " + ", ".join(["id"] * 20_000),
+    "a rollup": "SELECT 1 FROM t GROUP BY ROLLUP (id" + repeated(", id") + ")",
+    "groups of many keys": "SELECT 1 FROM t GROUP BY " + listed("id + {}"),
+    "many groupings": "SELECT 1 FROM t GROUP BY id" + repeated(", id"),
     "groupings": "SELECT 1 FROM t GROUP BY " + ", ".join(["id"] * 20_000),
 }
 

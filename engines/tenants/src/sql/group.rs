@@ -10,6 +10,7 @@ use crate::{
         bind::Binder,
         expression::{Comparison, Expr},
         function::Function,
+        items::check_width,
         name::name_of,
         order::ordinal,
         parse::DISTINCT_SETS,
@@ -45,10 +46,26 @@ impl GroupKeys {
 /// Grouping sets that one query has at most.
 const SETS_MAX: usize = 4_096;
 
+/// Expressions that all grouping sets of a query have together.
+const SET_EXPRESSIONS_MAX: usize = 65_536;
+
+/// Refuses grouping sets before they are made.
+fn check_sets(sets: usize, expressions: usize) -> Result<()> {
+    if sets > SETS_MAX {
+        let message = format!("too many grouping sets present (maximum {SETS_MAX})");
+        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+    }
+    if expressions > SET_EXPRESSIONS_MAX {
+        let message = format!("grouping sets have more than {SET_EXPRESSIONS_MAX} expressions together");
+        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("Group by fewer expressions."));
+    }
+    Ok(())
+}
+
 /// The grouping sets that an item of GROUP BY stands for, each with its expressions.
 fn sets_of(ast: &ast::Expr) -> Result<Vec<Vec<&ast::Expr>>> {
     Ok(match ast {
-        ast::Expr::Rollup(parts) => rollup(&slices(parts)),
+        ast::Expr::Rollup(parts) => rollup(&slices(parts))?,
         ast::Expr::Cube(parts) => cube(&slices(parts))?,
         ast::Expr::GroupingSets(sets) => {
             let mut all = Vec::new();
@@ -77,7 +94,7 @@ fn nested(function: &ast::Function) -> Option<Result<Vec<Vec<&ast::Expr>>>> {
     let ast::FunctionArguments::List(list) = &function.args else { return None };
     let parts: Option<Vec<&[ast::Expr]>> = list.args.iter().map(slice_of).collect();
     match (name.as_str(), parts) {
-        ("rollup", Some(parts)) => Some(Ok(rollup(&parts))),
+        ("rollup", Some(parts)) => Some(rollup(&parts)),
         ("cube", Some(parts)) => Some(cube(&parts)),
         _ => None,
     }
@@ -96,8 +113,10 @@ fn slice_of(argument: &ast::FunctionArg) -> Option<&[ast::Expr]> {
 }
 
 /// All parts, then without the last one, and so on.
-fn rollup<'a>(parts: &[&'a [ast::Expr]]) -> Vec<Vec<&'a ast::Expr>> {
-    (0..=parts.len()).rev().map(|count| parts[..count].iter().copied().flatten().collect()).collect()
+fn rollup<'a>(parts: &[&'a [ast::Expr]]) -> Result<Vec<Vec<&'a ast::Expr>>> {
+    let expressions = parts.iter().rev().zip(1..).map(|(part, times)| part.len() * times).sum();
+    check_sets(parts.len() + 1, expressions)?;
+    Ok((0..=parts.len()).rev().map(|count| parts[..count].iter().copied().flatten().collect()).collect())
 }
 
 /// All choices of parts.
@@ -139,10 +158,13 @@ pub(crate) fn group_keys(
     let mut sets: Vec<Vec<&ast::Expr>> = vec![Vec::new()];
     for ast in exprs {
         let own = sets_of(ast)?;
-        if own.len() * sets.len() > SETS_MAX {
-            let message = format!("too many grouping sets present (maximum {SETS_MAX})");
-            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+        if let [one] = own.as_slice() {
+            sets.iter_mut().for_each(|set| set.extend(one));
+            continue;
         }
+        let expressions = |sets: &[Vec<&ast::Expr>]| sets.iter().map(Vec::len).sum::<usize>();
+        let together = expressions(&sets) * own.len() + expressions(&own) * sets.len();
+        check_sets(own.len() * sets.len(), together)?;
         sets =
             sets.iter().flat_map(|set| own.iter().map(move |own| set.iter().chain(own).copied().collect())).collect();
     }
@@ -156,6 +178,7 @@ pub(crate) fn group_keys(
                 keys.push(key);
                 keys.len() - 1
             });
+            check_width(keys.len())?;
             own.push(at);
         }
         places.push(own);
