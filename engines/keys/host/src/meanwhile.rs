@@ -162,7 +162,7 @@ mod tests {
         fn write(&mut self, meanwhile: &mut Meanwhile<'_>) {
             self.looks.fetch_add(1, Ordering::Relaxed);
             self.mails.fetch_add(usize::from(self.mailbox.has_mail()), Ordering::Relaxed);
-            let operator = meanwhile.admission().open(String::new(), String::new());
+            let operator = meanwhile.admission().open(String::new(), String::new(), None, true);
             let kill = OwnedArgs::of_words(&[b"SCRIPT", b"KILL"]);
             meanwhile.request(operator, kill.args(), &mut Tape::new());
         }
@@ -186,11 +186,11 @@ mod tests {
             worker.begin(Box::new(watcher));
         }
         let [publisher, listener] = &mut workers[..] else { panic!("two threads") };
-        let session = listener.admission().open(String::new(), String::new());
+        let session = listener.admission().open(String::new(), String::new(), None, true);
         request(listener, session, &["SUBSCRIBE", "news"]);
         listener.finish_turn().expect("a log");
         publisher.begin_turn();
-        let session = publisher.admission().open(String::new(), String::new());
+        let session = publisher.admission().open(String::new(), String::new(), None, true);
         let is_here = |key: &String| Placement::over(2).actor_of(KeyHash::of(key.as_bytes()).group()).index() == 0;
         let key = (0..).map(|number| format!("key{number}")).find(is_here).expect("a key of the first thread");
         let endless = ["EVAL", "while true do end", "0"];
