@@ -243,7 +243,9 @@ mod tests {
         assert_eq!(path.read().unwrap(), Some(lease()));
         fs::write(&path.lease, "{}\n00000000\n").unwrap();
         let message = path.read().unwrap_err().to_string();
-        assert!(message.contains("lease") && message.contains("checksum") && message.contains("writes it anew"));
+        assert!(
+            message.contains("lease") && message.contains("checksum") && message.contains("writes the lease again")
+        );
         let later = b"{\"format\":2}";
         fs::write(&path.lease, format!("{{\"format\":2}}\n{:08x}\n", crc32c::crc32c(later))).unwrap();
         assert!(matches!(path.read(), Err(DataDirError::Version { came: 2, .. })));
