@@ -127,5 +127,5 @@ def test_tenants_are_kept_in_s3(tmp_path, s3):
     assert node.stop() == 0
     # Another directory does not get what belongs to this one.
     (tmp_path / "other").mkdir()
-    with pytest.raises(AssertionError, match="the store of another data directory"):
+    with pytest.raises(AssertionError, match="found the store of another one"):
         Node(tmp_path / "other", environment)

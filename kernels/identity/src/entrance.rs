@@ -15,7 +15,7 @@ use crate::{Throttle, descriptors_max};
 const STRANGERS_MAX: usize = 256;
 /// How long to wait after somebody could not come in, mostly for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The same if somebody else was sent away, who gives a descriptor back.
+/// How long somebody else who was sent away may take to give a descriptor back, once it is known that it goes.
 const SHORT_PAUSE: Duration = Duration::from_millis(2);
 
 /// Accepts clients. Of those who have not said who they are yet there are so many at most: the newest displaces the oldest,
@@ -23,8 +23,16 @@ const SHORT_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Entrance {
     listener: TcpListener,
-    strangers: Arc<Mutex<Strangers<Arc<Notify>>>>,
+    waiting: Arc<Waiting>,
     failures: Mutex<Throttle>,
+}
+
+/// Those who have not said who they are.
+#[derive(Debug)]
+struct Waiting {
+    strangers: Mutex<Strangers<Arc<Notify>>>,
+    /// One of them is not waiting any more.
+    left: Notify,
 }
 
 impl Entrance {
@@ -33,8 +41,8 @@ impl Entrance {
     pub fn new(listener: TcpListener) -> Self {
         // Several doors may be crowded at once.
         let strangers_max = (descriptors_max() / 8).clamp(4, STRANGERS_MAX);
-        let strangers = Arc::new(Mutex::new(Strangers::new(strangers_max)));
-        Self { listener, strangers, failures: Mutex::default() }
+        let strangers = Mutex::new(Strangers::new(strangers_max));
+        Self { listener, waiting: Arc::new(Waiting { strangers, left: Notify::new() }), failures: Mutex::default() }
     }
 
     /// Waits for the next client. Who stops waiting loses none.
@@ -43,10 +51,13 @@ impl Entrance {
             match self.listener.accept().await {
                 Ok((socket, address)) => return (socket, address, self.begin()),
                 Err(error) => {
-                    let oldest = self.strangers.lock().displace();
+                    let left = self.waiting.left.notified();
+                    let oldest = self.waiting.strangers.lock().displace();
                     let pause = match oldest {
                         Some(oldest) => {
                             oldest.notify_one();
+                            // One goes for one who comes: the next is not sent away before this one had the time to go.
+                            let _late = tokio::time::timeout(PAUSE, left).await;
                             SHORT_PAUSE
                         }
                         None => {
@@ -64,18 +75,18 @@ impl Entrance {
 
     fn begin(&self) -> Visit {
         let displaced = Arc::new(Notify::new());
-        let (number, oldest) = self.strangers.lock().arrive(Arc::clone(&displaced));
+        let (number, oldest) = self.waiting.strangers.lock().arrive(Arc::clone(&displaced));
         if let Some(oldest) = oldest {
             oldest.notify_one();
         }
-        Visit { strangers: Arc::clone(&self.strangers), number, displaced }
+        Visit { waiting: Arc::clone(&self.waiting), number, displaced }
     }
 }
 
 /// A client that has not said who it is yet. Drop this when it has.
 #[derive(Debug)]
 pub struct Visit {
-    strangers: Arc<Mutex<Strangers<Arc<Notify>>>>,
+    waiting: Arc<Waiting>,
     number: u64,
     displaced: Arc<Notify>,
 }
@@ -98,6 +109,7 @@ impl Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        self.strangers.lock().leave(self.number);
+        self.waiting.strangers.lock().leave(self.number);
+        self.waiting.left.notify_waiters();
     }
 }
