@@ -12,7 +12,7 @@ use savanna_resp::parse::{Limits, Parser};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 0);
-    actor.keys.log.enable(true);
+    actor.keep_changes();
     let session = actor.open_session(String::new(), String::new());
     // Small, so that a long string is soon one that is refused.
     let limits = Limits { words: 1000, word_bytes: 1 << 16, line_bytes: 1 << 10, request_bytes: 1 << 20 };
