@@ -1,9 +1,10 @@
 """A long text of SQL is answered or refused in 2 s, whatever is in it, and health is told meanwhile (bench/METHOD.md).
 
-    bench/texts/run.py [--runs 3] [--only WORD]
+    bench/texts/run.py [--runs 3] [--only WORD] [--tenants-alone]
 
 Each text is sent to both PostgreSQL ports of one node. A run's figure is the time to the end of the answer, on a connection of
-its own; the bar is met when the slowest run of each text meets it."""
+its own; the bar is met when the slowest run of each text meets it. With --tenants-alone the example server of tenants is asked, which
+is built in a fraction of the time."""
 
 import argparse
 import json
@@ -64,6 +65,25 @@ class Node:
         self.process.wait(timeout=60)
 
 
+class TenantsAlone:
+    """The example server of tenants in an empty directory; it tells no health."""
+
+    def __init__(self, binary, directory):
+        with open(directory / "server.log", "w") as log:
+            command = [binary, directory / "data", "127.0.0.1:0", "1"]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("listening on"):
+            raise SystemExit(f"the server does not listen:\n{(directory / 'server.log').read_text()}")
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def ports(self):
+        return {"tenants": self.port}
+
+    def stop(self):
+        self.process.communicate("stop\n", timeout=60)
+
+
 class Health(threading.Thread):
     """Asks for the node's health all the time, and keeps the longest wait."""
 
@@ -96,40 +116,46 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--runs", type=int, default=3, help="runs of each text on each port [3]")
     arguments.add_argument("--only", default="", help="only texts whose name contains the word")
+    arguments.add_argument("--tenants-alone", action="store_true", help="ask the example server of tenants only")
     given = arguments.parse_args()
-    binary = os.environ.get("BINARY") or record.target() / "release" / "savanna"
-    profile = pathlib.Path(binary).parent.name
+    release = record.target() / "release"
+    binary = pathlib.Path(os.environ.get("BINARY") or (release / "examples" / "tenants_server" if given.tenants_alone else release / "savanna"))
+    profile = "release" if "release" in binary.parts else "debug"
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
         (directory / "t.csv").write_text("id\n1\n2\n")
-        node = Node(binary, directory)
+        node = (TenantsAlone if given.tenants_alone else Node)(binary, directory)
         ports = node.ports()
-        for name, table in TABLE.items():
-            timed(ports[name], DATABASE[name], table.format(path=directory / "t.csv"))
-        health = Health(ports["http"])
-        health.start()
+        asked = [port for port in TABLE if port in ports]
+        for port in asked:
+            timed(ports[port], DATABASE[port], TABLE[port].format(path=directory / "t.csv"))
+        health = Health(ports["http"]) if "http" in ports else None
+        if health:
+            health.start()
         results = []
         for name, text in TEXTS.items():
             if given.only not in name:
                 continue
-            for port in TABLE:
+            for port in asked:
                 runs = [timed(ports[port], DATABASE[port], text) for _ in range(given.runs)]
                 seconds = [took for took, _ in runs]
                 result = {"text": name, "bytes": len(text), "port": port, "sqlstate": runs[-1][1],
                           "seconds": round(statistics.median(seconds), 3), "slowest": round(max(seconds), 3)}  # fmt: skip
                 results.append(result)
                 print(json.dumps(result), file=sys.stderr)
-        health.is_over = True
-        health.join()
+        if health:
+            health.is_over = True
+            health.join()
         node.stop()
     record.keep("texts", record.circumstances(record.head(), profile), results)
     missed = [result for result in results if result["slowest"] > BAR_SECONDS]
-    for port in TABLE:
+    for port in asked:
         of_port = [result for result in results if result["port"] == port]
         slowest = max(of_port, key=lambda result: result["slowest"])
         over = sum(result in missed for result in of_port)
         print(f"{port}: {len(of_port)} texts, {over} above {BAR_SECONDS} s, the slowest {slowest['slowest']} s ({slowest['text']})")
-    print(f"health: told after {health.longest:.3f} s at most")
+    if health:
+        print(f"health: told after {health.longest:.3f} s at most")
 
 
 if __name__ == "__main__":
