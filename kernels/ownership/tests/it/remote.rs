@@ -108,16 +108,15 @@ impl Transport for Forgetful {
     }
 }
 
+fn forgetful(net: &Arc<dyn Transport>, loses: u64) -> RemoteCoordinator {
+    let transport = Forgetful { net: Arc::clone(net), loses: AtomicU64::new(loses) };
+    RemoteCoordinator::new(Arc::new(transport), at(), PATIENCE)
+}
+
 #[tokio::test]
 async fn a_change_whose_reply_was_lost_is_done_once() {
     let (net, _keep) = in_process().await;
-    let forgetful = |loses| {
-        RemoteCoordinator::new(
-            Arc::new(Forgetful { net: Arc::clone(&net), loses: AtomicU64::new(loses) }),
-            at(),
-            PATIENCE,
-        )
-    };
+    let forgetful = |loses| forgetful(&net, loses);
     let value = |text: &str| RootValue(text.as_bytes().to_vec());
     let version = forgetful(1).put_root("r", Revision::NONE, value("one")).await.unwrap();
     let read = forgetful(0).root("r").await.unwrap().unwrap();
@@ -133,13 +132,7 @@ async fn a_change_whose_reply_was_lost_is_done_once() {
 #[tokio::test]
 async fn ids_whose_reply_was_lost_are_nobodys() {
     let (net, _keep) = in_process().await;
-    let forgetful = |loses| {
-        RemoteCoordinator::new(
-            Arc::new(Forgetful { net: Arc::clone(&net), loses: AtomicU64::new(loses) }),
-            at(),
-            PATIENCE,
-        )
-    };
+    let forgetful = |loses| forgetful(&net, loses);
     assert_eq!(forgetful(1).allocate("x", 10).await.unwrap(), 11..21);
     assert_eq!(forgetful(0).allocate("x", 1).await.unwrap(), 21..22);
 }
