@@ -8,25 +8,15 @@
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast};
 use savanna_streams_functions::{in_digits, may_overflow, one_nan};
+
+use super::rewrite;
 
 /// Applies the rule to a whole plan.
 pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|node| {
-        let mut schema = merge_schema(&node.inputs());
-        if node.inputs().is_empty() {
-            schema.merge(node.schema());
-        }
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let rewritten = in_expression(expr, &schema, false)?;
-            Ok(rewritten.update_data(|e| name.restore(e)))
-        })?
-        .map_data(|node| node.recompute_schema())
+        rewrite::expressions(node, |expr, schema| in_expression(expr, schema, false))
     })?;
     Ok(plan.data)
 }

@@ -7,9 +7,9 @@ use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Between, Case, InList, InSubquery, ScalarFunction};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Join, LogicalPlan, Projection, Subquery, Union};
+
+use super::rewrite;
 
 /// Functions whose arguments become one type.
 const OF_ONE_TYPE: [&str; 14] = [
@@ -37,17 +37,7 @@ pub(super) fn beside_doubles(plan: LogicalPlan) -> Result<LogicalPlan> {
             LogicalPlan::Join(join) => LogicalPlan::Join(equal_in_one_type(join)?),
             other => other,
         };
-        let mut schema = merge_schema(&node.inputs());
-        if node.inputs().is_empty() {
-            schema.merge(node.schema());
-        }
-        let names = NamePreserver::new(&node);
-        node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let rewritten = in_expression(expr, &schema)?;
-            Ok(rewritten.update_data(|e| name.restore(e)))
-        })?
-        .map_data(|node| node.recompute_schema())
+        rewrite::expressions(node, in_expression)
     })?;
     Ok(plan.data)
 }

@@ -35,6 +35,7 @@ mod point_in_time;
 mod refuse;
 mod region;
 mod relation;
+mod rewrite;
 mod scan;
 pub(crate) mod size;
 pub(crate) mod walk;
