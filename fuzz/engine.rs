@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use async_trait::async_trait;
-use savanna_streams_model::StreamError;
-use savanna_streams_model::handle::{HandleError, SessionId, StreamHandle, StreamReply, StreamRequest};
+use savanna_streams_api::StreamError;
+use savanna_streams_api::handle::{HandleError, SessionId, StreamHandle, StreamReply, StreamRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// Does every statement without rows.

@@ -5,9 +5,9 @@ use std::io::Cursor;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use savanna_streams::api::StreamError;
+use savanna_streams::api::handle::{HandleError, SessionId, StreamHandle, StreamReply, StreamRequest};
 use savanna_streams::connectors::BuiltinConnectors;
-use savanna_streams::model::StreamError;
-use savanna_streams::model::handle::{HandleError, SessionId, StreamHandle, StreamReply, StreamRequest};
 use savanna_streams::{EngineOptions, StreamEngine};
 use tokio::runtime::{Builder, Runtime};
 

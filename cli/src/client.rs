@@ -8,7 +8,7 @@ use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode, Url};
 use savanna_http::Problem;
 use savanna_identity::{Login, Token, read_password};
 use savanna_node::NodeConfig;
-use savanna_streams_model::handle::HandleError;
+use savanna_streams_api::handle::HandleError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

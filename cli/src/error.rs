@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use savanna_node::config::ConfigError;
 use savanna_node::{Lost, NodeError};
-use savanna_streams_model::handle::HandleError;
+use savanna_streams_api::handle::HandleError;
 
 /// The exit codes of every command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::temporal_conversions::timestamp_us_to_datetime;
-use savanna_streams_model::handle::{QueryState, QueryStatus};
+use savanna_streams_api::handle::{QueryState, QueryStatus};
 
 const EVERY: Duration = Duration::from_millis(250);
 

@@ -10,10 +10,10 @@ use savanna_http::rows::ARROW_STREAM;
 use savanna_http::types::{
     Column, Description, OpenSession, Outcome, Queries, Query, Session, Sql, Statements, parse_query_id,
 };
-use savanna_streams_model::handle::{
+use savanna_streams_api::handle::{
     CursorId, HandleError, Purpose, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
-use savanna_streams_model::ids::QueryId;
+use savanna_streams_api::ids::QueryId;
 
 use crate::client::{Client, RequestError, send};
 

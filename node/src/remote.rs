@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use savanna_epoch::NodeId;
 use savanna_rpc::{Method, MethodTable, RpcError, Service, Transport};
-use savanna_streams_model::handle::{HandleError, SharedStreamHandle, StreamHandle, StreamReply, StreamRequest};
+use savanna_streams_api::handle::{HandleError, SharedStreamHandle, StreamHandle, StreamReply, StreamRequest};
 
 /// How long a request may take beyond the time that it asks the engine to wait.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -14,7 +14,7 @@ use savanna_ownership::guard::LeaseGuard;
 use savanna_pgwire::{Admission, CLIENTS_MAX, Door};
 use savanna_pgwire_tenants::ServerError;
 use savanna_resp::ServerError as KeysServerError;
-use savanna_streams_model::handle::SharedStreamHandle;
+use savanna_streams_api::handle::SharedStreamHandle;
 use savanna_tenants_host::{HostError, error::state::DISK_FULL};
 use tokio::net::TcpListener;
 use tokio::sync::watch;

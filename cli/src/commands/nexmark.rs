@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use savanna_node::Config;
 use savanna_node::billing::FunctionPrice;
-use savanna_streams_model::handle::{HandleError, QueryStatus};
+use savanna_streams_api::handle::{HandleError, QueryStatus};
 use serde::Serialize;
 use tempfile::TempDir;
 

@@ -1,7 +1,7 @@
 //! Errors of statements, with the place in the text under a caret.
 
-use savanna_streams_model::Position;
-use savanna_streams_model::handle::HandleError;
+use savanna_streams_api::Position;
+use savanna_streams_api::handle::HandleError;
 
 use crate::output::{Colour, paint};
 
@@ -63,7 +63,7 @@ pub(crate) fn find(text: &str, statement: &str, from: usize) -> Option<(Position
 
 #[cfg(test)]
 mod tests {
-    use savanna_streams_model::StreamError;
+    use savanna_streams_api::StreamError;
 
     use super::*;
 

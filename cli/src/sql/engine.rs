@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use savanna_node::{Config, StreamsService, streams};
-use savanna_streams_model::handle::{
+use savanna_streams_api::handle::{
     CursorId, HandleError, QueryStatus, Rows, SessionId, SharedStreamHandle, StreamReply, StreamRequest,
 };
-use savanna_streams_model::ids::QueryId;
+use savanna_streams_api::ids::QueryId;
 
 use crate::client::Client;
 use crate::error::CliError;

@@ -9,8 +9,8 @@ pub(crate) mod summary;
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use savanna_streams_model::handle::{QueryState, QueryStatus};
-    use savanna_streams_model::ids::QueryId;
+    use savanna_streams_api::handle::{QueryState, QueryStatus};
+    use savanna_streams_api::ids::QueryId;
 
     /// A query that has just started.
     pub(crate) fn status() -> QueryStatus {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use savanna_http::Problem;
-use savanna_streams_model::Position;
-use savanna_streams_model::StreamError;
-use savanna_streams_model::handle::{CursorId, HandleError, QueryStatus, Rows};
-use savanna_streams_model::ids::QueryId;
+use savanna_streams_api::Position;
+use savanna_streams_api::StreamError;
+use savanna_streams_api::handle::{CursorId, HandleError, QueryStatus, Rows};
+use savanna_streams_api::ids::QueryId;
 
 use super::diagnostic::{self, Origin};
 use super::engine::{Engine, Executed};

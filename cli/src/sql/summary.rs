@@ -2,7 +2,7 @@
 
 use savanna_http::Problem;
 use savanna_http::types::Query;
-use savanna_streams_model::handle::{QueryState, QueryStatus};
+use savanna_streams_api::handle::{QueryState, QueryStatus};
 use serde::Serialize;
 
 use crate::error::Exit;

@@ -15,10 +15,10 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit, 
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use rustix::time::{ClockId, clock_gettime};
+use savanna_streams::api::Result;
+use savanna_streams::api::handle::QueryState;
 use savanna_streams::connectors::BuiltinConnectors;
-use savanna_streams::model::Result;
 use savanna_streams::model::catalog::TableDef;
-use savanna_streams::model::handle::QueryState;
 use savanna_streams::model::sink::Sink;
 use savanna_streams::model::source::{
     ConnectorInfo, Connectors, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use parking_lot::RwLock;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::names::hint;
-use savanna_streams_model::{Result, StreamError};
 use savanna_streams_sql::Catalog;
 
 /// A table or a view; they share one space of names.

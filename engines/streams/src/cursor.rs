@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use savanna_streams_model::handle::Rows;
-use savanna_streams_model::ids::{Epoch, QueryId};
+use savanna_streams_api::handle::Rows;
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Sink};
-use savanna_streams_model::{Result, StreamError};
 use savanna_streams_runtime::Query;
 use tokio::sync::mpsc;
 

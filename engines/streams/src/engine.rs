@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
+use savanna_streams_api::handle::{
+    CursorId, HandleError, Parameter, Purpose, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
+};
+use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::BuiltinConnectors;
 use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::handle::{
-    CursorId, HandleError, Parameter, Purpose, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
-};
-use savanna_streams_model::ids::QueryId;
 use savanna_streams_model::sink::Sink;
 use savanna_streams_model::source::Connectors;
-use savanna_streams_model::{Result, StreamError};
 use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions};
 use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
-use savanna_streams_model::handle::QueryStatus;
-use savanna_streams_model::ids::QueryId;
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::handle::QueryStatus;
+use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::Query;
 
 /// A query. Of one that has ended only the status is kept: what little a query leaves pins pages of memory all over.

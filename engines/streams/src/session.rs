@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
-use savanna_streams_model::handle::{CursorId, SessionId};
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::handle::{CursorId, SessionId};
+use savanna_streams_api::{Result, StreamError};
 
 use crate::cursor::Cursor;
 use crate::settings;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::names::hint;
 use savanna_streams_model::time::parse_duration;
-use savanna_streams_model::{Result, StreamError};
 use savanna_streams_runtime::{Mode, RuntimeOptions};
 
 /// A setting: its name, what it means, and how a value changes the options of a query.

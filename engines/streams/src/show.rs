@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use savanna_streams_api::handle::{QueryState, QueryStatus, Rows};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::handle::{QueryState, QueryStatus, Rows};
 use savanna_streams_model::sink::Delivery;
 use savanna_streams_model::source::ConnectorInfo;
-use savanna_streams_model::{Result, StreamError};
 
 use crate::catalog::Relation;
 
@@ -91,7 +91,7 @@ pub(crate) fn describe_table(def: &TableDef) -> Result<Rows> {
             let watermark = def.watermark.as_ref().filter(|w| w.column == column.name);
             vec![
                 column.name.clone(),
-                savanna_streams_model::type_name(&column.data_type),
+                savanna_streams_api::type_name(&column.data_type),
                 if column.nullable { "yes" } else { "no" }.to_owned(),
                 column.computed.clone().map_or_else(String::new, |expression| format!("AS {expression}")),
                 watermark.map_or_else(String::new, |w| format!("{} ms behind", w.delay / 1000)),
@@ -109,7 +109,7 @@ pub(crate) fn describe_columns(schema: &Schema) -> Result<Rows> {
         .map(|field| {
             vec![
                 field.name().clone(),
-                savanna_streams_model::type_name(field.data_type()),
+                savanna_streams_api::type_name(field.data_type()),
                 if field.is_nullable() { "yes" } else { "no" }.to_owned(),
                 String::new(),
                 String::new(),

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 use tokio::sync::{Semaphore, oneshot};
 
 /// Bytes of the stack of a thread that plans.

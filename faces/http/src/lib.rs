@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The face keeps sockets and nothing else: sessions, cursors and queries live in the engine under their ids. It sees the
-//! engine through [`SharedStreamHandle`](savanna_streams_model::handle::SharedStreamHandle) and the node through
+//! engine through [`SharedStreamHandle`](savanna_streams_api::handle::SharedStreamHandle) and the node through
 //! [`NodeView`], so that either may be in another process. Errors are RFC 9457 problems ([`Problem`]) with the SQLSTATE
 //! and the position in the statement. The values of the API
 //! are public ([`types`]): the command line speaks it too.

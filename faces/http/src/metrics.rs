@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
-use savanna_streams_model::handle::QueryStatus;
+use savanna_streams_api::handle::QueryStatus;
 
 use crate::types::{NodeStatus, ServiceState};
 use crate::view::Figure;

@@ -2,8 +2,8 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use savanna_streams_model::handle::HandleError;
-use savanna_streams_model::{Position, StreamError};
+use savanna_streams_api::handle::HandleError;
+use savanna_streams_api::{Position, StreamError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -2,8 +2,8 @@
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
-use savanna_streams_model::handle::Rows;
-use savanna_streams_model::json::write_lines;
+use savanna_streams_api::handle::Rows;
+use savanna_streams_api::json::write_lines;
 
 /// The media type of rows as JSON lines.
 pub const NDJSON: &str = "application/x-ndjson";

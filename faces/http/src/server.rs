@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, MatchedPath};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use savanna_identity::Tls;
-use savanna_streams_model::handle::{SessionId, SharedStreamHandle, StreamRequest};
+use savanna_streams_api::handle::{SessionId, SharedStreamHandle, StreamRequest};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 

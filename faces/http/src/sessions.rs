@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use parking_lot::Mutex;
-use savanna_streams_model::handle::SessionId;
+use savanna_streams_api::handle::SessionId;
 
 use crate::Problem;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use savanna_streams_model::handle::{QueryState, QueryStatus};
-use savanna_streams_model::ids::QueryId;
+use savanna_streams_api::handle::{QueryState, QueryStatus};
+use savanna_streams_api::ids::QueryId;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

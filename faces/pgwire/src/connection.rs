@@ -13,8 +13,8 @@ use pgwire::api::{ClientInfo, METADATA_DATABASE, METADATA_USER};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::response::TransactionStatus;
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
-use savanna_streams_model::StreamError;
-use savanna_streams_model::handle::{CursorId, HandleError, SessionId, SharedStreamHandle, StreamReply, StreamRequest};
+use savanna_streams_api::StreamError;
+use savanna_streams_api::handle::{CursorId, HandleError, SessionId, SharedStreamHandle, StreamReply, StreamRequest};
 use tokio::sync::watch;
 
 use crate::DATABASE;

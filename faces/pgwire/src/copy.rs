@@ -1,7 +1,7 @@
 //! `COPY .. TO STDOUT`: rows as lines of text.
 
 use pgwire::messages::data::DataRow;
-use savanna_streams_model::handle::CopyFormat;
+use savanna_streams_api::handle::CopyFormat;
 
 /// The line with the names of the columns.
 pub(crate) fn header<'a>(format: &CopyFormat, names: impl Iterator<Item = &'a str>) -> Vec<u8> {

@@ -1,8 +1,8 @@
 //! Errors of the engine in PostgreSQL's form: SQLSTATE, message, position.
 
 use pgwire::error::{ErrorInfo, PgWireError};
-use savanna_streams_model::handle::HandleError;
-use savanna_streams_model::{Position, StreamError};
+use savanna_streams_api::handle::HandleError;
+use savanna_streams_api::{Position, StreamError};
 
 /// An error with an SQLSTATE.
 pub(crate) fn error(sqlstate: &str, message: impl Into<String>) -> PgWireError {

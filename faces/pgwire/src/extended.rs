@@ -20,7 +20,7 @@ use pgwire::messages::extendedquery::{
     TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
 use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
-use savanna_streams_model::handle::{StreamReply, StreamRequest};
+use savanna_streams_api::handle::{StreamReply, StreamRequest};
 
 use crate::connection::{Connection, after, check_transaction, unexpected};
 use crate::parameters::Declared;

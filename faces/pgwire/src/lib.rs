@@ -34,7 +34,7 @@ use std::sync::Arc;
 use savanna_identity::{Entrance, Visit};
 pub use savanna_pgwire_login::Admission;
 use savanna_pgwire_login::STARTUP_TIME;
-use savanna_streams_model::handle::SharedStreamHandle;
+use savanna_streams_api::handle::SharedStreamHandle;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::error::ArrowError;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use savanna_streams_model::json;
+use savanna_streams_api::json;
 
 /// Whether values of this type travel as `json`.
 pub(crate) fn is_json(data_type: &DataType) -> bool {

@@ -6,7 +6,7 @@ use pgwire::api::Type;
 use pgwire::api::portal::Portal;
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::extendedquery::Bind;
-use savanna_streams_model::handle::Parameter;
+use savanna_streams_api::handle::Parameter;
 
 use crate::{error, numeric};
 

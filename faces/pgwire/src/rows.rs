@@ -15,7 +15,7 @@ use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::copy::{CopyData, CopyDone, CopyOutResponse};
 use pgwire::messages::startup::ParameterStatus;
-use savanna_streams_model::handle::{CursorId, Purpose, StreamReply, StreamRequest};
+use savanna_streams_api::handle::{CursorId, Purpose, StreamReply, StreamRequest};
 
 use crate::connection::{Connection, unexpected};
 use crate::{copy, error, nested, numeric};

@@ -14,7 +14,7 @@ use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::RowDescription;
 use pgwire::messages::response::{EmptyQueryResponse, NoticeResponse};
 use pgwire::messages::simplequery::Query;
-use savanna_streams_model::handle::{StreamReply, StreamRequest};
+use savanna_streams_api::handle::{StreamReply, StreamRequest};
 
 use crate::connection::{Connection, after, check_transaction, unexpected};
 use crate::error;

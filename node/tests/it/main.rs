@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use savanna_node::config::Sources;
 use savanna_node::{Config, StreamsService};
-use savanna_streams_model::handle::{HandleError, StreamHandle, StreamReply, StreamRequest};
+use savanna_streams_api::handle::{HandleError, StreamHandle, StreamReply, StreamRequest};
 
 /// An engine without queries.
 #[derive(Debug, Default)]

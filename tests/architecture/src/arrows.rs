@@ -42,7 +42,7 @@ fn objection(from: &Room, to: &Room) -> Option<String> {
 }
 
 /// The crates of an engine that faces may know: what hosts it, or the words in which it is asked.
-const ENGINE_DOORS: [&str; 3] = ["host", "api", "model"];
+const ENGINE_DOORS: [&str; 2] = ["host", "api"];
 /// Kernels that are an engine's own business.
 const ENGINE_KERNELS: [&str; 3] = ["kernels/journal", "kernels/manifest", "kernels/transaction"];
 /// Arrows of faces that there are still, and may not come back once they are gone: (from, to).
@@ -134,10 +134,20 @@ fn a_face_that_knows_too_much_of_an_engine_is_found() {
     {
         assert!(objection_to_face("faces/pgwire/tenants", to).is_some(), "{to}");
     }
-    for to in ["engines/tenants/host", "engines/streams/model", "kernels/identity", "faces/pgwire/login"] {
+    for to in ["engines/tenants/host", "engines/streams/api", "kernels/identity", "faces/pgwire/login"] {
         assert!(objection_to_face("faces/pgwire/tenants", to).is_none(), "{to}");
     }
     assert!(objection_to_face("engines/tenants/host", "kernels/journal").is_none(), "a host is no face");
+}
+
+/// A face, and what it asks an engine by, is built and may run without the query engine.
+#[test]
+fn faces_and_doors_are_built_without_the_query_engine() {
+    for (name, (path, dependencies)) in crates() {
+        let asks = path.starts_with("faces/") || path.starts_with("engines/") && path.ends_with("/api");
+        let engine = dependencies.iter().find(|dependency| dependency.starts_with("datafusion"));
+        assert!(!asks || engine.is_none(), "{name} depends on {}", engine.unwrap());
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use savanna_streams_model::Result;
-use savanna_streams_model::StreamError;
+use savanna_streams_api::Result;
+use savanna_streams_api::StreamError;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::Source;

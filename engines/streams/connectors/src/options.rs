@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::names;
 use savanna_streams_model::time::parse_duration;
-use savanna_streams_model::{Result, StreamError, names};
 
 /// Options that belong to the engine: every table may have them, no connector reads them.
 pub const ENGINE_OPTIONS: [&str; 5] = [

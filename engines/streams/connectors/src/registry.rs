@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::names::near;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{ConnectorInfo, Connectors, Source};
-use savanna_streams_model::{Result, StreamError};
 
 use crate::blackhole::Blackhole;
 use crate::connector::Connector;

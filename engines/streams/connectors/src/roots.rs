@@ -6,7 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 /// The folders that tables may use.
 #[derive(Clone, Debug, Default)]

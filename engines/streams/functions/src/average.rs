@@ -56,7 +56,7 @@ impl AggregateUDFImpl for Average {
             [decimal] if decimal.is_decimal() => decimal.clone(),
             [DataType::Null | DataType::Float16 | DataType::Float32 | DataType::Float64] => DataType::Float64,
             other => {
-                let got = other.iter().map(savanna_streams_model::type_name).collect::<Vec<_>>().join(", ");
+                let got = other.iter().map(savanna_streams_api::type_name).collect::<Vec<_>>().join(", ");
                 return plan_err!("AVG takes a number, but got {got}");
             }
         }])

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use arrow::array::{Array, ArrayRef};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::ColumnarValue;
-use savanna_streams_model::StreamError;
+use savanna_streams_api::StreamError;
 
 use super::sizes;
 

@@ -102,7 +102,7 @@ pub(super) fn boolean(_: &[DataType]) -> Result<DataType> {
 
 /// That a function was called with arguments that it does not take.
 pub(super) fn wrong_types<T>(function: &str, takes: &str, got: &[DataType]) -> Result<T> {
-    let got = got.iter().map(savanna_streams_model::type_name).collect::<Vec<_>>().join(", ");
+    let got = got.iter().map(savanna_streams_api::type_name).collect::<Vec<_>>().join(", ");
     plan_err!("{function} takes {takes}, but got {got}")
 }
 

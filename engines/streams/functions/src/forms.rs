@@ -3,7 +3,7 @@
 use arrow::datatypes::{DECIMAL_DEFAULT_SCALE, DECIMAL128_MAX_PRECISION, DataType, IntervalUnit, TimeUnit};
 use datafusion::common::types::NativeType;
 use datafusion::logical_expr::{ArrayFunctionSignature, TypeSignature, TypeSignatureClass};
-use savanna_streams_model::type_name;
+use savanna_streams_api::type_name;
 
 /// The type that stands for any number.
 const DECIMAL: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, DECIMAL_DEFAULT_SCALE);

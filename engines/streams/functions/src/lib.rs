@@ -35,7 +35,7 @@ use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::prelude::SessionConfig;
 use parking_lot::RwLock;
-use savanna_streams_model::StreamError;
+use savanna_streams_api::StreamError;
 
 pub use bounded::with_bounds;
 pub use casts::bounded_cast;

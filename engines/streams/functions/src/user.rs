@@ -26,7 +26,7 @@
 //! }
 //!
 //! register_scalar(Doubled)?; // SELECT doubled(price) FROM bids
-//! # Ok::<(), savanna_streams_model::StreamError>(())
+//! # Ok::<(), savanna_streams_api::StreamError>(())
 //! ```
 
 use std::fmt::Debug;
@@ -43,7 +43,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, GroupsAccumulator, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
 };
-use savanna_streams_model::StreamError;
+use savanna_streams_api::StreamError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use arrow::datatypes::DataType;
 use datafusion::common::DataFusionError;
 
-use crate::{StreamError, type_name};
+use savanna_streams_api::{StreamError, type_name};
 
 /// How these libraries name the kind of an error, before they say what is wrong.
 const PREFIXES: [&str; 14] = [

@@ -23,12 +23,12 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::TableDef;
-use crate::ids::StageId;
 use crate::join::{IntervalJoin, Lookup};
 use crate::plan::PlanBytes;
 use crate::source::ScanSpec;
 use crate::state::StateKind;
 use crate::time::{WindowSpec, Windows};
+use savanna_streams_api::ids::StageId;
 
 /// The names of the columns that a window adds, in this order, at the end.
 pub const WINDOW_COLUMNS: [&str; 3] = ["window_start", "window_end", "window_time"];

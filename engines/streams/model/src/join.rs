@@ -5,9 +5,9 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
-use crate::ids::StageId;
 use crate::plan::PlanBytes;
 use crate::source::ScanSpec;
+use savanna_streams_api::ids::StageId;
 
 /// Which rows an interval join gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Epoch, QueryId, StageId};
 use crate::state::Delta;
 use crate::time::EventTime;
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 
 /// The set that a payload belongs to. A member collects `len` payloads with sequence numbers `0..len` for each key;
 /// then, and only then, the set is complete.

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 /// An encoded physical plan. Base64 in text formats.
 #[derive(Clone, PartialEq, Eq, Hash)]

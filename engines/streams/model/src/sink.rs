@@ -3,8 +3,8 @@
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
-use crate::ids::{Epoch, QueryId};
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, QueryId};
 
 /// What a sink promises about rows of an epoch that is committed again after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,9 +12,9 @@ use arrow::array::RecordBatch;
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::catalog::TableDef;
 use crate::time::EventTime;
+use savanna_streams_api::Result;
 
 /// A column, or a field inside `ROW` columns: `["bid", "auction"]` is `bid.auction`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

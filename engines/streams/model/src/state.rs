@@ -5,8 +5,8 @@
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
-use crate::ids::{Epoch, StageId};
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, StageId};
 
 /// What may be done to state, which decides where it may be updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

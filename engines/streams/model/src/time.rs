@@ -9,7 +9,7 @@ use arrow::datatypes::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 /// An instant of event time in microseconds since 1970-01-01 00:00:00 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use savanna_streams_model::ids::{Epoch, StageId};
+use savanna_streams_api::ids::{Epoch, StageId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::payload::{Body, Payload};
 use savanna_streams_model::time::EventTime;
-use savanna_streams_model::{Result, StreamError};
 
 /// An input that a member waits for in each epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,7 +166,7 @@ impl Bitmap {
 
 #[cfg(test)]
 mod tests {
-    use savanna_streams_model::ids::QueryId;
+    use savanna_streams_api::ids::QueryId;
     use savanna_streams_model::payload::SetKey;
 
     use super::*;

@@ -17,8 +17,8 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use savanna_streams_api::Result;
 use savanna_streams_functions::budget;
-use savanna_streams_model::Result;
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 
 use crate::cheap_first::cheap_first;

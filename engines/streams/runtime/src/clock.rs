@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use savanna_streams_model::ids::Epoch;
+use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::time::EventTime;
 
 /// `PROCTIME()` is a TIMESTAMP(3).

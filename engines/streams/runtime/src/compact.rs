@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, make_array};
 use arrow::datatypes::DataType;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use crate::error::broken;
 

@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use savanna_streams_model::StreamError;
-use savanna_streams_model::ids::Epoch;
+use savanna_streams_api::StreamError;
+use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::source::Offset;
 use savanna_streams_model::time::{EventTime, Windows};
 use serde::{Deserialize, Serialize};

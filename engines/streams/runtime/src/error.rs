@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use datafusion::common::DataFusionError;
-use savanna_streams_model::StreamError;
+use savanna_streams_api::StreamError;
 use savanna_streams_model::foreign::{about_a_value, in_sql, ours};
 
 /// An expression or operator could not compute a value.

@@ -9,7 +9,7 @@ use arrow::array::{
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use datafusion::execution::TaskContext;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::graph::{Expand, WINDOW_COLUMNS};
 use savanna_streams_model::time::{EventTime, WindowSpec, from_event_time, timestamp_values, to_event_time};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::execution::TaskContext;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::plan::PlanBytes;
 
 use crate::plan_run::PlanRun;

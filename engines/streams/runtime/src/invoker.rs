@@ -6,9 +6,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use savanna_streams_model::ids::MemberId;
+use savanna_streams_api::ids::MemberId;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::payload::Payload;
-use savanna_streams_model::{Result, StreamError};
 
 /// Where functions run.
 pub trait Functions: Send + Sync {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::execution::TaskContext;
-use savanna_streams_model::Result;
-use savanna_streams_model::ids::{Epoch, StageId};
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_model::join::IntervalJoin as JoinPlan;
 use savanna_streams_model::payload::Body;
 use savanna_streams_model::state::MovableState;

@@ -7,7 +7,7 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::Schema;
 use arrow::row::{RowConverter, SortField};
 use savanna_ownership::{KEY_GROUPS, KeyGroup, KeyGroupSet, key_group_of};
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::state::{Delta, PaneDelta};
 
 use crate::error::{broken, computing};

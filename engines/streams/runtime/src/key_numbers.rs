@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use self::integers::IntegerNumbers;
 use crate::error::computing;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, ArrayRef};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::TimeUnit;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::graph::Lateness;
 use savanna_streams_model::time::{
     EventTime, WindowSpec, from_event_time, micros_per_unit, timestamp_values, to_event_time,

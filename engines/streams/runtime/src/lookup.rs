@@ -10,9 +10,9 @@ use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::HashMap;
 use datafusion::execution::TaskContext;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::join::Lookup;
 use savanna_streams_model::source::{Connectors, Read, ScanSpec, Source};
-use savanna_streams_model::{Result, StreamError};
 
 use crate::chain::{Chain, batch_of};
 use crate::compact::without_shared_strings;

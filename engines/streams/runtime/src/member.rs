@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use savanna_streams_model::Result;
-use savanna_streams_model::ids::{Epoch, MemberId};
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, MemberId};
 use savanna_streams_model::payload::Payload;
 
 use crate::arena::{Arena, CollectedInput, InputKey, Inserted};

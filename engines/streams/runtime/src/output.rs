@@ -6,9 +6,9 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::TaskContext;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::graph::{Exchange, Output};
-use savanna_streams_model::ids::Epoch;
 use savanna_streams_model::payload::Body;
 use savanna_streams_model::time::EventTime;
 

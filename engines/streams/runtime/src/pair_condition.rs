@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::prep_null_mask_filter;
 use datafusion::execution::TaskContext;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::join::JoinCondition;
 
 use crate::chain::{Chain, batch_of};

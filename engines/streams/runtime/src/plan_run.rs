@@ -6,8 +6,8 @@ use arrow::array::RecordBatch;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, collect};
+use savanna_streams_api::Result;
 use savanna_streams_functions::budget;
-use savanna_streams_model::Result;
 use savanna_streams_model::plan::{Leaf, leaves};
 use tokio::runtime::{Builder, Runtime};
 

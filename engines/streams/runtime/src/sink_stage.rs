@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use savanna_streams_model::ids::{Epoch, QueryId, StageId};
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::payload::Body;
 use savanna_streams_model::sink::Sink;
-use savanna_streams_model::{Result, StreamError};
 
 use crate::arena::CollectedInput;
 use crate::driver::Input;

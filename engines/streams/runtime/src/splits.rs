@@ -2,7 +2,7 @@
 //! lowest of those that are waited for. So it does not matter how splits are dealt to partitions, nor which is read first.
 
 use arrow::array::ArrayRef;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::source::SplitChange;
 use savanna_streams_model::time::EventTime;
 

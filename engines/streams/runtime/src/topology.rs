@@ -1,11 +1,11 @@
 //! Who sends what to whom: the stage graph with its parallelism filled in (Flock, C6 and C8).
 
 use savanna_ownership::{Direction, HashRing, stable_hash};
+use savanna_streams_api::ids::{Epoch, MemberId, QueryId, StageId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Exchange, Operator, StageGraph};
-use savanna_streams_model::ids::{Epoch, MemberId, QueryId, StageId};
 use savanna_streams_model::payload::{Body, Payload, SetKey};
 use savanna_streams_model::time::EventTime;
-use savanna_streams_model::{Result, StreamError};
 
 use crate::arena::InputKey;
 use crate::error::broken;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use datafusion::execution::TaskContext;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_model::graph::{WindowInput, WindowPlan};
-use savanna_streams_model::ids::{Epoch, StageId};
 use savanna_streams_model::payload::Body;
 use savanna_streams_model::time::{EventTime, timestamp_values, to_event_time};
 

@@ -30,7 +30,7 @@ pub fn explain(graph: &StageGraph, functions: &TaskContext) -> String {
         .output
         .fields()
         .iter()
-        .map(|f| format!("{} {}", f.name(), savanna_streams_model::type_name(f.data_type())))
+        .map(|f| format!("{} {}", f.name(), savanna_streams_api::type_name(f.data_type())))
         .collect();
     line(&mut text, &format!("output: {}", columns.join(", ")));
     text

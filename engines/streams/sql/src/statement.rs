@@ -1,8 +1,8 @@
 //! Statements as they come out of the parser: checked for form, not yet against the catalog.
 
+use savanna_streams_api::handle::{CopyFormat, Parameter};
+use savanna_streams_api::{Position, Result};
 use savanna_streams_model::catalog::{TableDef, ViewDef};
-use savanna_streams_model::handle::{CopyFormat, Parameter};
-use savanna_streams_model::{Position, Result};
 
 use datafusion::sql::sqlparser::ast;
 

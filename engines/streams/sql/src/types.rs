@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, DataType as SqlType, ExactNumberInfo, StructField, TimezoneInfo,
 };
-use savanna_streams_model::{Result, StreamError, type_name};
+use savanna_streams_api::{Result, StreamError, type_name};
 
 const UTC: &str = "UTC";
 

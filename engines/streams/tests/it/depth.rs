@@ -3,7 +3,7 @@
 //! What is planned here is planned and run on the threads that production uses: a stack that is too small ends the test.
 
 use savanna_streams::EngineOptions;
-use savanna_streams::model::StreamError;
+use savanna_streams::api::StreamError;
 
 use crate::session::Session;
 

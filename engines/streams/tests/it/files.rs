@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use savanna_streams::EngineOptions;
-use savanna_streams::model::StreamError;
+use savanna_streams::api::StreamError;
 use savanna_streams::runtime::InvokerChoice;
 use savanna_streams::runtime::invoker::FaultPlan;
 

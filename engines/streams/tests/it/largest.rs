@@ -11,8 +11,8 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF};
 use savanna_streams::EngineOptions;
+use savanna_streams::api::StreamError;
 use savanna_streams::functions;
-use savanna_streams::model::StreamError;
 
 use crate::session::Session;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use savanna_streams::model::StreamError;
-use savanna_streams::model::handle::{CursorId, HandleError, QueryState, Rows, SessionId};
-use savanna_streams::model::ids::QueryId;
+use savanna_streams::api::StreamError;
+use savanna_streams::api::handle::{CursorId, HandleError, QueryState, Rows, SessionId};
+use savanna_streams::api::ids::QueryId;
 use savanna_streams::{EngineOptions, StreamEngine, StreamHandle, StreamReply, StreamRequest};
 
 /// How often a running `INSERT INTO` is looked at.

@@ -1,7 +1,7 @@
 //! Values that look alike and are not, and the other way round.
 
 use savanna_streams::EngineOptions;
-use savanna_streams::model::StreamError;
+use savanna_streams::api::StreamError;
 
 use crate::session::Session;
 

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use savanna_streams_model::handle::{StreamReply, StreamRequest};
+use savanna_streams_api::handle::{StreamReply, StreamRequest};
 
 use crate::Problem;
 use crate::metrics::OPENMETRICS;

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use savanna_streams_model::handle::{QueryStatus, StreamReply, StreamRequest};
-use savanna_streams_model::ids::QueryId;
+use savanna_streams_api::handle::{QueryStatus, StreamReply, StreamRequest};
+use savanna_streams_api::ids::QueryId;
 
 use crate::Problem;
 use crate::extract::Path;

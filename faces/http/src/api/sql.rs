@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
-use savanna_streams_model::handle::{CursorId, HandleError, Rows, SessionId, StreamReply, StreamRequest};
-use savanna_streams_model::{StreamError, type_name};
+use savanna_streams_api::handle::{CursorId, HandleError, Rows, SessionId, StreamReply, StreamRequest};
+use savanna_streams_api::{StreamError, type_name};
 
 use crate::Problem;
 use crate::extract::{Json, Path, Query};

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use savanna_streams_model::handle::{Rows, SharedStreamHandle, StreamReply, StreamRequest};
+use savanna_streams_api::handle::{Rows, SharedStreamHandle, StreamReply, StreamRequest};
 
 use crate::extract::Path;
 use crate::server::Face;
@@ -74,5 +74,5 @@ async fn ask(handle: &SharedStreamHandle, sql: String) -> Result<Vec<Object>, Pr
         tracing::debug!(%error, "a session of the control API could not be closed");
     }
     rows::to_objects(&asked?)
-        .map_err(|error| Problem::from(savanna_streams_model::StreamError::Internal(error.to_string())))
+        .map_err(|error| Problem::from(savanna_streams_api::StreamError::Internal(error.to_string())))
 }

@@ -17,11 +17,11 @@ use savanna_http::{
     Backup, Credentials, Figure, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle,
 };
 use savanna_identity::Tls;
-use savanna_streams_model::handle::{
+use savanna_streams_api::handle::{
     CursorId, HandleError, Purpose, QueryState, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
-use savanna_streams_model::ids::QueryId;
-use savanna_streams_model::{Position, StreamError};
+use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::{Position, StreamError};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 

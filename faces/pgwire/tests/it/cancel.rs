@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field, Schema};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use savanna_pgwire::{Admission, DATABASE, Door, serve_stream};
-use savanna_streams_model::handle::{CursorId, HandleError, Purpose, Rows, StreamHandle, StreamReply, StreamRequest};
+use savanna_streams_api::handle::{CursorId, HandleError, Purpose, Rows, StreamHandle, StreamReply, StreamRequest};
 use tokio::io::DuplexStream;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, Config, NoTls};

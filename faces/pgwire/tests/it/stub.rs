@@ -1,8 +1,8 @@
 //! An engine that does every statement and knows nothing.
 
 use async_trait::async_trait;
-use savanna_streams_model::StreamError;
-use savanna_streams_model::handle::{HandleError, SessionId, StreamHandle, StreamReply, StreamRequest};
+use savanna_streams_api::StreamError;
+use savanna_streams_api::handle::{HandleError, SessionId, StreamHandle, StreamReply, StreamRequest};
 
 #[derive(Debug)]
 pub(crate) struct Stub;

@@ -2,9 +2,9 @@
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::ids::{Epoch, QueryId};
 use savanna_streams_model::sink::{Delivery, Sink};
 
 use crate::connector::{Connector, Promise};

@@ -13,8 +13,8 @@ use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::cast_utils::parse_decimal;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Decimal128Type, Field as ArrowField};
+use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::time::parse_duration;
-use savanna_streams_model::{Result, StreamError, type_name};
 
 use super::FIELD;
 use crate::options::truth;

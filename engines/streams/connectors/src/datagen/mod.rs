@@ -6,9 +6,9 @@ mod reader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::source::{Offset, ScanSpec, Source, SourceReader};
-use savanna_streams_model::{Result, StreamError};
 
 use crate::connector::{Connector, Promise};
 use crate::format::declares_none;

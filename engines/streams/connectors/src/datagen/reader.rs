@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::{Offset, Read, SourceBatch, SourceReader};
-use savanna_streams_model::{Result, StreamError};
 use serde::{Deserialize, Serialize};
 
 use super::fields::{Field, Row};

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 use crate::format::records::{ByteSource, Fill};
 

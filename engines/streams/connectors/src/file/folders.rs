@@ -8,8 +8,8 @@ use arrow::array::{
 };
 use arrow::compute::{CastOptions, cast, cast_with_options, take};
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::source::{EqualTo, Literal};
-use savanna_streams_model::{Result, StreamError, type_name};
 
 use super::partitions::{is_nothing, unescape};
 

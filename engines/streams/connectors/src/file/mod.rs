@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{EqualTo, Offset, ScanSpec, Source, SourceReader};
 use savanna_streams_model::time::parse_duration;
-use savanna_streams_model::{Result, StreamError};
 
 use crate::connector::{Connector, Promise};
 use crate::format::csv::CsvSettings;

@@ -9,7 +9,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::{concat_batches, partition};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use savanna_streams_model::{Result, StreamError, type_name};
+use savanna_streams_api::{Result, StreamError, type_name};
 
 /// What stands for NULL and for the empty text.
 const NOTHING: &str = "__DEFAULT_PARTITION__";

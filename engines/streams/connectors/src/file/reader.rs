@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::{Offset, Read, SourceBatch, SourceReader, SplitChange};
 use savanna_streams_model::time::EventTime;
-use savanna_streams_model::{Result, StreamError};
 use serde::{Deserialize, Serialize};
 
 use super::bytes::{Seen, look, replaced, shrunk};

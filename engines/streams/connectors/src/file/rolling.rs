@@ -24,9 +24,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
-use savanna_streams_model::ids::{Epoch, QueryId};
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Sink};
-use savanna_streams_model::{Result, StreamError};
 use serde::{Deserialize, Serialize};
 
 use super::gathered;

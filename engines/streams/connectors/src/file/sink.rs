@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use savanna_streams_model::ids::{Epoch, QueryId};
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Sink};
-use savanna_streams_model::{Result, StreamError};
 
 use crate::format::Format;
 use crate::format::csv::CsvSettings;

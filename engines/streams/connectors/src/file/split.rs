@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::time::EventTime;
 
 use super::bytes::{FileBytes, Remembered, Seen};

@@ -11,7 +11,7 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
-use savanna_streams_model::{Result, StreamError, type_name};
+use savanna_streams_api::{Result, StreamError, type_name};
 
 use super::infer::Guess;
 use super::malformed::{BadRow, Malformed, excerpt};

@@ -15,8 +15,8 @@ use std::io::Write;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
+use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
-use savanna_streams_model::{Result, StreamError, type_name};
 
 use crate::options::{Kind, OptionSpec, Options, Presence};
 use csv::{CsvDecoder, CsvSettings};

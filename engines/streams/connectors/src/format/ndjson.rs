@@ -7,9 +7,9 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StructArray};
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use arrow::json::{ReaderBuilder, reader::Decoder};
+use savanna_streams_api::json::write_lines;
+use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::catalog::varchar;
-use savanna_streams_model::json::write_lines;
-use savanna_streams_model::{Result, StreamError, type_name};
 use serde_json::Value;
 
 use super::infer::Guess;

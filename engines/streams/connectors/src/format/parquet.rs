@@ -12,9 +12,9 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
+use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::catalog::{ColumnDef, varchar};
 use savanna_streams_model::foreign::in_sql;
-use savanna_streams_model::{Result, StreamError, type_name};
 
 type Builder = ParquetRecordBatchReaderBuilder<File>;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use super::malformed::{BadRow, Malformed, excerpt};
 use super::{Decode, Input};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Int64Type};
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 /// Parses a column of texts. A text that is no value of the type becomes NULL, and its row is listed.
 pub(super) fn parse(texts: &ArrayRef, data_type: &DataType) -> Result<(ArrayRef, Vec<usize>)> {
@@ -24,7 +24,7 @@ fn cast(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     // Safe in arrow's sense: what cannot be cast becomes NULL.
     let options = CastOptions { safe: true, ..CastOptions::default() };
     cast_with_options(array, data_type, &options).map_err(|e| {
-        StreamError::invalid(format!("a text cannot become {}: {e}", savanna_streams_model::type_name(data_type)))
+        StreamError::invalid(format!("a text cannot become {}: {e}", savanna_streams_api::type_name(data_type)))
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::time::parse_duration;
 
 use super::timeline::Timeline;

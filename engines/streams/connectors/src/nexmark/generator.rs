@@ -11,7 +11,7 @@ use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Fields, SchemaRef};
 use std::sync::Arc;
 
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 use super::config::Config;
 use super::schema::{EventKind, Leaf};

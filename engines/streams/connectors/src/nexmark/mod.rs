@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::source::{EqualTo, Literal, Offset, ScanSpec, Source, SourceReader};
 
@@ -145,7 +145,7 @@ pub fn generate_events(options: &BTreeMap<String, String>, range: Range<u64>) ->
     let generator = Generator::new(Config::new(&table.options)?);
     let end = range.end.min(generator.config.events.unwrap_or(u64::MAX));
     if end.saturating_sub(range.start) > Timeline::SPAN / 4 {
-        return Err(savanna_streams_model::StreamError::invalid(format!(
+        return Err(savanna_streams_api::StreamError::invalid(format!(
             "events {}..{end} are too many at once; ask for at most {}",
             range.start,
             Timeline::SPAN / 4

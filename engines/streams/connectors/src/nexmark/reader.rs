@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::{Offset, Read, SourceBatch, SourceReader};
 use savanna_streams_model::time::EventTime;
-use savanna_streams_model::{Result, StreamError};
 
 use super::generator::{Generator, Projection};
 use super::selection::{Selection, Wanted};

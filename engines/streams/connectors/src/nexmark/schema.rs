@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
+use savanna_streams_api::{Result, StreamError, type_name};
 use savanna_streams_model::catalog::{ColumnDef, TableDef, varchar};
-use savanna_streams_model::{Result, StreamError, type_name};
 
 /// The three kinds of event; the numbers are those of column `event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use parking_lot::Mutex;
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::ids::{Epoch, QueryId};
 use savanna_streams_model::sink::{Delivery, Sink};
-use savanna_streams_model::{Result, StreamError};
 
 use crate::connector::{Connector, Promise};
 use crate::format::csv::CsvSettings;

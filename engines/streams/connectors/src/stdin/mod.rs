@@ -10,9 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::source::{Offset, Read, ScanSpec, Source, SourceBatch, SourceReader};
-use savanna_streams_model::{Result, StreamError};
 
 use crate::connector::{Connector, Promise};
 use crate::format::csv::CsvSettings;

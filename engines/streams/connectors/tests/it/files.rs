@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_connectors::{BuiltinConnectors, generate_events, nexmark_table};
 use savanna_streams_model::catalog::{TableDef, varchar};
-use savanna_streams_model::ids::{Epoch, QueryId};
 use savanna_streams_model::source::{Connectors, EqualTo, FieldPath, Literal, Read, ScanSpec};
 use tempfile::TempDir;
 

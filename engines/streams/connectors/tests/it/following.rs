@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::source::{Read, SourceReader, SplitChange};
 use savanna_streams_model::time::EventTime;
 

@@ -82,7 +82,7 @@ proptest! {
     ) {
         use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewArray};
         use savanna_streams_connectors::BuiltinConnectors;
-        use savanna_streams_model::ids::{Epoch, QueryId};
+        use savanna_streams_api::ids::{Epoch, QueryId};
         use savanna_streams_model::source::Connectors;
         use std::sync::Arc;
 

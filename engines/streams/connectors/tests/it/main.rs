@@ -15,8 +15,8 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, TimeUnit};
+use savanna_streams_api::Result;
 use savanna_streams_connectors::BuiltinConnectors;
-use savanna_streams_model::Result;
 use savanna_streams_model::catalog::{ColumnDef, TableDef, varchar};
 use savanna_streams_model::source::{Connectors, Offset, Read, ScanSpec, Source, SourceReader};
 

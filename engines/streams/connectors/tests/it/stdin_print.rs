@@ -5,9 +5,9 @@ use std::time::Duration;
 use arrow::array::{Int64Array, RecordBatch, StringViewArray};
 use arrow::datatypes::DataType;
 use parking_lot::Mutex;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_connectors::BuiltinConnectors;
 use savanna_streams_model::catalog::varchar;
-use savanna_streams_model::ids::{Epoch, QueryId};
 use savanna_streams_model::sink::Delivery;
 use savanna_streams_model::source::{Connectors, Read, ScanSpec};
 

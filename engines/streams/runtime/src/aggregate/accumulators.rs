@@ -2,8 +2,8 @@
 
 use arrow::array::ArrayRef;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+use savanna_streams_api::Result;
 use savanna_streams_functions::with_one_nan;
-use savanna_streams_model::Result;
 
 use super::spec::{AggregateSpec, Evaluated};
 use crate::error::evaluating;

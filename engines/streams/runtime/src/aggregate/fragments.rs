@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, UInt32Array};
 use arrow::datatypes::SchemaRef;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use super::accumulators::Accumulators;
 use super::spec::{AggregateSpec, Evaluated};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use savanna_streams_model::ids::Epoch;
+use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::state::DeltaId;
 
 /// The ids of merged deltas.

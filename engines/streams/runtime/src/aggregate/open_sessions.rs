@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::Int64Type;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use super::ClosedWindows;
 use super::accumulators::Accumulators;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use arrow::array::RecordBatch;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 /// A run is kept if its rows are at most so many quarters of its halves' rows.
 const WORTH_QUARTERS: usize = 3;

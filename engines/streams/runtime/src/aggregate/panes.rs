@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use savanna_ownership::KeyGroupSet;
-use savanna_streams_model::Result;
-use savanna_streams_model::ids::Epoch;
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState, PaneDelta};
 use savanna_streams_model::time::{EventTime, WindowSpec};
 

@@ -6,8 +6,8 @@ use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use savanna_ownership::KeyGroupSet;
-use savanna_streams_model::Result;
-use savanna_streams_model::ids::Epoch;
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState};
 use savanna_streams_model::time::timestamp_values;
 

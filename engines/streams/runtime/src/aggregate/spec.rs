@@ -13,9 +13,9 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, aggregate_expressions};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::WindowAggregate;
 use savanna_streams_model::time::Windows;
-use savanna_streams_model::{Result, StreamError};
 
 use crate::chain::{evaluate, evaluate_condition};
 use crate::error::{broken, computing};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::datatypes::TimeUnit;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::time::{EventTime, WindowSpec, micros_per_unit, timestamp_values, to_event_time};
-use savanna_streams_model::{Result, StreamError};
 
 use crate::lateness::TIME_LIMIT;
 

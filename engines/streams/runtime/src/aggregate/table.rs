@@ -1,7 +1,7 @@
 //! One grouped table: the aggregates of one pane, or of one window while it closes.
 
 use arrow::array::{ArrayRef, RecordBatch};
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use super::accumulators::Accumulators;
 use super::spec::{AggregateSpec, Evaluated};

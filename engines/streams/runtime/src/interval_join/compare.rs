@@ -8,7 +8,7 @@ use std::ops::Range;
 use arrow::array::{Array, ArrayRef, RecordBatch, Scalar};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::kernels::cmp::eq;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use super::{IntervalJoin, LEFT, PAIRS, Pairs, RIGHT};
 use crate::error::computing;

@@ -26,7 +26,7 @@ use arrow::array::{ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use savanna_ownership::KeyGroupSet;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::join::{JoinKind, JoinSide};
 use savanna_streams_model::state::{Delta, MovableState};
 use savanna_streams_model::time::EventTime;

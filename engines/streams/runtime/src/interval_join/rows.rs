@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Ar
 use arrow::buffer::NullBuffer;
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_model::time::{timestamp_values, to_event_time};
 
 use crate::compact::without_shared_strings;

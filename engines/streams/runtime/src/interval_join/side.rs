@@ -16,7 +16,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array, new_empty_array};
 use arrow::compute::{interleave, take};
 use arrow::datatypes::SchemaRef;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use super::rows::{Rows, concatenated, copied};
 use crate::error::{broken, computing};

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use arrow::array::{Array, Int64Array};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use crate::error::computing;
 

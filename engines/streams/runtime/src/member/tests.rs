@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
-use savanna_streams_model::ids::{QueryId, StageId};
+use savanna_streams_api::ids::{QueryId, StageId};
 use savanna_streams_model::payload::{Body, SetKey};
 use savanna_streams_model::time::EventTime;
 

@@ -1,7 +1,7 @@
 //! What the driver tells a scan thread.
 
 use parking_lot::{Condvar, Mutex};
-use savanna_streams_model::ids::Epoch;
+use savanna_streams_api::ids::Epoch;
 
 /// Orders for one scan thread; it looks between two reads and sleeps here when it may not read.
 #[derive(Debug, Default)]

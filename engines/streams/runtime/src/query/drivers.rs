@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 use super::Shared;
 use crate::clock::Clock;

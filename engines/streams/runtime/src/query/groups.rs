@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use savanna_streams_model::Result;
-use savanna_streams_model::ids::MemberId;
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::MemberId;
 use savanna_streams_model::payload::Payload;
 
 use crate::cpu::thread_cpu;

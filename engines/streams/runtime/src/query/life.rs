@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::budget;
-use savanna_streams_model::{Result, StreamError};
 
 use super::Shared;
 use super::drivers::{self, Mailbox, panicked};

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use savanna_streams_api::ids::StageId;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Operator, Stage, StageGraph};
-use savanna_streams_model::ids::StageId;
-use savanna_streams_model::{Result, StreamError};
 
 /// The accounts of one query.
 #[derive(Debug)]

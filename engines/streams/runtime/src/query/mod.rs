@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use datafusion::execution::TaskContext;
 use parking_lot::{Condvar, Mutex};
+use savanna_streams_api::handle::{QueryState, QueryStatus};
+use savanna_streams_api::ids::{QueryId, StageId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Alignment, Operator, Output, ProcessingTime, Scan, Stage, StageGraph, Waiting};
-use savanna_streams_model::handle::{QueryState, QueryStatus};
-use savanna_streams_model::ids::{QueryId, StageId};
 use savanna_streams_model::sink::Sink;
 use savanna_streams_model::source::{Connectors, SourceReader};
 use savanna_streams_model::time::Windows;
-use savanna_streams_model::{Result, StreamError};
 
 use self::control::Control;
 pub(crate) use self::drivers::Mailbox;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use savanna_streams_model::handle::QueryStatus;
-use savanna_streams_model::ids::Epoch;
+use savanna_streams_api::handle::QueryStatus;
+use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::time::EventTime;
 
 use crate::cpu::Gauge;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use savanna_streams_model::Result;
-use savanna_streams_model::ids::{Epoch, StageId};
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_model::source::{Read, SourceBatch, SourceReader};
 use savanna_streams_model::time::EventTime;
 

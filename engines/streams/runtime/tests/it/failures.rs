@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use savanna_streams_model::StreamError;
-use savanna_streams_model::handle::QueryState;
-use savanna_streams_model::ids::{Epoch, MemberId, QueryId};
+use savanna_streams_api::StreamError;
+use savanna_streams_api::handle::QueryState;
+use savanna_streams_api::ids::{Epoch, MemberId, QueryId};
 use savanna_streams_model::payload::Payload;
 use savanna_streams_runtime::invoker::{Functions, InvokeError, Invoker};
 use savanna_streams_runtime::{InvokerChoice, Query, RuntimeOptions};

@@ -16,12 +16,12 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, Physic
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::prelude::SessionContext;
+use savanna_streams_api::ids::StageId;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::graph::{
     Aggregate, Exchange, LateRows, Lateness, Operator, Output, Scan, SinkSpec, Stage, StageGraph, Waiting, Watermark,
     WindowAggregate,
 };
-use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::{Leaf, PlanBytes};
 use savanna_streams_model::source::ScanSpec;
 use savanna_streams_model::time::{WindowSpec, Windows};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Int64Type, TimestampMillisecondType};
 use proptest::prelude::*;
+use savanna_streams_api::ids::StageId;
 use savanna_streams_model::graph::{Exchange, Lateness, Operator, Output, StageGraph};
-use savanna_streams_model::ids::StageId;
 use savanna_streams_model::join::{IntervalJoin, JoinKind, JoinSide};
 
 use crate::graphs::{MILLI, identity, input_schema, scan, sink, stage};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use savanna_streams_model::ids::QueryId;
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::{Mode, Query, RuntimeOptions};
 
 use crate::graphs::{functions, identity, input_schema, scan, window, windowed};

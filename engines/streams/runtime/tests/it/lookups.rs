@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrow::datatypes::{Field, Schema};
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
+use savanna_streams_api::handle::QueryState;
+use savanna_streams_api::ids::QueryId;
 use savanna_streams_model::graph::{Exchange, Output, StageGraph};
-use savanna_streams_model::handle::QueryState;
-use savanna_streams_model::ids::QueryId;
 use savanna_streams_model::join::Lookup;
 use savanna_streams_model::source::ScanSpec;
 use savanna_streams_runtime::{Query, RuntimeOptions};

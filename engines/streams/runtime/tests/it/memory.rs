@@ -8,13 +8,13 @@ use std::time::Duration;
 use arrow::array::{Array, AsArray, Int64Array, RecordBatch, TimestampMillisecondArray};
 use arrow::datatypes::{Int64Type, Schema, SchemaRef, TimestampMillisecondType};
 use parking_lot::Mutex;
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::ids::{Epoch, QueryId};
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{
     ConnectorInfo, Connectors, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader,
 };
-use savanna_streams_model::{Result, StreamError};
 
 use crate::graphs::input_schema;
 

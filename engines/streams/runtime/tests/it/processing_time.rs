@@ -13,11 +13,11 @@ use datafusion::physical_expr::aggregate::AggregateExprBuilder;
 use datafusion::physical_expr::expressions::{col, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_model::graph::{
     Aggregate, Exchange, Operator, Output, ProcessingTime, Scan, StageGraph, WindowAggregate, with_processing_time,
 };
-use savanna_streams_model::ids::{Epoch, QueryId, StageId};
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::ScanSpec;

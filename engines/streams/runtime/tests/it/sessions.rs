@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use proptest::prelude::*;
 use savanna_ownership::KeyGroupSet;
-use savanna_streams_model::ids::{Epoch, StageId};
+use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_model::state::{DeltaId, KeyedState, MovableState};
 use savanna_streams_model::time::Windows;
 use savanna_streams_runtime::{AggregateSpec, SessionState};

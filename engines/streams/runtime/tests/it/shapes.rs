@@ -10,8 +10,8 @@ use datafusion::physical_expr::expressions::col;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use proptest::prelude::*;
+use savanna_streams_api::ids::StageId;
 use savanna_streams_model::graph::{Exchange, Expand, Operator, Output, StageGraph, WindowInput, WindowPlan};
-use savanna_streams_model::ids::StageId;
 use savanna_streams_model::plan::PlanBytes;
 
 use crate::graphs::{

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use savanna_streams_model::ids::QueryId;
+use savanna_streams_api::ids::QueryId;
 use savanna_streams_runtime::{Query, RuntimeOptions};
 
 use crate::graphs::{functions, identity, input_schema, scan, window, windowed};

@@ -9,10 +9,10 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Alignment, Scan, Waiting};
-use savanna_streams_model::ids::{Epoch, QueryId};
 use savanna_streams_model::join::JoinKind;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use proptest::prelude::*;
+use savanna_streams_api::handle::QueryStatus;
+use savanna_streams_api::ids::QueryId;
 use savanna_streams_model::graph::StageGraph;
-use savanna_streams_model::handle::QueryStatus;
-use savanna_streams_model::ids::QueryId;
 use savanna_streams_model::time::WindowSpec;
 use savanna_streams_runtime::invoker::FaultPlan;
 use savanna_streams_runtime::member::MemberRules;

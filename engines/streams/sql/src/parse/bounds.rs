@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use datafusion::sql::sqlparser::ast::{SetExpr, Visit};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 use super::tokens::position;
 use crate::plan::size::{NODES_MAX, too_many_nodes};

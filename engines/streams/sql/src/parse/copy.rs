@@ -1,8 +1,8 @@
 //! `COPY .. TO STDOUT` and its options.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-use savanna_streams_model::handle::CopyFormat;
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::handle::CopyFormat;
+use savanna_streams_api::{Result, StreamError};
 
 use super::StatementParser;
 use crate::statement::{Query, Statement};
@@ -192,7 +192,7 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use savanna_streams_model::handle::CopyFormat;
+    use savanna_streams_api::handle::CopyFormat;
 
     use crate::parse::parse;
     use crate::statement::Statement;

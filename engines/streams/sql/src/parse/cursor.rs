@@ -1,7 +1,7 @@
 //! Cursors with a name: `DECLARE`, `FETCH`, `MOVE` and `CLOSE`. Streams are read forward only.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use super::StatementParser;
 use crate::statement::Statement;

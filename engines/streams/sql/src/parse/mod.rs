@@ -14,8 +14,8 @@ mod tokens;
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
+use savanna_streams_api::{Position, Result, StreamError};
 use savanna_streams_model::catalog::ViewDef;
-use savanna_streams_model::{Position, Result, StreamError};
 
 use crate::statement::{ObjectKind, Query, Show, Statement};
 

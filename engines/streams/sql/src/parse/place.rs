@@ -1,7 +1,7 @@
 //! The places of words that errors are about.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-use savanna_streams_model::{Position, StreamError};
+use savanna_streams_api::{Position, StreamError};
 
 use super::tokens::{position, tokenize};
 

@@ -1,7 +1,7 @@
 //! Cutting a text into statements.
 
 use datafusion::sql::sqlparser::tokenizer::Token;
-use savanna_streams_model::{Position, Result, StreamError};
+use savanna_streams_api::{Position, Result, StreamError};
 
 use super::bounds::check_words;
 use super::tokens::{Places, tokenize};

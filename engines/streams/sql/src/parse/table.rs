@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::{ColumnDef, TableDef, WatermarkDef};
 use savanna_streams_model::names::near;
-use savanna_streams_model::{Result, StreamError};
 
 use super::StatementParser;
 use super::tokens::is_word;
@@ -316,7 +316,7 @@ pub fn check_watermark(table: &TableDef) -> Result<()> {
         return Err(StreamError::invalid(format!(
             "the event-time column {} must be of type TIMESTAMP(3), but is {}; add a computed column, such as ts AS CAST({} AS TIMESTAMP(3))",
             column.name,
-            savanna_streams_model::type_name(&column.data_type),
+            savanna_streams_api::type_name(&column.data_type),
             column.name
         )));
     }

@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Word};
-use savanna_streams_model::{Position, Result, StreamError};
+use savanna_streams_api::{Position, Result, StreamError};
 
 use super::bounds::check_brackets;
 

@@ -9,9 +9,9 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, lit};
+use savanna_streams_api::{Position, Result, StreamError};
 use savanna_streams_model::graph::{WINDOW_COLUMNS, WindowAggregate};
 use savanna_streams_model::time::Windows;
-use savanna_streams_model::{Position, Result, StreamError};
 
 use super::chain::{
     Base, Chain, Touches, UniqueNames, Window, base_column, broken, first_column_position, is_window_column, requalify,

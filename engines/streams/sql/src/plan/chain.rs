@@ -12,11 +12,11 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, DataFusionError, ScalarValue, TableReference};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{Expr, ExprSchemable, lit};
+use savanna_streams_api::{Position, Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::foreign::{in_sql, is_foreign};
 use savanna_streams_model::graph::{PROCESSING_TIME, WINDOW_COLUMNS, with_processing_time};
 use savanna_streams_model::time::{WindowSpec, Windows};
-use savanna_streams_model::{Position, Result, StreamError};
 
 use super::aggregate::WindowedAggregate;
 use super::context::external;

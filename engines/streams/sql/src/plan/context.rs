@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::planner::{NullOrdering, ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast;
-use savanna_streams_model::StreamError;
+use savanna_streams_api::StreamError;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 
 use super::fields::RowFields;

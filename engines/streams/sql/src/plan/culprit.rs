@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
     Cte, Expr, GroupByExpr, JoinConstraint, JoinOperator, Query as SqlQuery, Select, SelectItem, SetExpr, Spanned,
     TableFactor, TableWithJoins,
 };
-use savanna_streams_model::{Position, StreamError};
+use savanna_streams_api::{Position, StreamError};
 
 use super::walk::{self, Node};
 use crate::parse::position;

@@ -19,8 +19,8 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
     Spanned, UnaryOperator, Value, ValueWithSpan, VisitMut,
 };
+use savanna_streams_api::{Position, Result, StreamError};
 use savanna_streams_functions::{wrong_field, wrong_text, wrong_unit};
-use savanna_streams_model::{Position, Result, StreamError};
 
 use super::walk::{self, NodeMut};
 use crate::parse::position;

@@ -4,8 +4,8 @@ use std::error::Error;
 
 use datafusion::common::{Column, DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
+use savanna_streams_api::{Position, StreamError};
 use savanna_streams_model::foreign::{in_sql, is_foreign};
-use savanna_streams_model::{Position, StreamError};
 
 use super::Catalog;
 use super::walk::{self, Node};

@@ -8,8 +8,8 @@ use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::ColumnDef;
-use savanna_streams_model::{Result, StreamError};
 
 use super::context::{Names, NoTables};
 use super::errors;

@@ -5,8 +5,8 @@ use datafusion::common::{Column, DFSchema, Result, ScalarValue, TableReference};
 use datafusion::functions::core::get_field;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAccessExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, cast, lit};
+use savanna_streams_api::{StreamError, type_name};
 use savanna_streams_functions::scalar;
-use savanna_streams_model::{StreamError, type_name};
 
 use super::context::external;
 use savanna_streams_model::names::hint;

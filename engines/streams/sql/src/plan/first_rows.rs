@@ -13,7 +13,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator, TableScan, Window as Over, lit,
 };
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use super::chain::{BASE, broken};
 use super::refuse::RANKING;

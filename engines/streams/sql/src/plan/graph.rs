@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use savanna_streams_api::ids::StageId;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{
     Aggregate, Exchange, Lateness, Operator, Output, Scan, SinkSpec, Stage, StageGraph, WindowInput, WindowPlan,
 };
-use savanna_streams_model::ids::StageId;
 use savanna_streams_model::join::{self as model, JoinSide};
-use savanna_streams_model::{Result, StreamError};
 
 use super::aggregate::WindowedAggregate;
 use super::chain::{Base, Chain, broken, of_a_result, unsupported};

@@ -13,8 +13,8 @@ use datafusion::sql::sqlparser::ast::{
     Select, SelectItem, SetExpr, Spanned, TableAlias, TableFactor, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::WINDOW_COLUMNS;
-use savanna_streams_model::{Result, StreamError};
 
 use super::chain::unsupported;
 use super::walk::{self, NodeMut};

@@ -7,14 +7,14 @@ use datafusion::common::Column;
 use datafusion::functions::core::{get_field, named_struct};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, Projection, lit};
 use datafusion::scalar::ScalarValue;
+use savanna_streams_api::{Position, Result, StreamError};
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
-use savanna_streams_model::{Position, Result, StreamError};
 
 use super::chain::broken;
 use crate::types::{assignable, is_unnamed};
+use savanna_streams_api::type_name;
 use savanna_streams_functions::not_null;
 use savanna_streams_model::names::hint;
-use savanna_streams_model::type_name;
 
 /// Puts a projection on a query that gives a table's columns in order, cast where that loses nothing silently.
 /// `place` tells where a column of the query is written.

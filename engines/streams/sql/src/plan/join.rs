@@ -11,8 +11,8 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, JoinType, NullEquality};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Join, Operator, lit};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::join::{JoinCondition, JoinKind};
-use savanna_streams_model::{Result, StreamError};
 
 use super::bounds::{self, Bounds, Time};
 use super::chain::{Base, Chain, Clock, UniqueNames, base_column, broken, unsupported};

@@ -57,10 +57,10 @@ use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Analyzer, Optimizer, OptimizerContext, OptimizerRule};
 use datafusion::sql::sqlparser::ast;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::source::Connectors;
-use savanna_streams_model::{Result, StreamError};
 
 use self::context::Names;
 use self::graph::GraphBuilder;

@@ -1,7 +1,7 @@
 //! Names of result columns: what the user wrote, and no name twice.
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, Select, SelectItem, SetExpr};
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 
 use super::walk::{self, NodeMut};
 

@@ -7,9 +7,9 @@ use datafusion::common::DFSchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{Expr, ExprSchemable};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Expand, Output, WINDOW_COLUMNS};
 use savanna_streams_model::time::WindowSpec;
-use savanna_streams_model::{Result, StreamError};
 
 use super::aggregate::{WindowedAggregate, with_window};
 use super::chain::{Chain, UniqueNames, Window, base_column, broken, touches, unsupported};

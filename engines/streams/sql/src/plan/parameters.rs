@@ -5,8 +5,8 @@
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{CastKind, Expr, Query as SqlQuery, UnaryOperator, Value, ValueWithSpan};
 use datafusion::sql::sqlparser::tokenizer::Span;
-use savanna_streams_model::handle::Parameter;
-use savanna_streams_model::{Result, StreamError, type_name};
+use savanna_streams_api::handle::Parameter;
+use savanna_streams_api::{Result, StreamError, type_name};
 
 use super::Catalog;
 use super::context::Names;

@@ -16,9 +16,9 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, Physic
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::foreign::{about_a_value, ours};
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
-use savanna_streams_model::{Result, StreamError};
 
 use super::chain::{BASE, broken, of_a_result};
 use savanna_streams_functions::proctime;

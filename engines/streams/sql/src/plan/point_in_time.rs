@@ -8,7 +8,7 @@ use datafusion::common::{Column, DFSchemaRef, Result, TableReference};
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion::logical_expr::{Expr as LogicalExpr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Spanned, TableFactor};
-use savanna_streams_model::Position;
+use savanna_streams_api::Position;
 
 use super::window::table_factor;
 use crate::parse::{AS_OF, position};

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     Interval, Query as SqlQuery, Select, SelectItem, SetExpr, Spanned, TableFactor, Value, Visit, WindowType,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
-use savanna_streams_model::{Position, Result, StreamError};
+use savanna_streams_api::{Position, Result, StreamError};
 
 use super::context::external;
 use super::walk::{self, Node};

@@ -14,9 +14,9 @@ use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
     TableSource, Union, Window as Over,
 };
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::WINDOW_COLUMNS;
 use savanna_streams_model::time::{WindowSpec, Windows};
-use savanna_streams_model::{Result, StreamError};
 
 use super::chain::{
     BASE, Chain, UniqueNames, base_column, broken, first_column_position, is_window_column, of_a_result, unsupported,

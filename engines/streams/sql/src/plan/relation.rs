@@ -10,7 +10,7 @@
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Aggregate, Distinct, Extension, Join, LogicalPlan};
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 use super::aggregate;
 use super::chain::{Base, Chain, broken, first_column_position, is_window_column, unsupported};

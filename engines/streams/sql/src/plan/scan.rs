@@ -8,13 +8,13 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchemaRef, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{
     Alignment, LateRows, Lateness, Output, PROCESSING_TIME, ProcessingTime, Scan, Waiting, Watermark,
 };
 use savanna_streams_model::source::{Connectors, EqualTo, FieldPath, Literal, ScanSpec, Source};
 use savanna_streams_model::time::parse_duration;
-use savanna_streams_model::{Result, StreamError};
 
 use super::Catalog;
 use super::chain::{BASE, Base, Chain, Window, broken};
@@ -24,7 +24,7 @@ use super::output::{Target, Work};
 use super::physical::Steps;
 use super::relation::Relation;
 use crate::types::assignable;
-use savanna_streams_model::type_name;
+use savanna_streams_api::type_name;
 
 /// The option that keeps late rows.
 const LATE_DATA: &str = "late-data";

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use savanna_streams_model::StreamError;
+use savanna_streams_api::StreamError;
 
 use super::context::external;
 use crate::parse::DEPTH_MAX;

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, Query, Select, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
 };
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 /// A node that is met, before its parts if nothing else is said.
 #[derive(Clone, Copy)]

@@ -11,14 +11,14 @@ use datafusion::logical_expr::{Expr, ExprSchemable, Extension, LogicalPlan, User
 use datafusion::sql::sqlparser::ast::{
     self, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Spanned, TableFactor,
 };
-use savanna_streams_model::StreamError;
+use savanna_streams_api::StreamError;
 use savanna_streams_model::graph::WINDOW_COLUMNS;
 use savanna_streams_model::time::{WindowSpec, Windows};
 
 use super::context::external;
 use super::expression::interval_micros;
 use crate::parse::{PARTITION_BY, position};
-use savanna_streams_model::type_name;
+use savanna_streams_api::type_name;
 
 /// The window functions by name, whether there are such or not.
 pub(super) const WINDOW_FUNCTIONS: [&str; 4] = ["TUMBLE", "HOP", "CUMULATE", "SESSION"];
@@ -164,7 +164,7 @@ pub(super) fn table_factor(name: ObjectName) -> TableFactor {
 /// A call of a window function, its arguments in their places.
 struct Call {
     name: String,
-    place: Option<savanna_streams_model::Position>,
+    place: Option<savanna_streams_api::Position>,
     parameters: &'static [&'static str],
     arguments: Vec<Option<ast::Expr>>,
 }

@@ -23,9 +23,9 @@ use datafusion::optimizer::{Optimizer, OptimizerContext, OptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::Exchange;
 use savanna_streams_model::plan::PlanBytes;
-use savanna_streams_model::{Result, StreamError};
 
 use super::chain::{Chain, broken};
 use super::first_rows::FirstRows;

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use regex::Regex;
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 use super::functions::{self, Function, Object};
 use super::select::{Ctes, Plan};

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use regex::{Regex, RegexBuilder};
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 use super::tables::{self, column_description, definition, table_description};
 use super::value::{Type, Value};

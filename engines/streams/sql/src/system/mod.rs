@@ -26,9 +26,9 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{Expr, ObjectName};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::Form;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
-use savanna_streams_model::{Result, StreamError};
 
 use crate::plan::walk::{self, Node};
 use crate::plan::{Catalog, function_forms};

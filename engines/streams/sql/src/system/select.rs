@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     OrderBy, OrderByKind, Query, Select as SqlSelect, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
     SetOperator, SetQuantifier, Spanned, TableAlias, TableFactor, TableWithJoins, Value as Literal, ValueWithSpan,
 };
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 use super::expression::{Aggregate, Compiler, Frame, Named, Node, Scope, unsupported};
 use super::value::{Type, Value, ident_name, split_name, type_name};

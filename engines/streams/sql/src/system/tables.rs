@@ -1,6 +1,6 @@
 //! The system tables: their columns and rows.
 
-use savanna_streams_model::type_name;
+use savanna_streams_api::type_name;
 
 use super::value::{Type, Value};
 use super::{Callable, DATABASE, INFORMATION_SCHEMA, PG_CATALOG, PUBLIC, Relation, What, World, oid_of, pg_types};

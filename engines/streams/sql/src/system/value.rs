@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, ListBuilder, StringArray, StringBuilder};
 use arrow::datatypes::{DataType, Field};
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Ident, ObjectName};
-use savanna_streams_model::{Result, StreamError};
+use savanna_streams_api::{Result, StreamError};
 
 /// A value. NULL is above all others, as `ORDER BY` has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! What is refused, by name and place, and what to write instead.
 
-use savanna_streams_model::StreamError;
+use savanna_streams_api::StreamError;
 
 use crate::support::World;
 

@@ -1,7 +1,7 @@
 //! The functions that streaming SQL has besides DataFusion's, by their values; and the rules of the dialect.
 
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use savanna_streams_model::{StreamError, type_name};
+use savanna_streams_api::{StreamError, type_name};
 use savanna_streams_sql::{Statement, function_names, parse};
 
 use crate::support::World;

@@ -1,8 +1,8 @@
 //! Declarations and the small statements.
 
 use arrow::datatypes::{DataType, TimeUnit};
+use savanna_streams_api::type_name;
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::type_name;
 use savanna_streams_sql::{ObjectKind, Show, Statement, parse};
 
 fn table(sql: &str) -> TableDef {

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::physical_plan::ExecutionPlan;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::functions;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::graph::{Operator, StageGraph, WINDOW_COLUMNS};
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 use savanna_streams_model::sink::Sink;
 use savanna_streams_model::source::{ConnectorInfo, Connectors, EqualTo, Offset, ScanSpec, Source, SourceReader};
-use savanna_streams_model::{Result, StreamError};
 use savanna_streams_sql::{Catalog, Planner, Statement, explain, parse, split};
 
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Questions about the system, as clients of PostgreSQL ask them.
 
 use arrow::util::display::array_value_to_string;
-use savanna_streams_model::Result;
+use savanna_streams_api::Result;
 use savanna_streams_sql::{Asker, Statement, parse};
 
 use crate::support::World;

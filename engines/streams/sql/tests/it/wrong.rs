@@ -1,6 +1,6 @@
 //! Wrong statements of every kind: what is told is about SQL, never about the libraries that plan it.
 
-use savanna_streams_model::StreamError;
+use savanna_streams_api::StreamError;
 
 use crate::support::World;
 
