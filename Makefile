@@ -55,7 +55,7 @@ fmt: ## format the code
 	@$(CARGO) fmt --all
 	@$(CARGO) fmt --all --manifest-path $(EXTENSION)
 
-lint: extension-deps ## formatting, clippy without warnings, licences and advisories
+lint: extension-deps ## formatting, clippy without warnings, licences and sources of dependencies
 	@$(CARGO) fmt --all --check
 	@$(CARGO) fmt --all --check --manifest-path $(EXTENSION)
 	@$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings

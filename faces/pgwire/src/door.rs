@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use pgwire::messages::startup::Startup;
 use savanna_identity::Tls;
+use savanna_pgwire_connection::Output;
 use savanna_pgwire_login::{Admission, Handshake, Introduction, Nobody, Opening, Refusal, Socket as _, Turned};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cancel::Cancellations;
@@ -30,7 +30,7 @@ pub(crate) struct Admitted<S> {
     pub(crate) line: Line<S>,
     /// What it has sent after its login.
     pub(crate) input: BytesMut,
-    pub(crate) startup: Startup,
+    pub(crate) introduction: Introduction,
     pub(crate) place: OwnedSemaphorePermit,
 }
 
@@ -51,16 +51,18 @@ impl Door {
     {
         let mut handshake = Handshake::new(Line::Plain(stream));
         match self.admit(&mut handshake, peer).await {
-            Ok(Some((startup, place))) => {
-                return Ok(Some(Admitted { line: handshake.socket, input: handshake.input, startup, place }));
+            Ok(Some((introduction, place))) => {
+                return Ok(Some(Admitted { line: handshake.socket, input: handshake.input, introduction, place }));
             }
             Ok(None) => {}
             Err(Turned::Gone(error)) => return Err(error),
             Err(Turned::Refused(refusal)) => {
-                savanna_pgwire_login::Socket::write_all(&mut handshake.socket, &refusal.encode()?).await?;
+                let mut output = Output::default();
+                output.fatal(&refusal.into());
+                handshake.socket.write_all(&output.bytes).await?;
             }
         }
-        handshake.socket.shutdown().await?;
+        handshake.socket.close().await;
         Ok(None)
     }
 
@@ -69,7 +71,7 @@ impl Door {
         &self,
         handshake: &mut Handshake<Line<S>>,
         peer: SocketAddr,
-    ) -> Result<Option<(Startup, OwnedSemaphorePermit)>, Turned>
+    ) -> Result<Option<(Introduction, OwnedSemaphorePermit)>, Turned>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
@@ -81,7 +83,8 @@ impl Door {
             }
             Opening::Nothing => return Ok(None),
         };
-        let Introduction { user, .. } = Introduction::of(&startup)?;
+        let introduction = Introduction::of(&startup)?;
+        let user = introduction.user.as_str();
         if self.admission.requires_tls && !handshake.socket.is_encrypted() {
             return Err(Refusal::in_the_clear().into());
         }
@@ -91,14 +94,14 @@ impl Door {
                 return Err(Refusal::from_elsewhere(peer.ip(), hint).into());
             }
         } else {
-            let known = self.admission.users.get(&user).map(|user| user.verifier.clone());
-            let verifier = known.unwrap_or_else(|| self.nobody.verifier(&user));
+            let known = self.admission.users.get(user).map(|user| user.verifier.clone());
+            let verifier = known.unwrap_or_else(|| self.nobody.verifier(user));
             if !handshake.proves(verifier, self.tls.as_ref()).await? {
-                return Err(Refusal::wrong_password(&user).into());
+                return Err(Refusal::wrong_password(user).into());
             }
         }
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_| Refusal::no_place(self.admission.clients_max))?;
-        Ok(Some((startup, place)))
+        Ok(Some((introduction, place)))
     }
 }

@@ -1,317 +1,222 @@
 //! The extended protocol: parse, bind, describe, execute. Portals may be fetched in parts.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow_pg::datatypes::into_pg_type;
 use arrow_schema::{DataType, Schema, SchemaRef};
-use async_trait::async_trait;
-use futures::{Sink, SinkExt};
-use pgwire::api::portal::{Format, Portal};
-use pgwire::api::query::{ExtendedQueryHandler, send_describe_response, send_execution_response};
-use pgwire::api::results::{DescribePortalResponse, FieldInfo, Response, Tag};
-use pgwire::api::stmt::{QueryParser, StoredStatement};
-use pgwire::api::store::{Entry, PortalStore};
-use pgwire::api::{ClientInfo, ClientPortalStore, DEFAULT_NAME, PgWireConnectionState, Type};
-use pgwire::error::{PgWireError, PgWireResult};
-use pgwire::messages::PgWireBackendMessage;
+use pgwire::api::Type;
 use pgwire::messages::extendedquery::{
-    Bind, BindComplete, Close, CloseComplete, Describe, Execute, PortalSuspended, Sync as PgSync,
-    TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
+    Bind, Close, Describe, Parse, TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
-use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
-use savanna_streams_api::handle::{StreamReply, StreamRequest};
+use savanna_pgwire_connection::Report;
+use savanna_streams_api::handle::{Parameter, StreamReply, StreamRequest};
+use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::connection::{Connection, after, check_transaction, unexpected};
-use crate::parameters::Declared;
-use crate::rows::{Opened, fields, send};
-use crate::simple::send_started;
-use crate::{error, parameters};
+use crate::client::Client;
+use crate::error::{Outcome, from_engine, unexpected, unwritable};
+use crate::parameters::{self, Declared};
+use crate::rows::{Opened, fields};
 
 /// A statement that was parsed: its text, its parameters, and the columns it returns, if any.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Prepared {
     sql: String,
     schema: Option<SchemaRef>,
     parameters: Vec<Declared>,
 }
 
-/// Parses by asking the engine.
-pub(crate) struct Parser(Arc<Connection>);
+/// A statement with values for its parameters.
+#[derive(Debug)]
+pub(crate) struct Portal {
+    /// None if it is empty.
+    statement: Option<Arc<Prepared>>,
+    values: Vec<Parameter>,
+    /// The formats of its rows.
+    formats: Vec<i16>,
+    /// Its result, once it has begun to return rows.
+    opened: Option<Opened>,
+}
 
-#[async_trait]
-impl QueryParser for Parser {
-    type Statement = Prepared;
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Client<S> {
+    /// Parses by asking the engine.
+    pub(crate) async fn prepare(&mut self, Parse { name, query, type_oids, .. }: Parse) -> Outcome<()> {
+        let split = self.ask(StreamRequest::Split { sql: query.clone() }).await?;
+        let mut statements = match split.map_err(|failure| from_engine(&failure, &query, 0))? {
+            StreamReply::Statements { statements } => statements,
+            other => return Err(unexpected("Split", &other).into()),
+        };
+        if statements.len() > 1 {
+            let message = format!("a prepared statement has one command, but got {}", statements.len());
+            return Err(Report::new("42601", message).into());
+        }
+        let prepared = match statements.pop() {
+            Some(statement) => Some(Arc::new(self.describe_text(statement, &query, &type_oids).await?)),
+            None => None,
+        };
+        self.statements.insert(name.unwrap_or_default(), prepared);
+        Ok(())
+    }
 
-    async fn parse_sql<C>(&self, _: &C, sql: &str, types: &[Option<Type>]) -> PgWireResult<Option<Prepared>>
-    where
-        C: ClientInfo + Unpin + Send + Sync,
-    {
-        let statements = match self.0.ask(StreamRequest::Split { sql: sql.to_owned() }).await {
-            Ok(StreamReply::Statements { statements }) => statements,
-            Ok(other) => return Err(unexpected("Split", &other)),
-            Err(failure) => return Err(error::from_engine(&failure, sql, 0)),
-        };
-        let [statement] = statements.as_slice() else {
-            return match statements.len() {
-                0 => Ok(None),
-                n => Err(error::error("42601", format!("a prepared statement has one command, but got {n}"))),
-            };
-        };
-        let offset = sql.find(statement.as_str()).unwrap_or(0);
+    /// What the engine says of one statement of a text.
+    async fn describe_text(&mut self, sql: String, text: &str, type_oids: &[u32]) -> Outcome<Prepared> {
+        let types: Vec<Option<Type>> = type_oids.iter().map(|oid| Type::from_oid(*oid)).collect();
         let declared = types.iter().enumerate().map(|(at, known)| parameters::data_type(at + 1, known.as_ref()));
-        let declared = declared.collect::<PgWireResult<Vec<_>>>()?;
-        let request =
-            StreamRequest::Describe { session: self.0.session()?, sql: statement.clone(), parameters: declared };
-        match self.0.ask(request).await {
-            Ok(StreamReply::Described { schema, parameters }) => {
-                let parameter = |(at, data_type): (usize, DataType)| {
-                    let known = types.get(at).cloned().flatten().filter(|known| *known != Type::UNKNOWN);
-                    let pg_type = known.map_or_else(|| into_pg_type(&data_type), Ok)?;
-                    Ok(Declared { data_type, pg_type })
-                };
-                let parameters = parameters.into_iter().enumerate().map(parameter).collect::<PgWireResult<_>>()?;
-                Ok(Some(Prepared { sql: statement.clone(), schema, parameters }))
-            }
-            Ok(other) => Err(unexpected("Describe", &other)),
-            Err(failure) => Err(error::from_engine(&failure, sql, offset)),
-        }
-    }
-
-    fn get_parameter_types(&self, prepared: &Prepared) -> PgWireResult<Vec<Type>> {
-        Ok(prepared.parameters.iter().map(|parameter| parameter.pg_type.clone()).collect())
-    }
-
-    fn get_result_schema(&self, prepared: &Prepared, format: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {
-        let Some(schema) = &prepared.schema else { return Ok(Vec::new()) };
-        Ok(fields(schema, format.unwrap_or(&Format::UnifiedText))?.as_ref().clone())
-    }
-}
-
-/// The extended protocol of a connection.
-pub(crate) struct Extended(pub(crate) Arc<Connection>);
-
-#[async_trait]
-impl ExtendedQueryHandler for Extended {
-    type Statement = Prepared;
-    type QueryParser = Parser;
-
-    fn query_parser(&self) -> Arc<Parser> {
-        Arc::new(Parser(Arc::clone(&self.0)))
-    }
-
-    async fn on_bind<C>(&self, client: &mut C, message: Bind) -> PgWireResult<()>
-    where
-        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
-        C::PortalStore: PortalStore<Statement = Prepared>,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        let portal_name = message.portal_name.as_deref().unwrap_or(DEFAULT_NAME);
-        let statement_name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
-        self.0.close_portal(portal_name).await;
-        match client.portal_store().get_statement(statement_name) {
-            Some(Entry::Value(statement)) => {
-                parameters::check_formats(&message)?;
-                let portal = Portal::try_new(&message, statement)?;
-                parameters::values(&portal.statement.statement.parameters, &portal)?;
-                client.portal_store().put_portal(Arc::new(portal));
-            }
-            Some(Entry::Empty) if !message.parameters.is_empty() => {
-                return Err(parameters::wrong_number(0, message.parameters.len()));
-            }
-            Some(Entry::Empty) => client.portal_store().put_empty_portal(portal_name),
-            None => return Err(PgWireError::StatementNotFound(statement_name.to_owned())),
-        }
-        client.feed(PgWireBackendMessage::BindComplete(BindComplete::new())).await?;
-        Ok(())
-    }
-
-    async fn on_describe<C>(&self, client: &mut C, message: Describe) -> PgWireResult<()>
-    where
-        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
-        C::PortalStore: PortalStore<Statement = Prepared>,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        // A cursor that SQL has declared is a portal too.
-        if let Some(name) = message.name.as_deref().filter(|_| message.target_type == TARGET_TYPE_BYTE_PORTAL)
-            && client.portal_store().get_portal(name).is_none()
-            && let Some(schema) = self.0.cursor_columns(name).await?
-        {
-            let columns = fields(&schema, &Format::UnifiedText)?.as_ref().clone();
-            return send_describe_response(client, &DescribePortalResponse::new(columns)).await;
-        }
-        self._on_describe(client, message).await
-    }
-
-    async fn on_execute<C>(&self, client: &mut C, message: Execute) -> PgWireResult<()>
-    where
-        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
-        C::PortalStore: PortalStore<Statement = Prepared>,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        if !matches!(client.state(), PgWireConnectionState::ReadyForQuery) {
-            return Err(PgWireError::NotReadyForQuery);
-        }
-        let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
-        let portal = match client.portal_store().get_portal(name) {
-            Some(Entry::Value(portal)) => portal,
-            Some(Entry::Empty) => {
-                client.feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await?;
-                return Ok(());
-            }
-            None => return Err(PgWireError::PortalNotFound(name.to_owned())),
+        let parameters = declared.collect::<Result<Vec<_>, _>>()?;
+        let request = StreamRequest::Describe { session: self.session, sql: sql.clone(), parameters };
+        let offset = text.find(sql.as_str()).unwrap_or(0);
+        let (schema, parameters) =
+            match self.ask(request).await?.map_err(|failure| from_engine(&failure, text, offset))? {
+                StreamReply::Described { schema, parameters } => (schema, parameters),
+                other => return Err(unexpected("Describe", &other).into()),
+            };
+        let parameter = |(at, data_type): (usize, DataType)| {
+            let known = types.get(at).cloned().flatten().filter(|known| *known != Type::UNKNOWN);
+            let pg_type = known.map_or_else(|| into_pg_type(&data_type), Ok).map_err(|error| unwritable(&error))?;
+            Ok(Declared { data_type, pg_type })
         };
-        client.set_state(PgWireConnectionState::QueryInProgress);
-        let max_rows = usize::try_from(message.max_rows).unwrap_or(0);
-        self.0.execute(client, name, &portal, max_rows).await?;
-        client.set_state(PgWireConnectionState::ReadyForQuery);
+        let parameters = parameters.into_iter().enumerate().map(parameter).collect::<Result<_, Report>>()?;
+        Ok(Prepared { sql, schema, parameters })
+    }
+
+    fn statement(&self, name: &str) -> Result<Option<Arc<Prepared>>, Report> {
+        let missing =
+            || Report::new("26000", format!("prepared statement \"{name}\" does not exist; send Parse first"));
+        self.statements.get(name).cloned().ok_or_else(missing)
+    }
+
+    /// Binds values to a statement.
+    pub(crate) async fn open_portal(&mut self, bind: Bind) -> Result<(), Report> {
+        let name = bind.portal_name.clone().unwrap_or_default();
+        self.close_portal(&name).await;
+        let statement = self.statement(bind.statement_name.as_deref().unwrap_or_default())?;
+        let values = match &statement {
+            Some(statement) => parameters::values(&statement.parameters, &bind)?,
+            None => parameters::values(&[], &bind)?,
+        };
+        let portal = Portal { statement, values, formats: bind.result_column_format_codes, opened: None };
+        self.portals.insert(name, portal);
         Ok(())
     }
 
-    async fn on_sync<C>(&self, client: &mut C, _: PgSync) -> PgWireResult<()>
-    where
-        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
-        C::PortalStore: PortalStore<Statement = Prepared>,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        let status = client.transaction_status();
-        if status == TransactionStatus::Idle {
-            self.0.close_portals().await;
-            client.portal_store().rm_portal(DEFAULT_NAME);
-        }
-        client.send(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status))).await?;
-        Ok(())
-    }
-
-    async fn on_close<C>(&self, client: &mut C, message: Close) -> PgWireResult<()>
-    where
-        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
-        C::PortalStore: PortalStore<Statement = Prepared>,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
-        match message.target_type {
-            TARGET_TYPE_BYTE_STATEMENT => client.portal_store().rm_statement(name),
-            TARGET_TYPE_BYTE_PORTAL => {
-                self.0.close_portal(name).await;
-                client.portal_store().rm_portal(name);
+    /// Describes a statement, a portal, or a cursor that SQL has declared, which is a portal too.
+    pub(crate) async fn describe_one(&mut self, describe: &Describe) -> Result<(), Report> {
+        let name = describe.name.as_deref().unwrap_or_default();
+        let (schema, formats) = match describe.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => {
+                let statement = self.statement(name)?;
+                let parameters = statement.iter().flat_map(|statement| &statement.parameters);
+                self.wire.output.parameters(parameters.map(|parameter| parameter.pg_type.oid()));
+                (statement.and_then(|statement| statement.schema.clone()), vec![])
             }
-            other => return Err(PgWireError::InvalidTargetType(other)),
-        }
-        client.feed(PgWireBackendMessage::CloseComplete(CloseComplete::new())).await?;
-        Ok(())
-    }
-
-    async fn do_query<C>(&self, _: &mut C, _: &Portal<Prepared>, _: usize) -> PgWireResult<Response>
-    where
-        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
-        C::PortalStore: PortalStore<Statement = Prepared>,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        Err(error::error("XX000", "portals are answered as they run, never gathered; please report this"))
-    }
-
-    async fn do_describe_statement<C>(
-        &self,
-        _: &mut C,
-        statement: &StoredStatement<Prepared>,
-    ) -> PgWireResult<pgwire::api::results::DescribeStatementResponse>
-    where
-        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
-        C::PortalStore: PortalStore<Statement = Prepared>,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        let parser = self.query_parser();
-        let columns = parser.get_result_schema(&statement.statement, None)?;
-        let parameters = parser.get_parameter_types(&statement.statement)?;
-        Ok(pgwire::api::results::DescribeStatementResponse::new(parameters, columns))
-    }
-}
-
-impl Connection {
-    /// Runs a portal or goes on with it, and sends at most `max_rows` rows (0 for all).
-    async fn execute<C>(
-        &self,
-        client: &mut C,
-        name: &str,
-        portal: &Portal<Prepared>,
-        max_rows: usize,
-    ) -> PgWireResult<()>
-    where
-        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        let prepared = &portal.statement.statement;
-        check_transaction(client.transaction_status(), &prepared.sql)?;
-        let opened = match self.portal(name) {
-            Some(opened) => opened,
-            None => match self.start(client, portal).await? {
-                Some(opened) => {
-                    self.open_portal(name, opened.clone());
-                    opened
+            TARGET_TYPE_BYTE_PORTAL => match self.portals.get(name) {
+                Some(Portal { statement, formats, .. }) => {
+                    (statement.as_ref().and_then(|statement| statement.schema.clone()), formats.clone())
                 }
-                None => return Ok(()),
+                None => (Some(self.cursor_columns(name).await?), vec![]),
             },
+            other => {
+                let message = format!("expected to describe a statement (S) or a portal (P), came {other}");
+                return Err(Report::protocol(message));
+            }
         };
-        let format = if opened.gives_rows() { &portal.result_column_format } else { &Format::UnifiedText };
-        let fields = fields(&opened.schema, format)?;
-        if let Some(described) = prepared.schema.as_ref().filter(|_| opened.gives_rows()) {
+        let columns = match schema {
+            Some(schema) => Some(fields(&schema, &formats)?.iter().map(Into::into).collect()),
+            None => None,
+        };
+        self.wire.output.columns(columns);
+        Ok(())
+    }
+
+    /// The columns of a cursor that SQL has declared.
+    async fn cursor_columns(&self, name: &str) -> Result<SchemaRef, Report> {
+        let sql = format!("FETCH FROM \"{}\"", name.replace('"', "\"\""));
+        match self.call(StreamRequest::Describe { session: self.session, sql, parameters: vec![] }).await {
+            Ok(StreamReply::Described { schema: Some(schema), .. }) => Ok(schema),
+            _ => Err(no_portal(name)),
+        }
+    }
+
+    /// Runs a portal or goes on with it, and sends at most `max_rows` rows (0 for all).
+    pub(crate) async fn run_portal(&mut self, name: &str, max_rows: usize) -> Outcome<()> {
+        let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+        let Some(statement) = portal.statement.clone() else {
+            self.wire.output.empty();
+            return Ok(());
+        };
+        self.check_transaction(&statement.sql)?;
+        let opened = match portal.opened.clone() {
+            Some(opened) => opened,
+            None => {
+                let (sql, parameters) = (statement.sql.clone(), portal.values.clone());
+                let request = StreamRequest::Execute { session: self.session, sql, parameters };
+                let reply = self.ask(request).await?;
+                let reply = reply.map_err(|failure| from_engine(&failure, &statement.sql, 0))?;
+                let Some(opened) = self.begun(reply)? else { return Ok(()) };
+                if let Some(portal) = self.portals.get_mut(name) {
+                    portal.opened = Some(opened.clone());
+                }
+                opened
+            }
+        };
+        let formats = self.portals.get(name).filter(|_| opened.gives_rows()).map(|portal| portal.formats.clone());
+        let fields = fields(&opened.schema, &formats.unwrap_or_default())?;
+        if let Some(described) = statement.schema.as_ref().filter(|_| opened.gives_rows()) {
             check_types(described, &opened.schema)?;
         }
-        let pumped = send(self, client, &opened, &fields, max_rows).await?;
-        if pumped.end {
+        let sent = self.send_rows(&opened, &fields, max_rows).await?;
+        if sent.end {
             self.close_portal(name).await;
-            send_execution_response(client, opened.tag(pumped.rows)).await
+            self.wire.output.complete(&opened.tag(sent.rows));
         } else {
-            client.feed(PgWireBackendMessage::PortalSuspended(PortalSuspended::new())).await?;
-            Ok(())
+            self.wire.output.suspended();
+        }
+        Ok(())
+    }
+
+    /// Forgets a statement or a portal, if there is one.
+    pub(crate) async fn forget(&mut self, Close { target_type, name, .. }: Close) -> Result<(), Report> {
+        let name = name.unwrap_or_default();
+        match target_type {
+            TARGET_TYPE_BYTE_STATEMENT => {
+                self.statements.remove(&name);
+            }
+            TARGET_TYPE_BYTE_PORTAL => self.close_portal(&name).await,
+            other => {
+                let message = format!("expected to close a statement (S) or a portal (P), came {other}");
+                return Err(Report::protocol(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes a portal and its rows.
+    async fn close_portal(&mut self, name: &str) {
+        if let Some(opened) = self.portals.remove(name).and_then(|portal| portal.opened) {
+            self.close_cursor(opened.cursor).await;
         }
     }
 
-    /// Runs a statement. Sends the whole answer of one without rows; gives the result of one with.
-    async fn start<C>(&self, client: &mut C, portal: &Portal<Prepared>) -> PgWireResult<Option<Opened>>
-    where
-        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send,
-        C::Error: Debug,
-        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-    {
-        let prepared = &portal.statement.statement;
-        let (session, parameters) = (self.session()?, parameters::values(&prepared.parameters, portal)?);
-        let request = StreamRequest::Execute { session, sql: prepared.sql.clone(), parameters };
-        match self.ask(request).await {
-            Ok(StreamReply::Rows { schema, cursor, purpose, .. }) => Ok(Some(Opened { cursor, schema, purpose })),
-            Ok(StreamReply::Done { tag }) => {
-                let status = after(client.transaction_status(), &tag);
-                client.set_transaction_status(status);
-                send_execution_response(client, Tag::new(&tag)).await?;
-                Ok(None)
+    /// Closes all portals: the transaction they belong to has ended.
+    pub(crate) async fn close_portals(&mut self) {
+        for portal in std::mem::take(&mut self.portals).into_values() {
+            if let Some(opened) = portal.opened {
+                self.close_cursor(opened.cursor).await;
             }
-            Ok(StreamReply::Started { query }) => {
-                send_started(client, &query.to_string()).await?;
-                send_execution_response(client, Tag::new("INSERT 0").with_rows(0)).await?;
-                Ok(None)
-            }
-            Ok(other) => Err(unexpected("Execute", &other)),
-            Err(failure) => Err(error::from_engine(&failure, &prepared.sql, 0)),
         }
     }
+}
+
+fn no_portal(name: &str) -> Report {
+    Report::new("34000", format!("portal \"{name}\" does not exist; send Bind first"))
 }
 
 /// Rows are as their description said: a cursor or a table may have been made anew since.
-fn check_types(described: &Schema, came: &Schema) -> PgWireResult<()> {
-    let types = |schema: &Schema| -> PgWireResult<Vec<Type>> {
-        Ok(fields(schema, &Format::UnifiedText)?.iter().map(|field| field.datatype().clone()).collect())
+fn check_types(described: &Schema, came: &Schema) -> Result<(), Report> {
+    let types = |schema: &Schema| -> Result<Vec<Type>, Report> {
+        Ok(fields(schema, &[])?.iter().map(|field| field.datatype().clone()).collect())
     };
     if types(described)? == types(came)? {
         return Ok(());
     }
-    Err(error::error("0A000", "the columns of the prepared statement have changed; prepare it again"))
+    Err(Report::new("0A000", "the columns of the prepared statement have changed; prepare it again"))
 }

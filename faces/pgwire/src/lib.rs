@@ -1,25 +1,22 @@
 //! The PostgreSQL protocol: `psql` and every driver can talk to the streams engine.
 //!
 //! ```text
-//!   socket -- door: TLS, SCRAM, a place -- pgwire crate (messages) -- Connection -- StreamRequest --> engine
+//!   socket -- door: TLS, SCRAM, a place -- savanna-pgwire-connection: messages -- Client -- StreamRequest --> engine
 //! ```
 //!
-//! One [`connection`] per socket keeps the engine's session id, the open portals and what a cancel request needs; all
+//! One [`client`] per socket keeps the engine's session id, the open portals and what a cancel request needs; all
 //! else is in the engine. Rows of a stream are sent as they come: each fetch from the engine is one write to the socket.
 //!
 //! What differs from PostgreSQL: transactions only bound the life of cursors; cursors are read forward only; the only
 //! database is `savanna_streams`; a message may take [`MESSAGE_BYTES_MAX`].
 
-mod ahead;
 mod cancel;
 mod client;
-mod connection;
 mod copy;
 mod door;
 mod error;
 mod extended;
 mod float;
-mod limit;
 mod line;
 mod nested;
 mod numeric;
@@ -39,13 +36,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::connection::Connection;
-use crate::door::Admitted;
 pub use crate::door::Door;
-pub use crate::limit::MESSAGE_BYTES_MAX;
 
 /// The database that streams are in.
 pub const DATABASE: &str = "savanna_streams";
+
+/// The longest message that is taken from a client, in bytes, without its type.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// How many clients a node lets be connected at once.
 pub const CLIENTS_MAX: usize = 512;
@@ -73,7 +70,7 @@ async fn receive(socket: TcpStream, address: SocketAddr, visit: Visit, handle: S
         tracing::debug!(%error, "small messages to a PostgreSQL client may wait");
     }
     match visit.within(STARTUP_TIME, door.receive(socket, address)).await {
-        Some(Ok(Some(admitted))) => talk(admitted, address, handle, &door).await,
+        Some(Ok(Some(admitted))) => client::talk(admitted, handle, &door.cancellations).await,
         Some(Err(error)) => tracing::debug!(%error, "a PostgreSQL client went away at the door"),
         Some(Ok(None)) | None => {}
     }
@@ -85,19 +82,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
 {
     match door.receive(stream, address).await {
-        Ok(Some(admitted)) => talk(admitted, address, handle, door).await,
+        Ok(Some(admitted)) => client::talk(admitted, handle, &door.cancellations).await,
         Ok(None) => {}
         Err(error) => tracing::debug!(%error, "a PostgreSQL client went away at the door"),
     }
-}
-
-async fn talk<S>(admitted: Admitted<S>, address: SocketAddr, handle: SharedStreamHandle, door: &Door)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + Sync + 'static,
-{
-    let connection = Connection::new(handle, Arc::clone(&door.cancellations));
-    if let Err(error) = client::serve(admitted, address, &connection).await {
-        tracing::debug!(%error, "a PostgreSQL client went away");
-    }
-    connection.close().await;
 }

@@ -42,6 +42,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> savanna_pgwire_login::Socket for 
     fn is_encrypted(&self) -> bool {
         matches!(self, Self::Encrypted(_))
     }
+
+    async fn close(mut self) {
+        if let Err(error) = self.shutdown().await {
+            tracing::debug!(%error, "a client went away before the goodbye");
+        }
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Line<S> {

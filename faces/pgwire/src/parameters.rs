@@ -3,12 +3,11 @@
 use arrow::temporal_conversions::{date32_to_datetime, timestamp_us_to_datetime};
 use arrow_schema::{DataType, TimeUnit};
 use pgwire::api::Type;
-use pgwire::api::portal::Portal;
-use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::extendedquery::Bind;
+use savanna_pgwire_connection::{Report, format};
 use savanna_streams_api::handle::Parameter;
 
-use crate::{error, numeric};
+use crate::numeric;
 
 /// Days from 1970-01-01 to 2000-01-01, where times of the protocol begin.
 const EPOCH_DAYS: i32 = 10_957;
@@ -24,7 +23,7 @@ pub(crate) struct Declared {
 }
 
 /// The engine's type for a type that a client declares; none if the client leaves it open.
-pub(crate) fn data_type(number: usize, declared: Option<&Type>) -> PgWireResult<Option<DataType>> {
+pub(crate) fn data_type(number: usize, declared: Option<&Type>) -> Result<Option<DataType>, Report> {
     let Some(declared) = declared else { return Ok(None) };
     Ok(Some(match *declared {
         Type::UNKNOWN => return Ok(None),
@@ -42,45 +41,35 @@ pub(crate) fn data_type(number: usize, declared: Option<&Type>) -> PgWireResult<
         _ => {
             let message =
                 format!("parameter ${number} is {declared}, which is not supported; send it as text and CAST it");
-            return Err(error::error("0A000", message));
+            return Err(Report::new("0A000", message));
         }
     }))
 }
 
-/// Checks that a bind message has formats for all of its values or for none.
-pub(crate) fn check_formats(bind: &Bind) -> PgWireResult<()> {
-    let (codes, came) = (bind.parameter_format_codes.len(), bind.parameters.len());
-    if codes > 1 && codes != came {
-        let message = format!("the bind message has {codes} parameter formats for {came} parameters");
-        return Err(error::error("08P01", message));
+/// The values that a message binds to these parameters.
+pub(crate) fn values(declared: &[Declared], bind: &Bind) -> Result<Vec<Parameter>, Report> {
+    let (codes, came) = (&bind.parameter_format_codes, bind.parameters.len());
+    if codes.len() > 1 && codes.len() != came {
+        let message = format!("the bind message has {} parameter formats for {came} parameters", codes.len());
+        return Err(Report::protocol(message));
     }
-    Ok(())
-}
-
-/// A bind message with more or fewer values than the statement has parameters.
-pub(crate) fn wrong_number(takes: usize, came: usize) -> PgWireError {
-    error::error("08P01", format!("the statement takes {takes} parameters, but got {came}"))
-}
-
-/// The values that a portal is bound to.
-pub(crate) fn values<S>(declared: &[Declared], portal: &Portal<S>) -> PgWireResult<Vec<Parameter>> {
-    if portal.parameters.len() != declared.len() {
-        return Err(wrong_number(declared.len(), portal.parameters.len()));
+    if came != declared.len() {
+        return Err(Report::protocol(format!("the statement takes {} parameters, but got {came}", declared.len())));
     }
     let value = |(at, (declared, bytes)): (usize, (&Declared, &Option<_>))| {
-        let text = bytes.as_deref().map(|bytes: &[u8]| match portal.parameter_format.is_binary(at) {
-            true => from_binary(&declared.pg_type, bytes),
-            false => std::str::from_utf8(bytes).ok().map(str::to_owned),
+        let text = bytes.as_deref().map(|bytes: &[u8]| match format(codes, at) {
+            0 => std::str::from_utf8(bytes).ok().map(str::to_owned),
+            _ => from_binary(&declared.pg_type, bytes),
         });
         match text {
             Some(None) => {
                 let message = format!("parameter ${} is not a valid {}", at + 1, declared.pg_type);
-                Err(error::error("22P03", message))
+                Err(Report::new("22P03", message))
             }
             known => Ok(Parameter { data_type: declared.data_type.clone(), text: known.flatten() }),
         }
     };
-    declared.iter().zip(&portal.parameters).enumerate().map(value).collect()
+    declared.iter().zip(&bind.parameters).enumerate().map(value).collect()
 }
 
 /// The text of a value in binary; none if the bytes are no value of the type.

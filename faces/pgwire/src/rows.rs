@@ -1,24 +1,22 @@
 //! Rows on their way from a cursor to the socket: as rows, as lines of `COPY`, or only counted.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::array::RecordBatch;
 use arrow_pg::datatypes::arrow_schema_to_pg_fields;
 use arrow_pg::encode_recordbatch;
 use arrow_schema::{Schema, SchemaRef};
-use futures::{Sink, SinkExt};
 use pgwire::api::Type;
 use pgwire::api::portal::Format;
-use pgwire::api::results::{FieldInfo, Tag};
-use pgwire::error::{PgWireError, PgWireResult};
-use pgwire::messages::PgWireBackendMessage;
-use pgwire::messages::copy::{CopyData, CopyDone, CopyOutResponse};
-use pgwire::messages::startup::ParameterStatus;
+use pgwire::api::results::{FieldFormat, FieldInfo};
+use savanna_pgwire_connection::{Connection as _, OUTPUT_BYTES, Report, format};
 use savanna_streams_api::handle::{CursorId, Purpose, StreamReply, StreamRequest};
+use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::connection::{Connection, unexpected};
-use crate::{copy, error, nested, numeric};
+use crate::client::Client;
+use crate::error::{Outcome, from_engine, unexpected, unwritable};
+use crate::{copy, nested, numeric};
 
 /// Rows per fetch: enough to make one large write, few enough to stay responsive.
 const ROWS_PER_FETCH: usize = 1_024;
@@ -39,14 +37,14 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// The command tag of the whole answer.
-    pub(crate) fn tag(&self, rows: usize) -> Tag {
+    pub(crate) fn tag(&self, rows: usize) -> String {
         let word = match self.purpose {
             Purpose::Select => "SELECT",
             Purpose::Fetch => "FETCH",
             Purpose::Move => "MOVE",
             Purpose::Copy(_) => "COPY",
         };
-        Tag::new(word).with_rows(rows)
+        format!("{word} {rows}")
     }
 
     /// Whether the rows travel as rows, of which a client may ask for some.
@@ -55,8 +53,8 @@ impl Opened {
     }
 }
 
-/// What a pump of rows came to.
-pub(crate) struct Pumped {
+/// What was sent of a result.
+pub(crate) struct Sent {
     /// Rows sent.
     pub(crate) rows: usize,
     /// Whether the result has ended.
@@ -64,112 +62,107 @@ pub(crate) struct Pumped {
 }
 
 /// The columns of a result as PostgreSQL types, in the formats that the client asked for.
-pub(crate) fn fields(schema: &Schema, format: &Format) -> PgWireResult<Arc<Vec<FieldInfo>>> {
-    if let Format::Individual(codes) = format
-        && codes.len() != schema.fields().len()
-    {
-        return Err(error::error(
-            "08P01",
-            format!(
-                "the bind message has {} result formats, but the result has {} columns",
-                codes.len(),
-                schema.fields().len()
-            ),
-        ));
+pub(crate) fn fields(schema: &Schema, formats: &[i16]) -> Result<Arc<Vec<FieldInfo>>, Report> {
+    let columns = schema.fields();
+    if formats.len() > 1 && formats.len() != columns.len() {
+        return Err(Report::protocol(format!(
+            "the bind message has {} result formats, but the result has {} columns",
+            formats.len(),
+            columns.len()
+        )));
     }
-    let mut fields = arrow_schema_to_pg_fields(&nested::with_texts(schema), format, None)?;
-    for (at, column) in schema.fields().iter().enumerate().filter(|(_, column)| nested::is_json(column.data_type())) {
-        fields[at] = FieldInfo::new(column.name().clone(), None, None, Type::JSON, format.format_for(at));
+    let codes = Format::Individual((0..columns.len()).map(|at| format(formats, at)).collect());
+    let mut fields =
+        arrow_schema_to_pg_fields(&nested::with_texts(schema), &codes, None).map_err(|error| unwritable(&error))?;
+    for (at, column) in columns.iter().enumerate().filter(|(_, column)| nested::is_json(column.data_type())) {
+        let format = FieldFormat::from(format(formats, at));
+        fields[at] = FieldInfo::new(column.name().clone(), None, None, Type::JSON, format);
     }
     Ok(Arc::new(fields))
 }
 
-/// Sends the rows of a result as its statement wants them: to its end, or at most `max_rows` (0 for all).
-pub(crate) async fn send<C>(
-    connection: &Connection,
-    client: &mut C,
-    opened: &Opened,
-    fields: &Arc<Vec<FieldInfo>>,
-    max_rows: usize,
-) -> PgWireResult<Pumped>
-where
-    C: Sink<PgWireBackendMessage> + Unpin + Send,
-    C::Error: Debug,
-    PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-{
-    let max_rows = if opened.gives_rows() { max_rows } else { 0 };
-    let Purpose::Copy(format) = &opened.purpose else {
-        return pump(connection, client, opened, fields, max_rows).await;
-    };
-    let columns = i16::try_from(fields.len()).map_err(|_| error::error("54011", "COPY takes at most 32767 columns"))?;
-    let begin = CopyOutResponse::new(0, columns, vec![0; fields.len()]);
-    client.feed(PgWireBackendMessage::CopyOutResponse(begin)).await?;
-    if format.header {
-        let names = copy::header(format, fields.iter().map(FieldInfo::name));
-        client.feed(PgWireBackendMessage::CopyData(CopyData::new(names.into()))).await?;
-    }
-    let pumped = pump(connection, client, opened, fields, max_rows).await?;
-    client.feed(PgWireBackendMessage::CopyDone(CopyDone::new())).await?;
-    Ok(pumped)
-}
-
-/// Sends rows as they come. What has come is written to the socket before more is waited for.
-async fn pump<C>(
-    connection: &Connection,
-    client: &mut C,
-    opened: &Opened,
-    fields: &Arc<Vec<FieldInfo>>,
-    max_rows: usize,
-) -> PgWireResult<Pumped>
-where
-    C: Sink<PgWireBackendMessage> + Unpin + Send,
-    C::Error: Debug,
-    PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
-{
-    let session = connection.session()?;
-    let cursor = opened.cursor;
-    let encoded = numeric::as_encoded(fields);
-    let mut sent = 0;
-    let mut quiet = 0;
-    loop {
-        let room = if max_rows == 0 { ROWS_PER_FETCH } else { ROWS_PER_FETCH.min(max_rows - sent) };
-        let request = StreamRequest::Fetch { session, cursor, max_rows: room, wait_ms: WAIT.as_millis() as u64 };
-        let (rows, end) = match connection.ask(request).await {
-            Ok(StreamReply::Fetched { rows, end }) => (rows, end),
-            Ok(other) => return Err(unexpected("Fetch", &other)),
-            Err(failure) => {
-                connection.close_cursor(cursor).await;
-                return Err(error::from_engine(&failure, "", 0));
-            }
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Client<S> {
+    /// Sends the rows of a result as its statement wants them: to its end, or at most `max_rows` (0 for all).
+    pub(crate) async fn send_rows(
+        &mut self,
+        opened: &Opened,
+        fields: &Arc<Vec<FieldInfo>>,
+        max_rows: usize,
+    ) -> Outcome<Sent> {
+        let Purpose::Copy(format) = &opened.purpose else {
+            let max_rows = if opened.gives_rows() { max_rows } else { 0 };
+            return self.pump(opened, fields, max_rows).await;
         };
-        for batch in rows.batches {
-            sent += batch.num_rows();
-            quiet = 0;
-            if opened.purpose == Purpose::Move {
-                continue;
+        if i16::try_from(fields.len()).is_err() {
+            return Err(Report::new("54011", "COPY takes at most 32767 columns").into());
+        }
+        self.wire.output.copy_out(fields.len(), 0);
+        if format.header {
+            self.wire.output.copy_data(copy::header(format, fields.iter().map(FieldInfo::name)));
+        }
+        let sent = self.pump(opened, fields, 0).await?;
+        self.wire.output.copy_done();
+        Ok(sent)
+    }
+
+    /// Sends rows as they come. What has come is written to the socket before more is waited for.
+    async fn pump(&mut self, opened: &Opened, fields: &Arc<Vec<FieldInfo>>, max_rows: usize) -> Outcome<Sent> {
+        let (session, cursor, wait_ms) = (self.session, opened.cursor, WAIT.as_millis() as u64);
+        let encoded = numeric::as_encoded(fields);
+        let mut sent = 0;
+        let mut quiet = 0;
+        loop {
+            let room = if max_rows == 0 { ROWS_PER_FETCH } else { ROWS_PER_FETCH.min(max_rows - sent) };
+            let request = StreamRequest::Fetch { session, cursor, max_rows: room, wait_ms };
+            let (rows, end) = match self.ask(request).await? {
+                Ok(StreamReply::Fetched { rows, end }) => (rows, end),
+                Ok(other) => return Err(unexpected("Fetch", &other).into()),
+                Err(failure) => {
+                    self.close_cursor(cursor).await;
+                    return Err(from_engine(&failure, "", 0).into());
+                }
+            };
+            for batch in rows.batches {
+                sent += batch.num_rows();
+                quiet = 0;
+                self.put_rows(batch, &opened.purpose, fields, &encoded).await?;
             }
-            let rows = nested::as_texts(batch)
-                .and_then(|rows| numeric::encoded(rows, fields))
-                .map_err(|e| error::error("XX000", format!("a result cannot be sent: {e}")))?;
-            for row in encode_recordbatch(Arc::clone(&encoded), rows) {
-                let message = match &opened.purpose {
-                    Purpose::Copy(format) => {
-                        PgWireBackendMessage::CopyData(CopyData::new(copy::line(format, &row?).into()))
-                    }
-                    _ => PgWireBackendMessage::DataRow(row?),
-                };
-                client.feed(message).await?;
+            if end || (max_rows > 0 && sent >= max_rows) {
+                return Ok(Sent { rows: sent, end });
+            }
+            quiet += 1;
+            if quiet == QUIET_FETCHES {
+                self.wire.output.parameter("is_superuser", "on");
+                quiet = 0;
+            }
+            self.send().await?;
+        }
+    }
+
+    /// Adds rows to the output; what has grown long leaves.
+    async fn put_rows(
+        &mut self,
+        batch: RecordBatch,
+        purpose: &Purpose,
+        fields: &[FieldInfo],
+        encoded: &Arc<Vec<FieldInfo>>,
+    ) -> Outcome<()> {
+        if *purpose == Purpose::Move {
+            return Ok(());
+        }
+        let rows = nested::as_texts(batch)
+            .and_then(|rows| numeric::encoded(rows, fields))
+            .map_err(|error| Report::new("XX000", format!("a result cannot be sent: {error}")))?;
+        for row in encode_recordbatch(Arc::clone(encoded), rows) {
+            let row = row.map_err(|error| unwritable(&error))?;
+            match purpose {
+                Purpose::Copy(format) => self.wire.output.copy_data(copy::line(format, &row)),
+                _ => self.wire.output.put(&row),
+            }
+            if self.wire.output.bytes.len() >= OUTPUT_BYTES {
+                self.send().await?;
             }
         }
-        if end || (max_rows > 0 && sent >= max_rows) {
-            return Ok(Pumped { rows: sent, end });
-        }
-        quiet += 1;
-        if quiet == QUIET_FETCHES {
-            let still_here = ParameterStatus::new("is_superuser".to_owned(), "on".to_owned());
-            client.feed(PgWireBackendMessage::ParameterStatus(still_here)).await?;
-            quiet = 0;
-        }
-        client.flush().await?;
+        Ok(())
     }
 }

@@ -34,6 +34,8 @@ pub trait Socket: Send {
     fn encrypt(&mut self, configuration: Arc<ServerConfig>) -> impl Future<Output = io::Result<()>> + Send;
     /// Whether it is.
     fn is_encrypted(&self) -> bool;
+    /// Ends the connection, with the goodbye that encryption has.
+    fn close(self) -> impl Future<Output = ()> + Send;
 }
 
 /// What a client wants.
@@ -234,6 +236,8 @@ mod tests {
         fn is_encrypted(&self) -> bool {
             false
         }
+
+        async fn close(self) {}
     }
 
     /// What a client opens with, and what it was sent.

@@ -2,8 +2,6 @@
 
 use std::{io, net::IpAddr};
 
-use bytes::BytesMut;
-use pgwire::messages::{Message as _, response::ErrorResponse};
 use savanna_identity::scram::Malformed;
 
 /// SQLSTATE of clients that may not be who they say.
@@ -63,20 +61,6 @@ impl Refusal {
     pub fn no_place(clients_max: usize) -> Self {
         Self::new("53300", "sorry, too many clients already")
             .with_hint(format!("There are {clients_max}; try again when others have gone."))
-    }
-
-    /// The message that tells it.
-    ///
-    /// # Errors
-    /// It is too long for a message.
-    pub fn encode(&self) -> io::Result<BytesMut> {
-        let severity = || "FATAL".to_owned();
-        let mut fields =
-            vec![(b'S', severity()), (b'V', severity()), (b'C', self.state.to_owned()), (b'M', self.message.clone())];
-        fields.extend(self.hint.iter().map(|hint| (b'H', hint.clone())));
-        let mut bytes = BytesMut::new();
-        ErrorResponse::new(fields).encode(&mut bytes).map_err(io::Error::other)?;
-        Ok(bytes)
     }
 }
 

@@ -8,6 +8,7 @@
 use std::{io, net::SocketAddr, sync::Arc};
 
 use savanna_identity::{Entrance, Tls};
+use savanna_pgwire_connection::Output;
 use savanna_pgwire_login::{Admission, Handshake, Introduction, Nobody, Opening, Refusal, STARTUP_TIME, Socket as _};
 use savanna_tenants_host::{Access, Claim, Identity, SqlError, TenantId, Tenants, cut_name};
 use tokio::{
@@ -15,14 +16,19 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use crate::{connection::Client, output::Output, socket::Socket};
+use crate::{
+    connection::Client,
+    relay::{Entry, Front},
+    socket::Socket,
+    wire::refusal,
+};
 
 /// Why a client does not come in.
 enum Turned {
     /// It went away, or cannot be understood.
     Gone(io::Error),
     /// It is told why.
-    Refused(SqlError),
+    Refused(Output),
 }
 
 impl From<savanna_pgwire_login::Turned> for Turned {
@@ -35,26 +41,38 @@ impl From<savanna_pgwire_login::Turned> for Turned {
 }
 
 impl From<Refusal> for Turned {
-    fn from(Refusal { state, message, hint }: Refusal) -> Self {
-        let error = SqlError::new(state, message);
-        Self::Refused(match hint {
-            Some(hint) => error.hint(hint),
-            None => error,
-        })
+    fn from(refusal: Refusal) -> Self {
+        let mut output = Output::default();
+        output.fatal(&refusal.into());
+        Self::Refused(output)
     }
 }
 
 impl From<SqlError> for Turned {
     fn from(error: SqlError) -> Self {
-        Self::Refused(error)
+        Self::Refused(refusal(error))
+    }
+}
+
+impl From<Output> for Turned {
+    fn from(output: Output) -> Self {
+        Self::Refused(output)
     }
 }
 
 type Heard<T> = Result<T, Turned>;
 
+/// Where the databases are.
+pub(crate) enum Databases {
+    /// On this node.
+    Here(Tenants),
+    /// On other nodes.
+    Elsewhere(Arc<Front>),
+}
+
 /// Where clients come in.
 pub(crate) struct Acceptor {
-    pub(crate) tenants: Tenants,
+    pub(crate) databases: Databases,
     pub(crate) tls: Option<Tls>,
     pub(crate) admission: Admission,
     /// One for each client that may be here at once.
@@ -70,42 +88,44 @@ impl Acceptor {
             let (tcp, peer, visit) = entrance.next().await;
             let acceptor = Arc::clone(&self);
             tokio::spawn(async move {
-                if let Some(Err(error)) = visit.within(STARTUP_TIME, acceptor.receive(tcp, peer)).await {
-                    tracing::debug!(%error, "a client went away before it was let in");
+                let outcome = match visit.within(STARTUP_TIME, acceptor.receive(tcp, peer)).await {
+                    Some(Ok(Some((handshake, admitted)))) => acceptor.take_in(handshake, admitted).await,
+                    Some(Err(error)) => Err(error),
+                    Some(Ok(None)) | None => Ok(()),
+                };
+                if let Err(error) = outcome {
+                    tracing::debug!(%error, "a client went away");
                 }
             });
         }
     }
 
-    /// Hears who a client is, and takes it to its tenant's thread.
-    async fn receive(&self, tcp: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    /// Hears who a client is. `None` if it does not come in, and was told why.
+    async fn receive(&self, tcp: TcpStream, peer: SocketAddr) -> io::Result<Option<(Handshake<Socket>, Admitted)>> {
         tcp.set_nodelay(true)?;
         let mut handshake = Handshake::new(Socket::plain(tcp));
-        let refusal = match self.admit(&mut handshake, peer).await {
-            Ok(Some(client)) => return self.take_in(handshake, client),
-            Ok(None) => {
-                handshake.socket.close();
-                return Ok(());
-            }
-            Err(refusal) => refusal,
-        };
-        match refusal {
-            Turned::Gone(error) => Err(error),
-            Turned::Refused(error) => {
-                let mut output = Output::default();
-                output.error("FATAL", &error);
-                handshake.socket.write_all(&output.bytes).await?;
-                handshake.socket.close();
-                Ok(())
-            }
+        match self.admit(&mut handshake, peer).await {
+            Ok(Some(admitted)) => return Ok(Some((handshake, admitted))),
+            Ok(None) => {}
+            Err(Turned::Gone(error)) => return Err(error),
+            Err(Turned::Refused(output)) => handshake.socket.write_all(&output.bytes).await?,
         }
+        handshake.socket.close().await;
+        Ok(None)
     }
 
-    fn take_in(&self, handshake: Handshake<Socket>, admitted: Admitted) -> io::Result<()> {
+    /// Takes a client to its tenant's thread, or relays it to its tenant's node.
+    async fn take_in(&self, handshake: Handshake<Socket>, admitted: Admitted) -> io::Result<()> {
         let Admitted { tenant, identity, settings, place } = admitted;
-        let (socket, input) = (handshake.socket.park()?, handshake.input);
-        self.tenants.connect(tenant, Box::new(Client { socket, input, identity, settings, place }));
-        Ok(())
+        let Handshake { socket, input } = handshake;
+        match &self.databases {
+            Databases::Here(tenants) => {
+                let client = Client { socket: socket.park()?, input, identity, settings, place };
+                tenants.connect(tenant, Box::new(client));
+                Ok(())
+            }
+            Databases::Elsewhere(front) => front.relay(socket, &input, tenant, identity, settings).await,
+        }
     }
 
     /// Decides whether a client may come in. `None` if it wanted something else, which is done.
@@ -113,8 +133,10 @@ impl Acceptor {
         let startup = match handshake.open(self.tls.as_ref()).await? {
             Opening::Startup(startup) => startup,
             Opening::Cancel(request) => {
-                if let Some(secret) = request.secret_key.as_i32() {
-                    self.tenants.cancel((request.pid, secret));
+                match (request.secret_key.as_i32(), &self.databases) {
+                    (Some(secret), Databases::Here(tenants)) => tenants.cancel((request.pid, secret)),
+                    (Some(secret), Databases::Elsewhere(front)) => front.cancel((request.pid, secret)).await,
+                    (None, _) => {}
                 }
                 return Ok(None);
             }
@@ -125,9 +147,9 @@ impl Acceptor {
         if self.admission.requires_tls && !handshake.socket.is_encrypted() {
             return Err(Refusal::in_the_clear().into());
         }
-        // Whoever proves to be a role of this one comes into no other that has its name by then.
-        let tenant = self.tenants.tenant(&database);
-        let administrator = self.authenticate(handshake, peer, &user, tenant.as_ref().ok().copied()).await?;
+        let is_local = peer.ip().to_canonical().is_loopback();
+        let Entry { access, tenant } = self.entry(&user, &database, is_local).await?;
+        let administrator = self.authenticate(handshake, peer, &user, access).await?;
         // That there is none is told to whom has come in.
         let tenant = tenant?;
         let place = Arc::clone(&self.places).try_acquire_owned();
@@ -136,17 +158,30 @@ impl Acceptor {
         Ok(Some(Admitted { tenant, identity, settings, place }))
     }
 
+    /// How a client may come in, and where it goes then.
+    async fn entry(&self, user: &str, database: &str, is_local: bool) -> Heard<Entry> {
+        match &self.databases {
+            Databases::Here(tenants) => {
+                // Whoever proves to be a role of this one comes into no other that has its name by then.
+                let tenant = tenants.tenant(database);
+                let users = &self.admission.users;
+                let claim = Claim { user, tenant: tenant.as_ref().ok().copied(), is_local, users };
+                let access = tenants.access(claim).await?;
+                Ok(Entry { access, tenant: tenant.map_err(refusal) })
+            }
+            Databases::Elsewhere(front) => Ok(front.login(user, database, is_local).await?),
+        }
+    }
+
     /// Makes sure that a client is who it says. Whether it may do things outside of its database, too.
     async fn authenticate(
         &self,
         handshake: &mut Handshake<Socket>,
         peer: SocketAddr,
         user: &str,
-        tenant: Option<TenantId>,
+        access: Access,
     ) -> Heard<bool> {
-        let is_local = peer.ip().to_canonical().is_loopback();
-        let claim = Claim { user, tenant, is_local, users: &self.admission.users };
-        let (verifier, administrator) = match self.tenants.access(claim).await? {
+        let (verifier, administrator) = match access {
             Access::Trusted => return Ok(true),
             Access::Elsewhere => {
                 let hint =

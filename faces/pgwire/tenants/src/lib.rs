@@ -13,7 +13,8 @@
 mod acceptor;
 mod connection;
 mod copy;
-mod output;
+mod relay;
+mod rows;
 mod server;
 mod socket;
 mod wire;
@@ -21,4 +22,5 @@ mod wire;
 pub use savanna_identity::{TlsError, TlsFiles};
 pub use savanna_pgwire_login::Admission;
 
+pub use crate::relay::{Back, Front};
 pub use crate::server::{Listener, Server, ServerError, ServerOptions};

@@ -7,7 +7,10 @@ use savanna_pgwire_login::{Admission, Nobody};
 use savanna_tenants_host::{Host, HostError, Stopper};
 use tokio::sync::Semaphore;
 
-use crate::acceptor::Acceptor;
+use crate::{
+    acceptor::{Acceptor, Databases},
+    relay::Front,
+};
 
 /// Where a server listens, and whom it lets in.
 #[derive(Clone, Debug)]
@@ -67,15 +70,35 @@ impl Listener {
         Ok(Self { listener, address, tls, admission })
     }
 
+    /// Serves the tenants of other nodes until somebody stops that.
+    ///
+    /// # Errors
+    /// [`ServerError::Start`].
+    pub async fn relay(self, front: Arc<Front>) -> Result<(), ServerError> {
+        let (listener, acceptor) = self.acceptor(Databases::Elsewhere(front))?;
+        acceptor.run(listener).await.map_err(ServerError::Start)
+    }
+
+    /// Where clients wait.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn acceptor(self, databases: Databases) -> Result<(std::net::TcpListener, Arc<Acceptor>), ServerError> {
+        let Self { listener, tls, admission, .. } = self;
+        let nobody = Nobody::new().map_err(ServerError::Start)?;
+        let places = Arc::new(Semaphore::new(admission.clients_max));
+        Ok((listener, Arc::new(Acceptor { databases, tls, admission, places, nobody })))
+    }
+
     /// Serves the tenants of a host until that stops.
     ///
     /// # Errors
     /// [`ServerError::Start`].
     pub fn serve(self, host: Host) -> Result<Server, ServerError> {
-        let Self { listener, address, tls, admission } = self;
-        let nobody = Nobody::new().map_err(ServerError::Start)?;
-        let places = Arc::new(Semaphore::new(admission.clients_max));
-        let acceptor = Arc::new(Acceptor { tenants: host.tenants(), tls, admission, places, nobody });
+        let address = self.address;
+        let (listener, acceptor) = self.acceptor(Databases::Here(host.tenants()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServerError::Start)?;
         let tenants = host.tenants();
         let run = move || {

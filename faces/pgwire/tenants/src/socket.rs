@@ -22,6 +22,15 @@ pub(crate) struct Socket {
     tls: Option<Box<ServerConnection>>,
 }
 
+/// A client's connection on its way to another thread.
+pub(crate) trait Arriving: Send + 'static {
+    /// What it is there.
+    type Socket: savanna_pgwire_login::Socket + 'static;
+
+    /// Takes it to this thread's runtime.
+    fn arrive(self) -> io::Result<Self::Socket>;
+}
+
 /// A socket on its way to another thread.
 #[derive(Debug)]
 pub(crate) struct Parked {
@@ -29,9 +38,10 @@ pub(crate) struct Parked {
     tls: Option<Box<ServerConnection>>,
 }
 
-impl Parked {
-    /// Takes the socket to this thread's runtime.
-    pub(crate) fn resume(self) -> io::Result<Socket> {
+impl Arriving for Parked {
+    type Socket = Socket;
+
+    fn arrive(self) -> io::Result<Socket> {
         Ok(Socket { tcp: TcpStream::from_std(self.tcp)?, tls: self.tls })
     }
 }
@@ -70,6 +80,15 @@ impl savanna_pgwire_login::Socket for Socket {
 
     fn is_encrypted(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// The goodbye is not waited for.
+    async fn close(mut self) {
+        let Some(tls) = &mut self.tls else { return };
+        tls.send_close_notify();
+        if let Err(error) = tls.write_tls(&mut Now(&self.tcp)) {
+            tracing::debug!(%error, "a client went away before the goodbye");
+        }
     }
 }
 
@@ -148,15 +167,6 @@ impl Socket {
             self.flush().await?;
         }
         Ok(())
-    }
-
-    /// Ends the connection. Over encryption with a goodbye, which tells the client that nothing was cut off; it is not waited for.
-    pub(crate) fn close(mut self) {
-        let Some(tls) = &mut self.tls else { return };
-        tls.send_close_notify();
-        if let Err(error) = tls.write_tls(&mut Now(&self.tcp)) {
-            tracing::debug!(%error, "a client went away before the goodbye");
-        }
     }
 
     /// Sends what is encrypted.

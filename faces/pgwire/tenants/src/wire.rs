@@ -2,45 +2,59 @@
 
 use std::io;
 
-use bytes::BytesMut;
-use savanna_tenants_host::{Notice, Peer, value::zone::Zone};
+use savanna_pgwire_connection::{Output, Report, Wire};
+use savanna_pgwire_login::Socket;
+use savanna_tenants_host::{Notice, Peer, SqlError, value::zone::Zone};
 
-use crate::{output::Output, socket::Socket};
+use crate::rows::RowWriter;
 
 /// A message that is longer is not read.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// A client's socket, what was read of it, and what is to be sent to it.
-pub(crate) struct Wire {
-    pub(crate) socket: Socket,
-    pub(crate) input: BytesMut,
-    pub(crate) output: Output,
+/// A client's wire, and what its rows are written with.
+pub(crate) struct ClientWire<S> {
+    pub(crate) wire: Wire<S>,
+    pub(crate) rows: RowWriter,
 }
 
-impl Wire {
-    /// Reads on, up to so many bytes, until the client has gone away.
-    pub(crate) async fn gone_beyond(&mut self, bytes_max: usize) -> io::Error {
-        while self.input.len() <= bytes_max {
-            match self.socket.read(&mut self.input).await {
-                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
-                Ok(_) => {}
-                Err(error) => return error,
-            }
-        }
-        std::future::pending().await
+impl<S> ClientWire<S> {
+    pub(crate) fn output(&mut self) -> &mut Output {
+        &mut self.wire.output
     }
 }
 
-impl Peer for Wire {
+impl<S: Socket> Peer for ClientWire<S> {
     async fn gone(&mut self) -> io::Error {
-        self.gone_beyond(MESSAGE_BYTES_MAX).await
+        self.wire.gone_beyond(MESSAGE_BYTES_MAX).await
     }
 
     fn notice(&mut self, notice: &Notice) {
-        self.output.notice(notice);
+        put_notice(&mut self.wire.output, notice);
     }
 
     fn zone(&mut self, zone: Zone) {
-        self.output.zone(zone);
+        if self.rows.zone != zone {
+            self.rows.zone = zone;
+            self.wire.output.parameter("TimeZone", &zone.name());
+        }
     }
+}
+
+/// Adds what a client is told beside an answer.
+pub(crate) fn put_notice(output: &mut Output, notice: &Notice) {
+    let severity = if notice.is_warning { "WARNING" } else { "NOTICE" };
+    output.notice(severity, notice.state, &notice.message);
+}
+
+/// An error of a tenant, as its client is told of it.
+pub(crate) fn report(error: SqlError) -> Report {
+    let SqlError { state, message, detail, hint, constraint, position } = error;
+    Report { state, message, detail, hint, constraint, position }
+}
+
+/// An error, as a client is told it that does not come in.
+pub(crate) fn refusal(error: SqlError) -> Output {
+    let mut output = Output::default();
+    output.fatal(&report(error));
+    output
 }

@@ -2,12 +2,13 @@
 
 use std::{io, pin::pin, time::Duration};
 
+use savanna_pgwire_login::Socket;
 use savanna_tenants_host::{
     ConnectionGuard, Identity, Notice, SERVER_VERSION, Session, SqlError,
     error::{Result, state},
 };
 
-use crate::{output::Output, socket::Socket, wire::Wire};
+use crate::wire::{ClientWire, put_notice, refusal};
 
 /// Who waits for longer is told for what.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -15,11 +16,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Tells a client that was about to come in why it cannot.
-pub(super) async fn send_away(mut socket: Socket, error: &SqlError) {
-    let mut output = Output::default();
-    output.error("FATAL", error);
-    match socket.write_all(&output.bytes).await {
-        Ok(()) => socket.close(),
+pub(super) async fn send_away(mut socket: impl Socket, error: SqlError) {
+    match socket.write_all(&refusal(error).bytes).await {
+        Ok(()) => socket.close().await,
         Err(error) => tracing::debug!(%error, "a client went away before it was told why it is sent away"),
     }
 }
@@ -27,7 +26,7 @@ pub(super) async fn send_away(mut socket: Socket, error: &SqlError) {
 /// Opens a session with the settings of the startup message, when the database is not busy, and says what the client is told of the server.
 pub(super) async fn open(
     guard: ConnectionGuard,
-    wire: &mut Wire,
+    wire: &mut ClientWire<impl Socket>,
     identity: Identity,
     settings: Vec<(String, String)>,
 ) -> io::Result<Result<Session>> {
@@ -44,23 +43,24 @@ pub(super) async fn open(
 
 /// Waits until a database is not busy with a statement of somebody else. Whoever waits is told so, and is not let in after the host's
 /// patience.
-async fn until_free(guard: &ConnectionGuard, wire: &mut Wire) -> io::Result<Result<()>> {
+async fn until_free(guard: &ConnectionGuard, wire: &mut ClientWire<impl Socket>) -> io::Result<Result<()>> {
     if guard.free_within(SILENCE).await.is_ok() {
         return Ok(Ok(()));
     }
     let message = "the database is busy with a long statement; the login waits for its end";
-    wire.output.notice(&Notice::plain(message));
-    wire.socket.write_all(&wire.output.bytes.split()).await?;
+    put_notice(wire.output(), &Notice::plain(message));
+    let told = wire.output().bytes.split();
+    wire.wire.socket.write_all(&told).await?;
     let mut free = pin!(guard.free_within(guard.patience().saturating_sub(SILENCE)));
     tokio::select! {
         biased;
         free = &mut free => Ok(free),
-        error = wire.gone_beyond(AHEAD_BYTES_MAX) => Err(error),
+        error = wire.wire.gone_beyond(AHEAD_BYTES_MAX) => Err(error),
     }
 }
 
 /// Tells a client what it is told of the server.
-fn welcome(wire: &mut Wire, session: &Session, settings: &[(String, String)]) {
+fn welcome(wire: &mut ClientWire<impl Socket>, session: &Session, settings: &[(String, String)]) {
     let Identity { user, administrator, .. } = session.identity();
     let named = settings.iter().rfind(|(setting, _)| setting == "application_name");
     let zone = session.zone().name();
@@ -77,7 +77,7 @@ fn welcome(wire: &mut Wire, session: &Session, settings: &[(String, String)]) {
         ("integer_datetimes", "on"),
         ("standard_conforming_strings", "on"),
     ];
-    wire.output.welcome(&told, session.key());
+    wire.output().welcome(&told, session.key());
 }
 
 /// The settings of a startup message, one by one.

@@ -3,67 +3,49 @@
 use std::io;
 
 use pgwire::messages::{PgWireFrontendMessage, extendedquery::Bind};
+use savanna_pgwire_connection::{Connection as _, OUTPUT_BYTES, Wire, format};
+use savanna_pgwire_login::Socket;
 use savanna_tenants_host::{
-    Binding, End, Given, Outcome, OutputColumn, Served, SqlError,
+    Binding, End, Given, Outcome, OutputColumn, Served, SqlError, Status,
     copy::{CopyField, CopyFormat, CopyKind},
     error::{Result, state},
     types::Type,
     value::Value,
 };
 
-use super::{Connection, OUTPUT_BYTES};
-use crate::{copy, output};
+use super::Connection;
+use crate::{
+    copy,
+    rows::{self, copy_code},
+    wire::{ClientWire, report},
+};
 
 /// Bytes of lines that one COPY takes.
 const COPY_BYTES_MAX: usize = 64 << 20;
 /// So many of them are read before others have their turn.
 const COPY_BYTES_AT_ONCE: usize = 256 << 10;
 
-impl Connection {
-    /// A simple query: each statement in turn, all of them one transaction unless the text says otherwise.
-    pub(super) async fn query(&mut self, text: String) -> Served<()> {
-        if self.signals(&text) {
-            return Ok(());
-        }
-        let outcome = match self.session.split(&mut self.wire, text).await? {
-            Ok(statements) => self.statements(statements).await?,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = outcome {
-            self.wire.output.error("ERROR", &error);
-        }
-        self.told().await;
-        Ok(())
-    }
-
-    /// Tells the client that it may go on.
-    async fn told(&mut self) {
-        let status = self.session.told(&mut self.wire).await;
-        self.wire.output.ready(status);
-        self.ready = true;
-    }
-
-    /// Sends the signal that a text asks for, if it asks for nothing else while the database itself is busy.
-    fn signals(&mut self, text: &str) -> bool {
-        let Some((name, told)) = self.session.signal(text) else { return false };
-        let output = &mut self.wire.output;
+impl<S: Socket> Connection<S> {
+    /// Sends the signal that a text asks for, if it asks for nothing else while the database itself is busy. Says what the client is in.
+    pub(super) fn signals(&mut self, text: &str) -> Option<Status> {
+        let (name, told) = self.session.signal(text)?;
+        let ClientWire { wire: Wire { output, .. }, rows } = &mut self.wire;
         match told {
             Ok(told) => {
                 let columns = [OutputColumn { name: name.to_owned(), of: Type::Bool, origin: (0, 0) }];
-                output.columns(&columns, &[]);
-                output.row(&[Value::Bool(told)], &columns, &[]);
+                output.columns(Some(rows::columns(&columns, &[])));
+                rows.row(output, &[Value::Bool(told)], &columns, &[]);
                 output.complete("SELECT 1");
             }
-            Err(error) => output.error("ERROR", &error),
+            Err(error) => output.error(&report(error)),
         }
-        output.ready(self.session.status());
-        self.ready = true;
-        true
+        Some(self.session.status())
     }
 
-    async fn statements(&mut self, statements: Vec<String>) -> Served<Result<()>> {
+    /// Each statement of a text in turn, all of them one transaction unless the text says otherwise.
+    pub(super) async fn statements(&mut self, statements: Vec<String>) -> Served<Result<()>> {
         if statements.is_empty() {
-            self.wire.output.empty();
+            self.wire.output().empty();
         }
         let last = statements.len();
         for (number, text) in (1..).zip(statements) {
@@ -78,7 +60,7 @@ impl Connection {
                 };
             }
             if let (Outcome::Rows { .. }, Some(columns)) = (&outcome, &columns) {
-                self.wire.output.columns(columns, &[]);
+                self.wire.output().columns(Some(rows::columns(columns, &[])));
             }
             // The last statement is told of when its transaction is over.
             if number == last
@@ -100,39 +82,41 @@ impl Connection {
             Err(error) => return Ok(Err(error)),
         };
         match outcome {
-            Outcome::Empty => self.wire.output.empty(),
-            Outcome::Done { tag } => self.wire.output.complete(&tag),
+            Outcome::Empty => self.wire.output().empty(),
+            Outcome::Done { tag } => self.wire.output().complete(&tag),
             Outcome::Rows { tag, rows, end } => {
                 for row in rows {
-                    self.wire.output.row(&row, columns, formats);
-                    if self.wire.output.bytes.len() >= OUTPUT_BYTES {
+                    let ClientWire { wire, rows } = &mut self.wire;
+                    rows.row(&mut wire.output, &row, columns, formats);
+                    if wire.output.bytes.len() >= OUTPUT_BYTES {
                         self.send().await?;
                     }
                 }
                 if end {
-                    self.wire.output.complete(&tag);
+                    self.wire.output().complete(&tag);
                 } else {
-                    self.wire.output.suspended();
+                    self.wire.output().suspended();
                 }
             }
             Outcome::CopyOut { columns, rows, format } => {
-                self.wire.output.copy_out(columns.len(), &format);
+                self.wire.output().copy_out(columns.len(), copy_code(&format));
                 let mut ahead = copy::begin(&columns, &format);
                 // Clients expect a line of names by itself, but the head of binary rows with what comes first.
                 if format.kind != CopyKind::Binary {
-                    self.wire.output.copy_data(std::mem::take(&mut ahead));
+                    self.wire.output().copy_data(std::mem::take(&mut ahead));
                 }
                 let count = rows.len();
                 for row in rows {
-                    self.wire.output.copy_row(std::mem::take(&mut ahead), &row, &columns, &format);
-                    if self.wire.output.bytes.len() >= OUTPUT_BYTES {
+                    let ClientWire { wire, rows } = &mut self.wire;
+                    rows.copy_row(&mut wire.output, std::mem::take(&mut ahead), &row, &columns, &format);
+                    if wire.output.bytes.len() >= OUTPUT_BYTES {
                         self.send().await?;
                     }
                 }
                 ahead.extend(copy::end(&format));
-                self.wire.output.copy_data(ahead);
-                self.wire.output.copy_done();
-                self.wire.output.complete(&format!("COPY {count}"));
+                self.wire.output().copy_data(ahead);
+                self.wire.output().copy_done();
+                self.wire.output().complete(&format!("COPY {count}"));
             }
             Outcome::CopyIn { .. } => return Ok(Err(SqlError::internal("lines are wanted twice"))),
             Outcome::CreateDatabase(_) | Outcome::DropDatabase { .. } => {
@@ -145,7 +129,7 @@ impl Connection {
     /// Takes the rows of a COPY from the client.
     async fn take_rows(&mut self, columns: &[String], format: &CopyFormat) -> Served<Result<Outcome>> {
         use PgWireFrontendMessage as M;
-        self.wire.output.copy_in(columns.len(), format);
+        self.wire.output().copy_in(columns.len(), copy_code(format));
         self.send().await?;
         let mut text = Vec::new();
         let mut refused = None;
@@ -154,8 +138,8 @@ impl Connection {
             refused = Some(error);
         }
         loop {
-            let Some(message) = self.decode()? else {
-                if self.wire.socket.read(&mut self.wire.input).await? == 0 {
+            let Some(message) = self.wire.wire.message().map_err(Self::fatal)? else {
+                if self.wire.wire.hear().await? == 0 {
                     return Err(End::Client(io::ErrorKind::UnexpectedEof.into()));
                 }
                 continue;
@@ -220,7 +204,7 @@ impl Connection {
         }
         let mut given = Vec::with_capacity(bind.parameters.len());
         for (at, parameter) in bind.parameters.iter().enumerate() {
-            given.push(match (parameter, output::format(codes, at)) {
+            given.push(match (parameter, format(codes, at)) {
                 (None, _) => Given::Null,
                 (Some(bytes), 0) => Given::Text(bytes),
                 (Some(bytes), _) => Given::Binary(bytes),
@@ -228,8 +212,7 @@ impl Connection {
         }
         let formats = &bind.result_column_format_codes;
         let binding = Binding { portal: &portal, statement: &statement, given: &given, formats };
-        let bound = self.session.bind(&mut self.wire, &binding).await?;
-        Ok(bound.map(|()| self.wire.output.bound()))
+        self.session.bind(&mut self.wire, &binding).await
     }
 
     /// Describes a statement (`S`) or a portal.
@@ -237,7 +220,7 @@ impl Connection {
         if target == b'S' {
             let described = self.session.describe_statement(&mut self.wire, name).await?;
             return Ok(described.map(|(types, columns)| {
-                self.wire.output.parameters(&types);
+                self.wire.output().parameters(types.iter().map(|of| of.oid()));
                 self.columns(columns.as_deref(), &[]);
             }));
         }
@@ -246,10 +229,7 @@ impl Connection {
     }
 
     fn columns(&mut self, columns: Option<&[OutputColumn]>, formats: &[i16]) {
-        match columns {
-            Some(columns) => self.wire.output.columns(columns, formats),
-            None => self.wire.output.no_data(),
-        }
+        self.wire.output().columns(columns.map(|columns| rows::columns(columns, formats)));
     }
 
     pub(super) async fn execute(&mut self, name: &str, rows_max: usize) -> Served<Result<()>> {
@@ -264,15 +244,5 @@ impl Connection {
             };
         }
         self.tell(outcome, &columns, &formats).await
-    }
-
-    /// The end of what belongs together in the extended protocol: a transaction that the client did not begin ends here.
-    pub(super) async fn sync(&mut self) -> Served<()> {
-        self.skipping = false;
-        if let Err(error) = self.session.finish(&mut self.wire).await? {
-            self.wire.output.error("ERROR", &error);
-        }
-        self.told().await;
-        Ok(())
     }
 }

@@ -5,3 +5,4 @@ mod cuts;
 mod gate;
 mod panics;
 mod server;
+mod two_processes;

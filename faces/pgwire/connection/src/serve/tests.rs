@@ -1,0 +1,242 @@
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::{BufMut, BytesMut};
+use rustls::ServerConfig;
+
+use super::*;
+
+/// A client that says what it says in pieces, and then nothing more.
+#[derive(Default)]
+struct Script {
+    pieces: VecDeque<Vec<u8>>,
+    writes: Vec<Vec<u8>>,
+    /// Whether it stays, silent.
+    stays: bool,
+}
+
+impl Socket for Script {
+    async fn read(&mut self, into: &mut BytesMut) -> io::Result<usize> {
+        match self.pieces.pop_front() {
+            Some(piece) => {
+                into.extend(&piece);
+                Ok(piece.len())
+            }
+            None if self.stays => std::future::pending().await,
+            None => Ok(0),
+        }
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writes.push(bytes.to_vec());
+        Ok(())
+    }
+
+    async fn encrypt(&mut self, _: Arc<ServerConfig>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+
+    async fn close(self) {}
+}
+
+/// Does what the texts of its statements say.
+struct Face {
+    wire: Wire<Script>,
+    /// Texts, in the order in which they were asked for.
+    did: Vec<String>,
+    gate_is_shut: bool,
+    patience: Option<Duration>,
+    terminates: bool,
+}
+
+impl Face {
+    fn step(&mut self, text: String) -> Result<(), Report> {
+        assert_ne!(text, "panic");
+        let failed = text == "wrong";
+        self.did.push(text);
+        if failed { Err(Report::new("42601", "wrong")) } else { Ok(()) }
+    }
+}
+
+impl Connection for Face {
+    type Socket = Script;
+    type End = End;
+
+    fn wire(&mut self) -> &mut Wire<Script> {
+        &mut self.wire
+    }
+
+    fn fatal(report: Report) -> End {
+        End::Fatal(report)
+    }
+
+    fn ended(end: End) -> End {
+        end
+    }
+
+    async fn begin(&mut self, _: bool) {}
+
+    async fn query(&mut self, text: String) -> Result<Status, End> {
+        match self.step(text) {
+            Ok(()) => self.wire.output.complete("DONE"),
+            Err(report) => self.wire.output.error(&report),
+        }
+        Ok(Status::Idle)
+    }
+
+    async fn parse(&mut self, parse: Parse) -> Done<Self> {
+        Ok(self.step(parse.query))
+    }
+
+    async fn bind(&mut self, _: Bind) -> Done<Self> {
+        Ok(self.step("bind".to_owned()))
+    }
+
+    async fn describe(&mut self, _: Describe) -> Done<Self> {
+        Ok(self.step("describe".to_owned()))
+    }
+
+    async fn execute(&mut self, _: Execute) -> Done<Self> {
+        Ok(self.step("execute".to_owned()))
+    }
+
+    async fn close(&mut self, _: Close) -> Done<Self> {
+        Ok(self.step("close".to_owned()))
+    }
+
+    async fn sync(&mut self) -> Result<Status, End> {
+        Ok(Status::Transaction)
+    }
+
+    async fn gate(&mut self) -> Result<(), End> {
+        match self.gate_is_shut {
+            true => Err(End::Client(io::ErrorKind::ConnectionAborted.into())),
+            false => Ok(()),
+        }
+    }
+
+    fn patience(&self) -> Option<(Duration, Report)> {
+        Some((self.patience?, Report::new("57P05", "silent for too long")))
+    }
+
+    fn terminated(&self) -> impl Future<Output = Report> + use<> {
+        let terminates = self.terminates;
+        async move {
+            match terminates {
+                true => Report::new("57P01", "somebody else's wish"),
+                false => std::future::pending().await,
+            }
+        }
+    }
+}
+
+fn face(pieces: &[&[u8]]) -> Face {
+    let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
+    let socket = Script { pieces, ..Script::default() };
+    let wire = Wire::new(socket, BytesMut::new(), 1_000);
+    Face { wire, did: Vec::new(), gate_is_shut: false, patience: None, terminates: false }
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut message = vec![kind];
+    message.put_u32(4 + body.len() as u32);
+    message.extend(body);
+    message
+}
+
+fn query(text: &str) -> Vec<u8> {
+    message(b'Q', &[text.as_bytes(), b"\0"].concat())
+}
+
+fn parse(text: &str) -> Vec<u8> {
+    message(b'P', &[b"\0", text.as_bytes(), b"\0\0\0"].concat())
+}
+
+/// The types of the messages in some bytes.
+fn kinds(mut bytes: &[u8]) -> String {
+    let mut kinds = String::new();
+    while let [kind, a, b, c, d, ..] = *bytes {
+        kinds.push(kind.into());
+        bytes = &bytes[1 + u32::from_be_bytes([a, b, c, d]) as usize..];
+    }
+    kinds
+}
+
+/// What was done, and the types of the messages in each write.
+async fn served(face: Face) -> (Vec<String>, Vec<String>) {
+    let face = serve(face).await;
+    (face.did, face.wire.socket.writes.iter().map(|bytes| kinds(bytes)).collect())
+}
+
+#[tokio::test]
+async fn what_a_pipeline_comes_to_leaves_in_one_write() {
+    let pipeline = [parse("a"), message(b'S', b""), query("b"), message(b'X', b"")].concat();
+    assert_eq!(served(face(&[&pipeline])).await.1, ["1ZCZ"]);
+    for cut in 1..pipeline.len() {
+        let (did, _) = served(face(&[&pipeline[..cut], &pipeline[cut..]])).await;
+        assert_eq!(did, ["a", "b"], "cut at {cut}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_leaves_before_the_client_waits_for_it() {
+    let (_, writes) = served(face(&[&parse("a"), &parse("b"), &message(b'H', b""), &message(b'S', b"")])).await;
+    assert_eq!(writes, ["11", "Z"]);
+}
+
+#[tokio::test]
+async fn after_an_error_nothing_is_done_up_to_sync() {
+    let pieces = [parse("wrong"), parse("a"), query("b"), message(b'H', b""), message(b'S', b""), query("c")];
+    let (did, writes) = served(face(&[&pieces.concat()])).await;
+    assert_eq!(did, ["wrong", "c"]);
+    assert_eq!(writes, ["EZCZ"]);
+}
+
+#[tokio::test]
+async fn what_may_not_be_told_is_not_told() {
+    let mut shut = face(&[&query("a")]);
+    shut.gate_is_shut = true;
+    assert_eq!(served(shut).await, (vec!["a".to_owned()], vec![]));
+}
+
+#[tokio::test]
+async fn a_panic_ends_the_connection_with_an_error() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let (did, writes) = served(face(&[&[query("a"), query("panic"), query("b")].concat()])).await;
+    std::panic::set_hook(hook);
+    assert_eq!((did, writes), (vec!["a".to_owned()], vec!["E".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_message_that_is_none_ends_the_connection_with_an_error() {
+    for broken in [vec![b'Q', 0, 0, 0, 3], vec![b'Q', 0, 1, 0, 0], message(b'S', b"more"), message(b'p', b"")] {
+        let (did, writes) = served(face(&[&[query("a"), broken.clone(), query("b")].concat()])).await;
+        assert_eq!((did, writes), (vec!["a".to_owned()], vec!["CZE".to_owned()]), "{broken:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_may_go_on_may_be_silent_for_so_long() {
+    let silent = |pieces: &[&[u8]]| {
+        let mut face = face(pieces);
+        face.wire.socket.stays = true;
+        face.patience = Some(Duration::from_secs(9));
+        face
+    };
+    assert_eq!(served(silent(&[&query("a")])).await.1, ["CZ", "E"]);
+    // In the middle of a message it is not waited for in vain, but in the middle of a pipeline it is.
+    let in_a_pipeline = tokio::time::timeout(Duration::from_secs(99), served(silent(&[&parse("a")]))).await;
+    assert!(in_a_pipeline.is_err());
+}
+
+#[tokio::test]
+async fn whoever_is_sent_away_is_told_why() {
+    let mut face = face(&[]);
+    face.wire.socket.stays = true;
+    face.terminates = true;
+    assert_eq!(served(face).await.1, ["E"]);
+}

@@ -1,0 +1,84 @@
+//! A client's socket, what was read of it, and what is to be sent to it.
+
+use std::io;
+
+use bytes::BytesMut;
+use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion};
+use savanna_pgwire_frames::Body;
+use savanna_pgwire_login::Socket;
+
+use crate::{Output, Report};
+
+/// A type and a length.
+const HEAD_BYTES: usize = 5;
+/// The shortest length that a message may state: the length itself.
+const LENGTH_BYTES: usize = 4;
+
+/// The two directions of a connection.
+#[derive(Debug)]
+pub struct Wire<S> {
+    /// The connection itself.
+    pub socket: S,
+    /// What goes to the client.
+    pub output: Output,
+    input: BytesMut,
+    message_bytes_max: usize,
+    context: DecodeContext,
+}
+
+impl<S: Socket> Wire<S> {
+    /// To a client that has logged in and of which `input` was read since. Longer messages are refused.
+    pub fn new(socket: S, input: BytesMut, message_bytes_max: usize) -> Self {
+        let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
+        context.awaiting_frontend_ssl = false;
+        context.awaiting_frontend_startup = false;
+        Self { socket, output: Output::default(), input, message_bytes_max, context }
+    }
+
+    /// Waits for bytes of the client; 0 if it will send no more. Nothing is lost if nobody waits any more.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn hear(&mut self) -> io::Result<usize> {
+        self.socket.read(&mut self.input).await
+    }
+
+    /// Reads on, up to so many bytes, until the client has gone away, and says how.
+    pub async fn gone_beyond(&mut self, bytes_max: usize) -> io::Error {
+        while self.input.len() <= bytes_max {
+            match self.hear().await {
+                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(_) => {}
+                Err(error) => return error,
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// The next message, if it has come as a whole.
+    ///
+    /// # Errors
+    /// It is none. What follows cannot be told apart from the rest of it.
+    pub fn message(&mut self) -> Result<Option<PgWireFrontendMessage>, Report> {
+        let Some(head) = self.input.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if !(LENGTH_BYTES..=self.message_bytes_max).contains(&length) {
+            let max = self.message_bytes_max;
+            let message = format!("expected a message of {LENGTH_BYTES} to {max} bytes, came a length of {length}");
+            return Err(Report::protocol(message));
+        }
+        if self.input.len() <= length {
+            return Ok(None);
+        }
+        // The decoder sees this message only, whatever counts it has inside.
+        let mut message = self.input.split_to(length + 1);
+        let mut body = Body::new(message[0]);
+        let followed = body.advance(&message[HEAD_BYTES..]).and_then(|()| body.end());
+        followed.map_err(|malformed| Report::protocol(malformed.to_string()))?;
+        match PgWireFrontendMessage::decode(&mut message, &self.context) {
+            Ok(Some(message)) => Ok(Some(message)),
+            Ok(None) => Err(Report::protocol("the client sent half a message")),
+            Err(error) => Err(Report::protocol(format!("the client sent what is no message of the protocol: {error}"))),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Sessions whose clients are on other nodes.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    marker::PhantomData,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use savanna_identity::Users;
+use savanna_rpc::{MethodTable, RpcError, Service, Transport, call};
+use savanna_tenants_host::{Claim, Identity, SqlError, Tenants};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    calls::{Cancel, Login, LoginReply, LoginRequest, Open, OpenRequest, Refused, SayToBack, SayToFront, SessionName},
+    line::{Line, ORPHANED, Relayed, SILENCE},
+    stream::{Part, Which},
+};
+use crate::{connection::Client, wire::refusal};
+
+/// A request waits so long for what it comes to; what takes longer is brought.
+const HOLD: Duration = Duration::from_millis(2);
+/// How long a front has for one request.
+const FRONT_TIME: Duration = Duration::from_secs(5);
+/// Between two attempts to have a front hear something, the first and the longest. Mostly it is only that a reply was overtaken.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
+
+/// Serves the clients of other nodes.
+pub struct Back {
+    tenants: Tenants,
+    users: Users,
+    /// One for each session that may be here at once.
+    places: Arc<Semaphore>,
+    clients_max: usize,
+    transport: Arc<dyn Transport>,
+    sessions: Mutex<HashMap<SessionName, Arc<Line>>>,
+}
+
+impl std::fmt::Debug for Back {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Back").field("sessions", &self.sessions.lock().len()).finish_non_exhaustive()
+    }
+}
+
+impl Back {
+    /// In front of these tenants, for at most so many clients. `users` are the administrators of all nodes; fronts are reached
+    /// over the transport.
+    #[must_use]
+    pub fn new(tenants: Tenants, users: Users, clients_max: usize, transport: Arc<dyn Transport>) -> Arc<Self> {
+        let places = Arc::new(Semaphore::new(clients_max));
+        Arc::new(Self { tenants, users, places, clients_max, transport, sessions: Mutex::default() })
+    }
+
+    /// What fronts ask: `tenants/..`.
+    #[must_use]
+    pub fn service(self: Arc<Self>) -> Arc<dyn Service> {
+        let [login, open, say, cancel] = [0; 4].map(|_| Arc::clone(&self));
+        Arc::new(
+            MethodTable::new()
+                .method(PhantomData::<Login>, move |_, request| {
+                    let back = Arc::clone(&login);
+                    async move { Ok(back.login(request).await) }
+                })
+                .method(PhantomData::<Open>, move |_, request| {
+                    let opened = open.open(request);
+                    async move { opened }
+                })
+                .method(PhantomData::<SayToBack>, move |_, (session, part)| {
+                    let back = Arc::clone(&say);
+                    async move { back.say(&session, part).await }
+                })
+                .method(PhantomData::<Cancel>, move |_, key| {
+                    cancel.tenants.cancel(key);
+                    async { Ok(()) }
+                }),
+        )
+    }
+
+    async fn login(&self, LoginRequest { user, database, is_local }: LoginRequest) -> Result<LoginReply, Refused> {
+        let tenant = self.tenants.tenant(&database);
+        let claim = Claim { user: &user, tenant: tenant.as_ref().ok().copied(), is_local, users: &self.users };
+        let access = self.tenants.access(claim).await.map_err(refused)?;
+        Ok(LoginReply { tenant: tenant.map_err(refused), access: access.into() })
+    }
+
+    fn open(self: &Arc<Self>, request: OpenRequest) -> Result<(), RpcError> {
+        let OpenRequest { session, tenant, user, database, administrator, settings } = request;
+        let line = {
+            let mut sessions = self.sessions.lock();
+            match sessions.entry(session.clone()) {
+                Entry::Occupied(_) => return Ok(()),
+                Entry::Vacant(vacant) => Arc::clone(vacant.insert(Arc::default())),
+            }
+        };
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            self.sessions.lock().remove(&session);
+            let (what, limit) = ("the places for clients of other nodes".to_owned(), self.clients_max as u64);
+            return Err(RpcError::Overloaded { what, limit });
+        };
+        let identity = Identity { user, database, administrator };
+        let socket = Relayed(Arc::clone(&line));
+        self.tenants.connect(tenant, Box::new(Client { socket, input: BytesMut::new(), identity, settings, place }));
+        tokio::spawn(Arc::clone(self).bring(session, line));
+        Ok(())
+    }
+
+    async fn say(&self, session: &SessionName, part: Part) -> Result<Part, RpcError> {
+        let Some(line) = self.sessions.lock().get(session).cloned() else {
+            return Err(RpcError::Refused { reason: "the session has ended; connect again".to_owned() });
+        };
+        let asks = !part.bytes.is_empty() || part.ends;
+        line.hear(part).await.map_err(|error| RpcError::Malformed { reason: error.to_string() })?;
+        if asks {
+            let _asking = Asking::new(&line);
+            // What it comes to later is brought.
+            let _ = timeout(HOLD, line.until(|ends| ends.side.has_news().then_some(()))).await;
+        }
+        Ok(line.part(Which::Unheard))
+    }
+
+    /// Brings what no request of the front has fetched, until both sides have ended or do not reach each other.
+    async fn bring(self: Arc<Self>, session: SessionName, line: Arc<Line>) {
+        let mut reached = Instant::now();
+        let mut pause = PAUSES.0;
+        loop {
+            let news =
+                line.until(|ends| (ends.side.has_news() && ends.asking == 0 || ends.side.is_heard_out()).then_some(()));
+            // Without news, the front is only told that somebody is here.
+            let _ = timeout(SILENCE, news).await;
+            if line.change(|ends| ends.side.is_heard_out()) {
+                break;
+            }
+            let part = line.part(Which::News);
+            let (at, count) = (part.at, part.bytes.len());
+            match call::<SayToFront>(self.transport.as_ref(), &session.front, &(session.number, part), FRONT_TIME).await
+            {
+                Ok(heard) => {
+                    reached = Instant::now();
+                    if let Err(error) = line.hear(heard).await {
+                        line.lose(error.to_string());
+                        break;
+                    }
+                }
+                Err(error) if !error.is_retriable() || reached.elapsed() >= ORPHANED => {
+                    line.lose(error.to_string());
+                    break;
+                }
+                Err(error) => tracing::debug!(%error, session = session.number, "a front is not reached"),
+            }
+            if line.change(|ends| ends.side.was_heard(at, count)) {
+                pause = PAUSES.0;
+            } else {
+                sleep(pause).await;
+                pause = (2 * pause).min(PAUSES.1);
+                line.change(|ends| ends.side.doubt());
+            }
+        }
+        self.sessions.lock().remove(&session);
+    }
+}
+
+/// A request that waits for something to bring back.
+struct Asking<'a>(&'a Line);
+
+impl<'a> Asking<'a> {
+    fn new(line: &'a Line) -> Self {
+        line.change(|ends| ends.asking += 1);
+        Self(line)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.change(|ends| ends.asking -= 1);
+    }
+}
+
+fn refused(error: SqlError) -> Refused {
+    Refused(refusal(error).bytes.freeze())
+}

@@ -1,0 +1,159 @@
+//! One side's end of a session between two nodes, shared by who reads and writes it and who brings its bytes over.
+
+use std::{io, sync::Arc, time::Duration};
+
+use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use savanna_pgwire_login::Socket;
+use tokio::{sync::Notify, time::timeout};
+
+use super::stream::{Impossible, Part, Side, Which};
+use crate::socket::Arriving;
+
+/// A part has at most so many bytes.
+pub(super) const PART_BYTES: usize = 256 << 10;
+/// So many bytes may wait on each side; who says more waits.
+pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
+/// A part waits so long for room.
+const ROOM_TIME: Duration = Duration::from_secs(1);
+/// A side that has nothing to say says so, for the other to know that it is there.
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
+/// A session ends if its sides do not reach each other for so long.
+pub(super) const ORPHANED: Duration = Duration::from_secs(60);
+
+/// What was heard and is to be read, and what was said and is to be heard.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    pub(super) side: Side,
+    pub(super) heard: BytesMut,
+    /// Why the other side is not reached any more.
+    pub(super) lost: Option<String>,
+    /// Requests of the other side that wait for something to bring back.
+    pub(super) asking: usize,
+}
+
+impl Ends {
+    /// Whether nothing more will be read.
+    pub(super) fn is_over(&self) -> bool {
+        self.heard.is_empty() && (self.side.other_has_ended() || self.lost.is_some())
+    }
+}
+
+/// A line to the other node.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    ends: Mutex<Ends>,
+    changed: Notify,
+}
+
+impl Line {
+    /// Does something to the ends, and tells who waits.
+    pub(super) fn change<T>(&self, what: impl FnOnce(&mut Ends) -> T) -> T {
+        let done = what(&mut self.ends.lock());
+        self.changed.notify_waiters();
+        done
+    }
+
+    /// Waits until something can be got of the ends. Nothing is lost if nobody waits any more.
+    pub(super) async fn until<T>(&self, mut what: impl FnMut(&mut Ends) -> Option<T>) -> T {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(found) = what(&mut self.ends.lock()) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    /// Takes what is new in a part, as far as there is room for it after a while.
+    pub(super) async fn hear(&self, mut part: Part) -> Result<(), Impossible> {
+        let count = part.bytes.len();
+        let room = self.until(|ends| (ends.heard.len() + count <= WAITING_BYTES_MAX).then_some(()));
+        // Who sent it sends the rest again.
+        let _ = timeout(ROOM_TIME, room).await;
+        self.change(|ends| {
+            let room = WAITING_BYTES_MAX.saturating_sub(ends.heard.len());
+            if part.bytes.len() > room {
+                part.bytes.truncate(room);
+                part.ends = false;
+            }
+            let new = ends.side.hear(&part)?;
+            ends.heard.extend_from_slice(&new);
+            Ok(())
+        })
+    }
+
+    /// What is to be sent.
+    pub(super) fn part(&self, of: Which) -> Part {
+        self.change(|ends| ends.side.part(of, PART_BYTES))
+    }
+
+    /// How much was heard, and nothing else.
+    pub(super) fn acknowledgement(&self) -> Part {
+        Part { ends: false, ..self.change(|ends| ends.side.part(Which::Unheard, 0)) }
+    }
+
+    /// The other side is not reached any more.
+    pub(super) fn lose(&self, why: impl Into<String>) {
+        self.change(|ends| ends.lost.get_or_insert_with(|| why.into()).len());
+    }
+}
+
+/// A client whose socket is on another node.
+#[derive(Debug)]
+pub(super) struct Relayed(pub(super) Arc<Line>);
+
+impl Arriving for Relayed {
+    type Socket = Self;
+
+    fn arrive(self) -> io::Result<Self> {
+        Ok(self)
+    }
+}
+
+impl Socket for Relayed {
+    async fn read(&mut self, into: &mut BytesMut) -> io::Result<usize> {
+        let read = self.0.until(|ends| match ends.heard.is_empty() {
+            false => Some(Ok(ends.heard.split())),
+            true if ends.side.other_has_ended() => Some(Ok(BytesMut::new())),
+            true => ends.lost.clone().map(|why| Err(io::Error::new(io::ErrorKind::ConnectionAborted, why))),
+        });
+        let read = read.await?;
+        // There is room again.
+        self.0.change(|_| ());
+        into.extend_from_slice(&read);
+        Ok(read.len())
+    }
+
+    async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let room = self.0.until(|ends| match &ends.lost {
+                Some(why) => Some(Err(io::Error::new(io::ErrorKind::BrokenPipe, why.clone()))),
+                None => WAITING_BYTES_MAX.checked_sub(ends.side.waiting()).filter(|room| *room > 0).map(Ok),
+            });
+            let count = room.await?.min(bytes.len());
+            self.0.change(|ends| ends.side.say(&bytes[..count]));
+            bytes.advance(count);
+        }
+        Ok(())
+    }
+
+    async fn encrypt(&mut self, _: Arc<ServerConfig>) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "a client's front encrypts its connection"))
+    }
+
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+
+    async fn close(self) {}
+}
+
+/// The session is over: the client is told, however it came about.
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        self.0.change(|ends| ends.side.end());
+    }
+}

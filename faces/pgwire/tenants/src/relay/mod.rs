@@ -1,0 +1,22 @@
+//! Clients whose database is on another node: this node's socket, that node's session, the client's bytes between them.
+//!
+//! ```text
+//!  client ══ socket, TLS, login ══ front ── tenants/say.1 ──► back ══ Session
+//!                                  front ◄── front/say.1 ──── back
+//! ```
+//!
+//! The [`Front`] keeps the socket and the login. The [`Back`] serves the session as if the client were there: its socket is a
+//! [`line`]. A client's message goes over in one request, and what it comes to mostly returns in the reply; what takes longer
+//! is brought by requests of the back. Bytes are numbered ([`stream`]), so either side repeats a request whatever became of it,
+//! and nothing happens twice. A side that hears nothing of the other for [`line::ORPHANED`] ends the session.
+
+mod back;
+mod bytes;
+mod calls;
+mod front;
+mod line;
+mod stream;
+
+pub use back::Back;
+pub(crate) use front::Entry;
+pub use front::Front;
