@@ -51,11 +51,8 @@ impl StreamCatalog {
         let mut relations = self.relations.write();
         match (relations.get(name), if_exists) {
             (Some(_), IfExists::Keep) => return Ok(false),
-            (Some(old), IfExists::Fail) => {
-                return Err(StreamError::Exists { kind: old.kind().into(), name: name.into() });
-            }
-            (Some(old), IfExists::Replace) if old.kind() != relation.kind() => {
-                return Err(StreamError::Exists { kind: old.kind().into(), name: name.into() });
+            (Some(old), if_exists) if if_exists == IfExists::Fail || old.kind() != relation.kind() => {
+                return Err(StreamError::Exists { kind: old.kind().into(), name: name.into(), position: None });
             }
             _ => {}
         }
@@ -71,11 +68,10 @@ impl StreamCatalog {
                 relations.remove(name);
                 Ok(true)
             }
-            Some(relation) => Err(StreamError::invalid(format!(
-                "{name} is a {}, not a {kind}; write DROP {} {name}",
-                relation.kind(),
-                relation.kind().to_uppercase()
-            ))),
+            Some(relation) => {
+                let instead = format!("write DROP {} {name}", relation.kind().to_uppercase());
+                Err(wrong_kind(relation, kind, name, &instead))
+            }
             None if if_exists => Ok(false),
             None => Err(unknown(&relations, kind, name)),
         }
@@ -86,7 +82,8 @@ impl StreamCatalog {
         let relations = self.relations.read();
         match relations.get(name) {
             Some(relation) if relation.kind() == kind => Ok(relation.clone()),
-            _ => Err(unknown(&relations, kind, name)),
+            Some(relation) => Err(wrong_kind(relation, kind, name, &format!("name a {kind}"))),
+            None => Err(unknown(&relations, kind, name)),
         }
     }
 
@@ -94,6 +91,10 @@ impl StreamCatalog {
     pub(crate) fn all(&self) -> Vec<(String, Relation)> {
         self.relations.read().iter().map(|(name, relation)| (name.clone(), relation.clone())).collect()
     }
+}
+
+fn wrong_kind(relation: &Relation, kind: &str, name: &str, instead: &str) -> StreamError {
+    StreamError::invalid(format!("{} {name} is not a {kind}; {instead}", relation.kind()))
 }
 
 fn unknown(relations: &BTreeMap<String, Relation>, kind: &str, name: &str) -> StreamError {
@@ -144,7 +145,7 @@ mod tests {
         let catalog = StreamCatalog::default();
         assert!(catalog.create("v", view("SELECT 1"), IfExists::Fail).unwrap());
         let error = catalog.create("v", view("SELECT 2"), IfExists::Fail).unwrap_err();
-        assert_eq!(error.to_string(), "view v exists already; drop it first or choose another name");
+        assert_eq!(error.to_string(), "view v exists already; DROP it first or choose another name");
         assert!(!catalog.create("v", view("SELECT 2"), IfExists::Keep).unwrap());
         assert!(catalog.create("v", view("SELECT 3"), IfExists::Replace).unwrap());
         assert_eq!(catalog.view("v").unwrap().query, "SELECT 3");
@@ -158,6 +159,6 @@ mod tests {
         let catalog = StreamCatalog::default();
         catalog.create("v", view("SELECT 1"), IfExists::Fail).unwrap();
         let error = catalog.remove("table", "v", true).unwrap_err();
-        assert_eq!(error.to_string(), "v is a view, not a table; write DROP VIEW v");
+        assert_eq!(error.to_string(), "view v is not a table; write DROP VIEW v");
     }
 }

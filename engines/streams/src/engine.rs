@@ -154,7 +154,8 @@ impl Inner {
                 Ok(done("CREATE TABLE"))
             }
             Statement::CreateView { view, or_replace, if_not_exists, .. } => {
-                self.planner.view_schema(&view)?;
+                let schema = self.planner.view_schema(&view);
+                schema.map_err(|error| savanna_streams_sql::placed_in_part(error, &view.query, asked.sql))?;
                 asked.waiting.check()?;
                 let if_exists = match (or_replace, if_not_exists) {
                     (true, _) => IfExists::Replace,
@@ -175,7 +176,11 @@ impl Inner {
             }
             Statement::Insert { table, columns, query } => self.insert(asked, &table, &columns, &query),
             Statement::Query(query) => self.select(asked, &query, Purpose::Select),
-            Statement::Copy { query, format } => self.select(asked, &query, Purpose::Copy(format)),
+            Statement::Copy { query, format } => {
+                let copied = self.select(asked, &query, Purpose::Copy(format));
+                // That of a table was not written by the user.
+                copied.map_err(|error| if asked.sql.contains(query.text()) { error } else { error.at(None) })
+            }
             Statement::Declare { cursor, hold, query } => {
                 self.sessions.check_name(session, &cursor)?;
                 let (schema, rows, _) = self.open(asked, &query)?;
@@ -232,9 +237,7 @@ impl Inner {
     }
 
     fn insert(&self, asked: &Asked<'_>, table: &str, columns: &[String], query: &Query) -> Result<StreamReply> {
-        let Relation::Table(table) = self.catalog.find("table", table)? else {
-            return Err(StreamError::invalid(format!("{table} is a view; INSERT INTO takes a table")));
-        };
+        let table = self.table(table)?;
         let graph = self.planner.plan_insert(query, &table, columns)?;
         let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
         let (id, _) = self.start(asked, graph, sink)?;
@@ -314,7 +317,7 @@ impl Inner {
     fn table(&self, name: &str) -> Result<TableDef> {
         match self.catalog.find("table", name)? {
             Relation::Table(table) => Ok(table),
-            Relation::View(_) => Err(StreamError::invalid(format!("{name} is a view; a table is needed here"))),
+            Relation::View(_) => Err(StreamError::Internal(format!("the view {name} was found as a table"))),
         }
     }
 

@@ -198,7 +198,7 @@ impl Sessions {
     pub(crate) fn check_name(&self, id: SessionId, name: &str) -> Result<()> {
         let max_cursors = self.max_cursors;
         self.with(id, |session| match session.named.contains_key(name) {
-            true => Err(StreamError::Exists { kind: "cursor".into(), name: name.into() }),
+            true => Err(StreamError::Exists { kind: "cursor".into(), name: name.into(), position: None }),
             false => session.check_room(max_cursors),
         })
     }

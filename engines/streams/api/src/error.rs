@@ -53,12 +53,14 @@ pub enum StreamError {
         hint: String,
     },
     /// Something of that name exists already. SQLSTATE 42P07.
-    #[error("{kind} {name} exists already; {} it first or choose another name", if kind == "cursor" { "CLOSE" } else { "drop" })]
+    #[error("{kind} {name} exists already{}; {}", at(.position), instead_of_the_name(.kind))]
     Exists {
-        /// `table` or `view`.
+        /// `table`, `view`, `cursor` ...
         kind: String,
         /// The name as written.
         name: String,
+        /// Where, if known.
+        position: Option<Position>,
     },
     /// The statement is well-formed but wrong: types, options, arguments. SQLSTATE 42804 or 22023.
     #[error("{message}{}", at(.position))]
@@ -119,6 +121,14 @@ pub enum StreamError {
 /// The result of anything in the streams engine.
 pub type Result<T, E = StreamError> = std::result::Result<T, E>;
 
+fn instead_of_the_name(kind: &str) -> &'static str {
+    match kind {
+        "cursor" => "CLOSE it first or choose another name",
+        "function" => "choose another name",
+        _ => "DROP it first or choose another name",
+    }
+}
+
 fn at(position: &Option<Position>) -> String {
     position.map_or_else(String::new, |p| format!(" ({p})"))
 }
@@ -155,6 +165,7 @@ impl StreamError {
             Self::Syntax { position, .. }
             | Self::Unsupported { position, .. }
             | Self::Unknown { position, .. }
+            | Self::Exists { position, .. }
             | Self::Invalid { position, .. } => *position,
             _ => None,
         }
@@ -166,6 +177,7 @@ impl StreamError {
         if let Self::Syntax { position, .. }
         | Self::Unsupported { position, .. }
         | Self::Unknown { position, .. }
+        | Self::Exists { position, .. }
         | Self::Invalid { position, .. } = &mut self
         {
             *position = place;

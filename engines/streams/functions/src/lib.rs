@@ -91,7 +91,7 @@ fn register(name: &str, add: impl FnOnce(&mut SessionState) -> Result<()>) -> Re
     let mut registry = REGISTRY.write();
     let task = &registry.task;
     if task.scalar_functions().contains_key(name) || task.aggregate_functions().contains_key(name) {
-        return Err(StreamError::Exists { kind: "function".into(), name: name.into() });
+        return Err(StreamError::Exists { kind: "function".into(), name: name.into(), position: None });
     }
     add(&mut registry.session).map_err(|e| StreamError::Internal(e.strip_backtrace()))?;
     registry.task = registry.session.task_ctx();

@@ -16,7 +16,7 @@ mod system;
 mod types;
 
 pub use explain::explain;
-pub use parse::{check_watermark, parse, placed, split};
+pub use parse::{check_watermark, parse, placed, placed_in_part, split};
 pub use plan::{Catalog, Planner, function_names};
 pub use statement::{Fragment, ObjectKind, Query, Show, Statement};
 pub use system::Asker;

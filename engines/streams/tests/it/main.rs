@@ -5,6 +5,7 @@ mod files;
 mod first_rows;
 mod fuzz;
 mod largest;
+mod places;
 mod processing_time;
 mod session;
 mod splits;

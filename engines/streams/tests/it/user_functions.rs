@@ -82,7 +82,7 @@ async fn functions_in_rust_are_called_from_sql() {
     register_scalar(PriceBand).unwrap();
     register_aggregate(MostOften).unwrap();
     let again = register_scalar(PriceBand).unwrap_err();
-    assert_eq!(again.to_string(), "function price_band exists already; drop it first or choose another name");
+    assert_eq!(again.to_string(), "function price_band exists already; choose another name");
 
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sql/data");
     let tables = include_str!("../sql/data/tables.ddl").replace("${DATA}", data);

@@ -21,7 +21,7 @@ use crate::statement::{ObjectKind, Query, Show, Statement};
 
 pub(crate) use bounds::DEPTH_MAX;
 use metered::Metered;
-pub use place::placed;
+pub use place::{placed, placed_in_part};
 pub use split::split;
 pub use table::check_watermark;
 pub(crate) use tokens::{AS_OF, PARTITION_BY, position};
@@ -316,7 +316,13 @@ impl StatementParser<'_> {
         self.expect(&Token::LParen, "(")?;
         let mut names = Vec::new();
         loop {
-            names.push(self.identifier("a column name")?.value);
+            let place = self.parser.peek_token();
+            let name = self.identifier("a column name")?.value;
+            if names.contains(&name) {
+                let message = format!("column {name} is named twice; name it once");
+                return Err(StreamError::Invalid { message, position: Some(self.place(&place)) });
+            }
+            names.push(name);
             if !self.parser.consume_token(&Token::Comma) {
                 break;
             }

@@ -202,11 +202,8 @@ impl StatementParser<'_> {
         }
         self.expect_word("BY")?;
         let names = self.names()?;
-        for (i, name) in names.iter().enumerate() {
+        for name in &names {
             let column = columns.iter().find(|c| c.def.name == *name);
-            if names[..i].contains(name) {
-                return Err(self.invalid(&format!("PARTITIONED BY names column {name} twice"), &place));
-            }
             match column {
                 Some(column) if column.expression.is_none() => {}
                 Some(_) => {
@@ -225,6 +222,7 @@ impl StatementParser<'_> {
     }
 
     fn table_options(&mut self) -> Result<BTreeMap<String, String>> {
+        let with = self.parser.peek_token();
         self.expect_word("WITH")?;
         self.expect(&Token::LParen, "(")?;
         let mut options = BTreeMap::new();
@@ -247,9 +245,9 @@ impl StatementParser<'_> {
                 Some(key) => format!("did you mean that by '{key}'?"),
                 None => "SHOW CONNECTORS lists them".to_owned(),
             };
-            return Err(StreamError::invalid(format!(
-                "a table needs the option 'connector', which says where its rows come from or go to; {advice}"
-            )));
+            let message =
+                format!("a table needs the option 'connector', which says where its rows come from or go to; {advice}");
+            return Err(self.invalid(&message, &with));
         }
         Ok(options)
     }

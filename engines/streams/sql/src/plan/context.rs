@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::ast;
 use savanna_streams_api::StreamError;
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 
+use super::conditions::Operands;
 use super::fields::RowFields;
 use super::keywords::{Joined, Keywords};
 use super::point_in_time::PointsInTime;
@@ -30,7 +31,8 @@ use savanna_streams_functions::{functions, session, with_bounds};
 const VIEW_DEPTH_MAX: usize = 32;
 
 static EXPR_PLANNERS: LazyLock<Vec<Arc<dyn ExprPlanner>>> = LazyLock::new(|| {
-    let mut planners: Vec<Arc<dyn ExprPlanner>> = vec![Arc::new(RowFields), Arc::new(Keywords), Arc::new(Joined)];
+    let mut planners: Vec<Arc<dyn ExprPlanner>> =
+        vec![Arc::new(RowFields), Arc::new(Keywords), Arc::new(Joined), Arc::new(Operands)];
     planners.extend(SessionState::expr_planners(session()).iter().map(Arc::clone));
     planners
 });
@@ -76,6 +78,7 @@ impl<'a> Names<'a> {
 
     /// The logical plan of a query whose constructs are not looked at.
     pub(super) fn unchecked(&self, mut sql: ast::Query) -> Result<LogicalPlan> {
+        names::give(&mut sql, false).map_err(external)?;
         dialect::rewrite(&mut sql).map_err(external)?;
         let statement = ast::Statement::Query(Box::new(sql));
         SqlToRel::new_with_options(self, options(false)).sql_statement_to_plan(statement)

@@ -6,12 +6,14 @@
 
 use std::time::{Duration, Instant};
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Cte, Expr, GroupByExpr, JoinConstraint, JoinOperator, Query as SqlQuery, Select, SelectItem, SetExpr, Spanned,
-    TableFactor, TableWithJoins,
+    CaseWhen, Cte, Expr, GroupByExpr, JoinConstraint, JoinOperator, Query as SqlQuery, Select, SelectItem, SetExpr,
+    Spanned, TableFactor, TableWithJoins, Value, With,
 };
 use savanna_streams_api::{Position, StreamError};
 
+use super::conditions;
 use super::walk::{self, Node};
 use crate::parse::position;
 
@@ -26,12 +28,15 @@ pub(super) fn find(
     error: &StreamError,
     fails: &dyn Fn(&SqlQuery) -> Option<StreamError>,
 ) -> Option<Position> {
-    Search { error, fails, tries: 0, began: Instant::now() }.query(query, &mut Vec::new())
+    let is_about_a_condition = conditions::is_about_one(error);
+    Search { error, fails, is_about_a_condition, tries: 0, began: Instant::now() }.query(query, &mut Vec::new())
 }
 
 struct Search<'a> {
     error: &'a StreamError,
     fails: &'a dyn Fn(&SqlQuery) -> Option<StreamError>,
+    /// Whether what is looked for fails only where a condition stands.
+    is_about_a_condition: bool,
     tries: usize,
     began: Instant,
 }
@@ -75,7 +80,8 @@ impl Search<'_> {
             }
         }
         let crossed: Vec<TableWithJoins> = select.from.iter().map(without_conditions).collect();
-        let conditions = select.from.iter().flat_map(|table| &table.joins).filter_map(|join| on(&join.join_operator));
+        let joins = select.from.iter().flat_map(|table| &table.joins).filter_map(|join| on(&join.join_operator));
+        let conditions: Vec<&Expr> = joins.chain(&select.selection).chain(&select.having).collect();
         let columns = select.projection.iter().filter_map(|item| match item {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
             _ => None,
@@ -84,9 +90,9 @@ impl Search<'_> {
             GroupByExpr::Expressions(groups, _) => groups.as_slice(),
             GroupByExpr::All(_) => &[],
         };
-        let rest = columns.chain(&select.selection).chain(groups).chain(&select.having);
-        let exprs: Vec<&Expr> = conditions.chain(rest).collect();
-        exprs.into_iter().find_map(|expr| self.expr(expr, select, &crossed, ctes, None))
+        let exprs: Vec<&Expr> = conditions.iter().copied().chain(columns).chain(groups).collect();
+        let place = exprs.into_iter().find_map(|expr| self.expr(expr, select, &crossed, ctes, None));
+        place.or_else(|| self.condition(conditions, select, &crossed, ctes))
     }
 
     /// The place of an expression's smallest part that fails; none if it does not fail.
@@ -102,7 +108,26 @@ impl Search<'_> {
             return None;
         }
         let place = position(expr.span().start).or(around);
-        parts(expr).iter().find_map(|part| self.expr(part, select, from, ctes, place)).or(place)
+        let parts = parts(expr);
+        if let Some(place) = parts.iter().find_map(|part| self.expr(part, select, from, ctes, place)) {
+            return Some(place);
+        }
+        self.condition(&parts, select, from, ctes).or(place)
+    }
+
+    /// The place of the first expression that fails where a condition stands, if what is looked for does.
+    fn condition<'e>(
+        &mut self,
+        exprs: impl IntoIterator<Item = &'e Expr>,
+        select: &Select,
+        from: &[TableWithJoins],
+        ctes: &[Cte],
+    ) -> Option<Position> {
+        if !self.is_about_a_condition {
+            return None;
+        }
+        let failing = exprs.into_iter().find(|expr| self.fails_alone(&condition(expr), select, from, ctes));
+        failing.and_then(|expr| position(expr.span().start))
     }
 
     fn fails_alone(&mut self, expr: &Expr, select: &Select, from: &[TableWithJoins], ctes: &[Cte]) -> bool {
@@ -133,11 +158,8 @@ impl Search<'_> {
             pipe_operators: Vec::new(),
         };
         if !ctes.is_empty() {
-            query.with = Some(datafusion::sql::sqlparser::ast::With {
-                with_token: datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken::empty(),
-                recursive: false,
-                cte_tables: ctes.to_vec(),
-            });
+            let with_token = AttachedToken::empty();
+            query.with = Some(With { with_token, recursive: false, cte_tables: ctes.to_vec() });
         }
         (self.fails)(&query).is_some_and(|failure| failure == *self.error)
     }
@@ -150,6 +172,18 @@ fn first_column(body: &SetExpr) -> Option<Position> {
         SetExpr::Query(query) => first_column(&query.body),
         SetExpr::SetOperation { left, .. } => first_column(left),
         _ => None,
+    }
+}
+
+/// `CASE WHEN expr THEN NULL END`.
+fn condition(expr: &Expr) -> Expr {
+    let result = Expr::value(Value::Null);
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![CaseWhen { condition: expr.clone(), result }],
+        else_result: None,
     }
 }
 
@@ -183,7 +217,7 @@ fn without_conditions(table: &TableWithJoins) -> TableWithJoins {
 }
 
 /// The condition of a join.
-fn on(join: &JoinOperator) -> Option<&Expr> {
+pub(super) fn on(join: &JoinOperator) -> Option<&Expr> {
     match join {
         JoinOperator::Join(JoinConstraint::On(on))
         | JoinOperator::Inner(JoinConstraint::On(on))

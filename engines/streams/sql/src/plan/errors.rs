@@ -8,6 +8,7 @@ use savanna_streams_api::{Position, StreamError};
 use savanna_streams_model::foreign::{in_sql, is_foreign};
 
 use super::Catalog;
+use super::conditions::not_boolean;
 use super::walk::{self, Node};
 use crate::parse::position;
 use crate::statement::Query;
@@ -91,17 +92,20 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
         };
     }
     if let Some(condition) = between(&text, "Cannot create filter with non-boolean predicate '", "'") {
-        // `count(1) AS count(*)`: what is behind is what was written.
-        let condition = condition.rsplit(" AS ").next().unwrap_or(condition);
         let (_, data_type) = text.rsplit_once(" returning ").unwrap_or_default();
         return StreamError::Invalid {
-            message: format!(
-                "the condition {} is {data_type}, not BOOLEAN; compare it with something",
-                in_sql(condition)
-            ),
+            message: not_boolean(condition, data_type),
             position: query
                 .and_then(|q| find(q, condition).or_else(|| find(q, bare(condition))).or_else(|| only_condition(q))),
         };
+    }
+    if let Some(number) = between(&text, "GROUP BY ", " is not the number of a column") {
+        let position = query.and_then(|q| group_by_number(q, number));
+        return StreamError::Invalid { message: text, position };
+    }
+    if let Some(name) = between(&text, "WITH names ", " twice") {
+        let position = query.and_then(|q| second_cte(q, name));
+        return StreamError::Invalid { message: text, position };
     }
     if let Some(name) = text.strip_prefix("Invalid qualifier ") {
         return StreamError::invalid(format!(
@@ -207,6 +211,32 @@ fn only_condition(query: &Query) -> Option<Position> {
         [place] => position(*place),
         _ => None,
     }
+}
+
+/// The first place of a number in `GROUP BY`.
+fn group_by_number(query: &Query, number: &str) -> Option<Position> {
+    let is_it = |value: &ast::Value| matches!(value, ast::Value::Number(digits, _) if digits == number);
+    walk::find(&*query.ast, |node| match node {
+        Node::Select(select) => match &select.group_by {
+            ast::GroupByExpr::Expressions(groups, _) => groups.iter().find_map(|group| match group {
+                ast::Expr::Value(value) if is_it(&value.value) => position(value.span.start),
+                _ => None,
+            }),
+            ast::GroupByExpr::All(_) => None,
+        },
+        _ => None,
+    })
+}
+
+/// The place of the second query of this name in a `WITH`.
+fn second_cte(query: &Query, name: &str) -> Option<Position> {
+    walk::find(&*query.ast, |node| match node {
+        Node::Query(query) => {
+            let names = query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| &cte.alias.name);
+            position(names.filter(|ident| ident.value == name).nth(1)?.span.start)
+        }
+        _ => None,
+    })
 }
 
 /// A column's name without its table's.

@@ -23,6 +23,7 @@ pub(crate) fn typed(sql: &ast::Expr, physical: &[ColumnDef]) -> Result<(DataType
     let derive = || {
         let schema = Arc::new(DFSchema::try_from(Schema::new(fields))?);
         let expr = Names::new(&NoTables).expression(sql.clone(), &schema)?;
+        super::conditions::in_expression(&expr, &schema)?;
         let expr = super::decimals::in_expression(expr, &schema)?.data;
         let expr = simplifier(&schema).coerce(expr, &schema)?;
         Ok((expr.get_type(schema.as_ref())?, expr.nullable(schema.as_ref())?))

@@ -29,21 +29,23 @@ pub(super) fn coerce(
     let have = plan.schema().fields().len();
     if have != given.len() {
         let names: Vec<&str> = given.iter().map(|c| c.name.as_str()).collect();
-        return Err(StreamError::invalid(format!(
+        let message = format!(
             "INSERT INTO {} needs {} columns ({}), but the query has {have}; select as many, or name those that you fill: INSERT INTO {} (..)",
             table.name,
             given.len(),
             names.join(", "),
             table.name
-        )));
+        );
+        let first_too_many = if have > given.len() { given.len() } else { 0 };
+        return Err(StreamError::Invalid { message, position: place(first_too_many) });
     }
     let mut exprs = Vec::with_capacity(targets.len());
     for target in &targets {
         let Some(at) = given.iter().position(|g| g.name == target.name) else {
             if !target.nullable {
                 return Err(StreamError::invalid(format!(
-                    "column {} of {} is NOT NULL, but the INSERT gives it no value",
-                    target.name, table.name
+                    "INSERT INTO {} gives column {} no value, but it is NOT NULL; name it and select a value for it",
+                    table.name, target.name
                 )));
             }
             let null = ScalarValue::try_from(&target.data_type).map_err(broken)?;
@@ -93,9 +95,6 @@ fn given<'t>(table: &TableDef, targets: &[&'t ColumnDef], columns: &[String]) ->
     }
     let mut given: Vec<&ColumnDef> = Vec::new();
     for name in columns {
-        if given.iter().any(|g| g.name == *name) {
-            return Err(StreamError::invalid(format!("column {name} is given twice in INSERT INTO {}", table.name)));
-        }
         match targets.iter().find(|t| t.name == *name) {
             Some(target) => given.push(target),
             None if table.columns.iter().any(|c| c.name == *name) => {

@@ -12,6 +12,7 @@ mod arithmetic;
 mod bounds;
 mod casts;
 mod chain;
+mod conditions;
 mod context;
 mod culprit;
 mod decimals;
@@ -296,6 +297,7 @@ fn computed(projection: &Projection) -> Result<RecordBatch> {
 
 /// Gives every expression its types.
 fn analyze(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    conditions::check(&plan)?;
     let plan = arithmetic::checked(decimals::beside_doubles(plan)?)?;
     casts::bounded(Analyzer::new().execute_and_check(plan, session().config_options(), |_, _| {})?)
 }

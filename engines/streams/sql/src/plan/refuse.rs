@@ -156,8 +156,8 @@ impl Checker {
             let span = fetch.quantity.as_ref().map_or_else(Span::empty, Spanned::span);
             return refuse("FETCH FIRST", span, "stop the query when there are enough rows, or filter");
         }
-        if !query.locks.is_empty() {
-            return refuse("FOR UPDATE", Span::empty(), "streams are only read");
+        if let Some(lock) = query.locks.first() {
+            return refuse(format!("FOR {}", lock.lock_type), Span::empty(), "leave it out; a SELECT only reads");
         }
         if !query.pipe_operators.is_empty() {
             return refuse("the pipe operator |>", query.body.span(), "write a SELECT");

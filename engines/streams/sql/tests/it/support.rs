@@ -12,7 +12,7 @@ use savanna_streams_model::graph::{Operator, StageGraph, WINDOW_COLUMNS};
 use savanna_streams_model::plan::{Leaf, PlanBytes, leaves};
 use savanna_streams_model::sink::Sink;
 use savanna_streams_model::source::{ConnectorInfo, Connectors, EqualTo, Offset, ScanSpec, Source, SourceReader};
-use savanna_streams_sql::{Catalog, Planner, Statement, explain, parse, split};
+use savanna_streams_sql::{Catalog, Planner, Statement, explain, parse, placed, split};
 
 #[derive(Default)]
 pub(crate) struct Names {
@@ -184,7 +184,7 @@ impl World {
             Statement::Insert { .. } => self.try_plan(sql).map(drop),
             _ => Ok(()),
         };
-        run().err()
+        run().err().map(|error| placed(error, sql))
     }
 
     pub(crate) fn planner(&self) -> &Planner {

@@ -109,6 +109,38 @@ const PLACED: &[(&str, &str)] = &[
     ("SELECT 'a' + 1", "1:8"),
     ("SELECT nope", "1:8"),
     ("SELECT 1 WHERE 'a'", "1:16"),
+    ("SELECT count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND)\nGROUP BY 7", "2:10"),
+    ("SELECT k FROM events GROUP BY k, 0", "1:34"),
+    ("SELECT k FROM events ORDER BY 9", "1:31"),
+    ("SELECT k FROM events FOR UPDATE", "1:22"),
+    ("SELECT k FROM events FOR SHARE", "1:22"),
+    ("SELECT k FROM events FETCH FIRST ROW ONLY", "1:22"),
+    ("TABLE events", "1:1"),
+    ("WITH a AS (SELECT 1), a AS (SELECT 2) SELECT * FROM a", "1:23"),
+    ("SELECT k FROM events UNION ALL SELECT ARRAY[1] FROM events", "1:45"),
+    ("INSERT INTO plain SELECT k FROM events", "1:26"),
+    ("INSERT INTO plain SELECT k, s, 1.5, true, ts, v FROM events", "1:47"),
+    ("INSERT INTO plain (id, id) SELECT k, k FROM events", "1:24"),
+    ("INSERT INTO plain (id, nme) SELECT k, s FROM events", "1:24"),
+    ("INSERT INTO events (s) SELECT name FROM plain", "1:13"),
+    ("CREATE TABLE t (a INT) WITH ('a' = 'b')", "1:24"),
+    ("CREATE TABLE t (a INT, WATERMARK FOR a AS a) WITH ('connector' = 'file')", "1:17"),
+    // Conditions that are none.
+    ("SELECT IF(k, 1, 2) FROM events", "1:11"),
+    ("SELECT CASE WHEN k > 1 THEN 0 WHEN k THEN 1 END FROM events", "1:36"),
+    ("SELECT CASE WHEN s THEN 1 END FROM events", "1:18"),
+    ("SELECT CASE WHEN 'true' THEN 1 END FROM events", "1:18"),
+    ("SELECT 1 + CASE WHEN 1 THEN 1 END", "1:22"),
+    ("SELECT k FROM events WHERE 1", "1:28"),
+    ("SELECT k FROM events WHERE k > 1 OR s", "1:37"),
+    ("SELECT k FROM events WHERE k > 1 AND (s AND v > 1)", "1:39"),
+    ("SELECT k FROM events WHERE k IS NOT TRUE", "1:28"),
+    ("SELECT k FROM events WHERE s IS UNKNOWN", "1:28"),
+    ("SELECT count(*) FILTER (WHERE k) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY window_end", "1:31"),
+    ("SELECT count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY window_end HAVING max(k)", "1:89"),
+    ("SELECT e.k FROM events e JOIN events f ON f.k", "1:43"),
+    ("SELECT e.k FROM events e JOIN events f ON e.ts = f.ts AND e.k", "1:59"),
+    ("CREATE TABLE t (a INT, b AS IF(a, 1, 2)) WITH ('connector' = 'file')", "1:24"),
 ];
 
 /// Statements that are wrong in another way.
@@ -336,6 +368,51 @@ fn no_message_is_about_the_libraries_that_plan() {
         .filter_map(|(sql, message)| Some(format!("{:?} in: {sql}\n    {message}", foreign(&message)?)))
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Whether an error has a place by its kind: others are about more than a word.
+fn may_have_a_place(error: &StreamError) -> bool {
+    !matches!(error, StreamError::Limit { .. } | StreamError::TooComplex { .. } | StreamError::Data { .. })
+}
+
+#[test]
+fn every_wrong_statement_has_a_place() {
+    let world = World::new();
+    let placed = PLACED.iter().map(|(sql, _)| sql);
+    let failures = placed.chain(OTHERS).filter_map(|sql| Some((sql, world.failure(sql)?)));
+    let without = failures.filter(|(_, error)| may_have_a_place(error) && error.position().is_none());
+    let without: Vec<String> = without.map(|(sql, error)| format!("{sql}\n    {error}")).collect();
+    assert!(without.is_empty(), "{}", without.join("\n"));
+}
+
+#[test]
+fn a_condition_of_another_type_says_what_it_is() {
+    let world = World::new();
+    for (condition, message) in [
+        ("k", "the condition events.k is BIGINT, not BOOLEAN; compare it with something"),
+        ("'true'", "the condition 'true' is VARCHAR, not BOOLEAN; compare it with something"),
+        ("v + 1", "the condition events.v + 1 is DOUBLE, not BOOLEAN; compare it with something"),
+    ] {
+        for sql in [
+            format!("SELECT IF({condition}, 1, 2) FROM events"),
+            format!("SELECT CASE WHEN {condition} THEN 1 END FROM events"),
+            format!("SELECT k FROM events WHERE {condition}"),
+            format!("SELECT k FROM events WHERE {condition} AND k > 1"),
+            format!("SELECT k FROM events WHERE k > 1 OR {condition}"),
+            format!("SELECT NOT ({condition}) FROM events"),
+        ] {
+            let error = world.error(&sql).to_string();
+            assert!(error.contains(message) || error.contains("NOT takes a BOOLEAN"), "{sql}: {error}");
+        }
+    }
+    for sql in [
+        "SELECT IF(NULL, 1, 2) FROM events",
+        "SELECT CASE WHEN k > 1 THEN 1 END FROM events WHERE NULL",
+        "SELECT id FROM plain WHERE ok AND NOT ok OR ok IS NOT TRUE",
+        "SELECT CASE k WHEN 1 THEN 'a' END FROM events",
+    ] {
+        world.plan(sql);
+    }
 }
 
 #[test]
