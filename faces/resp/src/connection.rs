@@ -13,6 +13,7 @@ use crate::encode::Encoder;
 use crate::output::Output;
 use crate::parse::{Parser, ProtocolError};
 use crate::stream::Stream;
+use crate::thread::Stranger;
 
 /// A client.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Connection {
     pub stream: Stream,
     /// Its session.
     pub session: SessionId,
+    /// What it is as long as it asked for nothing, or did not say who it is.
+    pub stranger: Option<Stranger>,
     /// The protocol's version for replies that come later.
     pub protocol: u8,
     /// Whether it wants replies; `None` if it does.
@@ -91,6 +94,7 @@ impl Connection {
         Self {
             stream,
             session,
+            stranger: None,
             protocol: 2,
             answering: None,
             input: Vec::new(),

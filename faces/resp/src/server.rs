@@ -2,14 +2,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Wake;
 use std::thread::JoinHandle;
 
 use mio::net::TcpListener;
 use mio::{Interest, Poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use savanna_identity::Strangers;
 use savanna_keys::placement::Placement;
 use savanna_keys_host::{Gauge, HostError, HostOptions, Service, Stopper};
 
@@ -106,6 +107,7 @@ impl Server {
         let mut listener = Some(listener);
         let mut tls_listener = tls.as_ref().map(|_| bind(tls_address)).transpose()?.map(|(listener, _)| listener);
         let arrivals: Arc<[Arrivals]> = service.bells().cloned().map(Arrivals::new).collect();
+        let strangers = Arc::new(Mutex::new(Strangers::new(usize::MAX)));
         let mut server = Self { address, service, threads: Vec::new(), client_count: Arc::default() };
         for (number, (worker, poll)) in workers.into_iter().zip(polls).enumerate() {
             let (mut listener, mut tls_listener) = (listener.take(), tls_listener.take());
@@ -122,6 +124,7 @@ impl Server {
                 thread: number,
                 arrivals: Arc::clone(&arrivals),
                 client_count: Arc::clone(&server.client_count),
+                strangers: Arc::clone(&strangers),
                 next_client: Arc::default(),
             };
             let mut thread = Thread { worker, poll, door, lent: Lent::default(), state: State::new() };

@@ -10,7 +10,6 @@ mod replies;
 mod serve;
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
@@ -19,7 +18,7 @@ use savanna_keys_host::{HostError, Worker};
 use savanna_lattice::UnixMillis;
 
 use self::accept::Connections;
-pub(crate) use self::accept::{Arrivals, Door};
+pub(crate) use self::accept::{Arrivals, Door, Stranger};
 pub(crate) use self::attend::Lent;
 use crate::connection::Connection;
 use crate::parse::Parser;
@@ -278,9 +277,7 @@ impl Thread {
         if stays {
             self.state.connections[place] = Some(connection);
         } else {
-            connection.stream.say_goodbye();
-            self.worker.admission().close(connection.session);
-            self.door.client_count.fetch_sub(1, Ordering::Relaxed);
+            self.door.close(&mut connection, &mut self.worker.admission());
         }
     }
 }

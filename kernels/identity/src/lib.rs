@@ -6,8 +6,8 @@
 //!   file of a token ─► Token
 //! ```
 //!
-//! Everything here is pure but for reading files, and for [`Entrance`], which accepts clients and knows those who have not
-//! said yet who they are. [`Tls`] is what encryption needs.
+//! Everything here is pure, except what reads files, and [`Entrance`], which accepts clients. [`Strangers`] are the clients who
+//! have not said yet who they are. [`Tls`] is what encryption needs.
 
 pub mod certificate;
 mod descriptors;
@@ -22,6 +22,7 @@ mod verifier;
 pub use descriptors::{descriptors_max, raise_descriptors_max};
 pub use entrance::{Entrance, Visit};
 pub use secrets::{Login, SecretError, Token, User, Users, read_password};
+pub use strangers::Strangers;
 pub use throttle::Throttle;
 pub use tls::{Tls, TlsError, TlsFiles};
 pub use verifier::{NoVerifier, SALT_BYTES, Verifier};

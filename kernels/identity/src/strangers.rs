@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// The clients at a door, oldest first, each with what ends it.
 #[derive(Debug)]
-pub(crate) struct Strangers<H> {
+pub struct Strangers<H> {
     max: usize,
     next: u64,
     queue: VecDeque<(u64, H)>,
@@ -13,12 +13,13 @@ pub(crate) struct Strangers<H> {
 
 impl<H> Strangers<H> {
     /// Nobody yet, and so many at most.
-    pub(crate) const fn new(max: usize) -> Self {
+    #[must_use]
+    pub const fn new(max: usize) -> Self {
         Self { max, next: 0, queue: VecDeque::new() }
     }
 
     /// Takes one in; gives its number, and who has to go for it.
-    pub(crate) fn arrive(&mut self, handle: H) -> (u64, Option<H>) {
+    pub fn arrive(&mut self, handle: H) -> (u64, Option<H>) {
         let number = self.next;
         self.next += 1;
         self.queue.push_back((number, handle));
@@ -26,12 +27,12 @@ impl<H> Strangers<H> {
     }
 
     /// Gives the oldest, who has to go.
-    pub(crate) fn displace(&mut self) -> Option<H> {
+    pub fn displace(&mut self) -> Option<H> {
         self.queue.pop_front().map(|(_, oldest)| oldest)
     }
 
     /// One is known now, or gone.
-    pub(crate) fn leave(&mut self, number: u64) {
+    pub fn leave(&mut self, number: u64) {
         if let Ok(at) = self.queue.binary_search_by_key(&number, |(number, _)| *number) {
             self.queue.remove(at);
         }

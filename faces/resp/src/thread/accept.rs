@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use rustls::ServerConfig;
+use savanna_identity::Strangers;
+use savanna_keys::actor::Actor;
 use savanna_keys_host::{Admission, Bell};
 use socket2::{SockRef, TcpKeepalive};
 
@@ -19,17 +21,48 @@ use crate::stream::Stream;
 const PROTECTED: &[u8] =
     b"-DENIED Savanna serves keys to other machines only if clients authenticate: set auth.users, \
 requirepass or aclfile; or set protected-mode no, and everybody may do everything\r\n";
+/// What a client is told that is one too many.
+const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 /// How often a silent client is asked whether it is still there before it is given up.
 const KEEPALIVE_RETRIES: u32 = 3;
 
 /// The connections of a thread, by the place of their sessions.
 pub(crate) type Connections = Vec<Option<Box<Connection>>>;
 
-/// Clients that were accepted for a thread by another one.
+/// So many clients may be above the limit until those that they displaced have gone.
+const OVERLAP_MAX: usize = 64;
+
+/// A client that asked for nothing yet, or did not say who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stranger {
+    /// Which client it is, of all that came.
+    client: usize,
+    /// Its number among the strangers.
+    number: u64,
+}
+
+/// A client that was accepted.
+#[derive(Debug)]
+struct Accepted {
+    stream: TcpStream,
+    is_encrypted: bool,
+    stranger: Stranger,
+}
+
+/// What another thread did for a thread.
+#[derive(Debug, Default)]
+struct Letters {
+    /// Clients that it accepted.
+    clients: Vec<Accepted>,
+    /// Strangers that have to go for others.
+    displaced: Vec<usize>,
+}
+
+/// Clients that come to a thread, or have to go, because of another one.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    /// With whether their connections are encrypted. Held for a moment only.
-    clients: Mutex<Vec<(TcpStream, bool)>>,
+    /// Held for a moment only.
+    letters: Mutex<Letters>,
     /// Whether there may be some.
     are_there: AtomicBool,
     bell: Bell,
@@ -38,11 +71,11 @@ pub(crate) struct Arrivals {
 impl Arrivals {
     /// For the thread that `bell` wakes.
     pub(crate) fn new(bell: Bell) -> Self {
-        Self { clients: Mutex::default(), are_there: AtomicBool::new(false), bell }
+        Self { letters: Mutex::default(), are_there: AtomicBool::new(false), bell }
     }
 
-    fn put(&self, stream: TcpStream, is_encrypted: bool) {
-        self.clients().push((stream, is_encrypted));
+    fn write(&self, letter: impl FnOnce(&mut Letters)) {
+        letter(&mut self.letters());
         self.are_there.store(true, Ordering::SeqCst);
         self.bell.ring();
     }
@@ -51,17 +84,17 @@ impl Arrivals {
         self.are_there.load(Ordering::SeqCst)
     }
 
-    fn take(&self) -> Vec<(TcpStream, bool)> {
+    fn take(&self) -> Letters {
         if !self.are_there() {
-            return Vec::new();
+            return Letters::default();
         }
         // Who puts one in now says so again.
         self.are_there.store(false, Ordering::SeqCst);
-        std::mem::take(&mut *self.clients())
+        std::mem::take(&mut *self.letters())
     }
 
-    fn clients(&self) -> MutexGuard<'_, Vec<(TcpStream, bool)>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    fn letters(&self) -> MutexGuard<'_, Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,6 +115,8 @@ pub(crate) struct Door {
     pub(crate) arrivals: Arc<[Arrivals]>,
     /// The clients of all threads.
     pub(crate) client_count: Arc<AtomicUsize>,
+    /// Those of them who may have to go for others.
+    pub(crate) strangers: Arc<Mutex<Strangers<usize>>>,
     /// Counts those that came.
     pub(crate) next_client: Arc<AtomicUsize>,
 }
@@ -94,6 +129,8 @@ impl Thread {
             if let Some(times) = self.state.failures_to_accept.happens(Instant::now()) {
                 tracing::warn!(%error, times, "a client could not be accepted");
             }
+            // A stranger gives its descriptor to who comes next.
+            self.door.displace_oldest(&mut self.worker.admission(), &mut self.state.connections);
             self.state.must_accept_again = true;
             self.state.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
         }
@@ -125,11 +162,12 @@ impl Door {
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    let thread = self.next_client.fetch_add(1, Ordering::Relaxed) % self.arrivals.len();
+                    let Some(accepted) = self.let_in(stream, is_encrypted, admission, connections) else { continue };
+                    let thread = self.thread_of(accepted.stranger.client);
                     if thread == self.thread {
-                        self.greet(stream, is_encrypted, admission, connections);
+                        self.greet(accepted, admission, connections);
                     } else {
-                        self.arrivals[thread].put(stream, is_encrypted);
+                        self.arrivals[thread].write(|letters| letters.clients.push(accepted));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -139,41 +177,111 @@ impl Door {
         }
     }
 
-    /// Whether another thread accepted clients for this one.
+    /// Whether another thread has accepted or displaced clients of this one.
     pub(super) fn has_arrivals(&self) -> bool {
         self.arrivals[self.thread].are_there()
     }
 
-    /// Takes the clients that another thread accepted.
+    /// Takes the clients that another thread accepted, and lets those go that it displaced.
     pub(super) fn take_arrivals(&self, admission: &mut Admission<'_>, connections: &mut Connections) {
-        for (stream, is_encrypted) in self.arrivals[self.thread].take() {
-            self.greet(stream, is_encrypted, admission, connections);
+        let Letters { clients, displaced } = self.arrivals[self.thread].take();
+        for accepted in clients {
+            self.greet(accepted, admission, connections);
+        }
+        for client in displaced {
+            self.send_away(client, admission, connections);
         }
     }
 
-    fn greet(
+    /// Decides whether a client may come in, and tells it if not.
+    fn let_in(
         &self,
         mut stream: TcpStream,
         is_encrypted: bool,
         admission: &mut Admission<'_>,
         connections: &mut Connections,
-    ) {
+    ) -> Option<Accepted> {
+        let ip = stream.peer_addr().ok().map(|peer| peer.ip());
+        let refusal = if admission.actor().is_protected_from(ip, is_encrypted) {
+            PROTECTED
+        } else if self.take_place(admission, connections) {
+            let client = self.next_client.fetch_add(1, Ordering::Relaxed);
+            let (number, _) = self.strangers().arrive(client);
+            return Some(Accepted { stream, is_encrypted, stranger: Stranger { client, number } });
+        } else {
+            FULL
+        };
+        // It is sent away, whether it hears why or not.
+        if !is_encrypted {
+            let _ = io::Write::write(&mut stream, refusal);
+        }
+        None
+    }
+
+    /// Which thread serves a client.
+    fn thread_of(&self, client: usize) -> usize {
+        client % self.arrivals.len()
+    }
+
+    /// Counts one more client if there is a place for it, or a stranger who goes for it.
+    fn take_place(&self, admission: &mut Admission<'_>, connections: &mut Connections) -> bool {
+        let max = admission.actor().clients_max();
+        let count = self.client_count.fetch_add(1, Ordering::Relaxed);
+        let has_place = count < max || count < max + OVERLAP_MAX && self.displace_oldest(admission, connections);
+        if !has_place {
+            self.client_count.fetch_sub(1, Ordering::Relaxed);
+        }
+        has_place
+    }
+
+    /// Lets the oldest stranger of all threads go, if there is one.
+    pub(super) fn displace_oldest(&self, admission: &mut Admission<'_>, connections: &mut Connections) -> bool {
+        let Some(client) = self.strangers().displace() else { return false };
+        let thread = self.thread_of(client);
+        if thread == self.thread {
+            self.send_away(client, admission, connections);
+        } else {
+            self.arrivals[thread].write(|letters| letters.displaced.push(client));
+        }
+        true
+    }
+
+    /// Ends the connection of a displaced client, unless it is gone, or no stranger any more.
+    fn send_away(&self, client: usize, admission: &mut Admission<'_>, connections: &mut Connections) {
+        let is_it =
+            |connection: &mut Box<Connection>| connection.stranger.is_some_and(|stranger| stranger.client == client);
+        if let Some(mut connection) = connections.iter_mut().find_map(|place| place.take_if(is_it)) {
+            self.close(&mut connection, admission);
+        }
+    }
+
+    /// Ends a connection.
+    pub(super) fn close(&self, connection: &mut Connection, admission: &mut Admission<'_>) {
+        if let Some(stranger) = connection.stranger.take() {
+            self.strangers().leave(stranger.number);
+        }
+        connection.stream.say_goodbye();
+        admission.close(connection.session);
+        self.client_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a client has asked for something, and is no stranger any more if it may.
+    pub(super) fn know(&self, connection: &mut Connection, actor: &Actor) {
+        if connection.stranger.is_some() && actor.limits_of(connection.session).is_known {
+            let stranger = connection.stranger.take();
+            stranger.into_iter().for_each(|stranger| self.strangers().leave(stranger.number));
+        }
+    }
+
+    fn strangers(&self) -> MutexGuard<'_, Strangers<usize>> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a session of a client that was accepted.
+    fn greet(&self, accepted: Accepted, admission: &mut Admission<'_>, connections: &mut Connections) {
+        let Accepted { mut stream, is_encrypted, stranger } = accepted;
         let peer = stream.peer_addr();
         let ip = peer.as_ref().ok().map(|peer| peer.ip());
-        if admission.actor().is_protected_from(ip, is_encrypted) {
-            if !is_encrypted {
-                let _ = io::Write::write(&mut stream, PROTECTED);
-            }
-            return;
-        }
-        if self.client_count.fetch_add(1, Ordering::Relaxed) >= admission.actor().clients_max() {
-            self.client_count.fetch_sub(1, Ordering::Relaxed);
-            // It is sent away, whether it hears why or not.
-            if !is_encrypted {
-                let _ = io::Write::write(&mut stream, b"-ERR max number of clients reached\r\n");
-            }
-            return;
-        }
         // Without it replies are late, which is no reason to refuse a client.
         let _ = stream.set_nodelay(true);
         keep_alive(&stream, admission.actor().keepalive_seconds());
@@ -189,6 +297,7 @@ impl Door {
             Err(error) => {
                 tracing::warn!(%error, "a client could not be accepted");
                 admission.close(session);
+                self.strangers().leave(stranger.number);
                 self.client_count.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
@@ -196,7 +305,9 @@ impl Door {
         if connections.len() <= place {
             connections.resize_with(place + 1, || None);
         }
-        connections[place] = Some(Box::new(Connection::new(stream, session, admission.actor().now())));
+        let mut connection = Connection::new(stream, session, admission.actor().now());
+        connection.stranger = Some(stranger);
+        connections[place] = Some(Box::new(connection));
     }
 }
 

@@ -103,7 +103,7 @@ impl Attendance {
             ReadOutcome::Bytes(count) => connection.input.extend_from_slice(&self.buffer[..count]),
         }
         let input = std::mem::take(&mut connection.input);
-        let ran = answer(meanwhile, connection, &input);
+        let ran = answer(meanwhile, &self.door, connection, &input);
         connection.input = input;
         connection.input.drain(..ran);
         connection.was_stopped = !connection.input.is_empty();
@@ -112,7 +112,7 @@ impl Attendance {
 }
 
 /// Answers the complete requests among `bytes`. Says how many bytes they had.
-fn answer(meanwhile: &mut Meanwhile<'_>, connection: &mut Connection, bytes: &[u8]) -> usize {
+fn answer(meanwhile: &mut Meanwhile<'_>, door: &Door, connection: &mut Connection, bytes: &[u8]) -> usize {
     let mut parser = std::mem::take(&mut connection.parser);
     let mut ran = 0;
     while connection.may_run() {
@@ -123,6 +123,7 @@ fn answer(meanwhile: &mut Meanwhile<'_>, connection: &mut Connection, bytes: &[u
                 let args = Args::new(&bytes[ran..], parser.spans());
                 connection.answer(output_limit, |session, reply| meanwhile.request(session, args, reply));
                 ran += length;
+                door.know(connection, meanwhile.actor());
             }
             Err(error) => {
                 connection.refuse(error);

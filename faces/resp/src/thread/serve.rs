@@ -130,6 +130,7 @@ impl Thread {
                         break;
                     }
                     ran += length;
+                    self.door.know(connection, self.worker.actor());
                     if limits.words == Limits::OF_STRANGERS.words {
                         limits = limits_of(self.worker.actor(), connection.session).0;
                     }
