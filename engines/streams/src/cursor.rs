@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -9,17 +10,19 @@ use arrow::datatypes::SchemaRef;
 use savanna_streams_api::handle::Rows;
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_model::sink::{Delivery, Room, Sink};
 use savanna_streams_runtime::Query;
 use tokio::sync::mpsc;
 
-/// How many batches a cursor holds before its query has to wait for the reader.
+/// With so many batches in a cursor, its query seals no epoch before the reader has taken some.
 const BATCHES_AHEAD: usize = 16;
 
-/// The writing end of a cursor: the sink of a `SELECT`. Waits while the reader is behind, which holds the query back.
+/// The writing end of a cursor: the sink of a `SELECT`.
 pub(crate) struct CursorSink {
     /// There until the last row is committed; the reader sees its end.
-    rows: Option<mpsc::Sender<RecordBatch>>,
+    rows: Option<mpsc::UnboundedSender<RecordBatch>>,
+    /// Batches that the reader has not taken.
+    ahead: Arc<AtomicUsize>,
 }
 
 impl Sink for CursorSink {
@@ -30,7 +33,8 @@ impl Sink for CursorSink {
     fn commit(&mut self, _: &QueryId, _: Epoch, rows: &[RecordBatch]) -> Result<()> {
         let Some(reader) = &self.rows else { return Err(StreamError::Cancelled) };
         for batch in rows.iter().filter(|batch| batch.num_rows() > 0) {
-            reader.blocking_send(batch.clone()).map_err(|_| StreamError::Cancelled)?;
+            self.ahead.fetch_add(1, Ordering::Relaxed);
+            reader.send(batch.clone()).map_err(|_| StreamError::Cancelled)?;
         }
         Ok(())
     }
@@ -43,6 +47,11 @@ impl Sink for CursorSink {
     fn delivery(&self) -> Delivery {
         Delivery::AtLeastOnce
     }
+
+    fn room(&self) -> Option<Room> {
+        let ahead = Arc::clone(&self.ahead);
+        Some(Arc::new(move || ahead.load(Ordering::Relaxed) < BATCHES_AHEAD))
+    }
 }
 
 /// The reading end.
@@ -54,14 +63,35 @@ pub(crate) struct Cursor {
 
 /// Where a stream's rows come from.
 struct Feed {
-    rows: mpsc::Receiver<RecordBatch>,
+    rows: Reader,
     query: Arc<Query>,
 }
 
+/// What reads the rows that a sink takes.
+pub(crate) struct Reader {
+    rows: mpsc::UnboundedReceiver<RecordBatch>,
+    ahead: Arc<AtomicUsize>,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<RecordBatch> {
+        let batch = self.rows.recv().await?;
+        self.ahead.fetch_sub(1, Ordering::Relaxed);
+        Some(batch)
+    }
+
+    fn next_there(&mut self) -> Result<RecordBatch, mpsc::error::TryRecvError> {
+        let batch = self.rows.try_recv()?;
+        self.ahead.fetch_sub(1, Ordering::Relaxed);
+        Ok(batch)
+    }
+}
+
 /// A channel for the rows of a query that is about to start.
-pub(crate) fn channel() -> (CursorSink, mpsc::Receiver<RecordBatch>) {
-    let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-    (CursorSink { rows: Some(sender) }, receiver)
+pub(crate) fn channel() -> (CursorSink, Reader) {
+    let (sender, rows) = mpsc::unbounded_channel();
+    let ahead = Arc::new(AtomicUsize::new(0));
+    (CursorSink { rows: Some(sender), ahead: Arc::clone(&ahead) }, Reader { rows, ahead })
 }
 
 impl Cursor {
@@ -71,7 +101,7 @@ impl Cursor {
     }
 
     /// Over the rows of a query.
-    pub(crate) fn of_query(schema: SchemaRef, rows: mpsc::Receiver<RecordBatch>, query: Arc<Query>) -> Self {
+    pub(crate) fn of_query(schema: SchemaRef, rows: Reader, query: Arc<Query>) -> Self {
         Self { schema, waiting: VecDeque::new(), feed: Some(Feed { rows, query }) }
     }
 
@@ -104,7 +134,7 @@ impl Cursor {
         if !self.waiting.is_empty() {
             return Ok(false);
         }
-        match tokio::time::timeout(wait, feed.rows.recv()).await {
+        match tokio::time::timeout(wait, feed.rows.next()).await {
             Ok(Some(batch)) => {
                 self.waiting.push_back(batch);
                 Ok(false)
@@ -116,7 +146,7 @@ impl Cursor {
 
     fn take_what_is_there(&mut self) -> Result<bool> {
         let Some(feed) = &mut self.feed else { return Ok(true) };
-        match feed.rows.try_recv() {
+        match feed.rows.next_there() {
             Ok(batch) => {
                 self.waiting.push_back(batch);
                 Ok(false)
@@ -129,7 +159,7 @@ impl Cursor {
     /// Lets go of the query behind the cursor.
     pub(crate) fn close(&mut self) {
         if let Some(mut feed) = self.feed.take() {
-            feed.rows.close();
+            feed.rows.rows.close();
             feed.query.cancel();
         }
     }

@@ -1,5 +1,7 @@
 //! The seam through which rows go out.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,9 @@ pub enum Delivery {
     /// Rows of the last epoch may appear again after a crash.
     AtLeastOnce,
 }
+
+/// Whether a sink takes an epoch's rows at once. Asked by any thread, before the epoch is sealed.
+pub type Room = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The judge of exactly once: an epoch counts when its sink has it.
 pub trait Sink: Send {
@@ -39,4 +44,9 @@ pub trait Sink: Send {
 
     /// What this sink promises.
     fn delivery(&self) -> Delivery;
+
+    /// What tells whether there is room, if its reader may be behind: the query waits then, and no thread does.
+    fn room(&self) -> Option<Room> {
+        None
+    }
 }

@@ -51,7 +51,9 @@ impl ExpandRows {
             if time.0.saturating_abs() > TIME_LIMIT {
                 return Err(computing(
                     "event time",
-                    &format!("{value} {unit:?}s lie beyond any window; filter such rows out"),
+                    &format!(
+                        "the time {value} (in {unit:?}s since 1970) is outside the range of windows; filter such rows out"
+                    ),
                 ));
             }
             for (start, end) in self.window.windows_of(time).filter(|(_, end)| *end >= from) {

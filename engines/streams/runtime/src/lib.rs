@@ -4,7 +4,7 @@
 //!            admits and cuts epochs, replays, ends                 +----------+
 //!   +----------------------------------------------------------->  |  driver  |
 //!   |                                                              +----------+
-//!   |   one thread per source partition                                 ^ committed
+//!   |   in turns, on a few threads for all                                   ^ committed
 //!   v                                                                   |
 //!  scan --payloads--> members of a function group --payloads--> sink member
 //!  lateness, chain,   arena: sets, in epoch order               side tables, then the sink

@@ -1,13 +1,18 @@
-//! What the driver tells a scan thread.
+//! What the driver tells a source partition.
 
-use parking_lot::{Condvar, Mutex};
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
 use savanna_streams_api::ids::Epoch;
 
-/// Orders for one scan thread; it looks between two reads and sleeps here when it may not read.
+use super::turns::Waker;
+
+/// Orders for one source partition, which are looked at in each of its turns.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     orders: Mutex<Orders>,
-    changed: Condvar,
+    /// Gives it a turn, once it gets some.
+    waker: OnceLock<Waker>,
 }
 
 #[derive(Debug, Default)]
@@ -50,35 +55,35 @@ impl Control {
 
     fn change(&self, change: impl FnOnce(&mut Orders)) {
         change(&mut self.orders.lock());
-        self.changed.notify_all();
-    }
-
-    /// Waits until the thread is to end.
-    pub(crate) fn wait_for_stop(&self) {
-        let mut orders = self.orders.lock();
-        while !orders.stop {
-            self.changed.wait(&mut orders);
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
         }
     }
 
-    /// The next order for a thread that fills `epoch`; waits for one if the thread may not read.
-    pub(crate) fn next(&self, epoch: Epoch, may_read: bool) -> Order {
+    /// Orders give the partition turns from now on.
+    pub(crate) fn wakes(&self, waker: Waker) {
+        // There is one partition for each.
+        let _ = self.waker.set(waker);
+    }
+
+    /// Whether the partition is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.orders.lock().stop
+    }
+
+    /// The next order for a partition that fills `epoch`; none if there is nothing to do.
+    pub(crate) fn next(&self, epoch: Epoch, may_read: bool) -> Option<Order> {
         let mut orders = self.orders.lock();
-        loop {
-            if orders.stop {
-                return Order::Stop;
-            }
-            if !orders.replays.is_empty() {
-                return Order::Replay(std::mem::take(&mut orders.replays));
-            }
-            if orders.cut >= epoch {
-                return Order::Cut;
-            }
-            if may_read && orders.opened >= epoch {
-                return Order::Read;
-            }
-            self.changed.wait(&mut orders);
+        if orders.stop {
+            return Some(Order::Stop);
         }
+        if !orders.replays.is_empty() {
+            return Some(Order::Replay(std::mem::take(&mut orders.replays)));
+        }
+        if orders.cut >= epoch {
+            return Some(Order::Cut);
+        }
+        (may_read && orders.opened >= epoch).then_some(Order::Read)
     }
 }
 
@@ -90,12 +95,12 @@ mod tests {
     fn stopping_comes_before_replaying_and_replaying_before_the_rest() {
         let control = Control::default();
         control.open(Epoch(1));
-        assert_eq!(control.next(Epoch(1), true), Order::Read);
+        assert_eq!(control.next(Epoch(1), true), Some(Order::Read));
         control.cut(Epoch(1));
         control.replay(Epoch(1));
-        assert_eq!(control.next(Epoch(1), true), Order::Replay(vec![Epoch(1)]));
-        assert_eq!(control.next(Epoch(1), true), Order::Cut);
+        assert_eq!(control.next(Epoch(1), true), Some(Order::Replay(vec![Epoch(1)])));
+        assert_eq!(control.next(Epoch(1), true), Some(Order::Cut));
         control.stop();
-        assert_eq!(control.next(Epoch(1), true), Order::Stop);
+        assert_eq!(control.next(Epoch(1), true), Some(Order::Stop));
     }
 }

@@ -1,4 +1,4 @@
-//! How a query begins and ends: its threads start, and the last of them to leave publishes the end.
+//! How a query begins and ends: its source partitions get turns, and the last of them to leave publishes the end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,14 +10,11 @@ use savanna_streams_functions::budget;
 
 use super::Shared;
 use super::drivers::{self, Mailbox, panicked};
-use super::scan_thread::ScanThread;
+use super::partition::ScanPartition;
+use super::turns::{Next, STACK_BYTES, Waker, blocking};
 use crate::clock::Clock;
 use crate::driver::{Driver, Input, Outcome};
 use crate::lookup::Loading;
-
-/// Bytes of a thread's stack. Expressions are computed by going down into them, once for each operator of a chain, and views
-/// add theirs to those of a statement. It is address space until it is used.
-const STACK_BYTES: usize = 64 << 20;
 
 /// A query that is about to run.
 pub(super) struct Ready {
@@ -25,7 +22,7 @@ pub(super) struct Ready {
     pub(super) mailbox: Mailbox,
     pub(super) driver: Driver,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) scans: Vec<ScanThread>,
+    pub(super) scans: Vec<ScanPartition>,
 }
 
 impl Ready {
@@ -53,17 +50,15 @@ impl Ready {
         spawn(name, loading).map_err(|e| StreamError::io("starting a thread for the query", &e))
     }
 
-    /// Starts the threads that read, and the driver.
+    /// Starts to read, and the driver.
     fn run(mut self) {
         let scans = std::mem::take(&mut self.scans);
         let mut started = Ok(());
         for scan in scans {
-            let shared = Arc::clone(&self.shared);
-            let name = format!("{}-scan-{}", shared.id, scan.source);
-            match started.and_then(|()| spawn(name, move || shared.read(scan))) {
+            match started.and_then(|()| Arc::clone(&self.shared).read(scan)) {
                 Ok(()) => started = Ok(()),
                 Err(error) => {
-                    let what = "starting a thread for a source partition";
+                    let what = "starting a thread for source partitions";
                     self.shared.stop(Outcome::Failed(StreamError::io(what, &error)));
                     self.shared.leave();
                     started = Err(error);
@@ -99,19 +94,43 @@ impl Shared {
         Ok(())
     }
 
-    /// A thread that reads a source partition, until the query stops.
-    fn read(&self, scan: ScanThread) {
+    /// Has a source partition read in turns, until the query stops.
+    fn read(self: Arc<Self>, scan: ScanPartition) -> std::io::Result<()> {
         let (driver, control) = (scan.driver.clone(), Arc::clone(&scan.control));
-        let result = catch_unwind(AssertUnwindSafe(|| budget::within(self.memory.limit(), || scan.run())))
-            .unwrap_or_else(|panic| Err(panicked("a thread of the query", panic.as_ref())));
-        if let Err(error) = result {
-            driver.send(Input::Failed(error));
-            control.wait_for_stop();
-        }
-        self.leave();
+        let of_waker = Arc::clone(&control);
+        // None once it has failed.
+        let mut scan = Some(scan.begin());
+        let waker = Waker::new(move || {
+            let Some(filling) = &mut scan else {
+                if !control.is_stopped() {
+                    return Next::WhenWoken;
+                }
+                self.leave();
+                return Next::Never;
+            };
+            let turn = || budget::within(self.memory.limit(), || filling.turn());
+            let next = catch_unwind(AssertUnwindSafe(turn))
+                .unwrap_or_else(|panic| Err(panicked("a thread of the query", panic.as_ref())));
+            match next {
+                Ok(Next::Never) => {
+                    scan = None;
+                    self.leave();
+                    Next::Never
+                }
+                Ok(next) => next,
+                Err(error) => {
+                    filling.publish();
+                    scan = None;
+                    driver.send(Input::Failed(error));
+                    Next::Again
+                }
+            }
+        });
+        of_waker.wakes(waker.clone());
+        waker.begin()
     }
 
-    /// Has all threads leave. How the query ends is decided by the first to call it.
+    /// Has all partitions leave. How the query ends is decided by the first to call it.
     pub(super) fn stop(&self, outcome: Outcome) {
         self.leaving.lock().outcome.get_or_insert(outcome);
         self.groups.stop();
@@ -120,16 +139,20 @@ impl Shared {
         }
     }
 
-    /// A thread leaves; all do so once the query was stopped. The last one ends the query.
+    /// A partition leaves; all do so once the query was stopped. The last one ends the query.
     fn leave(&self) {
         let outcome = {
             let mut leaving = self.leaving.lock();
-            leaving.threads -= 1;
-            if leaving.threads > 0 {
+            leaving.partitions -= 1;
+            if leaving.partitions > 0 {
                 return;
             }
             leaving.outcome.take().unwrap_or(Outcome::Cancelled)
         };
+        blocking(|| self.end(outcome));
+    }
+
+    fn end(&self, outcome: Outcome) {
         let finish = match &outcome {
             Outcome::Failed(_) => Ok(()),
             Outcome::Finished | Outcome::Cancelled => catch_unwind(AssertUnwindSafe(|| self.groups.finish()))

@@ -1,13 +1,14 @@
-//! A running query: its threads, from start to end.
+//! A running query, from start to end.
 
 mod control;
 mod drivers;
 mod groups;
 mod life;
 mod memory;
+mod partition;
 mod progress;
-mod scan_thread;
 mod standings;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,8 +32,8 @@ pub(crate) use self::drivers::Mailbox;
 use self::groups::FunctionGroups;
 use self::life::Ready;
 pub(crate) use self::memory::Memory;
+use self::partition::{ScanLimits, ScanPartition};
 pub(crate) use self::progress::Progress;
-use self::scan_thread::{ScanLimits, ScanThread};
 use self::standings::{Standing, Standings};
 use crate::chain::Chain;
 use crate::clock::Instants;
@@ -49,13 +50,13 @@ use crate::sink_stage::{SideTable, SinkOperator};
 use crate::topology::{Topology, keeps_late_rows};
 use crate::window_stage::WindowOperator;
 
-/// A running query. Dropping it cancels the query and waits for its threads.
+/// A running query. Dropping it cancels the query and waits for its end.
 pub struct Query {
     shared: Arc<Shared>,
     driver: Mailbox,
 }
 
-/// What the query's threads and its users share.
+/// What the query's source partitions and its users share.
 pub(crate) struct Shared {
     id: QueryId,
     /// The table that it writes to; none if its rows go to a client, who is told how it ends.
@@ -64,7 +65,7 @@ pub(crate) struct Shared {
     progress: Arc<Progress>,
     memory: Arc<Memory>,
     groups: Arc<FunctionGroups>,
-    /// Those of the threads that read.
+    /// Those of the source partitions.
     controls: Vec<Arc<Control>>,
     /// Whether somebody has asked it to stop.
     cancelled: AtomicBool,
@@ -73,15 +74,15 @@ pub(crate) struct Shared {
     record: Mutex<Option<EpochRecord>>,
     end: Mutex<Option<End>>,
     ended: Condvar,
-    /// Whether its threads are gone, and what they held.
+    /// Whether its source partitions are gone, and what they held.
     gone: Mutex<bool>,
     left: Condvar,
 }
 
 /// Who is still there, and how the query ends once nobody is.
 struct Leaving {
-    /// Threads that read.
-    threads: usize,
+    /// Source partitions.
+    partitions: usize,
     outcome: Option<Outcome>,
 }
 
@@ -113,7 +114,7 @@ struct Partition<'g> {
 const DRIFT_US: i64 = 10_000_000;
 
 impl Query {
-    /// Starts a query on threads of its own, one per source partition. One thread of the process drives all queries.
+    /// Starts a query. A few threads of the process read the source partitions of all queries, in turns, and one drives them.
     ///
     /// `functions` knows every function that the graph's plans name. `sink` gets the result; side tables of late rows are
     /// opened through `connectors`, as the sources are.
@@ -147,7 +148,7 @@ impl Query {
         self.driver.send(Input::Cancel);
     }
 
-    /// Waits for the end of the query and of its threads.
+    /// Waits for the end of the query and of what it holds.
     ///
     /// # Errors
     /// The error that the query failed with.
@@ -295,6 +296,7 @@ impl Starting {
         let instances = |stage: StageId| usize::from(topology.members(stage)).max(per_stage[usize::from(stage.0)]);
         let memory = Arc::new(Memory::new(&self.graph, instances, self.options.memory_limit));
         let driver = Mailbox::new()?;
+        let room = sink.room();
         let members = self.members(&topology, &progress, &driver, sink)?;
         let groups = Arc::new(FunctionGroups::new(
             members,
@@ -313,7 +315,7 @@ impl Starting {
             let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
             let splits = partition.reader.splits();
             let operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet, splits)?;
-            scans.push(ScanThread {
+            scans.push(ScanPartition {
                 source,
                 reader: partition.reader,
                 operator,
@@ -330,6 +332,7 @@ impl Starting {
                 may_idle: (partition.scan.watermark.as_ref())
                     .is_some_and(|watermark| watermark.waiting.idle_after.is_some()),
                 limits,
+                room: room.clone(),
             });
         }
         let shared = Arc::new(Shared {
@@ -341,7 +344,7 @@ impl Starting {
             groups,
             controls: scans.iter().map(|scan| Arc::clone(&scan.control)).collect(),
             cancelled: AtomicBool::new(false),
-            leaving: Mutex::new(Leaving { threads: scans.len(), outcome: None }),
+            leaving: Mutex::new(Leaving { partitions: scans.len(), outcome: None }),
             give_back: self.options.give_back,
             record: Mutex::new(None),
             end: Mutex::new(None),

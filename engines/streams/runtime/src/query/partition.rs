@@ -1,4 +1,4 @@
-//! The thread of one source partition: reads, computes, seals epochs, sends.
+//! One source partition in turns: reads, computes, seals epochs, sends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use savanna_streams_api::Result;
 use savanna_streams_api::ids::{Epoch, StageId};
+use savanna_streams_model::sink::Room;
 use savanna_streams_model::source::{Read, SourceBatch, SourceReader};
 use savanna_streams_model::time::EventTime;
 
@@ -15,20 +16,24 @@ use super::groups::FunctionGroups;
 use super::memory::Memory;
 use super::progress::{Progress, ScanProgress};
 use super::standings::Standings;
+use super::turns::{Next, blocking};
 use crate::clock::{Clock, Instants};
 use crate::cpu::thread_cpu;
 use crate::driver::{Input, SourceMark};
-use crate::member::Retained;
+use crate::member::{Outgoing, Retained};
 use crate::scan::ScanOperator;
 
-/// How long a read may wait: the delay of a cut or a cancellation when the source has nothing.
-const READ_WAIT: Duration = Duration::from_millis(20);
+/// A read waits for nothing: whoever has no rows gets its next turn later.
+const READ_WAIT: Duration = Duration::from_micros(1);
+/// After so long a source that has nothing is asked again at first, and later less often.
+const ASK_AFTER: Duration = Duration::from_millis(1);
+const ASK_AFTER_MAX: Duration = Duration::from_millis(20);
 
 /// Memory is counted after so many batches, and at the end of an epoch.
 const ACCOUNT_EVERY: u64 = 32;
 
-/// Everything the thread works with.
-pub(crate) struct ScanThread {
+/// Everything that a partition works with.
+pub(crate) struct ScanPartition {
     pub(crate) stage: StageId,
     /// Its number among the partitions of its scan.
     pub(crate) number: u32,
@@ -48,6 +53,8 @@ pub(crate) struct ScanThread {
     /// Whether the source may become idle, so that the time matters.
     pub(crate) may_idle: bool,
     pub(crate) limits: ScanLimits,
+    /// Whether the sink takes more rows now.
+    pub(crate) room: Option<Room>,
 }
 
 /// Bounds of one partition's part of an epoch.
@@ -61,9 +68,9 @@ pub(crate) struct ScanLimits {
 /// Bytes of the rows that wait for the end of an epoch; with more, it takes no others.
 const GATHERED_MAX: usize = 64 << 20;
 
-/// A running thread's own state.
-struct Filling {
-    thread: ScanThread,
+/// A partition that is being read.
+pub(crate) struct Filling {
+    scan: ScanPartition,
     epoch: Epoch,
     events: u64,
     /// The rows that wait for its end are many.
@@ -76,18 +83,22 @@ struct Filling {
     blocked: i64,
     retained: Retained,
     batches: u64,
-    /// CPU time at the beginning of the epoch: the thread's, the generator's, and what members used on this thread.
+    /// When it had its last turn, if it could not read then.
+    unread_since: Option<EventTime>,
+    /// After so long the source is asked again, if it has nothing.
+    ask_after: Duration,
+    /// CPU time of the turns so far, and the thread's when this one began.
+    cpu: Duration,
+    turn_began: Duration,
+    /// CPU time at the beginning of the epoch: the turns' without the generator's, but with what members used in them.
     cpu_before: Duration,
 }
 
-impl ScanThread {
-    /// Runs until the driver stops it.
-    ///
-    /// # Errors
-    /// The source, a value, or a member that ran on this thread failed.
-    pub(crate) fn run(self) -> Result<()> {
-        let mut filling = Filling {
-            thread: self,
+impl ScanPartition {
+    /// At the beginning of its first epoch.
+    pub(crate) fn begin(self) -> Filling {
+        Filling {
+            scan: self,
             epoch: Epoch::ZERO.next(),
             events: 0,
             full: false,
@@ -98,95 +109,132 @@ impl ScanThread {
             blocked: 0,
             retained: Retained::default(),
             batches: 0,
+            unread_since: None,
+            ask_after: ASK_AFTER,
+            cpu: Duration::ZERO,
+            turn_began: Duration::ZERO,
             cpu_before: Duration::ZERO,
-        };
-        let result = filling.run();
-        filling.publish();
-        result
+        }
     }
 }
 
 impl Filling {
-    fn run(&mut self) -> Result<()> {
-        loop {
-            let may_read = !self.ended && !self.is_full();
-            match self.next_order(may_read) {
-                Order::Read if self.is_ahead() => self.pause(),
-                Order::Read => self.read()?,
-                Order::Cut => self.seal()?,
-                Order::Replay(epochs) => self.replay(&epochs)?,
-                Order::Stop => return Ok(()),
-            }
+    /// Does what the driver wants next, once.
+    ///
+    /// # Errors
+    /// The source, a value, or a member that ran in this turn failed.
+    pub(crate) fn turn(&mut self) -> Result<Next> {
+        self.turn_began = thread_cpu();
+        let next = self.obey();
+        self.cpu = self.cpu_so_far();
+        next
+    }
+
+    fn obey(&mut self) -> Result<Next> {
+        if let Some(before) = self.unread_since.take() {
+            self.blocked_since(before);
         }
+        let may_read = !self.ended && !self.is_full();
+        Ok(match self.scan.control.next(self.epoch, may_read) {
+            None => self.pause(Next::WhenWoken),
+            Some(Order::Read) if self.is_ahead() => {
+                self.waits();
+                self.pause(Next::After(ASK_AFTER))
+            }
+            Some(Order::Cut) if !self.has_room() => {
+                let next = self.later();
+                self.pause(next)
+            }
+            Some(Order::Read) => self.read()?,
+            Some(Order::Cut) => {
+                self.ask_after = ASK_AFTER;
+                self.seal()?;
+                Next::Again
+            }
+            Some(Order::Replay(epochs)) => {
+                self.replay(&epochs)?;
+                Next::Again
+            }
+            Some(Order::Stop) => {
+                self.publish();
+                Next::Never
+            }
+        })
     }
 
     /// Whether the epoch takes no more rows.
     fn is_full(&self) -> bool {
-        self.full || self.events >= self.thread.limits.max_events
+        self.full || self.events >= self.scan.limits.max_events
     }
 
-    /// Waits for an order. The time does not count as being idle: the partition might have had rows.
-    fn next_order(&mut self, may_read: bool) -> Order {
-        let asked_at = self.now();
-        let order = self.thread.control.next(self.epoch, may_read);
-        self.blocked_since(asked_at);
-        order
+    /// The time until the next turn does not count as being idle: the partition might have had rows.
+    fn pause(&mut self, next: Next) -> Next {
+        self.unread_since = Some(self.now());
+        next
+    }
+
+    /// The next turn comes after a while, the longer the more often there was nothing to do.
+    fn later(&mut self) -> Next {
+        let wait = self.ask_after;
+        self.ask_after = (wait * 2).min(ASK_AFTER_MAX);
+        Next::After(wait)
+    }
+
+    /// Whether the sink takes an epoch without having it wait.
+    fn has_room(&self) -> bool {
+        self.scan.room.as_ref().is_none_or(|room| room())
     }
 
     /// The time, without that in which the partition could not be read. Where idleness does not matter, none.
     fn now(&self) -> EventTime {
-        let now = || EventTime(self.thread.clock.now().0.saturating_sub(self.blocked));
-        if self.thread.may_idle { now() } else { EventTime::MIN }
+        let now = || EventTime(self.scan.clock.now().0.saturating_sub(self.blocked));
+        if self.scan.may_idle { now() } else { EventTime::MIN }
     }
 
     fn blocked_since(&mut self, before: EventTime) {
         self.blocked = self.blocked.saturating_add(self.now().0.saturating_sub(before.0));
     }
 
-    fn read(&mut self) -> Result<()> {
-        let left = self.thread.limits.max_events - self.events;
-        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(self.thread.limits.batch_rows);
-        let read = self.thread.reader.read(wanted, READ_WAIT)?;
+    fn read(&mut self) -> Result<Next> {
+        let left = self.scan.limits.max_events - self.events;
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(self.scan.limits.batch_rows);
+        let read = self.scan.reader.read(wanted, READ_WAIT)?;
         let now = self.now();
+        let next = match read {
+            Read::Pending => self.later(),
+            _ => {
+                self.ask_after = ASK_AFTER;
+                Next::Again
+            }
+        };
         match read {
             Read::Rows(batch) => self.absorb(batch)?,
-            Read::Split(change) => self.thread.operator.splits().change(change, now),
-            Read::Pending => self.thread.operator.splits().wait(now),
+            Read::Split(change) => self.scan.operator.splits().change(change, now),
+            Read::Pending => self.scan.operator.splits().wait(now),
             Read::End => {
                 self.ended = true;
-                self.thread.operator.end();
-                self.tell(Input::Ended { source: self.thread.source, epoch: self.epoch });
+                self.scan.operator.end();
+                self.tell(Input::Ended { source: self.scan.source, epoch: self.epoch });
             }
         }
-        if self.thread.operator.splits().find_idle(now) {
+        if self.scan.operator.splits().find_idle(now) {
             self.told_waits = false;
             self.waits();
         }
         self.publish();
-        Ok(())
+        Ok(next)
     }
 
     /// Whether others of its group have to catch up first.
     fn is_ahead(&self) -> bool {
-        let ahead = |standings: &Arc<Standings>| standings.is_ahead(self.thread.source);
-        self.thread.standings.as_ref().is_some_and(ahead)
-    }
-
-    /// Lets the others catch up.
-    fn pause(&mut self) {
-        self.waits();
-        let before = self.now();
-        if let Some(standings) = &self.thread.standings {
-            standings.wait(self.thread.source, READ_WAIT);
-        }
-        // Not to read is not to be idle.
-        self.blocked_since(before);
+        let ahead = |standings: &Arc<Standings>| standings.is_ahead(self.scan.source);
+        self.scan.standings.as_ref().is_some_and(ahead)
     }
 
     /// Tells the driver once that epochs need not wait for this partition.
     fn waits(&mut self) {
         if !std::mem::replace(&mut self.told_waits, true) {
-            self.tell(Input::Waits { source: self.thread.source, epoch: self.epoch });
+            self.tell(Input::Waits { source: self.scan.source, epoch: self.epoch });
             (self.told_data, self.told_enough) = (false, false);
         }
     }
@@ -196,19 +244,19 @@ impl Filling {
             return Ok(());
         }
         let (split, events) = (batch.split, batch.events);
-        self.thread.operator.set_instant(self.instant());
+        self.scan.operator.set_instant(self.instant());
         self.told_waits = false;
-        self.thread.operator.absorb(batch)?;
-        self.thread.reader.passed(split, self.thread.operator.watermark_of(split));
+        self.scan.operator.absorb(batch)?;
+        self.scan.reader.passed(split, self.scan.operator.watermark_of(split));
         self.batches += 1;
         if self.batches.is_multiple_of(ACCOUNT_EVERY) {
             self.account()?;
         }
         self.events += events;
-        self.full |= self.thread.operator.gathered_bytes() >= GATHERED_MAX;
+        self.full |= self.scan.operator.gathered_bytes() >= GATHERED_MAX;
         self.counters().events.fetch_add(events, Ordering::Relaxed);
-        let (source, epoch) = (self.thread.source, self.epoch);
-        let enough = self.events >= self.thread.limits.min_events;
+        let (source, epoch) = (self.scan.source, self.epoch);
+        let enough = self.events >= self.scan.limits.min_events;
         if !self.told_data || enough && !self.told_enough {
             (self.told_data, self.told_enough) = (true, enough);
             self.tell(Input::Data { source, epoch, enough });
@@ -220,33 +268,33 @@ impl Filling {
     }
 
     fn seal(&mut self) -> Result<()> {
-        let committed = self.thread.progress.committed_epoch();
+        let committed = self.scan.progress.committed_epoch();
         self.retained.forget(committed);
         let instant = self.instant();
-        self.thread.operator.set_instant(instant);
-        if self.thread.operator.is_idle()
-            && let Some(standings) = &self.thread.standings
+        self.scan.operator.set_instant(instant);
+        if self.scan.operator.is_idle()
+            && let Some(standings) = &self.scan.standings
         {
-            self.thread.operator.splits().raise(standings.watermark());
+            self.scan.operator.splits().raise(standings.watermark());
         }
-        let outgoing = self.thread.operator.seal(self.epoch)?;
+        let outgoing = self.scan.operator.seal(self.epoch)?;
         let cpu = self.function_cpu();
-        self.thread.progress.invoked(cpu.saturating_sub(self.cpu_before));
+        self.scan.progress.invoked(cpu.saturating_sub(self.cpu_before));
         self.publish();
         let mark = SourceMark {
-            offset: self.thread.reader.offset(),
-            watermark: self.thread.operator.watermark(),
+            offset: self.scan.reader.offset(),
+            watermark: self.scan.operator.watermark(),
             events: self.events,
-            idle: self.thread.operator.is_idle(),
+            idle: self.scan.operator.is_idle(),
             ended: self.ended,
         };
         // Before the payloads, so that the driver hears of the mark before it hears of the commit.
-        self.tell(Input::Sealed { source: self.thread.source, epoch: self.epoch, mark, instant });
+        self.tell(Input::Sealed { source: self.scan.source, epoch: self.epoch, mark, instant });
         self.retained.keep(self.epoch, outgoing.clone());
         self.account()?;
         self.epoch = self.epoch.next();
         (self.events, self.full, self.told_data, self.told_enough) = (0, false, false, false);
-        self.thread.groups.send(outgoing)?;
+        self.send(outgoing)?;
         self.cpu_before = self.function_cpu();
         self.publish();
         Ok(())
@@ -254,49 +302,60 @@ impl Filling {
 
     /// The epoch's instant of processing time.
     fn instant(&self) -> EventTime {
-        self.thread.instants.of(self.epoch, self.thread.progress.committed_epoch())
+        self.scan.instants.of(self.epoch, self.scan.progress.committed_epoch())
     }
 
     fn replay(&mut self, epochs: &[Epoch]) -> Result<()> {
         for epoch in epochs {
             let outgoing = self.retained.of(*epoch).to_vec();
             if !outgoing.is_empty() {
-                self.thread.progress.replayed();
-                self.thread.groups.send(outgoing)?;
+                self.scan.progress.replayed();
+                self.send(outgoing)?;
             }
         }
         self.publish();
         Ok(())
     }
 
+    /// Runs the receivers, which may block, sinks above all.
+    fn send(&self, outgoing: Vec<Outgoing>) -> Result<()> {
+        blocking(|| self.scan.groups.send(outgoing))
+    }
+
     fn account(&self) -> Result<()> {
-        let ScanThread { stage, number, operator, memory, .. } = &self.thread;
+        let ScanPartition { stage, number, operator, memory, .. } = &self.scan;
         memory.hold(*stage, *number as usize, operator.bytes() + self.retained.bytes())
     }
 
-    /// CPU time of this thread without the generator: a function platform bills the function, not the outside world.
-    fn function_cpu(&self) -> Duration {
-        thread_cpu().saturating_sub(self.thread.reader.generator_cpu())
+    /// CPU time of the turns so far, this one included.
+    fn cpu_so_far(&self) -> Duration {
+        self.cpu + thread_cpu().saturating_sub(self.turn_began)
     }
 
-    fn publish(&self) {
+    /// CPU time of the turns without the generator: a function platform bills the function, not the outside world.
+    fn function_cpu(&self) -> Duration {
+        self.cpu_so_far().saturating_sub(self.scan.reader.generator_cpu())
+    }
+
+    /// Shows where it stands.
+    pub(crate) fn publish(&self) {
         let counters = self.counters();
-        counters.late_rows.store(self.thread.operator.late_rows(), Ordering::Relaxed);
-        counters.skipped_rows.store(self.thread.reader.skipped(), Ordering::Relaxed);
-        counters.set_watermark(self.thread.operator.running_watermark(), self.ended);
-        counters.generator_cpu.set(self.thread.reader.generator_cpu());
-        counters.cpu.set(thread_cpu());
-        if let Some(standings) = &self.thread.standings {
-            let operator = &self.thread.operator;
-            standings.tell(self.thread.source, operator.running_watermark(), operator.is_idle(), self.ended);
+        counters.late_rows.store(self.scan.operator.late_rows(), Ordering::Relaxed);
+        counters.skipped_rows.store(self.scan.reader.skipped(), Ordering::Relaxed);
+        counters.set_watermark(self.scan.operator.running_watermark(), self.ended);
+        counters.generator_cpu.set(self.scan.reader.generator_cpu());
+        counters.cpu.set(self.cpu_so_far());
+        if let Some(standings) = &self.scan.standings {
+            let operator = &self.scan.operator;
+            standings.tell(self.scan.source, operator.running_watermark(), operator.is_idle(), self.ended);
         }
     }
 
     fn counters(&self) -> &ScanProgress {
-        &self.thread.progress.scans[self.thread.source]
+        &self.scan.progress.scans[self.scan.source]
     }
 
     fn tell(&self, input: Input) {
-        self.thread.driver.send(input);
+        self.scan.driver.send(input);
     }
 }

@@ -1,9 +1,7 @@
 //! How far the source partitions of a query have come, seen by one another: partitions that are idle do not hold windows back,
 //! and those of an aligned group do not run away from each other.
 
-use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use savanna_streams_model::graph::Alignment;
 use savanna_streams_model::time::EventTime;
 
@@ -11,7 +9,6 @@ use savanna_streams_model::time::EventTime;
 #[derive(Debug)]
 pub(crate) struct Standings {
     partitions: Mutex<Vec<Standing>>,
-    changed: Condvar,
 }
 
 /// One partition.
@@ -40,7 +37,7 @@ impl Standing {
 
 impl Standings {
     pub(crate) fn new(partitions: Vec<Standing>) -> Self {
-        Self { partitions: Mutex::new(partitions), changed: Condvar::new() }
+        Self { partitions: Mutex::new(partitions) }
     }
 
     /// Where a partition stands now.
@@ -49,8 +46,6 @@ impl Standings {
         let standing = &mut partitions[partition];
         standing.watermark = standing.watermark.map(|before| before.max(watermark));
         (standing.idle, standing.ended) = (idle, ended);
-        drop(partitions);
-        self.changed.notify_all();
     }
 
     /// The query's watermark without the idle partitions: the lowest of those that others wait for; where there is none, the
@@ -66,14 +61,6 @@ impl Standings {
     /// Whether a partition must let the others of its group catch up.
     pub(crate) fn is_ahead(&self, partition: usize) -> bool {
         ahead(&self.partitions.lock(), partition)
-    }
-
-    /// Waits until the partition may go on, at most so long.
-    pub(crate) fn wait(&self, partition: usize, longest: Duration) {
-        let mut partitions = self.partitions.lock();
-        if ahead(&partitions, partition) {
-            self.changed.wait_for(&mut partitions, longest);
-        }
     }
 }
 

@@ -1,18 +1,21 @@
-//! How many threads queries have.
+//! How many threads queries have, and that a slow sink keeps no other query waiting.
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
-use savanna_streams_api::ids::QueryId;
+use arrow::array::RecordBatch;
+use savanna_streams_api::Result;
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_runtime::{Query, RuntimeOptions};
 
 use crate::graphs::{functions, identity, input_schema, scan, window, windowed};
-use crate::memory::{Memory, MemorySink, Then};
+use crate::memory::{Memory, MemorySink, Row, Then};
 
 /// Queries at once.
-const QUERIES: u64 = 100;
-/// The kernel keeps so many bytes of a thread's name.
-const NAME_MAX: usize = 15;
+const QUERIES: u64 = 200;
 
 /// How many threads of this process have a name that begins so.
 fn threads(name: &str) -> usize {
@@ -21,25 +24,77 @@ fn threads(name: &str) -> usize {
     names.filter(|found| found.starts_with(name)).count()
 }
 
+fn start(job: u64, then: Then, sink: Box<dyn Sink>) -> Arc<Query> {
+    let graph = windowed(scan("t", 0), identity(&input_schema()), window(1_000, 1_000, 0), true);
+    let rows = (0..10).map(|i| Row { time: Some(i * 1_000), key: Some(1), value: i }).collect();
+    let connectors = Arc::new(Memory::with("t", vec![rows, vec![]]).then(then));
+    let options = RuntimeOptions { source_partitions: 2, ..RuntimeOptions::default() };
+    let id = QueryId { code: graph.code(), job };
+    Query::start(id, graph, functions(), connectors, sink, options).unwrap()
+}
+
 #[test]
-fn each_source_partition_has_a_thread_and_all_queries_one_driver() {
-    // No other test has windows of this length, so no other has the names of these threads.
-    let graph = windowed(scan("t", 0), identity(&input_schema()), window(7_919, 7_919, 0), true);
-    let start = |job| {
-        let connectors = Arc::new(Memory::with("t", vec![vec![], vec![]]).then(Then::Wait));
-        let options = RuntimeOptions { source_partitions: 2, ..RuntimeOptions::default() };
-        let id = QueryId { code: graph.code(), job };
-        Query::start(id, graph.clone(), functions(), connectors, Box::new(MemorySink::default()), options).unwrap()
-    };
-    let queries: Vec<_> = (0..QUERIES).map(start).collect();
-    let name = queries[0].status().query.to_string();
-    let name = &name[..name.find('-').expect("code and job").min(NAME_MAX)];
-    // A thread takes its name when it begins.
-    while threads(name) < 2 * QUERIES as usize {
-        std::thread::yield_now();
+fn queries_that_wait_share_a_few_threads() {
+    let queries: Vec<_> = (0..QUERIES).map(|job| start(job, Then::Wait, Box::new(MemorySink::default()))).collect();
+    while queries.iter().any(|query| query.status().events < 10) {
+        std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(threads(name), 2 * QUERIES as usize);
+    // Other tests of this process have queries of theirs.
+    assert!(threads("query-scan") < 50, "{}", threads("query-scan"));
     assert_eq!(threads("query-drivers"), 1);
     queries.iter().for_each(|query| query.cancel());
     queries.iter().for_each(|query| drop(query.wait()));
+}
+
+/// Takes its first epoch for as long as nobody lets it go on.
+struct Stuck {
+    began: Sender<()>,
+    may_go_on: Receiver<()>,
+}
+
+impl Sink for Stuck {
+    fn last_committed(&mut self, _: &QueryId) -> Result<Option<Epoch>> {
+        Ok(None)
+    }
+
+    fn commit(&mut self, _: &QueryId, _: Epoch, _: &[RecordBatch]) -> Result<()> {
+        let _ = self.began.send(());
+        // Ends when the test does.
+        let _ = self.may_go_on.recv();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn delivery(&self) -> Delivery {
+        Delivery::AtLeastOnce
+    }
+}
+
+#[test]
+fn sinks_that_are_stuck_keep_no_other_query_waiting() {
+    const STUCK: u64 = 20;
+    let (began, begins) = channel();
+    let mut let_go = Vec::new();
+    let mut stuck = Vec::new();
+    for job in 0..STUCK {
+        let (go_on, may_go_on) = channel();
+        let_go.push(go_on);
+        let sink = Stuck { began: began.clone(), may_go_on };
+        stuck.push(start(QUERIES + job, Then::End, Box::new(sink)));
+    }
+    for _ in 0..STUCK {
+        begins.recv().unwrap();
+    }
+    for job in 0..10 {
+        let sink = MemorySink::default();
+        let other = start(QUERIES + STUCK + job, Then::End, Box::new(sink));
+        assert_eq!(other.wait().unwrap().events, 10);
+    }
+    drop(let_go);
+    for query in stuck {
+        assert_eq!(query.wait().unwrap().events, 10);
+    }
 }

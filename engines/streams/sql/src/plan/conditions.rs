@@ -7,8 +7,8 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+use savanna_streams_api::{StreamError, type_name};
 use savanna_streams_model::foreign::in_sql;
-use savanna_streams_model::{StreamError, type_name};
 
 use super::context::external;
 
