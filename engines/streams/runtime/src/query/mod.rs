@@ -332,6 +332,7 @@ impl Starting {
                 may_idle: (partition.scan.watermark.as_ref())
                     .is_some_and(|watermark| watermark.waiting.idle_after.is_some()),
                 limits,
+                gathers: !partition.bounded,
                 room: room.clone(),
             });
         }

@@ -28,6 +28,9 @@ const READ_WAIT: Duration = Duration::from_micros(1);
 /// After so long a source that has nothing is asked again at first, and later less often.
 const ASK_AFTER: Duration = Duration::from_millis(1);
 const ASK_AFTER_MAX: Duration = Duration::from_millis(20);
+/// A source without end that gave fewer events than this gets its next turn after so long.
+const GATHERED_MIN: u64 = 256;
+const GATHER: Duration = Duration::from_millis(5);
 
 /// Memory is counted after so many batches, and at the end of an epoch.
 const ACCOUNT_EVERY: u64 = 32;
@@ -53,6 +56,8 @@ pub(crate) struct ScanPartition {
     /// Whether the source may become idle, so that the time matters.
     pub(crate) may_idle: bool,
     pub(crate) limits: ScanLimits,
+    /// Whether its rows are let gather, because they come without end.
+    pub(crate) gathers: bool,
     /// Whether the sink takes more rows now.
     pub(crate) room: Option<Room>,
 }
@@ -202,6 +207,11 @@ impl Filling {
         let now = self.now();
         let next = match read {
             Read::Pending => self.later(),
+            // Many small batches would cost more than few large ones.
+            Read::Rows(ref batch) if self.scan.gathers && batch.events < GATHERED_MIN.min(wanted as u64) => {
+                self.ask_after = ASK_AFTER;
+                Next::After(GATHER)
+            }
             _ => {
                 self.ask_after = ASK_AFTER;
                 Next::Again
