@@ -202,7 +202,7 @@ async fn line_typed(shell: &mut Shell, line: &str) -> Result<Next, CliError> {
         Some(Meta::Describe(Some(name))) => format!("DESCRIBE {name}"),
         Some(Meta::Queries) => "SHOW QUERIES".to_owned(),
         Some(Meta::Unknown(name)) => {
-            eprintln!("there is no {name}; \\? lists what there is");
+            eprintln!("unknown command {name}; \\? lists the commands");
             return Ok(Next::Prompt);
         }
     };

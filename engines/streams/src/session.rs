@@ -92,7 +92,7 @@ impl Session {
             kind: "cursor".into(),
             name: name.into(),
             position: None,
-            hint: "DECLARE makes one; at COMMIT and ROLLBACK those end that were declared without WITH HOLD".into(),
+            hint: "DECLARE opens one; COMMIT and ROLLBACK close those that were declared without WITH HOLD".into(),
         })
     }
 

@@ -20,7 +20,7 @@ struct Setting {
 const SETTINGS: [Setting; 6] = [
     Setting {
         name: "parallelism",
-        meaning: "partitions asked of each source, 1 to 1024",
+        meaning: "partitions requested from each source, 1 to 1024",
         show: |options| options.source_partitions.to_string(),
         apply: |options, value| {
             options.source_partitions = value.parse().ok().filter(|n| (1..=1024).contains(n))?;
@@ -195,7 +195,7 @@ mod tests {
         let error = check("parallelism", "zero").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "setting parallelism: expected partitions asked of each source, 1 to 1024, got 'zero'"
+            "setting parallelism: expected partitions requested from each source, 1 to 1024, got 'zero'"
         );
         assert!(check("parallelism", "2").is_ok());
         assert!(check("memory-limit", "512").is_err() && check("memory-limit", "0B").is_err());

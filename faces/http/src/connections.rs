@@ -157,7 +157,7 @@ fn no_place() -> Problem {
         StatusCode::SERVICE_UNAVAILABLE,
         "connections",
         "Too many connections",
-        "as many clients are connected as may be; come back when others left",
+        "the limit of connected clients is reached; try again when others have disconnected",
     );
     problem.retry_after_ms = Some(1000);
     problem

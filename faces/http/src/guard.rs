@@ -70,7 +70,7 @@ async fn answer(face: &Face, request: Request, next: Next) -> Result<Response, B
             StatusCode::GATEWAY_TIMEOUT,
             "timeout",
             "No answer in time",
-            format!("no answer within {time:?}; ask again, or raise http.request_timeout"),
+            format!("no answer within {time:?}; try again, or raise http.request_timeout"),
         ))
     })
 }
@@ -93,7 +93,7 @@ async fn arrived(face: &Face, request: Request) -> Result<Request, Box<Problem>>
             StatusCode::REQUEST_TIMEOUT,
             "slow",
             "The body did not come in time",
-            format!("the body was not there within {time:?}; send it at once"),
+            format!("expected the whole body within {time:?}, but it did not come; send it without pauses"),
         ))),
     }
 }
@@ -117,7 +117,7 @@ fn place<'a>(face: &'a Face, places: &'a Semaphore) -> Result<SemaphorePermit<'a
             StatusCode::SERVICE_UNAVAILABLE,
             "busy",
             "Too many requests",
-            format!("{} requests are under way, which is the most; ask again", face.limits.max_requests),
+            format!("{} requests are being answered, which is the limit; try again", face.limits.max_requests),
         );
         problem.retry_after_ms = Some(1000);
         Box::new(problem)

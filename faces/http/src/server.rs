@@ -164,7 +164,7 @@ async fn close(face: &Face, session: SessionId) {
 }
 
 async fn no_such_route(uri: Uri) -> Problem {
-    Problem::not_found(format!("nothing is at {}; GET {} lists what there is", uri.path(), api::OPENAPI_PATH))
+    Problem::not_found(format!("there is no path {}; GET {} lists the paths", uri.path(), api::OPENAPI_PATH))
 }
 
 async fn no_such_method(method: Method, uri: Uri, route: Option<MatchedPath>) -> Problem {

@@ -30,7 +30,7 @@ impl Sessions {
         if self.last_used.lock().len() < self.max {
             return Ok(());
         }
-        let detail = format!("{} sessions are open over HTTP, which is the most; delete some and ask again", self.max);
+        let detail = format!("{} sessions are open over HTTP, which is the limit; delete one and try again", self.max);
         Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "limit", "Too many sessions", detail))
     }
 

@@ -144,7 +144,7 @@ pub const SETTINGS: &[SettingSpec] = &[
         ".",
         "folders that tables of files and dead letters may use, with commas between them, beside files in the data directory",
     ),
-    setting("streams.parallelism", "auto", "partitions asked of each source"),
+    setting("streams.parallelism", "auto", "partitions requested from each source"),
     setting("streams.group_size", "auto", "members of each function group"),
 ];
 

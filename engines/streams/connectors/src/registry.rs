@@ -125,7 +125,7 @@ impl Connectors for BuiltinConnectors {
         let connector = self.find(table)?;
         if connector.promise().replayable.is_none() {
             return Err(StreamError::invalid(format!(
-                "table {} cannot be read: connector {} only takes rows; sources are {}",
+                "table {} cannot be read, because connector {} only writes; the connectors that read are {}",
                 table.name,
                 connector.name(),
                 self.names(|c| c.promise().replayable.is_some())
@@ -138,7 +138,7 @@ impl Connectors for BuiltinConnectors {
         let connector = self.find(table)?;
         if connector.promise().delivery.is_none() {
             return Err(StreamError::invalid(format!(
-                "table {} cannot be written: connector {} only gives rows; sinks are {}",
+                "table {} cannot be written, because connector {} only reads; the connectors that write are {}",
                 table.name,
                 connector.name(),
                 self.names(|c| c.promise().delivery.is_some())

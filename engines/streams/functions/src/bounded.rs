@@ -66,12 +66,15 @@ impl Bounded {
         let rows = args.number_rows;
         if PAIRING.contains(&name) && sizes::pairs(&args.args, rows) > PAIRS_MAX {
             return exec_err!(
-                "{}: the lengths of its arguments may multiply to at most {PAIRS_MAX}; use shorter ones",
+                "{}: the product of the lengths of its arguments may be at most {PAIRS_MAX}; use shorter arguments",
                 name.to_uppercase()
             );
         }
         if name.starts_with("regexp") && sizes::widest(&args.args, 1, rows) > PATTERN_MAX {
-            return exec_err!("{}: a pattern may have {PATTERN_MAX} bytes, but one has more", name.to_uppercase());
+            return exec_err!(
+                "{}: a pattern may have at most {PATTERN_MAX} bytes, but one is longer; use a shorter pattern",
+                name.to_uppercase()
+            );
         }
         let bytes = sizes::estimate(name, &args.args, rows, args.return_field.data_type());
         if bytes > budget::left().into() {

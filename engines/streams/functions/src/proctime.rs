@@ -40,6 +40,6 @@ impl ScalarUDFImpl for ProcTime {
     }
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        exec_err!("PROCTIME() needs a table to be read from")
+        exec_err!("PROCTIME() is the time when a row is read, so it needs a table; add FROM")
     }
 }

@@ -76,8 +76,7 @@ impl PlanBytes {
             let message = e.strip_backtrace();
             match message.contains("recursion limit") {
                 true => StreamError::TooComplex {
-                    message: "too many calls of functions are in each other; compute some of them in another query"
-                        .into(),
+                    message: "calls of functions are nested too deeply; compute some of them in another query".into(),
                 },
                 false => StreamError::Internal(format!("a stage cannot be decoded: {message}")),
             }

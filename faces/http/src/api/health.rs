@@ -22,7 +22,7 @@ pub(crate) async fn healthz() -> &'static str {
     tag = "health",
     responses(
         (status = 200, description = "It may", body = String),
-        (status = 503, description = "It may not; the detail says why", body = Problem),
+        (status = 503, description = "The node may not serve; `detail` says why", body = Problem),
     )
 )]
 pub(crate) async fn readyz(State(face): State<Face>) -> Result<&'static str, Problem> {

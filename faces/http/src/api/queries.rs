@@ -48,7 +48,7 @@ pub(crate) async fn get(State(face): State<Face>, Path(query): Path<String>) -> 
     tag = "queries",
     params(("query" = String, Path, description = "Its id, `<code>-<job>`")),
     responses(
-        (status = 204, description = "It was told to stop"),
+        (status = 204, description = "The query is being stopped"),
         (status = 404, description = "No such query", body = Problem),
     )
 )]

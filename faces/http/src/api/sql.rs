@@ -121,7 +121,7 @@ pub(crate) async fn describe(
     params(("session" = u64, Path, description = "The session")),
     request_body = Sql,
     responses(
-        (status = 200, description = "What became of it", body = Outcome),
+        (status = 200, description = "The result of the statement", body = Outcome),
         (status = 400, description = "The statement is wrong", body = Problem),
         (status = 404, description = "A table, column or function does not exist, or the session", body = Problem),
     )

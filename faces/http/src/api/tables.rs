@@ -18,7 +18,7 @@ const MAX_ROWS: usize = 10_000;
     path = "/api/v1/tables",
     tag = "tables",
     responses(
-        (status = 200, description = "As `SHOW TABLES` tells them", body = Tables),
+        (status = 200, description = "The rows of `SHOW TABLES`", body = Tables),
         (status = 503, description = "The streams service does not answer", body = Problem),
     )
 )]
@@ -33,7 +33,7 @@ pub(crate) async fn list(State(face): State<Face>) -> Result<Json<Tables>, Probl
     tag = "tables",
     params(("table" = String, Path, description = "Its name; case matters")),
     responses(
-        (status = 200, description = "As `DESCRIBE` tells them", body = Table),
+        (status = 200, description = "The rows of `DESCRIBE`", body = Table),
         (status = 404, description = "No such table", body = Problem),
     )
 )]

@@ -37,8 +37,8 @@ pub(crate) async fn list(State(face): State<Face>) -> Result<Answer<Tenants>, Pr
     tag = "tenants",
     request_body = NewTenant,
     responses(
-        (status = 201, description = "It is there, and durable"),
-        (status = 409, description = "There is one of this name", body = Problem),
+        (status = 201, description = "The tenant was made, and is durable"),
+        (status = 409, description = "A tenant of this name exists", body = Problem),
         (status = 503, description = "The tenants service does not run", body = Problem),
     )
 )]
@@ -54,7 +54,7 @@ pub(crate) async fn create(State(face): State<Face>, Json(body): Json<NewTenant>
     tag = "tenants",
     params(("tenant" = String, Path, description = "Its name")),
     responses(
-        (status = 204, description = "It is gone, for ever"),
+        (status = 204, description = "The tenant was dropped, with all its data"),
         (status = 404, description = "No such tenant", body = Problem),
         (status = 409, description = "Somebody is connected to it", body = Problem),
         (status = 503, description = "The tenants service does not run", body = Problem),
@@ -75,7 +75,7 @@ pub(crate) async fn remove(State(face): State<Face>, Path(tenant): Path<String>)
         (status = 200, description = "The backup; it is whole if it is as long as Content-Length says", body = Vec<u8>,
             content_type = "application/octet-stream"),
         (status = 404, description = "No such tenant", body = Problem),
-        (status = 409, description = "A transaction with an old snapshot holds it up", body = Problem),
+        (status = 409, description = "A transaction with an old snapshot delays the backup", body = Problem),
         (status = 503, description = "The tenants service does not run, or its storage fails", body = Problem),
     )
 )]
@@ -96,9 +96,9 @@ pub(crate) async fn backup(State(face): State<Face>, Path(tenant): Path<String>)
     params(("tenant" = String, Path, description = "The name of the new tenant")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The backup, of any length"),
     responses(
-        (status = 201, description = "It is there, and durable"),
-        (status = 400, description = "It is no backup, or not all of it", body = Problem),
-        (status = 409, description = "There is one of this name", body = Problem),
+        (status = 201, description = "The tenant was made, and is durable"),
+        (status = 400, description = "The body is not a whole backup", body = Problem),
+        (status = 409, description = "A tenant of this name exists", body = Problem),
         (status = 503, description = "The tenants service does not run, or its storage fails", body = Problem),
     )
 )]
@@ -117,7 +117,7 @@ fn in_time(body: Body, time: Duration) -> BoxStream<'static, io::Result<Bytes>> 
     let pieces = futures::stream::unfold(body.into_data_stream(), move |mut pieces| async move {
         let piece = match tokio::time::timeout(time, pieces.next()).await {
             Ok(piece) => piece?.map_err(io::Error::other),
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came for {time:?}"))),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no bytes came for {time:?}"))),
         };
         Some((piece, pieces))
     });

@@ -142,7 +142,7 @@ async fn what_does_not_exist_is_a_problem_and_says_where_to_look() {
     let face = serve(HttpLimits::default()).await;
     let problem: Problem = face.get("/api/v2/status").await.json().await.unwrap();
     assert_eq!(problem.status, 404);
-    assert_eq!(problem.detail, "nothing is at /api/v2/status; GET /api/v1/openapi.json lists what there is");
+    assert_eq!(problem.detail, "there is no path /api/v2/status; GET /api/v1/openapi.json lists the paths");
     let answer = face.delete("/api/v1/status").await;
     assert_eq!(answer.status(), 405);
     let problem: Problem = answer.json().await.unwrap();

@@ -184,8 +184,7 @@ impl Acceptor {
         let (verifier, administrator) = match access {
             Access::Trusted => return Ok(true),
             Access::Elsewhere => {
-                let hint =
-                    "Nobody has a password here yet: CREATE USER .. PASSWORD in database postgres, on that machine.";
+                let hint = "No user has a password yet. Run CREATE USER .. PASSWORD in database postgres, on the machine of the node.";
                 return Err(Refusal::from_elsewhere(peer.ip(), hint).into());
             }
             Access::Password { verifier, administrator } => (verifier, administrator),

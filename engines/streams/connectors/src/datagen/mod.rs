@@ -94,7 +94,7 @@ impl Settings {
     fn new(table: &TableDef) -> Result<Self> {
         if declares_none(table) {
             return Err(StreamError::invalid(format!(
-                "table {} needs columns: connector {NAME} makes values for them",
+                "table {} has no columns; declare those that connector {NAME} is to fill",
                 table.name
             )));
         }

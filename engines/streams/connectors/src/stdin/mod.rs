@@ -72,7 +72,7 @@ impl Connector for Stdin {
         self.on_error(&options)?;
         if declares_none(table) {
             return Err(StreamError::invalid(format!(
-                "table {} needs columns: standard input cannot be looked at before it is read",
+                "table {} needs columns: their types cannot be inferred from standard input, which is read only once",
                 table.name
             )));
         }

@@ -111,5 +111,5 @@ fn options_that_do_not_fit_name_the_column() {
         checked(map).unwrap_err().to_string().starts_with("column m of type BYTES in a datagen table is not supported")
     );
     let none = table(&[], &[("connector", "datagen")]);
-    assert!(checked(none).unwrap_err().to_string().contains("needs columns"));
+    assert!(checked(none).unwrap_err().to_string().contains("has no columns; declare those"));
 }

@@ -23,11 +23,11 @@ fn a_sink_is_no_source_and_a_source_no_sink() {
     let error = source(&print).unwrap_err().to_string();
     assert_eq!(
         error,
-        "table t cannot be read: connector print only takes rows; sources are nexmark, datagen, file, stdin"
+        "table t cannot be read, because connector print only writes; the connectors that read are nexmark, datagen, file, stdin"
     );
     let nexmark = checked(table(&[], &[("connector", "nexmark")])).unwrap();
     let Err(error) = BuiltinConnectors::new().sink(&nexmark, nexmark.schema()) else { panic!("a sink was made") };
-    assert!(error.to_string().ends_with("sinks are file, print, blackhole"), "{error}");
+    assert!(error.to_string().ends_with("connectors that write are file, print, blackhole"), "{error}");
 }
 
 #[test]

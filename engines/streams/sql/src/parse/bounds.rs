@@ -64,7 +64,7 @@ pub(super) fn check_brackets(open: usize, token: &TokenWithSpan) -> Result<()> {
         return Ok(());
     }
     let place = position(token.span.start).map_or_else(String::new, |place| format!(" ({place})"));
-    Err(too_complex(format!("more than {BRACKETS_MAX} brackets are open in each other{place}; put parts into views")))
+    Err(too_complex(format!("brackets are nested more than {BRACKETS_MAX} deep{place}; put parts into views")))
 }
 
 /// Refuses a statement whose operators are too deep in each other.
@@ -88,7 +88,7 @@ pub(super) fn check_tree(tree: &impl Visit) -> Result<()> {
     match too_deep {
         None => Ok(()),
         Some(()) => Err(too_complex(format!(
-            "more than {DEPTH_MAX} operators are in each other, as in a + b + c; put parts into views, or write a list with IN"
+            "operators are nested more than {DEPTH_MAX} deep, as in a + b + c; put parts into views, or write a list with IN"
         ))),
     }
 }

@@ -62,7 +62,7 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
     }
     if text.starts_with("Aggregate functions are not allowed in the WHERE clause") {
         return StreamError::invalid(
-            "WHERE is a condition on rows, which aggregates do not know yet; write HAVING for one on groups",
+            "WHERE filters rows before they are aggregated, so it takes no aggregate; write the condition in HAVING",
         )
         .at(query.and_then(aggregate_in_where));
     }
@@ -76,7 +76,7 @@ fn plain(text: &str, query: Option<&Query>) -> StreamError {
     if text.contains("must appear in the GROUP BY clause") {
         let Some(name) = text.split('"').nth(1) else {
             return StreamError::invalid(
-                "HAVING is a condition on groups, but there are none; write WHERE for one on rows",
+                "HAVING filters groups, but the query has neither GROUP BY nor an aggregate; write the condition in WHERE",
             )
             .at(query.and_then(having_without_groups));
         };

@@ -98,7 +98,10 @@ fn given<'t>(table: &TableDef, targets: &[&'t ColumnDef], columns: &[String]) ->
         match targets.iter().find(|t| t.name == *name) {
             Some(target) => given.push(target),
             None if table.columns.iter().any(|c| c.name == *name) => {
-                return Err(StreamError::invalid(format!("column {name} of {} is computed; leave it out", table.name)));
+                return Err(StreamError::invalid(format!(
+                    "column {name} of {} is computed and cannot be written; leave it out",
+                    table.name
+                )));
             }
             None => {
                 return Err(StreamError::Unknown {

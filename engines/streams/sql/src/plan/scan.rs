@@ -155,7 +155,7 @@ impl Scans<'_> {
         let Some(watermark) = &table.watermark else {
             return Err(StreamError::Invalid {
                 message: format!(
-                    "a window over table {} needs a watermark, or it would never close; declare WATERMARK FOR <time column> AS <time column> - INTERVAL '4' SECOND in CREATE TABLE",
+                    "a window over table {} needs a watermark, without which it would never close; declare WATERMARK FOR <time column> AS <time column> - INTERVAL '4' SECOND in CREATE TABLE",
                     table.name
                 ),
                 position: place,

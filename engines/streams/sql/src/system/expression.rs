@@ -632,7 +632,7 @@ impl Node {
             Self::Arithmetic(run, left, right) => match (of(left)?.integer()?, of(right)?.integer()?) {
                 (Some(left), Some(right)) => {
                     let result = run(left, right);
-                    result.ok_or_else(|| StreamError::invalid("a number is out of range, or the divisor is 0"))?.into()
+                    result.ok_or_else(|| StreamError::invalid("a number is out of range, or the divisor is 0; use smaller numbers, or NULLIF(.., 0) as the divisor"))?.into()
                 }
                 _ => Value::Null,
             },

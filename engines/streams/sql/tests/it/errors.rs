@@ -289,7 +289,7 @@ fn what_libraries_say_is_told_in_words_of_sql() {
         ),
         (
             "SELECT k FROM events WHERE v > 1 AND sum(v) > 1",
-            "WHERE is a condition on rows, which aggregates do not know yet; write HAVING for one on groups (line 1, column 38)",
+            "WHERE filters rows before they are aggregated, so it takes no aggregate; write the condition in HAVING (line 1, column 38)",
         ),
         (
             "SELECT count(*) FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY window_end HAVING count(*)",

@@ -161,7 +161,7 @@ impl<S: Socket> Connection<S> {
                 }
                 M::Flush(_) | M::Sync(_) => {}
                 _ => {
-                    let message = "expected the rows of a COPY, came another message";
+                    let message = "expected the rows of a COPY, but got another message";
                     return Err(End::Fatal(SqlError::new(state::PROTOCOL_VIOLATION, message)));
                 }
             }
