@@ -4,6 +4,7 @@
 //! [`OwnerEpoch`], the fencing number: storage refuses a writer whose epoch is older than the newest it has seen.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -67,9 +68,89 @@ impl fmt::Display for ShardId {
     }
 }
 
+/// The name of a log: the `number`-th that a node has begun for one of its services, written `n1.2/tenants`. A name is never used again,
+/// so that a log that was sealed stays what it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LogId {
+    /// The node that appends to it.
+    pub node: NodeId,
+    /// Counts the node's logs.
+    pub number: u64,
+    /// The service whose shards it is about.
+    pub service: String,
+}
+
+impl LogId {
+    /// The name of a node's log.
+    pub fn new(node: NodeId, number: u64, service: impl Into<String>) -> Self {
+        Self { node, number, service: service.into() }
+    }
+}
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}/{}", self.node, self.number, self.service)
+    }
+}
+
+impl From<LogId> for String {
+    fn from(log: LogId) -> Self {
+        log.to_string()
+    }
+}
+
+/// Text that names no log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogIdError(String);
+
+impl fmt::Display for LogIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected the name of a log, such as n1.2/tenants, came `{}`", self.0)
+    }
+}
+
+impl std::error::Error for LogIdError {}
+
+impl FromStr for LogId {
+    type Err = LogIdError;
+
+    /// The node's name may hold points and slashes; number and service are behind the last ones.
+    fn from_str(text: &str) -> Result<Self, LogIdError> {
+        let parts = || {
+            let (log, service) = text.rsplit_once('/')?;
+            let (node, number) = log.rsplit_once('.')?;
+            let number = number.parse().ok()?;
+            (!node.is_empty() && !service.is_empty()).then(|| Self::new(NodeId::new(node), number, service))
+        };
+        // What is written in another way (`n1.02/keys`) would be another name for the same log.
+        parts().filter(|log| log.to_string() == text).ok_or_else(|| LogIdError(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for LogId {
+    type Error = LogIdError;
+
+    fn try_from(text: String) -> Result<Self, LogIdError> {
+        text.parse()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_is_named_in_one_way() {
+        let log = LogId::new(NodeId::new("host.example/b"), 12, "tenants");
+        assert_eq!(log.to_string(), "host.example/b.12/tenants");
+        assert_eq!(log.to_string().parse(), Ok(log));
+        for text in
+            ["", "n1", "n1.2", "n1/tenants", "n1.02/tenants", "n1.+2/tenants", ".2/tenants", "n1.2/", "n1.x/keys"]
+        {
+            assert!(text.parse::<LogId>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_grant_has_a_higher_epoch_than_the_one_before() {

@@ -8,6 +8,7 @@ use futures::stream::BoxStream;
 use savanna_epoch::ShardId;
 use serde::{Deserialize, Serialize};
 
+use crate::batch::{Batch, RootChange};
 use crate::error::CoordinatorError;
 use crate::event::{Change, RootValue};
 use crate::record::{NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned};
@@ -97,12 +98,22 @@ pub trait Coordinator: Send + Sync {
     /// `Corrupt`.
     async fn shard(&self, shard: &ShardId) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError>;
 
-    /// Changes a shard's record, if it is at the expected version and the change is allowed
-    /// ([`check_transition`](crate::transition::check_transition)). Returns its new version.
+    /// Changes shards and roots together, if all of them are at the expected versions and each change of a shard is allowed
+    /// ([`check_transition`](crate::transition::check_transition)); otherwise none of them. Returns the version that all
+    /// of them have now.
+    ///
+    /// # Errors
+    /// `Conflict` (also of a root that is to be deleted and does not exist), `Transition`, `Invalid`: of the first that
+    /// is not as it should be, versions before rules.
+    async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError>;
+
+    /// Changes one shard's record; see [`Coordinator::apply`].
     ///
     /// # Errors
     /// `Conflict`, `Transition`, `Invalid`.
-    async fn transition(&self, transition: &Transition) -> Result<Revision, CoordinatorError>;
+    async fn transition(&self, transition: &Transition) -> Result<Revision, CoordinatorError> {
+        self.apply(&transition.clone().into()).await
+    }
 
     /// Hands out the next `count` ids of a sequence; nobody ever gets one of them again. The first is 1.
     ///
@@ -120,13 +131,17 @@ pub trait Coordinator: Send + Sync {
     ///
     /// # Errors
     /// `Conflict`, `Invalid`.
-    async fn put_root(&self, key: &str, expected: Revision, value: RootValue) -> Result<Revision, CoordinatorError>;
+    async fn put_root(&self, key: &str, expected: Revision, value: RootValue) -> Result<Revision, CoordinatorError> {
+        self.apply(&RootChange { key: key.to_owned(), expected, value: Some(value) }.into()).await
+    }
 
     /// Deletes a root that is at version `expected`.
     ///
     /// # Errors
     /// `Conflict`; a root that does not exist is at [`Revision::NONE`] and conflicts too.
-    async fn delete_root(&self, key: &str, expected: Revision) -> Result<Revision, CoordinatorError>;
+    async fn delete_root(&self, key: &str, expected: Revision) -> Result<Revision, CoordinatorError> {
+        self.apply(&RootChange { key: key.to_owned(), expected, value: None }.into()).await
+    }
 
     /// The changes after revision `since`, as they become durable. Ends with an error when it cannot be continued.
     ///

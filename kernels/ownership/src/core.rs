@@ -13,8 +13,9 @@ use std::time::Duration;
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use serde::{Deserialize, Serialize};
 
+use crate::batch::{Batch, check_batch, expect_root_version, expect_version};
 use crate::coordinator::{ClaimOutcome, Grant, Snapshot};
-use crate::error::{CoordinatorError, FIRST_ID, NameOf, check_name, check_node, check_root, next_ids};
+use crate::error::{CoordinatorError, FIRST_ID, check_node, next_ids};
 use crate::event::{Change, Entry, Event, RootValue, TenureEnd};
 use crate::lease::LeaseClock;
 use crate::record::{Incarnation, NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned};
@@ -41,6 +42,21 @@ pub struct Image {
     /// Names that are held by a process in which the coordinator ran.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     residents: BTreeSet<NodeId>,
+}
+
+impl Image {
+    /// At the revision of the image.
+    fn put_shard(&mut self, shard: ShardId, value: ShardRecord) {
+        self.shards.insert(shard, Versioned { version: self.revision, value });
+    }
+
+    /// At the revision of the image; without a value the root is deleted.
+    fn put_root(&mut self, key: String, value: Option<RootValue>) {
+        match value {
+            Some(value) => drop(self.roots.insert(key, Versioned { version: self.revision, value })),
+            None => drop(self.roots.remove(&key)),
+        }
+    }
 }
 
 /// The coordinator as a state machine: requests and the time in, replies and journal entries out.
@@ -177,12 +193,8 @@ impl CoordinatorCore {
                 }
                 Ok(Reply::Done)
             }
-            Request::Transition(transition) => self.transition(transition, &mut entries).map(Reply::Changed),
+            Request::Apply(batch) => self.apply_batch(batch, &mut entries).map(Reply::Changed),
             Request::Allocate { name, count } => self.allocate(name, *count, &mut entries).map(Reply::Ids),
-            Request::PutRoot { key, expected, value } => {
-                self.put_root(key, *expected, value, &mut entries).map(Reply::Changed)
-            }
-            Request::DeleteRoot { key, expected } => self.delete_root(key, *expected, &mut entries).map(Reply::Changed),
             Request::Tick => Ok(Reply::Done),
         };
         Step { reply, entries }
@@ -312,48 +324,27 @@ impl CoordinatorCore {
         }
     }
 
-    fn transition(&mut self, change: &Transition, entries: &mut Vec<Entry>) -> Result<Revision, CoordinatorError> {
-        check_name(NameOf::Shard, &change.shard.0)?;
-        let old = self.state.shards.get(&change.shard);
-        expect_version(old.map(|record| record.version), change.expected, || change.shard.to_string())?;
-        check_transition(old.map(|record| &record.value), &change.record, change.by.as_ref(), |tenure| {
-            self.lives(tenure)
-        })
-        .map_err(|source| CoordinatorError::Transition { shard: change.shard.to_string(), source })?;
-        let changed = Event::ShardChanged { shard: change.shard.clone(), record: change.record.clone() };
-        Ok(self.record(changed, entries))
+    /// Checks everything before it changes anything.
+    fn apply_batch(&mut self, batch: &Batch, entries: &mut Vec<Entry>) -> Result<Revision, CoordinatorError> {
+        check_batch(batch)?;
+        for Transition { shard, expected, .. } in &batch.transitions {
+            expect_version(self.shard(shard).map(|record| record.version), *expected, &shard.0)?;
+        }
+        for root in &batch.roots {
+            expect_root_version(self.root(&root.key).map(|value| value.version), root)?;
+        }
+        for Transition { shard, record, by, .. } in &batch.transitions {
+            let old = self.shard(shard).map(|old| &old.value);
+            check_transition(old, record, by.as_ref(), |tenure| self.lives(tenure))
+                .map_err(|source| CoordinatorError::Transition { shard: shard.to_string(), source })?;
+        }
+        Ok(self.record(Event::of(batch), entries))
     }
 
     fn allocate(&mut self, name: &str, count: u64, entries: &mut Vec<Entry>) -> Result<Range<u64>, CoordinatorError> {
         let range = next_ids(name, self.state.ids.get(name).copied().unwrap_or(FIRST_ID), count)?;
         self.record(Event::IdsAllocated { name: name.to_owned(), next: range.end }, entries);
         Ok(range)
-    }
-
-    fn put_root(
-        &mut self,
-        key: &str,
-        expected: Revision,
-        value: &RootValue,
-        entries: &mut Vec<Entry>,
-    ) -> Result<Revision, CoordinatorError> {
-        check_root(key, &value.0)?;
-        expect_version(self.root(key).map(|root| root.version), expected, || key.to_owned())?;
-        Ok(self.record(Event::RootChanged { key: key.to_owned(), value: Some(value.clone()) }, entries))
-    }
-
-    fn delete_root(
-        &mut self,
-        key: &str,
-        expected: Revision,
-        entries: &mut Vec<Entry>,
-    ) -> Result<Revision, CoordinatorError> {
-        let current = self.root(key).map(|root| root.version);
-        if current.is_none() {
-            return Err(CoordinatorError::Conflict { record: key.to_owned(), expected, current: Revision::NONE });
-        }
-        expect_version(current, expected, || key.to_owned())?;
-        Ok(self.record(Event::RootChanged { key: key.to_owned(), value: None }, entries))
     }
 
     fn lives(&self, tenure: &Tenure) -> bool {
@@ -369,8 +360,7 @@ impl CoordinatorCore {
     }
 
     fn apply(&mut self, entry: &Entry) {
-        let version = entry.revision;
-        self.state.revision = version;
+        self.state.revision = entry.revision;
         match entry.event.clone() {
             Event::NodeGranted { node, resident } => {
                 let name = node.tenure.node.clone();
@@ -389,17 +379,14 @@ impl CoordinatorCore {
             Event::ClaimPlaced { node, claimant } => {
                 self.state.claims.insert(node, claimant);
             }
-            Event::ShardChanged { shard, record } => {
-                self.state.shards.insert(shard, Versioned { version, value: record });
-            }
+            Event::ShardChanged { shard, record } => self.state.put_shard(shard, record),
             Event::IdsAllocated { name, next } => {
                 self.state.ids.insert(name, next);
             }
-            Event::RootChanged { key, value: Some(value) } => {
-                self.state.roots.insert(key, Versioned { version, value });
-            }
-            Event::RootChanged { key, value: None } => {
-                self.state.roots.remove(&key);
+            Event::RootChanged { key, value } => self.state.put_root(key, value),
+            Event::BatchApplied { shards, roots } => {
+                shards.into_iter().for_each(|(shard, record)| self.state.put_shard(shard, record));
+                roots.into_iter().for_each(|(key, value)| self.state.put_root(key, value));
             }
         }
         if let Some(change) = entry.change() {
@@ -413,18 +400,10 @@ impl CoordinatorCore {
     }
 }
 
-fn expect_version(
-    current: Option<Revision>,
-    expected: Revision,
-    record: impl FnOnce() -> String,
-) -> Result<(), CoordinatorError> {
-    let current = current.unwrap_or(Revision::NONE);
-    if current == expected { Ok(()) } else { Err(CoordinatorError::Conflict { record: record(), expected, current }) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::RootChange;
 
     const TTL: Duration = Duration::from_secs(3);
     const SECOND: u64 = 1_000_000_000;
@@ -519,9 +498,9 @@ mod tests {
     fn a_watcher_that_is_too_far_behind_is_told_so() {
         let mut core = CoordinatorCore::new(TTL);
         for number in 0..=CHANGES_KEPT {
-            let put =
-                Request::PutRoot { key: format!("k{number}"), expected: Revision::NONE, value: RootValue(Vec::new()) };
-            core.step(&put, MonoTime(0)).reply.unwrap();
+            let (key, value) = (format!("k{number}"), Some(RootValue(Vec::new())));
+            let put = RootChange { key, expected: Revision::NONE, value };
+            core.step(&Request::Apply(put.into()), MonoTime(0)).reply.unwrap();
         }
         let until = core.revision();
         assert_eq!(

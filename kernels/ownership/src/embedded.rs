@@ -23,12 +23,13 @@ use savanna_epoch::ShardId;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::batch::Batch;
 use crate::coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
 use crate::core::{CoordinatorCore, Reply, Request};
 use crate::error::CoordinatorError;
 use crate::event::{Change, RootValue};
 use crate::guard::LeaseGuard;
-use crate::record::{NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned};
+use crate::record::{NodeSpec, Revision, ShardRecord, Tenure, Versioned};
 use crate::time::{Clock, MonoTime};
 
 pub use journaled::{EmbeddedOptions, OpenError};
@@ -267,8 +268,8 @@ impl Coordinator for EmbeddedCoordinator {
         self.shared.read(|core| core.shard(shard).cloned()).await
     }
 
-    async fn transition(&self, transition: &Transition) -> Result<Revision, CoordinatorError> {
-        let reply = self.shared.submit(&Request::Transition(transition.clone())).await?;
+    async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError> {
+        let reply = self.shared.submit(&Request::Apply(batch.clone())).await?;
         expect_reply!(reply, Reply::Changed(version) => version)
     }
 
@@ -279,16 +280,6 @@ impl Coordinator for EmbeddedCoordinator {
 
     async fn root(&self, key: &str) -> Result<Option<Versioned<RootValue>>, CoordinatorError> {
         self.shared.read(|core| core.root(key).cloned()).await
-    }
-
-    async fn put_root(&self, key: &str, expected: Revision, value: RootValue) -> Result<Revision, CoordinatorError> {
-        let reply = self.shared.submit(&Request::PutRoot { key: key.to_owned(), expected, value }).await?;
-        expect_reply!(reply, Reply::Changed(version) => version)
-    }
-
-    async fn delete_root(&self, key: &str, expected: Revision) -> Result<Revision, CoordinatorError> {
-        let reply = self.shared.submit(&Request::DeleteRoot { key: key.to_owned(), expected }).await?;
-        expect_reply!(reply, Reply::Changed(version) => version)
     }
 
     async fn watch(&self, since: Revision) -> Result<ChangeStream, CoordinatorError> {

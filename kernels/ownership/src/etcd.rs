@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Values are JSON, except roots, which are their bytes. A record's version is its key's mod-revision. Every change is one
-//! transaction that compares the versions of all that the decision was based on; for a shard these include the node keys
+//! transaction that compares the versions of all that the decision was based on; for shards these include the node keys
 //! of the tenures involved, so that a lease cannot end or begin between the decision and its effect.
 //!
 //! etcd before 3.4.31 (and 3.5 before 3.5.13) has a weakness in clusters of several members: a leader that stalls and is
@@ -21,7 +21,7 @@ mod codec;
 mod nodes;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -32,10 +32,11 @@ use etcd_client::{
 };
 use savanna_epoch::{NodeId, ShardId};
 
+use crate::batch::{Batch, check_batch, expect_root_version, expect_version};
 use crate::coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
-use crate::error::{CoordinatorError, FIRST_ID, NameOf, check_name, check_root, next_ids};
+use crate::error::{CoordinatorError, FIRST_ID, NameOf, check_name, next_ids};
 use crate::event::RootValue;
-use crate::record::{NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned};
+use crate::record::{NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Versioned};
 use crate::transition::{check_transition, tenures_of};
 
 use codec::{Area, Keys, StoredNode, decode, encode, version_of};
@@ -111,55 +112,77 @@ impl EtcdCoordinator {
     }
 
     /// Reads several keys at one revision; absent ones are none.
-    async fn get_all<const N: usize>(&self, keys: [String; N]) -> Result<[Option<KeyValue>; N], CoordinatorError> {
-        let reads: Vec<TxnOp> = keys.into_iter().map(|key| TxnOp::get(key, None)).collect();
-        let mut values = reads_of(&self.txn(Txn::new().and_then(reads)).await?).map(|mut read| read.take_kvs().pop());
-        Ok(std::array::from_fn(|_| values.next().flatten()))
-    }
-
-    /// Reads a shard and the nodes that a change of it depends on, at one revision.
-    async fn read_for(&self, transition: &Transition) -> Result<(Option<KeyValue>, Nodes), CoordinatorError> {
-        let shard_key = self.keys.key(Area::Shards, &transition.shard.0);
-        // The old record names nodes too, which are not known before it is read: read it, then all at once.
-        let seen = self.get(shard_key.clone()).await?;
-        let seen_record: Option<ShardRecord> = seen.as_ref().map(decode).transpose()?;
-        let mut names: Vec<NodeId> = tenures_of(seen_record.as_ref(), &transition.record, transition.by.as_ref())
-            .map(|t| t.node.clone())
-            .collect();
-        names.sort();
-        names.dedup();
-        let mut reads = vec![TxnOp::get(shard_key.clone(), None)];
-        reads.extend(names.iter().map(|name| TxnOp::get(self.keys.key(Area::Nodes, &name.0), None)));
-        // If the shard has changed meanwhile, its version is not the expected one or the commit's comparison fails.
+    async fn get_all(&self, reads: Vec<TxnOp>) -> Result<Vec<Option<KeyValue>>, CoordinatorError> {
+        if reads.is_empty() {
+            return Ok(Vec::new());
+        }
         let response = self.txn(Txn::new().and_then(reads)).await?;
-        let mut values = reads_of(&response).map(|mut read| read.take_kvs().pop());
-        let shard = values.next().flatten();
-        let nodes = names.into_iter().zip(values).collect();
-        Ok((shard, nodes))
+        Ok(reads_of(&response).map(|mut read| read.take_kvs().pop()).collect())
     }
 
-    /// One attempt at a transition; none if something changed between reading and writing.
-    async fn try_transition(&self, transition: &Transition) -> Result<Option<Revision>, CoordinatorError> {
-        let (shard, nodes) = self.read_for(transition).await?;
-        expect_version(shard.as_ref(), transition.expected, &transition.shard.0)?;
-        let old: Option<ShardRecord> = shard.as_ref().map(decode).transpose()?;
+    /// Reads what a batch changes and the nodes that it depends on, at one revision.
+    async fn read_for(&self, batch: &Batch) -> Result<Read, CoordinatorError> {
+        let shard_keys: Vec<String> =
+            batch.transitions.iter().map(|change| self.keys.key(Area::Shards, &change.shard.0)).collect();
+        let root_keys: Vec<String> = batch.roots.iter().map(|root| self.keys.key(Area::Roots, &root.key)).collect();
+        // The old records name nodes too, which are not known before they are read: read them, then all at once.
+        let seen = self.get_all(shard_keys.iter().map(|key| TxnOp::get(key.clone(), None)).collect()).await?;
+        let mut names = BTreeSet::new();
+        for (change, seen) in batch.transitions.iter().zip(&seen) {
+            let old: Option<ShardRecord> = seen.as_ref().map(decode).transpose()?;
+            let tenures = tenures_of(old.as_ref(), &change.record, change.by.as_ref());
+            names.extend(tenures.map(|tenure| tenure.node.clone()));
+        }
+        check_compares(shard_keys.len() + root_keys.len(), names.len())?;
+        let keys_only = GetOptions::new().with_keys_only();
+        let mut reads: Vec<TxnOp> = shard_keys.into_iter().map(|key| TxnOp::get(key, None)).collect();
+        reads.extend(root_keys.into_iter().map(|key| TxnOp::get(key, Some(keys_only.clone()))));
+        reads.extend(names.iter().map(|name| TxnOp::get(self.keys.key(Area::Nodes, &name.0), None)));
+        // If a shard has changed meanwhile, its version is not the expected one or the commit's comparison fails.
+        let mut shards = self.get_all(reads).await?;
+        let mut roots = shards.split_off(batch.transitions.len());
+        let nodes = names.into_iter().zip(roots.split_off(batch.roots.len())).collect();
+        Ok(Read { shards, roots, nodes })
+    }
+
+    /// One attempt at a batch; none if something changed between reading and writing.
+    async fn try_batch(&self, batch: &Batch) -> Result<Option<Revision>, CoordinatorError> {
+        let read = self.read_for(batch).await?;
+        for (change, shard) in batch.transitions.iter().zip(&read.shards) {
+            expect_version(shard.as_ref().map(version_of), change.expected, &change.shard.0)?;
+        }
+        for (change, root) in batch.roots.iter().zip(&read.roots) {
+            expect_root_version(root.as_ref().map(version_of), change)?;
+        }
         let mut living: BTreeMap<NodeId, NodeRecord> = BTreeMap::new();
-        for (name, node) in &nodes {
+        for (name, node) in &read.nodes {
             if let Some(node) = node {
                 living.insert(name.clone(), decode::<StoredNode>(node)?.record);
             }
         }
-        check_transition(old.as_ref(), &transition.record, transition.by.as_ref(), |tenure| {
-            living.get(&tenure.node).is_some_and(|node| node.tenure == *tenure)
-        })
-        .map_err(|source| CoordinatorError::Transition { shard: transition.shard.0.clone(), source })?;
-
-        let shard_key = self.keys.key(Area::Shards, &transition.shard.0);
-        let mut unchanged = vec![at_version(shard_key.clone(), shard.as_ref())];
-        unchanged
-            .extend(nodes.iter().map(|(name, node)| at_version(self.keys.key(Area::Nodes, &name.0), node.as_ref())));
-        let write = TxnOp::put(shard_key, encode(&transition.record), None);
-        self.commit(unchanged, vec![write]).await
+        let mut unchanged = Vec::new();
+        let mut writes = Vec::new();
+        for (change, shard) in batch.transitions.iter().zip(&read.shards) {
+            let old: Option<ShardRecord> = shard.as_ref().map(decode).transpose()?;
+            check_transition(old.as_ref(), &change.record, change.by.as_ref(), |tenure| {
+                living.get(&tenure.node).is_some_and(|node| node.tenure == *tenure)
+            })
+            .map_err(|source| CoordinatorError::Transition { shard: change.shard.0.clone(), source })?;
+            let key = self.keys.key(Area::Shards, &change.shard.0);
+            unchanged.push(at_version(key.clone(), shard.as_ref()));
+            writes.push(TxnOp::put(key, encode(&change.record), None));
+        }
+        for (change, root) in batch.roots.iter().zip(&read.roots) {
+            let key = self.keys.key(Area::Roots, &change.key);
+            unchanged.push(at_version(key.clone(), root.as_ref()));
+            writes.push(match &change.value {
+                Some(value) => TxnOp::put(key, value.0.clone(), None),
+                None => TxnOp::delete(key, None),
+            });
+        }
+        let nodes = read.nodes.iter();
+        unchanged.extend(nodes.map(|(name, node)| at_version(self.keys.key(Area::Nodes, &name.0), node.as_ref())));
+        self.commit(unchanged, writes).await
     }
 
     /// Writes if nothing changed; returns the revision, or none if something did.
@@ -167,23 +190,31 @@ impl EtcdCoordinator {
         let response = self.txn(Txn::new().when(unchanged).and_then(writes)).await?;
         Ok(response.succeeded().then(|| header_revision(response.header())))
     }
-
-    /// Changes a root that is at the expected version.
-    async fn change_root(&self, key: &str, expected: Revision, write: TxnOp) -> Result<Revision, CoordinatorError> {
-        for _ in 0..ATTEMPTS {
-            let root_key = self.keys.key(Area::Roots, key);
-            let compare = Compare::mod_revision(root_key.clone(), CompareOp::Equal, expected.0.cast_signed());
-            if let Some(revision) = self.commit(vec![compare], vec![write.clone()]).await? {
-                return Ok(revision);
-            }
-            expect_version(self.get(root_key).await?.as_ref(), expected, key)?;
-        }
-        Err(too_busy(key))
-    }
 }
 
-/// The node keys that a decision read, by name.
-type Nodes = Vec<(NodeId, Option<KeyValue>)>;
+/// What a decision about a batch is based on, in the batch's order; absent keys are none.
+struct Read {
+    shards: Vec<Option<KeyValue>>,
+    /// Without their values.
+    roots: Vec<Option<KeyValue>>,
+    nodes: Vec<(NodeId, Option<KeyValue>)>,
+}
+
+/// Comparisons in one transaction, unless etcd is told otherwise (`--max-txn-ops`).
+const MAX_COMPARES: usize = 128;
+
+fn check_compares(records: usize, nodes: usize) -> Result<(), CoordinatorError> {
+    if records + nodes <= MAX_COMPARES {
+        return Ok(());
+    }
+    Err(CoordinatorError::Invalid {
+        expected: format!(
+            "a batch of at most {MAX_COMPARES} records and nodes that they name, which etcd compares at once"
+        ),
+        came: format!("{records} records and {nodes} nodes"),
+        advice: "make several batches of it".to_owned(),
+    })
+}
 
 fn reads_of(response: &TxnResponse) -> impl Iterator<Item = GetResponse> + use<> {
     response.op_responses().into_iter().filter_map(|response| match response {
@@ -199,15 +230,6 @@ fn at_version(key: String, read: Option<&KeyValue>) -> Compare {
 
 fn header_revision(header: Option<&etcd_client::ResponseHeader>) -> Revision {
     Revision(header.map_or(0, |header| header.revision().cast_unsigned()))
-}
-
-fn expect_version(read: Option<&KeyValue>, expected: Revision, record: &str) -> Result<(), CoordinatorError> {
-    let current = read.map_or(Revision::NONE, version_of);
-    if current == expected {
-        Ok(())
-    } else {
-        Err(CoordinatorError::Conflict { record: record.to_owned(), expected, current })
-    }
 }
 
 fn too_busy(record: &str) -> CoordinatorError {
@@ -259,14 +281,14 @@ impl Coordinator for EtcdCoordinator {
         read.map(|kv| Ok(Versioned { version: version_of(&kv), value: decode(&kv)? })).transpose()
     }
 
-    async fn transition(&self, transition: &Transition) -> Result<Revision, CoordinatorError> {
-        check_name(NameOf::Shard, &transition.shard.0)?;
+    async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError> {
+        check_batch(batch)?;
         for _ in 0..ATTEMPTS {
-            if let Some(revision) = self.try_transition(transition).await? {
+            if let Some(revision) = self.try_batch(batch).await? {
                 return Ok(revision);
             }
         }
-        Err(too_busy(&transition.shard.0))
+        Err(too_busy("a record of the batch"))
     }
 
     async fn allocate(&self, name: &str, count: u64) -> Result<Range<u64>, CoordinatorError> {
@@ -287,22 +309,6 @@ impl Coordinator for EtcdCoordinator {
     async fn root(&self, key: &str) -> Result<Option<Versioned<RootValue>>, CoordinatorError> {
         let read = self.get(self.keys.key(Area::Roots, key)).await?;
         Ok(read.map(|kv| Versioned { version: version_of(&kv), value: RootValue(kv.value().to_vec()) }))
-    }
-
-    async fn put_root(&self, key: &str, expected: Revision, value: RootValue) -> Result<Revision, CoordinatorError> {
-        check_root(key, &value.0)?;
-        let write = TxnOp::put(self.keys.key(Area::Roots, key), value.0, None);
-        self.change_root(key, expected, write).await
-    }
-
-    async fn delete_root(&self, key: &str, expected: Revision) -> Result<Revision, CoordinatorError> {
-        check_name(NameOf::Root, key)?;
-        if expected == Revision::NONE {
-            let current = self.get(self.keys.key(Area::Roots, key)).await?.as_ref().map_or(Revision::NONE, version_of);
-            return Err(CoordinatorError::Conflict { record: key.to_owned(), expected, current });
-        }
-        let write = TxnOp::delete(self.keys.key(Area::Roots, key), None);
-        self.change_root(key, expected, write).await
     }
 
     async fn watch(&self, since: Revision) -> Result<ChangeStream, CoordinatorError> {

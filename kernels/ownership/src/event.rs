@@ -6,7 +6,8 @@
 use savanna_epoch::{NodeId, ShardId};
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Incarnation, NodeRecord, Revision, ShardRecord, Tenure};
+use crate::batch::{Batch, RootChange};
+use crate::record::{Incarnation, NodeRecord, Revision, ShardRecord, Tenure, Transition};
 
 /// Something that happened, at its place in history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +76,35 @@ pub enum Event {
         /// Its value; none if it was deleted.
         value: Option<RootValue>,
     },
+    /// Several shards and roots changed together.
+    BatchApplied {
+        /// The new records of shards.
+        shards: Vec<(ShardId, ShardRecord)>,
+        /// The values of roots; none of one that was deleted.
+        roots: Vec<(String, Option<RootValue>)>,
+    },
+}
+
+impl Event {
+    /// That a batch was applied; of a single change as version 0.1 wrote it.
+    pub(crate) fn of(batch: &Batch) -> Self {
+        let shard = |change: &Transition| (change.shard.clone(), change.record.clone());
+        let root = |change: &RootChange| (change.key.clone(), change.value.clone());
+        match (&batch.transitions[..], &batch.roots[..]) {
+            ([change], []) => {
+                let (shard, record) = shard(change);
+                Self::ShardChanged { shard, record }
+            }
+            ([], [change]) => {
+                let (key, value) = root(change);
+                Self::RootChanged { key, value }
+            }
+            (shards, roots) => Self::BatchApplied {
+                shards: shards.iter().map(shard).collect(),
+                roots: roots.iter().map(root).collect(),
+            },
+        }
+    }
 }
 
 /// The bytes of a root, opaque to the coordinator. In JSON: base64.
@@ -103,8 +133,8 @@ impl TryFrom<String> for RootValue {
 pub struct Change {
     /// When it happened; ascending in a watch.
     pub revision: Revision,
-    /// What changed.
-    pub what: Changed,
+    /// All that changed then: one thing, unless it was a batch.
+    pub what: Vec<Changed>,
 }
 
 /// What changed.
@@ -123,6 +153,15 @@ pub enum Changed {
     RootDeleted(String),
 }
 
+impl Changed {
+    fn root(key: &str, value: Option<&RootValue>) -> Self {
+        match value {
+            Some(value) => Self::Root(key.to_owned(), value.clone()),
+            None => Self::RootDeleted(key.to_owned()),
+        }
+    }
+}
+
 #[cfg(feature = "remote")]
 impl Changed {
     /// The bytes of a root's value in it, the only part that may be long.
@@ -139,11 +178,14 @@ impl Entry {
     #[must_use]
     pub fn change(&self) -> Option<Change> {
         let what = match &self.event {
-            Event::NodeGranted { node, .. } => Changed::NodeUp(node.clone()),
-            Event::NodeEnded { tenure, .. } => Changed::NodeDown(tenure.node.clone()),
-            Event::ShardChanged { shard, record } => Changed::Shard(shard.clone(), record.clone()),
-            Event::RootChanged { key, value: Some(value) } => Changed::Root(key.clone(), value.clone()),
-            Event::RootChanged { key, value: None } => Changed::RootDeleted(key.clone()),
+            Event::NodeGranted { node, .. } => vec![Changed::NodeUp(node.clone())],
+            Event::NodeEnded { tenure, .. } => vec![Changed::NodeDown(tenure.node.clone())],
+            Event::ShardChanged { shard, record } => vec![Changed::Shard(shard.clone(), record.clone())],
+            Event::RootChanged { key, value } => vec![Changed::root(key, value.as_ref())],
+            Event::BatchApplied { shards, roots } => {
+                let shards = shards.iter().map(|(shard, record)| Changed::Shard(shard.clone(), record.clone()));
+                shards.chain(roots.iter().map(|(key, value)| Changed::root(key, value.as_ref()))).collect()
+            }
             Event::ClaimPlaced { .. } | Event::IdsAllocated { .. } => return None,
         };
         Some(Change { revision: self.revision, what })
@@ -154,19 +196,22 @@ impl Entry {
 mod tests {
     use std::collections::BTreeMap;
 
-    use savanna_epoch::OwnerEpoch;
+    use savanna_epoch::{LogId, OwnerEpoch};
 
     use super::*;
-    use crate::record::{Exclusive, Ownership, ReplicationVector, RingVersion, TierReplicas};
+    use crate::record::{Exclusive, History, Ownership, ReplicationVector, RingVersion, TierReplicas};
 
-    /// What version 0.1 writes. A later version must read these lines; add new ones, never change one.
-    const FIXTURE: &str = include_str!("../fixtures/journal-0.1.jsonl");
+    /// What version 0.1 wrote, before shards had a history and changes came in batches. A later version must read these lines.
+    const FIXTURE_0_1: &str = include_str!("../fixtures/journal-0.1.jsonl");
+    /// What version 0.2 writes. A later version must read these lines; add new ones, never change one.
+    const FIXTURE: &str = include_str!("../fixtures/journal-0.2.jsonl");
 
-    fn entries() -> Vec<Entry> {
+    /// All kinds that version 0.1 knew.
+    fn entries_of_0_1() -> Vec<Entry> {
         let tenure = |node: &str, epoch| Tenure { node: NodeId::new(node), epoch: OwnerEpoch(epoch) };
         let shard = |ownership| Event::ShardChanged {
             shard: ShardId::new("tenants/acme"),
-            record: ShardRecord { epoch: OwnerEpoch(2), ownership },
+            record: ShardRecord { epoch: OwnerEpoch(2), ownership, history: None },
         };
         let (from, to) = (tenure("n1", 3), tenure("n2", 1));
         let events = vec![
@@ -197,12 +242,50 @@ mod tests {
         (1..).zip(events).map(|(revision, event)| Entry { revision: Revision(revision), event }).collect()
     }
 
+    fn entries() -> Vec<Entry> {
+        let mut entries = entries_of_0_1();
+        let owner = Tenure { node: NodeId::new("n1"), epoch: OwnerEpoch(3) };
+        let log = LogId::new(owner.node.clone(), 2, "tenants");
+        let history = Some(History { log, epoch: OwnerEpoch(7) });
+        let record = ShardRecord::serving(owner, OwnerEpoch(8)).with_history(history);
+        let events = vec![
+            Event::ShardChanged { shard: ShardId::new("tenants/7"), record: record.clone() },
+            Event::BatchApplied {
+                shards: vec![
+                    (ShardId::new("tenants/7"), record),
+                    (ShardId::new("tenants/8"), ShardRecord::retired(OwnerEpoch(1))),
+                ],
+                roots: vec![
+                    ("logs/n1.2/tenants".to_owned(), Some(RootValue(vec![1, 2, 3]))),
+                    ("catalog".to_owned(), None),
+                ],
+            },
+        ];
+        let first = entries.len() as u64 + 1;
+        entries.extend((first..).zip(events).map(|(revision, event)| Entry { revision: Revision(revision), event }));
+        entries
+    }
+
+    fn read(lines: &str) -> Vec<Entry> {
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     #[test]
-    fn entries_are_written_as_version_0_1_wrote_them_and_read_back() {
+    fn entries_of_version_0_1_are_read() {
+        assert_eq!(read(FIXTURE_0_1), entries_of_0_1());
+    }
+
+    #[test]
+    fn entries_are_written_as_version_0_2_wrote_them_and_read_back() {
         let written: Vec<String> = entries().iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
         assert_eq!(written, FIXTURE.lines().collect::<Vec<_>>(), "written:\n{}", written.join("\n"));
-        let read: Vec<Entry> = FIXTURE.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(read, entries());
+        assert_eq!(read(FIXTURE), entries());
+    }
+
+    #[test]
+    fn watchers_see_all_of_a_batch_at_once() {
+        let change = entries().pop().unwrap().change().unwrap();
+        assert_eq!((change.revision, change.what.len()), (Revision(14), 4));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //!
 //! The pure parts take the time as input and do no I/O; the simulation in `tests/` runs the same cores.
 
+pub mod batch;
 pub mod coordinator;
 pub mod core;
 #[cfg(feature = "embedded")]
@@ -33,14 +34,17 @@ pub mod hash;
 pub mod keeper;
 pub mod key_group;
 pub mod lease;
+pub mod logs;
 pub mod record;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod ring;
 pub mod time;
 pub mod transition;
+pub mod view;
 pub mod virtual_node;
 
+pub use batch::{Batch, MAX_BATCH_RECORDS, RootChange};
 pub use coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
 pub use error::CoordinatorError;
 pub use event::{Change, Changed, RootValue};
@@ -49,9 +53,10 @@ pub use hash::stable_hash;
 pub use key_group::{KEY_GROUPS, KeyGroup, KeyGroupError, KeyGroupSet, key_group_of};
 pub use lease::{LeaseHolder, LeaseTerms};
 pub use record::{
-    Exclusive, Incarnation, NodeRecord, NodeSpec, Ownership, ReplicationVector, Revision, RingVersion, ShardRecord,
-    Tenure, TierReplicas, Transition, Versioned,
+    Exclusive, History, Incarnation, NodeRecord, NodeSpec, Ownership, ReplicationVector, Revision, RingVersion,
+    ShardRecord, Tenure, TierReplicas, Transition, Versioned,
 };
 pub use ring::{Direction, HashRing, RingMember, Walk};
 pub use time::{BootClock, Clock, MonoTime};
+pub use view::ClusterView;
 pub use virtual_node::{Placement, VirtualNode, VirtualNodeError, VirtualNodes};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use serde::{Deserialize, Serialize};
 
 /// A point in the coordinator's history; each change has a later one. As the version of a record: the revision at which
@@ -195,6 +195,21 @@ pub enum Ownership {
     Retired,
 }
 
+/// Where a shard's commits are that only a log has: behind the last record of `log` that says that the shard is owned under `epoch`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct History {
+    /// The log.
+    pub log: LogId,
+    /// The shard's epoch when its owner began to write them there.
+    pub epoch: OwnerEpoch,
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} from epoch {} on", self.log, self.epoch)
+    }
+}
+
 /// The coordinator's record of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardRecord {
@@ -202,19 +217,35 @@ pub struct ShardRecord {
     pub epoch: OwnerEpoch,
     /// Who owns it now.
     pub ownership: Ownership,
+    /// Where its unflushed commits are; none if no log has any. An owner serves only while this is the log that it appends to itself: a
+    /// grant leaves it at the former owner's, until the new owner has taken over what is there.
+    #[serde(default)]
+    pub history: Option<History>,
 }
 
 impl ShardRecord {
     /// A record of a shard with one owner.
     #[must_use]
     pub const fn exclusive(epoch: OwnerEpoch, state: Exclusive) -> Self {
-        Self { epoch, ownership: Ownership::Exclusive(state) }
+        Self { epoch, ownership: Ownership::Exclusive(state), history: None }
     }
 
     /// The record in which `owner` serves the shard alone.
     #[must_use]
     pub const fn serving(owner: Tenure, epoch: OwnerEpoch) -> Self {
         Self::exclusive(epoch, Exclusive::Serving { owner })
+    }
+
+    /// A record of a shard that is gone.
+    #[must_use]
+    pub const fn retired(epoch: OwnerEpoch) -> Self {
+        Self { epoch, ownership: Ownership::Retired, history: None }
+    }
+
+    /// The same record with another history.
+    #[must_use]
+    pub fn with_history(self, history: Option<History>) -> Self {
+        Self { history, ..self }
     }
 
     /// Who owns the shard as a whole, if anybody does.

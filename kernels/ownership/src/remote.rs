@@ -8,9 +8,9 @@
 //! | register, heartbeat, deregister, reads | is the same as asked once |
 //! | claim | is a claim of the same process: at worst it comes behind another's, as if made later |
 //! | allocate | hands out other ids; the first ones are nobody's for ever |
-//! | transition, `put_root`, `delete_root` | conflicts with itself; if the record is what was proposed, that was done |
+//! | a batch | conflicts with itself; if its records are what was proposed, all since one revision, that was done |
 //!
-//! The last line holds although another may have proposed the same: the record is then as both wanted it.
+//! The last line holds although another may have proposed the same: the records are then as both wanted them.
 
 mod client;
 mod service;
@@ -53,10 +53,11 @@ mod method {
     use serde::{Deserialize, Serialize};
 
     use super::Json;
+    use crate::batch::Batch;
     use crate::coordinator::{ClaimOutcome, Grant, Snapshot};
     use crate::error::CoordinatorError;
     use crate::event::{Change, RootValue};
-    use crate::record::{NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned};
+    use crate::record::{NodeSpec, Revision, ShardRecord, Tenure, Versioned};
 
     macro_rules! methods {
         ($($name:ident = $text:literal, $idempotent:literal: $request:ty => $reply:ty;)*) => {$(
@@ -79,11 +80,9 @@ mod method {
         Deregister = "coordinator/deregister.1", true: Tenure => ();
         ReadAll = "coordinator/snapshot.1", true: () => Snapshot;
         ReadShard = "coordinator/shard.1", true: ShardId => Option<Versioned<ShardRecord>>;
-        ChangeShard = "coordinator/transition.1", false: Transition => Revision;
+        Apply = "coordinator/apply.1", false: Batch => Revision;
         Allocate = "coordinator/allocate.1", false: Ids => Range<u64>;
         ReadRoot = "coordinator/root.1", true: String => Option<Versioned<RootValue>>;
-        PutRoot = "coordinator/put_root.1", false: NewRoot => Revision;
-        DeleteRoot = "coordinator/delete_root.1", false: OldRoot => Revision;
         Follow = "coordinator/changes.1", true: Since => Vec<Change>;
     }
 
@@ -92,21 +91,6 @@ mod method {
     pub(crate) struct Ids {
         pub(crate) name: String,
         pub(crate) count: u64,
-    }
-
-    /// What a root is to be.
-    #[derive(Debug, Serialize, Deserialize)]
-    pub(crate) struct NewRoot {
-        pub(crate) key: String,
-        pub(crate) expected: Revision,
-        pub(crate) value: RootValue,
-    }
-
-    /// Which root is to go.
-    #[derive(Debug, Serialize, Deserialize)]
-    pub(crate) struct OldRoot {
-        pub(crate) key: String,
-        pub(crate) expected: Revision,
     }
 
     /// Which changes, and how long to wait for one.

@@ -12,6 +12,18 @@
 //! | any exclusive | `Replicated`, `Retired` | same | every server yields |
 //! | nothing, `Replicated`, `Retired` | `Replicated`, `Retired` | same | ring version does not decrease |
 //!
+//! | any exclusive | the same, with another history | same | proposed by the owner |
+//!
+//! The *history* of a shard says which log has commits of it that are not flushed. A grant never changes it, so that they cannot be lost:
+//!
+//! | who | may set it to | when |
+//! |---|---|---|
+//! | the owner | its own log, under the record's epoch | while it owns the shard |
+//! | the source of a planned move | the target's log, under the epoch of that grant | with `Moving{a, b}` to `Serving{b}` |
+//! | nobody else, and otherwise it stays | | |
+//!
+//! A shard that is `Retired` or `Replicated` has none. The owner alone may make a shard with a history `Replicated`, when it has flushed.
+//!
 //! A server *yields* when it proposes the change itself, having stopped serving, or when its tenure is over: its lease
 //! has run out, and it stopped serving a margin before.
 
@@ -20,7 +32,7 @@ use std::borrow::Cow;
 use savanna_epoch::OwnerEpoch;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Exclusive, Ownership, RingVersion, ShardRecord, Tenure};
+use crate::record::{Exclusive, History, Ownership, RingVersion, ShardRecord, Tenure};
 
 /// Why a change of a shard's record is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -65,6 +77,22 @@ pub enum TransitionError {
         /// To whom it would be granted, or who proposes.
         tenure: Tenure,
     },
+    /// The commits in a log would be lost, or looked for where they are not.
+    #[error(
+        "expected the history {expected}, came {came}; a grant leaves it as it is, and a new owner sets it to its own log"
+    )]
+    History {
+        /// What the record may say.
+        expected: String,
+        /// What was proposed.
+        came: String,
+    },
+    /// Somebody else than the owner says where a shard's commits are, or that no log has any.
+    #[error("expected {owner} to propose this itself; only the owner knows which log has commits of the shard")]
+    NotOwner {
+        /// The owner.
+        owner: Tenure,
+    },
     /// A ring older than the one in the record.
     #[error("expected ring version {current} or later, came {came}; read the ring again")]
     OldRing {
@@ -95,53 +123,15 @@ pub fn check_transition(
     let ownership = old.map_or(&Ownership::Retired, |record| &record.ownership);
     let arrow = Arrow { from: old.map_or("nothing", state_name), to: state_name(new), by, lives: &lives };
 
-    match (ownership, &new.ownership) {
-        (Ownership::Exclusive(state), Ownership::Exclusive(Exclusive::Serving { owner })) => {
-            if matches!(state, Exclusive::Serving { owner: held } if held == owner) {
-                return arrow.not_allowed();
-            }
-            let granted = state.owner() != owner;
-            arrow.epoch(if granted { epoch.next() } else { epoch }, new.epoch)?;
-            arrow.yield_all(state.servers().into_iter().filter(|server| *server != owner))?;
-            if granted { arrow.living(owner) } else { Ok(()) }
-        }
-        (Ownership::Exclusive(Exclusive::Serving { owner }), Ownership::Exclusive(Exclusive::Moving { from, to })) => {
-            if owner != from || from == to {
-                return arrow.not_allowed();
-            }
-            arrow.epoch(epoch, new.epoch)?;
-            arrow.living(to)
-        }
-        (
-            Ownership::Exclusive(Exclusive::Moving { from, to }),
-            Ownership::Exclusive(Exclusive::Dual { from: new_from, to: new_to }),
-        ) => {
-            if (from, to) != (new_from, new_to) {
-                return arrow.not_allowed();
-            }
-            arrow.epoch(epoch.next(), new.epoch)?;
-            if by != Some(from) {
-                return Err(TransitionError::StillServing { server: from.clone() });
-            }
-            arrow.living(to)
-        }
-        (Ownership::Exclusive(_), Ownership::Exclusive(_)) => arrow.not_allowed(),
-        (Ownership::Exclusive(state), Ownership::Replicated { .. } | Ownership::Retired) => {
-            arrow.epoch(epoch, new.epoch)?;
-            arrow.yield_all(state.servers().into_iter())
-        }
-        (_, Ownership::Exclusive(Exclusive::Serving { owner })) => {
-            arrow.epoch(epoch.next(), new.epoch)?;
-            arrow.living(owner)
-        }
-        (_, Ownership::Exclusive(_)) => arrow.not_allowed(),
-        (Ownership::Replicated { ring_version: current, .. }, Ownership::Replicated { ring_version: came, .. })
-            if came < current =>
-        {
-            Err(TransitionError::OldRing { current: *current, came: *came })
-        }
-        (_, Ownership::Replicated { .. } | Ownership::Retired) => arrow.epoch(epoch, new.epoch),
+    if let (Some(old), Ownership::Exclusive(state)) = (old, &new.ownership)
+        && old.ownership == new.ownership
+        && old.history != new.history
+    {
+        arrow.epoch(epoch, new.epoch)?;
+        return arrow.own_history(state.owner(), new);
     }
+    arrow.ownership(epoch, ownership, new)?;
+    arrow.history(old, ownership, new)
 }
 
 /// The tenures whose life decides whether a change is allowed; the same for every coordinator.
@@ -172,6 +162,87 @@ struct Arrow<'a> {
 }
 
 impl Arrow<'_> {
+    /// Checks all but the history.
+    fn ownership(&self, epoch: OwnerEpoch, old: &Ownership, new: &ShardRecord) -> Result<(), TransitionError> {
+        match (old, &new.ownership) {
+            (Ownership::Exclusive(state), Ownership::Exclusive(Exclusive::Serving { owner })) => {
+                if matches!(state, Exclusive::Serving { owner: held } if held == owner) {
+                    return self.not_allowed();
+                }
+                let granted = state.owner() != owner;
+                self.epoch(if granted { epoch.next() } else { epoch }, new.epoch)?;
+                self.yield_all(state.servers().into_iter().filter(|server| *server != owner))?;
+                if granted { self.living(owner) } else { Ok(()) }
+            }
+            (
+                Ownership::Exclusive(Exclusive::Serving { owner }),
+                Ownership::Exclusive(Exclusive::Moving { from, to }),
+            ) => {
+                if owner != from || from == to {
+                    return self.not_allowed();
+                }
+                self.epoch(epoch, new.epoch)?;
+                self.living(to)
+            }
+            (
+                Ownership::Exclusive(Exclusive::Moving { from, to }),
+                Ownership::Exclusive(Exclusive::Dual { from: new_from, to: new_to }),
+            ) => {
+                if (from, to) != (new_from, new_to) {
+                    return self.not_allowed();
+                }
+                self.epoch(epoch.next(), new.epoch)?;
+                if self.by != Some(from) {
+                    return Err(TransitionError::StillServing { server: from.clone() });
+                }
+                self.living(to)
+            }
+            (Ownership::Exclusive(_), Ownership::Exclusive(_)) => self.not_allowed(),
+            (Ownership::Exclusive(state), Ownership::Replicated { .. } | Ownership::Retired) => {
+                self.epoch(epoch, new.epoch)?;
+                self.yield_all(state.servers().into_iter())
+            }
+            (_, Ownership::Exclusive(Exclusive::Serving { owner })) => {
+                self.epoch(epoch.next(), new.epoch)?;
+                self.living(owner)
+            }
+            (_, Ownership::Exclusive(_)) => self.not_allowed(),
+            (Ownership::Replicated { ring_version: current, .. }, Ownership::Replicated { ring_version: came, .. })
+                if came < current =>
+            {
+                Err(TransitionError::OldRing { current: *current, came: *came })
+            }
+            (_, Ownership::Replicated { .. } | Ownership::Retired) => self.epoch(epoch, new.epoch),
+        }
+    }
+
+    /// Checks the history of a change of the ownership.
+    fn history(&self, old: Option<&ShardRecord>, from: &Ownership, new: &ShardRecord) -> Result<(), TransitionError> {
+        let before = old.and_then(|record| record.history.as_ref());
+        match (from, &new.ownership) {
+            (Ownership::Exclusive(state), Ownership::Replicated { .. })
+                if before.is_some() && self.by != Some(state.owner()) =>
+            {
+                Err(TransitionError::NotOwner { owner: state.owner().clone() })
+            }
+            (_, Ownership::Replicated { .. } | Ownership::Retired) => same_history(None, new),
+            (
+                Ownership::Exclusive(Exclusive::Moving { from, to }),
+                Ownership::Exclusive(Exclusive::Serving { owner }),
+            ) if owner == to && self.by == Some(from) && new.history.as_ref() != before => history_at(to, new),
+            _ => same_history(before, new),
+        }
+    }
+
+    /// Checks the history that an owner sets.
+    fn own_history(&self, owner: &Tenure, new: &ShardRecord) -> Result<(), TransitionError> {
+        if self.by == Some(owner) {
+            history_at(owner, new)
+        } else {
+            Err(TransitionError::NotOwner { owner: owner.clone() })
+        }
+    }
+
     fn not_allowed(&self) -> Result<(), TransitionError> {
         Err(TransitionError::NotAllowed { from: self.from.into(), to: self.to.into() })
     }
@@ -196,6 +267,26 @@ impl Arrow<'_> {
     }
 }
 
+fn same_history(before: Option<&History>, new: &ShardRecord) -> Result<(), TransitionError> {
+    if new.history.as_ref() == before { Ok(()) } else { Err(wrong_history(shown(before), new)) }
+}
+
+/// Checks that the history begins with this grant, in a log of this node.
+fn history_at(owner: &Tenure, new: &ShardRecord) -> Result<(), TransitionError> {
+    match &new.history {
+        Some(history) if history.log.node == owner.node && history.epoch == new.epoch => Ok(()),
+        _ => Err(wrong_history(format!("in a log of {} from epoch {} on", owner.node, new.epoch), new)),
+    }
+}
+
+fn wrong_history(expected: String, new: &ShardRecord) -> TransitionError {
+    TransitionError::History { expected, came: shown(new.history.as_ref()) }
+}
+
+fn shown(history: Option<&History>) -> String {
+    history.map_or_else(|| "none".to_owned(), History::to_string)
+}
+
 fn state_name(record: &ShardRecord) -> &'static str {
     match &record.ownership {
         Ownership::Exclusive(Exclusive::Serving { .. }) => "Serving",
@@ -208,7 +299,7 @@ fn state_name(record: &ShardRecord) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::NodeId;
+    use savanna_epoch::{LogId, NodeId};
 
     use super::*;
     use crate::record::ReplicationVector;
@@ -232,11 +323,11 @@ mod tests {
     fn replicated(epoch: u64, ring: u64) -> ShardRecord {
         let ownership =
             Ownership::Replicated { ring_version: RingVersion(ring), vector: ReplicationVector(Vec::new()) };
-        ShardRecord { epoch: OwnerEpoch(epoch), ownership }
+        ShardRecord { epoch: OwnerEpoch(epoch), ownership, history: None }
     }
 
     fn retired(epoch: u64) -> ShardRecord {
-        ShardRecord { epoch: OwnerEpoch(epoch), ownership: Ownership::Retired }
+        ShardRecord::retired(OwnerEpoch(epoch))
     }
 
     /// Checks a move with the named tenures dead and everybody else alive.
@@ -311,6 +402,84 @@ mod tests {
         assert_eq!(check(Some(&serving("a", 1)), &serving("b", 2), Some("a"), &["b"]), refused);
         assert_eq!(check(Some(&moving(1)), &dual(2), Some("a"), &["b"]), refused);
         assert_eq!(check(None, &serving("a", 1), Some("b"), &["b"]), refused);
+    }
+
+    fn in_log(owner: &str, epoch: u64) -> Option<History> {
+        Some(History { log: LogId::new(NodeId::new(owner), 1, "tenants"), epoch: OwnerEpoch(epoch) })
+    }
+
+    #[test]
+    fn a_grant_never_changes_the_history() {
+        let at_a = in_log("a", 1);
+        for (old, new, by, dead) in [
+            (serving("a", 1), serving("b", 2), None, &["a"][..]),
+            (serving("a", 1), serving("b", 2), Some("b"), &["a"]),
+            (serving("a", 1), serving("b", 2), Some("a"), &[]),
+            (moving(1), serving("b", 2), Some("b"), &["a"]),
+            (moving(1), serving("c", 2), None, &["a", "b"]),
+            (moving(1), dual(2), Some("a"), &[]),
+            (dual(2), serving("b", 2), Some("a"), &[]),
+            (dual(2), serving("a", 3), None, &["b"]),
+            (serving("a", 1), moving(1), Some("a"), &[]),
+            (moving(1), serving("a", 1), Some("a"), &[]),
+        ] {
+            let old = old.with_history(at_a.clone());
+            let context = format!("{old:?} -> {new:?} by {by:?}");
+            let epoch = new.epoch.0;
+            assert_eq!(check(Some(&old), &new.clone().with_history(at_a.clone()), by, dead), Ok(()), "{context}");
+            for other in [None, in_log("b", epoch), in_log("c", epoch), in_log("a", 7)] {
+                let refused = check(Some(&old), &new.clone().with_history(other.clone()), by, dead);
+                assert!(matches!(refused, Err(TransitionError::History { .. })), "{context} in {other:?}: {refused:?}");
+            }
+        }
+        let first = check(None, &serving("a", 1).with_history(at_a), Some("a"), &[]);
+        assert!(matches!(first, Err(TransitionError::History { .. })), "a shard begins without one");
+    }
+
+    #[test]
+    fn the_owner_sets_the_history_to_its_own_log_and_nobody_else_does() {
+        for (record, owner, other) in [(serving("a", 3), "a", "b"), (moving(3), "a", "b"), (dual(3), "b", "a")] {
+            let old = record.clone().with_history(in_log("x", 1));
+            let own = record.clone().with_history(in_log(owner, 3));
+            assert_eq!(check(Some(&old), &own, Some(owner), &[]), Ok(()));
+            for by in [None, Some(other)] {
+                assert_eq!(check(Some(&old), &own, by, &[]), Err(TransitionError::NotOwner { owner: tenure(owner) }));
+            }
+            for wrong in [None, in_log(other, 3), in_log(owner, 2), in_log(owner, 4)] {
+                let refused = check(Some(&old), &record.clone().with_history(wrong), Some(owner), &[]);
+                assert!(matches!(refused, Err(TransitionError::History { .. })), "{refused:?}");
+            }
+            let later = ShardRecord { epoch: OwnerEpoch(4), ..own };
+            assert!(matches!(check(Some(&old), &later, Some(owner), &[]), Err(TransitionError::WrongEpoch { .. })));
+        }
+    }
+
+    #[test]
+    fn the_source_of_a_planned_move_ends_it_with_the_target_as_the_place_of_the_history() {
+        let old = moving(4).with_history(in_log("a", 2));
+        let end = |history| serving("b", 5).with_history(history);
+        assert_eq!(check(Some(&old), &end(in_log("b", 5)), Some("a"), &[]), Ok(()));
+        // It may also leave what is there to be taken over by the target.
+        assert_eq!(check(Some(&old), &end(in_log("a", 2)), Some("a"), &[]), Ok(()));
+        for wrong in [None, in_log("a", 5), in_log("c", 5), in_log("b", 4)] {
+            let refused = check(Some(&old), &end(wrong), Some("a"), &[]);
+            assert!(matches!(refused, Err(TransitionError::History { .. })), "{refused:?}");
+        }
+        let elsewhere = serving("c", 5).with_history(in_log("c", 5));
+        assert!(matches!(check(Some(&old), &elsewhere, Some("a"), &[]), Err(TransitionError::History { .. })));
+    }
+
+    #[test]
+    fn a_shard_without_an_owner_has_no_history_and_only_its_owner_makes_it_replicated() {
+        let old = serving("a", 1).with_history(in_log("a", 1));
+        assert_eq!(check(Some(&old), &retired(1), None, &["a"]), Ok(()));
+        assert_eq!(check(Some(&old), &replicated(1, 1), Some("a"), &[]), Ok(()));
+        let lost = check(Some(&old), &replicated(1, 1), None, &["a"]);
+        assert_eq!(lost, Err(TransitionError::NotOwner { owner: tenure("a") }));
+        for kept in [retired(1), replicated(1, 1)] {
+            let refused = check(Some(&old), &kept.with_history(in_log("a", 1)), Some("a"), &[]);
+            assert!(matches!(refused, Err(TransitionError::History { .. })), "{refused:?}");
+        }
     }
 
     #[test]

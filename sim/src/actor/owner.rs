@@ -359,7 +359,7 @@ impl Owner {
             return;
         }
         let record = ShardRecord::serving(tenure.clone(), epoch.next());
-        self.change(Purpose::Take, &Change::Transition(Transition { shard, expected, record, by: None }), now, out);
+        self.change(Purpose::Take, &Change::Apply(Transition { shard, expected, record, by: None }.into()), now, out);
     }
 
     fn propose_hand_over(
@@ -382,7 +382,7 @@ impl Owner {
         let purpose = Purpose::HandOver { shard: number, to: to.node.clone(), epoch };
         let record = ShardRecord::serving(to.clone(), epoch);
         let transition = Transition { shard: protocol::shard(number), expected, record, by: Some(tenure.clone()) };
-        self.change(purpose, &Change::Transition(transition), now, out);
+        self.change(purpose, &Change::Apply(transition.into()), now, out);
     }
 
     // --- the log ---------------------------------------------------------------------------------------------------

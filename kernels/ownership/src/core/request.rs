@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::batch::Batch;
 use crate::coordinator::{ClaimOutcome, Grant};
 use crate::error::CoordinatorError;
-use crate::event::{Entry, RootValue};
-use crate::record::{NodeSpec, Revision, Tenure, Transition};
+use crate::event::Entry;
+use crate::record::{NodeSpec, Revision, Tenure};
 
 /// A request that may change something. (Reads are methods of the core.)
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,30 +24,14 @@ pub enum Request {
     Heartbeat(Tenure),
     /// See [`Coordinator::deregister`](crate::coordinator::Coordinator::deregister).
     Deregister(Tenure),
-    /// See [`Coordinator::transition`](crate::coordinator::Coordinator::transition).
-    Transition(Transition),
+    /// See [`Coordinator::apply`](crate::coordinator::Coordinator::apply).
+    Apply(Batch),
     /// See [`Coordinator::allocate`](crate::coordinator::Coordinator::allocate).
     Allocate {
         /// The sequence.
         name: String,
         /// How many ids.
         count: u64,
-    },
-    /// See [`Coordinator::put_root`](crate::coordinator::Coordinator::put_root).
-    PutRoot {
-        /// The key.
-        key: String,
-        /// Its version.
-        expected: Revision,
-        /// The new value.
-        value: RootValue,
-    },
-    /// See [`Coordinator::delete_root`](crate::coordinator::Coordinator::delete_root).
-    DeleteRoot {
-        /// The key.
-        key: String,
-        /// Its version.
-        expected: Revision,
     },
     /// Nothing but the passing of time: ends leases that have run out.
     Tick,
@@ -63,7 +48,7 @@ pub enum Reply {
     Renewed(Duration),
     /// To `Deregister` and `Tick`.
     Done,
-    /// To `Transition`, `PutRoot`, `DeleteRoot`: the record's new version.
+    /// To `Apply`: the new version of all records in the batch.
     Changed(Revision),
     /// To `Allocate`.
     Ids(Range<u64>),

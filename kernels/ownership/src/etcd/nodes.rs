@@ -21,7 +21,8 @@ struct NameState {
 impl EtcdCoordinator {
     async fn name_state(&self, name: &str) -> Result<NameState, CoordinatorError> {
         let keys = [Area::Nodes, Area::Epochs, Area::Claims].map(|area| self.keys.key(area, name));
-        let [node, epoch, claim] = self.get_all(keys).await?;
+        let mut read = self.get_all(keys.map(|key| TxnOp::get(key, None)).into()).await?.into_iter();
+        let [node, epoch, claim] = std::array::from_fn(|_| read.next().flatten());
         let newest = epoch.as_ref().map(decode).transpose()?.unwrap_or(OwnerEpoch::NONE);
         let claimant = claim.as_ref().map(decode).transpose()?;
         let node = match node {

@@ -68,19 +68,23 @@ impl Watcher {
                 CoordinatorError::Unavailable { reason: format!("etcd ended the watch: {}", response.cancel_reason()) }
             });
         }
+        // All events of a revision are in one response.
         for event in response.events() {
             match self.change_of(event) {
-                Ok(Some(change)) => {
-                    self.seen = change.revision;
-                    self.pending.push_back(Ok(change));
-                }
+                Ok(Some((revision, what))) => match self.pending.back_mut() {
+                    Some(Ok(change)) if change.revision == revision => change.what.push(what),
+                    _ => {
+                        self.seen = revision;
+                        self.pending.push_back(Ok(Change { revision, what: vec![what] }));
+                    }
+                },
                 Ok(None) => {}
                 Err(error) => return self.end(error),
             }
         }
     }
 
-    fn change_of(&self, event: &Event) -> Result<Option<Change>, CoordinatorError> {
+    fn change_of(&self, event: &Event) -> Result<Option<(Revision, Changed)>, CoordinatorError> {
         let Some(kv) = event.kv() else {
             return Ok(None);
         };
@@ -98,6 +102,6 @@ impl Watcher {
                 return Ok(None);
             }
         };
-        Ok(Some(Change { revision: version_of(kv), what }))
+        Ok(Some((version_of(kv), what)))
     }
 }

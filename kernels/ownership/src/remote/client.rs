@@ -1,6 +1,6 @@
 //! The asking side.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use tokio::time::Instant;
 
 use super::Json;
 use super::method::{
-    Allocate, ChangeShard, Claim, DeleteRoot, Deregister, Follow, Heartbeat, Ids, NewRoot, OldRoot, PutRoot, ReadAll,
-    ReadRoot, ReadShard, Register, Since,
+    Allocate, Apply, Claim, Deregister, Follow, Heartbeat, Ids, ReadAll, ReadRoot, ReadShard, Register, Since,
 };
+use crate::batch::Batch;
 use crate::coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
 use crate::error::CoordinatorError;
 use crate::event::{Change, RootValue};
-use crate::record::{NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned};
+use crate::record::{NodeSpec, Revision, ShardRecord, Tenure, Versioned};
 
 /// How long a request waits for its reply before it is asked again.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -100,21 +100,30 @@ impl RemoteCoordinator {
             .unwrap_or_else(|error| Json(Err(CoordinatorError::Unavailable { reason: error.to_string() })))
     }
 
+    /// The version that all records of a batch have, if they are what it was to make of them.
+    async fn applied_at(&self, batch: &Batch) -> Result<Option<Revision>, CoordinatorError> {
+        let mut versions = BTreeSet::new();
+        for change in &batch.transitions {
+            match self.shard(&change.shard).await? {
+                Some(found) if found.value == change.record => versions.insert(found.version),
+                _ => return Ok(None),
+            };
+        }
+        for change in &batch.roots {
+            match (self.root(&change.key).await?, &change.value) {
+                (Some(found), Some(wanted)) if found.value == *wanted => drop(versions.insert(found.version)),
+                // A root that was not there cannot have been deleted.
+                (None, None) if change.expected != Revision::NONE => {}
+                _ => return Ok(None),
+            }
+        }
+        Ok((versions.len() <= 1).then(|| versions.pop_last().unwrap_or(Revision::NONE)))
+    }
+
     async fn changes(&self, since: Revision, wait: Duration) -> Result<Vec<Change>, CoordinatorError> {
         let Json(reply) = self.attempt::<Follow, _>(&Json(Since { since, wait }), wait + ATTEMPT).await;
         reply
     }
-}
-
-/// What became of a change by compare-and-set that conflicts, perhaps with itself: done, if `read` is what it was to make of the record.
-fn resolve<T>(
-    answer: Answer<Revision>,
-    read: Result<Option<Versioned<T>>, CoordinatorError>,
-    is_wanted: impl FnOnce(Option<&T>) -> bool,
-) -> Result<Revision, CoordinatorError> {
-    let record = read?;
-    let version = record.as_ref().map_or(Revision::NONE, |record| record.version);
-    if is_wanted(record.as_ref().map(|record| &record.value)) { Ok(version) } else { answer.reply }
 }
 
 impl<T> Answer<T> {
@@ -150,12 +159,15 @@ impl Coordinator for RemoteCoordinator {
         self.ask::<ReadShard, _>(&Json(shard.clone())).await
     }
 
-    async fn transition(&self, transition: &Transition) -> Result<Revision, CoordinatorError> {
-        let answer = self.ask_until_answered::<ChangeShard, _>(&Json(transition.clone())).await;
+    async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError> {
+        let answer = self.ask_until_answered::<Apply, _>(&Json(batch.clone())).await;
         if !answer.may_conflict_with_itself() {
             return answer.reply;
         }
-        resolve(answer, self.shard(&transition.shard).await, |record| record == Some(&transition.record))
+        match self.applied_at(batch).await? {
+            Some(version) => Ok(version),
+            None => answer.reply,
+        }
     }
 
     async fn allocate(&self, name: &str, count: u64) -> Result<Range<u64>, CoordinatorError> {
@@ -164,25 +176,6 @@ impl Coordinator for RemoteCoordinator {
 
     async fn root(&self, key: &str) -> Result<Option<Versioned<RootValue>>, CoordinatorError> {
         self.ask::<ReadRoot, _>(&Json(key.to_owned())).await
-    }
-
-    async fn put_root(&self, key: &str, expected: Revision, value: RootValue) -> Result<Revision, CoordinatorError> {
-        let request = Json(NewRoot { key: key.to_owned(), expected, value });
-        let answer = self.ask_until_answered::<PutRoot, _>(&request).await;
-        if !answer.may_conflict_with_itself() {
-            return answer.reply;
-        }
-        resolve(answer, self.root(key).await, |root| root == Some(&request.0.value))
-    }
-
-    async fn delete_root(&self, key: &str, expected: Revision) -> Result<Revision, CoordinatorError> {
-        let request = Json(OldRoot { key: key.to_owned(), expected });
-        let answer = self.ask_until_answered::<DeleteRoot, _>(&request).await;
-        // A root that is not there cannot be deleted, by an earlier attempt neither.
-        if expected == Revision::NONE || !answer.may_conflict_with_itself() {
-            return answer.reply;
-        }
-        resolve(answer, self.root(key).await, |root| root.is_none())
     }
 
     /// Ends with `Unavailable` when the coordinator is not reached: whoever follows begins again from where it was.

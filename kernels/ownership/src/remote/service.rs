@@ -9,12 +9,11 @@ use savanna_rpc::{Method, MethodTable, RpcError, Service};
 
 use super::Json;
 use super::method::{
-    Allocate, ChangeShard, Claim, DeleteRoot, Deregister, Follow, Heartbeat, PutRoot, ReadAll, ReadRoot, ReadShard,
-    Register, Since,
+    Allocate, Apply, Claim, Deregister, Follow, Heartbeat, ReadAll, ReadRoot, ReadShard, Register, Since,
 };
 use crate::coordinator::Coordinator;
 use crate::error::CoordinatorError;
-use crate::event::Change;
+use crate::event::{Change, Changed};
 
 /// With so many changes, or with values of so many bytes, an answer leaves; the rest is asked for next.
 const CHANGES_MAX: usize = 1024;
@@ -41,11 +40,9 @@ pub fn service(coordinator: &Arc<dyn Coordinator>) -> Arc<dyn Service> {
         Deregister(tenure) => |coordinator| coordinator.deregister(&tenure);
         ReadAll(()) => |coordinator| coordinator.snapshot();
         ReadShard(shard) => |coordinator| coordinator.shard(&shard);
-        ChangeShard(transition) => |coordinator| coordinator.transition(&transition);
+        Apply(batch) => |coordinator| coordinator.apply(&batch);
         Allocate(ids) => |coordinator| coordinator.allocate(&ids.name, ids.count);
         ReadRoot(key) => |coordinator| coordinator.root(&key);
-        PutRoot(root) => |coordinator| coordinator.put_root(&root.key, root.expected, root.value);
-        DeleteRoot(root) => |coordinator| coordinator.delete_root(&root.key, root.expected);
         Follow(since) => |coordinator| changes(&*coordinator, &since);
     }
     Arc::new(methods)
@@ -64,7 +61,7 @@ async fn changes(coordinator: &dyn Coordinator, since: &Since) -> Result<Vec<Cha
             Err(_) if !changes.is_empty() => break,
             Err(error) => return Err(error),
         };
-        bytes += change.what.value_bytes();
+        bytes += change.what.iter().map(Changed::value_bytes).sum::<usize>();
         changes.push(change);
         if changes.len() == CHANGES_MAX || bytes > CHANGES_BYTES_MAX {
             break;

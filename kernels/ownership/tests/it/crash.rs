@@ -8,7 +8,7 @@ use savanna_journal::Options;
 use savanna_journal::sim::{Fault, SimDisk};
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::{
-    BootClock, Coordinator, CoordinatorError, Ownership, Revision, RootValue, ShardRecord, Snapshot, Transition,
+    BootClock, Coordinator, CoordinatorError, Revision, RootValue, ShardRecord, Snapshot, Transition,
 };
 
 use crate::suite::spec;
@@ -49,7 +49,7 @@ async fn work(coordinator: &EmbeddedCoordinator, life: u64, told: &mut Told) -> 
         let owner = read.and_then(|read| read.value.owner().cloned());
         let (record, by) = match owner {
             None => (ShardRecord::serving(tenure.clone(), epoch.next()), tenure.clone()),
-            Some(owner) => (ShardRecord { epoch, ownership: Ownership::Retired }, owner),
+            Some(owner) => (ShardRecord::retired(epoch), owner),
         };
         coordinator.transition(&Transition { shard, expected, record: record.clone(), by: Some(by) }).await?;
         told.shard_epoch = record.epoch;

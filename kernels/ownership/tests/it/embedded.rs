@@ -12,7 +12,7 @@ use savanna_ownership::{
 };
 use tempfile::TempDir;
 
-use crate::suite::suite;
+use crate::suite::{LONG_TTL, suite};
 
 fn options() -> EmbeddedOptions {
     EmbeddedOptions { ttl: Duration::from_millis(600), clock: Arc::new(BootClock), guard: None }
@@ -30,6 +30,15 @@ async fn start() -> Option<(Arc<dyn Coordinator>, TempDir)> {
 }
 
 suite!(start);
+
+async fn start_with_long_leases() -> Option<(Arc<dyn Coordinator>, TempDir)> {
+    let directory = tempfile::tempdir().unwrap();
+    let options = EmbeddedOptions { ttl: LONG_TTL, ..options() };
+    let journal = Options::dir(directory.path().join("coordinator"));
+    Some((Arc::new(EmbeddedCoordinator::open(journal, OwnerEpoch(1), options).await.unwrap()), directory))
+}
+
+suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
 
 #[tokio::test]
 async fn a_newer_epoch_on_the_same_journal_stops_the_older_coordinator() {

@@ -11,7 +11,7 @@ use savanna_ownership::etcd::{EtcdCoordinator, EtcdOptions};
 use savanna_ownership::{Coordinator, CoordinatorError, Revision, RootValue};
 use tempfile::TempDir;
 
-use crate::suite::{spec, suite, with_patience};
+use crate::suite::{LONG_TTL, spec, suite, with_patience};
 
 /// An etcd that ends with the test.
 struct Etcd {
@@ -90,6 +90,15 @@ async fn start() -> Option<(Arc<dyn Coordinator>, Etcd)> {
 }
 
 suite!(start);
+
+async fn start_with_long_leases() -> Option<(Arc<dyn Coordinator>, Etcd)> {
+    let mut etcd = launch()?;
+    connect(&mut etcd, "/savanna/").await;
+    let options = EtcdOptions { ttl: LONG_TTL, ..options(&etcd, "/savanna/") };
+    Some((Arc::new(EtcdCoordinator::connect(options).await.unwrap()), etcd))
+}
+
+suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
 
 #[tokio::test]
 async fn two_coordinators_on_one_etcd_see_each_other_and_prefixes_are_apart() {

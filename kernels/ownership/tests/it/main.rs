@@ -6,6 +6,8 @@ mod data_dir;
 mod embedded;
 mod etcd;
 mod keeper;
+mod model;
 mod remote;
 mod simulation;
 mod suite;
+mod view;

@@ -11,14 +11,16 @@ use savanna_epoch::{NodeId, OwnerEpoch};
 use savanna_journal::Options;
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::remote::{RemoteCoordinator, SERVICE, service};
-use savanna_ownership::{BootClock, Coordinator, CoordinatorError, Revision, RootValue};
+use savanna_ownership::{
+    Batch, BootClock, Coordinator, CoordinatorError, MAX_BATCH_RECORDS, Revision, RootChange, RootValue,
+};
 use savanna_rpc::{
     Addresses, Delivery, InProcessLimits, InProcessNet, Request, RpcError, Served, Service, ServiceTable, TcpConfig,
     TcpServer, TcpTransport, Transport,
 };
 use tempfile::TempDir;
 
-use crate::suite::suite;
+use crate::suite::{LONG_TTL, suite};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -26,10 +28,13 @@ fn at() -> NodeId {
     NodeId::new("coordinator")
 }
 
-async fn served() -> (Arc<dyn Service>, TempDir) {
+/// Short leases, for the cases about them.
+const TTL: Duration = Duration::from_millis(600);
+
+async fn served(ttl: Duration) -> (Arc<dyn Service>, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let journal = Options::dir(directory.path().join("coordinator"));
-    let options = EmbeddedOptions { ttl: Duration::from_millis(600), clock: Arc::new(BootClock), guard: None };
+    let options = EmbeddedOptions { ttl, clock: Arc::new(BootClock), guard: None };
     let coordinator: Arc<dyn Coordinator> =
         Arc::new(EmbeddedCoordinator::open(journal, OwnerEpoch(1), options).await.unwrap());
     let services = ServiceTable::new().service(SERVICE, service(&coordinator));
@@ -40,7 +45,15 @@ mod over_tcp {
     use super::*;
 
     async fn start() -> Option<(Arc<dyn Coordinator>, (TcpServer, TempDir))> {
-        let (service, directory) = served().await;
+        start_with(TTL).await
+    }
+
+    async fn start_with_long_leases() -> Option<(Arc<dyn Coordinator>, (TcpServer, TempDir))> {
+        start_with(LONG_TTL).await
+    }
+
+    async fn start_with(ttl: Duration) -> Option<(Arc<dyn Coordinator>, (TcpServer, TempDir))> {
+        let (service, directory) = served(ttl).await;
         let server = TcpServer::bind("127.0.0.1:0", at(), service, TcpConfig::default()).await.unwrap();
         let addresses = Arc::new(Addresses::default());
         addresses.set(at(), server.local_address().to_string());
@@ -49,6 +62,7 @@ mod over_tcp {
     }
 
     suite!(start);
+    suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
 }
 
 /// Loses every third request on its way, and every fifth reply.
@@ -74,8 +88,8 @@ impl Transport for Lossy {
 }
 
 /// A coordinator behind a network that loses nothing, and what keeps both.
-async fn in_process() -> (Arc<dyn Transport>, (Served, TempDir)) {
-    let (service, directory) = served().await;
+async fn in_process(ttl: Duration) -> (Arc<dyn Transport>, (Served, TempDir)) {
+    let (service, directory) = served(ttl).await;
     let net = InProcessNet::new(InProcessLimits::default());
     let guard = net.serve(at(), service);
     (Arc::new(net.transport(NodeId::new("n1"))), (guard, directory))
@@ -85,12 +99,21 @@ mod over_a_network_that_loses {
     use super::*;
 
     async fn start() -> Option<(Arc<dyn Coordinator>, (Served, TempDir))> {
-        let (net, keep) = in_process().await;
+        start_with(TTL).await
+    }
+
+    async fn start_with_long_leases() -> Option<(Arc<dyn Coordinator>, (Served, TempDir))> {
+        start_with(LONG_TTL).await
+    }
+
+    async fn start_with(ttl: Duration) -> Option<(Arc<dyn Coordinator>, (Served, TempDir))> {
+        let (net, keep) = in_process(ttl).await;
         let transport = Arc::new(Lossy { net, calls: AtomicU64::new(0) });
         Some((Arc::new(RemoteCoordinator::new(transport, at(), PATIENCE)), keep))
     }
 
     suite!(start);
+    suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
 }
 
 /// Carries requests, and loses the first so many replies.
@@ -115,7 +138,7 @@ fn forgetful(net: &Arc<dyn Transport>, loses: u64) -> RemoteCoordinator {
 
 #[tokio::test]
 async fn a_change_whose_reply_was_lost_is_done_once() {
-    let (net, _keep) = in_process().await;
+    let (net, _keep) = in_process(TTL).await;
     let forgetful = |loses| forgetful(&net, loses);
     let value = |text: &str| RootValue(text.as_bytes().to_vec());
     let version = forgetful(1).put_root("r", Revision::NONE, value("one")).await.unwrap();
@@ -130,8 +153,47 @@ async fn a_change_whose_reply_was_lost_is_done_once() {
 }
 
 #[tokio::test]
+async fn a_batch_whose_reply_was_lost_is_done_once_and_one_that_is_done_in_part_is_not_its_own() {
+    let (net, _keep) = in_process(TTL).await;
+    let forgetful = |loses| forgetful(&net, loses);
+    let root = |key: &str, expected, text: &str| RootChange {
+        key: key.to_owned(),
+        expected,
+        value: Some(RootValue(text.as_bytes().to_vec())),
+    };
+    let first =
+        Batch { transitions: Vec::new(), roots: vec![root("r", Revision::NONE, "1"), root("s", Revision::NONE, "1")] };
+    let version = forgetful(2).apply(&first).await.unwrap();
+    assert_eq!(version, Revision(1), "it was written once");
+    // Both roots come to be as proposed, but not by one change.
+    let second = Batch { transitions: Vec::new(), roots: vec![root("r", version, "2"), root("s", version, "2")] };
+    forgetful(0).apply(&root("r", version, "2").into()).await.unwrap();
+    forgetful(0).apply(&root("s", version, "2").into()).await.unwrap();
+    let conflict = forgetful(1).apply(&second).await;
+    assert!(matches!(conflict, Err(CoordinatorError::Conflict { .. })), "{conflict:?}");
+}
+
+#[tokio::test]
+async fn a_long_batch_comes_to_watchers_as_a_whole() {
+    let (net, _keep) = in_process(TTL).await;
+    let coordinator = RemoteCoordinator::new(net, at(), PATIENCE);
+    let mut version = Revision::NONE;
+    for _ in 0..100 {
+        let root =
+            |number| RootChange { key: format!("r/{number}"), expected: version, value: Some(RootValue::default()) };
+        let batch = Batch { transitions: Vec::new(), roots: (0..MAX_BATCH_RECORDS).map(root).collect() };
+        version = coordinator.apply(&batch).await.unwrap();
+    }
+    let changes = coordinator.watch(Revision::NONE).await.unwrap().take(100).collect::<Vec<_>>().await;
+    for (number, change) in (1..).zip(changes) {
+        let change = change.unwrap();
+        assert_eq!((change.revision, change.what.len()), (Revision(number), MAX_BATCH_RECORDS));
+    }
+}
+
+#[tokio::test]
 async fn ids_whose_reply_was_lost_are_nobodys() {
-    let (net, _keep) = in_process().await;
+    let (net, _keep) = in_process(TTL).await;
     let forgetful = |loses| forgetful(&net, loses);
     assert_eq!(forgetful(1).allocate("x", 10).await.unwrap(), 11..21);
     assert_eq!(forgetful(0).allocate("x", 1).await.unwrap(), 21..22);
@@ -139,7 +201,7 @@ async fn ids_whose_reply_was_lost_are_nobodys() {
 
 #[tokio::test]
 async fn a_coordinator_that_does_not_answer_is_said_to_be_unavailable_when_patience_ends() {
-    let (net, keep) = in_process().await;
+    let (net, keep) = in_process(TTL).await;
     let coordinator = RemoteCoordinator::new(net, at(), Duration::from_millis(100));
     let mut changes = coordinator.watch(Revision::NONE).await.unwrap();
     drop(keep);
@@ -151,7 +213,7 @@ async fn a_coordinator_that_does_not_answer_is_said_to_be_unavailable_when_patie
 
 #[tokio::test]
 async fn long_histories_come_in_parts_and_whole() {
-    let (net, _keep) = in_process().await;
+    let (net, _keep) = in_process(TTL).await;
     let coordinator = RemoteCoordinator::new(net, at(), PATIENCE);
     let mut version = Revision::NONE;
     for number in 0..12_u8 {

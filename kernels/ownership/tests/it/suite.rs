@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::guard::LeaseStatus;
 use savanna_ownership::keeper::LeaseKeeper;
 use savanna_ownership::lease::Loss;
 use savanna_ownership::{
-    BootClock, Changed, ClaimOutcome, Coordinator, CoordinatorError, Exclusive, Incarnation, LeaseTerms, NodeSpec,
-    Ownership, ReplicationVector, Revision, RingVersion, RootValue, ShardRecord, Tenure, TierReplicas, Transition,
+    Batch, BootClock, Changed, ClaimOutcome, ClusterView, Coordinator, CoordinatorError, Exclusive, History,
+    Incarnation, LeaseTerms, NodeSpec, Ownership, ReplicationVector, Revision, RingVersion, RootChange, RootValue,
+    ShardRecord, Tenure, TierReplicas, Transition,
 };
+
+use crate::model::{Model, Seen};
 
 /// No wait in a test ends by this; it only turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,6 +33,7 @@ macro_rules! suite {
             only_one_of_many_gets_a_shard,
             ids_are_never_handed_out_twice,
             roots_change_by_compare_and_set,
+            a_grant_keeps_the_history_and_the_new_owner_sets_it,
             a_watch_continues_a_snapshot_without_gap,
             a_keeper_renews_and_stops_before_the_claimant_serves,
             a_released_lease_is_free_at_once,
@@ -48,6 +52,9 @@ macro_rules! suite {
     };
 }
 pub(crate) use suite;
+
+/// Leases that outlive every test, for cases that are not about them.
+pub(crate) const LONG_TTL: Duration = Duration::from_secs(3600);
 
 pub(crate) fn with_patience<'c>(case: impl Future<Output = ()> + 'c) -> impl Future<Output = ()> + 'c {
     let case = Box::pin(case);
@@ -134,9 +141,9 @@ pub(crate) async fn a_lease_that_is_not_renewed_runs_out(coordinator: Arc<dyn Co
     let mut changes = coordinator.watch(since).await.unwrap();
     let first = node(&*coordinator, "n1", 1).await;
     let up = changes.next().await.unwrap().unwrap().what;
-    assert!(matches!(&up, Changed::NodeUp(record) if record.tenure == first), "{up:?}");
+    assert!(matches!(&up[..], [Changed::NodeUp(record)] if record.tenure == first), "{up:?}");
     // Nobody asks for anything: the end of the lease shows by itself.
-    assert_eq!(changes.next().await.unwrap().unwrap().what, Changed::NodeDown(NodeId::new("n1")));
+    assert_eq!(changes.next().await.unwrap().unwrap().what, [Changed::NodeDown(NodeId::new("n1"))]);
     assert!(node(&*coordinator, "n1", 2).await.epoch > first.epoch);
 }
 
@@ -164,7 +171,7 @@ pub(crate) async fn a_shard_changes_hands_by_compare_and_set_and_its_epochs_neve
     coordinator.deregister(&a).await.unwrap();
     let v2 = coordinator.transition(&change("tenants/acme", v1, serving(&b, 2), Some(&b))).await.unwrap();
     assert!(v2 > v1);
-    let retired = ShardRecord { epoch: OwnerEpoch(2), ownership: Ownership::Retired };
+    let retired = ShardRecord::retired(OwnerEpoch(2));
     let v3 = coordinator.transition(&change("tenants/acme", v2, retired, Some(&b))).await.unwrap();
     let repeated = coordinator.transition(&change("tenants/acme", v3, serving(&b, 1), Some(&b))).await;
     assert!(matches!(repeated, Err(CoordinatorError::Transition { .. })));
@@ -198,6 +205,7 @@ pub(crate) async fn a_replicated_record_has_no_owner_and_can_become_exclusive(co
     let replicated = |version| ShardRecord {
         epoch: OwnerEpoch::NONE,
         ownership: Ownership::Replicated { ring_version: RingVersion(version), vector: vector.clone() },
+        history: None,
     };
     let v1 = coordinator.transition(&change("keys/7", Revision::NONE, replicated(4), None)).await.unwrap();
     let older = coordinator.transition(&change("keys/7", v1, replicated(3), None)).await;
@@ -276,6 +284,74 @@ pub(crate) async fn roots_change_by_compare_and_set(coordinator: Arc<dyn Coordin
     assert!(v3 > v2, "a version never comes again");
 }
 
+pub(crate) async fn a_grant_keeps_the_history_and_the_new_owner_sets_it(coordinator: Arc<dyn Coordinator>) {
+    let (a, b) = (node(&*coordinator, "a", 1).await, node(&*coordinator, "b", 1).await);
+    let history = |owner: &Tenure, epoch| {
+        Some(History { log: LogId::new(owner.node.clone(), 1, "tenants"), epoch: OwnerEpoch(epoch) })
+    };
+    let (at_a, at_b) = (history(&a, 1), history(&b, 2));
+    let v1 = coordinator.transition(&change("tenants/1", Revision::NONE, serving(&a, 1), None)).await.unwrap();
+    let adopted = serving(&a, 1).with_history(at_a.clone());
+    let by_another = coordinator.transition(&change("tenants/1", v1, adopted.clone(), Some(&b))).await;
+    assert!(matches!(by_another, Err(CoordinatorError::Transition { .. })), "{by_another:?}");
+    let v2 = coordinator.transition(&change("tenants/1", v1, adopted.clone(), Some(&a))).await.unwrap();
+    coordinator.deregister(&a).await.unwrap();
+    for lost in [None, at_b.clone()] {
+        let grant = serving(&b, 2).with_history(lost);
+        let refused = coordinator.transition(&change("tenants/1", v2, grant, Some(&b))).await;
+        assert!(matches!(refused, Err(CoordinatorError::Transition { .. })), "{refused:?}");
+    }
+    let grant = serving(&b, 2).with_history(at_a);
+    let v3 = coordinator.transition(&change("tenants/1", v2, grant, None)).await.unwrap();
+    let adopted = serving(&b, 2).with_history(at_b);
+    let v4 = coordinator.transition(&change("tenants/1", v3, adopted.clone(), Some(&b))).await.unwrap();
+    let read = coordinator.shard(&ShardId::new("tenants/1")).await.unwrap().unwrap();
+    assert_eq!((read.version, read.value), (v4, adopted));
+}
+
+pub(crate) async fn random_batches_are_applied_as_the_model_says(coordinator: Arc<dyn Coordinator>) {
+    let mut tenures = Vec::new();
+    for name in ["a", "b", "c", "gone"] {
+        tenures.push(node(&*coordinator, name, 1).await);
+    }
+    coordinator.deregister(&tenures[3]).await.unwrap();
+    let begin = coordinator.snapshot().await.unwrap();
+    let mut model = Model::new(7, tenures);
+    let mut versions = BTreeMap::from([(Revision::NONE, Revision::NONE)]);
+    let mut seen = Seen::default();
+    for number in 0..150 {
+        let batch = model.propose();
+        let real = Batch {
+            transitions: batch
+                .transitions
+                .iter()
+                .cloned()
+                .map(|t| Transition { expected: versions[&t.expected], ..t })
+                .collect(),
+            roots: batch.roots.iter().cloned().map(|r| RootChange { expected: versions[&r.expected], ..r }).collect(),
+        };
+        let expected = model.apply(&batch);
+        let came = coordinator.apply(&real).await;
+        seen.count(&expected);
+        match (&expected, &came) {
+            (Ok(revision), Ok(version)) => drop(versions.insert(*revision, *version)),
+            (Err(expected), Err(came)) if expected.is_the_same_as(came) => {}
+            _ => panic!("batch {number}: expected {expected:?}, came {came:?} of {batch:?}"),
+        }
+        let snapshot = coordinator.snapshot().await.unwrap();
+        model.assert_is(&snapshot, &versions, number);
+    }
+    seen.assert_all();
+    // Whoever followed has the same.
+    let end = coordinator.snapshot().await.unwrap();
+    let mut view = ClusterView::new(begin.clone());
+    let mut changes = coordinator.watch(begin.revision).await.unwrap();
+    while view.revision() < end.revision {
+        view.apply(&changes.next().await.unwrap().unwrap());
+    }
+    assert_eq!(view.snapshot(), end);
+}
+
 pub(crate) async fn a_watch_continues_a_snapshot_without_gap(coordinator: Arc<dyn Coordinator>) {
     let a = node(&*coordinator, "a", 1).await;
     coordinator.put_root("r", Revision::NONE, RootValue(b"1".to_vec())).await.unwrap();
@@ -289,7 +365,7 @@ pub(crate) async fn a_watch_continues_a_snapshot_without_gap(coordinator: Arc<dy
     let shard = coordinator.transition(&change("s", Revision::NONE, serving(&a, 1), Some(&a))).await.unwrap();
     let deleted = coordinator.delete_root("r", v2).await.unwrap();
     let seen: Vec<_> = (&mut changes).take(3).map(Result::unwrap).collect().await;
-    let what: Vec<_> = seen.iter().map(|change| change.what.clone()).collect();
+    let what: Vec<_> = seen.iter().flat_map(|change| change.what.clone()).collect();
     assert_eq!(
         what,
         [

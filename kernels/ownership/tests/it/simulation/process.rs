@@ -174,7 +174,7 @@ impl Process {
         Some(match &known.value.ownership {
             Ownership::Exclusive(Exclusive::Serving { owner }) if *owner == me => match (choice, other) {
                 (0, Some(to)) => (next(serving(&to)), BOTH),
-                (1, _) => (ShardRecord { epoch, ownership: Ownership::Retired }, BOTH),
+                (1, _) => (ShardRecord::retired(epoch), BOTH),
                 (_, Some(to)) => (same(Exclusive::Moving { from: me, to }), 0),
                 (_, None) => return None,
             },
@@ -203,7 +203,7 @@ impl Process {
         }
         let transition = Transition { shard: shard.clone(), expected, record: record.clone(), by };
         let waiting = Waiting::Propose { shard: shard.clone(), record };
-        self.ask(at, Ask::Change(Request::Transition(transition)), waiting)
+        self.ask(at, Ask::Change(Request::Apply(transition.into())), waiting)
     }
 
     /// Takes an answer. Returns what to ask next, and ids that it was told.

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_ownership::core::{CoordinatorCore, Reply, Request};
 use savanna_ownership::event::{Entry, Event as Fact};
-use savanna_ownership::{Exclusive, Incarnation, LeaseTerms, MonoTime, Ownership, Tenure};
+use savanna_ownership::{Batch, Exclusive, Incarnation, LeaseTerms, MonoTime, Ownership, Tenure};
 
 use super::checker::{Checker, Violation};
 use super::process::{Answer, Ask, DriftingClock, Habits, Process};
@@ -397,10 +397,10 @@ impl World {
 
     /// Who owns the shard that a request would change.
     fn owner_of(&self, change: &Request) -> Option<Tenure> {
-        let Request::Transition(transition) = change else {
+        let Request::Apply(Batch { transitions, .. }) = change else {
             return None;
         };
-        self.coordinator.core.shard(&transition.shard)?.value.owner().cloned()
+        self.coordinator.core.shard(&transitions.first()?.shard)?.value.owner().cloned()
     }
 
     fn count(&mut self, entry: &Entry) {
@@ -414,7 +414,7 @@ impl World {
                 Ownership::Exclusive(Exclusive::Dual { .. }) => &mut self.counts.duals,
                 Ownership::Replicated { .. } | Ownership::Retired => &mut self.counts.retired,
             },
-            Fact::IdsAllocated { .. } | Fact::RootChanged { .. } => return,
+            Fact::IdsAllocated { .. } | Fact::RootChanged { .. } | Fact::BatchApplied { .. } => return,
         };
         *counter += 1;
     }
