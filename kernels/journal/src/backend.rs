@@ -37,7 +37,7 @@ pub(crate) trait Backend: Send {
 
     /// The log is closed in order, with everything up to here durable: what can be done so that the next opening notices
     /// damage at its end.
-    fn seal(&mut self, _durable: Lsn) {}
+    fn mark_end(&mut self, _durable: Lsn) {}
 }
 
 /// An action that is not input or output; it is for whoever drives the core.

@@ -158,7 +158,8 @@ mod tests {
 
         let term = Term { epoch: OwnerEpoch(1), opening: 1 };
         let (first, base) = (Lsn(7), Lsn(6));
-        let header = Header { term, sequence: 1, first, base, oldest: Lsn(1), body: None, opens_term: true };
+        let header =
+            Header { term, sequence: 1, first, base, oldest: Lsn(1), body: None, opens_term: true, seals: false };
         let (seal, epoch, offset) = (header.encode().1, OwnerEpoch(1), 64);
         let (mut pieces, mut whole) = (Vec::new(), Vec::new());
         for piece in batch.pieces() {

@@ -129,9 +129,25 @@ pub enum JournalError {
         note: String,
     },
 
+    /// The log has ended.
+    #[error("expected a log that goes on, but {log} is sealed: it ends at LSN {last} for ever. Begin another log")]
+    Sealed {
+        /// The log's directory, or its last object.
+        log: String,
+        /// Where it ends.
+        last: Lsn,
+    },
+
+    /// The log may go on.
+    #[error("expected a sealed log, but {log} has not ended; seal it before it is read by others than its owner")]
+    NotSealed {
+        /// The log's directory or prefix.
+        log: String,
+    },
+
     /// The file is of another format version.
     #[error(
-        "{file} has journal format version {found}, this program reads version {supported}. Open it with the release \
+        "{file} has journal format version {found}, this program reads versions up to {supported}. Open it with the release \
          that wrote it, or a later one"
     )]
     Version {
@@ -139,7 +155,7 @@ pub enum JournalError {
         file: String,
         /// The version in its header.
         found: u8,
-        /// The version of this program.
+        /// The newest version that this program knows.
         supported: u8,
     },
 

@@ -448,7 +448,7 @@ impl Writer {
             Outcome::Other(Action::Stop(reason)) => {
                 match &reason {
                     Some(error) => tracing::error!(%error, "the journal ended; nothing more is appended or told"),
-                    None => backend.seal(shared.state.lock().core.durable()),
+                    None => backend.mark_end(shared.state.lock().core.durable()),
                 }
                 shared.state.lock().over = Some(reason);
                 return false;

@@ -122,6 +122,7 @@ mod local;
 mod object;
 mod options;
 mod record;
+mod sealed;
 mod segment;
 pub mod sim;
 
@@ -131,4 +132,5 @@ pub use crate::{
     local::{Disk, DiskFile, OsDisk, newest_epoch},
     options::{Filter, Options},
     record::{Draft, Lsn, Record},
+    sealed::{SealedLog, seal},
 };

@@ -39,18 +39,23 @@ mod fence;
 mod high_water;
 mod recovery;
 mod room;
+mod seal;
 mod stage;
 
 use std::sync::Arc;
 
 use savanna_epoch::OwnerEpoch;
 
-use self::{disk::write_zeros, fence::Fence, high_water::HighWater};
+use self::{disk::write_zeros, fence::Fence, high_water::HighWater, recovery::Recovered};
 pub use self::{
     disk::{Disk, DiskFile, OsDisk},
     fence::newest_epoch,
 };
-pub(crate) use self::{room::Room, stage::Stage};
+pub(crate) use self::{
+    room::Room,
+    seal::{end_of, read_sealed, seal},
+    stage::Stage,
+};
 use crate::{
     backend::Backend,
     batch::Batch,
@@ -100,6 +105,65 @@ pub(super) struct Finished {
     last: Lsn,
 }
 
+/// A log as somebody finds it who has fenced its owner.
+#[derive(Debug)]
+struct Taken {
+    fence: Fence,
+    recovered: Recovered,
+    /// The last record.
+    last: Lsn,
+    /// The records at the end that the next segment has to repeat: they may not be on the disk.
+    unsure: Vec<Record>,
+}
+
+impl Taken {
+    /// Fences older owners and replays the log. One that has ended can only be ended again.
+    fn over(
+        disk: &Arc<dyn Disk>,
+        notes: Option<&dyn Disk>,
+        epoch: OwnerEpoch,
+        is_to_end: bool,
+        deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
+    ) -> Result<Self, JournalError> {
+        let fence = Fence::raise(disk, epoch)?;
+        let found = recovery::find(disk.as_ref(), Some(fence.term()))?;
+        if let Some(end) = found.last().filter(|newest| newest.header.seals && !is_to_end) {
+            fence.lower(disk.as_ref());
+            return Err(JournalError::Sealed { log: disk.describe(""), last: end.header.base });
+        }
+        let recovered = recovery::replay(disk.as_ref(), &found, deliver)?;
+        let Scan { mut last, mut unsure } = recovered.tail.clone();
+        if let Some(notes) = notes
+            && let Some(noted) = high_water::read(notes)?
+            && noted.durable > last
+        {
+            let (log, durable) = (disk.describe(""), noted.durable);
+            return Err(JournalError::Lost { log, last, durable, note: noted.file });
+        }
+        // The process that wrote the log was killed: it may have told of records that only the operating system had.
+        for record in stage::read(disk.as_ref(), recovered.newest, last)? {
+            last = record.lsn;
+            unsure.push(record.clone());
+            deliver(record)?;
+        }
+        Ok(Self { fence, recovered, last, unsure })
+    }
+
+    /// The header of the segment that comes next, which says where older terms end.
+    fn next_header(&self) -> Header {
+        Header {
+            term: self.fence.term(),
+            sequence: 1,
+            first: self.unsure.first().map_or_else(|| self.last.next(), |record| record.lsn),
+            base: self.last,
+            oldest: self.recovered.oldest,
+            body: None,
+            opens_term: true,
+            seals: false,
+        }
+    }
+}
+
 /// The log in a directory, open for appending.
 #[derive(Debug)]
 pub(crate) struct LocalBackend {
@@ -127,31 +191,12 @@ impl LocalBackend {
         epoch: OwnerEpoch,
         deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(Self, Lsn), JournalError> {
-        let fence = Fence::raise(&disk, epoch)?;
-        let recovered = recovery::recover(disk.as_ref(), fence.term(), deliver)?;
-        let Scan { mut last, mut unsure } = recovered.tail;
-        if let Some(notes) = &high_water
-            && let Some(noted) = high_water::read(notes.as_ref())?
-            && noted.durable > last
-        {
-            let (log, durable) = (disk.describe(""), noted.durable);
-            return Err(JournalError::Lost { log, last, durable, note: noted.file });
+        if let Some(last) = end_of(disk.as_ref())? {
+            return Err(JournalError::Sealed { log: disk.describe(""), last });
         }
-        // The process that wrote the log was killed: it may have told of records that only the operating system had.
-        for record in stage::read(disk.as_ref(), recovered.newest, last)? {
-            last = record.lsn;
-            unsure.push(record.clone());
-            deliver(record)?;
-        }
-        let header = Header {
-            term: fence.term(),
-            sequence: 1,
-            first: unsure.first().map_or_else(|| last.next(), |record| record.lsn),
-            base: last,
-            oldest: recovered.oldest,
-            body: None,
-            opens_term: true,
-        };
+        let taken = Taken::over(&disk, high_water.as_deref(), epoch, false, deliver)?;
+        let header = taken.next_header();
+        let Taken { fence, recovered, last, unsure } = taken;
         let active = create_segment(disk.as_ref(), header, &unsure, segment_bytes, 0)
             .map_err(|error| fence.explain(disk.as_ref(), error))?;
         let room = Arc::new(Room::of(&active, &disk)?);
@@ -168,7 +213,7 @@ impl LocalBackend {
             buffer: Vec::new(),
         };
         // Our own header has taken over what those said.
-        backend.remove(&recovered.needless);
+        remove(backend.disk.as_ref(), &recovered.needless);
         backend.check_fence()?;
         stage::remove_older(backend.disk.as_ref())?;
         backend.high_water = high_water.map(|notes| HighWater::begin(notes, backend.fence.term(), last)).transpose()?;
@@ -195,6 +240,7 @@ impl LocalBackend {
             oldest: self.oldest,
             body: None,
             opens_term: false,
+            seals: false,
         };
         let next = self.room.move_on(&self.active, |behind| {
             create_segment(self.disk.as_ref(), header, &[], self.segment_bytes, behind)
@@ -217,16 +263,6 @@ impl LocalBackend {
             self.roll(durable)?;
         }
         self.zero_ahead(self.active.end + bytes)
-    }
-
-    /// Removes segments that no reader needs.
-    fn remove(&self, segments: &[Finished]) {
-        for Finished { name, .. } in segments {
-            if let Err(error) = self.disk.remove(name) {
-                let file = self.disk.describe(name);
-                tracing::warn!(file, %error, "could not remove a segment that is not needed any more; it only takes space");
-            }
-        }
     }
 
     /// Zeroes the next piece of the segment if the records up to `end`, and a reserve behind them, go beyond what is zeroed.
@@ -300,7 +336,7 @@ impl Backend for LocalBackend {
         self.check_fence()?;
         let (gone, kept): (Vec<_>, Vec<_>) = self.finished.drain(..).partition(|segment| segment.last < oldest);
         self.finished = kept;
-        self.remove(&gone);
+        remove(self.disk.as_ref(), &gone);
         Ok(())
     }
 
@@ -311,7 +347,7 @@ impl Backend for LocalBackend {
     }
 
     /// Begins a segment behind the last record: all that is before it must be intact when the log is opened again.
-    fn seal(&mut self, durable: Lsn) {
+    fn mark_end(&mut self, durable: Lsn) {
         let rolled = if durable > self.active.header.base {
             self.check_fence().and_then(|()| self.roll(durable))
         } else {
@@ -322,6 +358,16 @@ impl Backend for LocalBackend {
         }
         if let Some(high_water) = &mut self.high_water {
             high_water.sync();
+        }
+    }
+}
+
+/// Removes segments that no reader needs.
+fn remove(disk: &dyn Disk, segments: &[Finished]) {
+    for Finished { name, .. } in segments {
+        if let Err(error) = disk.remove(name) {
+            let file = disk.describe(name);
+            tracing::warn!(file, %error, "could not remove a segment that is not needed any more; it only takes space");
         }
     }
 }

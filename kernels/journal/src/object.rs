@@ -4,12 +4,17 @@
 //! records under the next number, so that the old owner's next write meets it and fails. A batch is durable when its
 //! object is written, and no check before or after is needed. The object that began a term stays for ever (72 bytes):
 //! an old owner that wakes up after years still meets it.
+//!
+//! A log is ended by such an object that says so. Nobody puts one behind it: the owner's next write meets it, and whoever opens or
+//! ends the log reads the newest object first.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, future::join_all, stream};
-use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path};
+use object_store::{
+    Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path,
+};
 use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
 use tokio::{
@@ -26,8 +31,9 @@ use crate::{
     segment::{self, Header, Reach, Term},
 };
 
-/// Objects read at once on opening.
+/// Objects read at once, and their bytes, unless one has more.
 const READ_AHEAD: usize = 16;
+const READ_AHEAD_BYTES: u64 = 32 << 20;
 
 /// Times that other owners may come first while we open, before it is reported.
 const FENCE_ATTEMPTS: usize = 64;
@@ -68,27 +74,42 @@ impl ObjectBackend {
         epoch: OwnerEpoch,
         deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(Self, Lsn), JournalError> {
+        let (mut backend, objects, last) = Self::begin(store, prefix, epoch, false)?;
+        let stored = replay(&backend.bucket, &objects, backend.oldest, last, deliver)?;
+        backend.stored.splice(..0, stored);
+        backend.remove_needless();
+        Ok((backend, last))
+    }
+
+    /// Puts the object that begins a term, and ends the log if it `seals`. Returns the objects before it and the last LSN.
+    fn begin(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        epoch: OwnerEpoch,
+        seals: bool,
+    ) -> Result<(Self, Vec<Object>, Lsn), JournalError> {
         if epoch == OwnerEpoch::NONE {
             return Err(JournalError::NoEpoch);
         }
         let mut bucket = Bucket::new(store, prefix)?;
         for _ in 0..FENCE_ATTEMPTS {
-            let numbers = bucket.list()?;
-            let newest = bucket.newest(numbers.last().copied())?;
+            let newest = bucket.newest(bucket.list()?.last())?;
+            if newest.seals {
+                return Err(JournalError::Sealed { log: bucket.describe(newest.number), last: newest.last });
+            }
             let Some(term) = newest.term.succeed(epoch) else {
                 return Err(JournalError::Fenced { ours: epoch, theirs: newest.term.epoch });
             };
             let mut backend =
                 Self { bucket, term, next_number: newest.number + 1, stored: Vec::new(), oldest: newest.oldest };
             let number = backend.next_number;
-            if backend.put(newest.last, None, true)?.is_none() {
+            let kind = if seals { Kind::End } else { Kind::Begin };
+            if backend.put(newest.last, None, kind)?.is_none() {
                 // Had the owner gone on and truncated since we looked, ours would stand in a gap and fence nobody. The
                 // newest object is never removed, so that if ours is the newest now, the owner's next one meets it.
-                let mut numbers = backend.bucket.list()?;
-                if numbers.pop() == Some(number) {
-                    let last = backend.replay(&numbers, newest.last, deliver)?;
-                    backend.remove_needless();
-                    return Ok((backend, last));
+                let mut objects = backend.bucket.list()?;
+                if objects.pop().is_some_and(|object| object.number == number) {
+                    return Ok((backend, objects, newest.last));
                 }
                 backend.bucket.remove(vec![number]);
             }
@@ -100,55 +121,9 @@ impl ObjectBackend {
         })
     }
 
-    fn replay(
-        &mut self,
-        numbers: &[u64],
-        last: Lsn,
-        deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
-    ) -> Result<Lsn, JournalError> {
-        let mut counted: Option<Lsn> = None;
-        for some in numbers.chunks(READ_AHEAD) {
-            for (number, bytes) in some.iter().zip(self.bucket.get_many(some)?) {
-                let path = self.bucket.describe(*number);
-                // Truncated by the owner before us; if it was needed, the next one shows a hole.
-                let Some(bytes) = bytes else { continue };
-                let (header, _) = Header::decode(&bytes, &path)?;
-                if header.sequence != *number {
-                    return Err(segment::misplaced(&path, &header));
-                }
-                let mut records = Vec::new();
-                let scan = segment::scan(&path, &bytes, Reach::Whole, &mut |record| {
-                    records.push(record);
-                    Ok(())
-                })?;
-                self.stored.insert(
-                    self.stored.len() - 1,
-                    Stored { number: *number, last: scan.last, opens_term: header.opens_term },
-                );
-                if scan.last < self.oldest {
-                    continue;
-                }
-                let needed = counted.map_or(self.oldest, Lsn::next);
-                if header.first > needed {
-                    return Err(JournalError::Missing { file: path, needed, first: header.first });
-                }
-                counted = Some(scan.last);
-                records.into_iter().try_for_each(&mut *deliver)?;
-            }
-        }
-        let needed = counted.map_or(self.oldest, Lsn::next);
-        if needed <= last {
-            return Err(JournalError::Missing {
-                file: self.bucket.describe(self.next_number - 1),
-                needed,
-                first: last.next(),
-            });
-        }
-        Ok(last)
-    }
-
     /// Writes the next object. Returns the header of the one that is there already, if it is not ours.
-    fn put(&mut self, durable: Lsn, batch: Option<&Batch>, opens_term: bool) -> Result<Option<Header>, JournalError> {
+    fn put(&mut self, durable: Lsn, batch: Option<&Batch>, kind: Kind) -> Result<Option<Header>, JournalError> {
+        let opens_term = kind != Kind::Batch;
         let header = Header {
             term: self.term,
             sequence: self.next_number,
@@ -157,6 +132,7 @@ impl ObjectBackend {
             oldest: self.oldest,
             body: Some(batch.map_or(0, |batch| batch.bytes() as u64)),
             opens_term,
+            seals: kind == Kind::End,
         };
         let (head, seal) = header.encode();
         let mut bytes = head.to_vec();
@@ -193,7 +169,7 @@ impl ObjectBackend {
     }
 
     fn put_or_fenced(&mut self, durable: Lsn, batch: Option<&Batch>) -> Result<(), JournalError> {
-        match self.put(durable, batch, false)? {
+        match self.put(durable, batch, Kind::Batch)? {
             None => Ok(()),
             Some(other) => Err(JournalError::Fenced { ours: self.term.epoch, theirs: other.term.epoch }),
         }
@@ -227,12 +203,121 @@ impl Backend for ObjectBackend {
     }
 }
 
+/// Replays objects, which end at `last`.
+fn replay(
+    bucket: &Bucket,
+    objects: &[Object],
+    oldest: Lsn,
+    last: Lsn,
+    deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
+) -> Result<Vec<Stored>, JournalError> {
+    let mut replayed = Vec::with_capacity(objects.len());
+    let mut counted: Option<Lsn> = None;
+    for some in read_at_once(objects) {
+        let numbers: Vec<u64> = some.iter().map(|object| object.number).collect();
+        for (number, bytes) in numbers.iter().zip(bucket.get_many(&numbers)?) {
+            let path = bucket.describe(*number);
+            // Truncated by the owner before us; if it was needed, the next one shows a hole.
+            let Some(bytes) = bytes else { continue };
+            let (header, _) = Header::decode(&bytes, &path)?;
+            if header.sequence != *number {
+                return Err(segment::misplaced(&path, &header));
+            }
+            let mut records = Vec::new();
+            let scan = segment::scan(&path, &bytes, Reach::Whole, &mut |record| {
+                records.push(record);
+                Ok(())
+            })?;
+            replayed.push(Stored { number: *number, last: scan.last, opens_term: header.opens_term });
+            if scan.last < oldest {
+                continue;
+            }
+            let needed = counted.map_or(oldest, Lsn::next);
+            if header.first > needed {
+                return Err(JournalError::Missing { file: path, needed, first: header.first });
+            }
+            counted = Some(scan.last);
+            records.into_iter().try_for_each(&mut *deliver)?;
+        }
+    }
+    let needed = counted.map_or(oldest, Lsn::next);
+    if needed <= last {
+        let end = objects.last().map_or(0, |object| object.number);
+        return Err(JournalError::Missing { file: bucket.describe(end + 1), needed, first: last.next() });
+    }
+    Ok(replayed)
+}
+
+/// Objects in parts that fit into memory and are few enough requests.
+fn read_at_once(objects: &[Object]) -> impl Iterator<Item = &[Object]> {
+    let mut rest = objects;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |object: &&Object| {
+            bytes += object.bytes;
+            bytes <= READ_AHEAD_BYTES
+        };
+        let count = rest.iter().take(READ_AHEAD).take_while(fits).count().max(1).min(rest.len());
+        let (some, others) = rest.split_at(count);
+        rest = others;
+        (!some.is_empty()).then_some(some)
+    })
+}
+
+/// Ends the log, if it has not ended. Returns its last record's LSN.
+pub(crate) fn seal(store: Arc<dyn ObjectStore>, prefix: Path, epoch: OwnerEpoch) -> Result<Lsn, JournalError> {
+    match ObjectBackend::begin(store, prefix, epoch, true) {
+        Ok((_, _, last)) | Err(JournalError::Sealed { last, .. }) => Ok(last),
+        Err(error) => Err(error),
+    }
+}
+
+/// The last record of a log that has ended; none if it has not.
+pub(crate) fn end_of(store: Arc<dyn ObjectStore>, prefix: Path) -> Result<Option<Lsn>, JournalError> {
+    let bucket = Bucket::new(store, prefix)?;
+    let newest = bucket.newest(bucket.list()?.last())?;
+    Ok(newest.seals.then_some(newest.last))
+}
+
+/// Hands over the records of a log that has ended, and changes nothing.
+pub(crate) fn read_sealed(
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
+) -> Result<(), JournalError> {
+    let bucket = Bucket::new(store, prefix)?;
+    let mut objects = bucket.list()?;
+    let newest = bucket.newest(objects.pop().as_ref())?;
+    if !newest.seals {
+        return Err(JournalError::NotSealed { log: bucket.prefix.to_string() });
+    }
+    replay(&bucket, &objects, newest.oldest, newest.last, deliver).map(drop)
+}
+
+/// What an object is put for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Batch,
+    /// The first of a term.
+    Begin,
+    /// The last of the log.
+    End,
+}
+
+/// An object that is there.
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    number: u64,
+    bytes: u64,
+}
+
 /// What the newest object says.
 struct Newest {
     number: u64,
     term: Term,
     last: Lsn,
     oldest: Lsn,
+    seals: bool,
 }
 
 /// The objects under a prefix, with calls that wait. The requests run on a thread of their own, so that a caller
@@ -276,28 +361,29 @@ impl Bucket {
         format!("{} in {}", self.path(number), self.store)
     }
 
-    /// The numbers of all objects, ascending.
-    fn list(&self) -> Result<Vec<u64>, JournalError> {
+    /// All objects, ascending.
+    fn list(&self) -> Result<Vec<Object>, JournalError> {
         let (store, prefix) = (Arc::clone(&self.store), self.prefix.clone());
         let listed = self.wait(async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await })?;
         let objects = listed.map_err(JournalError::store("list", &self.prefix))?;
-        let mut numbers: Vec<u64> = objects
-            .iter()
-            .filter_map(|object| object.location.filename()?.strip_suffix(".segment")?.parse().ok())
-            .collect();
-        numbers.sort_unstable();
-        Ok(numbers)
+        let object = |meta: &ObjectMeta| {
+            let number = meta.location.filename()?.strip_suffix(".segment")?.parse().ok()?;
+            Some(Object { number, bytes: meta.size })
+        };
+        let mut objects: Vec<Object> = objects.iter().filter_map(object).collect();
+        objects.sort_unstable_by_key(|object| object.number);
+        Ok(objects)
     }
 
-    fn newest(&self, number: Option<u64>) -> Result<Newest, JournalError> {
-        let Some(number) = number else {
-            return Ok(Newest { number: 0, term: Term::default(), last: Lsn::NONE, oldest: Lsn(1) });
+    fn newest(&self, object: Option<&Object>) -> Result<Newest, JournalError> {
+        let Some(&Object { number, .. }) = object else {
+            return Ok(Newest { number: 0, term: Term::default(), last: Lsn::NONE, oldest: Lsn(1), seals: false });
         };
         let bytes = self.get(number)?;
         let path = self.describe(number);
         let (header, _) = Header::decode(&bytes, &path)?;
         let scan = segment::scan(&path, &bytes, Reach::Whole, &mut |_| Ok(()))?;
-        Ok(Newest { number, term: header.term, last: scan.last, oldest: header.oldest })
+        Ok(Newest { number, term: header.term, last: scan.last, oldest: header.oldest, seals: header.seals })
     }
 
     fn get(&self, number: u64) -> Result<Bytes, JournalError> {

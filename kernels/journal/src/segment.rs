@@ -11,8 +11,10 @@ use crate::{
 /// Bytes of a segment before its first record.
 pub(crate) const SEGMENT_HEADER: usize = 72;
 
-/// The format that this program writes and reads.
-pub(crate) const FORMAT_VERSION: u8 = 1;
+/// The format of every segment but one that ends its log.
+const FORMAT_VERSION: u8 = 1;
+/// The format of a segment that ends its log: a release that does not know of such refuses the log.
+const FORMAT_VERSION_OF_SEALS: u8 = 2;
 
 const MAGIC: &[u8; 7] = b"SAVJRNL";
 
@@ -54,18 +56,22 @@ pub(crate) struct Header {
     pub(crate) body: Option<u64>,
     /// The first segment of its term: its fence.
     pub(crate) opens_term: bool,
+    /// The log ends with this segment, for ever.
+    pub(crate) seals: bool,
 }
 
 const OPENS_TERM: u32 = 1;
 const WHOLE: u32 = 2;
+const SEALS: u32 = 4;
 
 impl Header {
     /// The header's bytes and the seal of the records below it.
     pub(crate) fn encode(&self) -> ([u8; SEGMENT_HEADER], Seal) {
-        let flags = if self.opens_term { OPENS_TERM } else { 0 } | if self.body.is_some() { WHOLE } else { 0 };
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = flag(self.opens_term, OPENS_TERM) | flag(self.body.is_some(), WHOLE) | flag(self.seals, SEALS);
         let mut out = [0; SEGMENT_HEADER];
         out[..7].copy_from_slice(MAGIC);
-        out[7] = FORMAT_VERSION;
+        out[7] = if self.seals { FORMAT_VERSION_OF_SEALS } else { FORMAT_VERSION };
         out[8..16].copy_from_slice(&self.term.epoch.0.to_le_bytes());
         out[16..20].copy_from_slice(&self.term.opening.to_le_bytes());
         out[20..24].copy_from_slice(&flags.to_le_bytes());
@@ -93,8 +99,9 @@ impl Header {
         if head[..7] != MAGIC[..] {
             return Err(corrupt(0, "the letters SAVJRNL", format!("{}", head[..7].escape_ascii())));
         }
-        if head[7] != FORMAT_VERSION {
-            return Err(JournalError::Version { file: file.to_owned(), found: head[7], supported: FORMAT_VERSION });
+        if head[7] != FORMAT_VERSION && head[7] != FORMAT_VERSION_OF_SEALS {
+            let supported = FORMAT_VERSION_OF_SEALS;
+            return Err(JournalError::Version { file: file.to_owned(), found: head[7], supported });
         }
         let (written, computed) = (u32_at(head, 68), crc32c::crc32c(&head[..68]));
         if written != computed {
@@ -113,6 +120,7 @@ impl Header {
             oldest: Lsn(u64_at(head, 48)),
             body: (flags & WHOLE != 0).then(|| u64_at(head, 56)),
             opens_term: flags & OPENS_TERM != 0,
+            seals: flags & SEALS != 0,
         };
         if header.first == Lsn::NONE || header.first > header.base.next() {
             return Err(corrupt(
@@ -138,7 +146,7 @@ pub(crate) enum Reach {
 }
 
 /// What a segment's records amount to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scan {
     /// The last record that counts; one before the segment's first if none does.
     pub(crate) last: Lsn,

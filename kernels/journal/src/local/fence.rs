@@ -66,6 +66,13 @@ impl Fence {
         Ok(self)
     }
 
+    /// Takes the fence away again, so that what was before it stays the newest.
+    pub(super) fn lower(self, disk: &dyn Disk) {
+        disk.remove(&self.name).unwrap_or_else(|error| {
+            tracing::debug!(file = disk.describe(&self.name), %error, "could not remove a fence that nobody needs");
+        });
+    }
+
     pub(super) fn term(&self) -> Term {
         self.term
     }
@@ -88,7 +95,7 @@ impl Fence {
     }
 }
 
-fn list(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
+pub(super) fn list(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
     disk.list().map_err(JournalError::io("list", disk.describe("")))
 }
 
@@ -108,7 +115,7 @@ fn newest(disk: &dyn Disk) -> Result<Term, JournalError> {
     Ok(newest_of(&list(disk)?))
 }
 
-fn newest_of(names: &[String]) -> Term {
+pub(super) fn newest_of(names: &[String]) -> Term {
     let terms = names
         .iter()
         .filter_map(|name| parse_fence_name(name).or_else(|| parse_segment_name(name).map(|(term, _)| term)));

@@ -26,19 +26,17 @@ pub(super) struct Recovered {
 
 /// A segment and its header.
 #[derive(Debug)]
-struct Found {
-    name: String,
-    header: Header,
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) header: Header,
 }
 
-/// Replays the log into `deliver`. Nothing is written but that files of older terms that never got their names are
-/// removed.
-pub(super) fn recover(
+/// Replays the segments of a log into `deliver`, one at a time.
+pub(super) fn replay(
     disk: &dyn Disk,
-    term: Term,
+    found: &[Found],
     deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
 ) -> Result<Recovered, JournalError> {
-    let found = find(disk, term)?;
     let newest = found.last().map_or_else(Term::default, |newest| newest.header.term);
     let oldest = found.last().map_or(Lsn(1), |newest| newest.header.oldest);
     let mut finished = Vec::with_capacity(found.len());
@@ -62,7 +60,12 @@ pub(super) fn recover(
         }
         let path = disk.describe(name);
         let bytes = disk.read(name, u64::MAX).map_err(JournalError::io("read", path.as_str()))?;
-        tail = segment::scan(&path, &bytes, until.map_or(Reach::Open, Reach::Until), deliver)?;
+        let reach = match until {
+            Some(until) => Reach::Until(until),
+            None if header.body.is_some() => Reach::Whole,
+            None => Reach::Open,
+        };
+        tail = segment::scan(&path, &bytes, reach, deliver)?;
         if until.is_none() {
             finished.push(Finished { name: name.clone(), last: tail.last });
         }
@@ -74,8 +77,9 @@ pub(super) fn recover(
 /// Times that an older owner may remove segments under our eyes; it does so at most once after it was fenced.
 const FIND_ATTEMPTS: usize = 4;
 
-/// The segments of older terms in their order, with their headers.
-fn find(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
+/// The segments in the order of their terms, with their headers: those before a new owner's term, whose unfinished files are removed, or
+/// all of them, and nothing is removed.
+pub(super) fn find(disk: &dyn Disk, term: Option<Term>) -> Result<Vec<Found>, JournalError> {
     let mut attempt = 1;
     loop {
         match find_once(disk, term) {
@@ -89,13 +93,14 @@ fn find(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
     }
 }
 
-fn find_once(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
+fn find_once(disk: &dyn Disk, term: Option<Term>) -> Result<Vec<Found>, JournalError> {
+    let is_before = |other: Term| term.is_none_or(|term| other < term);
     let mut names = disk.list().map_err(JournalError::io("list", disk.describe("")))?;
     names.sort_unstable();
     let mut found = Vec::new();
     for name in names {
         if let Some(whole) = name.strip_suffix(UNFINISHED) {
-            if parse_segment_name(whole).is_some_and(|(older, _)| older < term) {
+            if term.is_some() && parse_segment_name(whole).is_some_and(|(older, _)| is_before(older)) {
                 // Its owner may be at work still and just rename it; either way the file is none of the log's.
                 if let Err(error) = disk.remove(&name) {
                     tracing::debug!(file = disk.describe(&name), %error, "could not remove an unfinished segment");
@@ -103,7 +108,7 @@ fn find_once(disk: &dyn Disk, term: Term) -> Result<Vec<Found>, JournalError> {
             }
             continue;
         }
-        let Some((older, sequence)) = parse_segment_name(&name).filter(|(older, _)| *older < term) else {
+        let Some((older, sequence)) = parse_segment_name(&name).filter(|(older, _)| is_before(*older)) else {
             continue;
         };
         let path = disk.describe(&name);

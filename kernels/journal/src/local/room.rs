@@ -167,7 +167,8 @@ mod tests {
     fn active(disk: &Arc<SimDisk>, name: &str, allocated: usize) -> Active {
         let term = Term { epoch: savanna_epoch::OwnerEpoch(1), opening: 1 };
         let (first, base) = (Lsn(1), Lsn::NONE);
-        let header = Header { term, sequence: 1, first, base, oldest: first, body: None, opens_term: true };
+        let header =
+            Header { term, sequence: 1, first, base, oldest: first, body: None, opens_term: true, seals: false };
         let mut file = disk.create(name).expect("created");
         file.allocate(0, allocated as u64).expect("there is space");
         let seal = header.encode().1;

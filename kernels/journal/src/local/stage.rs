@@ -155,6 +155,7 @@ impl StageFile {
             oldest: Lsn(1),
             body: None,
             opens_term: false,
+            seals: false,
         };
         let (head, seal) = header.encode();
         let mut file = disk.create(&name).map_err(JournalError::io("create", disk.describe(&name)))?;

@@ -133,7 +133,7 @@ impl<R> SteppedJournal<R> {
             Outcome::Other(Action::WakeAt(at)) => Step::Wait(at),
             Outcome::Other(Action::Stop(reason)) => {
                 if reason.is_none() {
-                    self.backend.seal(self.core.durable());
+                    self.backend.mark_end(self.core.durable());
                 }
                 Step::Stopped(reason)
             }

@@ -210,7 +210,7 @@ fn another_format_version_is_refused_by_number() {
     assert_eq!(
         error.to_string(),
         format!(
-            "sim:/{name} has journal format version 3, this program reads version 1. Open it with the release that \
+            "sim:/{name} has journal format version 3, this program reads versions up to 2. Open it with the release that \
              wrote it, or a later one"
         )
     );

@@ -10,5 +10,6 @@ mod history;
 mod interposed;
 mod log;
 mod power_cut;
+mod sealed;
 mod staged;
 mod store;

@@ -15,7 +15,7 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Journal, JournalError, Lsn, Options};
+use savanna_journal::{Filter, Journal, JournalError, Lsn, Options, Record, SealedLog, seal};
 
 use crate::history::{History, append, drafts, open, wait};
 
@@ -468,4 +468,112 @@ fn a_missing_object_is_an_error() {
         let error = open(at(&copy), 2).map(|_| ()).expect_err("a hole");
         assert!(matches!(error, JournalError::Missing { .. }), "{gone}: {error}");
     }
+}
+
+fn read_sealed(store: &Arc<Flaky>, filter: &Filter) -> std::result::Result<Vec<Record>, JournalError> {
+    let mut records = Vec::new();
+    SealedLog::find(&at(store))?.read(filter, &mut |record| {
+        records.push(record);
+        Ok::<(), std::convert::Infallible>(())
+    })?;
+    Ok(records)
+}
+
+/// A log of three owners, truncated, whose last owner lives.
+fn log_of_three(store: &Arc<Flaky>) -> (Journal, History, Lsn) {
+    let mut history = History::default();
+    for epoch in 1..4 {
+        let (journal, _) = open(at(store), epoch).expect("opened");
+        for records in [1, 3, 2] {
+            append_durably(&journal, &mut history, records).expect("durable");
+        }
+        if epoch == 2 {
+            journal.truncate_before(Lsn(5)).expect("accepted");
+        }
+        if epoch == 3 {
+            return (journal, history, Lsn(5));
+        }
+        journal.close().expect("closed");
+    }
+    unreachable!("the third owner lives")
+}
+
+#[test]
+fn whichever_request_of_sealing_fails_it_is_sealed_by_the_next_and_the_owner_is_fenced() {
+    let undisturbed = Flaky::new();
+    let (owner, ..) = log_of_three(&undisturbed);
+    let before = undisturbed.requests();
+    seal(&at(&undisturbed), OwnerEpoch(4)).expect("sealed");
+    let requests = undisturbed.requests() - before;
+    assert!(requests >= 4, "{requests}");
+    drop(owner);
+    for fault in [Fault::Refused, Fault::AnswerLost, Fault::SentTwice] {
+        for nth in 1..=requests {
+            let context = format!("request {nth} of {requests}, {fault:?}");
+            let store = Flaky::new();
+            let (owner, history, truncated) = log_of_three(&store);
+            store.fail(nth, fault);
+            let first = seal(&at(&store), OwnerEpoch(4));
+            store.forget_faults();
+            let sealed = seal(&at(&store), OwnerEpoch(4)).unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert_eq!(sealed.last(), Lsn(18), "{context}");
+            assert!(first.is_err() || first.expect("sealed").last() == sealed.last(), "{context}");
+            let error = wait(&owner, append(&owner, b"late").expect("buffered")).expect_err("fenced");
+            assert!(matches!(error, JournalError::Fenced { theirs: OwnerEpoch(4), .. }), "{context}: {error}");
+            let records = read_sealed(&store, &Filter::default()).unwrap_or_else(|error| panic!("{context}: {error}"));
+            history.check(&records, truncated).unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert_eq!(records.last().expect("there").lsn, sealed.last(), "{context}");
+        }
+    }
+}
+
+#[test]
+fn a_sealed_log_in_a_store_is_read_by_several_and_opened_by_nobody() {
+    let store = Flaky::new();
+    let (owner, history, truncated) = log_of_three(&store);
+    assert!(matches!(read_sealed(&store, &Filter::default()), Err(JournalError::NotSealed { .. })));
+    drop(owner);
+    let end = seal(&at(&store), OwnerEpoch(4)).expect("sealed").last();
+    let objects = store.objects();
+    assert_eq!(seal(&at(&store), OwnerEpoch(1)).expect("sealed").last(), end);
+    for epoch in [3, 4, 9] {
+        assert!(matches!(open(at(&store), epoch), Err(JournalError::Sealed { last, .. }) if last == end));
+    }
+    let readers: Vec<_> = (0..3)
+        .map(|shard| {
+            let store = Arc::clone(&store);
+            std::thread::spawn(move || {
+                read_sealed(&store, &Filter { stream: None, shards: Some(vec![shard]) }).expect("read")
+            })
+        })
+        .collect();
+    let mut records: Vec<Record> = readers.into_iter().flat_map(|reader| reader.join().expect("read")).collect();
+    records.sort_by_key(|record| record.lsn);
+    history.check(&records, truncated).expect("the log");
+    assert_eq!(store.objects(), objects, "reading and sealing again change nothing");
+    for gone in &objects[2..objects.len() - 1] {
+        let copy = store.duplicate();
+        futures::executor::block_on(copy.inner.delete(gone)).expect("deleted");
+        if let Ok(records) = read_sealed(&copy, &Filter::default()) {
+            history.check(&records, truncated).expect("only what was needed no more is gone");
+        }
+    }
+}
+
+#[test]
+fn an_owner_that_writes_while_its_log_is_sealed_is_before_the_end_or_fenced() {
+    let store = Flaky::new();
+    let (owner, history, truncated) = log_of_three(&store);
+    let (owner, history) = (Arc::new(owner), Arc::new(Mutex::new(history)));
+    {
+        let (owner, history) = (Arc::clone(&owner), Arc::clone(&history));
+        store.before_next_put(move || {
+            append_durably(&owner, &mut history.lock().expect("not poisoned"), 2).expect("durable");
+        });
+    }
+    assert_eq!(seal(&at(&store), OwnerEpoch(4)).expect("sealed").last(), Lsn(20));
+    let records = read_sealed(&store, &Filter::default()).expect("read");
+    history.lock().expect("not poisoned").check(&records, truncated).expect("the log");
+    wait(&owner, append(&owner, b"late").expect("buffered")).expect_err("fenced");
+    assert_eq!(read_sealed(&store, &Filter::default()).expect("read"), records);
 }

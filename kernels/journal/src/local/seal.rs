@@ -1,0 +1,77 @@
+//! Ending a log in a directory, and reading one that has ended.
+//!
+//! Sealing is the first half of opening ([`Taken`]): the fence, reading, and a segment that says *older terms count up to
+//! here*. That segment is written as a whole and says that there is no other after it. Whatever interrupts it, it is done again
+//! from the beginning: until the segment has its name, the log is one that its next owner has fenced and not yet begun.
+//!
+//! Two may seal at once, while the owner's last batch is half written, and see different ends. So the one whose fence is the newest decides: a
+//! log has ended when the newest segment says so *and no newer fence stands*. The other finds its own fence gone, and looks
+//! again; if the newer one was abandoned, it ends the log again, behind the segment that ends it already, at the same place.
+
+use std::sync::Arc;
+
+use savanna_epoch::OwnerEpoch;
+
+use super::{Disk, Taken, create_segment, fence, parse_segment_name, recovery, remove, stage};
+use crate::{
+    error::JournalError,
+    record::{self, Lsn, Record},
+    segment::{Header, SEGMENT_HEADER},
+};
+
+/// Others that may seal the log at the same time, before it is reported.
+const ATTEMPTS: usize = 64;
+
+/// Ends the log, if it has not ended. Returns its last record's LSN.
+pub(crate) fn seal(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: OwnerEpoch) -> Result<Lsn, JournalError> {
+    for _ in 0..ATTEMPTS {
+        if let Some(last) = end_of(disk.as_ref())? {
+            return Ok(last);
+        }
+        match seal_once(disk, notes, epoch) {
+            // Whoever else seals it under this epoch comes to the same end.
+            Err(JournalError::Fenced { theirs, .. }) if theirs == epoch => {}
+            result => return result,
+        }
+    }
+    Err(JournalError::Stopped {
+        reason: format!("{ATTEMPTS} others sealed the log at the same time and none ended it"),
+    })
+}
+
+fn seal_once(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: OwnerEpoch) -> Result<Lsn, JournalError> {
+    let taken = Taken::over(disk, notes, epoch, true, &mut |_| Ok(()))?;
+    let bytes = taken.unsure.iter().map(|record| record::encoded_len(record.payload.len()) as u64).sum();
+    let header = Header { body: Some(bytes), seals: true, ..taken.next_header() };
+    let Taken { fence, recovered, last, unsure } = taken;
+    let written = create_segment(disk.as_ref(), header, &unsure, 0, 0);
+    written.map_err(|error| fence.explain(disk.as_ref(), error))?;
+    fence.check(disk.as_ref())?;
+    remove(disk.as_ref(), &recovered.needless);
+    stage::remove_older(disk.as_ref())?;
+    Ok(last)
+}
+
+/// The last record of a log that has ended; none if it has not, or somebody is about to end it again.
+pub(crate) fn end_of(disk: &dyn Disk) -> Result<Option<Lsn>, JournalError> {
+    let names = fence::list(disk)?;
+    let newest = names.iter().filter_map(|name| Some((parse_segment_name(name)?, name))).max();
+    let Some(((term, _), name)) = newest.filter(|((term, _), _)| *term == fence::newest_of(&names)) else {
+        return Ok(None);
+    };
+    let path = disk.describe(name);
+    let head = disk.read(name, SEGMENT_HEADER as u64).map_err(JournalError::io("read the header of", path.as_str()))?;
+    let (header, _) = Header::decode(&head, &path)?;
+    Ok((header.seals && header.term == term).then_some(header.base))
+}
+
+/// Hands over the records of a log that has ended, and changes nothing.
+pub(crate) fn read_sealed(
+    disk: &dyn Disk,
+    deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
+) -> Result<(), JournalError> {
+    if end_of(disk)?.is_none() {
+        return Err(JournalError::NotSealed { log: disk.describe("") });
+    }
+    recovery::replay(disk, &recovery::find(disk, None)?, deliver).map(drop)
+}

@@ -1,0 +1,77 @@
+//! Logs that have ended.
+
+use std::{error::Error, sync::Arc};
+
+use savanna_epoch::OwnerEpoch;
+
+use crate::{
+    error::JournalError,
+    journal::deliver,
+    local, object,
+    options::{Filter, Options, Place},
+    record::{Lsn, Record},
+};
+
+/// A log to which nothing is ever added: it was [sealed](seal). Any number of readers may read it at once, in any number of processes.
+#[derive(Clone, Debug)]
+pub struct SealedLog {
+    place: Place,
+    last: Lsn,
+}
+
+/// Ends a log for ever, if it has not ended yet: its owner acknowledges nothing more, and nobody opens it again. What the owner
+/// has acknowledged is in it; a batch that was under way is in it as a whole or not at all. `epoch` has to be at least the one under which the
+/// log was opened last.
+///
+/// Nothing is handed over, and no more than a segment of the log is in memory at any time. The call blocks while it reads. It may be
+/// repeated after any error, by anybody.
+///
+/// # Errors
+/// [`JournalError::Fenced`] if a newer epoch owns the log, and whatever [`Journal::open`](crate::Journal::open) finds
+/// wrong with it.
+pub fn seal(options: &Options, epoch: OwnerEpoch) -> Result<SealedLog, JournalError> {
+    let last = match &options.place {
+        Place::Disk(disk) => local::seal(disk, options.high_water.as_deref(), epoch)?,
+        Place::Store { store, prefix } => object::seal(Arc::clone(store), prefix.clone(), epoch)?,
+    };
+    Ok(SealedLog { place: options.place.clone(), last })
+}
+
+impl SealedLog {
+    /// A log that was sealed before. Of the options, the place counts.
+    ///
+    /// # Errors
+    /// [`JournalError::NotSealed`], and the errors of the place.
+    pub fn find(options: &Options) -> Result<Self, JournalError> {
+        let place = options.place.clone();
+        let (last, log) = match &place {
+            Place::Disk(disk) => (local::end_of(disk.as_ref())?, disk.describe("")),
+            Place::Store { store, prefix } => (object::end_of(Arc::clone(store), prefix.clone())?, prefix.to_string()),
+        };
+        last.map(|last| Self { place, last }).ok_or(JournalError::NotSealed { log })
+    }
+
+    /// The last record; [`Lsn::NONE`] if there never was one.
+    #[must_use]
+    pub fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// Hands every record that `filter` wants to `replay`, in the order of their LSNs, of complete append groups only. Changes nothing and
+    /// fences nobody. The call blocks while it reads, with a segment of the log in memory, or some objects.
+    ///
+    /// # Errors
+    /// [`JournalError::Corrupt`] and [`JournalError::Missing`] if the log cannot be read back, the errors of the place,
+    /// [`JournalError::Replay`] with the error of `replay`.
+    pub fn read<E: Into<Box<dyn Error + Send + Sync>>>(
+        &self,
+        filter: &Filter,
+        replay: &mut dyn FnMut(Record) -> Result<(), E>,
+    ) -> Result<(), JournalError> {
+        let mut deliver = |record| deliver(filter, record, replay);
+        match &self.place {
+            Place::Disk(disk) => local::read_sealed(disk.as_ref(), &mut deliver),
+            Place::Store { store, prefix } => object::read_sealed(Arc::clone(store), prefix.clone(), &mut deliver),
+        }
+    }
+}
