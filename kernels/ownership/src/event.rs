@@ -3,8 +3,11 @@
 //! A journal payload is one [`Entry`] as JSON: `{"revision":7,"event":"ids_allocated","name":"tenants","next":101}`. The
 //! text form costs little, as entries are rare, and later versions can add fields.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use savanna_epoch::{NodeId, ShardId};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::batch::{Batch, RootChange};
 use crate::record::{Incarnation, NodeRecord, Revision, ShardRecord, Tenure, Transition};
@@ -29,7 +32,7 @@ pub enum TenureEnd {
     Deregistered,
 }
 
-/// A fact that the core's state is made of.
+/// A fact that the core's state is made of. For journals; nodes send each other [`Change`]s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -108,23 +111,26 @@ impl Event {
 }
 
 /// The bytes of a root, opaque to the coordinator. In JSON: base64.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RootValue(pub Vec<u8>);
 
-impl From<RootValue> for String {
-    fn from(value: RootValue) -> Self {
-        use base64::Engine as _;
-        base64::engine::general_purpose::STANDARD.encode(value.0)
+impl Serialize for RootValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.serialize_str(&BASE64.encode(&self.0))
+        } else {
+            self.0.serialize(serializer)
+        }
     }
 }
 
-impl TryFrom<String> for RootValue {
-    type Error = base64::DecodeError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        use base64::Engine as _;
-        base64::engine::general_purpose::STANDARD.decode(text).map(Self)
+impl<'de> Deserialize<'de> for RootValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            BASE64.decode(String::deserialize(deserializer)?).map(Self).map_err(D::Error::custom)
+        } else {
+            Vec::deserialize(deserializer).map(Self)
+        }
     }
 }
 

@@ -132,7 +132,6 @@ pub struct ReplicationVector(pub Vec<TierReplicas>);
 
 /// Who serves a shard that one owner holds as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
 pub enum Exclusive {
     /// The owner serves it.
     Serving {
@@ -180,7 +179,6 @@ impl Exclusive {
 
 /// How a shard is owned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Ownership {
     /// One owner, fenced by the record's epoch.
     Exclusive(Exclusive),
@@ -193,6 +191,46 @@ pub enum Ownership {
     },
     /// The shard is gone. The record stays, so that its epochs never repeat.
     Retired,
+}
+
+/// Ownership in text has its tags inside, as the first journals wrote it. Between nodes it has them in front, where serde puts them by
+/// itself: what nodes send each other does not describe itself.
+mod ownership_form {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Exclusive, Ownership, ReplicationVector, RingVersion, Tenure};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(remote = "Exclusive", tag = "state", rename_all = "snake_case")]
+    enum ExclusiveText {
+        Serving { owner: Tenure },
+        Moving { from: Tenure, to: Tenure },
+        Dual { from: Tenure, to: Tenure },
+    }
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(remote = "Ownership", tag = "kind", rename_all = "snake_case")]
+    enum OwnershipText {
+        Exclusive(#[serde(with = "ExclusiveText")] Exclusive),
+        Replicated { ring_version: RingVersion, vector: ReplicationVector },
+        Retired,
+    }
+
+    pub(super) fn serialize<S: Serializer>(ownership: &Ownership, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            OwnershipText::serialize(ownership, serializer)
+        } else {
+            ownership.serialize(serializer)
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ownership, D::Error> {
+        if deserializer.is_human_readable() {
+            OwnershipText::deserialize(deserializer)
+        } else {
+            Ownership::deserialize(deserializer)
+        }
+    }
 }
 
 /// Where a shard's commits are that only a log has: behind the last record of `log` that says that the shard is owned under `epoch`.
@@ -216,6 +254,7 @@ pub struct ShardRecord {
     /// The newest epoch ever granted for this shard; [`OwnerEpoch::NONE`] if nobody ever owned it.
     pub epoch: OwnerEpoch,
     /// Who owns it now.
+    #[serde(with = "ownership_form")]
     pub ownership: Ownership,
     /// Where its unflushed commits are; none if no log has any. An owner serves only while this is the log that it appends to itself: a
     /// grant leaves it at the former owner's, until the new owner has taken over what is there.

@@ -51,6 +51,7 @@ pub struct Stage {
     /// Its position in the graph.
     pub id: StageId,
     /// What it does.
+    #[serde(with = "operator_form")]
     pub operator: Operator,
     /// What happens to the operator's rows then; none for the sink.
     pub output: Option<Output>,
@@ -116,7 +117,6 @@ pub enum Exchange {
 
 /// What a stage does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
 #[expect(clippy::large_enum_variant, reason = "a graph holds a handful of operators, made once per query")]
 pub enum Operator {
     /// Reads a source.
@@ -138,6 +138,41 @@ impl Operator {
             Self::Scan(_) | Self::Sink(_) => StateKind::Stateless,
             Self::Aggregate(_) => StateKind::Merge,
             Self::Window(_) | Self::IntervalJoin(_) => StateKind::Sequence,
+        }
+    }
+}
+
+/// An operator in text has its kind inside, of which [`StageGraph::code`] is made. Between nodes the kind is in front, where serde puts it by itself:
+/// what nodes send each other does not describe itself.
+mod operator_form {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Aggregate, IntervalJoin, Operator, Scan, SinkSpec, WindowPlan};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(remote = "Operator", tag = "kind", rename_all = "kebab-case")]
+    #[expect(clippy::large_enum_variant, reason = "it stands for the operator and is never made")]
+    enum OperatorText {
+        Scan(Scan),
+        Aggregate(Aggregate),
+        Window(WindowPlan),
+        IntervalJoin(IntervalJoin),
+        Sink(SinkSpec),
+    }
+
+    pub(super) fn serialize<S: Serializer>(operator: &Operator, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            OperatorText::serialize(operator, serializer)
+        } else {
+            operator.serialize(serializer)
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Operator, D::Error> {
+        if deserializer.is_human_readable() {
+            OperatorText::deserialize(deserializer)
+        } else {
+            Operator::deserialize(deserializer)
         }
     }
 }

@@ -44,14 +44,22 @@ impl fmt::Debug for PlanBytes {
 
 impl Serialize for PlanBytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&BASE64_STANDARD.encode(&self.0))
+        if serializer.is_human_readable() {
+            serializer.serialize_str(&BASE64_STANDARD.encode(&self.0))
+        } else {
+            self.0.serialize(serializer)
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for PlanBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        BASE64_STANDARD.decode(text).map(Self).map_err(serde::de::Error::custom)
+        if deserializer.is_human_readable() {
+            let text = String::deserialize(deserializer)?;
+            BASE64_STANDARD.decode(text).map(Self).map_err(serde::de::Error::custom)
+        } else {
+            Vec::deserialize(deserializer).map(Self)
+        }
     }
 }
 

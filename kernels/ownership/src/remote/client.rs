@@ -13,7 +13,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::Json;
 use super::method::{
     Allocate, Apply, Claim, Deregister, Follow, Heartbeat, Ids, ReadAll, ReadRoot, ReadShard, Register, Since,
 };
@@ -62,7 +61,7 @@ impl RemoteCoordinator {
 
     async fn ask<M, T>(&self, request: &M::Request) -> Result<T, CoordinatorError>
     where
-        M: Method<Reply = Json<Result<T, CoordinatorError>>>,
+        M: Method<Reply = Result<T, CoordinatorError>>,
         M::Request: Sync,
         T: Serialize + DeserializeOwned + Send,
     {
@@ -72,14 +71,14 @@ impl RemoteCoordinator {
     /// Asks until there is an answer, or patience ends: then the answer is `Unavailable`.
     async fn ask_until_answered<M, T>(&self, request: &M::Request) -> Answer<T>
     where
-        M: Method<Reply = Json<Result<T, CoordinatorError>>>,
+        M: Method<Reply = Result<T, CoordinatorError>>,
         M::Request: Sync,
         T: Serialize + DeserializeOwned + Send,
     {
         let deadline = Instant::now() + self.patience;
         let mut is_repeated = false;
         loop {
-            let Json(reply) = self.attempt::<M, T>(request, ATTEMPT).await;
+            let reply = self.attempt::<M, T>(request, ATTEMPT).await;
             let is_answered = !matches!(reply, Err(CoordinatorError::Unavailable { .. }));
             if is_answered || Instant::now() + PAUSE >= deadline {
                 return Answer { reply, is_repeated };
@@ -89,15 +88,15 @@ impl RemoteCoordinator {
         }
     }
 
-    async fn attempt<M, T>(&self, request: &M::Request, timeout: Duration) -> Json<Result<T, CoordinatorError>>
+    async fn attempt<M, T>(&self, request: &M::Request, timeout: Duration) -> Result<T, CoordinatorError>
     where
-        M: Method<Reply = Json<Result<T, CoordinatorError>>>,
+        M: Method<Reply = Result<T, CoordinatorError>>,
         M::Request: Sync,
         T: Serialize + DeserializeOwned + Send,
     {
         call::<M>(&*self.transport, &self.at, request, timeout)
             .await
-            .unwrap_or_else(|error| Json(Err(CoordinatorError::Unavailable { reason: error.to_string() })))
+            .unwrap_or_else(|error| Err(CoordinatorError::Unavailable { reason: error.to_string() }))
     }
 
     /// The version that all records of a batch have, if they are what it was to make of them.
@@ -121,8 +120,7 @@ impl RemoteCoordinator {
     }
 
     async fn changes(&self, since: Revision, wait: Duration) -> Result<Vec<Change>, CoordinatorError> {
-        let Json(reply) = self.attempt::<Follow, _>(&Json(Since { since, wait }), wait + ATTEMPT).await;
-        reply
+        self.attempt::<Follow, _>(&Since { since, wait }, wait + ATTEMPT).await
     }
 }
 
@@ -136,31 +134,31 @@ impl<T> Answer<T> {
 #[async_trait]
 impl Coordinator for RemoteCoordinator {
     async fn register(&self, spec: &NodeSpec) -> Result<Grant, CoordinatorError> {
-        self.ask::<Register, _>(&Json(spec.clone())).await
+        self.ask::<Register, _>(&spec.clone()).await
     }
 
     async fn claim(&self, spec: &NodeSpec) -> Result<ClaimOutcome, CoordinatorError> {
-        self.ask::<Claim, _>(&Json(spec.clone())).await
+        self.ask::<Claim, _>(&spec.clone()).await
     }
 
     async fn heartbeat(&self, tenure: &Tenure) -> Result<Duration, CoordinatorError> {
-        self.ask::<Heartbeat, _>(&Json(tenure.clone())).await
+        self.ask::<Heartbeat, _>(&tenure.clone()).await
     }
 
     async fn deregister(&self, tenure: &Tenure) -> Result<(), CoordinatorError> {
-        self.ask::<Deregister, _>(&Json(tenure.clone())).await
+        self.ask::<Deregister, _>(&tenure.clone()).await
     }
 
     async fn snapshot(&self) -> Result<Snapshot, CoordinatorError> {
-        self.ask::<ReadAll, _>(&Json(())).await
+        self.ask::<ReadAll, _>(&()).await
     }
 
     async fn shard(&self, shard: &ShardId) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError> {
-        self.ask::<ReadShard, _>(&Json(shard.clone())).await
+        self.ask::<ReadShard, _>(&shard.clone()).await
     }
 
     async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError> {
-        let answer = self.ask_until_answered::<Apply, _>(&Json(batch.clone())).await;
+        let answer = self.ask_until_answered::<Apply, _>(&batch.clone()).await;
         if !answer.may_conflict_with_itself() {
             return answer.reply;
         }
@@ -171,11 +169,11 @@ impl Coordinator for RemoteCoordinator {
     }
 
     async fn allocate(&self, name: &str, count: u64) -> Result<Range<u64>, CoordinatorError> {
-        self.ask::<Allocate, _>(&Json(Ids { name: name.to_owned(), count })).await
+        self.ask::<Allocate, _>(&Ids { name: name.to_owned(), count }).await
     }
 
     async fn root(&self, key: &str) -> Result<Option<Versioned<RootValue>>, CoordinatorError> {
-        self.ask::<ReadRoot, _>(&Json(key.to_owned())).await
+        self.ask::<ReadRoot, _>(&key.to_owned()).await
     }
 
     /// Ends with `Unavailable` when the coordinator is not reached: whoever follows begins again from where it was.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use savanna_rpc::{Method, MethodTable, RpcError, Service};
 
-use super::Json;
 use super::method::{
     Allocate, Apply, Claim, Deregister, Follow, Heartbeat, ReadAll, ReadRoot, ReadShard, Register, Since,
 };
@@ -23,13 +22,17 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Answers for `coordinator` whoever reaches this node.
 pub fn service(coordinator: &Arc<dyn Coordinator>) -> Arc<dyn Service> {
+    Arc::new(methods(coordinator))
+}
+
+pub(super) fn methods(coordinator: &Arc<dyn Coordinator>) -> MethodTable {
     let mut methods = MethodTable::new();
     macro_rules! answer {
         ($($method:ident($request:pat) => |$coordinator:ident| $answer:expr;)*) => {$(
             let kept = Arc::clone(coordinator);
-            methods = methods.method(PhantomData::<$method>, move |_, Json($request): <$method as Method>::Request| {
+            methods = methods.method(PhantomData::<$method>, move |_, $request: <$method as Method>::Request| {
                 let $coordinator = Arc::clone(&kept);
-                async move { Ok::<_, RpcError>(Json($answer.await)) }
+                async move { Ok::<_, RpcError>($answer.await) }
             });
         )*};
     }
@@ -45,7 +48,7 @@ pub fn service(coordinator: &Arc<dyn Coordinator>) -> Arc<dyn Service> {
         ReadRoot(key) => |coordinator| coordinator.root(&key);
         Follow(since) => |coordinator| changes(&*coordinator, &since);
     }
-    Arc::new(methods)
+    methods
 }
 
 /// The changes that there are, or the first that comes; none if none comes in time.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::event::{Entry, Event};
-use savanna_ownership::{Incarnation, Ownership, ShardRecord, Tenure};
+use savanna_ownership::{Exclusive, Incarnation, Ownership, ShardRecord, Tenure};
 
 use super::process::Process;
 
@@ -16,6 +16,7 @@ pub(super) enum Violation {
     TwoHolders { at: u64, name: NodeId, first: Incarnation, second: Incarnation },
     EpochReused { at: u64, shard: ShardId, epoch: OwnerEpoch, first: Tenure, second: Tenure },
     HistoryEpoch { at: u64, shard: ShardId, before: Box<ShardRecord>, after: Box<ShardRecord> },
+    CommitsLost { at: u64, shard: ShardId, before: Box<ShardRecord>, after: Box<ShardRecord> },
     IdsTwice { at: u64, first: Range<u64>, second: Range<u64> },
 }
 
@@ -76,18 +77,35 @@ impl Checker {
 
     /// An entry became durable; they come in order.
     pub(super) fn durable(&mut self, at: u64, entry: &Entry) -> Result<(), Violation> {
-        let Event::ShardChanged { shard, record } = &entry.event else {
+        match &entry.event {
+            Event::ShardChanged { shard, record } => self.changed(at, shard, record),
+            Event::BatchApplied { shards, .. } => {
+                shards.iter().try_for_each(|(shard, record)| self.changed(at, shard, record))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn changed(&mut self, at: u64, shard: &ShardId, record: &ShardRecord) -> Result<(), Violation> {
+        let Some(before) = self.durable.insert(shard.clone(), record.clone()) else {
             return Ok(());
         };
-        if let Some(before) = self.durable.insert(shard.clone(), record.clone()) {
-            let granted = match &record.ownership {
-                Ownership::Exclusive(state) => before.owner() != Some(state.owner()),
-                Ownership::Replicated { .. } | Ownership::Retired => false,
-            };
-            if record.epoch < before.epoch || (granted && record.epoch == before.epoch) {
-                let (before, after) = (Box::new(before), Box::new(record.clone()));
-                return Err(Violation::HistoryEpoch { at, shard: shard.clone(), before, after });
-            }
+        let granted = match &record.ownership {
+            Ownership::Exclusive(state) => before.owner() != Some(state.owner()),
+            Ownership::Replicated { .. } | Ownership::Retired => false,
+        };
+        let (before, after) = (Box::new(before), Box::new(record.clone()));
+        if record.epoch < before.epoch || (granted && record.epoch == before.epoch) {
+            return Err(Violation::HistoryEpoch { at, shard: shard.clone(), before, after });
+        }
+        // The commits of a shard are where they were, or where its owner is, unless it is gone.
+        let is_at_the_owner = match (&record.history, record.owner()) {
+            (Some(history), Some(owner)) => history.log.node == owner.node && history.epoch == record.epoch,
+            (history, owner) => history.is_none() && owner.is_none(),
+        };
+        let is_planned = matches!(before.ownership, Ownership::Exclusive(Exclusive::Moving { .. }));
+        if record.history != before.history && !(is_at_the_owner && (!granted || is_planned)) {
+            return Err(Violation::CommitsLost { at, shard: shard.clone(), before, after });
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! allows, a network that delays, repeats and loses messages, and processes and a coordinator that pause and crash.
 //!
 //! Checked after every event: no granule of a shard has two servers at one true instant, no name two holders, no epoch two
-//! owners, no id two receivers, and the durable history obeys the epochs. Broken variants show that the checks bite.
+//! owners, no id two receivers, the durable history obeys the epochs, and the commits of a shard stay where a record says that they are. Broken variants show that the checks bite.
 
 mod checker;
 mod directory;
@@ -95,4 +95,16 @@ fn ids_told_before_they_are_durable_are_handed_out_twice() {
 #[test]
 fn a_server_that_resumes_before_it_knows_what_became_of_its_proposal_is_noticed() {
     assert_caught(Sabotage::ResumeAfterTimeout, |violation| matches!(violation, Violation::TwoServers { .. }));
+}
+
+#[test]
+fn a_batch_that_is_done_by_half_is_noticed() {
+    assert_caught(Sabotage::HalfBatches, |violation| {
+        matches!(violation, Violation::TwoServers { .. } | Violation::EpochReused { .. })
+    });
+}
+
+#[test]
+fn a_grant_that_forgets_in_which_log_the_commits_are_is_noticed() {
+    assert_caught(Sabotage::GrantTakesHistory, |violation| matches!(violation, Violation::CommitsLost { .. }));
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::core::{Reply, Request};
 use savanna_ownership::lease::{HolderAction, HolderInput};
 use savanna_ownership::{
-    ClaimOutcome, CoordinatorError, Exclusive, Grant, Incarnation, LeaseHolder, LeaseTerms, MonoTime, NodeSpec,
-    Ownership, Revision, ShardRecord, Tenure, Transition, Versioned,
+    Batch, ClaimOutcome, CoordinatorError, Exclusive, Grant, History, Incarnation, LeaseHolder, LeaseTerms, MonoTime,
+    NodeSpec, Ownership, Revision, ShardRecord, Tenure, Transition, Versioned,
 };
 
 /// A clock that runs too fast or too slow.
@@ -60,7 +60,7 @@ enum Waiting {
     Join { sent_at: MonoTime },
     Renewal(savanna_ownership::lease::RenewalId),
     Read(ShardId),
-    Propose { shard: ShardId, record: ShardRecord },
+    Propose(Vec<(ShardId, ShardRecord)>),
     Ids,
 }
 
@@ -149,11 +149,20 @@ impl Process {
             let allocate = Request::Allocate { name: "ids".to_owned(), count: rng.random_range(1..20) };
             asks.push(self.ask(at, Ask::Change(allocate), Waiting::Ids));
         }
-        let shard = shards.choose(rng).expect("there are shards").clone();
+        let count = if rng.random_bool(0.3) { 2 } else { 1 };
+        let chosen: Vec<ShardId> = shards.choose_multiple(rng, count).cloned().collect();
         if rng.random_bool(0.5) {
-            asks.push(self.ask(at, Ask::Read(shard.clone()), Waiting::Read(shard)));
-        } else if let Some((record, lost)) = self.proposal(&shard, rng, others) {
-            asks.push(self.propose(at, &shard, record, lost));
+            for shard in chosen {
+                asks.push(self.ask(at, Ask::Read(shard.clone()), Waiting::Read(shard)));
+            }
+        } else {
+            let proposals: Vec<_> = chosen
+                .into_iter()
+                .filter_map(|shard| self.proposal(&shard, rng, others).map(|(record, lost)| (shard, record, lost)))
+                .collect();
+            if !proposals.is_empty() {
+                asks.push(self.propose(at, proposals));
+            }
         }
         asks
     }
@@ -166,12 +175,16 @@ impl Process {
         let Some(known) = &belief.known else {
             return Some((ShardRecord::serving(me, OwnerEpoch::NONE.next()), 0));
         };
-        let epoch = known.value.epoch;
-        let same = |state| ShardRecord::exclusive(epoch, state);
-        let next = |state| ShardRecord::exclusive(epoch.next(), state);
+        let (epoch, history) = (known.value.epoch, known.value.history.clone());
+        let same = |state| ShardRecord::exclusive(epoch, state).with_history(history.clone());
+        let next = |state| ShardRecord::exclusive(epoch.next(), state).with_history(history.clone());
         let serving = |owner: &Tenure| Exclusive::Serving { owner: owner.clone() };
-        let choice = rng.random_range(0..4);
+        let log_of = |owner: &Tenure, epoch| Some(History { log: LogId::new(owner.node.clone(), 1, "tenants"), epoch });
+        let choice = rng.random_range(0..5);
         Some(match &known.value.ownership {
+            Ownership::Exclusive(state) if *state.owner() == me && choice == 4 => {
+                (same(state.clone()).with_history(log_of(&me, epoch)), 0)
+            }
             Ownership::Exclusive(Exclusive::Serving { owner }) if *owner == me => match (choice, other) {
                 (0, Some(to)) => (next(serving(&to)), BOTH),
                 (1, _) => (ShardRecord::retired(epoch), BOTH),
@@ -180,7 +193,7 @@ impl Process {
             },
             Ownership::Exclusive(Exclusive::Moving { from, to }) if *from == me => match choice {
                 0 => (same(serving(&me)), 0),
-                1 => (next(serving(to)), BOTH),
+                1 => (next(serving(to)).with_history(log_of(to, epoch.next())), BOTH),
                 _ => (next(Exclusive::Dual { from: me, to: to.clone() }), 0b10),
             },
             Ownership::Exclusive(Exclusive::Dual { from, to }) if *from == me => (same(serving(to)), 0b01),
@@ -193,17 +206,22 @@ impl Process {
         })
     }
 
-    fn propose(&mut self, at: u64, shard: &ShardId, record: ShardRecord, lost: u8) -> (u64, Ask) {
+    /// Proposes records, each with the granules that this process loses by it, all or nothing.
+    fn propose(&mut self, at: u64, proposals: Vec<(ShardId, ShardRecord, u8)>) -> (u64, Ask) {
         let by = self.tenure().cloned();
-        let belief = self.beliefs.entry(shard.clone()).or_default();
-        let expected = belief.known.as_ref().map_or(Revision::NONE, |known| known.version);
-        if belief.granules & lost != 0 {
-            belief.granules &= !lost;
-            belief.yielded_at = Some(expected);
+        let mut batch = Batch::default();
+        let mut records = Vec::new();
+        for (shard, record, lost) in proposals {
+            let belief = self.beliefs.entry(shard.clone()).or_default();
+            let expected = belief.known.as_ref().map_or(Revision::NONE, |known| known.version);
+            if belief.granules & lost != 0 {
+                belief.granules &= !lost;
+                belief.yielded_at = Some(expected);
+            }
+            records.push((shard.clone(), record.clone()));
+            batch.transitions.push(Transition { shard, expected, record, by: by.clone() });
         }
-        let transition = Transition { shard: shard.clone(), expected, record: record.clone(), by };
-        let waiting = Waiting::Propose { shard: shard.clone(), record };
-        self.ask(at, Ask::Change(Request::Apply(transition.into())), waiting)
+        self.ask(at, Ask::Change(Request::Apply(batch)), Waiting::Propose(records))
     }
 
     /// Takes an answer. Returns what to ask next, and ids that it was told.
@@ -250,8 +268,10 @@ impl Process {
                 self.beliefs.entry(shard).or_default();
                 (Vec::new(), None)
             }
-            (Waiting::Propose { shard, record, .. }, Answer::Change(Ok(Reply::Changed(version)))) => {
-                self.learn(&shard, Versioned { version, value: record });
+            (Waiting::Propose(records), Answer::Change(Ok(Reply::Changed(version)))) => {
+                for (shard, record) in records {
+                    self.learn(&shard, Versioned { version, value: record });
+                }
                 (Vec::new(), None)
             }
             (Waiting::Ids, Answer::Change(Ok(Reply::Ids(ids)))) => (Vec::new(), Some(ids)),
@@ -321,14 +341,21 @@ impl Process {
         let late: Vec<u64> =
             self.waiting.iter().filter(|(_, (sent, _))| sent + TIMEOUT <= at).map(|(request, _)| *request).collect();
         for request in late {
-            if let Some((_, Waiting::Propose { shard, .. })) = self.waiting.remove(&request)
+            if let Some((_, Waiting::Propose(records))) = self.waiting.remove(&request)
                 && self.habits.resume_after_timeout
-                && let Some(belief) = self.beliefs.get_mut(&shard)
-                && belief.yielded_at.take().is_some()
-                && let Some(known) = belief.known.take()
             {
-                self.learn(&shard, known);
+                records.into_iter().for_each(|(shard, _)| self.resume(&shard));
             }
+        }
+    }
+
+    /// Broken: takes what it proposed to lose for its own again.
+    fn resume(&mut self, shard: &ShardId) {
+        if let Some(belief) = self.beliefs.get_mut(shard)
+            && belief.yielded_at.take().is_some()
+            && let Some(known) = belief.known.take()
+        {
+            self.learn(shard, known);
         }
     }
 

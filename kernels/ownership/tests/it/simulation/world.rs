@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_ownership::core::{CoordinatorCore, Reply, Request};
 use savanna_ownership::event::{Entry, Event as Fact};
-use savanna_ownership::{Batch, Exclusive, Incarnation, LeaseTerms, MonoTime, Ownership, Tenure};
+use savanna_ownership::{Batch, Exclusive, Incarnation, LeaseTerms, MonoTime, Ownership, ShardRecord, Tenure};
 
 use super::checker::{Checker, Violation};
 use super::process::{Answer, Ask, DriftingClock, Habits, Process};
@@ -24,6 +24,10 @@ pub(super) enum Sabotage {
     EpochNotBumped,
     ReplyBeforeDurable,
     ResumeAfterTimeout,
+    /// Of a batch only the first change is made.
+    HalfBatches,
+    /// A grant makes the new owner's log the one with the shard's commits.
+    GrantTakesHistory,
 }
 
 /// How often things happened.
@@ -37,6 +41,8 @@ pub(super) struct Counts {
     moves: u64,
     retired: u64,
     duals: u64,
+    batches: u64,
+    histories: u64,
     ids: u64,
     process_pauses: u64,
     process_crashes: u64,
@@ -45,7 +51,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    fn each(&self) -> [u64; 13] {
+    fn each(&self) -> [u64; 15] {
         [
             self.grants,
             self.expiries,
@@ -55,6 +61,8 @@ impl Counts {
             self.moves,
             self.retired,
             self.duals,
+            self.batches,
+            self.histories,
             self.ids,
             self.process_pauses,
             self.process_crashes,
@@ -76,6 +84,8 @@ impl Counts {
         self.moves += other.moves;
         self.retired += other.retired;
         self.duals += other.duals;
+        self.batches += other.batches;
+        self.histories += other.histories;
         self.ids += other.ids;
         self.process_pauses += other.process_pauses;
         self.process_crashes += other.process_crashes;
@@ -353,11 +363,17 @@ impl World {
             Ask::Read(shard) => Answer::Read(self.coordinator.core.shard(&shard).cloned()),
             Ask::Change(change) => {
                 let now = self.coordinator.clock.read(self.at);
-                let sound = (self.sabotage == Sabotage::EpochNotBumped).then(|| self.coordinator.core.clone());
+                let before = self.coordinator.core.clone();
                 let former = self.owner_of(&change);
-                let mut step = self.coordinator.core.step(&change, now);
-                if let Some(before) = sound {
-                    forget_the_bump(&mut self.coordinator.core, before, &mut step.entries);
+                let mut step = self.coordinator.core.step(&self.as_it_is_done(change), now);
+                match self.sabotage {
+                    Sabotage::EpochNotBumped => {
+                        forge(&mut self.coordinator.core, before, &mut step.entries, forget_the_bump)
+                    }
+                    Sabotage::GrantTakesHistory => {
+                        forge(&mut self.coordinator.core, before, &mut step.entries, take_the_history)
+                    }
+                    _ => {}
                 }
                 if let (Some(former), Ok(Reply::Changed(_))) = (former, &step.reply) {
                     let lives = self.coordinator.core.node(&former.node).is_some_and(|node| node.tenure == former);
@@ -375,6 +391,16 @@ impl World {
             self.coordinator.held.entry(length).or_default().push(answer);
         }
         Ok(())
+    }
+
+    fn as_it_is_done(&self, change: Request) -> Request {
+        match change {
+            Request::Apply(mut batch) if self.sabotage == Sabotage::HalfBatches => {
+                batch.transitions.truncate(1);
+                Request::Apply(batch)
+            }
+            change => change,
+        }
     }
 
     fn send_answer(&mut self, answer: Event) {
@@ -408,15 +434,24 @@ impl World {
             Fact::NodeGranted { .. } => &mut self.counts.grants,
             Fact::NodeEnded { .. } => &mut self.counts.expiries,
             Fact::ClaimPlaced { .. } => &mut self.counts.claims,
-            Fact::ShardChanged { record, .. } => match &record.ownership {
-                Ownership::Exclusive(Exclusive::Serving { .. }) => &mut self.counts.handovers,
-                Ownership::Exclusive(Exclusive::Moving { .. }) => &mut self.counts.moves,
-                Ownership::Exclusive(Exclusive::Dual { .. }) => &mut self.counts.duals,
-                Ownership::Replicated { .. } | Ownership::Retired => &mut self.counts.retired,
-            },
-            Fact::IdsAllocated { .. } | Fact::RootChanged { .. } | Fact::BatchApplied { .. } => return,
+            Fact::ShardChanged { record, .. } => return self.count_record(record),
+            Fact::BatchApplied { shards, .. } => {
+                shards.iter().for_each(|(_, record)| self.count_record(record));
+                &mut self.counts.batches
+            }
+            Fact::IdsAllocated { .. } | Fact::RootChanged { .. } => return,
         };
         *counter += 1;
+    }
+
+    fn count_record(&mut self, record: &ShardRecord) {
+        self.counts.histories += u64::from(record.history.is_some());
+        *match &record.ownership {
+            Ownership::Exclusive(Exclusive::Serving { .. }) => &mut self.counts.handovers,
+            Ownership::Exclusive(Exclusive::Moving { .. }) => &mut self.counts.moves,
+            Ownership::Exclusive(Exclusive::Dual { .. }) => &mut self.counts.duals,
+            Ownership::Replicated { .. } | Ownership::Retired => &mut self.counts.retired,
+        } += 1;
     }
 
     fn flushed(&mut self, length: usize) -> Result<(), Violation> {
@@ -496,18 +531,45 @@ fn drifting_clock(rng: &mut ChaCha8Rng) -> DriftingClock {
     }
 }
 
-/// The broken coordinator: a new owner gets the old one's epoch.
-fn forget_the_bump(core: &mut CoordinatorCore, before: CoordinatorCore, entries: &mut [Entry]) {
+/// The broken coordinator: changes the records of shards before they are journaled, knowing the old ones.
+fn forge(
+    core: &mut CoordinatorCore,
+    before: CoordinatorCore,
+    entries: &mut [Entry],
+    change: fn(&ShardRecord, &mut ShardRecord),
+) {
     let mut forged = before;
+    let mut has_changed = false;
     for entry in entries.iter_mut() {
-        if let Fact::ShardChanged { shard, record } = &mut entry.event
-            && let Some(old) = forged.shard(shard)
-        {
-            record.epoch = old.value.epoch;
+        let records: Vec<(&ShardId, &mut ShardRecord)> = match &mut entry.event {
+            Fact::ShardChanged { shard, record } => vec![(&*shard, record)],
+            Fact::BatchApplied { shards, .. } => shards.iter_mut().map(|(shard, record)| (&*shard, record)).collect(),
+            _ => Vec::new(),
+        };
+        for (shard, record) in records {
+            has_changed = true;
+            if let Some(old) = forged.shard(shard) {
+                change(&old.value, record);
+            }
         }
         forged.replay(entry).expect("the entries are those of the step");
     }
-    if entries.iter().any(|entry| matches!(entry.event, Fact::ShardChanged { .. })) {
+    if has_changed {
         *core = forged;
+    }
+}
+
+/// A new owner gets the old one's epoch.
+fn forget_the_bump(old: &ShardRecord, new: &mut ShardRecord) {
+    new.epoch = old.epoch;
+}
+
+/// A new owner's log is the one that has the commits.
+fn take_the_history(old: &ShardRecord, new: &mut ShardRecord) {
+    if let (Some(former), Ownership::Exclusive(state), Some(history)) = (old.owner(), &new.ownership, &mut new.history)
+        && former != state.owner()
+    {
+        history.log.node = state.owner().node.clone();
+        history.epoch = new.epoch;
     }
 }

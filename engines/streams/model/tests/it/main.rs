@@ -1,0 +1,3 @@
+//! What the parts of the streams engine send each other.
+
+mod crossing;
