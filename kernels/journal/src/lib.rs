@@ -63,10 +63,13 @@
 //!   with a segment that says where it ends, and [`Options::high_water`] names a second place that says how far the log
 //!   was durable: a log whose end was deleted, cut or damaged is refused, and so is one that is not there.
 //!
-//! What it does not do: it is no queue and no store (it is read only on opening), it has no checkpoints (the owner keeps
+//! * **A sealed log stays as it is.** [`seal`] ends a log that its owner cannot end any more, in the middle of whatever that does. What was
+//!   told is in it; nothing is added, and nobody opens it again. [`SealedLog`] is read by any number of readers at once.
+//!
+//! What it does not do: it is no queue and no store (it is read on opening, and when it is sealed), it has no checkpoints (the owner keeps
 //! its state elsewhere and calls [`Journal::truncate_before`]), and it does not compress or encrypt.
 //!
-//! # The format, version 1
+//! # The format, version 1 (2 for the segment that ends a log)
 //!
 //! All numbers are little-endian. A log is a sequence of segments: files
 //! `segment-<epoch>-<opening>-<sequence>` of one directory, or objects `<prefix>/<number>.segment`. An *opening* counts
@@ -82,7 +85,7 @@
 //!  0        7 8               16       20       24              32
 //! ┌──────────┬─┬───────────────┬────────┬────────┬───────────────┐
 //! │ SAVJRNL  │V│ owner epoch   │opening │ flags  │ sequence      │   V: format version; flags: 1 first of its term,
-//! ├──────────┴─┴─┬─────────────┴─┬──────┴────────┼───────────────┤      2 written as a whole (objects)
+//! ├──────────┴─┴─┬─────────────┴─┬──────┴────────┼───────────────┤      2 written as a whole (objects), 4 the log ends
 //! │ first LSN    │ base LSN      │ oldest LSN    │ body bytes    │   base: durable before the segment was begun;
 //! ├──────┬───────┴───────────────┴───────────────┴───────────────┘      older terms count up to there
 //! │ 0000 │ CRC-32C of 0..68 │                                          oldest: what was truncated is before it
@@ -111,7 +114,7 @@
 //!
 //! `core.rs` decides, `journal.rs` is the thread around it, `backend.rs` what it needs of a place; `local.rs` (with
 //! `disk`, `fence`, `high_water`, `recovery`, `room` and `stage`) and `object.rs` are the places; `record.rs`, `segment.rs` and `batch.rs` are the format;
-//! `sim.rs` is the simulated disk and the stepped journal.
+//! `sealed.rs` (with `local/seal.rs` and `object.rs`) ends logs and reads them; `sim.rs` is the simulated disk and the stepped journal.
 
 mod backend;
 mod batch;

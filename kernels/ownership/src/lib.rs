@@ -10,6 +10,8 @@
 //!  hash, key_group, virtual_node, ring   placement
 //!  lease        LeaseClock, LeaseHolder  ---------->    keeper       renews a node's lease       (either feature)
 //!  transition   allowed moves of ownership              data_dir     lease of a data directory   (`embedded`)
+//!  batch        changes of several records
+//!  view, logs   the records as a node knows them; which log is whose
 //!  core         CoordinatorCore          ---------->    embedded     journaled, in one process   (`embedded`)
 //!  coordinator  the trait                ---------->    etcd         on an etcd cluster          (`etcd`)
 //!                                                       remote       another node's, over rpc    (`remote`)

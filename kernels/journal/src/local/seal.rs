@@ -8,7 +8,7 @@
 //! log has ended when the newest segment says so *and no newer fence stands*. The other finds its own fence gone, and looks
 //! again; if the newer one was abandoned, it ends the log again, behind the segment that ends it already, at the same place.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use savanna_epoch::OwnerEpoch;
 
@@ -60,7 +60,12 @@ pub(crate) fn end_of(disk: &dyn Disk) -> Result<Option<Lsn>, JournalError> {
         return Ok(None);
     };
     let path = disk.describe(name);
-    let head = disk.read(name, SEGMENT_HEADER as u64).map_err(JournalError::io("read the header of", path.as_str()))?;
+    let head = match disk.read(name, SEGMENT_HEADER as u64) {
+        Ok(head) => head,
+        // Its owner, who lives, has truncated the log since we looked.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(JournalError::io("read the header of", path)(error)),
+    };
     let (header, _) = Header::decode(&head, &path)?;
     Ok((header.seals && header.term == term).then_some(header.base))
 }

@@ -363,17 +363,16 @@ impl World {
             Ask::Read(shard) => Answer::Read(self.coordinator.core.shard(&shard).cloned()),
             Ask::Change(change) => {
                 let now = self.coordinator.clock.read(self.at);
-                let before = self.coordinator.core.clone();
+                let forgery: Option<Forgery> = match self.sabotage {
+                    Sabotage::EpochNotBumped => Some(forget_the_bump),
+                    Sabotage::GrantTakesHistory => Some(take_the_history),
+                    _ => None,
+                };
+                let before = forgery.map(|forgery| (self.coordinator.core.clone(), forgery));
                 let former = self.owner_of(&change);
                 let mut step = self.coordinator.core.step(&self.as_it_is_done(change), now);
-                match self.sabotage {
-                    Sabotage::EpochNotBumped => {
-                        forge(&mut self.coordinator.core, before, &mut step.entries, forget_the_bump)
-                    }
-                    Sabotage::GrantTakesHistory => {
-                        forge(&mut self.coordinator.core, before, &mut step.entries, take_the_history)
-                    }
-                    _ => {}
+                if let Some((before, forgery)) = before {
+                    forge(&mut self.coordinator.core, before, &mut step.entries, forgery);
                 }
                 if let (Some(former), Ok(Reply::Changed(_))) = (former, &step.reply) {
                     let lives = self.coordinator.core.node(&former.node).is_some_and(|node| node.tenure == former);
@@ -531,13 +530,11 @@ fn drifting_clock(rng: &mut ChaCha8Rng) -> DriftingClock {
     }
 }
 
+/// What a broken coordinator makes of a new record, knowing the old one.
+type Forgery = fn(&ShardRecord, &mut ShardRecord);
+
 /// The broken coordinator: changes the records of shards before they are journaled, knowing the old ones.
-fn forge(
-    core: &mut CoordinatorCore,
-    before: CoordinatorCore,
-    entries: &mut [Entry],
-    change: fn(&ShardRecord, &mut ShardRecord),
-) {
+fn forge(core: &mut CoordinatorCore, before: CoordinatorCore, entries: &mut [Entry], change: Forgery) {
     let mut forged = before;
     let mut has_changed = false;
     for entry in entries.iter_mut() {
