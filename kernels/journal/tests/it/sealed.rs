@@ -328,18 +328,23 @@ fn a_sealed_log_is_opened_by_nobody_and_stays_sealed() {
     for interrupted in 1..20 {
         let copy = disk.copy(interrupted);
         let count = AtomicUsize::new(0);
-        let sealing = Arc::clone(&copy);
+        let (sealing, sealed) = (Arc::clone(&copy), Arc::new(Mutex::new(None)));
+        let first = Arc::clone(&sealed);
         let interposed = Interposed::new(Arc::clone(&copy) as Arc<dyn Disk>, move |_| {
             if count.fetch_add(1, Ordering::Relaxed) as u64 + 1 == interrupted {
-                // A newer owner is refused to whoever seals too late.
-                let _sealed = seal(&on(&sealing), CONTROL);
+                *first.lock().expect("not poisoned") = Some(seal(&on(&sealing), CONTROL).map(|sealed| sealed.last()));
             }
             Then::Go
         });
         let opened = open(Options::disk(interposed).segment_bytes(SEGMENT_BYTES), 2);
         let usable = opened.and_then(|(journal, _)| wait(&journal, append(&journal, b"x")?));
-        let is_sealed = read_all(&on(&copy)).is_ok();
-        assert!(usable.is_ok() != is_sealed, "at operation {interrupted}: {usable:?}, sealed: {is_sealed}");
+        let sealed = sealed.lock().expect("not poisoned").take().expect("sealing was tried");
+        assert!(usable.is_ok() != sealed.is_ok(), "at operation {interrupted}: {usable:?}, {sealed:?}");
+        let records = read_all(&on(&copy));
+        match sealed {
+            Ok(last) => assert_eq!(records.expect("read").last().expect("there").lsn, last),
+            Err(_) => assert!(matches!(records, Err(JournalError::NotSealed { .. }))),
+        }
     }
 }
 
