@@ -33,6 +33,7 @@ macro_rules! suite {
             only_one_of_many_gets_a_shard,
             ids_are_never_handed_out_twice,
             roots_change_by_compare_and_set,
+            only_one_of_many_writes_a_root,
             a_grant_keeps_the_history_and_the_new_owner_sets_it,
             a_watch_continues_a_snapshot_without_gap,
             a_keeper_renews_and_stops_before_the_claimant_serves,
@@ -282,6 +283,22 @@ pub(crate) async fn roots_change_by_compare_and_set(coordinator: Arc<dyn Coordin
     assert_eq!(coordinator.put_root("catalog/streams", v2, value(b"y")).await, conflict(v2, Revision::NONE));
     let v3 = coordinator.put_root("catalog/streams", Revision::NONE, value(b"z")).await.unwrap();
     assert!(v3 > v2, "a version never comes again");
+}
+
+pub(crate) async fn only_one_of_many_writes_a_root(coordinator: Arc<dyn Coordinator>) {
+    let mut version = Revision::NONE;
+    for round in 0..10_u8 {
+        let attempts = (0..8_u8).map(|writer| {
+            let coordinator = Arc::clone(&coordinator);
+            async move { coordinator.put_root("r", version, RootValue(vec![round, writer])).await }
+        });
+        let results = futures::future::join_all(attempts).await;
+        let won: Vec<u8> = (0..8).filter(|&writer| results[usize::from(writer)].is_ok()).collect();
+        assert_eq!(won.len(), 1, "round {round}: {results:?}");
+        version = *results[usize::from(won[0])].as_ref().unwrap();
+        let read = coordinator.root("r").await.unwrap().unwrap();
+        assert_eq!((read.version, read.value.0), (version, vec![round, won[0]]));
+    }
 }
 
 pub(crate) async fn a_grant_keeps_the_history_and_the_new_owner_sets_it(coordinator: Arc<dyn Coordinator>) {
