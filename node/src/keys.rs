@@ -42,6 +42,7 @@ pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -
         log: Some((log.high_water(high_water(&config.data_dir, "keys")), epoch)),
         lease: Some(lease),
         seed: rand::random(),
+        elsewhere: None,
     };
     Ok(Server::start(ServerOptions { address: SocketAddr::new(config.address, config.keys_port), host })?)
 }

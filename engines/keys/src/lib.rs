@@ -8,7 +8,7 @@
 //! What is to be said about a command is said once, in [`command::TABLE`]; its function is in [`commands`].
 //!
 //! A face reads requests from clients ([`request::Args`]), gives them to its thread's actor and encodes what it answers
-//! ([`reply::Reply`]). `docs/design/0003-keys.md` says why things are as they are.
+//! ([`reply::Reply`]). Where the keys are on another node, both are values ([`handle`]). `docs/design/0003-keys.md` says why things are as they are.
 
 pub mod access;
 pub mod actor;
@@ -18,6 +18,7 @@ pub mod config;
 pub mod delta;
 pub mod error;
 pub mod figures;
+pub mod handle;
 pub mod keyspace;
 pub mod log;
 pub mod memory;
@@ -30,3 +31,4 @@ pub mod request;
 mod scripting;
 pub mod session;
 pub mod short_bytes;
+mod wire;

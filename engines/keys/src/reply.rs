@@ -1,8 +1,11 @@
 //! Replies: the values of RESP3, given to whoever encodes them, or kept on a tape.
 
 use std::fmt;
+use std::ops::Range;
 
-use crate::memory;
+use serde::{Deserialize, Serialize};
+
+use crate::{memory, wire};
 
 /// What a command answers with. A face encodes it for its client's protocol; a [`Tape`] keeps it.
 ///
@@ -85,12 +88,15 @@ pub enum Answering {
 /// What stands in the place of a reply that is longer than a client may be sent.
 pub const TOO_LONG: &str = "ERR the reply is too long; ask for it in parts";
 
-/// Replies as plain bytes, to be sent to another thread or read again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Replies as plain bytes, to be sent to another thread or node, or read again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tape {
+    #[serde(with = "wire")]
     bytes: Vec<u8>,
     /// Where the present reply has to end, if it has to.
+    #[serde(skip)]
     stop: Option<usize>,
+    #[serde(skip)]
     is_too_long: bool,
 }
 
@@ -164,10 +170,11 @@ impl Tape {
 
     /// Writes one reply; in place of one that is too long there is an error.
     pub fn write_reply(&mut self, write: impl FnOnce(&mut Self)) {
-        self.write_at_most(REPLY_BYTES_MAX, write);
+        self.write_at_most(REPLY_BYTES_MAX, TOO_LONG, write);
     }
 
-    fn write_at_most(&mut self, bytes: usize, write: impl FnOnce(&mut Self)) {
+    /// Writes one reply; in place of one that has more bytes there is the error `too_long`.
+    pub(crate) fn write_at_most(&mut self, bytes: usize, too_long: &str, write: impl FnOnce(&mut Self)) {
         let start = self.bytes.len();
         self.stop = Some(start + bytes);
         write(self);
@@ -175,7 +182,7 @@ impl Tape {
         if std::mem::take(&mut self.is_too_long) {
             self.bytes.truncate(start);
             self.bytes.shrink_to(KEPT_BYTES);
-            self.error(TOO_LONG);
+            self.error(too_long);
         }
     }
 
@@ -188,11 +195,29 @@ impl Tape {
     ///
     /// # Panics
     /// If they are no positions of this tape.
-    pub fn play_part(&self, part: std::ops::Range<usize>, to: &mut dyn Reply) {
+    pub fn play_part(&self, part: Range<usize>, to: &mut dyn Reply) {
         let mut rest = &self.bytes[part];
         while let Some(value) = next(&mut rest) {
             value.play(to);
         }
+    }
+
+    /// Whether what lies there is one reply, with all values of an aggregate. Of a tape that another node sent this is not certain.
+    #[must_use]
+    pub fn is_reply(&self, part: Range<usize>) -> bool {
+        let Some(mut rest) = self.bytes.get(part) else { return false };
+        let mut missing = 1_usize;
+        while missing > 0 {
+            let Some(value) = next(&mut rest) else { return false };
+            let parts = match value {
+                Value::Array(length) | Value::Set(length) | Value::Push(length) | Value::Pairs(length) => length,
+                Value::Map(length) => length.saturating_mul(2),
+                Value::Pair => 2,
+                _ => 0,
+            };
+            missing = (missing - 1).saturating_add(parts);
+        }
+        rest.is_empty()
     }
 
     /// The values, an aggregate's beginning as one of its own.
@@ -289,7 +314,7 @@ impl Value<'_> {
     }
 }
 
-/// Takes the next value off `rest`. A tape is only ever written by this file, so what does not parse is its end.
+/// Takes the next value off `rest`. What does not parse is the end: see [`Tape::is_reply`] for tapes of other nodes.
 fn next<'a>(rest: &mut &'a [u8]) -> Option<Value<'a>> {
     let (&mark, mut after) = rest.split_first()?;
     let mut number = || {

@@ -2,6 +2,10 @@
 
 use std::ops::Index;
 
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::wire;
+
 /// Where one word lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -74,10 +78,50 @@ impl Index<usize> for Args<'_> {
 }
 
 /// Requests that were copied out of their buffers, one after the other.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Words")]
 pub struct OwnedArgs {
     bytes: Vec<u8>,
     spans: Vec<Span>,
+}
+
+/// Their form for other nodes: words lie behind each other, so their lengths say where.
+#[derive(Deserialize)]
+struct Words {
+    lengths: Vec<u32>,
+    #[serde(with = "wire")]
+    bytes: Vec<u8>,
+}
+
+impl Serialize for OwnedArgs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename = "Words")]
+        struct WordsOf<'a> {
+            lengths: Vec<u32>,
+            #[serde(with = "wire")]
+            bytes: &'a [u8],
+        }
+        let lengths = self.spans.iter().map(|span| span.length).collect();
+        WordsOf { lengths, bytes: &self.bytes }.serialize(serializer)
+    }
+}
+
+impl TryFrom<Words> for OwnedArgs {
+    type Error = String;
+
+    fn try_from(Words { lengths, bytes }: Words) -> Result<Self, String> {
+        let mut spans = Vec::with_capacity(lengths.len());
+        let mut start = 0_u32;
+        for length in lengths {
+            spans.push(Span { start, length });
+            start = start.checked_add(length).ok_or("words of more than 4 GiB")?;
+        }
+        if start as usize != bytes.len() {
+            return Err(format!("expected words of {start} bytes, got {}", bytes.len()));
+        }
+        Ok(Self { bytes, spans })
+    }
 }
 
 impl OwnedArgs {
@@ -117,6 +161,18 @@ impl OwnedArgs {
     #[must_use]
     pub fn args(&self) -> Args<'_> {
         Args::new(&self.bytes, &self.spans)
+    }
+
+    /// How many words there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.spans.is_empty()
     }
 
     /// The words of one of several requests.

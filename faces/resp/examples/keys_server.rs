@@ -40,8 +40,10 @@ fn serve() -> Result<(), Box<dyn Error>> {
     }
     let address = SocketAddr::new(ip, port);
     let seed = u64::from(std::process::id());
-    let server =
-        Server::start(ServerOptions { address, host: HostOptions { threads, config, log, lease: None, seed } })?;
+    let server = Server::start(ServerOptions {
+        address,
+        host: HostOptions { threads, config, log, lease: None, seed, elsewhere: None },
+    })?;
     println!("listening on {}", server.address());
     Ok(server.wait()?)
 }

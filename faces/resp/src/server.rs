@@ -11,6 +11,7 @@ use mio::net::TcpListener;
 use mio::{Interest, Poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use savanna_identity::Strangers;
+use savanna_keys::handle::SharedKeysHandle;
 use savanna_keys::placement::Placement;
 use savanna_keys_host::{Gauge, HostError, HostOptions, Service, Stopper};
 
@@ -153,6 +154,12 @@ impl Server {
         self.client_count.load(Ordering::Relaxed)
     }
 
+    /// Its keys, as other nodes ask for them.
+    #[must_use]
+    pub fn handle(&self) -> SharedKeysHandle {
+        self.service.handle()
+    }
+
     /// Tells its figures while somebody else waits for its end.
     #[must_use]
     pub fn gauge(&self) -> Gauge {
@@ -226,7 +233,7 @@ mod tests {
         config.set(b"requirepass", b"secret").unwrap();
         let server = Server::start(ServerOptions {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
-            host: HostOptions { threads: 1, config, log: None, lease: None, seed: 1 },
+            host: HostOptions { threads: 1, config, log: None, lease: None, seed: 1, elsewhere: None },
         })
         .unwrap();
         let [mut silent, mut talking, mut known] = [(); 3].map(|()| TcpStream::connect(server.address()).unwrap());
@@ -262,6 +269,7 @@ mod tests {
                 log: Some((Options::disk(Arc::clone(&disk) as _), OwnerEpoch(1))),
                 lease: None,
                 seed: 1,
+                elsewhere: None,
             },
         })
         .unwrap();

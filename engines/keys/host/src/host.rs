@@ -14,6 +14,7 @@ use savanna_keys::reply::Reply;
 use savanna_keys::request::Args;
 use savanna_keys::session::SessionId;
 
+use crate::calls::{Call, Calls};
 use crate::gate::{Clearance, Depends, Gate};
 use crate::log::Log;
 use crate::mailbox::Mail;
@@ -31,6 +32,7 @@ pub struct Host<L> {
     actor: Actor,
     log: Option<L>,
     gate: Gate,
+    calls: Calls,
     pace: Pace,
     /// Used by the first.
     rewrites: Rewrites,
@@ -50,6 +52,7 @@ impl<L: Log> Host<L> {
             actor,
             log,
             gate: Gate::default(),
+            calls: Calls::default(),
             pace: Pace::default(),
             rewrites: Rewrites::default(),
             has_settled: false,
@@ -111,8 +114,12 @@ impl<L: Log> Host<L> {
                 self.actor.settle_rewrite();
                 self.has_settled = true;
             }
+            Mail::Call(Call { request, answer }) => {
+                let number = self.actor.serve(&request);
+                self.calls.begin(number, answer);
+            }
             // For whoever drives it.
-            Mail::Stop => {}
+            Mail::Answered(_) | Mail::Stop => {}
         }
     }
 
@@ -131,6 +138,9 @@ impl<L: Log> Host<L> {
         self.rewrite(now, &mut post)?;
         // Who reads a message may write what follows from it: the log has to have this actor's part first.
         self.append()?;
+        for (number, reply) in self.actor.take_answered() {
+            self.calls.end(number, reply);
+        }
         for to in self.actor.actors() {
             let messages = self.actor.take_outbox(to);
             if !messages.is_empty() {
@@ -173,6 +183,17 @@ impl<L: Log> Host<L> {
             Sync::EverySecond | Sync::No => log.survives(depends),
         };
         self.gate.clear(durable, is_kept)
+    }
+
+    /// Tells other nodes what they may be told.
+    pub fn tell_others(&mut self, clearance: Clearance) {
+        self.calls.release(clearance);
+    }
+
+    /// Whether other nodes are to be told something.
+    #[must_use]
+    pub fn owes_others(&self) -> bool {
+        self.calls.wait()
     }
 
     /// Whether more may be told than [`Host::clear`] said last.

@@ -13,6 +13,8 @@
 //! socket: the simulation drives the same code over a [`Log`] of its own.
 
 mod admission;
+mod calls;
+mod courier;
 mod error;
 mod gate;
 mod host;
@@ -28,12 +30,13 @@ pub use savanna_journal::Lsn;
 
 pub use crate::{
     admission::Admission,
+    calls::Call,
     error::HostError,
     gate::Clearance,
     host::Host,
     log::Log,
     mailbox::{Bell, Mail},
     meanwhile::{Clients, Meanwhile},
-    service::{Gauge, HostOptions, Service, Stopper},
+    service::{Elsewhere, Gauge, HostOptions, Service, Stopper},
     worker::Worker,
 };

@@ -8,7 +8,10 @@ use std::task::Waker;
 
 use savanna_journal::Lsn;
 use savanna_keys::actor::message::Message;
+use savanna_keys::handle::{HandleError, KeysReply};
 use savanna_keys::placement::ActorId;
+
+use crate::calls::Call;
 
 /// Something for an actor and its host.
 #[derive(Debug)]
@@ -32,6 +35,10 @@ pub enum Mail {
     Rewrite,
     /// A thread has appended all its keys, the last up to here.
     Rewritten(Lsn),
+    /// Another node asks for something.
+    Call(Call),
+    /// What became of what this thread asked the owner of the keys.
+    Answered(Box<Result<KeysReply, HandleError>>),
     /// The service ends.
     Stop,
 }

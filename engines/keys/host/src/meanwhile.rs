@@ -177,7 +177,7 @@ mod tests {
     fn what_a_transaction_says_before_its_script_waits_for_its_changes() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = Some((Options::dir(folder.path()), OwnerEpoch(1)));
-        let options = HostOptions { threads: 2, config: Config::default(), log, lease: None, seed: 1 };
+        let options = HostOptions { threads: 2, config: Config::default(), log, lease: None, seed: 1, elsewhere: None };
         let (_service, mut workers) = Service::open(options, vec![Waker::noop().clone(); 2]).expect("an empty log");
         let (looks, mails) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let mailbox = workers[1].mailbox.clone();

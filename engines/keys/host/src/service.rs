@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
@@ -11,16 +12,19 @@ use savanna_keys::access::Users;
 use savanna_keys::actor::Actor;
 use savanna_keys::config::Config;
 use savanna_keys::figures::Figures;
+use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysNodes, KeysRequest, Owner, SharedKeysHandle};
 use savanna_keys::log::recover;
-use savanna_keys::placement::Placement;
+use savanna_keys::placement::{ActorId, KeyHash, Placement};
 use savanna_lattice::UnixMillis;
 use savanna_ownership::guard::LeaseGuard;
 
+use crate::calls::Call;
+use crate::courier::Courier;
 use crate::error::HostError;
 use crate::host::Host;
 use crate::mailbox::{Bell, Mail, Slot, mailbox};
 use crate::memory::Release;
-use crate::worker::Worker;
+use crate::worker::{Abroad, Worker};
 
 /// What a service is to be.
 #[derive(Debug)]
@@ -35,13 +39,30 @@ pub struct HostOptions {
     pub lease: Option<LeaseGuard>,
     /// A seed for what is left to chance.
     pub seed: u64,
+    /// Who has the keys, if another node does. There is no log then.
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// Keys that another node has.
+#[derive(Clone, Debug)]
+pub struct Elsewhere {
+    /// Who has them, as far as is known.
+    pub owner: Owner,
+    /// How nodes are reached.
+    pub nodes: Arc<dyn KeysNodes>,
+    /// How long a command is asked again while nobody does it.
+    pub patience: Duration,
 }
 
 /// A service whose workers run somewhere.
 #[derive(Debug)]
 pub struct Service {
     slots: Arc<[Slot]>,
+    placement: Placement,
     figures: Arc<[Arc<Mutex<Figures>>]>,
+    lease: Option<LeaseGuard>,
+    /// Who has the keys, if another node does.
+    owner: Option<Owner>,
     journal: Option<Arc<Journal>>,
 }
 
@@ -54,7 +75,7 @@ impl Service {
     /// # Panics
     /// If there are not as many wakers as [`Placement::over`] gives actors to the threads.
     pub fn open(options: HostOptions, wakers: Vec<Waker>) -> Result<(Self, Vec<Worker>), HostError> {
-        let HostOptions { threads, mut config, log, lease, seed } = options;
+        let HostOptions { threads, mut config, log, lease, seed, elsewhere } = options;
         let placement = Placement::over(threads);
         assert_eq!(wakers.len(), usize::from(placement.actors()), "each thread has a waker");
         config.is_logged = log.is_some();
@@ -62,18 +83,26 @@ impl Service {
         let mut actors: Vec<Actor> =
             placement.all().map(|id| Actor::new(id, placement, config.clone(), seed)).collect();
         Actor::introduce(&mut actors);
+        if elsewhere.is_some() {
+            actors.iter_mut().for_each(Actor::face_elsewhere);
+        }
         actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
         let journal = log.map(|(options, epoch)| recover(options, epoch, &mut actors)).transpose();
         let journal = journal.map_err(HostError::Log)?;
         let (slots, mailboxes): (Vec<_>, Vec<_>) = wakers.into_iter().map(mailbox).unzip();
         let figures = actors.iter().map(|actor| Arc::new(Mutex::new(actor.figures()))).collect();
-        let service = Self { slots: slots.into(), figures, journal };
+        let owner = elsewhere.as_ref().map(|elsewhere| elsewhere.owner.clone());
+        let service = Self { slots: slots.into(), placement, figures, journal, lease: lease.clone(), owner };
         let workers = actors.into_iter().zip(mailboxes).zip(service.figures.iter());
         let workers = workers.map(|((actor, mailbox), figures)| Worker {
             host: Host::new(actor, service.journal.clone()),
             slots: Arc::clone(&service.slots),
             mailbox,
             lease: lease.clone(),
+            abroad: elsewhere.as_ref().map(|Elsewhere { owner, nodes, patience }| Abroad {
+                courier: Courier::new(owner.clone(), *patience),
+                nodes: Arc::clone(nodes),
+            }),
             has_log_failed: Arc::new(AtomicBool::new(false)),
             figures: Arc::clone(figures),
             told_figures_at: UnixMillis(0),
@@ -90,6 +119,13 @@ impl Service {
     pub fn gauge(&self) -> Gauge {
         let journal = self.journal.as_ref().map_or_else(Weak::new, Arc::downgrade);
         Gauge { threads: Arc::clone(&self.figures), journal }
+    }
+
+    /// Its keys, as other nodes ask for them.
+    #[must_use]
+    pub fn handle(&self) -> SharedKeysHandle {
+        let (slots, lease, owner) = (Arc::clone(&self.slots), self.lease.clone(), self.owner.clone());
+        Arc::new(LocalKeys { slots, placement: self.placement, lease, owner })
     }
 
     /// What stops it while somebody else waits for its end.
@@ -109,6 +145,40 @@ impl Service {
     /// [`HostError::LastFlush`].
     pub fn close(&mut self) -> Result<(), HostError> {
         self.journal.take().map_or(Ok(()), |journal| journal.close().map_err(HostError::LastFlush))
+    }
+}
+
+/// The keys of a service of this process, for others than the clients of its own threads.
+#[derive(Clone, Debug)]
+struct LocalKeys {
+    slots: Arc<[Slot]>,
+    placement: Placement,
+    lease: Option<LeaseGuard>,
+    owner: Option<Owner>,
+}
+
+/// How long others wait before they ask a service again that has not renewed its lease.
+const LEASE_PAUSE_MS: u64 = 50;
+
+impl LocalKeys {
+    /// The actor that has the first key of a request; it asks others for theirs.
+    fn first_of(&self, request: &KeysRequest) -> ActorId {
+        let mut steps = request.parts().flat_map(|part| part.steps());
+        let key = steps.find_map(|(command, args)| command.keys.of(args).ok()?.next());
+        key.map_or(ActorId(0), |key| self.placement.actor_of(KeyHash::of(key).group()))
+    }
+}
+
+impl KeysHandle for LocalKeys {
+    fn call(&self, request: Arc<KeysRequest>, answer: Answer) {
+        if let Some(Owner { node, epoch }) = self.owner.clone() {
+            return answer.give(Err(HandleError::Moved { to: node, epoch }));
+        }
+        if !self.lease.as_ref().is_none_or(LeaseGuard::serving) {
+            return answer.give(Err(HandleError::Frozen { retry_after_ms: LEASE_PAUSE_MS }));
+        }
+        let actor = self.first_of(&request);
+        self.slots[actor.index()].put(Mail::Call(Call { request, answer }));
     }
 }
 
@@ -148,12 +218,84 @@ impl Stopper {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
+    use savanna_epoch::NodeId;
+    use savanna_keys::command::{Command, CommandNumber};
+    use savanna_keys::handle::KeysReply;
+    use savanna_keys::request::OwnedArgs;
+    use savanna_ownership::time::BootClock;
+
     use super::*;
+
+    fn options(threads: u16) -> HostOptions {
+        HostOptions { threads, config: Config::default(), log: None, lease: None, seed: 1, elsewhere: None }
+    }
+
+    fn open(options: HostOptions) -> (Service, Vec<Worker>) {
+        let wakers = vec![Waker::noop().clone(); usize::from(options.threads)];
+        Service::open(options, wakers).expect("no log")
+    }
+
+    /// Asks a service as another node does. Says what it answered after the turn of each thread; `None` if it did not.
+    fn ask(service: &Service, workers: &mut [Worker], words: &[&[u8]]) -> Option<Result<KeysReply, HandleError>> {
+        let mut request = KeysRequest::default();
+        let command = Command::find(words[0]).and_then(CommandNumber::of).expect("a command");
+        request.push(0, command, OwnedArgs::of_words(words).args());
+        let (sender, receiver) = channel();
+        service.handle().call(Arc::new(request), Answer::new(move |outcome| drop(sender.send(outcome))));
+        for worker in workers {
+            worker.begin_turn();
+            worker.finish_turn().expect("no log");
+            worker.clear().expect("no log");
+        }
+        receiver.try_recv().ok()
+    }
+
+    /// Nodes that nobody asks.
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl KeysNodes for Nobody {
+        fn at(&self, node: &NodeId) -> SharedKeysHandle {
+            panic!("{node} was asked");
+        }
+    }
+
+    #[test]
+    fn a_node_without_keys_says_who_has_them() {
+        let owner = Owner { node: NodeId::new("b"), epoch: OwnerEpoch(3) };
+        let elsewhere = Elsewhere { owner, nodes: Arc::new(Nobody), patience: Duration::ZERO };
+        let (service, mut workers) = open(HostOptions { elsewhere: Some(elsewhere), ..options(2) });
+        let moved = HandleError::Moved { to: NodeId::new("b"), epoch: OwnerEpoch(3) };
+        assert_eq!(ask(&service, &mut workers, &[b"GET", b"a"]), Some(Err(moved)));
+    }
+
+    #[test]
+    fn a_node_that_has_lost_its_lease_tells_others_nothing() {
+        let lease = LeaseGuard::new(Arc::new(BootClock));
+        let (service, mut workers) = open(HostOptions { lease: Some(lease), ..options(1) });
+        let outcome = ask(&service, &mut workers, &[b"GET", b"a"]);
+        assert!(matches!(outcome, Some(Err(HandleError::Frozen { .. }))), "{outcome:?}");
+    }
+
+    #[test]
+    fn other_nodes_are_answered_at_the_end_of_a_turn() {
+        let (service, mut workers) = open(options(3));
+        for (words, expected) in [(&[&b"SET"[..], b"a", b"1"][..], "OK"), (&[b"GET", b"a"], "\"1\"")] {
+            let reply = ask(&service, &mut workers, words).expect("an answer").expect("the keys are here");
+            let mut tape = savanna_keys::reply::Tape::new();
+            reply.outcomes().next().expect("one").expect("done").play(&mut tape);
+            assert_eq!(tape.to_string(), expected);
+        }
+        drop(workers);
+        let outcome = ask(&service, &mut [], &[b"GET", b"a"]);
+        assert!(matches!(outcome, Some(Err(HandleError::Unavailable { .. }))), "its threads have ended: {outcome:?}");
+    }
 
     #[test]
     fn a_panic_in_one_thread_stops_all() {
-        let options = HostOptions { threads: 2, config: Config::default(), log: None, lease: None, seed: 1 };
-        let (_service, mut workers) = Service::open(options, vec![Waker::noop().clone(); 2]).expect("no log");
+        let (_service, mut workers) = open(options(2));
         let mut other = workers.pop().expect("two");
         let panicking = std::thread::spawn(move || {
             let _workers = workers;

@@ -9,6 +9,7 @@ use savanna_journal::{Journal, JournalError};
 use savanna_keys::actor::message::Replies;
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::figures::Figures;
+use savanna_keys::handle::{Answer, HandleError, KeysNodes, KeysReply};
 use savanna_keys::placement::ActorId;
 use savanna_keys::reply::Reply;
 use savanna_keys::request::Args;
@@ -17,6 +18,7 @@ use savanna_lattice::{Hlc, UnixMillis};
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::admission::Admission;
+use crate::courier::Courier;
 use crate::error::HostError;
 use crate::gate::Clearance;
 use crate::host::Host;
@@ -45,6 +47,8 @@ pub struct Worker {
     pub(crate) slots: Arc<[Slot]>,
     pub(crate) mailbox: Mailbox,
     pub(crate) lease: Option<LeaseGuard>,
+    /// Asks for keys, if another node has them.
+    pub(crate) abroad: Option<Abroad>,
     pub(crate) has_log_failed: Arc<AtomicBool>,
     /// Its figures, for whoever watches.
     pub(crate) figures: Arc<Mutex<Figures>>,
@@ -53,6 +57,13 @@ pub struct Worker {
     pub(crate) owes_figures: bool,
     pub(crate) release: Release,
     pub(crate) is_stopping: bool,
+}
+
+/// How a worker reaches the owner of its keys.
+#[derive(Debug)]
+pub(crate) struct Abroad {
+    pub(crate) courier: Courier,
+    pub(crate) nodes: Arc<dyn KeysNodes>,
 }
 
 impl Drop for Worker {
@@ -128,10 +139,33 @@ impl Worker {
             && let Some(mail) = self.mailbox.take()
         {
             self.own_slot().note_heard(&mail);
-            self.is_stopping |= matches!(mail, Mail::Stop);
-            self.host.hear(mail, post_to(&self.slots));
+            match mail {
+                Mail::Stop => self.is_stopping = true,
+                Mail::Answered(outcome) => self.hear_answers(*outcome),
+                mail => self.host.hear(mail, post_to(&self.slots)),
+            }
         }
         due
+    }
+
+    fn hear_answers(&mut self, outcome: Result<KeysReply, HandleError>) {
+        if let Some(abroad) = &mut self.abroad {
+            let replies = abroad.courier.hear(since_begin(), outcome);
+            self.host.actor_mut().hear_answers(replies);
+        }
+    }
+
+    /// Asks the owner of the keys for what is due.
+    fn ask(&mut self) {
+        let Some(abroad) = &mut self.abroad else { return };
+        let actor = self.host.actor_mut();
+        if let Some((node, request)) = abroad.courier.depart(since_begin(), || actor.take_asked()) {
+            let slot = self.slots[actor.id().index()].clone();
+            abroad
+                .nodes
+                .at(&node)
+                .call(request, Answer::new(move |outcome| slot.put(Mail::Answered(Box::new(outcome)))));
+        }
     }
 
     fn own_slot(&self) -> &Slot {
@@ -145,6 +179,7 @@ impl Worker {
     pub fn finish_turn(&mut self) -> Result<(), HostError> {
         let now = if self.actor().is_rewriting() { since_begin() } else { Duration::ZERO };
         self.host.finish_turn(now, post_to(&self.slots)).map_err(HostError::Ended)?;
+        self.ask();
         self.tell_figures();
         Ok(())
     }
@@ -181,7 +216,7 @@ impl Worker {
         self.lease.as_ref().is_none_or(LeaseGuard::serving)
     }
 
-    /// Says what clients may be told; the log wakes the thread when that is more.
+    /// Says what clients may be told, and tells other nodes what they asked for; the log wakes the thread when that is more.
     ///
     /// # Errors
     /// The log has ended. Nothing may be told.
@@ -198,6 +233,9 @@ impl Worker {
                 }
                 bell.ring();
             });
+        }
+        if self.host.owes_others() && self.may_tell() {
+            self.host.tell_others(clearance);
         }
         Ok(clearance)
     }
@@ -230,6 +268,7 @@ impl Worker {
         let until = |due: UnixMillis| Duration::from_millis(due.0.saturating_sub(now.0));
         let dues = [due, actor.next_time_out(), actor.gossip_due()].into_iter().flatten().map(until);
         let mut timeout = dues.min().unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
+        let waits = waits || self.host.owes_others();
         if waits && !self.may_tell() {
             timeout = timeout.min(LEASE_PAUSE);
         }
@@ -237,6 +276,9 @@ impl Worker {
             timeout = timeout.min(FIGURES_PERIOD);
         }
         if let Some(due) = self.host.rewrite_due() {
+            timeout = timeout.min(due.saturating_sub(since_begin()));
+        }
+        if let Some(due) = self.abroad.as_ref().and_then(|abroad| abroad.courier.due()) {
             timeout = timeout.min(due.saturating_sub(since_begin()));
         }
         self.release.due().map_or(timeout, |due| timeout.min(due))
@@ -247,6 +289,7 @@ impl Worker {
     #[must_use]
     pub fn fall_asleep(&self, waits: bool) -> bool {
         self.mailbox.fall_asleep();
+        let waits = waits || self.host.owes_others();
         let may_tell_more = waits && self.may_tell() && self.host.may_clear_more();
         !may_tell_more && !self.mailbox.has_mail()
     }

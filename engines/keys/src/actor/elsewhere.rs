@@ -96,6 +96,11 @@ impl Actor {
         }
     }
 
+    /// Whether what all actors answer is put together, also if there is one only.
+    pub(super) fn needs_parts(&self, combine: Combine) -> bool {
+        self.placement.actors() > 1 || combine == Combine::HotKeys
+    }
+
     /// Runs a command on all actors.
     pub(crate) fn ask_everybody(
         &mut self,
@@ -105,7 +110,7 @@ impl Actor {
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
         let Run::Everywhere(run, combine) = command.run else { return Err(CommandError::Syntax) };
-        if self.placement.actors() == 1 && combine != Combine::HotKeys {
+        if !self.needs_parts(combine) {
             self.keys.select(session.database);
             run(self, args, reply)?;
             return Ok(Progress::Answered);

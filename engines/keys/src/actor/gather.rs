@@ -84,8 +84,10 @@ impl Actor {
         while self.replies.has_parts() {
             let mut replies = std::mem::take(&mut self.replies);
             for (to, part) in replies.iter() {
-                if let Destination::Gather(number) = to {
-                    self.hear_part(number, &part);
+                match to {
+                    Destination::Gather(number) => self.hear_part(number, &part),
+                    Destination::Call { number, part: place } => self.hear_answer(number, place, &part),
+                    _ => {}
                 }
             }
             replies.forget_parts();

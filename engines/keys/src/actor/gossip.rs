@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use savanna_lattice::{Hlc, UnixMillis};
 
 use super::Actor;
-use super::message::Message;
+use super::message::{Message, Notice};
 use crate::keyspace::replica::{Item, Vector};
 use crate::placement::ActorId;
 
@@ -166,7 +166,7 @@ impl Actor {
             self.keys.hear_item(from, number, item);
         }
         for (database, key, vector) in self.keys.take_arrivals() {
-            self.send(from, Message::Join { database, key, vector });
+            self.send(from, Message::Notice(Notice::Join { database, key, vector }));
         }
         let (rounds, own) = (&self.rounds, self.id);
         self.keys.reclaim(&|actor, number| rounds.is_known(own, actor, number));
@@ -193,7 +193,7 @@ impl Actor {
         if self.keys.has_unsent_of(database, &key) {
             self.tell();
         }
-        self.send(from, Message::Joined { database, key, vector });
+        self.send(from, Message::Notice(Notice::Joined { database, key, vector }));
     }
 }
 

@@ -1,8 +1,21 @@
 //! What actors say to each other.
+//!
+//! The actors of a node share its memory, so most of it is said by reference, and stays there. What goes to actors of other nodes as well is
+//! made of values:
+//!
+//! | here | between nodes |
+//! |---|---|
+//! | `Requests`, `Replies`, `Program`: commands by reference, places of sessions | [`KeysRequest`](crate::handle::KeysRequest), [`KeysReply`](crate::handle::KeysReply): commands by number, places among the parts |
+//! | `Notice` | as it is |
+//! | `Gossip`: what was heard by the actor's place in this node | its [`Item`](crate::keyspace::replica::Item)s as they are; what was heard, by node |
+//! | `Await`, `Ready`, `Forget`: who waits, at its session's actor | not: a command that waits does so at the owner of its keys |
+//! | `Borrow`, `Lent`, `Return`: the only copy of a key travels | never: a node that dies with it takes the key along |
+//! | `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`: all actors of a node as one | not: each node does it for itself |
 
 use std::ops::Range;
 
 use savanna_lattice::Hlc;
+use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::error::CommandError;
@@ -112,45 +125,8 @@ pub enum Message {
     },
     /// What the sender's replicas tell the receiver's.
     Gossip(Gossip),
-    /// A copy at the sender has heard all from the first replica, at the receiver, and waits for what was on its way there.
-    Join {
-        /// The database.
-        database: u8,
-        /// The key.
-        key: Box<[u8]>,
-        /// How many replicas it had then.
-        vector: Vector,
-    },
-    /// What was on its way to the first replica, at the sender, was told; the receiver's copy answers from now on.
-    Joined {
-        /// The database.
-        database: u8,
-        /// The key.
-        key: Box<[u8]>,
-        /// As in `Join`.
-        vector: Vector,
-    },
-    /// Something was published; the receiver has listeners.
-    Published {
-        /// The channel.
-        channel: Box<[u8]>,
-        /// The message.
-        payload: Box<[u8]>,
-    },
-    /// How many of the sender's sessions listen to a channel now.
-    Listeners {
-        /// The channel.
-        channel: Box<[u8]>,
-        /// How many.
-        count: usize,
-    },
-    /// How many of the sender's sessions listen to a pattern now.
-    PatternListeners {
-        /// The pattern.
-        pattern: Box<[u8]>,
-        /// How many.
-        count: usize,
-    },
+    /// Something about replicas or channels.
+    Notice(Notice),
     /// A request of one of the sender's sessions waits for a key.
     Await {
         /// The sender's number for it.
@@ -192,10 +168,54 @@ impl Message {
     #[must_use]
     pub fn published_bytes(&self) -> usize {
         match self {
-            Self::Published { channel, payload } => channel.len() + payload.len(),
+            Self::Notice(Notice::Published { channel, payload }) => channel.len() + payload.len(),
             _ => 0,
         }
     }
+}
+
+/// What actors tell each other about replicas and channels, of this node or another one: it names keys, channels and clocks only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// A copy at the sender has heard all from the first replica, at the receiver, and waits for what was on its way there.
+    Join {
+        /// The database.
+        database: u8,
+        /// The key.
+        key: Box<[u8]>,
+        /// How many replicas it had then.
+        vector: Vector,
+    },
+    /// What was on its way to the first replica, at the sender, was told; the receiver's copy answers from now on.
+    Joined {
+        /// The database.
+        database: u8,
+        /// The key.
+        key: Box<[u8]>,
+        /// As in `Join`.
+        vector: Vector,
+    },
+    /// Something was published; the receiver has listeners.
+    Published {
+        /// The channel.
+        channel: Box<[u8]>,
+        /// The message.
+        payload: Box<[u8]>,
+    },
+    /// How many of the sender's sessions listen to a channel now.
+    Listeners {
+        /// The channel.
+        channel: Box<[u8]>,
+        /// How many.
+        count: usize,
+    },
+    /// How many of the sender's sessions listen to a pattern now.
+    PatternListeners {
+        /// The pattern.
+        pattern: Box<[u8]>,
+        /// How many.
+        count: usize,
+    },
 }
 
 /// A key that goes from one actor to another and back, with its entries in all databases.
@@ -224,6 +244,20 @@ pub enum Destination {
     Gather(u64),
     /// To a request that waits for something.
     Waiter(u64),
+    /// To a part of a request of another node.
+    Call {
+        /// The actor's number for it.
+        number: u64,
+        /// Which part.
+        part: u32,
+    },
+}
+
+impl Destination {
+    /// Whether it is a part of something that the actor puts together.
+    const fn is_part(self) -> bool {
+        matches!(self, Self::Gather(_) | Self::Call { .. })
+    }
 }
 
 /// With more bytes than this, requests go in another message.
@@ -279,7 +313,7 @@ impl Replies {
     pub fn push(&mut self, to: Destination, write: impl FnOnce(&mut Tape)) {
         let start = self.tape.position();
         self.tape.write_reply(write);
-        self.has_parts |= matches!(to, Destination::Gather(_));
+        self.has_parts |= to.is_part();
         self.has_outcomes |= matches!(to, Destination::Waiter(_));
         self.byte_count += self.tape.position() - start;
         self.items.push((to, start..self.tape.position()));
@@ -296,7 +330,7 @@ impl Replies {
 
     /// Takes out what are parts of replies; the rest stays.
     pub fn forget_parts(&mut self) {
-        self.items.retain(|(to, _)| !matches!(to, Destination::Gather(_)));
+        self.items.retain(|(to, _)| !to.is_part());
         self.has_parts = false;
     }
 
@@ -352,7 +386,8 @@ impl Part<'_> {
     }
 
     /// A tape of its own.
-    pub(super) fn to_tape(&self) -> Tape {
+    #[must_use]
+    pub fn to_tape(&self) -> Tape {
         let mut tape = Tape::new();
         self.play(&mut tape);
         tape

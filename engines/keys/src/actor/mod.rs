@@ -13,9 +13,11 @@
 //! ```
 
 mod access;
+mod calls;
 mod claims;
 mod databases;
 mod elsewhere;
+mod front;
 mod gather;
 pub mod gossip;
 mod hosting;
@@ -41,17 +43,20 @@ use hashbrown::HashMap;
 use savanna_lattice::{UnixMillis, WriterId};
 
 pub(crate) use self::access::context_of;
+use self::calls::Call;
 use self::claims::Claims;
 pub(crate) use self::databases::DatabaseChange;
 use self::databases::Freeze;
 use self::elsewhere::Place;
+pub use self::front::Asked;
+use self::front::Front;
 use self::gather::Gather;
 use self::gossip::Rounds;
 use self::hot_keys::HotKeys;
 pub(crate) use self::hot_keys::KEPT as HOT_KEYS_KEPT;
 use self::logbook::Logbook;
 pub use self::meanwhile::Attendant;
-use self::message::{Destination, Message, Replies, Requests};
+use self::message::{Destination, Message, Notice, Replies, Requests};
 use self::pause::Pause;
 use self::program::{Program, ProgramUser};
 use self::pubsub::Listeners;
@@ -69,6 +74,7 @@ use crate::commands::parse_cursor;
 use crate::commands::sort::patterns;
 use crate::config::Config;
 use crate::error::CommandError;
+use crate::handle::KeysReply;
 use crate::keyspace::{self, Keyspace, NEAR_MAX};
 use crate::memory;
 use crate::placement::{ActorId, KeyHash, Placement};
@@ -123,6 +129,12 @@ pub struct Actor {
     claims: Claims<Work>,
     transactions: HashMap<u64, Transaction>,
     gathers: HashMap<u64, Gather>,
+    /// Requests of other nodes that are under way.
+    calls: HashMap<u64, Call>,
+    /// Those that are answered.
+    answered: Vec<(u64, KeysReply)>,
+    /// What is asked of another node, if that has the keys.
+    front: Option<Box<Front>>,
     /// At the first actor.
     freezes: HashMap<u64, Freeze>,
     /// What was flushed, and takes longer to drop than a turn may.
@@ -197,6 +209,9 @@ impl Actor {
             claims: Claims::default(),
             transactions: HashMap::new(),
             gathers: HashMap::new(),
+            calls: HashMap::new(),
+            answered: Vec::new(),
+            front: None,
             freezes: HashMap::new(),
             dropping: Vec::new(),
             rounds: Rounds::new(placement.actors()),
@@ -318,7 +333,7 @@ impl Actor {
                 || matches!(command.run, Run::Scan(_))
                 || asks_others(command, args)
                 || matches!(command.run, Run::Finds { .. }) && !patterns(args).is_empty();
-            if flags.has(Flags::NO_MULTI) || is_about_all && self.placement.actors() > 1 {
+            if flags.has(Flags::NO_MULTI) || is_about_all && (self.placement.actors() > 1 || self.front.is_some()) {
                 return Err(CommandError::from(format!(
                     "ERR {} is not allowed in a transaction",
                     command.name.to_uppercase()
@@ -341,6 +356,9 @@ impl Actor {
         args: Args<'_>,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
+        if self.front.is_some() {
+            return self.ask_owner(session, command, args, reply);
+        }
         match command.run {
             Run::Session(run) => run(self, session, args, reply),
             Run::Script(_) if session.access != Access::Full => {
@@ -458,6 +476,7 @@ impl Actor {
                     match to {
                         Destination::Gather(number) => self.hear_part(number, &part),
                         Destination::Waiter(number) => self.hear_outcome(number, &part.to_tape()),
+                        Destination::Call { number, part: place } => self.hear_answer(number, place, &part),
                         to => self.replies.push(to, |reply| part.play(reply)),
                     }
                 }
@@ -481,11 +500,7 @@ impl Actor {
             Message::Lent { transaction, loans, has_room } => self.hear_lent(from, transaction, loans, has_room),
             Message::Return { loans } => self.take_back(loans),
             Message::Gossip(gossip) => self.hear_gossip(from, gossip),
-            Message::Join { database, key, vector } => self.begin(Work::Join { from, database, key, vector }),
-            Message::Joined { database, key, vector } => self.keys.hear_joined(database, &key, vector),
-            Message::Published { channel, payload } => self.publish_here(&channel, &payload),
-            Message::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
-            Message::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
+            Message::Notice(notice) => self.hear_notice(from, notice),
             Message::Script { source } => self.hear_script(&source),
             Message::Await { waiter, database, command, key } => self.hear_await(from, waiter, database, command, key),
             Message::Ready { waiter, key, place } => self.hear_ready(waiter, key, place),
@@ -497,6 +512,16 @@ impl Actor {
             self.renew_sessions();
         }
         self.hear_own_parts();
+    }
+
+    fn hear_notice(&mut self, from: ActorId, notice: Notice) {
+        match notice {
+            Notice::Join { database, key, vector } => self.begin(Work::Join { from, database, key, vector }),
+            Notice::Joined { database, key, vector } => self.keys.hear_joined(database, &key, vector),
+            Notice::Published { channel, payload } => self.publish_here(&channel, &payload),
+            Notice::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
+            Notice::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
+        }
     }
 
     /// Runs one command whose keys are this actor's.

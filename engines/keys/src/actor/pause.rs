@@ -11,6 +11,7 @@ use super::message::{Destination, Message};
 use super::{Actor, FIRST, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::Outcome;
+use crate::handle;
 use crate::placement::ActorId;
 use crate::reply::Reply;
 use crate::request::{Args, OwnedArgs};
@@ -131,6 +132,17 @@ impl Actor {
             self.counters.requests -= 1;
         }
         is_held
+    }
+
+    /// Whether a part of a request of another node is held back.
+    pub(super) fn holds_back_part(&self, part: handle::Part<'_>) -> bool {
+        let mut steps = part.steps();
+        self.pause.is_some_and(|pause| pause.is_for_all || steps.any(|(command, args)| self.may_change(command, args)))
+    }
+
+    /// How many milliseconds the pause still lasts.
+    pub(super) fn pause_left(&self) -> u64 {
+        self.pause.map_or(0, |pause| pause.until.0.saturating_sub(self.keys.now().0))
     }
 
     /// Whether a request may change keys, or tell others something. A script may that does not declare otherwise.

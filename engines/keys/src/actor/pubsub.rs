@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::Actor;
-use super::message::Message;
+use super::message::{Message, Notice};
 use crate::command::{Command, Group};
 use crate::error::CommandError;
 use crate::keyspace::events::{Event, EventClasses};
@@ -122,8 +122,8 @@ impl Actor {
             self.send(
                 actor,
                 match topic {
-                    Topic::Channel => Message::Listeners { channel: name, count },
-                    Topic::Pattern => Message::PatternListeners { pattern: name, count },
+                    Topic::Channel => Message::Notice(Notice::Listeners { channel: name, count }),
+                    Topic::Pattern => Message::Notice(Notice::PatternListeners { pattern: name, count }),
                 },
             );
         }
@@ -202,7 +202,7 @@ impl Actor {
         actors.dedup();
         self.listeners.has_published_elsewhere |= !actors.is_empty();
         for actor in actors {
-            self.send(actor, Message::Published { channel: channel.into(), payload: payload.into() });
+            self.send(actor, Message::Notice(Notice::Published { channel: channel.into(), payload: payload.into() }));
         }
         self.publish_here(channel, payload);
         count

@@ -442,6 +442,9 @@ impl Actor {
         mut program: Box<Program>,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
+        if self.front.is_some() {
+            return self.ask_for_program(session, &program);
+        }
         if program.steps().any(|(command, _)| command.flags.has(Flags::WRITE)) {
             self.check_log_space()?;
         }

@@ -2,6 +2,7 @@
 
 mod key_uses;
 mod keys_of;
+mod number;
 mod table;
 
 use std::sync::LazyLock;
@@ -11,7 +12,11 @@ use hashbrown::HashTable;
 use savanna_lattice::UnixMillis;
 
 pub use self::key_uses::{KeyUse, KeyUses};
-pub use self::{keys_of::Keys, table::TABLE};
+pub use self::{
+    keys_of::Keys,
+    number::{CommandNumber, UnknownCommand},
+    table::TABLE,
+};
 use crate::actor::{Actor, Progress};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;

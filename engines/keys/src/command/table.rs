@@ -9,7 +9,8 @@ use crate::commands::{
     server, sets, slowlog, sort, sorted_sets, strings, transactions,
 };
 
-/// All commands, by group.
+/// All commands, by group; those that came later at the end. A command's place is its [number](super::CommandNumber) for other
+/// nodes, so it never changes.
 #[rustfmt::skip] // one line for one command
 pub static TABLE: &[Command] = &[
     // String

@@ -1,7 +1,13 @@
 //! Nothing that a client was told is missing after a crash: what the hosts append, when their mail leaves, what they hold back, and
 //! when they drop the beginning of the log.
 
+use std::sync::{Arc, Mutex};
+
+use savanna_keys::command::{Command, CommandNumber};
 use savanna_keys::config::{Config, Sync};
+use savanna_keys::handle::{Answer, KeysRequest};
+use savanna_keys::reply::Tape;
+use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::Ticket;
 use savanna_keys_host::Lsn;
 
@@ -38,6 +44,8 @@ struct Run {
     /// What hosts hold back, with the position that it waits for.
     held: Vec<(Lsn, Told)>,
     told: Vec<Told>,
+    /// What clients of other nodes were told.
+    told_elsewhere: Arc<Mutex<Vec<Told>>>,
 }
 
 impl Run {
@@ -47,7 +55,7 @@ impl Run {
         world.tick(world.now);
         world.begin_log();
         world.fault = fault;
-        Self { world, sync, held: Vec::new(), told: Vec::new() }
+        Self { world, sync, held: Vec::new(), told: Vec::new(), told_elsewhere: Arc::default() }
     }
 
     /// Ends the turn of an actor in which a reply came, and tells it or holds it back.
@@ -98,6 +106,40 @@ impl Run {
         }
     }
 
+    /// What clients of another node ask for at once.
+    fn ask_from_elsewhere(&mut self) {
+        let mut request = KeysRequest::default();
+        let mut keys = Vec::new();
+        for _ in 0..1 + self.world.chance.below(3) {
+            let key = COUNTERS[self.world.chance.below(COUNTERS.len())];
+            let (command, args) = (number_of("incr"), |key: &str| OwnedArgs::of_words(&[b"INCR", key.as_bytes()]));
+            match self.world.chance.below(8) {
+                0..4 => request.push(0, command, args(key).args()),
+                4..6 => request.push(0, number_of("get"), OwnedArgs::of_words(&[b"GET", key.as_bytes()]).args()),
+                _ => {
+                    let counts = PAIR.map(args);
+                    request.push_transaction(0, counts.iter().map(|args| (command, args.args())));
+                    keys.push(PAIR[1]);
+                    continue;
+                }
+            }
+            keys.push(key);
+        }
+        let told = Arc::clone(&self.told_elsewhere);
+        let answer = Answer::new(move |outcome| {
+            // With the end of the world there is no answer.
+            let Ok(reply) = outcome else { return };
+            let mut told = told.lock().expect("of one thread");
+            for (key, answered) in keys.into_iter().zip(reply.outcomes()) {
+                let mut tape = Tape::new();
+                answered.expect("nothing is moved").play(&mut tape);
+                told.push(Told { key, value: number(&tape.to_string()) });
+            }
+        });
+        let actor = self.world.chance.below(self.world.actor_count());
+        self.world.call_from_elsewhere(actor, request, answer);
+    }
+
     /// What is wrong with what is left after a crash, if anything.
     fn objection(&mut self) -> Option<String> {
         let log = &self.world.log;
@@ -111,13 +153,27 @@ impl Run {
         if one != other {
             return Some(format!("of a transaction that counted both, there are {one} and {other}"));
         }
-        let missing = self.told.iter().find(|told| value(told.key) < told.value)?;
+        let elsewhere = self.told_elsewhere.lock().expect("of one thread");
+        let missing = self.told.iter().chain(elsewhere.iter()).find(|told| value(told.key) < told.value)?;
         Some(format!("{} was told, of {} {} is left", missing.value, missing.key, value(missing.key)))
     }
 }
 
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Askers {
+    /// Clients of this node.
+    Here,
+    /// Those of other nodes, too.
+    Everywhere,
+}
+
+fn number_of(command: &str) -> CommandNumber {
+    Command::find(command.as_bytes()).and_then(CommandNumber::of).expect("a command")
+}
+
 /// Runs until a crash. Gives what is wrong with what is left, and how many rewrites of the log had ended.
-fn crash(seed: u64, sync: Sync, fault: Fault) -> (Option<String>, usize) {
+fn crash(seed: u64, sync: Sync, fault: Fault, askers: Askers) -> (Option<String>, usize) {
     let mut run = Run::new(seed, sync, fault);
     let actors = run.world.actor_count();
     let mut workers: Vec<Worker> =
@@ -128,6 +184,7 @@ fn crash(seed: u64, sync: Sync, fault: Fault) -> (Option<String>, usize) {
             0..5 => drop(run.world.deliver_one()),
             5 => run.flush(),
             6 if run.world.chance.below(2) == 0 => run.world.pass(1),
+            8 if askers == Askers::Everywhere => run.ask_from_elsewhere(),
             7 if run.world.chance.below(4) == 0 => drop(run.world.request(workers[0].client, &["BGREWRITEAOF"])),
             _ => {
                 let index = run.world.chance.below(workers.len());
@@ -143,11 +200,16 @@ fn crash(seed: u64, sync: Sync, fault: Fault) -> (Option<String>, usize) {
 
 #[test]
 fn what_clients_were_told_outlives_a_crash() {
-    for sync in [Sync::Always, Sync::EverySecond] {
+    for (sync, askers) in [
+        (Sync::Always, Askers::Here),
+        (Sync::EverySecond, Askers::Here),
+        (Sync::Always, Askers::Everywhere),
+        (Sync::EverySecond, Askers::Everywhere),
+    ] {
         let mut rewrites = 0;
         for seed in 0..200 {
-            let (objection, ended) = crash(seed, sync, Fault::Disorder);
-            assert_eq!(objection, None, "seed {seed}, {sync:?}");
+            let (objection, ended) = crash(seed, sync, Fault::Disorder, askers);
+            assert_eq!(objection, None, "seed {seed}, {sync:?}, {askers:?}");
             rewrites += ended;
         }
         assert!(rewrites > 20, "{rewrites} rewrites of the log");
@@ -156,13 +218,14 @@ fn what_clients_were_told_outlives_a_crash() {
 
 #[test]
 fn the_checker_finds_hosts_that_tell_too_early_and_logs_that_are_cut_too_early() {
-    for (fault, sync) in [
-        (Fault::NoGate, Sync::Always),
-        (Fault::Unmarked, Sync::Always),
-        (Fault::LateAppend, Sync::EverySecond),
-        (Fault::Overcounted, Sync::EverySecond),
+    for (fault, sync, askers) in [
+        (Fault::NoGate, Sync::Always, Askers::Here),
+        (Fault::NoGateElsewhere, Sync::Always, Askers::Everywhere),
+        (Fault::Unmarked, Sync::Always, Askers::Here),
+        (Fault::LateAppend, Sync::EverySecond, Askers::Here),
+        (Fault::Overcounted, Sync::EverySecond, Askers::Here),
     ] {
-        let found = (0..200).filter(|seed| crash(*seed, sync, fault).0.is_some()).count();
+        let found = (0..200).filter(|seed| crash(*seed, sync, fault, askers).0.is_some()).count();
         assert!(found > 4, "{fault:?}: found in {found} of 200 runs");
     }
 }

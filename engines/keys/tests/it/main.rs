@@ -1,8 +1,10 @@
 //! Actors together: in a world of seeded delays, and with their log.
 
+mod crossing;
 mod databases;
 mod docs;
 mod durability;
+mod elsewhere;
 mod hostile;
 mod log;
 mod memory;

@@ -2,20 +2,22 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use savanna_keys::actor::gossip::{Gossip, PERIOD};
-use savanna_keys::actor::message::{Destination, Message};
+use savanna_keys::actor::message::{Destination, Message, Notice};
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::Config;
 use savanna_keys::delta;
+use savanna_keys::handle::{Answer, KeysRequest};
 use savanna_keys::keyspace::Keyspace;
 use savanna_keys::keyspace::replica::{Content, Item};
 use savanna_keys::placement::{ActorId, Placement};
 use savanna_keys::reply::Tape;
 use savanna_keys::request::OwnedArgs;
 use savanna_keys::session::{SessionId, Ticket};
-use savanna_keys_host::{Clearance, Host, Lsn, Mail};
+use savanna_keys_host::{Call, Clearance, Host, Lsn, Mail};
 use savanna_lattice::{Hlc, Incarnated, Incarnation, Stamp, UnixMillis, WriterId};
 
 use crate::log::SimLog;
@@ -91,6 +93,8 @@ pub(crate) enum Fault {
     SlowClocks,
     /// Nobody holds back what is not durable. For whoever tells.
     NoGate,
+    /// Nobody holds back what other nodes are told.
+    NoGateElsewhere,
     /// Mail does not say what it depends on.
     Unmarked,
     /// Who has written its keys once more says so twice.
@@ -272,7 +276,7 @@ impl World {
             let arrived = if self.fault == Fault::Haste { joining(&mail) } else { Vec::new() };
             self.hear(to, mail);
             for Item { database, key, vector, .. } in arrived {
-                self.hear_message(from, to, Lsn::NONE, Message::Joined { database, key, vector });
+                self.hear_message(from, to, Lsn::NONE, Message::Notice(Notice::Joined { database, key, vector }));
             }
         }
         self.collect(to);
@@ -395,6 +399,7 @@ impl World {
             | Fault::Haste
             | Fault::SlowClocks
             | Fault::NoGate
+            | Fault::NoGateElsewhere
             | Fault::Unmarked
             | Fault::Overcounted => {}
             Fault::Loss => gossip.items.retain(|_| self.chance.below(8) > 0),
@@ -449,9 +454,18 @@ impl World {
         keys
     }
 
-    /// What an actor's clients may be told.
+    /// What an actor's clients may be told. Other nodes are told what they may be.
     pub(crate) fn clear(&mut self, actor: usize) -> Clearance {
-        self.hosts[actor].clear()
+        let clearance = self.hosts[actor].clear();
+        let is_careless = self.fault == Fault::NoGateElsewhere;
+        self.hosts[actor].tell_others(if is_careless { Clearance { held: None, ..clearance } } else { clearance });
+        clearance
+    }
+
+    /// Sends a request of another node.
+    pub(crate) fn call_from_elsewhere(&mut self, actor: usize, request: KeysRequest, answer: Answer) {
+        self.hear(actor, Mail::Call(Call { request: Arc::new(request), answer }));
+        self.collect(actor);
     }
 
     /// Ends an actor's turn.

@@ -26,6 +26,7 @@ mod tell;
 mod translate;
 
 use savanna_lattice::{Hlc, Incarnated, Lattice as _, Max, Pair, UnixMillis, WriterId, encode};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::loan::Aside;
 pub(super) use self::recovery::vector;
@@ -52,8 +53,8 @@ const GIVEN_UP: u16 = 0;
 /// A message by its sender and its number.
 pub(super) type Told = (ActorId, u64);
 
-/// What one replica tells another.
-#[derive(Clone, Debug)]
+/// What one replica tells another, of this node or another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     /// The database's number.
     pub database: u8,
