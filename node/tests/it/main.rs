@@ -3,6 +3,7 @@
 mod damage;
 mod docs;
 mod doors;
+mod keys_elsewhere;
 mod restart;
 mod services;
 mod takeover;

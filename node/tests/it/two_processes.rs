@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::{config, stub};
 
-const CHILD: &str = "SAVANNA_TEST_ENGINE_PROCESS";
-const ANNOUNCES: &str = "engine at ";
+pub(crate) const CHILD: &str = "SAVANNA_TEST_ENGINE_PROCESS";
+pub(crate) const ANNOUNCES: &str = "engine at ";
 
 /// Not a test by itself: what the process with the engine runs, when the test below has started it.
 #[tokio::test(flavor = "multi_thread")]
@@ -33,17 +33,19 @@ async fn engine_process() {
     std::future::pending().await
 }
 
-struct EngineProcess {
+pub(crate) struct EngineProcess {
     child: Child,
     /// Kept open: the test harness in that process writes to it now and then.
     _stdout: Lines<BufReader<ChildStdout>>,
-    address: String,
+    /// What it announces.
+    pub(crate) address: String,
 }
 
 impl EngineProcess {
-    fn start() -> Self {
+    /// A process that runs what stands as the test `name`.
+    pub(crate) fn start(name: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["two_processes::engine_process", "--exact", "--nocapture"])
+            .args([name, "--exact", "--nocapture"])
             .env(CHILD, "1")
             .stdout(Stdio::piped())
             .spawn()
@@ -73,7 +75,7 @@ fn remote(engine: &EngineProcess) -> RemoteStreams {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_postgresql_face_serves_an_engine_of_another_process() {
-    let engine = EngineProcess::start();
+    let engine = EngineProcess::start("two_processes::engine_process");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!(
         "host=127.0.0.1 port={} user=postgres dbname={}",
@@ -103,7 +105,7 @@ async fn the_postgresql_face_serves_an_engine_of_another_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_http_face_serves_an_engine_of_another_process() {
-    let engine = EngineProcess::start();
+    let engine = EngineProcess::start("two_processes::engine_process");
     let remote = remote(&engine);
 
     let directory = tempfile::tempdir().unwrap();

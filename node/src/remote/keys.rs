@@ -1,0 +1,94 @@
+//! The keys engine across a network: the same handle, with requests and replies sent over rpc.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use savanna_epoch::NodeId;
+use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysNodes, KeysReply, KeysRequest, SharedKeysHandle};
+use savanna_rpc::{Delivery, Method, MethodTable, RpcError, Service, Transport};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One request to the keys engine. Counting twice is not the same as once, so it is never repeated by itself.
+struct CallKeys;
+
+impl Method for CallKeys {
+    const NAME: &'static str = "keys/call.1";
+    const IDEMPOTENT: bool = false;
+    type Request = KeysRequest;
+    type Reply = Result<KeysReply, HandleError>;
+}
+
+/// Offers an engine to other nodes.
+pub fn serve_keys(engine: SharedKeysHandle) -> Arc<dyn Service> {
+    Arc::new(MethodTable::new().method(PhantomData::<CallKeys>, move |_, request| {
+        let (sender, receiver) = oneshot::channel();
+        // Nobody listens any more if the asker has gone.
+        engine.call(Arc::new(request), Answer::new(|outcome| drop(sender.send(outcome))));
+        async move { Ok(receiver.await.unwrap_or_else(|_| Err(unavailable("it ended before it answered", true)))) }
+    }))
+}
+
+/// The engines of other nodes.
+#[derive(Clone)]
+pub struct RemoteKeys {
+    transport: Arc<dyn Transport>,
+    runtime: Handle,
+}
+
+impl fmt::Debug for RemoteKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteKeys").finish_non_exhaustive()
+    }
+}
+
+impl RemoteKeys {
+    /// Engines that are reached over `transport` by tasks of `runtime`.
+    pub fn new(transport: Arc<dyn Transport>, runtime: Handle) -> Self {
+        Self { transport, runtime }
+    }
+}
+
+impl KeysNodes for RemoteKeys {
+    fn at(&self, node: &NodeId) -> SharedKeysHandle {
+        Arc::new(RemoteEngine { nodes: self.clone(), node: node.clone() })
+    }
+}
+
+/// The engine of one other node.
+#[derive(Debug)]
+struct RemoteEngine {
+    nodes: RemoteKeys,
+    node: NodeId,
+}
+
+impl KeysHandle for RemoteEngine {
+    fn call(&self, request: Arc<KeysRequest>, answer: Answer) {
+        let (transport, node) = (Arc::clone(&self.nodes.transport), self.node.clone());
+        self.nodes.runtime.spawn(async move {
+            let reply = savanna_rpc::call::<CallKeys>(transport.as_ref(), &node, &request, PATIENCE).await;
+            answer.give(reply.unwrap_or_else(|error| Err(handle_error(error))));
+        });
+    }
+}
+
+fn handle_error(error: RpcError) -> HandleError {
+    match error {
+        RpcError::Moved { to, epoch } => HandleError::Moved { to, epoch },
+        RpcError::Frozen { retry_after } => HandleError::Frozen { retry_after_ms: retry_after.as_millis() as u64 },
+        // What is refused now is refused later: whoever asks is to hear of it.
+        other => {
+            let may_have_run = !other.is_retriable() || other.delivery() == Delivery::Unknown;
+            unavailable(&other.to_string(), may_have_run)
+        }
+    }
+}
+
+fn unavailable(reason: &str, may_have_run: bool) -> HandleError {
+    HandleError::Unavailable { reason: reason.to_owned(), may_have_run }
+}
