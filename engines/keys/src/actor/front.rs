@@ -18,8 +18,12 @@ use crate::session::{Session, Ticket};
 
 /// With more bytes than this, what comes goes in another request.
 const REQUEST_BYTES: usize = 1 << 20;
-/// A request with more bytes finds no room in a message between nodes.
+/// With so many parts, too: the replies find room in a message between nodes.
+const REQUEST_PARTS: usize = 10_000;
+/// What has more bytes finds no room in a message between nodes.
 const REQUEST_BYTES_MAX: usize = 12 << 20;
+/// Bytes that a word may take beside its own.
+const WORD_BYTES: usize = 5;
 
 /// What is to be asked, with where the replies go.
 #[derive(Debug, Default)]
@@ -39,7 +43,8 @@ pub(super) struct Front {
 impl Front {
     /// The request that is being filled.
     fn next(&mut self, bytes: usize) -> &mut Asked {
-        let is_full = |asked: &Asked| asked.request.byte_count() + bytes > REQUEST_BYTES;
+        let is_full =
+            |asked: &Asked| asked.request.byte_count() + bytes > REQUEST_BYTES || asked.request.len() >= REQUEST_PARTS;
         if self.waiting.back().is_none_or(is_full) {
             self.waiting.push_back(Asked::default());
         }
@@ -89,7 +94,7 @@ impl Actor {
         }
         let number = CommandNumber::of(command).ok_or_else(|| elsewhere(command))?;
         let database = session.database;
-        self.ask(session, args.byte_count(), |request| request.push(database, number, args)).map(Progress::Later)
+        self.ask(session, byte_count(args), |request| request.push(database, number, args)).map(Progress::Later)
     }
 
     /// Has the owner of the keys run what MULTI has queued.
@@ -99,6 +104,7 @@ impl Actor {
         program: &Program,
     ) -> Result<Progress, CommandError> {
         let mut steps = Vec::with_capacity(program.step_count());
+        let mut bytes = 0;
         for (command, args) in program.steps() {
             let may_go = match command.run {
                 Run::Session(_) | Run::Everywhere(..) => false,
@@ -107,9 +113,9 @@ impl Actor {
             };
             let number = CommandNumber::of(command).filter(|_| may_go).ok_or_else(|| elsewhere(command))?;
             steps.push((number, args));
+            bytes += byte_count(args);
         }
-        self.ask(session, program.byte_count(), |request| request.push_transaction(program.database, steps))
-            .map(Progress::LaterAlone)
+        self.ask(session, bytes, |request| request.push_transaction(program.database, steps)).map(Progress::LaterAlone)
     }
 
     fn ask(
@@ -130,6 +136,11 @@ impl Actor {
         }
         Ok(ticket)
     }
+}
+
+/// How many bytes words may take in a message between nodes.
+fn byte_count(args: Args<'_>) -> usize {
+    args.byte_count() + args.len() * WORD_BYTES
 }
 
 fn elsewhere(command: &Command) -> CommandError {
