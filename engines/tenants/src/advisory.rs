@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{HolderId, RowLock};
-
-use crate::error::{Result, SqlError, state};
 
 /// Locks that a session may hold.
 const LOCKS_MAX: usize = 10_000;

@@ -2,12 +2,11 @@
 
 use std::fmt::Debug;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
     dialect::PostgreSqlDialect,
     tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
-
-use crate::error::{Result, SqlError, state};
 
 /// The longest text that may ask for a signal by itself.
 const REQUEST_BYTES_MAX: usize = 256;

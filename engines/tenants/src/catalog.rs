@@ -44,14 +44,15 @@ pub(crate) use self::{
     schema::{PUBLIC, TEMPORARY},
     search::{Search, no_schema},
 };
-use crate::{
+
+use savanna_tenants_values::{
     enumeration::{Enumeration, Enumerations},
     error::Result,
-    sql::system::quoted,
     types::Type,
     value::{Context, zone::Zone},
-    view::View,
 };
+
+use crate::{sql::system::quoted, view::View};
 
 /// All tables and sequences of a tenant at some commit, and where a session looks for their names.
 #[derive(Clone, Debug, Default)]
@@ -246,10 +247,8 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        error::state,
-        view::{CheckOption, Read},
-    };
+    use crate::view::{CheckOption, Read};
+    use savanna_tenants_values::error::state;
 
     fn definition(id: u32, name: &str) -> Definition {
         let column = Column {

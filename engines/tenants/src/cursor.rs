@@ -1,11 +1,11 @@
 //! Cursors of SQL: the rows of a query, and a place among them.
 
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    session::Suspended,
-    sql::plan::OutputColumn,
     value::Value,
 };
+
+use crate::{session::Suspended, sql::plan::OutputColumn};
 
 /// Bytes of rows that the cursors of a session keep.
 const BYTES_MAX: usize = 256 << 20;

@@ -27,9 +27,11 @@ pub use self::{
     replaying::{ReplayError, Replaying},
     sweep::Swept,
 };
+
+use savanna_tenants_values::error::Result;
+
 use crate::{
     catalog::Catalog,
-    error::Result,
     fault::{Fault, Rules},
     flush::{Flushing, Unflushed},
     log::{self, Log},

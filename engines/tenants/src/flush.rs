@@ -10,9 +10,10 @@
 use std::collections::VecDeque;
 
 use savanna_journal::Lsn;
+use savanna_tenants_values::error::Result;
 use savanna_transaction::{Csn, KeyRange, Seen};
 
-use crate::{database::Database, error::Result};
+use crate::database::Database;
 
 /// Bytes of records between two places in the log that are remembered.
 const PLACE_BYTES: u64 = 64 << 10;

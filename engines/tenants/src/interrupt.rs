@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Result, SqlError, state};
+use savanna_tenants_values::error::{Result, SqlError, state};
 
 /// Why a statement ends before it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@
 //!
 //! # A tour of the source
 //!
-//! `types` and `value`: what is computed with. `catalog`, `row` and `sequence`: what is kept, and its bytes. `store`, `log` and
+//! [`savanna_tenants_values`]: what is computed with. `catalog`, `row` and `sequence`: what is kept, and its bytes. `store`, `log` and
 //! `database`: a tenant's rows; `flush`, `storage`, `roots`, `truncation` and `owner`: how they are kept, and come back. `role`:
 //! who may come in. `activity`: what is counted; `budget`: who may go on. `sql`: from text to plans, and their execution. `settings`, `session`, `cursor`, `copy`, `tenant`:
 //! whom it is done for; `advisory`: what locks a session keeps; `interrupt`: how that ends before it is done; `backends`: who else is connected.
@@ -28,13 +28,10 @@ pub mod catalog;
 pub mod copy;
 mod cursor;
 pub mod database;
-pub mod enumeration;
-pub mod error;
 mod fault;
 pub mod flush;
 pub mod interrupt;
 pub mod log;
-pub mod memory;
 pub mod owner;
 pub mod role;
 pub mod roots;
@@ -47,14 +44,12 @@ pub mod storage;
 pub mod store;
 pub mod tenant;
 pub mod truncation;
-pub mod types;
-pub mod value;
 mod view;
 
 #[cfg(feature = "faults")]
 pub use crate::fault::{Fault, panic_at};
+
 pub use crate::{
-    error::SqlError,
     session::{Outcome, SessionId, Status},
     sql::{name::cut as cut_name, plan::OutputColumn},
 };

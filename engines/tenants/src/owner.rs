@@ -14,10 +14,10 @@ use bytes::Bytes;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_values::error::{Result, SqlError, state};
 
 use crate::{
     database::{Database, ReplayError, Replaying},
-    error::{Result, SqlError, state},
     log::{COMMIT, CREATED, DROPPED, RESERVED, Shard, UNLINKED, append, link},
     roots::{Roots, RootsFile},
     storage::{Home, Storage, StorageError},

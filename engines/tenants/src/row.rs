@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use savanna_tenants_encoding::{KeyWriter, Numeric, Order, RowReader, RowWriter, version_of};
-use savanna_transaction::KeyRange;
-
-use crate::{
-    catalog::{Index, Table},
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{
@@ -16,6 +13,9 @@ use crate::{
         numeric,
     },
 };
+use savanna_transaction::KeyRange;
+
+use crate::catalog::{Index, Table};
 
 /// The bytes of a row's value.
 pub(crate) fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {

@@ -12,11 +12,9 @@ use std::{
 };
 
 use savanna_journal::Lsn;
+use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::{
-    catalog::Sequence,
-    error::{Result, SqlError, state},
-};
+use crate::catalog::Sequence;
 
 /// What may be given of each sequence. Shared by a tenant and its sessions, all of them on one thread.
 #[derive(Clone, Debug, Default)]
@@ -181,7 +179,7 @@ pub(crate) fn exhausted(sequence: &Sequence) -> SqlError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Type;
+    use savanna_tenants_values::types::Type;
 
     fn sequence(increment: i64) -> Arc<Sequence> {
         let (name, of, owner) = (String::new(), Type::Int8, None);

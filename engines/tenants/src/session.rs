@@ -6,12 +6,12 @@ use std::{
 };
 
 use savanna_journal::Lsn;
+use savanna_tenants_values::{error::SqlError, types::Type, value::Value};
 use savanna_transaction::{Isolation, Savepoint, TxnId, View};
 
 use crate::{
     copy::CopyFormat,
     cursor::Cursor,
-    error::SqlError,
     settings::Settings,
     sql::{
         expression::Facts,
@@ -22,8 +22,6 @@ use crate::{
     },
     store::Reading,
     tenant::{Login, Notice},
-    types::Type,
-    value::Value,
 };
 
 /// The number of a session, unique in its tenant since the process began.

@@ -7,11 +7,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use savanna_transaction::Isolation;
 
 pub(crate) use self::search_path::SearchPath;
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::prepare::{isolation_name, isolation_of},
     value::zone::Zone,
 };
+
+use crate::sql::prepare::{isolation_name, isolation_of};
 
 /// A session's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ pub(crate) mod conflict_target;
 pub(crate) mod copy;
 pub(crate) mod create_table_as;
 pub(crate) mod cursor;
+pub(crate) mod data_type;
 pub(crate) mod default_sequence;
 pub(crate) mod define;
 pub(crate) mod define_index;

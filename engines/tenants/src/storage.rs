@@ -42,10 +42,10 @@ pub use self::{
     home::Home,
     snapshot::{BlockPlace, Snapshot},
 };
-use crate::{
-    error::{SqlError, state},
-    store::segments::damaged,
-};
+
+use savanna_tenants_values::error::{SqlError, state};
+
+use crate::store::segments::damaged;
 
 /// Why the storage did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

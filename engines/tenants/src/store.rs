@@ -18,7 +18,8 @@ pub use self::{
     reading::{Reading, Want},
     segments::{Change, Live, Sealed, SegmentStore, Segments},
 };
-use crate::error::Result;
+
+use savanna_tenants_values::error::Result;
 
 /// The rows of one tenant as they were at one commit, which moves forward.
 pub trait Store: Debug + Send {

@@ -25,18 +25,22 @@ use savanna_transaction::TxnId;
 
 use self::fetch::Fetch;
 pub use self::portals::{Binding, Given};
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    memory::{Lent, Pool},
+    value::zone::Zone,
+};
+
 use crate::{
     activity::Activity,
     backends::Backends,
     catalog::{Catalog, Search},
     database::Database,
-    error::{Result, SqlError, state},
-    memory::{Lent, Pool},
     sequence::Numbers,
     session::{Session, SessionId, Status},
     settings::Timeouts,
     sql::{name, plan::Statement},
-    value::zone::Zone,
 };
 
 const SESSIONS_MAX: usize = 100;

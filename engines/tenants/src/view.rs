@@ -1,8 +1,9 @@
 //! Views: queries that have names.
 
+use savanna_tenants_values::types::Type;
 use serde::{Deserialize, Serialize};
 
-use crate::{catalog::Name, types::Type};
+use crate::catalog::Name;
 
 /// A query under a name. It means what it meant when the view was made: tables and columns that were renamed since are found, columns that
 /// came since are not there.

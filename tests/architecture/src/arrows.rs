@@ -64,6 +64,30 @@ fn objection_to_face(from: &str, to: &str) -> Option<String> {
         .then(|| format!("a face may depend on engines/{engine}/{{{}}} only", ENGINE_DOORS.join(",")))
 }
 
+/// The parts of the engine of tenants, lowest first, with the parts that each may depend on; the engine itself has no name.
+const TENANTS_PARTS: [(&str, &[&str]); 5] = [
+    ("encoding", &[]),
+    ("segments", &[]),
+    ("values", &["encoding"]),
+    ("", &["encoding", "segments", "values"]),
+    ("host", &["segments", "values", ""]),
+];
+
+/// The part of the engine of tenants that has a path.
+fn tenants_part(path: &str) -> Option<&str> {
+    let part = path.strip_prefix("engines/tenants")?;
+    Some(part.strip_prefix('/').unwrap_or(part))
+}
+
+/// Why the crate at the path `from` may not depend on the crate at the path `to`, if both are parts of the engine of tenants and it may not.
+fn objection_among_tenants(from: &str, to: &str) -> Option<String> {
+    let (from, to) = (tenants_part(from)?, tenants_part(to)?);
+    let Some((_, allowed)) = TENANTS_PARTS.iter().find(|(part, _)| *part == from) else {
+        return Some(format!("engines/tenants/{from} is new: say in TENANTS_PARTS what it may depend on"));
+    };
+    (!allowed.contains(&to)).then(|| format!("expected one of {allowed:?} of engines/tenants, found {to:?}"))
+}
+
 fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -148,6 +172,34 @@ fn faces_and_doors_are_built_without_the_query_engine() {
         let engine = dependencies.iter().find(|dependency| dependency.starts_with("datafusion"));
         assert!(!asks || engine.is_none(), "{name} depends on {}", engine.unwrap());
     }
+}
+
+#[test]
+fn parts_of_tenants_stand_on_each_other_as_listed() {
+    let crates = crates();
+    let mut objections = Vec::new();
+    for (from, dependencies) in crates.values() {
+        for (to, _) in dependencies.iter().filter_map(|dependency| crates.get(dependency)) {
+            if let Some(why) = objection_among_tenants(from, to) {
+                objections.push(format!("{from} -> {to}: {why}"));
+            }
+        }
+    }
+    assert!(objections.is_empty(), "parts of tenants that know too much:\n{}", objections.join("\n"));
+}
+
+#[test]
+fn a_part_of_tenants_that_knows_too_much_is_found() {
+    for (at, (part, allowed)) in TENANTS_PARTS.iter().enumerate() {
+        let below = &TENANTS_PARTS[..at];
+        assert!(allowed.iter().all(|allowed| below.iter().any(|(part, _)| part == allowed)), "{part} points up");
+    }
+    let values = "engines/tenants/values";
+    assert!(objection_among_tenants(values, "engines/tenants").is_some());
+    assert!(objection_among_tenants(values, "engines/tenants/segments").is_some());
+    assert!(objection_among_tenants("engines/tenants/attic", values).is_some(), "nobody has said what it may know");
+    assert!(objection_among_tenants(values, "engines/tenants/encoding").is_none());
+    assert!(objection_among_tenants("node", "engines/tenants/host").is_none(), "a node is no part of tenants");
 }
 
 #[test]

@@ -10,10 +10,10 @@ use std::{
 
 use parking_lot::Mutex;
 use savanna_tenants::{
-    SqlError,
     backends::{Backend, Backends, Signal},
     interrupt::{Interrupts, Reason},
 };
+use savanna_tenants_values::error::SqlError;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{process::Key, thread::Order};

@@ -7,7 +7,8 @@
 //! ```
 
 use savanna_journal::Lsn;
-use savanna_tenants::{database::Database, error::Result, flush};
+use savanna_tenants::{database::Database, flush};
+use savanna_tenants_values::error::Result;
 
 /// What is to be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_tenants::SqlError;
+use savanna_tenants_values::error::SqlError;
 use tokio::{
     runtime::Runtime,
     sync::{mpsc, watch},

@@ -38,15 +38,15 @@ mod thread;
 pub use savanna_journal::Stats as LogStats;
 // What statements and their answers are made of.
 pub use savanna_tenants::{
-    Outcome, OutputColumn, SqlError, Status,
+    Outcome, OutputColumn, Status,
     activity::Counts,
-    budget, copy, cut_name, error,
+    budget, copy, cut_name,
     settings::{SERVER_VERSION, Timeouts},
     storage::Archive,
     tenant::{Binding, Given, Notice},
-    types, value,
 };
 pub use savanna_tenants_segments::TenantId;
+pub use savanna_tenants_values::{error, error::SqlError, types, value};
 
 pub use crate::{
     access::{Access, Claim},

@@ -6,11 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use savanna_tenants::{
-    SqlError,
-    error::{Result as SqlResult, state},
-    tenant::Tenant,
-};
+use savanna_tenants::tenant::Tenant;
+use savanna_tenants_values::error::{Result as SqlResult, SqlError, state};
 
 use crate::{
     flushing::{Eviction, FlushRun, Step},

@@ -15,17 +15,18 @@ use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Disk, Journal, Lsn, Options};
 use savanna_tenants::{
-    SqlError,
     activity::{Activity, Counts},
     budget::Amounts,
-    error::{Result, state},
-    memory::Pool,
     owner::{Owner, Recovery, save_end, save_roots},
     role::Acquaintance,
     roots::RootsFile,
     storage::Storage,
 };
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    memory::Pool,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{

@@ -13,16 +13,18 @@ use std::{
 
 use savanna_journal::Lsn;
 use savanna_tenants::{
-    Outcome, OutputColumn, SessionId, SqlError, Status,
+    Outcome, OutputColumn, SessionId, Status,
     backends::{self, Asker},
     budget::Amounts,
     copy::CopyField,
     database::Step,
-    error::{Result, state},
     interrupt::{Interrupts, Reason},
     role::Acquaintance,
     settings::Timeouts,
     tenant::{Binding, Login, Notice, Tenant},
+};
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
     types::Type,
     value::zone::Zone,
 };

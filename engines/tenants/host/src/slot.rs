@@ -11,16 +11,16 @@ use std::{
 
 use savanna_journal::Journal;
 use savanna_tenants::{
-    SessionId, SqlError,
+    SessionId,
     activity::Activity,
     database::{Database, Swept},
-    error::Result,
     role::{Acquaintance, Roles},
     storage::{Home, StorageError},
     store::{Reading, Want},
     tenant::Tenant,
 };
 use savanna_tenants_segments::{Block, PageId, TenantId};
+use savanna_tenants_values::error::{Result, SqlError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::{

@@ -13,12 +13,9 @@
 use std::collections::HashMap;
 
 use savanna_journal::Lsn;
-use savanna_tenants::{
-    SqlError,
-    error::{Result, state},
-    owner::{Owner, Tail},
-};
+use savanna_tenants::owner::{Owner, Tail};
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_values::error::{Result, SqlError, state};
 
 /// The tenants of a thread. `S` is one that is awake, `W` somebody who waits for one to wake.
 #[derive(Debug)]

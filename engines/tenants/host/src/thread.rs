@@ -6,15 +6,15 @@ use futures::future::LocalBoxFuture;
 use savanna_journal::Lsn;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_tenants::{
-    SessionId, SqlError,
+    SessionId,
     budget::Budget,
     database::Database,
-    error::Result,
     owner::{Tail, wake},
     role::Acquaintance,
     storage::Home,
 };
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_values::error::{Result, SqlError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{

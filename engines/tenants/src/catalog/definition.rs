@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Index, Placement};
-use crate::types::Type;
+
+use savanna_tenants_values::types::Type;
 
 /// Columns of a table, PostgreSQL's limit.
 pub(crate) const COLUMNS_MAX: usize = 1_600;

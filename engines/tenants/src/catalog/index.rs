@@ -1,8 +1,9 @@
 //! Indexes.
 
+use savanna_tenants_values::types::Type;
 use serde::{Deserialize, Serialize};
 
-use crate::{sql::expression::Expr, types::Type};
+use crate::sql::expression::Expr;
 
 /// An index, or the constraint that it serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

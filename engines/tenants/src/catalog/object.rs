@@ -6,11 +6,13 @@ use super::{
     Definition, Schema, Sequence,
     older::{ColumnIndex, OlderDefinition, PlainIndex},
 };
-use crate::{
+
+use savanna_tenants_values::{
     enumeration::Enumeration,
     error::{Result, SqlError, state},
-    view::View,
 };
+
+use crate::view::View;
 
 /// The format that is written. What formats 2 to 5 wrote ends before what came later, all of which is 0 there, and they had other indexes.
 const FORMAT: u8 = 6;

@@ -5,7 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Definition, ForeignKey, Part};
-use crate::error::{Result, SqlError, state};
+
+use savanna_tenants_values::error::{Result, SqlError, state};
 
 /// Where the rows of a table go when a tenant is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,9 +160,8 @@ mod tests {
     use crate::{
         catalog::{Action, Column, Generated, Index, PUBLIC, PrimaryKey, Table},
         row,
-        types::Type,
-        value::Value,
     };
+    use savanna_tenants_values::{types::Type, value::Value};
 
     const ROOT: u32 = 7;
     const REFERENCE: u32 = 8;

@@ -6,10 +6,10 @@ use super::{
     Catalog, Name, PUBLIC, Schema, TEMPORARY,
     schema::{PUBLIC_NAME, TEMPORARY_NAMES},
 };
-use crate::{
-    error::{Result, SqlError, state},
-    sql::system::quoted,
-};
+
+use savanna_tenants_values::error::{Result, SqlError, state};
+
+use crate::sql::system::quoted;
 
 /// Where a session looks for names without a schema.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

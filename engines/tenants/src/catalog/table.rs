@@ -5,12 +5,16 @@ use std::sync::OnceLock;
 use savanna_tenants_encoding::{Layout, Width};
 
 use super::{Column, Definition, Index, Part, index::Resolved, table_key};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    row::{self, Entry},
-    sql::expression::{Env, Expr},
     types::{Clock, Type},
     value::Value,
+};
+
+use crate::{
+    row::{self, Entry},
+    sql::expression::{Env, Expr},
 };
 
 /// A table as statements use it.

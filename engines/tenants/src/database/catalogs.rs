@@ -6,9 +6,11 @@ use savanna_tenants_encoding::{KeyReader, Order};
 use savanna_transaction::{Csn, Direction, Isolation, Seen, TxnId};
 
 use super::Database;
+
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
     catalog::{Catalog, FIRST_RELATION, OBJECTS, SEQUENCES},
-    error::{Result, SqlError, state},
     row,
     store::Want,
 };

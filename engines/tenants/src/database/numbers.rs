@@ -5,9 +5,11 @@ use savanna_tenants_encoding::{KeyReader, Order};
 use savanna_transaction::{Change, Direction, Isolation, RowLock, TxnId, Wait};
 
 use super::{Database, Step};
+
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
     catalog::{Sequence, TEMPORARY, sequence_key},
-    error::{Result, SqlError, state},
     row,
     sequence::{Reserved, exhausted, left},
 };

@@ -5,7 +5,10 @@ use std::ops::ControlFlow;
 use savanna_transaction::{Change, Direction, Isolation, TxnId};
 
 use super::{Database, Step};
-use crate::{catalog::DOOMED, error::Result, row, store::Want};
+
+use savanna_tenants_values::error::Result;
+
+use crate::{catalog::DOOMED, row, store::Want};
 
 /// What came of [`Database::sweep`].
 #[derive(Clone, Debug, PartialEq, Eq)]

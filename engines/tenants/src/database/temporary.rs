@@ -12,9 +12,11 @@ use savanna_tenants_encoding::{KeyReader, Order};
 use savanna_transaction::{Direction, KeyRange};
 
 use super::{Database, Visit};
+
+use savanna_tenants_values::error::{Result, SqlError};
+
 use crate::{
     catalog::{Catalog, DOOMED, OBJECTS, ON_COMMIT, OnCommit, Search, TEMPORARY, name_key, sequence_key, table_key},
-    error::{Result, SqlError},
     row,
     session::SessionId,
 };

@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use savanna_transaction::{Direction, KeyRange, Seen, TxnId};
 
 use super::{Database, Visit};
-use crate::error::Result;
+
+use savanna_tenants_values::error::Result;
 
 /// A scan that passes over so many keys that have gone before it meets the first that has not remembers it.
 const PASSED_MIN: usize = 16;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::tokenizer::Token;
 
 use crate::{
-    error::{Result, SqlError, state},
     interrupt::Interrupts,
     sql::{
         name::{cut, folded},

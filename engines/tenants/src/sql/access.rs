@@ -4,15 +4,16 @@ use savanna_tenants_encoding::KeyWriter;
 use savanna_transaction::KeyRange;
 
 use super::implication::{follows, shift};
+
+use savanna_tenants_values::{error::Result, value::Value};
+
 use crate::{
     catalog::Table,
-    error::Result,
     row,
     sql::{
         expression::{Comparison, Env, Expr},
         function::{ArrayFunction, Function},
     },
-    value::Value,
 };
 
 /// A bound of a range, and whether it belongs to it.

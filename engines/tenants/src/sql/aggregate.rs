@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 
 use bigdecimal::{BigDecimal, Signed};
-
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{
-        arithmetic::arithmetic,
-        expression::{Env, Expr, Facts, Operator},
-        function::{ArrayFunction, JsonFunction},
-        ordered_set,
-        run_query::{compare, fingerprint},
-    },
     types::Type,
     value::{NonFinite, Value, numeric, size, zone::Zone},
+};
+
+use crate::sql::{
+    arithmetic::arithmetic,
+    expression::{Env, Expr, Facts, Operator},
+    function::{ArrayFunction, JsonFunction},
+    ordered_set,
+    run_query::{compare, fingerprint},
 };
 
 /// What is computed.
@@ -455,7 +455,7 @@ fn sum(a: Value, b: Value) -> Result<Value> {
             let (Some(months), Some(days), Some(micros)) = sums else {
                 return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, "interval out of range"));
             };
-            Value::Interval(crate::value::Interval { months, days, micros })
+            Value::Interval(savanna_tenants_values::value::Interval { months, days, micros })
         }
         (a @ (Value::NonFinite(_) | Value::Numeric(_)), b) => {
             arithmetic(Operator::Add, Type::Numeric(None), &a, &b, Zone::UTC)?

@@ -1,7 +1,8 @@
 //! Sums, products and the like of numbers and times.
 
 use super::expression::Operator;
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{Interval, NonFinite, Value, datetime, numeric, text, zone::Zone},

@@ -13,15 +13,20 @@ mod subquery;
 mod window;
 
 pub(crate) use operator::{common_type, comparison_type};
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::{Span, Type},
+    value::{Value, datetime::Unit, numeric},
+};
 pub(crate) use set::Sets;
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
 pub(crate) use window::Windows;
 
 use crate::{
     catalog::Name,
-    error::{Result, SqlError, state},
     sql::{
         aggregate::Aggregate,
+        data_type::{digits, type_of},
         expression::{Comparison, Expr},
         function::{Function, PatternFunction},
         name::name_of,
@@ -29,8 +34,6 @@ use crate::{
         select::Planner,
         system,
     },
-    types::{Span, Type, digits},
-    value::{Value, datetime::Unit, numeric},
 };
 
 /// An expression and its type.
@@ -145,7 +148,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let Some(content) = typed.value.value.clone().into_string() else {
                     return Err(SqlError::unsupported(format_args!("the literal {ast}")));
                 };
-                let of = Type::of_ast(&typed.data_type, self.planner.catalog)?;
+                let of = type_of(&typed.data_type, self.planner.catalog)?;
                 Ok(Typed::new(self.convert(unknown(&content), of, true)?, of.exact()))
             }
             ast::Expr::Interval(interval) => self.interval(interval),
@@ -252,7 +255,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                 array: false,
                 format: None,
             } => {
-                let of = Type::of_ast(data_type, self.planner.catalog)?;
+                let of = type_of(data_type, self.planner.catalog)?;
                 match (&**expr, of.element()) {
                     (ast::Expr::Array(array), Some(element)) => self.array(&array.elem, Some(element)),
                     _ => {

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
     ast::{self, OnConflictAction},
     parser::Parser,
@@ -11,7 +12,6 @@ use sqlparser::{
 
 use crate::{
     catalog::{Arbiter, PrimaryKey},
-    error::{Result, SqlError, state},
     sql::{
         bind::Binder,
         dialect::syntax,

@@ -10,10 +10,12 @@ use sqlparser::{
 };
 
 use super::dialect::{is_word, syntax, wrong};
+
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
     catalog::{Column, Generated},
     copy::{CopyFormat, CopyKind, Header},
-    error::{Result, SqlError, state},
     sql::{
         modify::target_columns,
         name::{name_of, relation_name},

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError},
+    types::Type,
+};
 use sqlparser::ast;
 
 use crate::{
     catalog::{Column, Generated, Table},
     database::Step,
-    error::{Result, SqlError},
     sql::{
         effects::{Inserted, ready},
         plan::{NewTable, OutputColumn, Target},
@@ -16,7 +19,6 @@ use crate::{
         scope::Scope,
         select::Planner,
     },
-    types::Type,
 };
 
 /// `SELECT .. INTO`, written as `CREATE TABLE .. AS`.

@@ -3,9 +3,11 @@
 use sqlparser::{ast::Query, keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use super::dialect::{is_word, number, syntax, wrong};
+
+use savanna_tenants_values::error::{Result, SqlError};
+
 use crate::{
     cursor::{CursorOptions, Direction},
-    error::{Result, SqlError},
     sql::{name::name_of, plan::Plan, scope::Scope, select::Planner, words::Words},
 };
 

@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
+use savanna_tenants_values::{error::Result, value::Value};
 use sqlparser::tokenizer::Token;
 
 use crate::{
     catalog::Catalog,
-    error::Result,
     sql::{dialect::is_word, print::tokens, sequence},
-    value::Value,
 };
 
 /// A default in which `nextval` has numbers instead of names.

@@ -2,6 +2,10 @@
 
 use std::collections::HashSet;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
 use sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, ColumnOption, DropBehavior, RenameTableNameKind, TableConstraint,
 };
@@ -11,9 +15,9 @@ use crate::{
         CHANGES_MAX, COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, OnCommit, Placement,
         PrimaryKey, Sequence, TEMPORARY, Table,
     },
-    error::{Result, SqlError, state},
     sql::{
         bind::Binder,
+        data_type::type_of,
         default_sequence::with_numbers,
         define_index::{places, plain_columns},
         define_sequence::SequenceOptions,
@@ -27,7 +31,6 @@ use crate::{
         scope::Scope,
         select::Planner,
     },
-    types::Type,
 };
 
 /// Constraints of a table that is being made, in the order in which they were met.
@@ -109,7 +112,7 @@ fn serial_type(ast: &ast::DataType) -> Option<Type> {
 fn column(catalog: &Catalog, table: &str, ast: &ast::ColumnDef, constraints: &mut Constraints) -> Result<NewColumn> {
     let name = name_of(&ast.name);
     let serial = serial_type(&ast.data_type);
-    let of = serial.map_or_else(|| Type::of_ast(&ast.data_type, catalog), Ok)?;
+    let of = serial.map_or_else(|| type_of(&ast.data_type, catalog), Ok)?;
     let sequence = serial.map(|of| SequenceOptions { of: Some(of), ..SequenceOptions::default() });
     let not_null = serial.is_some();
     let mut column = NewColumn { name, of, not_null, default: None, generated: Generated::No, sequence };
@@ -510,7 +513,7 @@ impl Planner<'_> {
                         }
                         AlterColumnOperation::DropDefault => Alteration::SetDefault { column, default: None },
                         AlterColumnOperation::SetDataType { data_type, using, .. } => {
-                            let of = Type::of_ast(data_type, self.catalog)?;
+                            let of = type_of(data_type, self.catalog)?;
                             Alteration::SetType {
                                 column,
                                 of,

@@ -1,10 +1,13 @@
 //! Plans of indexes, and what their SQL means.
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
 use sqlparser::ast::{self, IndexColumn};
 
 use crate::{
     catalog::{Index, KEY_COLUMNS_MAX, Part, Resolved, Table},
-    error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Typed},
         define::alone,
@@ -16,7 +19,6 @@ use crate::{
         print,
         select::Planner,
     },
-    types::Type,
 };
 
 /// The parts of a key, and whether they descend.

@@ -1,5 +1,6 @@
 //! Statements of PostgreSQL that the parser does not know.
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
     ast::ObjectName,
     keywords::Keyword,
@@ -9,14 +10,13 @@ use sqlparser::{
 
 use crate::{
     catalog::{Catalog, Name, Sequence},
-    error::{Result, SqlError, state},
     sql::{
+        data_type::type_of,
         define_sequence::SequenceOptions,
         name::{name_of, object_name, relation_name},
         plan::{Define, Kind, Plan, SetConstraints},
         words::Words,
     },
-    types::Type,
 };
 
 /// The plan of a statement that is one of these.
@@ -169,7 +169,7 @@ fn sequence_options(parser: &mut Parser<'_>) -> Result<SequenceOptions> {
         let twice = match word.as_str() {
             "as" => {
                 let of = parser.parse_data_type().map_err(|error| syntax(&error))?;
-                options.of.replace(Type::of_ast(&of, &Catalog::default())?).is_some()
+                options.of.replace(type_of(&of, &Catalog::default())?).is_some()
             }
             "increment" => {
                 let _ = parser.parse_keyword(Keyword::BY);

@@ -3,19 +3,21 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::{Value, text, zone::Zone},
+};
 use savanna_transaction::{Change, Isolation, KeyRange, RowLock, TxnId, Wait};
 
 use crate::{
     catalog::{Arbiter, OBJECTS, Part, Table},
     database::{Database, Step, Visit, is_temporary},
-    error::{Result, SqlError, state},
     row::{self, Entry},
     sql::{
         define_index::shown_part, expression::Env, modify::shown_row, plan::Target, run_join::row_key,
         run_reference::Touched,
     },
-    types::Type,
-    value::{Value, text, zone::Zone},
 };
 
 #[derive(Debug)]

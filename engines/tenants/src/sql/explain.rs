@@ -12,9 +12,14 @@ use std::{cell::RefCell, collections::HashMap, ops::Range};
 use sqlparser::ast;
 
 use self::expression::Names;
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
+
 use crate::{
     database::Step,
-    error::{Result, SqlError, state},
     sql::{
         effects::{Effects, ready},
         expression::Expr,
@@ -22,7 +27,6 @@ use crate::{
         query_plan::{Body, Distinct, Grouping, Query, Select, SetKind, SortKey},
         run::Run,
     },
-    types::Type,
 };
 
 /// `EXPLAIN`

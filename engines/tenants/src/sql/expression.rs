@@ -2,15 +2,19 @@
 
 use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
+use savanna_tenants_values::{
+    error::{Result, SqlError},
+    memory::{Lent, Memory},
+    types::Type,
+    value::{Context, Value, cast, size, zone::Zone},
+};
 use savanna_transaction::Isolation;
 
 use crate::{
     advisory::Advisory,
     backends::{Asker, Backends},
     catalog::Catalog,
-    error::{Result, SqlError},
     interrupt::Interrupts,
-    memory::{Lent, Memory},
     sequence::Numbers,
     settings::Settings,
     sql::{
@@ -19,8 +23,6 @@ use crate::{
         query_plan::{Query, Subquery},
         sequence::Given,
     },
-    types::Type,
-    value::{Context, Value, cast, size, zone::Zone},
 };
 
 /// A comparison.

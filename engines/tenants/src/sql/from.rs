@@ -5,11 +5,14 @@ mod record;
 
 use std::{ops::Range, sync::Arc};
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, Join, JoinOperator, TableFactor, TableWithJoins};
 
 use crate::{
     catalog::Table,
-    error::{Result, SqlError, state},
     sql::{
         bind::Binder,
         expression::Expr,
@@ -23,7 +26,6 @@ use crate::{
         system,
         view::Relation,
     },
-    types::Type,
     view::Read,
 };
 

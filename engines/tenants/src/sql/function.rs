@@ -33,16 +33,16 @@ pub(crate) use like::like;
 pub(crate) use number::NumberFunction;
 pub(crate) use number_template::NumberTemplateFunction;
 pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
+use savanna_tenants_values::{
+    error::{Result, SqlError},
+    types::Type,
+    value::{Value, size},
+};
 pub(crate) use setting::{Configured, SettingFunction};
 pub(crate) use template::TemplateFunction;
 pub(crate) use text::TextFunction;
 
-use crate::{
-    error::{Result, SqlError},
-    sql::{expression::Facts, sequence, system},
-    types::Type,
-    value::{Value, size},
-};
+use crate::sql::{expression::Facts, sequence, system};
 
 /// A function, the types that it wants its arguments in, and its own.
 pub(crate) type Resolved<F> = (F, Vec<Type>, Type);

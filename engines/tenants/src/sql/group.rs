@@ -2,22 +2,22 @@
 
 use std::collections::BTreeSet;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::Value,
+};
 use sqlparser::ast::{self, GroupByExpr};
 
-use crate::{
-    error::{Result, SqlError, state},
-    sql::{
-        bind::Binder,
-        expression::{Comparison, Expr},
-        function::Function,
-        items::check_width,
-        name::name_of,
-        order::ordinal,
-        parse::DISTINCT_SETS,
-        plan::OutputColumn,
-        scope::Scope,
-    },
-    value::Value,
+use crate::sql::{
+    bind::Binder,
+    expression::{Comparison, Expr},
+    function::Function,
+    items::check_width,
+    name::name_of,
+    order::ordinal,
+    parse::DISTINCT_SETS,
+    plan::OutputColumn,
+    scope::Scope,
 };
 
 /// What rows are grouped by.

@@ -2,10 +2,9 @@
 
 use std::{cmp::Ordering, mem::discriminant};
 
-use crate::{
-    sql::expression::{Comparison, Expr},
-    value::Value,
-};
+use savanna_tenants_values::value::Value;
+
+use crate::sql::expression::{Comparison, Expr};
 
 /// Whether rows that fulfil all conditions fulfil a predicate, whose columns begin at `base` there. It may say no where it is so.
 pub(crate) fn follows(predicate: &Expr, base: usize, conditions: &[Expr]) -> bool {

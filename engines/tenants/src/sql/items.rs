@@ -1,18 +1,21 @@
 //! What is selected: expressions, with the names and types that their columns get.
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
 use sqlparser::ast::{self, SelectItem, SelectItemQualifiedWildcardKind};
 
 use crate::{
     catalog::Catalog,
-    error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Typed},
+        data_type::type_of,
         expression::Expr,
         name::{name_of, object_name, relation_name},
         plan::OutputColumn,
         scope::{Scope, no_table},
     },
-    types::Type,
 };
 
 /// What one row can have, as in PostgreSQL; the protocol counts columns with 16 bits.
@@ -165,7 +168,7 @@ fn name_by(ast: &ast::Expr) -> Option<By> {
 
 /// The name of a type as PostgreSQL has it inside; that of its elements for arrays.
 fn type_name(data_type: &ast::DataType) -> String {
-    let Ok(of) = Type::of_ast(data_type, &Catalog::default()) else { return own_type_name(data_type) };
+    let Ok(of) = type_of(data_type, &Catalog::default()) else { return own_type_name(data_type) };
     let of = of.element().unwrap_or(of);
     match of.exact() {
         Type::Bool => "bool".to_owned(),

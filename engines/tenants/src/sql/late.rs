@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::{
-    sql::{
-        expression::Expr,
-        plan::OutputColumn,
-        query_plan::{Body, Distinct, Joined, Node, Query, Rows, Select},
-    },
-    types::Type,
+use savanna_tenants_values::types::Type;
+
+use crate::sql::{
+    expression::Expr,
+    plan::OutputColumn,
+    query_plan::{Body, Distinct, Joined, Node, Query, Rows, Select},
 };
 
 /// A query whose volatile outputs, and functions that return rows, are computed by one around it, if it sorts its rows by others.

@@ -4,10 +4,12 @@ use savanna_transaction::{RowLock, Wait};
 use sqlparser::{keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use super::dialect::{is_word, name, wrong};
+
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
     catalog::{Catalog, Table, table_lock_key},
     database::Step,
-    error::{Result, SqlError, state},
     fault::Fault,
     sql::{
         effects::ready,

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::Value,
+};
 use sqlparser::ast::{
     self, Assignment, AssignmentTarget, FromTable, OnInsert, SetExpr, TableFactor, TableObject, TableWithJoins,
     UpdateTableFromKind,
@@ -9,7 +14,6 @@ use sqlparser::ast::{
 
 use crate::{
     catalog::{Column, Generated, Table},
-    error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Typed},
         expression::Expr,
@@ -24,8 +28,6 @@ use crate::{
         words,
         written::{Verb, Written},
     },
-    types::Type,
-    value::Value,
 };
 
 /// A table's columns as expressions name them; they begin at `base` of the row.
@@ -440,7 +442,9 @@ fn check_width(given: usize, columns: usize, named: bool) -> Result<()> {
 pub(crate) fn shown_row(table: &Table, values: &[Value]) -> String {
     let shown = table.live_columns().map(|(at, column)| match &values[at] {
         Value::Null => "null".to_owned(),
-        value => crate::value::text::shown(value, column.of, crate::value::zone::Zone::UTC),
+        value => {
+            savanna_tenants_values::value::text::shown(value, column.of, savanna_tenants_values::value::zone::Zone::UTC)
+        }
     });
     shown.collect::<Vec<_>>().join(", ")
 }

@@ -1,11 +1,9 @@
 //! Names as SQL writes them.
 
+use savanna_tenants_values::error::{Result, SqlError};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
-use crate::{
-    catalog::{Name, no_schema},
-    error::{Result, SqlError},
-};
+use crate::catalog::{Name, no_schema};
 
 /// The longest name, PostgreSQL's.
 pub(crate) const NAME_BYTES_MAX: usize = 63;

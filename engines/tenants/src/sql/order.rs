@@ -1,11 +1,9 @@
 //! `ORDER BY` and `DISTINCT ON`: what they mean by a number or a name.
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{self, OrderByKind};
 
-use crate::{
-    error::{Result, SqlError, state},
-    sql::{bind::Binder, expression::Expr, name::name_of, plan::OutputColumn, query_plan::SortKey},
-};
+use crate::sql::{bind::Binder, expression::Expr, name::name_of, plan::OutputColumn, query_plan::SortKey};
 
 /// A place in the SELECT list, if that is what a number in GROUP BY or ORDER BY is.
 pub(super) fn ordinal(ast: &ast::Expr, visible: usize, clause: &str) -> Result<Option<usize>> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::{Interval, Value, array::Array},
 };

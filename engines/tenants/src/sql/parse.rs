@@ -12,8 +12,10 @@ use sqlparser::{
 
 pub(crate) use self::mark::{DISTINCT_SETS, WEAKER, excluded};
 use self::mark::{write_distinct_sets, write_exclusions, write_weaker_locks};
+
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
-    error::{Result, SqlError, state},
     interrupt::Interrupts,
     sql::{
         conflict_target::write_plain,

@@ -1,10 +1,10 @@
 //! `CREATE TABLE .. WITH (..)`: how a table is placed.
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{self, Expr, SqlOption, Value};
 
 use crate::{
     catalog::{Catalog, Definition, Name, Placement, TEMPORARY},
-    error::{Result, SqlError, state},
     sql::name::{name_of, relation_name},
 };
 

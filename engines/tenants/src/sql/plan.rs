@@ -5,6 +5,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use savanna_tenants_values::{
+    enumeration::{Enumeration, Position},
+    types::Type,
+    value::zone::Zone,
+};
 use savanna_transaction::Isolation;
 use sqlparser::ast;
 
@@ -12,7 +17,6 @@ use crate::{
     catalog::{Arbiter, Catalog, Definition, Generated, Name, OnCommit, Sequence, Table},
     copy::CopyFormat,
     cursor::{CursorOptions, Direction},
-    enumeration::{Enumeration, Position},
     sql::{
         define_sequence::SequenceOptions,
         explain::Explain,
@@ -24,8 +28,6 @@ use crate::{
         role::RoleChange,
         written::ViewCheck,
     },
-    types::Type,
-    value::zone::Zone,
     view::View,
 };
 

@@ -2,6 +2,12 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::{
+    enumeration::{Enumeration, Position},
+    error::{Result, SqlError, state},
+    types::Type,
+    value::zone::Zone,
+};
 use savanna_transaction::Isolation;
 use sqlparser::ast::{
     self, ContextModifier, ObjectType, Reset, Set, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel,
@@ -11,8 +17,6 @@ use sqlparser::ast::{
 use crate::{
     backends::refuse_stored_signals,
     catalog::Catalog,
-    enumeration::{Enumeration, Position},
-    error::{Result, SqlError, state},
     interrupt::Interrupts,
     settings::switch,
     sql::{
@@ -34,8 +38,6 @@ use crate::{
         system::quoted,
         words::Words,
     },
-    types::Type,
-    value::zone::Zone,
 };
 
 /// Plans a statement for a session in a time zone, unless it is interrupted. `declared` are the types that the client gave to its first

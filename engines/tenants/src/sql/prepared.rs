@@ -5,11 +5,18 @@ use std::sync::Arc;
 use sqlparser::{ast, keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use super::dialect::{is_word, syntax, wrong};
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::Value,
+};
+
 use crate::{
     catalog::Catalog,
-    error::{Result, SqlError, state},
     sql::{
         bind::{Binder, Parameters},
+        data_type::type_of,
         expression::{Env, Expr, Facts},
         name::name_of,
         parse::{offset_of, word},
@@ -18,8 +25,6 @@ use crate::{
         select::Planner,
         words::Words,
     },
-    types::Type,
-    value::Value,
 };
 
 /// The plan of a text that is one of these.
@@ -78,7 +83,7 @@ fn prepare(parser: &mut Parser<'_>, text: &str, catalog: &Catalog) -> Result<Pla
     if parser.consume_token(&Token::LParen) {
         let given = parser.parse_comma_separated(Parser::parse_data_type).map_err(|error| syntax(&error))?;
         parser.expect_token(&Token::RParen).map_err(|error| syntax(&error))?;
-        types = given.iter().map(|of| Type::of_ast(of, catalog)).collect::<Result<_>>()?;
+        types = given.iter().map(|of| type_of(of, catalog)).collect::<Result<_>>()?;
     }
     parser.expect_keyword(Keyword::AS).map_err(|error| syntax(&error))?;
     let begin = parser.peek_token();

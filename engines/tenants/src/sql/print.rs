@@ -16,10 +16,10 @@ use super::{
     parse::{self, Offsets},
     words,
 };
-use crate::{
-    error::{Result, SqlError},
-    interrupt::Interrupts,
-};
+
+use savanna_tenants_values::error::{Result, SqlError};
+
+use crate::interrupt::Interrupts;
 
 /// What cannot be in a text that a client sends: the places of strings are marked by it.
 const MARK: char = '\0';

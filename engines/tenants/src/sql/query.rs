@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
 use savanna_transaction::RowLock;
 use sqlparser::ast::{
     self, LimitClause, LockClause, LockType, NonBlock, ObjectNamePart, Query as Ast, SetExpr, SetOperator,
     SetQuantifier,
 };
 
-use crate::{
-    error::{Result, SqlError, state},
-    sql::{
-        bind::{Binder, Typed, common_type},
-        expression::{Env, Expr},
-        function,
-        items::check_width,
-        late,
-        name::object_name,
-        order::sort_outputs,
-        parse::WEAKER,
-        plan::OutputColumn,
-        query_plan::{Body, Joined, Locking, Node, Patience, Query, Rows, Select, SetKind, SetOperation},
-        scope::Scope,
-        select::{Bound, Planner},
-        system,
-    },
-    types::Type,
+use crate::sql::{
+    bind::{Binder, Typed, common_type},
+    expression::{Env, Expr},
+    function,
+    items::check_width,
+    late,
+    name::object_name,
+    order::sort_outputs,
+    parse::WEAKER,
+    plan::OutputColumn,
+    query_plan::{Body, Joined, Locking, Node, Patience, Query, Rows, Select, SetKind, SetOperation},
+    scope::Scope,
+    select::{Bound, Planner},
+    system,
 };
 
 impl Planner<'_> {

@@ -3,12 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use savanna_tenants_encoding::KeyWriter;
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::{Value, text},
+};
 use savanna_transaction::KeyRange;
 use sqlparser::ast::{self, ConstraintReferenceMatchKind, DeferrableInitial, ForeignKeyConstraint, ReferentialAction};
 
 use crate::{
     catalog::{Action, Arbiter, Catalog, ForeignKey, Index, KEY_COLUMNS_MAX, Name, Part, Table},
-    error::{Result, SqlError, state},
     row,
     sql::{
         define::constraint_name,
@@ -17,8 +21,6 @@ use crate::{
         plan::Target,
         select::Planner,
     },
-    types::Type,
-    value::{Value, text},
 };
 
 /// A foreign key between two tables, one of which a statement writes.
@@ -138,8 +140,11 @@ impl Reference {
 
     fn shown(&self, values: &[Value]) -> String {
         let types = self.key().parent_columns.iter().map(|column| self.parent.columns[*column].of);
-        let shown: Vec<String> =
-            values.iter().zip(types).map(|(value, of)| text::shown(value, of, crate::value::zone::Zone::UTC)).collect();
+        let shown: Vec<String> = values
+            .iter()
+            .zip(types)
+            .map(|(value, of)| text::shown(value, of, savanna_tenants_values::value::zone::Zone::UTC))
+            .collect();
         shown.join(", ")
     }
 

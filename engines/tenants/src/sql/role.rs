@@ -1,10 +1,10 @@
 //! `CREATE`, `ALTER` and `DROP ROLE`: who may come in, and with which password.
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{self, AlterRoleOperation, CreateRole, Password, RoleOption};
 
 use crate::{
     database::Step,
-    error::{Result, SqlError, state},
     role::{self, SALT_BYTES, Verifier},
     sql::{
         effects::{Effects, ready},

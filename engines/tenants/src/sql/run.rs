@@ -6,13 +6,16 @@ use std::{
     rc::Rc,
 };
 
+use savanna_tenants_values::{
+    error::{Result, SqlError},
+    memory::Memory,
+    value::Value,
+};
 use savanna_transaction::{Isolation, RowLock, TxnId, Wait};
 
 use crate::{
     catalog::Table,
     database::{Database, Step},
-    error::{Result, SqlError},
-    memory::Memory,
     sql::{
         explain::Counts,
         expression::{Env, Facts},
@@ -20,7 +23,6 @@ use crate::{
         run_join::Kept,
         run_subquery::Answer,
     },
-    value::Value,
 };
 
 /// Rows that a statement works on before it gives way: a few milliseconds.

@@ -2,10 +2,18 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::{
+        Value,
+        cast::{self, Ease},
+    },
+};
+
 use crate::{
     catalog::{Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Resolved, Table},
     database::Step,
-    error::{Result, SqlError, state},
     row,
     sql::{
         bind::{Binder, Parameters, Typed},
@@ -21,11 +29,6 @@ use crate::{
         run_modify::KeyedRows,
         scope::Scope,
         select::Planner,
-    },
-    types::Type,
-    value::{
-        Value,
-        cast::{self, Ease},
     },
 };
 

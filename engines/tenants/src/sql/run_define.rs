@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::Value,
+};
 use savanna_transaction::{RowLock, Wait};
 
 use crate::{
@@ -10,7 +14,6 @@ use crate::{
         table_key, tree_key,
     },
     database::Step,
-    error::{Result, SqlError, state},
     row,
     sql::{
         define::Names,
@@ -20,7 +23,6 @@ use crate::{
         run::Run,
         run_modify::KeyedRows,
     },
-    value::Value,
 };
 
 /// What a change of the catalog came to.

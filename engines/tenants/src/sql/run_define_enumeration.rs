@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::{
+    enumeration::{Enumeration, Position},
+    error::{Result, SqlError, state},
+    types::Type,
+};
+
 use crate::{
     catalog::{Encode, PUBLIC, Table, table_key},
     database::Step,
-    enumeration::{Enumeration, Position},
-    error::{Result, SqlError, state},
     sql::{effects::ready, plan::Alteration, run_define::Definer},
-    types::Type,
     view::View,
 };
 

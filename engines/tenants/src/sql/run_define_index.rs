@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
     catalog::{Arbiter, Definition, Index, Name, Table},
     database::Step,
-    error::{Result, SqlError, state},
     sql::{
         define::with_names,
         define_index::part_names,

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
+
 use crate::{
     catalog::{Definition, ForeignKey, TEMPORARY, Table},
     database::Step,
-    error::{Result, SqlError, state},
     sql::{
         effects::ready,
         reference::{NewForeignKey, Reference, comparable, resolve},
         run_define::Definer,
         run_reference::Touched,
     },
-    types::Type,
 };
 
 impl Definer<'_, '_> {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
     catalog::{Encode, Name, Sequence, Table, sequence_key, table_key},
     database::Step,
-    error::{Result, SqlError, state},
     sql::{define_sequence::SequenceOptions, effects::ready, run_define::Definer},
 };
 

@@ -7,11 +7,14 @@ use std::{
     rc::Rc,
 };
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::Value,
+};
 use savanna_transaction::{Direction, KeyRange};
 
 use crate::{
     catalog::{Index, Table},
-    error::{Result, SqlError, state},
     row,
     sql::{
         access::{self, Bound, Each, Way},
@@ -20,7 +23,6 @@ use crate::{
         run::Run,
         run_query::{fingerprint, project},
     },
-    value::Value,
 };
 
 /// Rows of a scan that are read at once.

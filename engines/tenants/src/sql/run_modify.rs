@@ -2,11 +2,15 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::{Value, binary, text},
+};
+
 use crate::{
     catalog::Table,
     copy::CopyField,
     database::Step,
-    error::{Result, SqlError, state},
     fault::Fault,
     row,
     sql::{
@@ -19,7 +23,6 @@ use crate::{
         run_query::project,
         written::ViewCheck,
     },
-    value::{Value, binary, text},
 };
 
 /// Rows of one table, each after its key.

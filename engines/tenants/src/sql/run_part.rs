@@ -5,10 +5,14 @@
 
 use std::{cell::Cell, collections::VecDeque, ops::ControlFlow};
 
+use savanna_tenants_values::{
+    error::{Result, SqlError},
+    value::Value,
+};
+
 use crate::{
     catalog::TEMPORARY,
     database::Step,
-    error::{Result, SqlError},
     sql::{
         access::Way,
         expression::Expr,
@@ -17,7 +21,6 @@ use crate::{
         run_join::{Emit, Flow, ON, Row, range_of},
         run_query::project,
     },
-    value::Value,
 };
 
 /// Where a query stopped.

@@ -7,13 +7,16 @@ use std::{
 };
 
 use savanna_tenants_encoding::KeyWriter;
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    memory::Memory,
+    value::Value,
+};
 use savanna_transaction::Wait;
 
 use crate::{
     database::Step,
-    error::{Result, SqlError, state},
     fault::Fault,
-    memory::Memory,
     row::key_value,
     sql::{
         aggregate::State,
@@ -22,7 +25,6 @@ use crate::{
         query_plan::{Arguments, Body, Distinct, Grouping, Locking, Patience, Query, Select, SortKey},
         run::Run,
     },
-    value::Value,
 };
 
 /// Whom a query's rows are given to; it may stop their coming.

@@ -12,10 +12,11 @@ use std::{
     sync::Arc,
 };
 
+use savanna_tenants_values::{error::Result, value::Value};
+
 use crate::{
     catalog::{Action, Catalog},
     database::Step,
-    error::Result,
     row,
     sql::{
         effects::{Effects, Inserted, duplicate, ready},
@@ -25,7 +26,6 @@ use crate::{
         run_join::row_key,
         run_modify::KeyedRows,
     },
-    value::Value,
 };
 
 /// A key that has to be the parent's if a child refers to it.

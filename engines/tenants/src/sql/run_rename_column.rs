@@ -1,10 +1,10 @@
 //! Renames a column, also in the expressions that the table's definition has of it.
 
+use savanna_tenants_values::error::{Result, SqlError};
 use sqlparser::tokenizer::Token;
 
 use crate::{
     catalog::{Definition, Generated, Part, Table},
-    error::{Result, SqlError},
     sql::{expression::Expr, name::name_of, print::tokens, run_define::Definer, system::quoted},
 };
 

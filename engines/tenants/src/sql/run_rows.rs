@@ -2,11 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use crate::{
-    error::Result,
-    sql::{query_plan::SetCall, run::Run, run_query::project},
-    value::Value,
-};
+use savanna_tenants_values::{error::Result, value::Value};
+
+use crate::sql::{query_plan::SetCall, run::Run, run_query::project};
 
 impl Run<'_> {
     /// Gives the rows that come of one to `take`: those of one step go on side by side, NULL behind the end of what ends sooner.

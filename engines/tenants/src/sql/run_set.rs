@@ -2,14 +2,12 @@
 
 use std::{collections::HashMap, ops::ControlFlow, rc::Rc, sync::atomic::Ordering};
 
-use crate::{
-    error::Result,
-    sql::{
-        query_plan::{Cte, Recursive, SetKind, SetOperation},
-        run::Run,
-        run_query::{Seen, Take, fingerprint},
-    },
-    value::Value,
+use savanna_tenants_values::{error::Result, value::Value};
+
+use crate::sql::{
+    query_plan::{Cte, Recursive, SetKind, SetOperation},
+    run::Run,
+    run_query::{Seen, Take, fingerprint},
 };
 
 impl Run<'_> {

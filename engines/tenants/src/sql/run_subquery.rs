@@ -2,16 +2,17 @@
 
 use std::{borrow::Cow, collections::HashSet, ops::ControlFlow, rc::Rc, sync::Arc};
 
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{
-        expression::{Comparison, Env, Expr, Queries},
-        function::AdvisoryFunction,
-        query_plan::{Subquery, Test},
-        run::Run,
-        run_query::{fingerprint, project},
-    },
     value::{Value, array::Array},
+};
+
+use crate::sql::{
+    expression::{Comparison, Env, Expr, Queries},
+    function::AdvisoryFunction,
+    query_plan::{Subquery, Test},
+    run::Run,
+    run_query::{fingerprint, project},
 };
 
 /// What a query came to that has the same answer for every row.

@@ -3,19 +3,19 @@
 use std::{cmp::Ordering, collections::HashMap, ops::Range};
 
 use bigdecimal::Signed;
-
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::Memory,
-    sql::{
-        aggregate::{Aggregate, State},
-        arithmetic::arithmetic,
-        expression::Operator,
-        run::Run,
-        run_query::{compare, fingerprint, project},
-        window_plan::{Bound, Exclusion, Units, WindowCall, WindowFunction},
-    },
     value::Value,
+};
+
+use crate::sql::{
+    aggregate::{Aggregate, State},
+    arithmetic::arithmetic,
+    expression::Operator,
+    run::Run,
+    run_query::{compare, fingerprint, project},
+    window_plan::{Bound, Exclusion, Units, WindowCall, WindowFunction},
 };
 
 /// The rows of one partition, in order.

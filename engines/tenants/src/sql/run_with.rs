@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
+use savanna_tenants_values::error::{Result, SqlError};
+
 use crate::{
     database::Step,
-    error::{Result, SqlError},
     sql::{
         effects::{Effects, ready},
         plan::{Plan, With},

@@ -1,12 +1,12 @@
 //! Which columns expressions may name.
 
-use sqlparser::ast;
-
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{expression::Expr, name::name_of},
     types::Type,
 };
+use sqlparser::ast;
+
+use crate::sql::{expression::Expr, name::name_of};
 
 /// A column that expressions may name.
 #[derive(Clone, Debug)]

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::{Context, zone::Zone},
+};
 use sqlparser::ast::{self, Query as Ast, SetExpr};
 
 use crate::{
     catalog::{Catalog, Table},
-    error::{Result, SqlError, state},
     interrupt::Interrupts,
     sql::{
         access::Way,
@@ -29,7 +32,6 @@ use crate::{
         window_plan::WindowCall,
         with::Named,
     },
-    value::{Context, zone::Zone},
 };
 
 /// Plans the statements of one text.

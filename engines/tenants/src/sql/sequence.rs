@@ -2,13 +2,15 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::Value,
+};
 use sqlparser::ast;
 
 use crate::{
     catalog::{Catalog, Name, Sequence},
-    error::{Result, SqlError, state},
     sql::{expression::Facts, function::Function, grammar::Grammar, name::relation_name, words},
-    value::Value,
 };
 
 /// The numbers that a session was given last.

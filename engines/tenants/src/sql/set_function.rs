@@ -3,20 +3,22 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use bigdecimal::Zero;
-
-use crate::{
-    backends::Backend,
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{
-        expression::Facts,
-        function::{ArrayFunction, global, groups, split},
-        run_query::Take,
-    },
     types::Type,
     value::{
         NonFinite, Value, datetime,
         json::{self, Json},
         zone::Zone,
+    },
+};
+
+use crate::{
+    backends::Backend,
+    sql::{
+        expression::Facts,
+        function::{ArrayFunction, global, groups, split},
+        run_query::Take,
     },
 };
 

@@ -12,11 +12,15 @@ mod rewrite;
 mod types;
 mod views;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError},
+    types::{Element, Type},
+    value::Value,
+};
 use sqlparser::ast::{ObjectName, ObjectNamePart, Statement};
 
 use crate::{
     catalog::{Catalog, PUBLIC},
-    error::{Result, SqlError},
     sql::{
         expression::Expr,
         name::name_of,
@@ -26,8 +30,6 @@ use crate::{
         scope::Scope,
         select::Planner,
     },
-    types::{Element, Type},
-    value::Value,
 };
 
 pub(crate) use definition::quoted;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast;
 
 use crate::{
     catalog::Table,
-    error::{Result, SqlError, state},
     sql::{
         from::{From, Item},
         name::{name_of, relation_name},

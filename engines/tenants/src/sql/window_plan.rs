@@ -1,11 +1,10 @@
 //! Plans of window functions.
 
-use crate::{
-    sql::{
-        aggregate::{Aggregate, SortExpr},
-        expression::Expr,
-    },
-    types::Type,
+use savanna_tenants_values::types::Type;
+
+use crate::sql::{
+    aggregate::{Aggregate, SortExpr},
+    expression::Expr,
 };
 
 /// A window function with its window.

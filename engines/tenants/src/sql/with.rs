@@ -2,19 +2,17 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{self, Query as Ast, SetExpr, SetOperator, SetQuantifier};
 
-use crate::{
-    error::{Result, SqlError, state},
-    sql::{
-        bind::common_type,
-        name::name_of,
-        plan::{OutputColumn, Part},
-        prepare::writes,
-        query_plan::{Body, Cte, Query, Recursive},
-        scope::Scope,
-        select::Planner,
-    },
+use crate::sql::{
+    bind::common_type,
+    name::name_of,
+    plan::{OutputColumn, Part},
+    prepare::writes,
+    query_plan::{Body, Cte, Query, Recursive},
+    scope::Scope,
+    select::Planner,
 };
 
 /// Queries of WITH that can be named at once. A chain of them is computed one inside of the other.

@@ -13,7 +13,10 @@ use super::{
     name::{NAME_BYTES_MAX, cut, folded},
     parse::{Offsets, check_depth, syntax_error},
 };
-use crate::{error::Result, interrupt::Interrupts};
+
+use savanna_tenants_values::error::Result;
+
+use crate::interrupt::Interrupts;
 
 /// Bytes that are read before somebody looks whether the statement is to end.
 const PIECE_BYTES: usize = 32 << 10;

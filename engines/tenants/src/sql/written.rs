@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{self, Statement, TableFactor};
 
 use crate::{
     catalog::Table,
-    error::{Result, SqlError, state},
     sql::{
         expression::Expr,
         from::{Derived, From, Inner, Item},

@@ -7,7 +7,8 @@ use savanna_tenants_segments::PageId;
 use savanna_transaction::{Csn, Direction, KeyRange};
 
 use super::{Reading, Rows, Store};
-use crate::error::Result;
+
+use savanna_tenants_values::error::Result;
 
 /// Rows in memory. They are there again after a restart if the log has all of them.
 #[derive(Debug, Default)]

@@ -3,12 +3,11 @@
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use savanna_tenants_segments::{Block, PageId};
-use savanna_transaction::Direction;
-
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::Lent,
 };
+use savanna_transaction::Direction;
 
 /// Blocks that one statement reads at once, at most: 32 MiB of them.
 const AHEAD_MAX: u32 = 4_096;

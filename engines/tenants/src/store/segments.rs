@@ -10,7 +10,8 @@ use savanna_tenants_segments::{
 use savanna_transaction::{Csn, Direction, KeyRange};
 
 use super::{Reading, Rows, Store};
-use crate::error::{Result, SqlError, state};
+
+use savanna_tenants_values::error::{Result, SqlError, state};
 
 /// The segments of a tenant, as its thread and those who write them share them.
 #[derive(Debug)]

@@ -3,15 +3,19 @@
 use savanna_transaction::TxnId;
 
 use super::{Tenant, portals::no_statement};
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::Value,
+};
+
 use crate::{
     database::Step,
-    error::{Result, SqlError, state},
     session::{Outcome, SavepointOf, SessionId},
     sql::{
         function::Configured,
         plan::{Modes, Plan, SetConstraints},
     },
-    value::Value,
 };
 
 impl Tenant {

@@ -1,10 +1,12 @@
 //! `COPY .. FROM STDIN`: lines that a client sends after the statement.
 
 use super::Tenant;
+
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
     copy::CopyField,
     database::Step,
-    error::{Result, SqlError, state},
     session::{Outcome, SessionId},
     sql::{
         plan::Plan,

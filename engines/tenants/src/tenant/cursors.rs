@@ -3,14 +3,18 @@
 use std::collections::HashMap;
 
 use super::Tenant;
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::Value,
+};
+
 use crate::{
     cursor::{Cursor, CursorOptions, Direction},
     database::Step,
-    error::{Result, SqlError, state},
     session::{Outcome, Session, SessionId, Status},
     sql::plan::{Call, OutputColumn, Plan, Statement},
-    types::Type,
-    value::Value,
 };
 
 /// Cursors that a session keeps.

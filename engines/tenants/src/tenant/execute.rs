@@ -7,10 +7,15 @@ use savanna_transaction::Isolation;
 use super::{NoRoom, Notice, Tenant, cursors::listed_cursors, portals::listed_statements};
 #[cfg(feature = "faults")]
 use crate::fault;
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::Value,
+};
+
 use crate::{
     cursor::Cursor,
     database::{Step, TRANSACTION_BYTES_MAX},
-    error::{Result, SqlError, state},
     session::{Current, Outcome, Prepared, Session, SessionId, Status},
     sql::{
         effects::{Effects, too_large},
@@ -20,7 +25,6 @@ use crate::{
         run::{PATIENCE_ROWS, Run},
         run_modify::Written,
     },
-    value::Value,
 };
 
 impl Tenant {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use savanna_tenants_segments::{Block, PageId};
 
 use super::Tenant;
+
+use savanna_tenants_values::error::Result;
+
 use crate::{
     database::Step,
-    error::Result,
     session::{Interruption, SessionId},
     store::{Reading, Want},
 };

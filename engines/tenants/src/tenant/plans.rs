@@ -5,14 +5,18 @@ use std::{collections::HashMap, sync::Arc};
 use savanna_transaction::{Csn, TxnId};
 
 use super::{Tenant, execute::in_failed_transaction};
+
+use savanna_tenants_values::{
+    error::{Result, state},
+    types::Type,
+    value::zone::Zone,
+};
+
 use crate::{
     catalog::{Catalog, Search},
-    error::{Result, state},
     session::{Prepared, SessionId, Status},
     settings::SearchPath,
     sql::{plan::Statement, prepare::prepare},
-    types::Type,
-    value::zone::Zone,
 };
 
 /// Plans of texts that are kept for whoever sends them again.

@@ -6,16 +6,20 @@ use std::{
 };
 
 use super::{Tenant, execute::refuse_if_failed};
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::{Value, binary, text},
+};
+
 use crate::{
     database::Step,
-    error::{Result, SqlError, state},
     session::{Outcome, Portal, Prepared, Progress, Session, SessionId},
     sql::{
         name::cut,
         plan::{OutputColumn, Plan, Statement},
     },
-    types::Type,
-    value::{Value, binary, text},
 };
 
 /// What each session may keep.

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use super::{Tenant, execute::refuse_if_failed, portals::no_statement};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    value::Value,
+};
+
+use crate::{
     session::{Prepared, SessionId},
     sql::plan::{NewPrepared, Plan},
-    value::Value,
 };
 
 impl Tenant {

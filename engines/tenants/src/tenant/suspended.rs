@@ -6,10 +6,15 @@ use std::sync::Arc;
 use savanna_transaction::View;
 
 use super::{Tenant, execute::refuse_if_failed};
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::Value,
+};
+
 use crate::{
     cursor::{Cursor, Direction},
     database::Step,
-    error::{Result, SqlError, state},
     fault::Fault,
     session::{Outcome, Prepared, Progress, Session, SessionId, Suspended},
     sql::{
@@ -18,7 +23,6 @@ use crate::{
         run::{PATIENCE_ROWS, Run},
         run_part::Place,
     },
-    value::Value,
 };
 
 /// Rows, and the query that stopped behind them.

@@ -3,9 +3,11 @@
 use savanna_transaction::Isolation;
 
 use super::{Tenant, closed};
+
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
     database::Step,
-    error::{Result, SqlError, state},
     session::{Current, Interruption, Session, SessionId},
     sql::{reference::Deferral, run::Run, run_reference::Checks},
     store::Reading,

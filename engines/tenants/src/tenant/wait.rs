@@ -5,9 +5,11 @@ use std::sync::Arc;
 use savanna_transaction::Event;
 
 use super::Tenant;
+
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use crate::{
     database::Step,
-    error::{Result, SqlError, state},
     interrupt::{Interrupts, Reason},
     session::{Interruption, SessionId},
 };

@@ -6,7 +6,7 @@ use object_store::{memory::InMemory, path::Path};
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{JournalError, Lsn};
 use savanna_tenants::{
-    Outcome, SessionId, SqlError,
+    Outcome, SessionId,
     database::{Replaying, Step, Swept},
     flush::Flush,
     log::Log,
@@ -14,6 +14,7 @@ use savanna_tenants::{
     store::{MemoryStore, Store, Want},
     tenant::{Login, Tenant},
 };
+use savanna_tenants_values::error::SqlError;
 
 /// A log whose records are durable up to where a test says.
 #[derive(Clone, Debug, Default)]

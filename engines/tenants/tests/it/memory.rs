@@ -1,6 +1,6 @@
 //! Memory of statements, which all tenants share.
 
-use savanna_tenants::memory::Pool;
+use savanna_tenants_values::memory::Pool;
 
 use crate::desk::{Desk, Seen};
 

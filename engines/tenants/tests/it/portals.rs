@@ -4,8 +4,8 @@ use savanna_tenants::{
     Fault, Outcome, SessionId,
     database::Step,
     tenant::{Binding, Given},
-    value::Value,
 };
+use savanna_tenants_values::value::Value;
 
 use crate::desk::{Desk, Seen, done, rows};
 

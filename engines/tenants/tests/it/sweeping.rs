@@ -6,11 +6,9 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use savanna_tenants::{
-    error::Result,
-    store::{MemoryStore, Reading, Rows, Store},
-};
+use savanna_tenants::store::{MemoryStore, Reading, Rows, Store};
 use savanna_tenants_segments::PageId;
+use savanna_tenants_values::error::Result;
 use savanna_transaction::{Csn, Direction, KeyRange};
 
 use crate::desk::Desk;

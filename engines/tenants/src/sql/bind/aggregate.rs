@@ -8,14 +8,15 @@ use super::{
     operator::row_of,
 };
 
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{
-        aggregate::{self, Aggregate, SortExpr},
-        expression::Expr,
-        function::Function,
-    },
     types::Type,
+};
+
+use crate::sql::{
+    aggregate::{self, Aggregate, SortExpr},
+    expression::Expr,
+    function::Function,
 };
 
 /// The place where there are no aggregates because it is within one.

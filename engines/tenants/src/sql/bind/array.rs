@@ -6,14 +6,16 @@ use super::{
     Binder, Typed,
     operator::{comparison_of, comparison_type, no_operator},
 };
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{
-        expression::Expr,
-        function::{ArrayFunction, Function},
-    },
     types::Type,
     value::Value,
+};
+
+use crate::sql::{
+    expression::Expr,
+    function::{ArrayFunction, Function},
 };
 
 impl Binder<'_, '_> {

@@ -3,19 +3,24 @@
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments};
 
 use super::{Binder, Typed, aggregate::AggregateCall, convert::wrapped, window::is_window_function};
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::{Clock, Type},
+    value::Value,
+};
+
 use crate::{
     catalog::Catalog,
-    error::{Result, SqlError, state},
     sql::{
         aggregate,
+        data_type::rounded,
         expression::Expr,
         function::{self, Function, NumberFunction},
         name::{name_of, object_name},
         sequence,
         set_function::{self, ResolvedSet},
     },
-    types::{Clock, Type, rounded},
-    value::Value,
 };
 
 impl Binder<'_, '_> {

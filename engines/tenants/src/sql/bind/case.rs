@@ -4,12 +4,9 @@ use sqlparser::ast;
 
 use super::{Binder, Typed};
 
-use crate::{
-    error::Result,
-    sql::expression::{Comparison, Expr},
-    types::Type,
-    value::Value,
-};
+use savanna_tenants_values::{error::Result, types::Type, value::Value};
+
+use crate::sql::expression::{Comparison, Expr};
 
 impl Binder<'_, '_> {
     pub(super) fn case(

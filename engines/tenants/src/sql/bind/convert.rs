@@ -4,9 +4,9 @@ use super::{
     Binder, Typed,
     operator::{common_type, comparison_type, no_operator},
 };
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::expression::{Env, Expr, Facts, Operator},
     types::Type,
     value::{
         Value,
@@ -14,6 +14,8 @@ use crate::{
         text,
     },
 };
+
+use crate::sql::expression::{Env, Expr, Facts, Operator};
 
 /// Bytes of a value that a plan keeps instead of what it is computed from, unless that is as large itself. Plans are kept.
 const FOLDED_BYTES_MAX: usize = 1 << 10;

@@ -6,11 +6,16 @@ use super::{
     Binder, Typed,
     operator::{no_operator, row_of},
 };
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{expression::Expr, function::Function, function::JsonFunction},
     types::Type,
     value::Value,
+};
+
+use crate::sql::{
+    expression::Expr,
+    function::{Function, JsonFunction},
 };
 
 impl Binder<'_, '_> {

@@ -5,14 +5,16 @@ use std::borrow::Cow;
 use sqlparser::ast::{self, BinaryOperator, UnaryOperator, Value as Literal};
 
 use super::{Binder, Typed, not, not_if};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{
-        expression::{Comparison, Expr, Operator},
-        function::{self, DateFunction, Function, PatternFunction, TextFunction},
-    },
     types::Type,
     value::Value,
+};
+
+use crate::sql::{
+    expression::{Comparison, Expr, Operator},
+    function::{self, DateFunction, Function, PatternFunction, TextFunction},
 };
 
 impl Binder<'_, '_> {

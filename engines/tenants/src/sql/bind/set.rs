@@ -3,10 +3,10 @@
 use sqlparser::ast::{FunctionArg, FunctionArgExpr};
 
 use super::{Binder, Typed, aggregate::AGGREGATE_ARGUMENT};
-use crate::{
-    error::{Result, SqlError},
-    sql::{expression::Expr, query_plan::SetCall},
-};
+
+use savanna_tenants_values::error::{Result, SqlError};
+
+use crate::sql::{expression::Expr, query_plan::SetCall};
 
 /// The functions that return rows of a SELECT.
 #[derive(Debug, Default)]

@@ -8,14 +8,16 @@ use super::{
     Binder, Typed, not_if,
     operator::{comparison_of, comparison_type, no_operator},
 };
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{
-        expression::{Comparison, Expr},
-        plan::OutputColumn,
-        query_plan::{Body, Query, Subquery, Test},
-    },
     types::Type,
+};
+
+use crate::sql::{
+    expression::{Comparison, Expr},
+    plan::OutputColumn,
+    query_plan::{Body, Query, Subquery, Test},
 };
 
 impl Binder<'_, '_> {

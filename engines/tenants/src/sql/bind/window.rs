@@ -9,17 +9,19 @@ use super::{
     aggregate::{AGGREGATE_ARGUMENT, AggregateCall},
     call::no_function,
 };
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{
-        aggregate::SortExpr,
-        expression::Expr,
-        name::name_of,
-        parse::excluded,
-        window_plan::{Bound, Exclusion, Frame, Units, WindowCall, WindowFunction},
-    },
     types::Type,
     value::cast::{self, Ease},
+};
+
+use crate::sql::{
+    aggregate::SortExpr,
+    expression::Expr,
+    name::name_of,
+    parse::excluded,
+    window_plan::{Bound, Exclusion, Frame, Units, WindowCall, WindowFunction},
 };
 
 /// The window functions of a SELECT, and the windows that have names in it.

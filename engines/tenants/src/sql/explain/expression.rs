@@ -1,15 +1,16 @@
 //! Expressions as text, with every bracket.
 
-use crate::{
-    sql::{
-        aggregate::Aggregate,
-        expression::{Comparison, Expr, Operator},
-        function::{ArrayFunction, Function},
-        query_plan::{Joined, Node, Query, Subquery, Test},
-        window_plan::{WindowCall, WindowFunction},
-    },
+use savanna_tenants_values::{
     types::Type,
     value::{Value, text, zone::Zone},
+};
+
+use crate::sql::{
+    aggregate::Aggregate,
+    expression::{Comparison, Expr, Operator},
+    function::{ArrayFunction, Function},
+    query_plan::{Joined, Node, Query, Subquery, Test},
+    window_plan::{WindowCall, WindowFunction},
 };
 
 /// The names of a row's columns, and how many of them are those of the row around the query.

@@ -1,7 +1,8 @@
 //! The steps of a plan as lines, and as JSON.
 
 use super::{Count, Shown};
-use crate::value::json::write_string;
+
+use savanna_tenants_values::value::json::write_string;
 
 impl Count {
     /// The rows of one loop, on average.

@@ -6,16 +6,15 @@ use sqlparser::ast::{Join, JoinConstraint, JoinOperator};
 
 use super::{From, Inner, Item, Outer};
 
-use crate::{
-    error::{Result, SqlError, state},
-    sql::{
-        bind::{Binder, Typed, comparison_type},
-        expression::{Comparison, Expr},
-        join::needed,
-        name::object_name,
-        scope::{Scope, Visible},
-        select::Planner,
-    },
+use savanna_tenants_values::error::{Result, SqlError, state};
+
+use crate::sql::{
+    bind::{Binder, Typed, comparison_type},
+    expression::{Comparison, Expr},
+    join::needed,
+    name::object_name,
+    scope::{Scope, Visible},
+    select::Planner,
 };
 
 impl Planner<'_> {

@@ -1,11 +1,9 @@
 //! `json_to_record` and its kind, whose columns an alias defines: written as queries of the members' values.
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{self, DataType, Ident, SetExpr, Statement, TableAlias, TableAliasColumnDef};
 
-use crate::{
-    error::{Result, SqlError, state},
-    sql::{name::name_of, parse::parse, print},
-};
+use crate::sql::{name::name_of, parse::parse, print};
 
 /// The query that stands for such a function with its alias, and the alias that this has; `None` for other functions.
 pub(super) fn query_of(

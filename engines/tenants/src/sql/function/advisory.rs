@@ -6,7 +6,10 @@ use savanna_tenants_encoding::{KeyWriter, Order};
 use savanna_transaction::{RowLock, Wait};
 
 use super::Resolved;
-use crate::{catalog::ADVISORY, error::Result, sql::run::Run, types::Type, value::Value};
+
+use savanna_tenants_values::{error::Result, types::Type, value::Value};
+
+use crate::{catalog::ADVISORY, sql::run::Run};
 
 /// `pg_advisory_lock` and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

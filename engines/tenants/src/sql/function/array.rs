@@ -3,12 +3,9 @@
 use std::{borrow::Cow, sync::Arc};
 
 use super::{Resolved, is_texty, wrong_arguments};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{
-        bind::common_type,
-        expression::{Comparison, Facts},
-    },
     types::Type,
     value::{
         Value,
@@ -17,6 +14,11 @@ use crate::{
         text,
         zone::Zone,
     },
+};
+
+use crate::sql::{
+    bind::common_type,
+    expression::{Comparison, Facts},
 };
 
 /// A function of arrays.
@@ -290,7 +292,7 @@ impl ArrayFunction {
     }
 }
 
-fn upper(dimension: &crate::value::array::Dimension) -> i64 {
+fn upper(dimension: &savanna_tenants_values::value::array::Dimension) -> i64 {
     i64::from(dimension.lower) + dimension.length as i64 - 1
 }
 

@@ -1,7 +1,10 @@
 //! Functions of connections.
 
 use super::{Resolved, wrong_arguments};
-use crate::{backends::Signal, error::Result, sql::expression::Facts, types::Type, value::Value};
+
+use savanna_tenants_values::{error::Result, types::Type, value::Value};
+
+use crate::{backends::Signal, sql::expression::Facts};
 
 /// A function of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use bigdecimal::{BigDecimal, ToPrimitive};
 
 use super::{NumberFunction, wrong_arguments};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::{NonFinite, Value, numeric},
 };

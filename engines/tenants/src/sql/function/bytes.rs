@@ -1,7 +1,8 @@
 //! Functions of single bytes and bits of a `bytea`, and of encodings.
 
 use super::{Resolved, is_texty, wrong_arguments};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::Value,

@@ -7,9 +7,9 @@ use super::{
     date_part::{date_part, field_of, unknown_field},
     is_texty, wrong_arguments,
 };
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::expression::Facts,
     types::Type,
     value::{
         Interval, Value,
@@ -18,6 +18,8 @@ use crate::{
         zone::Zone,
     },
 };
+
+use crate::sql::expression::Facts;
 
 /// A function of dates and times. What is `zoned` is of a time of UTC, as the session's clocks show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! Fields of dates and times: `extract`, `date_part`.
 
 use bigdecimal::BigDecimal;
-
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::{
         Interval, NonFinite, Value,

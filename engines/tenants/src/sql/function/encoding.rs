@@ -1,8 +1,7 @@
 //! Bytes as texts: `encode`, `decode`.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::size::Text,
 };
@@ -45,12 +44,12 @@ pub(super) fn encode(bytes: &[u8], format: &str) -> Result<String> {
 pub(super) fn decode(text: &str, format: &str) -> Result<Vec<u8>> {
     let wrong = |what: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, what.to_owned());
     match format.to_ascii_lowercase().as_str() {
-        "hex" => crate::value::text::parse_hex(text),
+        "hex" => savanna_tenants_values::value::text::parse_hex(text),
         "base64" => {
             let letters: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
             BASE64_STANDARD.decode(letters).map_err(|_| wrong("invalid base64 end sequence"))
         }
-        "escape" => crate::value::text::parse_escaped(text)
+        "escape" => savanna_tenants_values::value::text::parse_escaped(text)
             .ok_or_else(|| SqlError::new(state::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea")),
         _ => Err(unknown_encoding(format)),
     }

@@ -2,7 +2,7 @@
 
 use super::wrong_arguments;
 
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };

@@ -1,11 +1,13 @@
 //! `format`, and names and literals with quotes.
 
 use super::text::text_of;
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::system,
     value::{Value, size::Text},
 };
+
+use crate::sql::system;
 
 /// A name as SQL has to write it.
 pub(super) fn quoted_name(name: &str) -> String {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{Resolved, wrong_arguments};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{

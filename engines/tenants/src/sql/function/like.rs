@@ -1,6 +1,6 @@
 //! `LIKE`.
 
-use crate::error::{Result, SqlError, state};
+use savanna_tenants_values::error::{Result, SqlError, state};
 
 /// Whether a text matches a pattern of `LIKE`: `%` is any characters, `_` one, `\` takes the next as it is.
 pub(crate) fn like(text: &str, pattern: &str, any_case: bool) -> Result<bool> {

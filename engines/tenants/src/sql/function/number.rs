@@ -8,12 +8,14 @@ use super::{
     float::{FloatFunction, power},
     wrong_arguments,
 };
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::{arithmetic::arithmetic, expression::Operator},
     types::Type,
     value::{NonFinite, Value, decimal, numeric, zone::Zone},
 };
+
+use crate::sql::{arithmetic::arithmetic, expression::Operator};
 
 /// A function of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use bigdecimal::{BigDecimal, Signed};
 
 use self::{read::read, write::Writer};
 use super::{Resolved, is_texty, wrong_arguments};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{Value, numeric},

@@ -8,9 +8,9 @@ use std::{cell::RefCell, collections::HashMap, sync::Arc};
 use regex::{Captures, Regex, RegexBuilder};
 
 use super::{Resolved, array::made, is_texty, wrong_arguments};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::expression::Facts,
     types::Type,
     value::{
         Value,
@@ -18,6 +18,8 @@ use crate::{
         size::{Elements, Text},
     },
 };
+
+use crate::sql::expression::Facts;
 
 /// Bytes of a compiled expression.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -81,7 +83,12 @@ impl PatternFunction {
             }
             Self::Similar => {
                 let escape = if let Some(Value::Text(escape)) = rest.first() { escape.as_str() } else { "\\" };
-                Value::Bool(facts.patterns.compiled(&similar(pattern, escape)?, "", Regex::new)?.is_match(text))
+                Value::Bool(
+                    facts
+                        .patterns
+                        .compiled(&similar(pattern, escape)?, "", |pattern| Regex::new(pattern).map_err(refused))?
+                        .is_match(text),
+                )
             }
             Self::Groups => {
                 let regex = facts.patterns.get(pattern, flags(0), "regexp_match")?;
@@ -186,12 +193,7 @@ impl Patterns {
         self.compiled(pattern, flags, |pattern| compile(pattern, flags, function))
     }
 
-    fn compiled<E: Into<SqlError>>(
-        &self,
-        pattern: &str,
-        flags: &str,
-        compile: impl FnOnce(&str) -> std::result::Result<Regex, E>,
-    ) -> Result<Arc<Regex>> {
+    fn compiled(&self, pattern: &str, flags: &str, compile: impl FnOnce(&str) -> Result<Regex>) -> Result<Arc<Regex>> {
         let key = (pattern.to_owned(), flags.to_owned());
         if let Some(known) = self.0.borrow().get(&key) {
             return Ok(Arc::clone(known));
@@ -200,7 +202,7 @@ impl Patterns {
             let message = format!("a regular expression has more than {PATTERN_BYTES_MAX} bytes");
             return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
         }
-        let regex = Arc::new(compile(pattern).map_err(Into::into)?);
+        let regex = Arc::new(compile(pattern)?);
         let mut kept = self.0.borrow_mut();
         if kept.len() >= KEPT {
             kept.clear();
@@ -214,17 +216,15 @@ fn invalid(what: impl std::fmt::Display) -> SqlError {
     SqlError::new("2201B", format!("invalid regular expression: {what}"))
 }
 
-impl From<regex::Error> for SqlError {
-    fn from(error: regex::Error) -> Self {
-        match error {
-            regex::Error::CompiledTooBig(_) => {
-                let message = format!("a regular expression takes more than {COMPILED_BYTES_MAX} bytes");
-                Self::new(state::PROGRAM_LIMIT_EXCEEDED, message)
-            }
-            other => {
-                let text = other.to_string();
-                invalid(text.lines().last().unwrap_or_default().trim_start_matches("error: "))
-            }
+fn refused(error: regex::Error) -> SqlError {
+    match error {
+        regex::Error::CompiledTooBig(_) => {
+            let message = format!("a regular expression takes more than {COMPILED_BYTES_MAX} bytes");
+            SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
+        }
+        other => {
+            let text = other.to_string();
+            invalid(text.lines().last().unwrap_or_default().trim_start_matches("error: "))
         }
     }
 }
@@ -254,14 +254,14 @@ fn compile(pattern: &str, flags: &str, function: &str) -> Result<Regex> {
         }
     }
     let written = if literal { regex::escape(pattern) } else { translated(pattern)? };
-    let regex = RegexBuilder::new(&written)
+    RegexBuilder::new(&written)
         .case_insensitive(any_case)
         .multi_line(lines)
         .dot_matches_new_line(!lines)
         .ignore_whitespace(extended)
         .size_limit(COMPILED_BYTES_MAX)
-        .build()?;
-    Ok(regex)
+        .build()
+        .map_err(refused)
 }
 
 /// An expression of PostgreSQL as one of the library that matches it.

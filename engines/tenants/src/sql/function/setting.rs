@@ -1,15 +1,19 @@
 //! Functions of the session's settings.
 
 use super::{Resolved, is_texty, wrong_arguments};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
+    types::Type,
+    value::Value,
+};
+
+use crate::{
     settings::switch,
     sql::{
         expression::Facts,
         prepare::{isolation_name, isolation_of},
     },
-    types::Type,
-    value::Value,
 };
 
 /// A function of settings.

@@ -1,9 +1,9 @@
 //! Dates and times by a template: `to_char`, `to_date`, `to_timestamp`.
 
 use super::{Resolved, is_texty, wrong_arguments};
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    sql::expression::Facts,
     types::Type,
     value::{
         Value,
@@ -11,6 +11,8 @@ use crate::{
         zone::{Zone, write_offset},
     },
 };
+
+use crate::sql::expression::Facts;
 
 /// A function of a template, called as what it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

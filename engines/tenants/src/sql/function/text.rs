@@ -13,7 +13,8 @@ use super::{
     like::like_escape,
     wrong_arguments,
 };
-use crate::{
+
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{Value, size},

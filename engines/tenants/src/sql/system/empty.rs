@@ -3,16 +3,15 @@
 use sqlparser::ast::{self, Expr, SelectItem, TableFactor};
 
 use super::{B, I, N, S, System, SystemTable, T, find};
-use crate::{
-    error::Result,
-    sql::{
-        aggregate,
-        name::{name_of, object_name},
-        plan::OutputColumn,
-        query_plan::{Body, Query},
-        scope::Scope,
-    },
-    types::Type,
+
+use savanna_tenants_values::{error::Result, types::Type};
+
+use crate::sql::{
+    aggregate,
+    name::{name_of, object_name},
+    plan::OutputColumn,
+    query_plan::{Body, Query},
+    scope::Scope,
 };
 
 const fn empty(name: &'static str, columns: &'static [(&'static str, Type)]) -> SystemTable {

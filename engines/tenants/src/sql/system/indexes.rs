@@ -4,11 +4,12 @@ use super::{
     definition::{index_definition, part_definition, primary_oid},
     row, vector,
 };
+
+use savanna_tenants_values::{types::Type, value::Value};
+
 use crate::{
     catalog::{Catalog, Part, Table},
     sql::{bind::Parameters, define_index::part_names, plan::NewPart, select::Planner},
-    types::Type,
-    value::Value,
 };
 
 /// Rows of `pg_index`.

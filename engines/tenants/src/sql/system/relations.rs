@@ -8,11 +8,12 @@ use super::{
     indexes::{index_columns, indexes},
     namespace_oid, row,
 };
+
+use savanna_tenants_values::{types::Type, value::Value};
+
 use crate::{
     catalog::{Action, Catalog, Column, ForeignKey, Generated, Index, PUBLIC, PrimaryKey, Sequence, TEMPORARY, Table},
     sql::{bind::Parameters, default_sequence::with_names, select::Planner},
-    types::Type,
-    value::Value,
     view::View,
 };
 

@@ -9,12 +9,12 @@ use sqlparser::ast::{
 };
 
 use super::{INFORMATION_SCHEMA, PG_CATALOG, empty::joins_empty};
-use crate::{
-    error::{Result, SqlError},
-    sql::{
-        name::{cut, name_of},
-        parse, print,
-    },
+
+use savanna_tenants_values::error::{Result, SqlError};
+
+use crate::sql::{
+    name::{cut, name_of},
+    parse, print,
 };
 
 /// The expression that stands for one about the catalog; `None` if it is another one.

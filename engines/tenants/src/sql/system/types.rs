@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::{B, C, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OWNER, S, SystemTable, T, row};
-use crate::{
-    catalog::Catalog,
+
+use savanna_tenants_values::{
     enumeration::Enumeration,
     types::{Type, array_oid},
     value::Value,
 };
+
+use crate::catalog::Catalog;
 
 /// Types with their names in `pg_type`, sizes and categories.
 const TYPES: &[(u32, &str, i64, &str)] = &[

@@ -4,7 +4,7 @@ use bigdecimal::Zero;
 
 use super::{Piece, Template};
 
-use crate::{
+use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{Value, cast, numeric},

@@ -9,20 +9,22 @@ use crate::{
 /// How deep arrays and objects may stand in each other.
 const DEPTH_MAX: usize = 1_000;
 /// Checks a text of `json`, which stays as it is.
-pub(crate) fn check(text: &str) -> Result<()> {
+pub fn check(text: &str) -> Result<()> {
     let mut reader = Reader::new(text, "json");
     reader.skip(0)?;
     reader.end()
 }
 
 /// What of a `json` text is wanted.
-pub(crate) enum Step<'a> {
+pub enum Step<'a> {
+    /// The value of a key of an object.
     Key(&'a str),
+    /// The element of an array with this number, from 0; from the end if it is negative.
     Element(i64),
 }
 
 /// The part of a `json` text that a step leads to, as it is written.
-pub(crate) fn part<'a>(text: &'a str, step: &Step<'_>) -> Result<Option<&'a str>> {
+pub fn part<'a>(text: &'a str, step: &Step<'_>) -> Result<Option<&'a str>> {
     let mut found = None;
     let mut elements = Vec::new();
     let mut reader = Reader::new(text, "json");
@@ -58,7 +60,7 @@ pub(crate) type Part<'a> = (Option<String>, &'a str);
 
 /// The members of a `json` text of an object with their keys, or the elements of one of an array, as they are written; `None` if it is
 /// something else.
-pub(crate) fn parts(text: &str, object: bool) -> Result<Option<Vec<Part<'_>>>> {
+pub fn parts(text: &str, object: bool) -> Result<Option<Vec<Part<'_>>>> {
     let mut reader = Reader::new(text, "json");
     reader.space();
     let mut parts = Vec::new();
@@ -77,7 +79,7 @@ pub(crate) fn parts(text: &str, object: bool) -> Result<Option<Vec<Part<'_>>>> {
 }
 
 /// How many elements a `json` text of an array has; `None` if it is none.
-pub(crate) fn array_length(text: &str) -> Result<Option<i64>> {
+pub fn array_length(text: &str) -> Result<Option<i64>> {
     let mut reader = Reader::new(text, "json");
     reader.space();
     if !reader.rest.starts_with('[') {

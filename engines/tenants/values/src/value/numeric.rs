@@ -25,7 +25,7 @@ pub(crate) fn value(text: &str) -> Result<Value> {
 }
 
 /// A floating-point number that is none or infinite, as a `numeric`; `None` if it is finite.
-pub(crate) fn non_finite(number: f64) -> Option<NonFinite> {
+pub fn non_finite(number: f64) -> Option<NonFinite> {
     match number {
         number if number.is_nan() => Some(NonFinite::NaN),
         f64::INFINITY => Some(NonFinite::Infinity),
@@ -35,7 +35,7 @@ pub(crate) fn non_finite(number: f64) -> Option<NonFinite> {
 }
 
 /// As much of a number as it takes to compute with what is not finite: its sign.
-pub(crate) fn rough(value: &Value) -> Option<f64> {
+pub fn rough(value: &Value) -> Option<f64> {
     match value {
         Value::Numeric(number) => Some(f64::from(i8::from(number.is_positive()) - i8::from(number.is_negative()))),
         Value::NonFinite(NonFinite::NaN) => Some(f64::NAN),
@@ -55,7 +55,7 @@ pub(crate) fn written_bytes(number: &BigDecimal) -> usize {
 }
 
 /// A number from its text: digits, a point, an exponent.
-pub(crate) fn parse(text: &str) -> Result<BigDecimal> {
+pub fn parse(text: &str) -> Result<BigDecimal> {
     let trimmed = text.trim();
     let wrong = || {
         let message = format!("invalid input syntax for type numeric: \"{text}\"");
@@ -80,23 +80,24 @@ pub(crate) fn parse(text: &str) -> Result<BigDecimal> {
     Ok(if scale < 0 { number.with_scale(0) } else { number })
 }
 
-pub(crate) fn overflow() -> SqlError {
+/// The error for a `numeric` with more digits than PostgreSQL takes.
+pub fn overflow() -> SqlError {
     SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format")
 }
 
 /// Digits behind the point.
-pub(crate) fn scale(number: &BigDecimal) -> i64 {
+pub fn scale(number: &BigDecimal) -> i64 {
     number.fractional_digit_count()
 }
 
 /// Rounded to so many digits behind the point, halves away from zero.
-pub(crate) fn round(number: &BigDecimal, scale: i64) -> BigDecimal {
+pub fn round(number: &BigDecimal, scale: i64) -> BigDecimal {
     let rounded = number.with_scale_round(scale, RoundingMode::HalfUp);
     if scale < 0 { rounded.with_scale(0) } else { rounded }
 }
 
 /// Whether a result is within the limits.
-pub(crate) fn checked(number: BigDecimal) -> Result<BigDecimal> {
+pub fn checked(number: BigDecimal) -> Result<BigDecimal> {
     let (digits, scale) = (number.digits() as i64, scale(&number));
     if digits - scale > DIGITS_MAX {
         return Err(overflow());
@@ -104,7 +105,8 @@ pub(crate) fn checked(number: BigDecimal) -> Result<BigDecimal> {
     Ok(if scale > SCALE_MAX { round(&number, SCALE_MAX) } else { number })
 }
 
-pub(crate) fn divide(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+/// `a / b`, with as many digits behind the point as PostgreSQL gives it.
+pub fn divide(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
     if b.is_zero() {
         return Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"));
     }
@@ -123,12 +125,12 @@ pub(crate) fn divide(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
 }
 
 /// A sum has as many digits behind the point as the term that has more, also if a term is zero.
-pub(crate) fn sum(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+pub fn sum(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
     with_digits_of(a, b, a + b)
 }
 
 /// As [`sum`].
-pub(crate) fn difference(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+pub fn difference(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
     with_digits_of(a, b, a - b)
 }
 
@@ -138,21 +140,22 @@ fn with_digits_of(a: &BigDecimal, b: &BigDecimal, result: BigDecimal) -> Result<
 }
 
 /// A product's digits behind the point are those of both factors together.
-pub(crate) fn product(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+pub fn product(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
     let scale = scale(a) + scale(b);
     let product = if a.is_zero() || b.is_zero() { BigDecimal::zero() } else { a * b };
     checked(product.with_scale(scale))
 }
 
 /// The square root of a number that is not negative, with as many digits behind the point as it has.
-pub(crate) fn square_root(number: &BigDecimal) -> BigDecimal {
+pub fn square_root(number: &BigDecimal) -> BigDecimal {
     let scale = scale(number).max(0);
     // Two digits more than are kept, so that rounding sees them.
     let (digits, _) = number.with_scale(2 * (scale + 2)).into_bigint_and_scale();
     round(&BigDecimal::new(digits.sqrt(), scale + 2), scale)
 }
 
-pub(crate) fn remainder(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
+/// `a % b`, with the sign of `a`.
+pub fn remainder(a: &BigDecimal, b: &BigDecimal) -> Result<BigDecimal> {
     if b.is_zero() {
         return Err(SqlError::new(state::DIVISION_BY_ZERO, "division by zero"));
     }
@@ -184,14 +187,15 @@ fn leading(number: &BigDecimal) -> (i64, u32) {
 }
 
 /// The bytes in a row: scale, then the digits as a signed number, smallest byte first.
-pub(crate) fn to_row(number: &BigDecimal) -> Vec<u8> {
+pub fn to_row(number: &BigDecimal) -> Vec<u8> {
     let (digits, scale) = number.as_bigint_and_scale();
     let mut bytes = (scale as i32).to_le_bytes().to_vec();
     bytes.extend(digits.to_signed_bytes_le());
     bytes
 }
 
-pub(crate) fn from_row(bytes: &[u8]) -> Option<BigDecimal> {
+/// The number whose bytes [`to_row`] wrote.
+pub fn from_row(bytes: &[u8]) -> Option<BigDecimal> {
     let (scale, digits) = bytes.split_first_chunk::<4>()?;
     let scale = i64::from(i32::from_le_bytes(*scale));
     (-DIGITS_MAX..=DIGITS_MAX).contains(&scale).then(|| BigDecimal::new(BigInt::from_signed_bytes_le(digits), scale))

@@ -47,7 +47,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
 const JSONB_VERSION: u8 = 1;
 
 /// The value of a type from its binary format.
-pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Value> {
+pub fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Value> {
     let wrong = || {
         let message = format!("incorrect binary data format for type {}: {} bytes", of.base_name(), bytes.len());
         SqlError::new(state::INVALID_BINARY_REPRESENTATION, message)
@@ -109,7 +109,7 @@ pub(crate) fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Valu
 }
 
 /// Text that a client sent.
-pub(crate) fn utf8(bytes: &[u8]) -> Result<&str> {
+pub fn utf8(bytes: &[u8]) -> Result<&str> {
     let wrong = |what: &str| SqlError::new(state::CHARACTER_NOT_IN_REPERTOIRE, format!("invalid {what}"));
     let text = str::from_utf8(bytes).map_err(|_| wrong("byte sequence for encoding \"UTF8\""))?;
     match text.contains('\0') {

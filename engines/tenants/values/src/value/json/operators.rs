@@ -7,7 +7,7 @@ use crate::error::{Result, SqlError, state};
 
 impl Json {
     /// The value of a key.
-    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+    pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Object(pairs) = self else { return None };
         let at = pairs.binary_search_by(|(other, _)| compare_keys(other, key)).ok()?;
         Some(&pairs[at].1)
@@ -15,7 +15,7 @@ impl Json {
 
     /// An element of an array, from its end if the place is negative. What is neither array nor object is the only element of one,
     /// as in PostgreSQL.
-    pub(crate) fn element(&self, place: i64) -> Option<&Self> {
+    pub fn element(&self, place: i64) -> Option<&Self> {
         match self {
             Self::Array(elements) => elements.get(index(place, elements.len())?),
             Self::Object(_) => None,
@@ -24,7 +24,7 @@ impl Json {
     }
 
     /// What stands at the end of a path.
-    pub(crate) fn at(&self, path: &[String]) -> Option<&Self> {
+    pub fn at(&self, path: &[String]) -> Option<&Self> {
         path.iter().try_fold(self, |value, step| match value {
             Self::Array(_) => value.element(step.trim().parse().ok()?),
             _ => value.get(step),
@@ -78,7 +78,7 @@ impl Json {
     }
 
     /// Whether everything in `part` is in here, at the same place.
-    pub(crate) fn contains(&self, part: &Self) -> bool {
+    pub fn contains(&self, part: &Self) -> bool {
         // An array contains a scalar that is one of its elements.
         match (self, part) {
             (Self::Array(elements), scalar) if scalar.is_scalar() => elements.contains(scalar),
@@ -99,7 +99,7 @@ impl Json {
     }
 
     /// Whether a text is a key, an element that is a string, or the string itself.
-    pub(crate) fn has(&self, text: &str) -> bool {
+    pub fn has(&self, text: &str) -> bool {
         let is = |value: &Self| matches!(value, Self::String(string) if string == text);
         match self {
             Self::Array(elements) => elements.iter().any(is),
@@ -109,7 +109,7 @@ impl Json {
     }
 
     /// `||`
-    pub(crate) fn concat(self, other: Self) -> Self {
+    pub fn concat(self, other: Self) -> Self {
         let listed = |value: Self| if let Self::Array(elements) = value { elements } else { vec![value] };
         match (self, other) {
             (Self::Object(mut a), Self::Object(b)) => {
@@ -125,7 +125,7 @@ impl Json {
     }
 
     /// Without a key, or without the strings that are it.
-    pub(crate) fn without(self, key: &str) -> Result<Self> {
+    pub fn without(self, key: &str) -> Result<Self> {
         Ok(match self {
             Self::Object(mut pairs) => {
                 pairs.retain(|(other, _)| other != key);
@@ -140,7 +140,7 @@ impl Json {
     }
 
     /// Without an element of an array.
-    pub(crate) fn without_element(self, place: i64) -> Result<Self> {
+    pub fn without_element(self, place: i64) -> Result<Self> {
         match self {
             Self::Array(mut elements) => {
                 if let Some(at) = index(place, elements.len()) {
@@ -154,7 +154,7 @@ impl Json {
     }
 
     /// Without what stands at the end of a path.
-    pub(crate) fn without_path(mut self, path: &[String]) -> Result<Self> {
+    pub fn without_path(mut self, path: &[String]) -> Result<Self> {
         let Some((last, before)) = path.split_last() else { return Ok(self) };
         if !matches!(self, Self::Array(_) | Self::Object(_)) {
             return Err(wrong_kind("cannot delete path in scalar"));
@@ -174,7 +174,7 @@ impl Json {
     }
 
     /// With a value at the end of a path. Only the last step may be new, and only if `create`.
-    pub(crate) fn with(mut self, path: &[String], value: Self, create: bool) -> Result<Self> {
+    pub fn with(mut self, path: &[String], value: Self, create: bool) -> Result<Self> {
         let Some((last, before)) = path.split_last() else { return Ok(self) };
         if !matches!(self, Self::Array(_) | Self::Object(_)) {
             return Err(wrong_kind("cannot set path in scalar"));
@@ -202,7 +202,7 @@ impl Json {
     }
 
     /// With a value more at the end of a path: before the element that is there, or behind it if `after`.
-    pub(crate) fn inserted(mut self, path: &[String], value: Self, after: bool) -> Result<Self> {
+    pub fn inserted(mut self, path: &[String], value: Self, after: bool) -> Result<Self> {
         let Some((last, before)) = path.split_last() else { return Ok(self) };
         if !matches!(self, Self::Array(_) | Self::Object(_)) {
             return Err(wrong_kind("cannot set path in scalar"));
@@ -251,7 +251,7 @@ impl Json {
     }
 
     /// Without the keys whose value is `null`, at every depth.
-    pub(crate) fn stripped(self) -> Self {
+    pub fn stripped(self) -> Self {
         match self {
             Self::Object(pairs) => {
                 let kept = pairs.into_iter().filter(|(_, value)| *value != Self::Null);
@@ -263,7 +263,7 @@ impl Json {
     }
 
     /// With numbers in their shortest form, so that equal values have one text.
-    pub(crate) fn normalized(&self) -> Self {
+    pub fn normalized(&self) -> Self {
         match self {
             Self::Number(number) => Self::Number(number.normalized()),
             Self::Array(elements) => Self::Array(elements.iter().map(Self::normalized).collect()),

@@ -12,7 +12,7 @@ const STRUCTURE_BYTES_MAX: usize = 256 << 20;
 ///
 /// # Errors
 /// 54000.
-pub(crate) fn check(bytes: usize) -> Result<()> {
+pub fn check(bytes: usize) -> Result<()> {
     if bytes <= FIELD_BYTES_MAX {
         return Ok(());
     }
@@ -24,7 +24,7 @@ pub(crate) fn check(bytes: usize) -> Result<()> {
 ///
 /// # Errors
 /// 54000.
-pub(crate) fn check_structure(bytes: usize) -> Result<()> {
+pub fn check_structure(bytes: usize) -> Result<()> {
     if bytes <= STRUCTURE_BYTES_MAX {
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub(crate) fn check_structure(bytes: usize) -> Result<()> {
 ///
 /// # Errors
 /// 54000.
-pub(crate) fn checked(value: Value) -> Result<Value> {
+pub fn checked(value: Value) -> Result<Value> {
     match &value {
         Value::Text(text) => check(text.len())?,
         Value::Bytes(bytes) => check(bytes.len())?,
@@ -48,14 +48,14 @@ pub(crate) fn checked(value: Value) -> Result<Value> {
 
 /// A text on the way, which does not grow longer than a value may be.
 #[derive(Debug, Default)]
-pub(crate) struct Text(String);
+pub struct Text(String);
 
 impl Text {
     /// Appends something.
     ///
     /// # Errors
     /// 54000.
-    pub(crate) fn push_str(&mut self, part: &str) -> Result<()> {
+    pub fn push_str(&mut self, part: &str) -> Result<()> {
         check(self.0.len() + part.len())?;
         self.0.push_str(part);
         Ok(())
@@ -65,7 +65,7 @@ impl Text {
     ///
     /// # Errors
     /// 54000.
-    pub(crate) fn push_repeated(&mut self, part: char, count: usize) -> Result<()> {
+    pub fn push_repeated(&mut self, part: char, count: usize) -> Result<()> {
         check(self.0.len().saturating_add(part.len_utf8().saturating_mul(count)))?;
         self.0.extend(std::iter::repeat_n(part, count));
         Ok(())
@@ -75,11 +75,12 @@ impl Text {
     ///
     /// # Errors
     /// 54000.
-    pub(crate) fn push(&mut self, character: char) -> Result<()> {
+    pub fn push(&mut self, character: char) -> Result<()> {
         self.push_str(character.encode_utf8(&mut [0; 4]))
     }
 
-    pub(crate) fn finish(self) -> String {
+    /// The text.
+    pub fn finish(self) -> String {
         self.0
     }
 }
@@ -88,7 +89,7 @@ impl Text {
 ///
 /// # Errors
 /// 54000.
-pub(crate) fn joined<P: AsRef<str>>(parts: impl Iterator<Item = Result<P>>, between: &str) -> Result<String> {
+pub fn joined<P: AsRef<str>>(parts: impl Iterator<Item = Result<P>>, between: &str) -> Result<String> {
     let mut whole = Text::default();
     for (at, part) in parts.enumerate() {
         if at > 0 {
@@ -101,7 +102,7 @@ pub(crate) fn joined<P: AsRef<str>>(parts: impl Iterator<Item = Result<P>>, betw
 
 /// Elements of an array on the way, which do not take more memory than one may.
 #[derive(Debug, Default)]
-pub(crate) struct Elements {
+pub struct Elements {
     elements: Vec<Value>,
     bytes: usize,
 }
@@ -122,7 +123,7 @@ impl Elements {
     ///
     /// # Errors
     /// 54000.
-    pub(crate) fn collect(elements: impl IntoIterator<Item = Value>) -> Result<Vec<Value>> {
+    pub fn collect(elements: impl IntoIterator<Item = Value>) -> Result<Vec<Value>> {
         let mut all = Self::default();
         elements.into_iter().try_for_each(|element| all.push(element))?;
         Ok(all.finish())

@@ -52,7 +52,7 @@ impl Pool {
 
 /// What one session has of the pool; given back when it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Lent {
+pub struct Lent {
     /// Nothing is taken from anybody without one.
     pool: Option<Arc<Pool>>,
     bytes: Cell<usize>,
@@ -61,17 +61,18 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    pub(crate) fn of(pool: Option<Arc<Pool>>) -> Self {
+    /// What is taken from a pool; without one, from nobody.
+    pub fn of(pool: Option<Arc<Pool>>) -> Self {
         Self { pool, bytes: Cell::new(0), held: Cell::new(0) }
     }
 
     /// A statement begins, which holds nothing.
-    pub(crate) fn begin(&self) {
+    pub fn begin(&self) {
         self.held.set(0);
     }
 
     /// Memory for rows and values of the statement, which is given back when it is dropped.
-    pub(crate) fn memory(&self) -> Memory<'_> {
+    pub fn memory(&self) -> Memory<'_> {
         Memory { lent: self, mine: 0 }
     }
 
@@ -79,7 +80,7 @@ impl Lent {
     ///
     /// # Errors
     /// 53200.
-    pub(crate) fn cover(&self, bytes: usize) -> Result<()> {
+    pub fn cover(&self, bytes: usize) -> Result<()> {
         let Some(missing) = bytes.checked_sub(self.bytes.get() + PIECE).filter(|missing| *missing > 0) else {
             return Ok(());
         };
@@ -91,7 +92,8 @@ impl Lent {
         Ok(())
     }
 
-    pub(crate) fn give_back(&self) {
+    /// Gives back all that was taken.
+    pub fn give_back(&self) {
         if let Some(pool) = &self.pool
             && self.bytes.get() > 0
         {
@@ -101,20 +103,20 @@ impl Lent {
 }
 
 /// A part of a statement's memory.
-pub(crate) struct Memory<'r> {
+pub struct Memory<'r> {
     lent: &'r Lent,
     mine: usize,
 }
 
 impl Memory<'_> {
     /// Takes what a row needs.
-    pub(crate) fn take(&mut self, row: &[Value]) -> Result<()> {
+    pub fn take(&mut self, row: &[Value]) -> Result<()> {
         self.take_bytes(size_of::<Vec<Value>>() + row.iter().map(Value::bytes).sum::<usize>())
     }
 
     /// Takes what a value needs that an expression came to and that is somebody's own.
     #[expect(clippy::ptr_arg, reason = "what is borrowed was counted by who owns it")]
-    pub(crate) fn take_computed(&mut self, value: &Cow<'_, Value>) -> Result<()> {
+    pub fn take_computed(&mut self, value: &Cow<'_, Value>) -> Result<()> {
         match value {
             Cow::Owned(value) if value.is_large() => self.take_bytes(value.bytes()),
             _ => Ok(()),
@@ -125,7 +127,7 @@ impl Memory<'_> {
     ///
     /// # Errors
     /// 53200.
-    pub(crate) fn take_bytes(&mut self, bytes: usize) -> Result<()> {
+    pub fn take_bytes(&mut self, bytes: usize) -> Result<()> {
         let held = self.lent.held.get().saturating_add(bytes);
         if held > STATEMENT_MAX {
             let message = format!("the rows of one statement take more than {} MiB", STATEMENT_MAX >> 20);
@@ -137,7 +139,7 @@ impl Memory<'_> {
     }
 
     /// Keeps it until the statement ends.
-    pub(crate) fn keep(mut self) {
+    pub fn keep(mut self) {
         self.mine = 0;
     }
 }

@@ -1,15 +1,15 @@
 //! Values of SQL, and what is common to all of them. Their texts and bytes are in the modules below.
 
 pub mod array;
-pub(crate) mod binary;
+pub mod binary;
 pub(crate) mod byte;
-pub(crate) mod cast;
-pub(crate) mod datetime;
-pub(crate) mod decimal;
+pub mod cast;
+pub mod datetime;
+pub mod decimal;
 pub mod json;
-pub(crate) mod numeric;
-pub(crate) mod size;
-pub(crate) mod text;
+pub mod numeric;
+pub mod size;
+pub mod text;
 pub mod zone;
 
 use std::{cmp::Ordering, sync::Arc};
@@ -81,10 +81,11 @@ impl NonFinite {
 
 /// What the meaning of a text depends on, beside the type that it is to have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Context<'a> {
-    pub(crate) enumerations: &'a Enumerations,
+pub struct Context<'a> {
+    /// The tenant's own types.
+    pub enumerations: &'a Enumerations,
     /// Where clocks show what a text says that names no time zone.
-    pub(crate) zone: Zone,
+    pub zone: Zone,
 }
 
 #[cfg(test)]
@@ -155,7 +156,7 @@ impl Value {
     }
 
     /// Whether it may take much memory.
-    pub(crate) fn is_large(&self) -> bool {
+    pub fn is_large(&self) -> bool {
         matches!(self, Self::Text(_) | Self::Bytes(_) | Self::Json(_) | Self::Array(_) | Self::Numeric(_))
     }
 

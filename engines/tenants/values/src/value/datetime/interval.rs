@@ -11,8 +11,9 @@ use crate::{
 };
 
 /// A unit of intervals.
+#[expect(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     Microsecond,
     Millisecond,
     Second,
@@ -29,7 +30,7 @@ pub(crate) enum Unit {
 
 impl Unit {
     /// The unit of a name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "us" | "usec" | "usecs" | "usecond" | "useconds" | "microsecond" | "microseconds" | "microsecon" => {
                 Self::Microsecond
@@ -147,7 +148,7 @@ fn round(value: f64) -> Read<i64> {
 }
 
 /// Appends an interval's text.
-pub(crate) fn write_interval(interval: Interval, out: &mut String) {
+pub fn write_interval(interval: Interval, out: &mut String) {
     let Interval { months, days, micros } = interval;
     let start = out.len();
     let mut negative_before = false;
@@ -187,7 +188,7 @@ pub(crate) fn write_interval(interval: Interval, out: &mut String) {
 ///
 /// # Errors
 /// 22007 for what is none, 22015 for what is too long.
-pub(crate) fn parse_interval(text: &str, units: Option<(Unit, Unit)>) -> Result<Interval> {
+pub fn parse_interval(text: &str, units: Option<(Unit, Unit)>) -> Result<Interval> {
     let trimmed = text.trim();
     let read = match trimmed.strip_prefix(['P', 'p']) {
         Some(rest) => read_iso(rest),
@@ -203,7 +204,7 @@ pub(crate) fn parse_interval(text: &str, units: Option<(Unit, Unit)>) -> Result<
 }
 
 /// An interval without what is less than a unit, if there is a last unit.
-pub(crate) fn cut(interval: Interval, last: Option<Unit>) -> Interval {
+pub fn cut(interval: Interval, last: Option<Unit>) -> Interval {
     let Interval { months, days, micros } = interval;
     match last {
         Some(Unit::Year) => Interval { months: months / 12 * 12, days: 0, micros: 0 },

@@ -31,9 +31,12 @@ pub struct Enumeration {
 
 /// Where a label is added.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Position {
+pub enum Position {
+    /// Behind all labels.
     Last,
+    /// Before this label.
     Before(String),
+    /// Behind this label.
     After(String),
 }
 
@@ -42,7 +45,7 @@ impl Enumeration {
     ///
     /// # Errors
     /// 42602 for a label that is too long, 23505 for one that comes twice.
-    pub(crate) fn new(name: String, labels: Vec<String>) -> Result<Self> {
+    pub fn new(name: String, labels: Vec<String>) -> Result<Self> {
         let mut made = Self { id: 0, name, labels: Vec::with_capacity(labels.len()) };
         let mut known = HashSet::with_capacity(labels.len());
         for label in labels {
@@ -60,7 +63,7 @@ impl Enumeration {
     ///
     /// # Errors
     /// 42602, 22023 if the neighbour is no label, 54000 if there is no room between its neighbours.
-    pub(crate) fn add(&mut self, label: String, position: &Position) -> Result<()> {
+    pub fn add(&mut self, label: String, position: &Position) -> Result<()> {
         if label.is_empty() || label.len() > LABEL_MAX {
             return Err(SqlError::new("42602", format!("invalid enum label \"{label}\""))
                 .detail(format!("Labels must have 1 to {LABEL_MAX} bytes.")));
@@ -91,7 +94,7 @@ impl Enumeration {
     }
 
     /// The place of a label.
-    pub(crate) fn find(&self, label: &str) -> Option<i64> {
+    pub fn find(&self, label: &str) -> Option<i64> {
         self.labels.iter().find(|(_, other)| other == label).map(|(place, _)| *place)
     }
 
@@ -110,7 +113,7 @@ impl Enumeration {
 
 /// The enumerations of a tenant, by their numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Enumerations(BTreeMap<u32, Arc<Enumeration>>);
+pub struct Enumerations(BTreeMap<u32, Arc<Enumeration>>);
 
 impl Enumerations {
     /// None.
@@ -119,19 +122,23 @@ impl Enumerations {
         Self(BTreeMap::new())
     }
 
-    pub(crate) fn get(&self, id: u32) -> Option<&Arc<Enumeration>> {
+    /// The enumeration of a number, if there is one.
+    pub fn get(&self, id: u32) -> Option<&Arc<Enumeration>> {
         self.0.get(&id)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Enumeration>> {
+    /// All enumerations, by their numbers.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Enumeration>> {
         self.0.values()
     }
 
-    pub(crate) fn insert(&mut self, enumeration: Enumeration) {
+    /// Adds an enumeration, or replaces the one of its number.
+    pub fn insert(&mut self, enumeration: Enumeration) {
         self.0.insert(enumeration.id, Arc::new(enumeration));
     }
 
-    pub(crate) fn remove(&mut self, id: u32) -> Option<Arc<Enumeration>> {
+    /// Removes the enumeration of a number.
+    pub fn remove(&mut self, id: u32) -> Option<Arc<Enumeration>> {
         self.0.remove(&id)
     }
 
@@ -139,7 +146,7 @@ impl Enumerations {
     ///
     /// # Errors
     /// 42704 if it was dropped.
-    pub(crate) fn known(&self, id: u32) -> Result<&Enumeration> {
+    pub fn known(&self, id: u32) -> Result<&Enumeration> {
         let missing = || SqlError::new(state::UNDEFINED_OBJECT, format!("type with OID {id} does not exist"));
         self.0.get(&id).map(|enumeration| &**enumeration).ok_or_else(missing)
     }

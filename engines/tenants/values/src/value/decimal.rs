@@ -34,7 +34,7 @@ fn overflow() -> SqlError {
 }
 
 /// The square root of a number that is not negative.
-pub(crate) fn square_root(number: &BigDecimal) -> BigDecimal {
+pub fn square_root(number: &BigDecimal) -> BigDecimal {
     // PostgreSQL counts in digits of base 10,000.
     let weight = if number.is_zero() { 0 } else { exponent(number).div_euclid(4) };
     let scale = (DIGITS - weight * 2 - 1).max(numeric::scale(number)).clamp(0, SCALE_MAX);
@@ -43,7 +43,7 @@ pub(crate) fn square_root(number: &BigDecimal) -> BigDecimal {
 }
 
 /// e to the power of a number.
-pub(crate) fn exp(number: &BigDecimal) -> Result<BigDecimal> {
+pub fn exp(number: &BigDecimal) -> Result<BigDecimal> {
     let value = number.to_f64().unwrap_or(f64::INFINITY) * std::f64::consts::LOG10_E;
     if value > 131_072.0 {
         return Err(overflow());
@@ -142,14 +142,14 @@ fn positive(number: &BigDecimal) -> Result<()> {
 }
 
 /// The natural logarithm.
-pub(crate) fn ln(number: &BigDecimal) -> Result<BigDecimal> {
+pub fn ln(number: &BigDecimal) -> Result<BigDecimal> {
     positive(number)?;
     let scale = (DIGITS - logarithm_exponent(number)).max(numeric::scale(number)).clamp(0, SCALE_MAX);
     Ok(numeric::round(&natural(number, scale + GUARD), scale))
 }
 
 /// The logarithm to a base.
-pub(crate) fn log(base: &BigDecimal, number: &BigDecimal) -> Result<BigDecimal> {
+pub fn log(base: &BigDecimal, number: &BigDecimal) -> Result<BigDecimal> {
     positive(base)?;
     positive(number)?;
     let (base_exponent, own) = (logarithm_exponent(base), logarithm_exponent(number));
@@ -171,7 +171,7 @@ fn fixed_quotient(top: &BigDecimal, bottom: &BigDecimal, scale: i64) -> BigDecim
 }
 
 /// A number to the power of another.
-pub(crate) fn power(base: &BigDecimal, by: &BigDecimal) -> Result<BigDecimal> {
+pub fn power(base: &BigDecimal, by: &BigDecimal) -> Result<BigDecimal> {
     let wrong = |message| Err(SqlError::new("2201F", message));
     let whole = by.is_integer();
     if base.is_zero() && by.is_negative() {

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use bigdecimal::BigDecimal;
 use read::Reader;
-pub(crate) use read::{Step, array_length, check, part, parts};
+pub use read::{Step, array_length, check, part, parts};
 
 use super::{numeric, size};
 use crate::error::Result;
@@ -50,7 +50,7 @@ impl Json {
     ///
     /// # Errors
     /// 22P02.
-    pub(crate) fn parse_again(text: &str) -> Result<Self> {
+    pub fn parse_again(text: &str) -> Result<Self> {
         Self::read(Reader::again(text))
     }
 
@@ -61,7 +61,7 @@ impl Json {
     }
 
     /// An object of pairs in any order. Of several values of a key the last one stays.
-    pub(crate) fn object(mut pairs: Vec<(String, Self)>) -> Self {
+    pub fn object(mut pairs: Vec<(String, Self)>) -> Self {
         // Stable, so that the last of a key is the last of its run.
         pairs.sort_by(|(a, _), (b, _)| compare_keys(a, b));
         let mut unique: Vec<(String, Self)> = Vec::with_capacity(pairs.len());
@@ -106,7 +106,7 @@ impl Json {
     ///
     /// # Errors
     /// 54000.
-    pub(crate) fn write_pretty(&self, indent: usize, out: &mut String) -> Result<()> {
+    pub fn write_pretty(&self, indent: usize, out: &mut String) -> Result<()> {
         let line = |out: &mut String, indent: usize| -> Result<()> {
             size::check(out.len())?;
             out.push('\n');
@@ -147,14 +147,14 @@ impl Json {
     }
 
     /// The text.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut out = String::new();
         self.write(&mut out);
         out
     }
 
     /// The text, without quotes if it is a string; nothing if it is `null`.
-    pub(crate) fn bare(&self) -> Option<String> {
+    pub fn bare(&self) -> Option<String> {
         match self {
             Self::Null => None,
             Self::String(text) => Some(text.clone()),
@@ -163,7 +163,7 @@ impl Json {
     }
 
     /// The name of its kind.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Bool(_) => "boolean",
@@ -175,7 +175,7 @@ impl Json {
     }
 
     /// About how many bytes it takes, and no fewer than its text.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         size_of::<Self>()
             + match self {
                 Self::Number(number) => numeric::written_bytes(number),
@@ -190,7 +190,7 @@ impl Json {
 }
 
 /// How many bytes a string has with its quotes.
-pub(crate) fn written_bytes(text: &str) -> usize {
+pub fn written_bytes(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         0..0x20 => 6,
         b'"' | b'\\' => 2,
@@ -200,7 +200,7 @@ pub(crate) fn written_bytes(text: &str) -> usize {
 }
 
 /// Appends a string with its quotes.
-pub(crate) fn write_string(text: &str, out: &mut String) {
+pub fn write_string(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {
         match character {

@@ -56,7 +56,7 @@ impl Zone {
     ///
     /// # Errors
     /// 22023 if there is none.
-    pub(crate) fn named(name: &str) -> Result<Self> {
+    pub fn named(name: &str) -> Result<Self> {
         let trimmed = name.trim();
         if let Some(seconds) = abbreviated(trimmed) {
             return Ok(Self::Fixed(seconds));
@@ -82,7 +82,7 @@ impl Zone {
     ///
     /// # Errors
     /// 22023 if there is none.
-    pub(crate) fn east_or_named(name: &str) -> Result<Self> {
+    pub fn east_or_named(name: &str) -> Result<Self> {
         offset(name.trim()).map_or_else(|| Self::named(name), |seconds| Ok(Self::Fixed(seconds)))
     }
 
@@ -90,7 +90,7 @@ impl Zone {
     ///
     /// # Errors
     /// 22023 if there is none.
-    pub(crate) fn setting(value: &str) -> Result<Self> {
+    pub fn setting(value: &str) -> Result<Self> {
         let wrong = || {
             let message = format!("invalid value for parameter \"TimeZone\": \"{value}\"");
             SqlError::new(state::INVALID_PARAMETER_VALUE, message)
@@ -103,7 +103,7 @@ impl Zone {
     }
 
     /// A zone so many microseconds east of Greenwich.
-    pub(crate) fn east(micros: i64) -> Result<Self> {
+    pub fn east(micros: i64) -> Result<Self> {
         let seconds = i32::try_from(micros / MICROS_PER_SECOND).ok().filter(|seconds| seconds.abs() <= SECONDS_MAX);
         let wrong = || SqlError::new(state::INVALID_PARAMETER_VALUE, "time zone displacement out of range");
         seconds.map(Self::Fixed).ok_or_else(wrong)
@@ -125,7 +125,7 @@ impl Zone {
     }
 
     /// Seconds that its clocks are ahead of UTC at a time of UTC, in microseconds since 2000-01-01.
-    pub(crate) fn ahead(self, micros: i64) -> i32 {
+    pub fn ahead(self, micros: i64) -> i32 {
         match self {
             Self::Named(Tz::UTC) => 0,
             Self::Named(tz) => {
@@ -136,7 +136,7 @@ impl Zone {
     }
 
     /// What its clocks show at a time of UTC.
-    pub(crate) fn local(self, micros: i64) -> i64 {
+    pub fn local(self, micros: i64) -> i64 {
         if is_infinite(micros) {
             return micros;
         }
@@ -145,7 +145,7 @@ impl Zone {
 
     /// The time of UTC when its clocks show something. Of a time that they leave out, that before they were put forward; of one that comes
     /// twice, the second, as in PostgreSQL.
-    pub(crate) fn utc(self, local: i64) -> i64 {
+    pub fn utc(self, local: i64) -> i64 {
         if is_infinite(local) {
             return local;
         }
@@ -161,7 +161,7 @@ impl Zone {
 }
 
 /// Appends `+02`, `-05:30`.
-pub(crate) fn write_offset(seconds: i32, out: &mut String) {
+pub fn write_offset(seconds: i32, out: &mut String) {
     let (sign, seconds) = (if seconds < 0 { '-' } else { '+' }, seconds.abs());
     out.push_str(&format!("{sign}{:02}", seconds / 3600));
     if seconds % 3600 != 0 {

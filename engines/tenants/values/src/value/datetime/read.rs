@@ -35,7 +35,7 @@ fn reading(text: &str, of: Type) -> Result<Reading> {
 ///
 /// # Errors
 /// 22007 for what is none, 22008 for what is not in the calendar, 22023 for an unknown time zone.
-pub(crate) fn parse_date(text: &str) -> Result<i32> {
+pub fn parse_date(text: &str) -> Result<i32> {
     if let Some(special) = special(text) {
         return Ok(super::date_of_timestamp(special));
     }
@@ -50,7 +50,7 @@ pub(crate) fn parse_date(text: &str) -> Result<i32> {
 ///
 /// # Errors
 /// As [`parse_date`].
-pub(crate) fn parse_time(text: &str) -> Result<i64> {
+pub fn parse_time(text: &str) -> Result<i64> {
     let reading = reading(text, Type::Time)?;
     let named = matches!(reading.zone, Some(Zone::Named(zone)) if zone != chrono_tz::Tz::UTC) && !reading.has_date();
     match reading.micros() {
@@ -64,7 +64,7 @@ pub(crate) fn parse_time(text: &str) -> Result<i64> {
 ///
 /// # Errors
 /// As [`parse_date`].
-pub(crate) fn parse_timestamp(text: &str, of: Type, zone: Zone) -> Result<i64> {
+pub fn parse_timestamp(text: &str, of: Type, zone: Zone) -> Result<i64> {
     if let Some(special) = special(text) {
         return Ok(special);
     }

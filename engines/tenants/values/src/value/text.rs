@@ -62,7 +62,7 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
 }
 
 /// A value's text.
-pub(crate) fn shown(value: &Value, of: Type, zone: Zone) -> String {
+pub fn shown(value: &Value, of: Type, zone: Zone) -> String {
     let mut out = String::new();
     write(value, of, zone, &mut out);
     out
@@ -127,7 +127,7 @@ fn write_float(scientific: &str, fixed_max: i32, out: &mut String) {
 }
 
 /// The value of a type that a text stands for.
-pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
+pub fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
     let wrong = || {
         let message = format!("invalid input syntax for type {}: \"{text}\"", of.base_name());
         SqlError::new(state::INVALID_TEXT_REPRESENTATION, message)
@@ -183,7 +183,7 @@ pub(crate) fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value>
 }
 
 /// Whether an integer fits a type of integers.
-pub(crate) fn in_range(value: i64, of: Type) -> bool {
+pub fn in_range(value: i64, of: Type) -> bool {
     match of {
         Type::Int2 => i16::try_from(value).is_ok(),
         Type::Int4 => i32::try_from(value).is_ok(),
@@ -244,13 +244,13 @@ fn hex(digits: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The bytes of hexadecimal digits, between which there may be space.
-pub(crate) fn parse_hex(text: &str) -> Result<Vec<u8>> {
+pub fn parse_hex(text: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     hex(&digits).ok_or_else(|| SqlError::new(state::INVALID_PARAMETER_VALUE, "invalid hexadecimal data"))
 }
 
 /// Bytes from a text with `\\\\` and `\\ooo`.
-pub(crate) fn parse_escaped(text: &str) -> Option<Vec<u8>> {
+pub fn parse_escaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut value = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {

@@ -5,8 +5,8 @@ mod interval;
 mod read;
 mod reading;
 
-pub(crate) use interval::{Unit, cut, parse_interval, write_interval};
-pub(crate) use read::{parse_date, parse_time, parse_timestamp};
+pub use interval::{Unit, cut, parse_interval, write_interval};
+pub use read::{parse_date, parse_time, parse_timestamp};
 
 use crate::{
     error::{Result, SqlError, state},
@@ -16,25 +16,29 @@ use crate::{
     },
 };
 
-pub(crate) const MICROS_PER_SECOND: i64 = 1_000_000;
-pub(crate) const MICROS_PER_MINUTE: i64 = 60 * MICROS_PER_SECOND;
-pub(crate) const MICROS_PER_HOUR: i64 = 60 * MICROS_PER_MINUTE;
-pub(crate) const MICROS_PER_DAY: i64 = 24 * MICROS_PER_HOUR;
+/// Microseconds of a second.
+pub const MICROS_PER_SECOND: i64 = 1_000_000;
+/// Microseconds of a minute.
+pub const MICROS_PER_MINUTE: i64 = 60 * MICROS_PER_SECOND;
+/// Microseconds of an hour.
+pub const MICROS_PER_HOUR: i64 = 60 * MICROS_PER_MINUTE;
+/// Microseconds of a day of 24 hours.
+pub const MICROS_PER_DAY: i64 = 24 * MICROS_PER_HOUR;
 /// From 1970-01-01 to 2000-01-01, in days and microseconds.
-pub(crate) const EPOCH_DAYS: i64 = 10_957;
+pub const EPOCH_DAYS: i64 = 10_957;
 /// The same in microseconds.
-pub(crate) const EPOCH_MICROS: i64 = EPOCH_DAYS * MICROS_PER_DAY;
+pub const EPOCH_MICROS: i64 = EPOCH_DAYS * MICROS_PER_DAY;
 
 /// Later than every timestamp; `i64::MIN` is earlier. Of dates it is `i32::MAX`, and `i32::MIN`.
-pub(crate) const INFINITY: i64 = i64::MAX;
+pub const INFINITY: i64 = i64::MAX;
 
 /// Whether a timestamp is none in the calendar.
-pub(crate) fn is_infinite(micros: i64) -> bool {
+pub fn is_infinite(micros: i64) -> bool {
     matches!(micros, i64::MIN | INFINITY)
 }
 
 /// Whether a date is none in the calendar.
-pub(crate) fn is_infinite_date(days: i32) -> bool {
+pub fn is_infinite_date(days: i32) -> bool {
     matches!(days, i32::MIN | i32::MAX)
 }
 
@@ -48,7 +52,7 @@ pub(crate) fn round(micros: i64, digits: u8) -> i64 {
 }
 
 /// A date as the timestamp of its midnight.
-pub(crate) fn timestamp_of(days: i32) -> Option<i64> {
+pub fn timestamp_of(days: i32) -> Option<i64> {
     match days {
         i32::MAX => Some(INFINITY),
         i32::MIN => Some(i64::MIN),
@@ -57,7 +61,7 @@ pub(crate) fn timestamp_of(days: i32) -> Option<i64> {
 }
 
 /// The date of a timestamp.
-pub(crate) fn date_of_timestamp(micros: i64) -> i32 {
+pub fn date_of_timestamp(micros: i64) -> i32 {
     match micros {
         INFINITY => i32::MAX,
         i64::MIN => i32::MIN,
@@ -71,12 +75,12 @@ const DAYS: std::ops::Range<i32> = -2_451_545..2_145_031_949;
 const DAYS_OF_TIMESTAMPS: std::ops::Range<i64> = -2_451_545..106_751_983;
 
 /// A day, in days since 2000-01-01, if PostgreSQL knows it.
-pub(crate) fn known_day(days: i64) -> Option<i32> {
+pub fn known_day(days: i64) -> Option<i32> {
     i32::try_from(days).ok().filter(|days| DAYS.contains(days))
 }
 
 /// A timestamp, if PostgreSQL knows it: it is infinite, or in its calendar.
-pub(crate) fn known(timestamp: i64) -> Result<i64> {
+pub fn known(timestamp: i64) -> Result<i64> {
     if is_infinite(timestamp) || DAYS_OF_TIMESTAMPS.contains(&timestamp.div_euclid(MICROS_PER_DAY)) {
         return Ok(timestamp);
     }
@@ -84,13 +88,13 @@ pub(crate) fn known(timestamp: i64) -> Result<i64> {
 }
 
 /// The timestamp of a day and a time of it.
-pub(crate) fn on_day(days: i64, micros: i64) -> Result<i64> {
+pub fn on_day(days: i64, micros: i64) -> Result<i64> {
     // Days that no timestamp has may be too many to count in microseconds.
     known(days.saturating_mul(MICROS_PER_DAY).saturating_add(micros).clamp(i64::MIN + 1, i64::MAX - 1))
 }
 
 /// Days since 2000-01-01 of a day in the calendar. The year is counted from March on, so that the leap day is its last.
-pub(crate) fn days_of(year: i64, month: i64, day: i64) -> i64 {
+pub fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let shifted = if month <= 2 { year - 1 } else { year };
     let era = shifted.div_euclid(400);
     let of_era = shifted.rem_euclid(400);
@@ -99,7 +103,7 @@ pub(crate) fn days_of(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// Year, month and day of days since 2000-01-01.
-pub(crate) fn date_of(days: i64) -> (i64, i64, i64) {
+pub fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + EPOCH_DAYS + 719_468;
     let era = days.div_euclid(146_097);
     let of_era = days.rem_euclid(146_097);
@@ -176,7 +180,7 @@ pub(crate) fn write_timestamp(micros: i64, zone: Option<Zone>, out: &mut String)
 }
 
 /// A time of UTC moved by an interval, by the clocks of a zone: a day later they show the same.
-pub(crate) fn add_in(zone: Zone, timestamp: i64, interval: Interval) -> Result<i64> {
+pub fn add_in(zone: Zone, timestamp: i64, interval: Interval) -> Result<i64> {
     let days = Interval { micros: 0, ..interval };
     let moved = if days == Interval::default() { timestamp } else { zone.utc(add(zone.local(timestamp), days)?) };
     add(moved, Interval { micros: interval.micros, ..Interval::default() })

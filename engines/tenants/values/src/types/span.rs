@@ -1,7 +1,6 @@
 //! The fields that an interval may be limited to, as in `interval day to minute`.
 
 use serde::{Deserialize, Serialize};
-use sqlparser::ast::IntervalFields;
 
 use crate::value::datetime::Unit;
 
@@ -76,13 +75,12 @@ impl Span {
     }
 
     /// The span from a unit to another.
-    pub(crate) fn of_units(units: (Unit, Unit)) -> Option<Self> {
+    pub fn of_units(units: (Unit, Unit)) -> Option<Self> {
         SPANS.iter().find(|(.., of)| *of == units).map(|(span, ..)| *span)
     }
 
-    /// The span that a statement names.
-    pub(crate) fn of_ast(fields: &IntervalFields) -> Option<Self> {
-        let name = fields.to_string().to_ascii_lowercase();
+    /// The span of a name.
+    pub fn of_name(name: &str) -> Option<Self> {
         SPANS.iter().find(|(_, of, ..)| *of == name).map(|(span, ..)| *span)
     }
 }

@@ -1,12 +1,10 @@
 //! The types of columns and expressions, with their names and numbers in PostgreSQL.
 
 mod span;
-mod written;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::span::Span;
-pub(crate) use self::written::{digits, rounded};
 
 /// A type. Its variants are part of the catalog's format: new ones go to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -95,7 +93,7 @@ pub struct Element {
 
 impl Element {
     /// `text`
-    pub(crate) const TEXT: Self = Self { oid: 25, modifier: -1 };
+    pub const TEXT: Self = Self { oid: 25, modifier: -1 };
 }
 
 /// Types of elements that have a number of their own in PostgreSQL, with those of their arrays.
@@ -125,7 +123,7 @@ const ARRAYS: [(u32, u32); 22] = [
 ];
 
 /// The number of the arrays of a type, by its number.
-pub(crate) fn array_oid(element: u32) -> Option<u32> {
+pub fn array_oid(element: u32) -> Option<u32> {
     ARRAYS.iter().find(|(of, _)| *of == element).map(|(_, array)| *array)
 }
 
@@ -287,7 +285,7 @@ impl Type {
     }
 
     /// The number of the enumeration that its values are of.
-    pub(crate) fn enumeration(self) -> Option<u32> {
+    pub fn enumeration(self) -> Option<u32> {
         match self {
             Self::Enum(id) => Some(id),
             Self::Array(_) => self.element().and_then(Self::enumeration),
@@ -317,7 +315,7 @@ impl Type {
 
     /// The type with a number, and a length or precision as [`Self::modifier`] says it. Numbers that PostgreSQL does not have are those of
     /// enumerations.
-    pub(crate) fn of_oid_and_modifier(oid: u32, modifier: i32) -> Self {
+    pub fn of_oid_and_modifier(oid: u32, modifier: i32) -> Self {
         let bound = u32::try_from(modifier.saturating_sub(4)).ok();
         if let (1186, Ok(digits @ 0..6)) = (oid, u8::try_from(modifier ^ ALL_FIELDS)) {
             return Self::Rounded(Clock::Interval, digits);
@@ -360,7 +358,7 @@ impl Type {
     }
 
     /// Whether its values are texts where texts are wanted.
-    pub(crate) fn becomes_text(self) -> bool {
+    pub fn becomes_text(self) -> bool {
         self.is_text() || matches!(self, Self::Byte | Self::Unknown)
     }
 

@@ -45,7 +45,7 @@ fn too_many_dimensions(count: usize) -> SqlError {
 }
 
 /// Refuses an array whose last subscript, or the one behind it, is no `integer`.
-pub(crate) fn check_bounds(dimensions: &[Dimension]) -> Result<()> {
+pub fn check_bounds(dimensions: &[Dimension]) -> Result<()> {
     let ends_in = |of: &&Dimension| i64::from(of.lower) + of.length as i64 <= i64::from(i32::MAX);
     match dimensions.iter().find(|of| !ends_in(of)) {
         None => Ok(()),
@@ -69,7 +69,7 @@ impl Array {
     ///
     /// # Errors
     /// 2202E if they are not of one size.
-    pub(crate) fn of_arrays(arrays: &[&Self]) -> Result<Self> {
+    pub fn of_arrays(arrays: &[&Self]) -> Result<Self> {
         let Some(first) = arrays.first() else { return Ok(Self::default()) };
         if arrays.iter().any(|array| array.dimensions != first.dimensions) {
             let message = "multidimensional arrays must have array expressions with matching dimensions";
@@ -98,7 +98,7 @@ impl Array {
     }
 
     /// The element at subscripts, if there is one.
-    pub(crate) fn element(&self, subscripts: &[i64]) -> Option<&Value> {
+    pub fn element(&self, subscripts: &[i64]) -> Option<&Value> {
         if subscripts.len() != self.dimensions.len() {
             return None;
         }
@@ -111,7 +111,7 @@ impl Array {
     }
 
     /// The part between subscripts, for each dimension the first and the last; `None` is its end. It begins at 1.
-    pub(crate) fn slice(&self, bounds: &[(Option<i64>, Option<i64>)]) -> Self {
+    pub fn slice(&self, bounds: &[(Option<i64>, Option<i64>)]) -> Self {
         if bounds.len() > self.dimensions.len() {
             return Self::default();
         }
@@ -136,7 +136,7 @@ impl Array {
     }
 
     /// Two arrays, one behind the other; also an array and one with a dimension less, which is its first or last element.
-    pub(crate) fn concat(&self, other: &Self) -> Result<Self> {
+    pub fn concat(&self, other: &Self) -> Result<Self> {
         if self.elements.is_empty() || other.elements.is_empty() {
             return Ok(if self.elements.is_empty() { other.clone() } else { self.clone() });
         }
@@ -170,7 +170,7 @@ impl Array {
     }
 
     /// Its elements changed, at the same places.
-    pub(crate) fn map(&self, change: impl FnMut(&Value) -> Result<Value>) -> Result<Self> {
+    pub fn map(&self, change: impl FnMut(&Value) -> Result<Value>) -> Result<Self> {
         let mut elements = Elements::default();
         self.elements.iter().map(change).try_for_each(|element| elements.push(element?))?;
         Ok(Self { dimensions: self.dimensions.clone(), elements: elements.finish() })

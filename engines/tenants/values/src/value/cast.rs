@@ -12,7 +12,7 @@ use crate::{
 
 /// How readily one type becomes another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Ease {
+pub enum Ease {
     /// Wherever it helps.
     Implicit,
     /// When it is stored in a column.
@@ -22,7 +22,7 @@ pub(crate) enum Ease {
 }
 
 /// What a conversion from one type to another takes, if there is one.
-pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
+pub fn ease(from: Type, to: Type) -> Option<Ease> {
     use Ease::{Assignment, Explicit, Implicit};
     let (from, to) = (from.exact(), to.exact());
     if from == Type::Unknown || from.unbounded() == to.unbounded() || (from.is_text() && to.is_text()) {
@@ -57,7 +57,7 @@ pub(crate) fn ease(from: Type, to: Type) -> Option<Ease> {
 }
 
 /// A value of type `from` as one of type `to`. `explicit` cuts texts that are too long instead of refusing them.
-pub(crate) fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context<'_>) -> Result<Value> {
+pub fn cast(value: Value, from: Type, to: Type, explicit: bool, context: Context<'_>) -> Result<Value> {
     if from.exact() != from || to.exact() != to {
         return fit(cast(value, from.exact(), to.exact(), explicit, context)?, to, explicit);
     }
@@ -185,7 +185,7 @@ fn integer(value: Option<i64>, of: Type) -> Result<Value> {
 }
 
 /// A value of the right kind within length or precision of its type.
-pub(crate) fn fit(value: Value, of: Type, explicit: bool) -> Result<Value> {
+pub fn fit(value: Value, of: Type, explicit: bool) -> Result<Value> {
     match (value, of) {
         (Value::Numeric(value), Type::Numeric(Some((precision, scale)))) => {
             let rounded = numeric::round(&value, i64::from(scale));
