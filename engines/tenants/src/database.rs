@@ -16,6 +16,8 @@ use std::{
 
 use bytes::Bytes;
 use savanna_journal::Lsn;
+use savanna_tenants_catalog::Catalog;
+use savanna_tenants_values::error::Result;
 use savanna_transaction::{
     Change, Commit, Csn, Direction, Event, HolderId, Isolation, KeyRange, Lock, RowLock, Savepoint, Seen,
     TransactionError, Transactions, TxnId, View, Wait,
@@ -27,11 +29,7 @@ pub use self::{
     replaying::{ReplayError, Replaying},
     sweep::Swept,
 };
-
-use savanna_tenants_values::error::Result;
-
 use crate::{
-    catalog::Catalog,
     fault::{Fault, Rules},
     flush::{Flushing, Unflushed},
     log::{self, Log},

@@ -14,7 +14,7 @@
 //!
 //! # A tour of the source
 //!
-//! [`savanna_tenants_values`]: what is computed with. `catalog`, `row` and `sequence`: what is kept, and its bytes. `store`, `log` and
+//! [`savanna_tenants_values`]: what is computed with. [`savanna_tenants_catalog`]: what is kept, and its bytes. `store`, `log` and
 //! `database`: a tenant's rows; `flush`, `storage`, `roots`, `truncation` and `owner`: how they are kept, and come back. `role`:
 //! who may come in. `activity`: what is counted; `budget`: who may go on. `sql`: from text to plans, and their execution. `settings`, `session`, `cursor`, `copy`, `tenant`:
 //! whom it is done for; `advisory`: what locks a session keeps; `interrupt`: how that ends before it is done; `backends`: who else is connected.
@@ -24,7 +24,6 @@ pub mod activity;
 mod advisory;
 pub mod backends;
 pub mod budget;
-pub mod catalog;
 pub mod copy;
 mod cursor;
 pub mod database;
@@ -35,8 +34,6 @@ pub mod log;
 pub mod owner;
 pub mod role;
 pub mod roots;
-mod row;
-mod sequence;
 pub mod session;
 pub mod settings;
 mod sql;
@@ -44,12 +41,10 @@ pub mod storage;
 pub mod store;
 pub mod tenant;
 pub mod truncation;
-mod view;
 
 #[cfg(feature = "faults")]
 pub use crate::fault::{Fault, panic_at};
-
 pub use crate::{
     session::{Outcome, SessionId, Status},
-    sql::{name::cut as cut_name, plan::OutputColumn},
+    sql::plan::OutputColumn,
 };

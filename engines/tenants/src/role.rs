@@ -8,13 +8,13 @@ use std::ops::ControlFlow;
 
 use savanna_identity::NoVerifier;
 pub use savanna_identity::{SALT_BYTES, Verifier};
+use savanna_tenants_catalog::row;
 use savanna_tenants_encoding::{KeyReader, KeyWriter, Order};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{Direction, Isolation, TxnId};
 
 use crate::{
     database::Database,
-    row,
     store::{Reading, Want},
 };
 

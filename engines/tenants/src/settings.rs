@@ -4,15 +4,13 @@ mod search_path;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use savanna_transaction::Isolation;
-
-pub(crate) use self::search_path::SearchPath;
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::zone::Zone,
 };
+use savanna_transaction::Isolation;
 
+pub(crate) use self::search_path::SearchPath;
 use crate::sql::prepare::{isolation_name, isolation_of};
 
 /// A session's settings.

@@ -28,6 +28,7 @@ pub(crate) mod function;
 pub(crate) mod grammar;
 pub(crate) mod group;
 pub(crate) mod implication;
+pub(crate) mod index;
 pub(crate) mod items;
 pub(crate) mod join;
 pub(crate) mod late;

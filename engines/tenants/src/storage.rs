@@ -35,6 +35,7 @@ use savanna_manifest::{
     LocalStore, Manifest, ManifestError, Options, Reader, Retention, RetryPolicy, UnixMillis, WriterId,
 };
 use savanna_tenants_segments::{BlockCache, SegmentError, TenantId};
+use savanna_tenants_values::error::{SqlError, state};
 use savanna_transaction::Csn;
 
 pub use self::{
@@ -42,9 +43,6 @@ pub use self::{
     home::Home,
     snapshot::{BlockPlace, Snapshot},
 };
-
-use savanna_tenants_values::error::{SqlError, state};
-
 use crate::store::segments::damaged;
 
 /// Why the storage did not do what it was asked.

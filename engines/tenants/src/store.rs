@@ -11,6 +11,7 @@ use std::fmt::Debug;
 
 use bytes::Bytes;
 use savanna_tenants_segments::PageId;
+use savanna_tenants_values::error::Result;
 use savanna_transaction::{Csn, Direction, KeyRange};
 
 pub use self::{
@@ -18,8 +19,6 @@ pub use self::{
     reading::{Reading, Want},
     segments::{Change, Live, Sealed, SegmentStore, Segments},
 };
-
-use savanna_tenants_values::error::Result;
 
 /// The rows of one tenant as they were at one commit, which moves forward.
 pub trait Store: Debug + Send {

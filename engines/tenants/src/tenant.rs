@@ -21,26 +21,23 @@ use std::{
 };
 
 use savanna_journal::Lsn;
-use savanna_transaction::TxnId;
-
-use self::fetch::Fetch;
-pub use self::portals::{Binding, Given};
-
+use savanna_tenants_catalog::{Catalog, Search, name, sequence::Numbers};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::{Lent, Pool},
     value::zone::Zone,
 };
+use savanna_transaction::TxnId;
 
+use self::fetch::Fetch;
+pub use self::portals::{Binding, Given};
 use crate::{
     activity::Activity,
     backends::Backends,
-    catalog::{Catalog, Search},
     database::Database,
-    sequence::Numbers,
     session::{Session, SessionId, Status},
     settings::Timeouts,
-    sql::{name, plan::Statement},
+    sql::plan::Statement,
 };
 
 const SESSIONS_MAX: usize = 100;

@@ -65,12 +65,13 @@ fn objection_to_face(from: &str, to: &str) -> Option<String> {
 }
 
 /// The parts of the engine of tenants, lowest first, with the parts that each may depend on; the engine itself has no name.
-const TENANTS_PARTS: [(&str, &[&str]); 5] = [
+const TENANTS_PARTS: [(&str, &[&str]); 6] = [
     ("encoding", &[]),
     ("segments", &[]),
     ("values", &["encoding"]),
-    ("", &["encoding", "segments", "values"]),
-    ("host", &["segments", "values", ""]),
+    ("catalog", &["encoding", "values"]),
+    ("", &["encoding", "segments", "values", "catalog"]),
+    ("host", &["segments", "values", "catalog", ""]),
 ];
 
 /// The part of the engine of tenants that has a path.

@@ -40,11 +40,12 @@ pub use savanna_journal::Stats as LogStats;
 pub use savanna_tenants::{
     Outcome, OutputColumn, Status,
     activity::Counts,
-    budget, copy, cut_name,
+    budget, copy,
     settings::{SERVER_VERSION, Timeouts},
     storage::Archive,
     tenant::{Binding, Given, Notice},
 };
+pub use savanna_tenants_catalog::name::cut as cut_name;
 pub use savanna_tenants_segments::TenantId;
 pub use savanna_tenants_values::{error, error::SqlError, types, value};
 

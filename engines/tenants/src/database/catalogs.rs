@@ -2,18 +2,13 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
+use savanna_tenants_catalog::{Catalog, FIRST_RELATION, OBJECTS, SEQUENCES, row};
 use savanna_tenants_encoding::{KeyReader, Order};
+use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{Csn, Direction, Isolation, Seen, TxnId};
 
 use super::Database;
-
-use savanna_tenants_values::error::{Result, SqlError, state};
-
-use crate::{
-    catalog::{Catalog, FIRST_RELATION, OBJECTS, SEQUENCES},
-    row,
-    store::Want,
-};
+use crate::store::Want;
 
 impl Database {
     /// Reads the catalog. If a block is wanted for that, give it to [`chores`](Self::chores) and ask again.

@@ -1,18 +1,16 @@
 //! Numbers that are given once: of sequences, and of rows in tables without primary key.
 
 use savanna_journal::Lsn;
+use savanna_tenants_catalog::{
+    Sequence, TEMPORARY, row,
+    sequence::{Reserved, exhausted, left},
+    sequence_key,
+};
 use savanna_tenants_encoding::{KeyReader, Order};
+use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{Change, Direction, Isolation, RowLock, TxnId, Wait};
 
 use super::{Database, Step};
-
-use savanna_tenants_values::error::{Result, SqlError, state};
-
-use crate::{
-    catalog::{Sequence, TEMPORARY, sequence_key},
-    row,
-    sequence::{Reserved, exhausted, left},
-};
 
 impl Database {
     /// Reserves numbers of a sequence, in a transaction of its own.

@@ -4,11 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use savanna_journal::Lsn;
+use savanna_tenants_catalog::FIRST_RELATION;
 use savanna_transaction::{Csn, Transactions};
 
 use super::{Database, gaps::Gaps};
 use crate::{
-    catalog::FIRST_RELATION,
     fault::Rules,
     flush::{Flushing, Unflushed},
     log::{self, Log, RecordError},

@@ -2,13 +2,12 @@
 
 use std::ops::ControlFlow;
 
+use savanna_tenants_catalog::{DOOMED, row};
+use savanna_tenants_values::error::Result;
 use savanna_transaction::{Change, Direction, Isolation, TxnId};
 
 use super::{Database, Step};
-
-use savanna_tenants_values::error::Result;
-
-use crate::{catalog::DOOMED, row, store::Want};
+use crate::store::Want;
 
 /// What came of [`Database::sweep`].
 #[derive(Clone, Debug, PartialEq, Eq)]

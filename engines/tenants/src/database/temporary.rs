@@ -8,18 +8,15 @@ use std::{
     sync::Arc,
 };
 
+use savanna_tenants_catalog::{
+    Catalog, DOOMED, OBJECTS, ON_COMMIT, OnCommit, Search, TEMPORARY, name_key, row, sequence_key, table_key,
+};
 use savanna_tenants_encoding::{KeyReader, Order};
+use savanna_tenants_values::error::{Result, SqlError};
 use savanna_transaction::{Direction, KeyRange};
 
 use super::{Database, Visit};
-
-use savanna_tenants_values::error::{Result, SqlError};
-
-use crate::{
-    catalog::{Catalog, DOOMED, OBJECTS, ON_COMMIT, OnCommit, Search, TEMPORARY, name_key, sequence_key, table_key},
-    row,
-    session::SessionId,
-};
+use crate::session::SessionId;
 
 /// Bytes of one session's temporary rows.
 const BYTES_MAX: usize = 256 << 20;

@@ -2,11 +2,10 @@
 
 use std::cmp::Ordering;
 
+use savanna_tenants_values::error::Result;
 use savanna_transaction::{Direction, KeyRange, Seen, TxnId};
 
 use super::{Database, Visit};
-
-use savanna_tenants_values::error::Result;
 
 /// A scan that passes over so many keys that have gone before it meets the first that has not remembers it.
 const PASSED_MIN: usize = 16;

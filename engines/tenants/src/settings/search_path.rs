@@ -2,17 +2,11 @@
 
 use std::fmt;
 
+use savanna_tenants_catalog::name::{cut, folded, quoted};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::tokenizer::Token;
 
-use crate::{
-    interrupt::Interrupts,
-    sql::{
-        name::{cut, folded},
-        system::quoted,
-        words,
-    },
-};
+use crate::{interrupt::Interrupts, sql::words};
 
 /// What stands for the schema that has the user's name.
 const USER: &str = "$user";

@@ -1,19 +1,15 @@
 //! How a table's rows are found: by key, by a range of an index, or all of them.
 
+use savanna_tenants_catalog::{Table, row};
 use savanna_tenants_encoding::KeyWriter;
+use savanna_tenants_values::{error::Result, value::Value};
 use savanna_transaction::KeyRange;
 
 use super::implication::{follows, shift};
-
-use savanna_tenants_values::{error::Result, value::Value};
-
-use crate::{
-    catalog::Table,
-    row,
-    sql::{
-        expression::{Comparison, Env, Expr},
-        function::{ArrayFunction, Function},
-    },
+use crate::sql::{
+    expression::{Comparison, Env, Expr},
+    function::{ArrayFunction, Function},
+    index::ResolvedIndexes,
 };
 
 /// A bound of a range, and whether it belongs to it.

@@ -1,12 +1,12 @@
 //! Sums, products and the like of numbers and times.
 
-use super::expression::Operator;
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{Interval, NonFinite, Value, datetime, numeric, text, zone::Zone},
 };
+
+use super::expression::Operator;
 
 fn out_of_range(of: Type) -> SqlError {
     let state = if of == Type::Interval { state::DATETIME_FIELD_OVERFLOW } else { state::NUMERIC_VALUE_OUT_OF_RANGE };

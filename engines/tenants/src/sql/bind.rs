@@ -12,29 +12,27 @@ mod set;
 mod subquery;
 mod window;
 
-pub(crate) use operator::{common_type, comparison_type};
+use savanna_tenants_catalog::Name;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::{Span, Type},
     value::{Value, datetime::Unit, numeric},
 };
-pub(crate) use set::Sets;
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
-pub(crate) use window::Windows;
 
-use crate::{
-    catalog::Name,
-    sql::{
-        aggregate::Aggregate,
-        data_type::{digits, type_of},
-        expression::{Comparison, Expr},
-        function::{Function, PatternFunction},
-        name::name_of,
-        scope::{Scope, Visible, no_table},
-        select::Planner,
-        system,
-    },
+use crate::sql::{
+    aggregate::Aggregate,
+    data_type::{digits, type_of},
+    expression::{Comparison, Expr},
+    function::{Function, PatternFunction},
+    name::name_of,
+    scope::{Scope, Visible, no_table},
+    select::Planner,
+    system,
 };
+pub(crate) use operator::{common_type, comparison_type};
+pub(crate) use set::Sets;
+pub(crate) use window::Windows;
 
 /// An expression and its type.
 #[derive(Clone, Debug)]

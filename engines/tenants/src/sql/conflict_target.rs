@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use savanna_tenants_catalog::{Arbiter, PrimaryKey};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
     ast::{self, OnConflictAction},
@@ -10,21 +11,19 @@ use sqlparser::{
     tokenizer::{Token, TokenWithSpan},
 };
 
-use crate::{
-    catalog::{Arbiter, PrimaryKey},
-    sql::{
-        bind::Binder,
-        dialect::syntax,
-        expression::Expr,
-        implication::follows,
-        modify::parse_expression,
-        name::{name_of, object_name},
-        parse::{offset_of, word},
-        plan::{ConflictUpdate, OnConflict},
-        select::Planner,
-        words::Words,
-        written::{Verb, Written},
-    },
+use crate::sql::{
+    bind::Binder,
+    dialect::syntax,
+    expression::Expr,
+    implication::follows,
+    index::ResolvedIndexes,
+    modify::parse_expression,
+    name::{name_of, object_name},
+    parse::{offset_of, word},
+    plan::{ConflictUpdate, OnConflict},
+    select::Planner,
+    words::Words,
+    written::{Verb, Written},
 };
 
 /// What the tree of an INSERT lacks.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Column, Generated};
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
     ast::{Ident, ObjectName, Query, Statement},
     keywords::Keyword,
@@ -10,11 +12,7 @@ use sqlparser::{
 };
 
 use super::dialect::{is_word, syntax, wrong};
-
-use savanna_tenants_values::error::{Result, SqlError, state};
-
 use crate::{
-    catalog::{Column, Generated},
     copy::{CopyFormat, CopyKind, Header},
     sql::{
         modify::target_columns,

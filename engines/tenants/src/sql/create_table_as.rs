@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Column, Generated, Table};
 use savanna_tenants_values::{
     error::{Result, SqlError},
     types::Type,
@@ -9,7 +10,6 @@ use savanna_tenants_values::{
 use sqlparser::ast;
 
 use crate::{
-    catalog::{Column, Generated, Table},
     database::Step,
     sql::{
         effects::{Inserted, ready},

@@ -1,11 +1,9 @@
 //! `DECLARE`, `FETCH`, `MOVE` and `CLOSE`.
 
+use savanna_tenants_values::error::{Result, SqlError};
 use sqlparser::{ast::Query, keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use super::dialect::{is_word, number, syntax, wrong};
-
-use savanna_tenants_values::error::{Result, SqlError};
-
 use crate::{
     cursor::{CursorOptions, Direction},
     sql::{name::name_of, plan::Plan, scope::Scope, select::Planner, words::Words},

@@ -1,12 +1,13 @@
 //! Types as statements write them.
 
+use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::{Clock, Span, Type},
 };
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
-use crate::{catalog::Catalog, sql::name::type_name};
+use crate::sql::name::type_name;
 
 /// The type that a statement names.
 ///

@@ -2,13 +2,11 @@
 
 use std::ops::Range;
 
+use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::{error::Result, value::Value};
 use sqlparser::tokenizer::Token;
 
-use crate::{
-    catalog::Catalog,
-    sql::{dialect::is_word, print::tokens, sequence},
-};
+use crate::sql::{dialect::is_word, print::tokens, sequence};
 
 /// A default in which `nextval` has numbers instead of names.
 ///

@@ -2,6 +2,10 @@
 
 use std::collections::HashSet;
 
+use savanna_tenants_catalog::{
+    CHANGES_MAX, COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, OnCommit, Placement,
+    PrimaryKey, Sequence, TEMPORARY, Table, name::NAME_BYTES_MAX,
+};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -10,27 +14,21 @@ use sqlparser::ast::{
     self, AlterColumnOperation, AlterTableOperation, ColumnOption, DropBehavior, RenameTableNameKind, TableConstraint,
 };
 
-use crate::{
-    catalog::{
-        CHANGES_MAX, COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, OnCommit, Placement,
-        PrimaryKey, Sequence, TEMPORARY, Table,
-    },
-    sql::{
-        bind::Binder,
-        data_type::type_of,
-        default_sequence::with_numbers,
-        define_index::{places, plain_columns},
-        define_sequence::SequenceOptions,
-        expression::Expr,
-        modify::{parse_expression, scope_of},
-        name::{NAME_BYTES_MAX, name_of, object_name, relation_name},
-        placement::{NewPlacement, placement_of},
-        plan::{Alteration, Define, NewColumn, NewTable},
-        print,
-        reference::{NewForeignKey, new_foreign_key},
-        scope::Scope,
-        select::Planner,
-    },
+use crate::sql::{
+    bind::Binder,
+    data_type::type_of,
+    default_sequence::with_numbers,
+    define_index::{places, plain_columns},
+    define_sequence::SequenceOptions,
+    expression::Expr,
+    modify::{parse_expression, scope_of},
+    name::{name_of, object_name, relation_name},
+    placement::{NewPlacement, placement_of},
+    plan::{Alteration, Define, NewColumn, NewTable},
+    print,
+    reference::{NewForeignKey, new_foreign_key},
+    scope::Scope,
+    select::Planner,
 };
 
 /// Constraints of a table that is being made, in the order in which they were met.

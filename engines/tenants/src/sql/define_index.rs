@@ -1,24 +1,23 @@
 //! Plans of indexes, and what their SQL means.
 
+use savanna_tenants_catalog::{Index, KEY_COLUMNS_MAX, Part, Table};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
 };
 use sqlparser::ast::{self, IndexColumn};
 
-use crate::{
-    catalog::{Index, KEY_COLUMNS_MAX, Part, Resolved, Table},
-    sql::{
-        bind::{Binder, Typed},
-        define::alone,
-        expression::Expr,
-        items::default_name,
-        modify::{parse_expression, scope_of},
-        name::{name_of, relation_name},
-        plan::{Define, NewIndex, NewPart},
-        print,
-        select::Planner,
-    },
+use crate::sql::{
+    bind::{Binder, Typed},
+    define::alone,
+    expression::Expr,
+    index::{Resolved, ResolvedIndexes},
+    items::default_name,
+    modify::{parse_expression, scope_of},
+    name::{name_of, relation_name},
+    plan::{Define, NewIndex, NewPart},
+    print,
+    select::Planner,
 };
 
 /// The parts of a key, and whether they descend.
@@ -184,7 +183,7 @@ impl Planner<'_> {
 
     /// Resolves a table's indexes, if nobody has done so yet.
     pub(crate) fn resolve_indexes(&mut self, table: &Table) -> Result<()> {
-        if table.wants_resolving() {
+        if table.wants_meaning() {
             let indexes = table.indexes.iter().map(|index| self.resolved_index(table, index));
             table.set_resolved(indexes.collect::<Result<_>>()?);
         }

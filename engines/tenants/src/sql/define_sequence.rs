@@ -1,12 +1,11 @@
 //! What `CREATE SEQUENCE`, `ALTER SEQUENCE` and identity columns say about a sequence.
 
+use savanna_tenants_catalog::{Name, PUBLIC, Sequence};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
 };
 use sqlparser::ast::{self, SequenceOptions as Ast};
-
-use crate::catalog::{Name, PUBLIC, Sequence};
 
 /// Options of a sequence; what is not said stays, or is as PostgreSQL has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Statements of PostgreSQL that the parser does not know.
 
+use savanna_tenants_catalog::{Catalog, Name, Sequence};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
     ast::ObjectName,
@@ -8,15 +9,12 @@ use sqlparser::{
     tokenizer::Token,
 };
 
-use crate::{
-    catalog::{Catalog, Name, Sequence},
-    sql::{
-        data_type::type_of,
-        define_sequence::SequenceOptions,
-        name::{name_of, object_name, relation_name},
-        plan::{Define, Kind, Plan, SetConstraints},
-        words::Words,
-    },
+use crate::sql::{
+    data_type::type_of,
+    define_sequence::SequenceOptions,
+    name::{name_of, object_name, relation_name},
+    plan::{Define, Kind, Plan, SetConstraints},
+    words::Words,
 };
 
 /// The plan of a statement that is one of these.

@@ -3,6 +3,10 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
+use savanna_tenants_catalog::{
+    Arbiter, OBJECTS, Part, Table,
+    row::{self, Entry},
+};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -11,12 +15,10 @@ use savanna_tenants_values::{
 use savanna_transaction::{Change, Isolation, KeyRange, RowLock, TxnId, Wait};
 
 use crate::{
-    catalog::{Arbiter, OBJECTS, Part, Table},
     database::{Database, Step, Visit, is_temporary},
-    row::{self, Entry},
     sql::{
-        define_index::shown_part, expression::Env, modify::shown_row, plan::Target, run_join::row_key,
-        run_reference::Touched,
+        define_index::shown_part, expression::Env, index::ResolvedIndexes, modify::shown_row, plan::Target,
+        run_join::row_key, run_reference::Touched,
     },
 };
 

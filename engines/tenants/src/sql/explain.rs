@@ -9,15 +9,13 @@ mod joined;
 
 use std::{cell::RefCell, collections::HashMap, ops::Range};
 
-use sqlparser::ast;
-
-use self::expression::Names;
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
 };
+use sqlparser::ast;
 
+use self::expression::Names;
 use crate::{
     database::Step,
     sql::{
@@ -378,8 +376,8 @@ impl<'a> Explainer<'a> {
     }
 }
 
-fn conflict_details(conflict: &OnConflict, table: &crate::catalog::Table) -> Vec<(&'static str, String)> {
-    use crate::catalog::Arbiter;
+fn conflict_details(conflict: &OnConflict, table: &savanna_tenants_catalog::Table) -> Vec<(&'static str, String)> {
+    use savanna_tenants_catalog::Arbiter;
     let resolution = if conflict.update.is_some() { "UPDATE" } else { "NOTHING" };
     let arbiter = match conflict.arbiter {
         None => None,

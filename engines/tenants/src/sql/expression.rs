@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
+use savanna_tenants_catalog::{Catalog, sequence::Numbers};
 use savanna_tenants_values::{
     error::{Result, SqlError},
     memory::{Lent, Memory},
@@ -13,9 +14,7 @@ use savanna_transaction::Isolation;
 use crate::{
     advisory::Advisory,
     backends::{Asker, Backends},
-    catalog::Catalog,
     interrupt::Interrupts,
-    sequence::Numbers,
     settings::Settings,
     sql::{
         arithmetic::{arithmetic, negate},

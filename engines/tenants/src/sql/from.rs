@@ -5,28 +5,25 @@ mod record;
 
 use std::{ops::Range, sync::Arc};
 
+use savanna_tenants_catalog::{Table, view::Read};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
 };
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, Join, JoinOperator, TableFactor, TableWithJoins};
 
-use crate::{
-    catalog::Table,
-    sql::{
-        bind::Binder,
-        expression::Expr,
-        modify::columns_of,
-        name::{name_of, object_name},
-        plan::OutputColumn,
-        query_plan::{Body, Query},
-        scope::{Scope, Visible},
-        select::Planner,
-        set_function::ResolvedSet,
-        system,
-        view::Relation,
-    },
-    view::Read,
+use crate::sql::{
+    bind::Binder,
+    expression::Expr,
+    modify::columns_of,
+    name::{name_of, object_name},
+    plan::OutputColumn,
+    query_plan::{Body, Query},
+    scope::{Scope, Visible},
+    select::Planner,
+    set_function::ResolvedSet,
+    system,
+    view::{Relation, keep_known},
 };
 
 /// Tables that one statement joins.
@@ -183,7 +180,7 @@ impl<'s> From<'s> {
         let base = self.scope.width;
         let mut columns = columns_of(&table, &name, base);
         if let Some(known) = known {
-            known.known(&mut columns);
+            keep_known(known, &mut columns);
         }
         self.scope.width += table.columns.len();
         self.name(columns, &name, alias)?;
@@ -218,7 +215,7 @@ impl<'s> From<'s> {
             }
         };
         if let Some(known) = known {
-            known.known(&mut columns);
+            keep_known(known, &mut columns);
         }
         self.name(columns, name, alias)?;
         Ok(item)

@@ -22,10 +22,17 @@ mod text;
 
 use std::{borrow::Cow, cmp::Ordering, fmt::Debug, sync::Arc};
 
+use bigdecimal::ToPrimitive;
+use savanna_tenants_values::{
+    error::{Result, SqlError},
+    types::Type,
+    value::{Value, size},
+};
+
+use crate::sql::{expression::Facts, sequence, system};
 pub(crate) use advisory::AdvisoryFunction;
 pub(crate) use array::ArrayFunction;
 pub(crate) use backend::BackendFunction;
-use bigdecimal::ToPrimitive;
 pub(crate) use bytes::BytesFunction;
 pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
@@ -33,16 +40,9 @@ pub(crate) use like::like;
 pub(crate) use number::NumberFunction;
 pub(crate) use number_template::NumberTemplateFunction;
 pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
-use savanna_tenants_values::{
-    error::{Result, SqlError},
-    types::Type,
-    value::{Value, size},
-};
 pub(crate) use setting::{Configured, SettingFunction};
 pub(crate) use template::TemplateFunction;
 pub(crate) use text::TextFunction;
-
-use crate::sql::{expression::Facts, sequence, system};
 
 /// A function, the types that it wants its arguments in, and its own.
 pub(crate) type Resolved<F> = (F, Vec<Type>, Type);

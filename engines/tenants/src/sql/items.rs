@@ -1,21 +1,19 @@
 //! What is selected: expressions, with the names and types that their columns get.
 
+use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
 };
 use sqlparser::ast::{self, SelectItem, SelectItemQualifiedWildcardKind};
 
-use crate::{
-    catalog::Catalog,
-    sql::{
-        bind::{Binder, Typed},
-        data_type::type_of,
-        expression::Expr,
-        name::{name_of, object_name, relation_name},
-        plan::OutputColumn,
-        scope::{Scope, no_table},
-    },
+use crate::sql::{
+    bind::{Binder, Typed},
+    data_type::type_of,
+    expression::Expr,
+    name::{name_of, object_name, relation_name},
+    plan::OutputColumn,
+    scope::{Scope, no_table},
 };
 
 /// What one row can have, as in PostgreSQL; the protocol counts columns with 16 bits.

@@ -1,14 +1,12 @@
 //! `LOCK TABLE`: PostgreSQL's eight modes, as row locks of keys that stand for a table.
 
+use savanna_tenants_catalog::{Catalog, Table, table_lock_key};
+use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{RowLock, Wait};
 use sqlparser::{keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use super::dialect::{is_word, name, wrong};
-
-use savanna_tenants_values::error::{Result, SqlError, state};
-
 use crate::{
-    catalog::{Catalog, Table, table_lock_key},
     database::Step,
     fault::Fault,
     sql::{

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Column, Generated, Table};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -12,22 +13,19 @@ use sqlparser::ast::{
     UpdateTableFromKind,
 };
 
-use crate::{
-    catalog::{Column, Generated, Table},
-    sql::{
-        bind::{Binder, Typed},
-        expression::Expr,
-        from::From,
-        grammar::Grammar,
-        items::Items,
-        name::{name_of, object_name},
-        plan::{Delete, Insert, OutputColumn, Returning, Target, Update},
-        query_plan::{Joined, Query},
-        scope::{Scope, Visible},
-        select::Planner,
-        words,
-        written::{Verb, Written},
-    },
+use crate::sql::{
+    bind::{Binder, Typed},
+    expression::Expr,
+    from::From,
+    grammar::Grammar,
+    items::Items,
+    name::{name_of, object_name},
+    plan::{Delete, Insert, OutputColumn, Returning, Target, Update},
+    query_plan::{Joined, Query},
+    scope::{Scope, Visible},
+    select::Planner,
+    words,
+    written::{Verb, Written},
 };
 
 /// A table's columns as expressions name them; they begin at `base` of the row.

@@ -1,23 +1,8 @@
 //! Names as SQL writes them.
 
+use savanna_tenants_catalog::{Name, name::folded, no_schema};
 use savanna_tenants_values::error::{Result, SqlError};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
-
-use crate::catalog::{Name, no_schema};
-
-/// The longest name, PostgreSQL's.
-pub(crate) const NAME_BYTES_MAX: usize = 63;
-
-/// The part of a name that PostgreSQL keeps.
-#[must_use]
-pub fn cut(name: &str) -> &str {
-    &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
-}
-
-/// A word as SQL takes it: in lower case unless it is quoted. As in PostgreSQL, only letters of ASCII are folded.
-pub(crate) fn folded(word: &str, quote: Option<char>) -> String {
-    if quote.is_some() { word.to_owned() } else { word.to_ascii_lowercase() }
-}
 
 /// A name as SQL takes it.
 pub(crate) fn name_of(ident: &Ident) -> String {

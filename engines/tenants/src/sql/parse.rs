@@ -4,6 +4,7 @@ mod mark;
 
 use std::sync::Arc;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
     ast::Statement,
     parser::{Parser, ParserError},
@@ -12,9 +13,6 @@ use sqlparser::{
 
 pub(crate) use self::mark::{DISTINCT_SETS, WEAKER, excluded};
 use self::mark::{write_distinct_sets, write_exclusions, write_weaker_locks};
-
-use savanna_tenants_values::error::{Result, SqlError, state};
-
 use crate::{
     interrupt::Interrupts,
     sql::{

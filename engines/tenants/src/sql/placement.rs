@@ -1,12 +1,10 @@
 //! `CREATE TABLE .. WITH (..)`: how a table is placed.
 
+use savanna_tenants_catalog::{Catalog, Definition, Name, Placement, TEMPORARY};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{self, Expr, SqlOption, Value};
 
-use crate::{
-    catalog::{Catalog, Definition, Name, Placement, TEMPORARY},
-    sql::name::{name_of, relation_name},
-};
+use crate::sql::name::{name_of, relation_name};
 
 /// How a new table is to be placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use savanna_tenants_catalog::{Arbiter, Catalog, Definition, Generated, Name, OnCommit, Sequence, Table, view::View};
 use savanna_tenants_values::{
     enumeration::{Enumeration, Position},
     types::Type,
@@ -14,7 +15,6 @@ use savanna_transaction::Isolation;
 use sqlparser::ast;
 
 use crate::{
-    catalog::{Arbiter, Catalog, Definition, Generated, Name, OnCommit, Sequence, Table},
     copy::CopyFormat,
     cursor::{CursorOptions, Direction},
     sql::{
@@ -28,7 +28,6 @@ use crate::{
         role::RoleChange,
         written::ViewCheck,
     },
-    view::View,
 };
 
 /// A statement that was planned.

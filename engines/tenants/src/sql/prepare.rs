@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Catalog, name::quoted};
 use savanna_tenants_values::{
     enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
@@ -16,7 +17,6 @@ use sqlparser::ast::{
 
 use crate::{
     backends::refuse_stored_signals,
-    catalog::Catalog,
     interrupt::Interrupts,
     settings::switch,
     sql::{
@@ -35,7 +35,6 @@ use crate::{
         role::RoleChange,
         scope::Scope,
         select::Planner,
-        system::quoted,
         words::Words,
     },
 };

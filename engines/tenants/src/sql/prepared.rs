@@ -2,29 +2,25 @@
 
 use std::sync::Arc;
 
-use sqlparser::{ast, keywords::Keyword, parser::Parser, tokenizer::Token};
-
-use super::dialect::{is_word, syntax, wrong};
-
+use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::Value,
 };
+use sqlparser::{ast, keywords::Keyword, parser::Parser, tokenizer::Token};
 
-use crate::{
-    catalog::Catalog,
-    sql::{
-        bind::{Binder, Parameters},
-        data_type::type_of,
-        expression::{Env, Expr, Facts},
-        name::name_of,
-        parse::{offset_of, word},
-        plan::{Call, NewPrepared, Plan, Statement},
-        scope::Scope,
-        select::Planner,
-        words::Words,
-    },
+use super::dialect::{is_word, syntax, wrong};
+use crate::sql::{
+    bind::{Binder, Parameters},
+    data_type::type_of,
+    expression::{Env, Expr, Facts},
+    name::name_of,
+    parse::{offset_of, word},
+    plan::{Call, NewPrepared, Plan, Statement},
+    scope::Scope,
+    select::Planner,
+    words::Words,
 };
 
 /// The plan of a text that is one of these.

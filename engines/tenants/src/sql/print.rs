@@ -5,6 +5,7 @@
 
 use std::{fmt::Display, ops::ControlFlow};
 
+use savanna_tenants_values::error::{Result, SqlError};
 use sqlparser::{
     ast::{self, Value, ValueWithSpan, VisitMut, VisitorMut},
     parser::ParserError,
@@ -16,9 +17,6 @@ use super::{
     parse::{self, Offsets},
     words,
 };
-
-use savanna_tenants_values::error::{Result, SqlError};
-
 use crate::interrupt::Interrupts;
 
 /// What cannot be in a text that a client sends: the places of strings are marked by it.

@@ -10,18 +10,16 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
+use savanna_tenants_catalog::Table;
 use savanna_transaction::RowLock;
 
-use crate::{
-    catalog::Table,
-    sql::{
-        access::Access,
-        aggregate::Aggregate,
-        expression::{Comparison, Expr},
-        plan::OutputColumn,
-        set_function::SetFunction,
-        window_plan::WindowCall,
-    },
+use crate::sql::{
+    access::Access,
+    aggregate::Aggregate,
+    expression::{Comparison, Expr},
+    plan::OutputColumn,
+    set_function::SetFunction,
+    window_plan::WindowCall,
 };
 
 /// A query: rows, in an order, perhaps not all of them.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use savanna_tenants_catalog::{Action, Arbiter, Catalog, ForeignKey, Index, KEY_COLUMNS_MAX, Name, Part, Table, row};
 use savanna_tenants_encoding::KeyWriter;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -11,16 +12,12 @@ use savanna_tenants_values::{
 use savanna_transaction::KeyRange;
 use sqlparser::ast::{self, ConstraintReferenceMatchKind, DeferrableInitial, ForeignKeyConstraint, ReferentialAction};
 
-use crate::{
-    catalog::{Action, Arbiter, Catalog, ForeignKey, Index, KEY_COLUMNS_MAX, Name, Part, Table},
-    row,
-    sql::{
-        define::constraint_name,
-        expression::Expr,
-        name::{name_of, relation_name},
-        plan::Target,
-        select::Planner,
-    },
+use crate::sql::{
+    define::constraint_name,
+    expression::Expr,
+    name::{name_of, relation_name},
+    plan::Target,
+    select::Planner,
 };
 
 /// A foreign key between two tables, one of which a statement writes.

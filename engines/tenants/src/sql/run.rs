@@ -6,6 +6,7 @@ use std::{
     rc::Rc,
 };
 
+use savanna_tenants_catalog::Table;
 use savanna_tenants_values::{
     error::{Result, SqlError},
     memory::Memory,
@@ -14,7 +15,6 @@ use savanna_tenants_values::{
 use savanna_transaction::{Isolation, RowLock, TxnId, Wait};
 
 use crate::{
-    catalog::Table,
     database::{Database, Step},
     sql::{
         explain::Counts,

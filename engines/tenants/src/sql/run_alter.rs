@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Table, row};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -12,9 +13,7 @@ use savanna_tenants_values::{
 };
 
 use crate::{
-    catalog::{Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Resolved, Table},
     database::Step,
-    row,
     sql::{
         bind::{Binder, Parameters, Typed},
         default_sequence::with_numbers,
@@ -23,6 +22,7 @@ use crate::{
         define_sequence::SequenceOptions,
         effects::{Inserted, duplicate, ready},
         expression::{Env, Expr},
+        index::Resolved,
         modify::{parse_expression, scope_of},
         plan::{Alteration, NewColumn, Target},
         run_define::Definer,
@@ -370,7 +370,7 @@ impl Definer<'_, '_> {
     /// A column that is added. Rows that are there have the value of now without being written, if it is the same for all.
     fn add_column(&mut self, table: &Table, new: &NewColumn) -> Result<Step<Definition>> {
         let mut definition = table.definition.clone();
-        if definition.columns.len() == crate::catalog::COLUMNS_MAX || definition.version == u16::MAX {
+        if definition.columns.len() == savanna_tenants_catalog::COLUMNS_MAX || definition.version == u16::MAX {
             return Err(SqlError::new("54011", "the table's columns were changed too often"));
         }
         ready!(self.hold_type(new.of));
@@ -384,8 +384,8 @@ impl Definer<'_, '_> {
             let mut sequence = options.made(name)?;
             sequence.schema = table.schema;
             numbers = Some((sequence.first, i128::from(sequence.increment)));
-            if crate::sequence::left(&sequence, sequence.first) < rows as u64 {
-                return Err(crate::sequence::exhausted(&sequence));
+            if savanna_tenants_catalog::sequence::left(&sequence, sequence.first) < rows as u64 {
+                return Err(savanna_tenants_catalog::sequence::exhausted(&sequence));
             }
             sequence.first += rows as i128 * i128::from(sequence.increment);
             sequence.owner = Some((table.id, at));

@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
+use savanna_tenants_catalog::{
+    Catalog, Definition, Encode, Name, Placement, Sequence, TEMPORARY, Table, doomed_key, name_key, on_commit_key, row,
+    table_key, tree_key,
+};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
@@ -9,12 +13,7 @@ use savanna_tenants_values::{
 use savanna_transaction::{RowLock, Wait};
 
 use crate::{
-    catalog::{
-        Catalog, Definition, Encode, Name, Placement, Sequence, TEMPORARY, Table, doomed_key, name_key, on_commit_key,
-        table_key, tree_key,
-    },
     database::Step,
-    row,
     sql::{
         define::Names,
         effects::{Effects, ready},

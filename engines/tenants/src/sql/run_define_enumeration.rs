@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Encode, PUBLIC, Table, table_key, view::View};
 use savanna_tenants_values::{
     enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
@@ -9,10 +10,8 @@ use savanna_tenants_values::{
 };
 
 use crate::{
-    catalog::{Encode, PUBLIC, Table, table_key},
     database::Step,
     sql::{effects::ready, plan::Alteration, run_define::Definer},
-    view::View,
 };
 
 impl Definer<'_, '_> {
@@ -73,7 +72,9 @@ impl Definer<'_, '_> {
         ready!(self.drop_readers(&has, &format!("type {name}"), cascade));
         let tables: Vec<Arc<Table>> = self.catalog.tables().map(Arc::clone).collect();
         for table in tables {
-            let has = |(_, column): &(usize, &crate::catalog::Column)| column.of.enumeration() == Some(enumeration.id);
+            let has = |(_, column): &(usize, &savanna_tenants_catalog::Column)| {
+                column.of.enumeration() == Some(enumeration.id)
+            };
             let names: Vec<String> = table.live_columns().filter(has).map(|(_, column)| column.name.clone()).collect();
             let Some(column) = names.first() else { continue };
             if !cascade {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Arbiter, Definition, Index, Name, Table};
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 use crate::{
-    catalog::{Arbiter, Definition, Index, Name, Table},
     database::Step,
     sql::{
         define::with_names,
         define_index::part_names,
         effects::ready,
+        index::ResolvedIndexes,
         plan::NewIndex,
         run_alter::not_unique,
         run_define::{Definer, no_table},

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Definition, ForeignKey, TEMPORARY, Table};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
 };
 
 use crate::{
-    catalog::{Definition, ForeignKey, TEMPORARY, Table},
     database::Step,
     sql::{
         effects::ready,

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{
+    Encode, Name, PUBLIC, Schema, Sequence, TEMPORARY, Table, no_schema, schema_name_key, table_key, view::View,
+};
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 use crate::{
-    catalog::{Encode, Name, PUBLIC, Schema, Sequence, TEMPORARY, Table, no_schema, schema_name_key, table_key},
     database::Step,
     sql::{effects::ready, plan::Kind, run_define::Definer},
-    view::View,
 };
 
 /// What is in schemas.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Encode, Name, Sequence, Table, sequence_key, table_key};
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 use crate::{
-    catalog::{Encode, Name, Sequence, Table, sequence_key, table_key},
     database::Step,
     sql::{define_sequence::SequenceOptions, effects::ready, run_define::Definer},
 };
@@ -164,7 +164,7 @@ impl Definer<'_, '_> {
             }
             let mut definition = self.as_changed(&table);
             let default = sequence.default();
-            let takes = |column: &&mut crate::catalog::Column| column.default.as_ref() == Some(&default);
+            let takes = |column: &&mut savanna_tenants_catalog::Column| column.default.as_ref() == Some(&default);
             let mut takers = definition.columns.iter_mut().filter(takes).peekable();
             if takers.peek().is_none() {
                 continue;
@@ -203,7 +203,7 @@ impl Definer<'_, '_> {
         let owner = sequence.owner.and_then(|(table, column)| Some((self.catalog.by_id(table)?, column)));
         owner.is_some_and(|(table, column)| {
             let column = &table.columns[column];
-            matches!(column.generated, crate::catalog::Generated::Identity { .. })
+            matches!(column.generated, savanna_tenants_catalog::Generated::Identity { .. })
                 && column.default == Some(sequence.default())
         })
     }

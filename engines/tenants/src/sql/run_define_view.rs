@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Encode, Name, TEMPORARY, table_key, view::View};
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 use crate::{
-    catalog::{Encode, Name, TEMPORARY, table_key},
     database::Step,
     sql::{effects::ready, run_define::Definer},
-    view::View,
 };
 
 impl Definer<'_, '_> {

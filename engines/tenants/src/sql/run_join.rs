@@ -7,22 +7,19 @@ use std::{
     rc::Rc,
 };
 
+use savanna_tenants_catalog::{Index, Table, row};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
 use savanna_transaction::{Direction, KeyRange};
 
-use crate::{
-    catalog::{Index, Table},
-    row,
-    sql::{
-        access::{self, Bound, Each, Way},
-        expression::{Env, Expr},
-        query_plan::{FullJoin, Join, Joined, Keep, Node, Rows, Scan},
-        run::Run,
-        run_query::{fingerprint, project},
-    },
+use crate::sql::{
+    access::{self, Bound, Each, Way},
+    expression::{Env, Expr},
+    query_plan::{FullJoin, Join, Joined, Keep, Node, Rows, Scan},
+    run::Run,
+    run_query::{fingerprint, project},
 };
 
 /// Rows of a scan that are read at once.

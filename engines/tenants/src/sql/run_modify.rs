@@ -2,17 +2,16 @@
 
 use std::{collections::HashSet, ops::ControlFlow};
 
+use savanna_tenants_catalog::{Table, row};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::{Value, binary, text},
 };
 
 use crate::{
-    catalog::Table,
     copy::CopyField,
     database::Step,
     fault::Fault,
-    row,
     sql::{
         effects::{Effects, Inserted, duplicate, ready},
         expression::{Env, Expr},

@@ -5,13 +5,13 @@
 
 use std::{cell::Cell, collections::VecDeque, ops::ControlFlow};
 
+use savanna_tenants_catalog::TEMPORARY;
 use savanna_tenants_values::{
     error::{Result, SqlError},
     value::Value,
 };
 
 use crate::{
-    catalog::TEMPORARY,
     database::Step,
     sql::{
         access::Way,

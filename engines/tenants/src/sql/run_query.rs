@@ -6,6 +6,7 @@ use std::{
     ops::ControlFlow,
 };
 
+use savanna_tenants_catalog::row::key_value;
 use savanna_tenants_encoding::KeyWriter;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -17,7 +18,6 @@ use savanna_transaction::Wait;
 use crate::{
     database::Step,
     fault::Fault,
-    row::key_value,
     sql::{
         aggregate::State,
         expression::{Env, Expr},

@@ -12,12 +12,11 @@ use std::{
     sync::Arc,
 };
 
+use savanna_tenants_catalog::{Action, Catalog, row};
 use savanna_tenants_values::{error::Result, value::Value};
 
 use crate::{
-    catalog::{Action, Catalog},
     database::Step,
-    row,
     sql::{
         effects::{Effects, Inserted, duplicate, ready},
         plan::Target,

@@ -1,12 +1,10 @@
 //! Renames a column, also in the expressions that the table's definition has of it.
 
+use savanna_tenants_catalog::{Definition, Generated, Part, Table, name::quoted};
 use savanna_tenants_values::error::{Result, SqlError};
 use sqlparser::tokenizer::Token;
 
-use crate::{
-    catalog::{Definition, Generated, Part, Table},
-    sql::{expression::Expr, name::name_of, print::tokens, run_define::Definer, system::quoted},
-};
+use crate::sql::{expression::Expr, name::name_of, print::tokens, run_define::Definer};
 
 impl Definer<'_, '_> {
     /// Renames a column of a definition.

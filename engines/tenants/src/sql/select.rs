@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{Catalog, Table};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::{Context, zone::Zone},
@@ -9,7 +10,6 @@ use savanna_tenants_values::{
 use sqlparser::ast::{self, Query as Ast, SetExpr};
 
 use crate::{
-    catalog::{Catalog, Table},
     interrupt::Interrupts,
     sql::{
         access::Way,
@@ -20,6 +20,7 @@ use crate::{
         from::{From, Inner},
         group::{GroupKeys, Grouped, group_keys, has_sets, regroup, without_grouping},
         implication::shift,
+        index::ResolvedIndexes,
         items::Items,
         join::{Joiner, reads_below},
         modify::Overriding,

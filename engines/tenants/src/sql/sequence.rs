@@ -2,16 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use savanna_tenants_catalog::{Catalog, Name, Sequence};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
 use sqlparser::ast;
 
-use crate::{
-    catalog::{Catalog, Name, Sequence},
-    sql::{expression::Facts, function::Function, grammar::Grammar, name::relation_name, words},
-};
+use crate::sql::{expression::Facts, function::Function, grammar::Grammar, name::relation_name, words};
 
 /// The numbers that a session was given last.
 #[derive(Clone, Debug, Default)]

@@ -12,6 +12,7 @@ mod rewrite;
 mod types;
 mod views;
 
+use savanna_tenants_catalog::{Catalog, PUBLIC};
 use savanna_tenants_values::{
     error::{Result, SqlError},
     types::{Element, Type},
@@ -19,20 +20,15 @@ use savanna_tenants_values::{
 };
 use sqlparser::ast::{ObjectName, ObjectNamePart, Statement};
 
-use crate::{
-    catalog::{Catalog, PUBLIC},
-    sql::{
-        expression::Expr,
-        name::name_of,
-        parse,
-        plan::OutputColumn,
-        query_plan::{Body, Query},
-        scope::Scope,
-        select::Planner,
-    },
+use crate::sql::{
+    expression::Expr,
+    name::name_of,
+    parse,
+    plan::OutputColumn,
+    query_plan::{Body, Query},
+    scope::Scope,
+    select::Planner,
 };
-
-pub(crate) use definition::quoted;
 pub(crate) use empty::without_rows;
 pub(crate) use rewrite::{pattern_of, rewrite};
 pub(crate) use types::format_type;

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{
+    Table,
+    view::{CheckOption, Read, View},
+};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast;
 
-use crate::{
-    catalog::Table,
-    sql::{
-        from::{From, Item},
-        name::{name_of, relation_name},
-        plan::Define,
-        print,
-        scope::{Scope, Visible},
-        select::Planner,
-        written::{name_columns, query_of},
-    },
-    view::{CheckOption, Read, View},
+use crate::sql::{
+    from::{From, Item},
+    name::{name_of, relation_name},
+    plan::Define,
+    print,
+    scope::{Scope, Visible},
+    select::Planner,
+    written::{name_columns, query_of},
 };
 
 /// Views that stand on each other.
@@ -49,7 +49,9 @@ impl Relation {
     fn columns(&self) -> Vec<String> {
         match self {
             Self::Table(table) => {
-                let name = |column: &crate::catalog::Column| if column.dropped { "" } else { &column.name }.to_owned();
+                let name = |column: &savanna_tenants_catalog::Column| {
+                    if column.dropped { "" } else { &column.name }.to_owned()
+                };
                 table.columns.iter().map(name).collect()
             }
             Self::View(view) => view.columns.iter().map(|(name, _)| name.clone()).collect(),
@@ -57,17 +59,15 @@ impl Relation {
     }
 }
 
-impl Read {
-    /// Leaves those columns that the query knows, under the names that it has for them.
-    pub(crate) fn known(&self, columns: &mut Vec<Visible>) {
-        columns.retain_mut(|column| match self.columns.get((column.origin.1 as usize).wrapping_sub(1)) {
-            Some(name) if !name.is_empty() => {
-                column.name.clone_from(name);
-                true
-            }
-            _ => false,
-        });
-    }
+/// Leaves those columns that the query of a view knows, under the names that it has for them.
+pub(crate) fn keep_known(read: &Read, columns: &mut Vec<Visible>) {
+    columns.retain_mut(|column| match read.columns.get((column.origin.1 as usize).wrapping_sub(1)) {
+        Some(name) if !name.is_empty() => {
+            column.name.clone_from(name);
+            true
+        }
+        _ => false,
+    });
 }
 
 impl Planner<'_> {

@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::name::{NAME_BYTES_MAX, cut, folded};
+use savanna_tenants_values::error::Result;
 use sqlparser::{
     parser::{Parser, ParserError},
     tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, TokenizerError, Whitespace},
 };
 
-use super::{
+use crate::interrupt::Interrupts;
+use crate::sql::{
     dialect::is_word,
     grammar::Grammar,
-    name::{NAME_BYTES_MAX, cut, folded},
     parse::{Offsets, check_depth, syntax_error},
 };
-
-use savanna_tenants_values::error::Result;
-
-use crate::interrupt::Interrupts;
 
 /// Bytes that are read before somebody looks whether the statement is to end.
 const PIECE_BYTES: usize = 32 << 10;

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{
+    Table,
+    view::{CheckOption, View},
+};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{self, Statement, TableFactor};
 
-use crate::{
-    catalog::Table,
-    sql::{
-        expression::Expr,
-        from::{Derived, From, Inner, Item},
-        implication::shift,
-        modify::{columns_of, scope_of},
-        name::name_of,
-        parse,
-        scope::{Scope, Visible},
-        select::{Bound, Planner},
-        system,
-        view::Relation,
-    },
-    view::{CheckOption, View},
+use crate::sql::{
+    expression::Expr,
+    from::{Derived, From, Inner, Item},
+    implication::shift,
+    modify::{columns_of, scope_of},
+    name::name_of,
+    parse,
+    scope::{Scope, Visible},
+    select::{Bound, Planner},
+    system,
+    view::Relation,
 };
 
 /// What a statement does to rows.

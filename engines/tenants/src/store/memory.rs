@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use savanna_tenants_segments::PageId;
+use savanna_tenants_values::error::Result;
 use savanna_transaction::{Csn, Direction, KeyRange};
 
 use super::{Reading, Rows, Store};
-
-use savanna_tenants_values::error::Result;
 
 /// Rows in memory. They are there again after a restart if the log has all of them.
 #[derive(Debug, Default)]

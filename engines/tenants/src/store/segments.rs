@@ -7,11 +7,10 @@ use parking_lot::Mutex;
 use savanna_tenants_segments::{
     Block, BlockCache, Merge, PageId, ReadError, Segment, SegmentBuilder, SegmentError, TenantId, get,
 };
+use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{Csn, Direction, KeyRange};
 
 use super::{Reading, Rows, Store};
-
-use savanna_tenants_values::error::{Result, SqlError, state};
 
 /// The segments of a tenant, as its thread and those who write them share them.
 #[derive(Debug)]

@@ -1,14 +1,12 @@
 //! Statements about transactions, savepoints, settings and databases: they touch no rows.
 
-use savanna_transaction::TxnId;
-
-use super::{Tenant, portals::no_statement};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
+use savanna_transaction::TxnId;
 
+use super::{Tenant, portals::no_statement};
 use crate::{
     database::Step,
     session::{Outcome, SavepointOf, SessionId},

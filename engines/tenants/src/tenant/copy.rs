@@ -1,9 +1,8 @@
 //! `COPY .. FROM STDIN`: lines that a client sends after the statement.
 
-use super::Tenant;
-
 use savanna_tenants_values::error::{Result, SqlError, state};
 
+use super::Tenant;
 use crate::{
     copy::CopyField,
     database::Step,

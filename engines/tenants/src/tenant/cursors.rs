@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::Tenant;
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::Value,
 };
 
+use super::Tenant;
 use crate::{
     cursor::{Cursor, CursorOptions, Direction},
     database::Step,

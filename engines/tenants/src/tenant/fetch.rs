@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use savanna_tenants_segments::{Block, PageId};
-
-use super::Tenant;
-
 use savanna_tenants_values::error::Result;
 
+use super::Tenant;
 use crate::{
     database::Step,
     session::{Interruption, SessionId},

@@ -1,9 +1,8 @@
 //! Numbers of sequences for statements that take some.
 
-use super::Tenant;
-
 use savanna_tenants_values::error::Result;
 
+use super::Tenant;
 use crate::{database::Step, session::SessionId};
 
 /// Numbers of a sequence that are reserved at once, and at most if a statement needs many.

@@ -2,18 +2,16 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use savanna_transaction::{Csn, TxnId};
-
-use super::{Tenant, execute::in_failed_transaction};
-
+use savanna_tenants_catalog::{Catalog, Search};
 use savanna_tenants_values::{
     error::{Result, state},
     types::Type,
     value::zone::Zone,
 };
+use savanna_transaction::{Csn, TxnId};
 
+use super::{Tenant, execute::in_failed_transaction};
 use crate::{
-    catalog::{Catalog, Search},
     session::{Prepared, SessionId, Status},
     settings::SearchPath,
     sql::{plan::Statement, prepare::prepare},

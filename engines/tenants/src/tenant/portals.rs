@@ -5,21 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use super::{Tenant, execute::refuse_if_failed};
-
+use savanna_tenants_catalog::name::cut;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{Value, binary, text},
 };
 
+use super::{Tenant, execute::refuse_if_failed};
 use crate::{
     database::Step,
     session::{Outcome, Portal, Prepared, Progress, Session, SessionId},
-    sql::{
-        name::cut,
-        plan::{OutputColumn, Plan, Statement},
-    },
+    sql::plan::{OutputColumn, Plan, Statement},
 };
 
 /// What each session may keep.

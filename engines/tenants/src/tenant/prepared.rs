@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Tenant, execute::refuse_if_failed, portals::no_statement};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
 
+use super::{Tenant, execute::refuse_if_failed, portals::no_statement};
 use crate::{
     session::{Prepared, SessionId},
     sql::plan::{NewPrepared, Plan},

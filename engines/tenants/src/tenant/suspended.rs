@@ -3,15 +3,13 @@
 
 use std::sync::Arc;
 
-use savanna_transaction::View;
-
-use super::{Tenant, execute::refuse_if_failed};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
+use savanna_transaction::View;
 
+use super::{Tenant, execute::refuse_if_failed};
 use crate::{
     cursor::{Cursor, Direction},
     database::Step,

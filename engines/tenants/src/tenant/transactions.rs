@@ -1,11 +1,9 @@
 //! The transactions of sessions: how they begin and end.
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::Isolation;
 
 use super::{Tenant, closed};
-
-use savanna_tenants_values::error::{Result, SqlError, state};
-
 use crate::{
     database::Step,
     session::{Current, Interruption, Session, SessionId},

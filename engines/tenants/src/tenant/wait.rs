@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::Event;
 
 use super::Tenant;
-
-use savanna_tenants_values::error::{Result, SqlError, state};
-
 use crate::{
     database::Step,
     interrupt::{Interrupts, Reason},

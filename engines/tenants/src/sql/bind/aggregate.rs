@@ -1,5 +1,9 @@
 //! Aggregates and `GROUPING`.
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr};
 
 use super::{
@@ -7,12 +11,6 @@ use super::{
     call::{no_function, value_of},
     operator::row_of,
 };
-
-use savanna_tenants_values::{
-    error::{Result, SqlError, state},
-    types::Type,
-};
-
 use crate::sql::{
     aggregate::{self, Aggregate, SortExpr},
     expression::Expr,

@@ -1,18 +1,16 @@
 //! Arrays in expressions: how they are made, subscripts, operators, and comparisons with their elements.
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::Value,
+};
 use sqlparser::ast::{self, AccessExpr, BinaryOperator, Subscript};
 
 use super::{
     Binder, Typed,
     operator::{comparison_of, comparison_type, no_operator},
 };
-
-use savanna_tenants_values::{
-    error::{Result, SqlError, state},
-    types::Type,
-    value::Value,
-};
-
 use crate::sql::{
     expression::Expr,
     function::{ArrayFunction, Function},

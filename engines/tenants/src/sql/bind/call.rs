@@ -1,26 +1,22 @@
 //! Calls of functions and aggregates, and CASE.
 
-use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments};
-
-use super::{Binder, Typed, aggregate::AggregateCall, convert::wrapped, window::is_window_function};
-
+use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::{Clock, Type},
     value::Value,
 };
+use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments};
 
-use crate::{
-    catalog::Catalog,
-    sql::{
-        aggregate,
-        data_type::rounded,
-        expression::Expr,
-        function::{self, Function, NumberFunction},
-        name::{name_of, object_name},
-        sequence,
-        set_function::{self, ResolvedSet},
-    },
+use super::{Binder, Typed, aggregate::AggregateCall, convert::wrapped, window::is_window_function};
+use crate::sql::{
+    aggregate,
+    data_type::rounded,
+    expression::Expr,
+    function::{self, Function, NumberFunction},
+    name::{name_of, object_name},
+    sequence,
+    set_function::{self, ResolvedSet},
 };
 
 impl Binder<'_, '_> {

@@ -1,11 +1,9 @@
 //! `CASE`.
 
+use savanna_tenants_values::{error::Result, types::Type, value::Value};
 use sqlparser::ast;
 
 use super::{Binder, Typed};
-
-use savanna_tenants_values::{error::Result, types::Type, value::Value};
-
 use crate::sql::expression::{Comparison, Expr};
 
 impl Binder<'_, '_> {

@@ -1,10 +1,5 @@
 //! Expressions in other types, and the values of those that are known before a statement runs.
 
-use super::{
-    Binder, Typed,
-    operator::{common_type, comparison_type, no_operator},
-};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -15,6 +10,10 @@ use savanna_tenants_values::{
     },
 };
 
+use super::{
+    Binder, Typed,
+    operator::{common_type, comparison_type, no_operator},
+};
 use crate::sql::expression::{Env, Expr, Facts, Operator};
 
 /// Bytes of a value that a plan keeps instead of what it is computed from, unless that is as large itself. Plans are kept.

@@ -1,18 +1,16 @@
 //! Operators of JSON, and arguments that become JSON.
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::Value,
+};
 use sqlparser::ast::{self, BinaryOperator};
 
 use super::{
     Binder, Typed,
     operator::{no_operator, row_of},
 };
-
-use savanna_tenants_values::{
-    error::{Result, SqlError, state},
-    types::Type,
-    value::Value,
-};
-
 use crate::sql::{
     expression::Expr,
     function::{Function, JsonFunction},

@@ -2,16 +2,14 @@
 
 use std::borrow::Cow;
 
-use sqlparser::ast::{self, BinaryOperator, UnaryOperator, Value as Literal};
-
-use super::{Binder, Typed, not, not_if};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::Value,
 };
+use sqlparser::ast::{self, BinaryOperator, UnaryOperator, Value as Literal};
 
+use super::{Binder, Typed, not, not_if};
 use crate::sql::{
     expression::{Comparison, Expr, Operator},
     function::{self, DateFunction, Function, PatternFunction, TextFunction},

@@ -1,11 +1,9 @@
 //! Functions that return rows, among what is selected.
 
+use savanna_tenants_values::error::{Result, SqlError};
 use sqlparser::ast::{FunctionArg, FunctionArgExpr};
 
 use super::{Binder, Typed, aggregate::AGGREGATE_ARGUMENT};
-
-use savanna_tenants_values::error::{Result, SqlError};
-
 use crate::sql::{expression::Expr, query_plan::SetCall};
 
 /// The functions that return rows of a SELECT.

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+};
 use sqlparser::ast::{self, BinaryOperator};
 
 use super::{
     Binder, Typed, not_if,
     operator::{comparison_of, comparison_type, no_operator},
 };
-
-use savanna_tenants_values::{
-    error::{Result, SqlError, state},
-    types::Type,
-};
-
 use crate::sql::{
     expression::{Comparison, Expr},
     plan::OutputColumn,

@@ -1,5 +1,10 @@
 //! Window functions: what `OVER` means.
 
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::cast::{self, Ease},
+};
 use sqlparser::ast::{
     self, FunctionArg, FunctionArgExpr, NamedWindowExpr, WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
 };
@@ -9,13 +14,6 @@ use super::{
     aggregate::{AGGREGATE_ARGUMENT, AggregateCall},
     call::no_function,
 };
-
-use savanna_tenants_values::{
-    error::{Result, SqlError, state},
-    types::Type,
-    value::cast::{self, Ease},
-};
-
 use crate::sql::{
     aggregate::SortExpr,
     expression::Expr,

@@ -1,8 +1,8 @@
 //! The steps of a plan as lines, and as JSON.
 
-use super::{Count, Shown};
-
 use savanna_tenants_values::value::json::write_string;
+
+use super::{Count, Shown};
 
 impl Count {
     /// The rows of one loop, on average.

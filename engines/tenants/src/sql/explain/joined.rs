@@ -1,11 +1,11 @@
 //! The steps of tables and what joins them.
 
 use super::{Explainer, Shown};
-
 use crate::sql::{
     access::Way,
     expression::Expr,
     implication::shift,
+    index::ResolvedIndexes,
     query_plan::{Body, FullJoin, Join, Joined, Keep, Node, Rows, Scan},
 };
 

@@ -2,12 +2,10 @@
 
 use std::ops::Range;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{Join, JoinConstraint, JoinOperator};
 
 use super::{From, Inner, Item, Outer};
-
-use savanna_tenants_values::error::{Result, SqlError, state};
-
 use crate::sql::{
     bind::{Binder, Typed, comparison_type},
     expression::{Comparison, Expr},

@@ -2,14 +2,13 @@
 //! waited for and found in circles like these. Those of a transaction are given back like these, too: at its end, or when it is rolled
 //! back behind them. Those of a session are held until they are unlocked as often as they were taken, or the session ends.
 
+use savanna_tenants_catalog::ADVISORY;
 use savanna_tenants_encoding::{KeyWriter, Order};
+use savanna_tenants_values::{error::Result, types::Type, value::Value};
 use savanna_transaction::{RowLock, Wait};
 
 use super::Resolved;
-
-use savanna_tenants_values::{error::Result, types::Type, value::Value};
-
-use crate::{catalog::ADVISORY, sql::run::Run};
+use crate::sql::run::Run;
 
 /// `pg_advisory_lock` and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,6 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Resolved, is_texty, wrong_arguments};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -16,6 +14,7 @@ use savanna_tenants_values::{
     },
 };
 
+use super::{Resolved, is_texty, wrong_arguments};
 use crate::sql::{
     bind::common_type,
     expression::{Comparison, Facts},

@@ -1,9 +1,8 @@
 //! Functions of connections.
 
-use super::{Resolved, wrong_arguments};
-
 use savanna_tenants_values::{error::Result, types::Type, value::Value};
 
+use super::{Resolved, wrong_arguments};
 use crate::{backends::Signal, sql::expression::Facts};
 
 /// A function of connections.

@@ -3,13 +3,12 @@
 use std::cmp::Ordering;
 
 use bigdecimal::{BigDecimal, ToPrimitive};
-
-use super::{NumberFunction, wrong_arguments};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::{NonFinite, Value, numeric},
 };
+
+use super::{NumberFunction, wrong_arguments};
 
 fn wrong_bucket(message: &str) -> SqlError {
     SqlError::new("2201G", message)

@@ -1,12 +1,12 @@
 //! Functions of single bytes and bits of a `bytea`, and of encodings.
 
-use super::{Resolved, is_texty, wrong_arguments};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::Value,
 };
+
+use super::{Resolved, is_texty, wrong_arguments};
 
 /// A function of a `bytea`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

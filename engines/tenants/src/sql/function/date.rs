@@ -1,13 +1,6 @@
 //! Functions of dates and times.
 
 use bigdecimal::ToPrimitive;
-
-use super::{
-    Resolved,
-    date_part::{date_part, field_of, unknown_field},
-    is_texty, wrong_arguments,
-};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -19,6 +12,11 @@ use savanna_tenants_values::{
     },
 };
 
+use super::{
+    Resolved,
+    date_part::{date_part, field_of, unknown_field},
+    is_texty, wrong_arguments,
+};
 use crate::sql::expression::Facts;
 
 /// A function of dates and times. What is `zoned` is of a time of UTC, as the session's clocks show it.

@@ -1,11 +1,11 @@
 //! Functions of floating-point numbers.
 
-use super::wrong_arguments;
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
+
+use super::wrong_arguments;
 
 /// A function of floating-point numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

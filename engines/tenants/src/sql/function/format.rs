@@ -1,18 +1,17 @@
 //! `format`, and names and literals with quotes.
 
-use super::text::text_of;
-
+use savanna_tenants_catalog::name::quoted;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::{Value, size::Text},
 };
 
-use crate::sql::system;
+use super::text::text_of;
 
 /// A name as SQL has to write it.
 pub(super) fn quoted_name(name: &str) -> String {
     let reserved = sqlparser::keywords::ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()).is_ok();
-    match system::quoted(name) {
+    match quoted(name) {
         plain if plain == name && reserved => format!("\"{name}\""),
         quoted => quoted,
     }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use super::{Resolved, wrong_arguments};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -15,6 +13,8 @@ use savanna_tenants_values::{
         zone::Zone,
     },
 };
+
+use super::{Resolved, wrong_arguments};
 
 /// A function of JSON, once the types of its arguments are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,11 @@
 //! Functions of numbers.
 
 use bigdecimal::{BigDecimal, Signed};
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::{NonFinite, Value, decimal, numeric, zone::Zone},
+};
 
 use super::{
     Resolved,
@@ -8,13 +13,6 @@ use super::{
     float::{FloatFunction, power},
     wrong_arguments,
 };
-
-use savanna_tenants_values::{
-    error::{Result, SqlError, state},
-    types::Type,
-    value::{NonFinite, Value, decimal, numeric, zone::Zone},
-};
-
 use crate::sql::{arithmetic::arithmetic, expression::Operator};
 
 /// A function of numbers.

@@ -4,15 +4,14 @@ mod read;
 mod write;
 
 use bigdecimal::{BigDecimal, Signed};
-
-use self::{read::read, write::Writer};
-use super::{Resolved, is_texty, wrong_arguments};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{Value, numeric},
 };
+
+use self::{read::read, write::Writer};
+use super::{Resolved, is_texty, wrong_arguments};
 
 /// A function of a number's template, called as what it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,6 @@
 use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use regex::{Captures, Regex, RegexBuilder};
-
-use super::{Resolved, array::made, is_texty, wrong_arguments};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -19,6 +16,7 @@ use savanna_tenants_values::{
     },
 };
 
+use super::{Resolved, array::made, is_texty, wrong_arguments};
 use crate::sql::expression::Facts;
 
 /// Bytes of a compiled expression.

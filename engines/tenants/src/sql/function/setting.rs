@@ -1,13 +1,12 @@
 //! Functions of the session's settings.
 
-use super::{Resolved, is_texty, wrong_arguments};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::Value,
 };
 
+use super::{Resolved, is_texty, wrong_arguments};
 use crate::{
     settings::switch,
     sql::{

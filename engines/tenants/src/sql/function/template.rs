@@ -1,7 +1,5 @@
 //! Dates and times by a template: `to_char`, `to_date`, `to_timestamp`.
 
-use super::{Resolved, is_texty, wrong_arguments};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -12,6 +10,7 @@ use savanna_tenants_values::{
     },
 };
 
+use super::{Resolved, is_texty, wrong_arguments};
 use crate::sql::expression::Facts;
 
 /// A function of a template, called as what it makes.

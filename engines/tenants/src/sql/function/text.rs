@@ -3,6 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use md5::Md5;
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::{Value, size},
+};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 use super::{
@@ -12,12 +17,6 @@ use super::{
     is_texty,
     like::like_escape,
     wrong_arguments,
-};
-
-use savanna_tenants_values::{
-    error::{Result, SqlError, state},
-    types::Type,
-    value::{Value, size},
 };
 
 /// A function of texts.

@@ -1,9 +1,8 @@
 //! Indexes and constraints as the SQL that makes them, and the numbers of those that have none of their own.
 
-use crate::{
-    catalog::{Action, Catalog, ForeignKey, Part, Table},
-    sql::define_index::shown_part,
-};
+use savanna_tenants_catalog::{Action, Catalog, ForeignKey, Part, Table, name::quoted};
+
+use crate::sql::define_index::shown_part;
 
 /// Numbers above this are not given to tables: what belongs to a table and has no number has one made of the table's.
 const DERIVED: u32 = 1 << 30;
@@ -18,14 +17,6 @@ pub(super) fn primary_oid(table: &Table) -> u32 {
 /// The number of a table's condition.
 pub(super) fn check_oid(table: &Table, at: usize) -> u32 {
     (2 * DERIVED).wrapping_add(table.id.wrapping_mul(CHECKS_MAX)).wrapping_add(at as u32)
-}
-
-/// A name as SQL has to write it.
-pub(crate) fn quoted(name: &str) -> String {
-    let mut characters = name.chars();
-    let plain = characters.next().is_some_and(|first| first.is_ascii_lowercase() || first == '_')
-        && characters.all(|character| character.is_ascii_lowercase() || character.is_ascii_digit() || character == '_');
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// Columns' names with commas between them.

@@ -1,11 +1,9 @@
 //! Tables of what there is not here.
 
+use savanna_tenants_values::{error::Result, types::Type};
 use sqlparser::ast::{self, Expr, SelectItem, TableFactor};
 
 use super::{B, I, N, S, System, SystemTable, T, find};
-
-use savanna_tenants_values::{error::Result, types::Type};
-
 use crate::sql::{
     aggregate,
     name::{name_of, object_name},

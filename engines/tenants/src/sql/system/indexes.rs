@@ -1,16 +1,13 @@
 //! What clients ask about indexes.
 
+use savanna_tenants_catalog::{Catalog, Part, Table};
+use savanna_tenants_values::{types::Type, value::Value};
+
 use super::{
     definition::{index_definition, part_definition, primary_oid},
     row, vector,
 };
-
-use savanna_tenants_values::{types::Type, value::Value};
-
-use crate::{
-    catalog::{Catalog, Part, Table},
-    sql::{bind::Parameters, define_index::part_names, plan::NewPart, select::Planner},
-};
+use crate::sql::{bind::Parameters, define_index::part_names, index::ResolvedIndexes, plan::NewPart, select::Planner};
 
 /// Rows of `pg_index`.
 pub(super) fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {

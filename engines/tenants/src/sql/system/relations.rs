@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_catalog::{
+    Action, Catalog, Column, ForeignKey, Generated, Index, PUBLIC, PrimaryKey, Sequence, TEMPORARY, Table, view::View,
+};
+use savanna_tenants_values::{types::Type, value::Value};
+
 use super::{
     B, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, OWNER, Rows, S, SystemTable, T, TEXTS, array,
     definition::{check_oid, column_names, foreign_key_definition, primary_oid},
     indexes::{index_columns, indexes},
     namespace_oid, row,
 };
-
-use savanna_tenants_values::{types::Type, value::Value};
-
-use crate::{
-    catalog::{Action, Catalog, Column, ForeignKey, Generated, Index, PUBLIC, PrimaryKey, Sequence, TEMPORARY, Table},
-    sql::{bind::Parameters, default_sequence::with_names, select::Planner},
-    view::View,
-};
+use crate::sql::{bind::Parameters, default_sequence::with_names, select::Planner};
 
 const fn table(name: &'static str, columns: &'static [(&'static str, Type)], rows: Rows) -> SystemTable {
     SystemTable { name, columns, rows: Some(rows) }

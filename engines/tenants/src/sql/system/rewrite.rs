@@ -3,19 +3,15 @@
 
 use std::borrow::Cow;
 
+use savanna_tenants_catalog::name::cut;
+use savanna_tenants_values::error::{Result, SqlError};
 use sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, SetExpr,
     Statement, Value,
 };
 
 use super::{INFORMATION_SCHEMA, PG_CATALOG, empty::joins_empty};
-
-use savanna_tenants_values::error::{Result, SqlError};
-
-use crate::sql::{
-    name::{cut, name_of},
-    parse, print,
-};
+use crate::sql::{name::name_of, parse, print};
 
 /// The expression that stands for one about the catalog; `None` if it is another one.
 pub(crate) fn rewrite(ast: &Expr) -> Result<Option<Cow<'_, Expr>>> {

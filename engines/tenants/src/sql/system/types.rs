@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{B, C, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OWNER, S, SystemTable, T, row};
-
+use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::{
     enumeration::Enumeration,
     types::{Type, array_oid},
     value::Value,
 };
 
-use crate::catalog::Catalog;
+use super::{B, C, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OWNER, S, SystemTable, T, row};
 
 /// Types with their names in `pg_type`, sizes and categories.
 const TYPES: &[(u32, &str, i64, &str)] = &[

@@ -5,9 +5,6 @@ mod interval;
 mod read;
 mod reading;
 
-pub use interval::{Unit, cut, parse_interval, write_interval};
-pub use read::{parse_date, parse_time, parse_timestamp};
-
 use crate::{
     error::{Result, SqlError, state},
     value::{
@@ -15,6 +12,8 @@ use crate::{
         zone::{Zone, write_offset},
     },
 };
+pub use interval::{Unit, cut, parse_interval, write_interval};
+pub use read::{parse_date, parse_time, parse_timestamp};
 
 /// Microseconds of a second.
 pub const MICROS_PER_SECOND: i64 = 1_000_000;

@@ -1,14 +1,13 @@
 //! Numbers that texts have by a template.
 
 use bigdecimal::Zero;
-
-use super::{Piece, Template};
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
     value::{Value, cast, numeric},
 };
+
+use super::{Piece, Template};
 
 /// The number that a text has by a template.
 pub(super) fn read(text: &str, template: &Template) -> Result<Value> {

@@ -1,7 +1,6 @@
 //! The binary format of arrays.
 
 use super::{Array, DIMENSIONS_MAX, Dimension, check_bounds, too_many_dimensions};
-
 use crate::{
     error::{Result, SqlError, state},
     types::Type,

@@ -1,7 +1,6 @@
 //! The texts of arrays.
 
 use super::{Array, DIMENSIONS_MAX, Dimension, check_bounds, malformed, too_many_dimensions};
-
 use crate::{
     error::{Result, SqlError, state},
     types::Type,

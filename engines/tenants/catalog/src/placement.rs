@@ -2,11 +2,10 @@
 //! begins its primary key and every index with the root key, so that one key cuts them all, and all rows of one root key are one range
 //! of each.
 
+use savanna_tenants_values::error::{Result, SqlError, state};
 use serde::{Deserialize, Serialize};
 
 use super::{Definition, ForeignKey, Part};
-
-use savanna_tenants_values::error::{Result, SqlError, state};
 
 /// Where the rows of a table go when a tenant is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +26,7 @@ pub enum Placement {
 
 impl Definition {
     /// The foreign key by which a descendant belongs to its root.
-    pub(crate) fn root_reference(&self) -> Option<&ForeignKey> {
+    pub fn root_reference(&self) -> Option<&ForeignKey> {
         let Placement::Descendant { foreign_key } = self.placement else { return None };
         self.foreign_keys.iter().find(|key| key.id == foreign_key)
     }
@@ -42,7 +41,7 @@ impl Definition {
     }
 
     /// Whether a partition has all that the table's keys and constraints need, given the tables that it refers to.
-    pub(crate) fn check_placement(&self, table: &dyn Fn(u32) -> Option<Definition>) -> Result<()> {
+    pub fn check_placement(&self, table: &dyn Fn(u32) -> Option<Definition>) -> Result<()> {
         match self.placement {
             Placement::Plain => return Ok(()),
             Placement::Root if self.primary.is_none() => {
@@ -138,7 +137,7 @@ impl Definition {
     }
 
     /// What `WITH` said of it; `name` writes the name of a table.
-    pub(crate) fn placement_options(&self, name: &dyn Fn(u32) -> String) -> Vec<String> {
+    pub fn placement_options(&self, name: &dyn Fn(u32) -> String) -> Vec<String> {
         match (self.placement, self.root_reference()) {
             (Placement::Root, _) => vec!["root=true".to_owned()],
             (Placement::Global, _) => vec!["global=true".to_owned()],
@@ -157,10 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        catalog::{Action, Column, Generated, Index, PUBLIC, PrimaryKey, Table},
-        row,
-    };
+    use crate::{Action, Column, Generated, Index, PUBLIC, PrimaryKey, Table, row};
     use savanna_tenants_values::{types::Type, value::Value};
 
     const ROOT: u32 = 7;

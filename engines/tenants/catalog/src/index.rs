@@ -1,9 +1,6 @@
 //! Indexes.
 
-use savanna_tenants_values::types::Type;
 use serde::{Deserialize, Serialize};
-
-use crate::sql::expression::Expr;
 
 /// An index, or the constraint that it serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,12 +32,12 @@ pub enum Part {
 
 impl Index {
     /// An index of all rows that has no number yet.
-    pub(crate) fn new(name: String, parts: Vec<(Part, bool)>, unique: bool, constraint: bool) -> Self {
+    pub fn new(name: String, parts: Vec<(Part, bool)>, unique: bool, constraint: bool) -> Self {
         Self { name, relation: 0, parts, unique, constraint, include: Vec::new(), predicate: None }
     }
 
     /// An index of a unique constraint that has no number yet.
-    pub(crate) fn of_constraint(name: String, columns: Vec<usize>) -> Self {
+    pub fn of_constraint(name: String, columns: Vec<usize>) -> Self {
         let parts = columns.into_iter().map(|column| (Part::Column(column), false)).collect();
         Self::new(name, parts, true, true)
     }
@@ -55,7 +52,7 @@ impl Index {
     }
 
     /// The columns among its parts.
-    pub(crate) fn plain_columns(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn plain_columns(&self) -> impl Iterator<Item = usize> + '_ {
         self.parts.iter().filter_map(|(part, _)| match part {
             Part::Column(column) => Some(*column),
             Part::Expression(_) => None,
@@ -63,28 +60,20 @@ impl Index {
     }
 
     /// Its expressions.
-    pub(crate) fn expressions(&self) -> impl Iterator<Item = &str> {
+    pub fn expressions(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|(part, _)| match part {
             Part::Column(_) => None,
             Part::Expression(text) => Some(text.as_str()),
         })
     }
 
-    /// Whether something of it has to be resolved before it is used.
-    pub(super) fn wants_resolving(&self) -> bool {
+    /// Whether it has a predicate or an expression, which are SQL.
+    pub(super) fn has_sql(&self) -> bool {
         self.predicate.is_some() || self.expressions().next().is_some()
     }
 
     /// Whether the entry of a row stays when only these columns change.
-    pub(crate) fn is_apart_from(&self, columns: &[usize]) -> bool {
-        !self.wants_resolving() && !self.plain_columns().any(|column| columns.contains(&column))
+    pub fn is_apart_from(&self, columns: &[usize]) -> bool {
+        !self.has_sql() && !self.plain_columns().any(|column| columns.contains(&column))
     }
-}
-
-/// What an index's SQL means over a row of its table.
-#[derive(Clone, Debug)]
-pub(crate) struct Resolved {
-    pub(crate) predicate: Option<Expr>,
-    /// Its parts with their types.
-    pub(crate) parts: Vec<(Expr, Type)>,
 }

@@ -1,17 +1,15 @@
 //! Rows of the table of objects.
 
+use savanna_tenants_values::{
+    enumeration::Enumeration,
+    error::{Result, SqlError, state},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     Definition, Schema, Sequence,
     older::{ColumnIndex, OlderDefinition, PlainIndex},
 };
-
-use savanna_tenants_values::{
-    enumeration::Enumeration,
-    error::{Result, SqlError, state},
-};
-
 use crate::view::View;
 
 /// The format that is written. What formats 2 to 5 wrote ends before what came later, all of which is 0 there, and they had other indexes.
@@ -77,7 +75,7 @@ fn damaged(what: impl std::fmt::Display) -> SqlError {
 }
 
 /// What has a row in the table of objects.
-pub(crate) trait Encode: Serialize {
+pub trait Encode: Serialize {
     /// Its kind.
     const KIND: u8;
 

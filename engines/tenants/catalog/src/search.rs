@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_values::error::{Result, SqlError, state};
+
 use super::{
     Catalog, Name, PUBLIC, Schema, TEMPORARY,
     schema::{PUBLIC_NAME, TEMPORARY_NAMES},
 };
-
-use savanna_tenants_values::error::{Result, SqlError, state};
-
-use crate::sql::system::quoted;
+use crate::name::quoted;
 
 /// Where a session looks for names without a schema.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Search {
+pub struct Search {
     /// The numbers of the schemas, the first one first.
     looks_in: Vec<u32>,
     /// The number of the schema in which it makes what it names without one.
@@ -29,7 +28,7 @@ impl Default for Search {
 impl Catalog {
     /// What a search path with these names comes to. Schemas that there are not are passed over; temporary objects come first unless the
     /// path says where.
-    pub(crate) fn search<'a>(&self, path: impl Iterator<Item = &'a str>, temporary: bool) -> Search {
+    pub fn search<'a>(&self, path: impl Iterator<Item = &'a str>, temporary: bool) -> Search {
         let mut looks_in = Vec::new();
         for schema in path.filter_map(|name| self.schema_number(name)) {
             if !looks_in.contains(&schema) {
@@ -46,32 +45,32 @@ impl Catalog {
     }
 
     /// The same catalog for who looks elsewhere.
-    pub(crate) fn searched(&self, search: Search) -> Self {
+    pub fn searched(&self, search: Search) -> Self {
         Self { search, ..self.clone() }
     }
 
     /// Where names are looked up.
-    pub(crate) fn searches(&self) -> &Search {
+    pub fn searches(&self) -> &Search {
         &self.search
     }
 
     /// Whether names of temporary objects are looked up.
-    pub(crate) fn searches_temporary(&self) -> bool {
+    pub fn searches_temporary(&self) -> bool {
         self.search.looks_in.contains(&TEMPORARY)
     }
 
     /// The names of the schemas in which names are looked up.
-    pub(crate) fn searched_schemas(&self) -> impl Iterator<Item = &str> {
+    pub fn searched_schemas(&self) -> impl Iterator<Item = &str> {
         self.search.looks_in.iter().map(|schema| self.schema_name(*schema))
     }
 
     /// The name of the schema in which is made what is named without one.
-    pub(crate) fn current_schema(&self) -> Option<&str> {
+    pub fn current_schema(&self) -> Option<&str> {
         self.search.creates_in.map(|schema| self.schema_name(schema))
     }
 
     /// The number of a schema.
-    pub(crate) fn schema_number(&self, name: &str) -> Option<u32> {
+    pub fn schema_number(&self, name: &str) -> Option<u32> {
         match name {
             PUBLIC_NAME => Some(PUBLIC),
             name if TEMPORARY_NAMES.contains(&name) => Some(TEMPORARY),
@@ -80,17 +79,17 @@ impl Catalog {
     }
 
     /// A schema that somebody made.
-    pub(crate) fn schema(&self, name: &str) -> Option<&Arc<Schema>> {
+    pub fn schema(&self, name: &str) -> Option<&Arc<Schema>> {
         self.schemas.values().find(|schema| schema.name == name)
     }
 
     /// The schemas that somebody made.
-    pub(crate) fn schemas(&self) -> impl Iterator<Item = &Arc<Schema>> {
+    pub fn schemas(&self) -> impl Iterator<Item = &Arc<Schema>> {
         self.schemas.values()
     }
 
     /// The name of a schema.
-    pub(crate) fn schema_name(&self, number: u32) -> &str {
+    pub fn schema_name(&self, number: u32) -> &str {
         match number {
             TEMPORARY => TEMPORARY_NAMES[0],
             number => self.schemas.get(&number).map_or(PUBLIC_NAME, |schema| &schema.name),
@@ -101,7 +100,7 @@ impl Catalog {
     ///
     /// # Errors
     /// 3F000; 42P16 if it is to be temporary in another schema.
-    pub(crate) fn schema_of_new(&self, name: &Name, temporary: bool) -> Result<u32> {
+    pub fn schema_of_new(&self, name: &Name, temporary: bool) -> Result<u32> {
         let wrong = |message: String| SqlError::new(state::INVALID_SCHEMA_NAME, message);
         match &name.schema {
             Some(schema) if temporary && self.schema_number(schema) != Some(TEMPORARY) => {
@@ -128,12 +127,12 @@ impl Catalog {
     }
 
     /// The number of the object that has a name in a schema.
-    pub(crate) fn in_schema(&self, schema: u32, name: &str) -> Option<u32> {
+    pub fn in_schema(&self, schema: u32, name: &str) -> Option<u32> {
         self.by_name.get(name)?.iter().find(|(other, _)| *other == schema).map(|(_, id)| *id)
     }
 
     /// Whether a name means the object, perhaps one that is yet to be made, that has a name in a schema.
-    pub(crate) fn means(&self, name: &Name, schema: u32, own: &str) -> bool {
+    pub fn means(&self, name: &Name, schema: u32, own: &str) -> bool {
         let found = match &name.schema {
             Some(of) => self.schema_number(of),
             // The first temporary object of a session makes their schema the first that is searched.
@@ -147,13 +146,13 @@ impl Catalog {
     }
 
     /// Whether an object is found by its name alone.
-    pub(crate) fn is_visible(&self, schema: u32, name: &str) -> bool {
+    pub fn is_visible(&self, schema: u32, name: &str) -> bool {
         let found = self.search.looks_in.iter().find(|schema| self.in_schema(**schema, name).is_some());
         found == Some(&schema)
     }
 
     /// The name of an object as SQL has to write it: behind its schema's if it is not found without.
-    pub(crate) fn written(&self, schema: u32, name: &str) -> String {
+    pub fn written(&self, schema: u32, name: &str) -> String {
         match self.is_visible(schema, name) {
             true => quoted(name),
             false => self.qualified(schema, name),
@@ -161,12 +160,12 @@ impl Catalog {
     }
 
     /// The name of an object behind its schema's, as SQL writes it.
-    pub(crate) fn qualified(&self, schema: u32, name: &str) -> String {
+    pub fn qualified(&self, schema: u32, name: &str) -> String {
         format!("{}.{}", quoted(self.schema_name(schema)), quoted(name))
     }
 }
 
 /// The error of a schema that there is not.
-pub(crate) fn no_schema(name: &str) -> SqlError {
+pub fn no_schema(name: &str) -> SqlError {
     SqlError::new(state::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"))
 }

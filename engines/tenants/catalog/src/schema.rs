@@ -5,10 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The number of the schema that is always there, and has no row.
-pub(crate) const PUBLIC: u32 = 0;
+pub const PUBLIC: u32 = 0;
 /// The number of a session's own schema of temporary objects, which has no row. Numbers of such objects have this bit, too, and so have
 /// the first four bytes of their keys.
-pub(crate) const TEMPORARY: u32 = 1 << 31;
+pub const TEMPORARY: u32 = 1 << 31;
 /// Its name, and what every session may call its own.
 pub(crate) const TEMPORARY_NAMES: [&str; 2] = ["pg_temp_1", "pg_temp"];
 /// The name of the schema that is always there.

@@ -14,37 +14,20 @@
 mod definition;
 mod index;
 mod key;
+pub mod name;
 mod object;
 mod older;
 mod placement;
+pub mod row;
 mod schema;
 mod search;
+pub mod sequence;
 mod table;
+pub mod view;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use savanna_tenants_encoding::{KeyReader, Order};
-
-use self::object::Object;
-pub use self::{
-    definition::{Action, Arbiter, Check, Column, Definition, ForeignKey, Generated, PrimaryKey, Sequence},
-    index::{Index, Part},
-    placement::Placement,
-    schema::{Name, Schema},
-    table::Table,
-};
-pub(crate) use self::{
-    definition::{CHANGES_MAX, COLUMNS_MAX, KEY_COLUMNS_MAX, OnCommit},
-    index::Resolved,
-    key::{
-        ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,
-        schema_name_key, sequence_key, table_key, table_lock_key, tree_key,
-    },
-    object::Encode,
-    schema::{PUBLIC, TEMPORARY},
-    search::{Search, no_schema},
-};
-
 use savanna_tenants_values::{
     enumeration::{Enumeration, Enumerations},
     error::Result,
@@ -52,7 +35,24 @@ use savanna_tenants_values::{
     value::{Context, zone::Zone},
 };
 
-use crate::{sql::system::quoted, view::View};
+use self::object::Object;
+pub use self::{
+    definition::{
+        Action, Arbiter, CHANGES_MAX, COLUMNS_MAX, Check, Column, Definition, ForeignKey, Generated, KEY_COLUMNS_MAX,
+        OnCommit, PrimaryKey, Sequence,
+    },
+    index::{Index, Part},
+    key::{
+        ADVISORY, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, SEQUENCES, doomed_key, name_key, on_commit_key,
+        schema_name_key, sequence_key, table_key, table_lock_key, tree_key,
+    },
+    object::Encode,
+    placement::Placement,
+    schema::{Name, PUBLIC, Schema, TEMPORARY},
+    search::{Search, no_schema},
+    table::Table,
+};
+use crate::{name::quoted, view::View};
 
 /// All tables and sequences of a tenant at some commit, and where a session looks for their names.
 #[derive(Clone, Debug, Default)]
@@ -104,22 +104,22 @@ impl Catalog {
     }
 
     /// The view of a name.
-    pub(crate) fn view(&self, name: &Name) -> Option<&Arc<View>> {
+    pub fn view(&self, name: &Name) -> Option<&Arc<View>> {
         self.views.get(&self.find(name)?)
     }
 
     /// The view of a number.
-    pub(crate) fn view_by_id(&self, id: u32) -> Option<&Arc<View>> {
+    pub fn view_by_id(&self, id: u32) -> Option<&Arc<View>> {
         self.views.get(&id)
     }
 
     /// All views.
-    pub(crate) fn views(&self) -> impl Iterator<Item = &Arc<View>> {
+    pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
         self.views.values()
     }
 
     /// The enumeration of a name. All of them are in `public`, whatever the search path.
-    pub(crate) fn enumeration(&self, name: &str) -> Option<&Arc<Enumeration>> {
+    pub fn enumeration(&self, name: &str) -> Option<&Arc<Enumeration>> {
         self.enumerations.get(self.in_schema(PUBLIC, name)?)
     }
 
@@ -129,18 +129,18 @@ impl Catalog {
     }
 
     /// What texts mean here, in a time zone.
-    pub(crate) fn context(&self, zone: Zone) -> Context<'_> {
+    pub fn context(&self, zone: Zone) -> Context<'_> {
         Context { enumerations: &self.enumerations, zone }
     }
 
     /// The type with a number, those of this tenant among them.
-    pub(crate) fn type_of_oid(&self, oid: u32) -> Option<Type> {
+    pub fn type_of_oid(&self, oid: u32) -> Option<Type> {
         let array = || self.enumerations.get(oid.checked_sub(1)?).and_then(|of| Type::Enum(of.id).array());
         Type::of_oid(oid).or_else(|| self.enumerations.get(oid).map(|of| Type::Enum(of.id))).or_else(array)
     }
 
     /// The name of a type without length or precision, as messages have it.
-    pub(crate) fn type_name(&self, of: Type) -> String {
+    pub fn type_name(&self, of: Type) -> String {
         match of {
             Type::Enum(id) => self.enumerations.get(id).map_or_else(|| of.name(), |of| quoted(&of.name)),
             Type::Array(_) => format!("{}[]", of.element().map(|element| self.type_name(element)).unwrap_or_default()),
@@ -149,7 +149,7 @@ impl Catalog {
     }
 
     /// All numbers that are taken.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let tables = self.tables.values().flat_map(|table| table.numbers());
         let sequences = self.sequences.values().flat_map(|sequence| [sequence.id, sequence.state]);
         tables
@@ -190,7 +190,7 @@ impl Catalog {
     }
 
     /// Takes over what a commit wrote to the table of objects.
-    pub(crate) fn apply(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    pub fn apply(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let id = KeyReader::new(key)?.int64(Order::Ascending)?.unwrap_or_default() as u32;
         if let Some(old) = self.tables.remove(&id) {
             old.names().for_each(|name| self.forget(old.schema, name));

@@ -1,19 +1,18 @@
 //! What the catalog keeps of a table and of a sequence.
 
+use savanna_tenants_values::types::Type;
 use serde::{Deserialize, Serialize};
 
 use super::{Index, Placement};
 
-use savanna_tenants_values::types::Type;
-
 /// Columns of a table, PostgreSQL's limit.
-pub(crate) const COLUMNS_MAX: usize = 1_600;
+pub const COLUMNS_MAX: usize = 1_600;
 
 /// Columns of a key, PostgreSQL's limit.
-pub(crate) const KEY_COLUMNS_MAX: usize = 32;
+pub const KEY_COLUMNS_MAX: usize = 32;
 
 /// Constraints that one statement gives a table, or what else it changes of it: each is compared with all others.
-pub(crate) const CHANGES_MAX: usize = 1_000;
+pub const CHANGES_MAX: usize = 1_000;
 
 /// Where the value of a column comes from if a statement gives none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +141,7 @@ pub struct Sequence {
 
 impl Sequence {
     /// The default that takes its numbers.
-    pub(crate) fn default(&self) -> String {
+    pub fn default(&self) -> String {
         format!("nextval({})", self.id)
     }
 }
@@ -185,7 +184,7 @@ pub struct Definition {
 
 impl Definition {
     /// All numbers that the table's keys begin with.
-    pub(crate) fn relations(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn relations(&self) -> impl Iterator<Item = u32> + '_ {
         std::iter::once(self.relation).chain(self.indexes.iter().map(|index| index.relation))
     }
 
@@ -205,18 +204,18 @@ impl Definition {
     }
 
     /// The unique key over just these columns, in any order.
-    pub(crate) fn unique_key(&self, columns: &[usize]) -> Option<(Arbiter, Vec<(usize, bool)>)> {
+    pub fn unique_key(&self, columns: &[usize]) -> Option<(Arbiter, Vec<(usize, bool)>)> {
         self.unique_keys()
             .find(|(_, key)| key.len() == columns.len() && key.iter().all(|(column, _)| columns.contains(column)))
     }
 
     /// Whether a constraint of the table has this name.
-    pub(crate) fn has_constraint(&self, name: &str) -> bool {
+    pub fn has_constraint(&self, name: &str) -> bool {
         self.constraint_names().any(|other| other == name)
     }
 
     /// The names of its constraints.
-    pub(crate) fn constraint_names(&self) -> impl Iterator<Item = &str> {
+    pub fn constraint_names(&self) -> impl Iterator<Item = &str> {
         let checks = self.checks.iter().map(|check| check.name.as_str());
         let keys = self.foreign_keys.iter().map(|key| key.name.as_str());
         let primary = self.primary.iter().map(|primary| primary.name.as_str());
@@ -225,7 +224,7 @@ impl Definition {
     }
 
     /// All names that it takes among tables and indexes.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         let primary = self.primary.iter().map(|primary| primary.name.as_str());
         let indexes = self.indexes.iter().map(|index| index.name.as_str());
         std::iter::once(self.name.as_str()).chain(primary).chain(indexes)
@@ -234,7 +233,7 @@ impl Definition {
 
 /// What becomes of a temporary table when a transaction commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OnCommit {
+pub enum OnCommit {
     /// It stays.
     #[default]
     PreserveRows,
@@ -246,7 +245,7 @@ pub(crate) enum OnCommit {
 
 impl OnCommit {
     /// What is kept of it, if it is not as usual.
-    pub(crate) fn mark(self) -> Option<Vec<u8>> {
+    pub fn mark(self) -> Option<Vec<u8>> {
         match self {
             Self::PreserveRows => None,
             Self::DeleteRows => Some(vec![1]),
@@ -255,7 +254,7 @@ impl OnCommit {
     }
 
     /// What a mark says.
-    pub(crate) fn of_mark(mark: Option<&[u8]>) -> Self {
+    pub fn of_mark(mark: Option<&[u8]>) -> Self {
         match mark {
             Some([1]) => Self::DeleteRows,
             Some([2]) => Self::Drop,

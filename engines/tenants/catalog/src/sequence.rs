@@ -14,11 +14,11 @@ use std::{
 use savanna_journal::Lsn;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::catalog::Sequence;
+use crate::Sequence;
 
 /// What may be given of each sequence. Shared by a tenant and its sessions, all of them on one thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Numbers {
+pub struct Numbers {
     state: Arc<Mutex<State>>,
 }
 
@@ -44,23 +44,25 @@ struct Range {
 
 /// Numbers that were reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reserved {
-    pub(crate) first: i128,
-    pub(crate) count: u64,
+pub struct Reserved {
+    /// The first of them.
+    pub first: i128,
+    /// How many.
+    pub count: u64,
     /// Where the log has it.
-    pub(crate) logged: Lsn,
+    pub logged: Lsn,
 }
 
 /// What may be given, as it was before a statement.
 #[derive(Debug)]
-pub(crate) struct Before(HashMap<u32, Range>);
+pub struct Before(HashMap<u32, Range>);
 
 impl Numbers {
     /// Gives a number. `None` if there is none reserved, which is noted.
     ///
     /// # Errors
     /// 2200H if the statement has set the sequence to its end.
-    pub(crate) fn next(&self, sequence: &Arc<Sequence>) -> Result<Option<i64>> {
+    pub fn next(&self, sequence: &Arc<Sequence>) -> Result<Option<i64>> {
         let mut state = self.state();
         let State { ranges, wanted, set, after } = &mut *state;
         match ranges.get_mut(&sequence.state) {
@@ -84,7 +86,7 @@ impl Numbers {
     }
 
     /// Adds numbers that were reserved.
-    pub(crate) fn add(&self, sequence: &Arc<Sequence>, reserved: Reserved) {
+    pub fn add(&self, sequence: &Arc<Sequence>, reserved: Reserved) {
         let Reserved { first, count, logged } = reserved;
         let mut state = self.state();
         let range = state.ranges.entry(sequence.state).or_insert_with(|| Range {
@@ -101,7 +103,7 @@ impl Numbers {
     }
 
     /// Lets a sequence go on with a number, for the statement that runs and then for all.
-    pub(crate) fn set(&self, sequence: &Arc<Sequence>, next: i128) {
+    pub fn set(&self, sequence: &Arc<Sequence>, next: i128) {
         let mut state = self.state();
         let runs = VecDeque::from([(next, left(sequence, next))]);
         let range = Range { sequence: Arc::clone(sequence), runs, logged: Lsn::NONE };
@@ -110,7 +112,7 @@ impl Numbers {
     }
 
     /// The sequences that were set, once, with the numbers that they go on with.
-    pub(crate) fn taken_set(&self) -> Vec<(Arc<Sequence>, i128)> {
+    pub fn taken_set(&self) -> Vec<(Arc<Sequence>, i128)> {
         let mut state = self.state();
         let set = std::mem::take(&mut state.set);
         let next = |(id, sequence)| Some((sequence, state.ranges.remove(&id)?.runs.front()?.0));
@@ -118,7 +120,7 @@ impl Numbers {
     }
 
     /// The sequences of which numbers were reserved that nobody was given, once, with the first of these.
-    pub(crate) fn unused(&self) -> Vec<(Arc<Sequence>, i128)> {
+    pub fn unused(&self) -> Vec<(Arc<Sequence>, i128)> {
         let ranges = std::mem::take(&mut self.state().ranges);
         // One that has begun again has no one place to go on from.
         let unused = |Range { sequence, runs, .. }: Range| match (runs.len(), runs.front()) {
@@ -129,28 +131,29 @@ impl Numbers {
     }
 
     /// The number that a sequence goes on with, if one is reserved.
-    pub(crate) fn peek(&self, sequence: &Sequence) -> Option<i128> {
+    pub fn peek(&self, sequence: &Sequence) -> Option<i128> {
         let state = self.state();
         let run = state.ranges.get(&sequence.state)?.runs.front().filter(|(_, left)| *left > 0);
         run.map(|(next, _)| *next)
     }
 
     /// The sequence that numbers were wanted of, once.
-    pub(crate) fn wanted(&self) -> Option<Arc<Sequence>> {
+    pub fn wanted(&self) -> Option<Arc<Sequence>> {
         self.state().wanted.take()
     }
 
     /// The place in the log of what was given since the last call.
-    pub(crate) fn after(&self) -> Lsn {
+    pub fn after(&self) -> Lsn {
         std::mem::take(&mut self.state().after)
     }
 
-    pub(crate) fn save(&self) -> Before {
+    /// What may be given now, for [`Self::restore`].
+    pub fn save(&self) -> Before {
         Before(self.state().ranges.clone())
     }
 
     /// Takes the numbers back that a statement was given which did nothing.
-    pub(crate) fn restore(&self, before: Before) {
+    pub fn restore(&self, before: Before) {
         let mut state = self.state();
         state.ranges = before.0;
         state.set.clear();
@@ -163,14 +166,14 @@ impl Numbers {
 }
 
 /// How many numbers a sequence has from one on, before it ends or begins again.
-pub(crate) fn left(sequence: &Sequence, next: i128) -> u64 {
+pub fn left(sequence: &Sequence, next: i128) -> u64 {
     let (min, max, increment) = (i128::from(sequence.min), i128::from(sequence.max), i128::from(sequence.increment));
     let room = if increment > 0 { max - next } else { next - min };
     if room < 0 { 0 } else { u64::try_from(room / increment.abs() + 1).unwrap_or(u64::MAX) }
 }
 
 /// The error of a sequence that has no number left.
-pub(crate) fn exhausted(sequence: &Sequence) -> SqlError {
+pub fn exhausted(sequence: &Sequence) -> SqlError {
     let (end, bound) = if sequence.increment > 0 { ("maximum", sequence.max) } else { ("minimum", sequence.min) };
     let message = format!("nextval: reached {end} value of sequence \"{}\" ({bound})", sequence.name);
     SqlError::new(state::SEQUENCE_LIMIT_EXCEEDED, message)
@@ -184,7 +187,7 @@ mod tests {
     fn sequence(increment: i64) -> Arc<Sequence> {
         let (name, of, owner) = (String::new(), Type::Int8, None);
         let (start, min, max, cache, cycle) = (1, -10, 10, 1, false);
-        let schema = crate::catalog::PUBLIC;
+        let schema = crate::PUBLIC;
         Arc::new(Sequence {
             id: 6,
             name,

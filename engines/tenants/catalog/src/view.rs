@@ -3,31 +3,32 @@
 use savanna_tenants_values::types::Type;
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::Name;
+use crate::Name;
 
 /// A query under a name. It means what it meant when the view was made: tables and columns that were renamed since are found, columns that
 /// came since are not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct View {
+pub struct View {
     /// Its number, for ever.
-    pub(crate) id: u32,
+    pub id: u32,
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its columns.
-    pub(crate) columns: Vec<(String, Type)>,
+    pub columns: Vec<(String, Type)>,
     /// The query as SQL.
-    pub(crate) query: String,
+    pub query: String,
     /// What the query reads.
-    pub(crate) reads: Vec<Read>,
+    pub reads: Vec<Read>,
     /// The number of the schema that its name is in.
-    pub(crate) schema: u32,
+    pub schema: u32,
     /// Whether rows that are written through it have to be seen through it.
-    pub(crate) check: CheckOption,
+    pub check: CheckOption,
 }
 
 /// `WITH CHECK OPTION`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum CheckOption {
+pub enum CheckOption {
+    /// Rows need not be seen.
     #[default]
     No,
     /// Its own conditions hold, and those of the views below that say so themselves.
@@ -38,7 +39,7 @@ pub(crate) enum CheckOption {
 
 impl CheckOption {
     /// As an option of a view has it.
-    pub(crate) fn word(self) -> Option<&'static str> {
+    pub fn word(self) -> Option<&'static str> {
         match self {
             Self::No => None,
             Self::Local => Some("local"),
@@ -49,25 +50,25 @@ impl CheckOption {
 
 /// A table or view that a view reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Read {
+pub struct Read {
     /// Its number.
-    pub(crate) id: u32,
+    pub id: u32,
     /// The name that the query has for it, behind the schema's and a zero if it says that.
-    pub(crate) name: String,
+    pub name: String,
     /// The names that the query has for its columns, by their places; empty for those that had been dropped.
-    pub(crate) columns: Vec<String>,
+    pub columns: Vec<String>,
     /// The places of the columns that the query names.
-    pub(crate) used: Vec<usize>,
+    pub used: Vec<usize>,
 }
 
 impl Read {
     /// The name under which the query has its columns.
-    pub(crate) fn alias(&self) -> &str {
+    pub fn alias(&self) -> &str {
         self.name.rsplit('\0').next().unwrap_or_default()
     }
 
     /// How a name is kept.
-    pub(crate) fn key(name: &Name) -> String {
+    pub fn key(name: &Name) -> String {
         match &name.schema {
             Some(schema) => format!("{schema}\0{}", name.name),
             None => name.name.clone(),
@@ -77,7 +78,7 @@ impl Read {
 
 impl View {
     /// Whether its query reads a relation, or names a column of it.
-    pub(crate) fn reads(&self, id: u32, column: Option<usize>) -> bool {
+    pub fn reads(&self, id: u32, column: Option<usize>) -> bool {
         self.reads.iter().any(|read| read.id == id && column.is_none_or(|column| read.used.contains(&column)))
     }
 }

@@ -15,10 +15,10 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::KeyRange;
 
-use crate::catalog::{Index, Table};
+use crate::{Index, Table};
 
 /// The bytes of a row's value.
-pub(crate) fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
+pub fn encode_value(value: &Value, of: Type, out: &mut Vec<u8>) {
     match value {
         Value::Null => {}
         Value::Bool(value) => out.push(u8::from(*value)),
@@ -153,7 +153,7 @@ fn decode_array(bytes: &[u8], of: Type) -> Result<Array> {
 }
 
 /// A row of the newest schema version.
-pub(crate) fn encode(table: &Table, values: &[Value]) -> Result<Vec<u8>> {
+pub fn encode(table: &Table, values: &[Value]) -> Result<Vec<u8>> {
     let layout = table.layout(table.definition.version)?;
     let mut row = RowWriter::new(layout);
     let mut bytes = Vec::new();
@@ -170,7 +170,7 @@ pub(crate) fn encode(table: &Table, values: &[Value]) -> Result<Vec<u8>> {
 }
 
 /// Reads the wanted columns of a row into their places of `values`; the others stay as they are.
-pub(crate) fn decode(table: &Table, row: &[u8], wanted: &[usize], values: &mut [Value]) -> Result<()> {
+pub fn decode(table: &Table, row: &[u8], wanted: &[usize], values: &mut [Value]) -> Result<()> {
     let version = version_of(row)?;
     let row = RowReader::new(table.layout(version)?, row)?;
     for &at in wanted {
@@ -189,7 +189,7 @@ fn order(descending: bool) -> Order {
 }
 
 /// Adds a column to a key. All integers have 8 bytes there, so that a column can be widened and no key changes.
-pub(crate) fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) -> Result<()> {
+pub fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) -> Result<()> {
     let order = order(descending);
     match value {
         Value::Null => key.null(order),
@@ -238,7 +238,7 @@ pub(crate) fn key_value(key: &mut KeyWriter, value: &Value, descending: bool) ->
 }
 
 /// The key of a row of a table with a primary key.
-pub(crate) fn primary_key(table: &Table, columns: &[usize], values: &[Value]) -> Result<Vec<u8>> {
+pub fn primary_key(table: &Table, columns: &[usize], values: &[Value]) -> Result<Vec<u8>> {
     let mut key = KeyWriter::new(table.relation);
     for &column in columns {
         key_value(&mut key, &values[column], false)?;
@@ -247,26 +247,22 @@ pub(crate) fn primary_key(table: &Table, columns: &[usize], values: &[Value]) ->
 }
 
 /// The key of a row of a table without one.
-pub(crate) fn numbered_key(relation: u32, number: i64) -> Vec<u8> {
+pub fn numbered_key(relation: u32, number: i64) -> Vec<u8> {
     let mut key = KeyWriter::new(relation);
     key.int64(number, Order::Ascending);
     key.into_bytes()
 }
 
 /// An entry of an index.
-pub(crate) struct Entry {
+pub struct Entry {
     /// Its key.
-    pub(crate) key: Vec<u8>,
+    pub key: Vec<u8>,
     /// Whether no other row may have it.
-    pub(crate) unique: bool,
+    pub unique: bool,
 }
 
 /// The entry of a row in an index, by the values of the index's parts and whether they descend.
-pub(crate) fn entry<'v>(
-    index: &Index,
-    values: impl Iterator<Item = (&'v Value, bool)>,
-    row_key: &[u8],
-) -> Result<Entry> {
+pub fn entry<'v>(index: &Index, values: impl Iterator<Item = (&'v Value, bool)>, row_key: &[u8]) -> Result<Entry> {
     let mut key = KeyWriter::new(index.relation);
     let mut null = false;
     for (value, descending) in values {
@@ -293,6 +289,6 @@ fn checked(key: Vec<u8>) -> Result<Vec<u8>> {
 }
 
 /// All keys of a table or index.
-pub(crate) fn whole(relation: u32) -> KeyRange {
+pub fn whole(relation: u32) -> KeyRange {
     KeyRange::prefix(&relation.to_be_bytes())
 }
