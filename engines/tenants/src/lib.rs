@@ -1,10 +1,10 @@
 //! Tenants: small databases with transactions and SQL, many on one owner.
 //!
-//! A [`Tenant`](tenant::Tenant) runs the statements of its sessions over one [`Database`](database::Database): the transaction
-//! manager of `kernels/transaction` over versions in memory, a [`Store`](store::Store) below, and a [`Log`](log::Log) beside
-//! into which every commit goes as one record. An [`Owner`](owner::Owner) has the log that all tenants of a process share.
+//! A [`Tenant`](tenant::Tenant) runs the statements of its sessions over one [`Database`](savanna_tenants_store::database::Database): the transaction
+//! manager of `kernels/transaction` over versions in memory, a [`Store`](savanna_tenants_store::Store) below, and a [`Log`](savanna_tenants_store::log::Log) beside
+//! into which every commit goes as one record. An [`Owner`](savanna_tenants_store::owner::Owner) has the log that all tenants of a process share.
 //!
-//! Nothing waits in here. A statement that needs a row which somebody else has locked ends with [`Step::Wait`](database::Step)
+//! Nothing waits in here. A statement that needs a row which somebody else has locked ends with [`Step::Wait`](savanna_tenants_store::database::Step)
 //! and *has changed nothing*: its effects are worked out first, every lock is taken, and then all is written at once. When its
 //! session is woken it runs again from its beginning, with the locks that it has by then. So there is no half of a statement to
 //! keep, and a test drives the engine step by step.
@@ -14,9 +14,8 @@
 //!
 //! # A tour of the source
 //!
-//! [`savanna_tenants_values`]: what is computed with. [`savanna_tenants_catalog`]: what is kept, and its bytes. `store`, `log` and
-//! `database`: a tenant's rows; `flush`, `storage`, `roots`, `truncation` and `owner`: how they are kept, and come back. `role`:
-//! who may come in. `activity`: what is counted; `budget`: who may go on. `sql`: from text to plans, and their execution. `settings`, `session`, `cursor`, `copy`, `tenant`:
+//! [`savanna_tenants_values`]: what is computed with. [`savanna_tenants_catalog`]: what is kept, and its bytes.
+//! [`savanna_tenants_store`]: a tenant's rows, how they are kept, and come back. `activity`: what is counted; `budget`: who may go on. `sql`: from text to plans, and their execution. `settings`, `session`, `cursor`, `copy`, `tenant`:
 //! whom it is done for; `advisory`: what locks a session keeps; `interrupt`: how that ends before it is done; `backends`: who else is connected.
 //! `docs/design/0005-tenants.md` says why things are as they are, `docs/tenants.md` what the SQL has.
 
@@ -26,25 +25,18 @@ pub mod backends;
 pub mod budget;
 pub mod copy;
 mod cursor;
-pub mod database;
-mod fault;
-pub mod flush;
 pub mod interrupt;
-pub mod log;
-pub mod owner;
-pub mod role;
-pub mod roots;
+#[cfg(feature = "faults")]
+mod panics;
 pub mod session;
 pub mod settings;
 mod sql;
-pub mod storage;
-pub mod store;
 pub mod tenant;
-pub mod truncation;
 
 #[cfg(feature = "faults")]
-pub use crate::fault::{Fault, panic_at};
+pub use crate::panics::panic_at;
 pub use crate::{
-    session::{Outcome, SessionId, Status},
+    session::{Outcome, Status},
     sql::plan::OutputColumn,
 };
+pub use savanna_tenants_store::database::SessionId;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use savanna_journal::Lsn;
+use savanna_tenants_store::Reading;
 use savanna_tenants_values::{error::SqlError, types::Type, value::Value};
 use savanna_transaction::{Isolation, Savepoint, TxnId, View};
 
@@ -20,13 +21,8 @@ use crate::{
         run_part::Place,
         run_reference::Checks,
     },
-    store::Reading,
     tenant::{Login, Notice},
 };
-
-/// The number of a session, unique in its tenant since the process began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u64);
 
 /// What a session is in, as the protocol says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,6 +22,7 @@ use std::{
 
 use savanna_journal::Lsn;
 use savanna_tenants_catalog::{Catalog, Search, name, sequence::Numbers};
+use savanna_tenants_store::database::{Database, SessionId};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::{Lent, Pool},
@@ -34,8 +35,7 @@ pub use self::portals::{Binding, Given};
 use crate::{
     activity::Activity,
     backends::Backends,
-    database::Database,
-    session::{Session, SessionId, Status},
+    session::{Session, Status},
     settings::Timeouts,
     sql::plan::Statement,
 };

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use savanna_tenants::{
-    database::Database,
-    storage::{Home, StorageError},
-};
 use savanna_tenants_host::{
     flushing::{Eviction, FlushRun, Step},
     policy::{Condition, Flush, Found},
+};
+use savanna_tenants_store::{
+    database::Database,
+    storage::{Home, StorageError},
 };
 use tokio::runtime::Runtime;
 

@@ -11,13 +11,13 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{JournalError, Lsn};
-use savanna_tenants::{
+use savanna_tenants_host::policy::Flush;
+use savanna_tenants_store::{
     database::{Replaying, Step},
     log::Log,
     storage::{Home, Storage},
     truncation::Truncation,
 };
-use savanna_tenants_host::policy::Flush;
 use savanna_transaction::{Change, Isolation};
 
 use super::{

@@ -15,12 +15,6 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Disk, Lsn, Options};
-use savanna_tenants::{
-    database::Step,
-    owner::{Owner, Recovery, Tail, save_roots, wake},
-    roots::RootsFile,
-    storage::Storage,
-};
 use savanna_tenants_host::{
     log::truncate,
     policy::{Flush, Found, Limits, MemoryPressure, Plan, plan},
@@ -28,6 +22,12 @@ use savanna_tenants_host::{
     slots::Slots,
 };
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::{
+    database::Step,
+    owner::{Owner, Recovery, Tail, save_roots, wake},
+    roots::RootsFile,
+    storage::Storage,
+};
 use savanna_transaction::{Change, Isolation};
 use tokio::{runtime::Runtime, time::timeout};
 

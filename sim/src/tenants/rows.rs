@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use savanna_tenants::{database::Database, storage::Home};
+use savanna_tenants_store::{database::Database, storage::Home};
 use savanna_transaction::{Direction, Isolation, KeyRange};
 
 /// The key of a row, in a table of which the engine knows nothing.

@@ -65,13 +65,14 @@ fn objection_to_face(from: &str, to: &str) -> Option<String> {
 }
 
 /// The parts of the engine of tenants, lowest first, with the parts that each may depend on; the engine itself has no name.
-const TENANTS_PARTS: [(&str, &[&str]); 6] = [
+const TENANTS_PARTS: [(&str, &[&str]); 7] = [
     ("encoding", &[]),
     ("segments", &[]),
     ("values", &["encoding"]),
     ("catalog", &["encoding", "values"]),
-    ("", &["encoding", "segments", "values", "catalog"]),
-    ("host", &["segments", "values", "catalog", ""]),
+    ("store", &["encoding", "segments", "values", "catalog"]),
+    ("", &["encoding", "segments", "values", "catalog", "store"]),
+    ("host", &["segments", "values", "catalog", "store", ""]),
 ];
 
 /// The part of the engine of tenants that has a path.

@@ -1,8 +1,8 @@
 //! Who is trusted, and who has to prove who it is: a decision without I/O.
 
 use savanna_identity::{Users, Verifier};
-use savanna_tenants::role::Acquaintance;
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::role::Acquaintance;
 
 /// What a client says of itself.
 #[derive(Clone, Copy, Debug)]

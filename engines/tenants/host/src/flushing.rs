@@ -7,7 +7,7 @@
 //! ```
 
 use savanna_journal::Lsn;
-use savanna_tenants::{database::Database, flush};
+use savanna_tenants_store::{database::Database, flush};
 use savanna_tenants_values::error::Result;
 
 /// What is to be done next.

@@ -42,11 +42,11 @@ pub use savanna_tenants::{
     activity::Counts,
     budget, copy,
     settings::{SERVER_VERSION, Timeouts},
-    storage::Archive,
     tenant::{Binding, Given, Notice},
 };
 pub use savanna_tenants_catalog::name::cut as cut_name;
 pub use savanna_tenants_segments::TenantId;
+pub use savanna_tenants_store::storage::Archive;
 pub use savanna_tenants_values::{error, error::SqlError, types, value};
 
 pub use crate::{

@@ -1,7 +1,7 @@
 //! When the log is cut, and who is in the way.
 
-use savanna_tenants::owner::Owner;
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::owner::Owner;
 use savanna_tenants_values::error::Result;
 
 /// What came of a look at the log.

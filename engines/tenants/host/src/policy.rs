@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use savanna_journal::Lsn;
-use savanna_tenants::{database::Database, tenant::NoRoom};
+use savanna_tenants::tenant::NoRoom;
+use savanna_tenants_store::database::Database;
 
 /// So many times their bound rows are in memory at most, but for what is written before somebody looks again.
 const FULL: u64 = 2;

@@ -17,12 +17,14 @@ use savanna_journal::{Disk, Journal, Lsn, Options};
 use savanna_tenants::{
     activity::{Activity, Counts},
     budget::Amounts,
+};
+use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::{
     owner::{Owner, Recovery, save_end, save_roots},
     role::Acquaintance,
     roots::RootsFile,
     storage::Storage,
 };
-use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::Pool,

@@ -13,15 +13,17 @@ use std::{
 
 use savanna_journal::Lsn;
 use savanna_tenants::{
-    Outcome, OutputColumn, SessionId, Status,
+    Outcome, OutputColumn, Status,
     backends::{self, Asker},
     budget::Amounts,
     copy::CopyField,
-    database::Step,
     interrupt::{Interrupts, Reason},
-    role::Acquaintance,
     settings::Timeouts,
     tenant::{Binding, Login, Notice, Tenant},
+};
+use savanna_tenants_store::{
+    database::{SessionId, Step},
+    role::Acquaintance,
 };
 use savanna_tenants_values::{
     error::{Result, SqlError, state},

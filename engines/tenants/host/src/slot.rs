@@ -10,16 +10,14 @@ use std::{
 };
 
 use savanna_journal::Journal;
-use savanna_tenants::{
-    SessionId,
-    activity::Activity,
-    database::{Database, Swept},
+use savanna_tenants::{activity::Activity, tenant::Tenant};
+use savanna_tenants_segments::{Block, PageId, TenantId};
+use savanna_tenants_store::{
+    Reading, Want,
+    database::{Database, SessionId, Swept},
     role::{Acquaintance, Roles},
     storage::{Home, StorageError},
-    store::{Reading, Want},
-    tenant::Tenant,
 };
-use savanna_tenants_segments::{Block, PageId, TenantId};
 use savanna_tenants_values::error::{Result, SqlError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 

@@ -13,8 +13,8 @@
 use std::collections::HashMap;
 
 use savanna_journal::Lsn;
-use savanna_tenants::owner::{Owner, Tail};
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::owner::{Owner, Tail};
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 /// The tenants of a thread. `S` is one that is awake, `W` somebody who waits for one to wake.
@@ -156,7 +156,7 @@ mod tests {
     use object_store::{memory::InMemory, path::Path};
     use savanna_epoch::OwnerEpoch;
     use savanna_journal::Options;
-    use savanna_tenants::{
+    use savanna_tenants_store::{
         log::{Log, Shard},
         owner::Recovery,
         storage::Storage,

@@ -8,8 +8,9 @@ use std::{
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use savanna_journal::{Lsn, Stats as LogStats};
-use savanna_tenants::{activity::Counts, owner::wake, role::Acquaintance, storage::Archive};
+use savanna_tenants::activity::Counts;
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::{owner::wake, role::Acquaintance, storage::Archive};
 use savanna_tenants_values::error::{SqlError, state};
 use tokio::sync::oneshot;
 

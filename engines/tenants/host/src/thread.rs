@@ -5,15 +5,14 @@ use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Instant}
 use futures::future::LocalBoxFuture;
 use savanna_journal::Lsn;
 use savanna_ownership::guard::LeaseGuard;
-use savanna_tenants::{
-    SessionId,
-    budget::Budget,
-    database::Database,
+use savanna_tenants::budget::Budget;
+use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::{
+    database::{Database, SessionId},
     owner::{Tail, wake},
     role::Acquaintance,
     storage::Home,
 };
-use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError};
 use tokio::sync::{mpsc, oneshot};
 

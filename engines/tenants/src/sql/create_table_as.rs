@@ -3,22 +3,20 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{Column, Generated, Table};
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
     error::{Result, SqlError},
     types::Type,
 };
 use sqlparser::ast;
 
-use crate::{
-    database::Step,
-    sql::{
-        effects::{Inserted, ready},
-        plan::{NewTable, OutputColumn, Target},
-        query_plan::Query,
-        run_define::Definer,
-        scope::Scope,
-        select::Planner,
-    },
+use crate::sql::{
+    effects::{Inserted, ready},
+    plan::{NewTable, OutputColumn, Target},
+    query_plan::Query,
+    run_define::Definer,
+    scope::Scope,
+    select::Planner,
 };
 
 /// `SELECT .. INTO`, written as `CREATE TABLE .. AS`.

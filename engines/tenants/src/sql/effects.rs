@@ -7,6 +7,7 @@ use savanna_tenants_catalog::{
     Arbiter, OBJECTS, Part, Table,
     row::{self, Entry},
 };
+use savanna_tenants_store::database::{Database, Step, Visit, is_temporary};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -14,12 +15,9 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::{Change, Isolation, KeyRange, RowLock, TxnId, Wait};
 
-use crate::{
-    database::{Database, Step, Visit, is_temporary},
-    sql::{
-        define_index::shown_part, expression::Env, index::ResolvedIndexes, modify::shown_row, plan::Target,
-        run_join::row_key, run_reference::Touched,
-    },
+use crate::sql::{
+    define_index::shown_part, expression::Env, index::ResolvedIndexes, modify::shown_row, plan::Target,
+    run_join::row_key, run_reference::Touched,
 };
 
 #[derive(Debug)]
@@ -376,7 +374,7 @@ impl Effects {
 
     fn put(&mut self, key: Vec<u8>, value: Option<Vec<u8>>, change: Change) -> Result<()> {
         self.bytes += key.len() + value.as_ref().map_or(0, Vec::len) + 16;
-        if self.bytes > crate::database::TRANSACTION_BYTES_MAX {
+        if self.bytes > savanna_tenants_store::database::TRANSACTION_BYTES_MAX {
             return Err(too_large());
         }
         let value = value.map(Vec::into_boxed_slice);
@@ -391,7 +389,7 @@ impl Effects {
 }
 
 pub(crate) fn too_large() -> SqlError {
-    let limit = crate::database::TRANSACTION_BYTES_MAX >> 20;
+    let limit = savanna_tenants_store::database::TRANSACTION_BYTES_MAX >> 20;
     let message = format!("a transaction writes at most {limit} MiB");
     SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("Commit more often.")
 }

@@ -9,6 +9,7 @@ mod joined;
 
 use std::{cell::RefCell, collections::HashMap, ops::Range};
 
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -16,15 +17,12 @@ use savanna_tenants_values::{
 use sqlparser::ast;
 
 use self::expression::Names;
-use crate::{
-    database::Step,
-    sql::{
-        effects::{Effects, ready},
-        expression::Expr,
-        plan::{OnConflict, Plan},
-        query_plan::{Body, Distinct, Grouping, Query, Select, SetKind, SortKey},
-        run::Run,
-    },
+use crate::sql::{
+    effects::{Effects, ready},
+    expression::Expr,
+    plan::{OnConflict, Plan},
+    query_plan::{Body, Distinct, Grouping, Query, Select, SetKind, SortKey},
+    run::Run,
 };
 
 /// `EXPLAIN`

@@ -1,20 +1,17 @@
 //! `LOCK TABLE`: PostgreSQL's eight modes, as row locks of keys that stand for a table.
 
 use savanna_tenants_catalog::{Catalog, Table, table_lock_key};
+use savanna_tenants_store::{database::Step, fault::Fault};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{RowLock, Wait};
 use sqlparser::{keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use super::dialect::{is_word, name, wrong};
-use crate::{
-    database::Step,
-    fault::Fault,
-    sql::{
-        effects::ready,
-        plan::{LockTable, Plan},
-        run::Run,
-        words::Words,
-    },
+use crate::sql::{
+    effects::ready,
+    plan::{LockTable, Plan},
+    run::Run,
+    words::Words,
 };
 
 /// A mode, weakest first.

@@ -1,17 +1,17 @@
 //! `CREATE`, `ALTER` and `DROP ROLE`: who may come in, and with which password.
 
+use savanna_tenants_store::{
+    database::Step,
+    role::{self, SALT_BYTES, Verifier},
+};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::ast::{self, AlterRoleOperation, CreateRole, Password, RoleOption};
 
-use crate::{
-    database::Step,
-    role::{self, SALT_BYTES, Verifier},
-    sql::{
-        effects::{Effects, ready},
-        function::next_random,
-        name::{name_of, object_name},
-        run::Run,
-    },
+use crate::sql::{
+    effects::{Effects, ready},
+    function::next_random,
+    name::{name_of, object_name},
+    run::Run,
 };
 
 /// A password as a statement has it.

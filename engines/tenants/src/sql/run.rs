@@ -7,6 +7,7 @@ use std::{
 };
 
 use savanna_tenants_catalog::Table;
+use savanna_tenants_store::database::{Database, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError},
     memory::Memory,
@@ -14,15 +15,12 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::{Isolation, RowLock, TxnId, Wait};
 
-use crate::{
-    database::{Database, Step},
-    sql::{
-        explain::Counts,
-        expression::{Env, Facts},
-        reference::Deferral,
-        run_join::Kept,
-        run_subquery::Answer,
-    },
+use crate::sql::{
+    explain::Counts,
+    expression::{Env, Facts},
+    reference::Deferral,
+    run_join::Kept,
+    run_subquery::Answer,
 };
 
 /// Rows that a statement works on before it gives way: a few milliseconds.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{Arbiter, Check, Definition, ForeignKey, Generated, Index, PrimaryKey, Table, row};
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -12,24 +13,21 @@ use savanna_tenants_values::{
     },
 };
 
-use crate::{
-    database::Step,
-    sql::{
-        bind::{Binder, Parameters, Typed},
-        default_sequence::with_numbers,
-        define::{constraint_name, with_names},
-        define_index::places,
-        define_sequence::SequenceOptions,
-        effects::{Inserted, duplicate, ready},
-        expression::{Env, Expr},
-        index::Resolved,
-        modify::{parse_expression, scope_of},
-        plan::{Alteration, NewColumn, Target},
-        run_define::Definer,
-        run_modify::KeyedRows,
-        scope::Scope,
-        select::Planner,
-    },
+use crate::sql::{
+    bind::{Binder, Parameters, Typed},
+    default_sequence::with_numbers,
+    define::{constraint_name, with_names},
+    define_index::places,
+    define_sequence::SequenceOptions,
+    effects::{Inserted, duplicate, ready},
+    expression::{Env, Expr},
+    index::Resolved,
+    modify::{parse_expression, scope_of},
+    plan::{Alteration, NewColumn, Target},
+    run_define::Definer,
+    run_modify::KeyedRows,
+    scope::Scope,
+    select::Planner,
 };
 
 impl Definer<'_, '_> {

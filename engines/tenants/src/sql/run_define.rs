@@ -6,22 +6,20 @@ use savanna_tenants_catalog::{
     Catalog, Definition, Encode, Name, Placement, Sequence, TEMPORARY, Table, doomed_key, name_key, on_commit_key, row,
     table_key, tree_key,
 };
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
 use savanna_transaction::{RowLock, Wait};
 
-use crate::{
-    database::Step,
-    sql::{
-        define::Names,
-        effects::{Effects, ready},
-        placement::NewPlacement,
-        plan::{Define, NewTable},
-        run::Run,
-        run_modify::KeyedRows,
-    },
+use crate::sql::{
+    define::Names,
+    effects::{Effects, ready},
+    placement::NewPlacement,
+    plan::{Define, NewTable},
+    run::Run,
+    run_modify::KeyedRows,
 };
 
 /// What a change of the catalog came to.

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{Encode, PUBLIC, Table, table_key, view::View};
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
     enumeration::{Enumeration, Position},
     error::{Result, SqlError, state},
     types::Type,
 };
 
-use crate::{
-    database::Step,
-    sql::{effects::ready, plan::Alteration, run_define::Definer},
-};
+use crate::sql::{effects::ready, plan::Alteration, run_define::Definer};
 
 impl Definer<'_, '_> {
     /// A new type under a name that is free.

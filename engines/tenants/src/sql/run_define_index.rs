@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{Arbiter, Definition, Index, Name, Table};
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::{
-    database::Step,
-    sql::{
-        define::with_names,
-        define_index::part_names,
-        effects::ready,
-        index::ResolvedIndexes,
-        plan::NewIndex,
-        run_alter::not_unique,
-        run_define::{Definer, no_table},
-    },
+use crate::sql::{
+    define::with_names,
+    define_index::part_names,
+    effects::ready,
+    index::ResolvedIndexes,
+    plan::NewIndex,
+    run_alter::not_unique,
+    run_define::{Definer, no_table},
 };
 
 impl Definer<'_, '_> {

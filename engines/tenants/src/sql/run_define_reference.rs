@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{Definition, ForeignKey, TEMPORARY, Table};
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
 };
 
-use crate::{
-    database::Step,
-    sql::{
-        effects::ready,
-        reference::{NewForeignKey, Reference, comparable, resolve},
-        run_define::Definer,
-        run_reference::Touched,
-    },
+use crate::sql::{
+    effects::ready,
+    reference::{NewForeignKey, Reference, comparable, resolve},
+    run_define::Definer,
+    run_reference::Touched,
 };
 
 impl Definer<'_, '_> {

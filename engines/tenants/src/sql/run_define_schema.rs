@@ -5,12 +5,10 @@ use std::sync::Arc;
 use savanna_tenants_catalog::{
     Encode, Name, PUBLIC, Schema, Sequence, TEMPORARY, Table, no_schema, schema_name_key, table_key, view::View,
 };
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::{
-    database::Step,
-    sql::{effects::ready, plan::Kind, run_define::Definer},
-};
+use crate::sql::{effects::ready, plan::Kind, run_define::Definer};
 
 /// What is in schemas.
 struct Contents {

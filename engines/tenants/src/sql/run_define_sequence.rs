@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{Encode, Name, Sequence, Table, sequence_key, table_key};
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::{
-    database::Step,
-    sql::{define_sequence::SequenceOptions, effects::ready, run_define::Definer},
-};
+use crate::sql::{define_sequence::SequenceOptions, effects::ready, run_define::Definer};
 
 impl Definer<'_, '_> {
     /// A new sequence under a name that is free.

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{Encode, Name, TEMPORARY, table_key, view::View};
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::{
-    database::Step,
-    sql::{effects::ready, run_define::Definer},
-};
+use crate::sql::{effects::ready, run_define::Definer};
 
 impl Definer<'_, '_> {
     pub(crate) fn create_view(&mut self, view: &View, or_replace: bool) -> Result<Step<()>> {

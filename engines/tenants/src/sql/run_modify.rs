@@ -3,6 +3,7 @@
 use std::{collections::HashSet, ops::ControlFlow};
 
 use savanna_tenants_catalog::{Table, row};
+use savanna_tenants_store::{database::Step, fault::Fault};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::{Value, binary, text},
@@ -10,8 +11,6 @@ use savanna_tenants_values::{
 
 use crate::{
     copy::CopyField,
-    database::Step,
-    fault::Fault,
     sql::{
         effects::{Effects, Inserted, duplicate, ready},
         expression::{Env, Expr},

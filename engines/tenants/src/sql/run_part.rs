@@ -6,21 +6,19 @@
 use std::{cell::Cell, collections::VecDeque, ops::ControlFlow};
 
 use savanna_tenants_catalog::TEMPORARY;
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{
     error::{Result, SqlError},
     value::Value,
 };
 
-use crate::{
-    database::Step,
-    sql::{
-        access::Way,
-        expression::Expr,
-        query_plan::{Body, Node, Query, Scan},
-        run::Run,
-        run_join::{Emit, Flow, ON, Row, range_of},
-        run_query::project,
-    },
+use crate::sql::{
+    access::Way,
+    expression::Expr,
+    query_plan::{Body, Node, Query, Scan},
+    run::Run,
+    run_join::{Emit, Flow, ON, Row, range_of},
+    run_query::project,
 };
 
 /// Where a query stopped.

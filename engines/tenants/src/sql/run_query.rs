@@ -8,6 +8,7 @@ use std::{
 
 use savanna_tenants_catalog::row::key_value;
 use savanna_tenants_encoding::KeyWriter;
+use savanna_tenants_store::{database::Step, fault::Fault};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     memory::Memory,
@@ -15,16 +16,12 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::Wait;
 
-use crate::{
-    database::Step,
-    fault::Fault,
-    sql::{
-        aggregate::State,
-        expression::{Env, Expr},
-        query,
-        query_plan::{Arguments, Body, Distinct, Grouping, Locking, Patience, Query, Select, SortKey},
-        run::Run,
-    },
+use crate::sql::{
+    aggregate::State,
+    expression::{Env, Expr},
+    query,
+    query_plan::{Arguments, Body, Distinct, Grouping, Locking, Patience, Query, Select, SortKey},
+    run::Run,
 };
 
 /// Whom a query's rows are given to; it may stop their coming.

@@ -13,18 +13,16 @@ use std::{
 };
 
 use savanna_tenants_catalog::{Action, Catalog, row};
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{error::Result, value::Value};
 
-use crate::{
-    database::Step,
-    sql::{
-        effects::{Effects, Inserted, duplicate, ready},
-        plan::Target,
-        reference::Reference,
-        run::Run,
-        run_join::row_key,
-        run_modify::KeyedRows,
-    },
+use crate::sql::{
+    effects::{Effects, Inserted, duplicate, ready},
+    plan::Target,
+    reference::Reference,
+    run::Run,
+    run_join::row_key,
+    run_modify::KeyedRows,
 };
 
 /// A key that has to be the parent's if a child refers to it.

@@ -2,16 +2,14 @@
 
 use std::rc::Rc;
 
+use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError};
 
-use crate::{
-    database::Step,
-    sql::{
-        effects::{Effects, ready},
-        plan::{Plan, With},
-        run::Run,
-        run_modify::{Returned, Written},
-    },
+use crate::sql::{
+    effects::{Effects, ready},
+    plan::{Plan, With},
+    run::Run,
+    run_modify::{Returned, Written},
 };
 
 impl Run<'_> {

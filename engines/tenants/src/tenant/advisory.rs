@@ -1,7 +1,8 @@
 //! Advisory locks of sessions, when their statements are over.
 
+use savanna_tenants_store::database::SessionId;
+
 use super::{Notice, Tenant};
-use crate::session::SessionId;
 
 impl Tenant {
     /// A statement is over, and what it did to the session's advisory locks is as it is.

@@ -1,5 +1,6 @@
 //! Statements about transactions, savepoints, settings and databases: they touch no rows.
 
+use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
@@ -8,8 +9,7 @@ use savanna_transaction::TxnId;
 
 use super::{Tenant, portals::no_statement};
 use crate::{
-    database::Step,
-    session::{Outcome, SavepointOf, SessionId},
+    session::{Outcome, SavepointOf},
     sql::{
         function::Configured,
         plan::{Modes, Plan, SetConstraints},

@@ -1,12 +1,12 @@
 //! `COPY .. FROM STDIN`: lines that a client sends after the statement.
 
+use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 use super::Tenant;
 use crate::{
     copy::CopyField,
-    database::Step,
-    session::{Outcome, SessionId},
+    session::Outcome,
     sql::{
         plan::Plan,
         run::{PATIENCE_ROWS, Run},

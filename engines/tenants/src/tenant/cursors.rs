@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -11,8 +12,7 @@ use savanna_tenants_values::{
 use super::Tenant;
 use crate::{
     cursor::{Cursor, CursorOptions, Direction},
-    database::Step,
-    session::{Outcome, Session, SessionId, Status},
+    session::{Outcome, Session, Status},
     sql::plan::{Call, OutputColumn, Plan, Statement},
 };
 

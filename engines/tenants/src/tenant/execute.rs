@@ -2,21 +2,17 @@
 
 use std::sync::Arc;
 
-use savanna_transaction::Isolation;
-
-use super::{NoRoom, Notice, Tenant, cursors::listed_cursors, portals::listed_statements};
-#[cfg(feature = "faults")]
-use crate::fault;
-
+use savanna_tenants_store::database::{SessionId, Step, TRANSACTION_BYTES_MAX};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
+use savanna_transaction::Isolation;
 
+use super::{NoRoom, Notice, Tenant, cursors::listed_cursors, portals::listed_statements};
 use crate::{
     cursor::Cursor,
-    database::{Step, TRANSACTION_BYTES_MAX},
-    session::{Current, Outcome, Prepared, Session, SessionId, Status},
+    session::{Current, Outcome, Prepared, Session, Status},
     sql::{
         effects::{Effects, too_large},
         expression::Listing,
@@ -54,7 +50,7 @@ impl Tenant {
     pub fn run(&mut self, id: SessionId, text: &str) -> Result<Step<(Outcome, Option<Vec<OutputColumn>>)>> {
         self.begin_statement(id);
         #[cfg(feature = "faults")]
-        fault::panic_if_asked(text);
+        crate::panics::panic_if_asked(text);
         let step = self.run_simple(id, text);
         self.after(id, step)
     }

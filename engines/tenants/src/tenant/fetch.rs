@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use savanna_tenants_segments::{Block, PageId};
+use savanna_tenants_store::{
+    Reading, Want,
+    database::{SessionId, Step},
+};
 use savanna_tenants_values::error::Result;
 
 use super::Tenant;
-use crate::{
-    database::Step,
-    session::{Interruption, SessionId},
-    store::{Reading, Want},
-};
+use crate::session::Interruption;
 
 /// Blocks that are being fetched, and for whom.
 #[derive(Debug)]

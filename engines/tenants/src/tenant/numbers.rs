@@ -1,9 +1,9 @@
 //! Numbers of sequences for statements that take some.
 
+use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::error::Result;
 
 use super::Tenant;
-use crate::{database::Step, session::SessionId};
 
 /// Numbers of a sequence that are reserved at once, and at most if a statement needs many.
 const NUMBERS_AT_ONCE: u64 = 32;

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use savanna_tenants_catalog::{Catalog, Search};
+use savanna_tenants_store::database::SessionId;
 use savanna_tenants_values::{
     error::{Result, state},
     types::Type,
@@ -12,7 +13,7 @@ use savanna_transaction::{Csn, TxnId};
 
 use super::{Tenant, execute::in_failed_transaction};
 use crate::{
-    session::{Prepared, SessionId, Status},
+    session::{Prepared, Status},
     settings::SearchPath,
     sql::{plan::Statement, prepare::prepare},
 };

@@ -6,6 +6,7 @@ use std::{
 };
 
 use savanna_tenants_catalog::name::cut;
+use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -14,8 +15,7 @@ use savanna_tenants_values::{
 
 use super::{Tenant, execute::refuse_if_failed};
 use crate::{
-    database::Step,
-    session::{Outcome, Portal, Prepared, Progress, Session, SessionId},
+    session::{Outcome, Portal, Prepared, Progress, Session},
     sql::plan::{OutputColumn, Plan, Statement},
 };
 

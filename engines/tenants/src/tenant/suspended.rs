@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_store::{
+    database::{SessionId, Step},
+    fault::Fault,
+};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
@@ -12,9 +16,7 @@ use savanna_transaction::View;
 use super::{Tenant, execute::refuse_if_failed};
 use crate::{
     cursor::{Cursor, Direction},
-    database::Step,
-    fault::Fault,
-    session::{Outcome, Prepared, Progress, Session, SessionId, Suspended},
+    session::{Outcome, Prepared, Progress, Session, Suspended},
     sql::{
         plan::{Plan, Statement},
         query_plan::Query,

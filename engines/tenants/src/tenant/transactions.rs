@@ -1,14 +1,16 @@
 //! The transactions of sessions: how they begin and end.
 
+use savanna_tenants_store::{
+    Reading,
+    database::{SessionId, Step},
+};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::Isolation;
 
 use super::{Tenant, closed};
 use crate::{
-    database::Step,
-    session::{Current, Interruption, Session, SessionId},
+    session::{Current, Interruption, Session},
     sql::{reference::Deferral, run::Run, run_reference::Checks},
-    store::Reading,
 };
 
 impl Tenant {

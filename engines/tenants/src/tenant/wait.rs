@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::Event;
 
 use super::Tenant;
 use crate::{
-    database::Step,
     interrupt::{Interrupts, Reason},
-    session::{Interruption, SessionId},
+    session::Interruption,
 };
 
 impl Tenant {

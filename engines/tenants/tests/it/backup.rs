@@ -4,7 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use savanna_tenants::storage::{Archive, StorageError};
+use savanna_tenants_store::storage::{Archive, StorageError};
 
 use crate::desk::{Desk, Stored};
 

@@ -1,7 +1,8 @@
 //! Sequences and generated columns, and what of them survives a crash. `tests/tenants/definitions` compares more with PostgreSQL.
 
 use savanna_journal::Lsn;
-use savanna_tenants::{Fault, copy::CopyField, interrupt::Reason};
+use savanna_tenants::{copy::CopyField, interrupt::Reason};
+use savanna_tenants_store::fault::Fault;
 
 use crate::desk::{Desk, Seen, done, rows};
 

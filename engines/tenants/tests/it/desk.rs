@@ -6,13 +6,15 @@ use object_store::{memory::InMemory, path::Path};
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{JournalError, Lsn};
 use savanna_tenants::{
-    Outcome, SessionId,
-    database::{Replaying, Step, Swept},
+    Outcome,
+    tenant::{Login, Tenant},
+};
+use savanna_tenants_store::{
+    MemoryStore, Store, Want,
+    database::{Replaying, SessionId, Step, Swept},
     flush::Flush,
     log::Log,
     storage::{Home, Storage},
-    store::{MemoryStore, Store, Want},
-    tenant::{Login, Tenant},
 };
 use savanna_tenants_values::error::SqlError;
 

@@ -2,7 +2,7 @@
 
 use crate::desk::{Desk, Seen, rows};
 
-fn desk() -> (Desk, savanna_tenants::SessionId) {
+fn desk() -> (Desk, savanna_tenants_store::database::SessionId) {
     let mut desk = Desk::new();
     let client = desk.client();
     desk.setup(

@@ -1,6 +1,7 @@
 //! Statements that take long: they stop, and run again where they are in nobody's way.
 
-use savanna_tenants::{Outcome, SessionId, database::Step};
+use savanna_tenants::Outcome;
+use savanna_tenants_store::database::{SessionId, Step};
 
 use crate::desk::{Desk, Seen, done};
 

@@ -1,7 +1,7 @@
 //! Scans that begin where rows have gone, as those of a queue do.
 
 use savanna_journal::Lsn;
-use savanna_tenants::{Fault, SessionId};
+use savanna_tenants_store::{database::SessionId, fault::Fault};
 
 use crate::desk::Desk;
 

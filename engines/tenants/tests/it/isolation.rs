@@ -1,11 +1,12 @@
 //! What concurrent transactions see of each other, and when a client may hear of it.
 
 use savanna_journal::Lsn;
-use savanna_tenants::{Fault, interrupt::Reason};
+use savanna_tenants::interrupt::Reason;
+use savanna_tenants_store::fault::Fault;
 
 use crate::desk::{Desk, Seen, done, rows};
 
-fn bank() -> (Desk, savanna_tenants::SessionId, savanna_tenants::SessionId) {
+fn bank() -> (Desk, savanna_tenants_store::database::SessionId, savanna_tenants_store::database::SessionId) {
     let mut desk = Desk::new();
     let (a, b) = (desk.client(), desk.client());
     desk.setup(a, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 10), (2, 20)"]);

@@ -1,6 +1,6 @@
 //! `LOCK TABLE`.
 
-use savanna_tenants::Fault;
+use savanna_tenants_store::fault::Fault;
 
 use crate::desk::{Desk, Seen, done};
 

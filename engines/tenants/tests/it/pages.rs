@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use savanna_tenants::store::{MemoryStore, Reading, Store, Want};
+use savanna_tenants_store::{MemoryStore, Reading, Store, Want};
 use savanna_transaction::{Direction, KeyRange};
 
 use crate::desk::Desk;

@@ -1,6 +1,6 @@
 //! Root, descendant and global tables: what their definitions have to be like, now and after every change.
 
-use savanna_tenants::SessionId;
+use savanna_tenants_store::database::SessionId;
 
 use crate::desk::{Desk, Seen, done};
 

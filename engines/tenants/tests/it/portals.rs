@@ -1,9 +1,12 @@
 //! Queries that are run as far as their rows are wanted: portals with a row limit, cursors.
 
 use savanna_tenants::{
-    Fault, Outcome, SessionId,
-    database::Step,
+    Outcome,
     tenant::{Binding, Given},
+};
+use savanna_tenants_store::{
+    database::{SessionId, Step},
+    fault::Fault,
 };
 use savanna_tenants_values::value::Value;
 

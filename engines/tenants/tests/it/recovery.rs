@@ -5,11 +5,11 @@ use std::sync::Arc;
 use object_store::path::Path;
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::Lsn;
-use savanna_tenants::{
+use savanna_tenants_store::{
+    MemoryStore, Store,
     database::{ReplayError, Replaying, Step, Swept},
     flush::Flush,
     storage::Storage,
-    store::{MemoryStore, Store},
 };
 
 use crate::desk::{Desk, Paper, Seen};

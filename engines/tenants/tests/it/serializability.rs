@@ -4,7 +4,7 @@
 
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
-use savanna_tenants::{Fault, SessionId};
+use savanna_tenants_store::{database::SessionId, fault::Fault};
 
 use crate::desk::{Desk, Seen};
 

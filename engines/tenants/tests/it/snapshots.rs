@@ -1,6 +1,7 @@
 //! Transactions whose snapshots are too old are ended, so that what was committed since can be flushed.
 
-use savanna_tenants::{database::Step, flush::Flush, tenant::Binding};
+use savanna_tenants::tenant::Binding;
+use savanna_tenants_store::{database::Step, flush::Flush};
 
 use crate::desk::{Desk, Seen, done, rows};
 

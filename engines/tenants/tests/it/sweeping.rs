@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use savanna_tenants::store::{MemoryStore, Reading, Rows, Store};
 use savanna_tenants_segments::PageId;
+use savanna_tenants_store::{MemoryStore, Reading, Rows, Store};
 use savanna_tenants_values::error::Result;
 use savanna_transaction::{Csn, Direction, KeyRange};
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
 use savanna_journal::Lsn;
-use savanna_tenants::SessionId;
+use savanna_tenants_store::database::SessionId;
 
 use crate::desk::{Desk, Seen};
 

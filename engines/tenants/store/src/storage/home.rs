@@ -14,7 +14,7 @@ use savanna_tenants_segments::{Block, PageId, Segment, TAIL_BYTES, TenantId, ope
 use savanna_transaction::Csn;
 
 use super::{Storage, StorageError, now};
-use crate::store::{Change, Live, SegmentStore, Segments, Want};
+use crate::{Change, Live, SegmentStore, Segments, Want};
 
 /// Segments that are opened at a time.
 const PARALLEL_OPENS: usize = 8;

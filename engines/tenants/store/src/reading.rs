@@ -54,7 +54,7 @@ impl Reading {
     }
 
     /// Whether it has missed a block since it was last asked what it waits for.
-    pub(crate) fn misses_block(&self) -> bool {
+    pub fn misses_block(&self) -> bool {
         self.wanted.is_some()
     }
 
@@ -66,7 +66,7 @@ impl Reading {
     }
 
     /// Lets it take its memory where somebody else does.
-    pub(crate) fn share(&mut self, with: &Lent) {
+    pub fn share(&mut self, with: &Lent) {
         if self.held.is_empty() {
             self.lent = with.clone();
         }

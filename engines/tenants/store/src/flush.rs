@@ -209,7 +209,7 @@ impl Database {
     }
 
     /// Whether a snapshot is in use that is older than the last commit. What was committed since stays in memory and in the log.
-    pub(crate) fn has_old_snapshot(&self) -> bool {
+    pub fn has_old_snapshot(&self) -> bool {
         self.transactions.horizon() < self.transactions.published()
     }
 

@@ -43,7 +43,7 @@ pub use self::{
     home::Home,
     snapshot::{BlockPlace, Snapshot},
 };
-use crate::store::segments::damaged;
+use crate::segments::damaged;
 
 /// Why the storage did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

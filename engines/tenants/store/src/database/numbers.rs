@@ -14,7 +14,7 @@ use super::{Database, Step};
 
 impl Database {
     /// Reserves numbers of a sequence, in a transaction of its own.
-    pub(crate) fn reserve(&mut self, sequence: &Sequence, count: u64) -> Result<Reserved> {
+    pub fn reserve(&mut self, sequence: &Sequence, count: u64) -> Result<Reserved> {
         let mut first = 0;
         let mut reserved = 0;
         let logged = self.move_sequence(sequence, &mut |next| {
@@ -30,12 +30,12 @@ impl Database {
     }
 
     /// Lets a sequence go on with a number, in a transaction of its own.
-    pub(crate) fn set_sequence(&mut self, sequence: &Sequence, next: i128) -> Result<Lsn> {
+    pub fn set_sequence(&mut self, sequence: &Sequence, next: i128) -> Result<Lsn> {
         self.move_sequence(sequence, &mut |_| Ok(next))
     }
 
     /// The number that a sequence goes on with, as far as a transaction sees it.
-    pub(crate) fn sequence_next(&mut self, txn: TxnId, sequence: &Sequence) -> Result<i128> {
+    pub fn sequence_next(&mut self, txn: TxnId, sequence: &Sequence) -> Result<i128> {
         sequence_number(self.get(txn, &sequence_key(sequence.state))?, sequence)
     }
 
@@ -74,7 +74,7 @@ impl Database {
     }
 
     /// A number for a new row of a table without primary key. One that is not used is lost.
-    pub(crate) fn new_row_number(&mut self, txn: TxnId, relation: u32) -> Result<i64> {
+    pub fn new_row_number(&mut self, txn: TxnId, relation: u32) -> Result<i64> {
         if relation & TEMPORARY != 0 {
             return Ok(self.temporary().new_row_number(relation));
         }

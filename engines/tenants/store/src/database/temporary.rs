@@ -15,14 +15,13 @@ use savanna_tenants_encoding::{KeyReader, Order};
 use savanna_tenants_values::error::{Result, SqlError};
 use savanna_transaction::{Direction, KeyRange};
 
-use super::{Database, Visit};
-use crate::session::SessionId;
+use super::{Database, SessionId, Visit};
 
 /// Bytes of one session's temporary rows.
 const BYTES_MAX: usize = 256 << 20;
 
 /// Whether a key is one of a temporary table, or of its part of the catalog.
-pub(crate) fn is_temporary(key: &[u8]) -> bool {
+pub fn is_temporary(key: &[u8]) -> bool {
     key.first().is_some_and(|first| first & 0x80 != 0)
 }
 
@@ -182,7 +181,7 @@ impl Temporary {
 
 impl Database {
     /// Says whose temporary rows statements see from now on.
-    pub(crate) fn set_session(&mut self, id: SessionId) {
+    pub fn set_session(&mut self, id: SessionId) {
         self.session = id;
     }
 
@@ -192,7 +191,7 @@ impl Database {
     }
 
     /// Refuses more temporary rows than a session may have.
-    pub(crate) fn may_write_temporary(&self, bytes: usize) -> Result<()> {
+    pub fn may_write_temporary(&self, bytes: usize) -> Result<()> {
         let there = self.temporaries.get(&self.session).map_or(0, |temporary| temporary.bytes);
         if there + bytes <= BYTES_MAX {
             return Ok(());
@@ -202,7 +201,7 @@ impl Database {
     }
 
     /// A number for a new temporary table or index. No session is given another's.
-    pub(crate) fn new_temporary_relation(&mut self) -> Result<u32> {
+    pub fn new_temporary_relation(&mut self) -> Result<u32> {
         self.next_temporary += 1;
         match self.next_temporary & TEMPORARY {
             0 => Ok(self.next_temporary | TEMPORARY),
@@ -211,39 +210,34 @@ impl Database {
     }
 
     /// What a session's transaction has written so far, to be rolled back to.
-    pub(crate) fn temporary_savepoint(&self, id: SessionId) -> usize {
+    pub fn temporary_savepoint(&self, id: SessionId) -> usize {
         self.temporaries.get(&id).map_or(0, |temporary| temporary.undo.len())
     }
 
     /// Takes back what a session's transaction has written since; 0 for all of it.
-    pub(crate) fn roll_back_temporary(&mut self, id: SessionId, to: usize) {
+    pub fn roll_back_temporary(&mut self, id: SessionId, to: usize) {
         if let Some(temporary) = self.temporaries.get_mut(&id) {
             temporary.undo_to(to);
         }
     }
 
     /// Keeps what a session's transaction has written, and does what its tables are to do then.
-    pub(crate) fn commit_temporary(&mut self, id: SessionId) -> Result<()> {
+    pub fn commit_temporary(&mut self, id: SessionId) -> Result<()> {
         self.temporaries.get_mut(&id).map_or(Ok(()), Temporary::commit)
     }
 
     /// Removes all temporary tables of a session.
-    pub(crate) fn drop_temporary(&mut self, id: SessionId) {
+    pub fn drop_temporary(&mut self, id: SessionId) {
         self.temporaries.remove(&id);
     }
 
     /// Whether a session has temporary tables or had some.
-    pub(crate) fn has_temporary(&self, id: SessionId) -> bool {
+    pub fn has_temporary(&self, id: SessionId) -> bool {
         !self.temporaries.is_empty() && self.temporaries.contains_key(&id)
     }
 
     /// A catalog with a session's temporary objects, for who looks into these schemas.
-    pub(crate) fn with_temporary(
-        &mut self,
-        id: SessionId,
-        catalog: &Arc<Catalog>,
-        search: Search,
-    ) -> Result<Arc<Catalog>> {
+    pub fn with_temporary(&mut self, id: SessionId, catalog: &Arc<Catalog>, search: Search) -> Result<Arc<Catalog>> {
         let temporary = self.temporaries.entry(id).or_default();
         if let Some((from, searched, version, made)) = &temporary.catalog
             && Arc::ptr_eq(from, catalog)

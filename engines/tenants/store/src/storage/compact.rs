@@ -11,7 +11,7 @@ use savanna_tenants_segments::{Block, Merge, PageId, ReadError, Segment, Segment
 use savanna_transaction::{Csn, Direction, KeyRange};
 
 use super::{Home, StorageError, home::entry_name};
-use crate::store::{Change, Want};
+use crate::{Change, Want};
 
 /// Blocks that are read of a segment at once: about 1 MiB.
 const BLOCKS_AT_ONCE: u32 = 128;

@@ -7,7 +7,7 @@ use savanna_tenants_values::error::Result;
 use savanna_transaction::{Change, Direction, Isolation, TxnId};
 
 use super::{Database, Step};
-use crate::store::Want;
+use crate::Want;
 
 /// What came of [`Database::sweep`].
 #[derive(Clone, Debug, PartialEq, Eq)]

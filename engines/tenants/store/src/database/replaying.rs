@@ -7,13 +7,12 @@ use savanna_journal::Lsn;
 use savanna_tenants_catalog::FIRST_RELATION;
 use savanna_transaction::{Csn, Transactions};
 
-use super::{Database, gaps::Gaps};
+use super::{Database, SessionId, gaps::Gaps};
 use crate::{
+    Reading, Store,
     fault::Rules,
     flush::{Flushing, Unflushed},
     log::{self, Log, RecordError},
-    session::SessionId,
-    store::{Reading, Store},
 };
 
 /// Why a tenant's log cannot be done again.

@@ -1,11 +1,24 @@
-//! What lies below the version table: the newest version of each key up to a commit, wherever it is kept.
+//! A tenant's rows, how they are kept, and come back.
 //!
+//! [`database`]: transactions over versions in memory, over a [`Store`], beside a [`log`]. [`flush`], [`storage`], [`roots`], [`truncation`] and
+//! [`owner`]: how rows are kept, and come back. [`role`]: who may come in.
+//!
+//! A [`Store`] is what lies below the version table: the newest version of each key up to a commit, wherever it is kept.
 //! A reader never waits in here. If a block is not in memory it is told so by an error, its [`Reading`] knows which block it
 //! is, and after somebody has brought it the whole statement runs again.
 
+pub mod database;
+pub mod fault;
+pub mod flush;
+pub mod log;
 mod memory;
+pub mod owner;
 mod reading;
-pub(crate) mod segments;
+pub mod role;
+pub mod roots;
+mod segments;
+pub mod storage;
+pub mod truncation;
 
 use std::fmt::Debug;
 

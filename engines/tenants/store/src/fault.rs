@@ -1,7 +1,6 @@
 //! Rules that a test can switch off, to show that it notices. Without the feature `faults` all of them hold.
 
 /// A rule that does not hold.
-#[cfg_attr(not(feature = "faults"), expect(unreachable_pub, reason = "only tests that switch rules off name it"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Who refers to a row neither locks nor probes its key.
@@ -26,7 +25,7 @@ pub enum Fault {
 
 /// The rules of one database.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rules {
+pub struct Rules {
     #[cfg(feature = "faults")]
     pub(crate) broken: Option<Fault>,
 }
@@ -34,30 +33,13 @@ pub(crate) struct Rules {
 impl Rules {
     /// Whether the rule holds whose breach this is.
     #[cfg(feature = "faults")]
-    pub(crate) fn exclude(self, fault: Fault) -> bool {
+    pub fn exclude(self, fault: Fault) -> bool {
         self.broken != Some(fault)
     }
 
     /// Whether the rule holds whose breach this is.
     #[cfg(not(feature = "faults"))]
-    pub(crate) const fn exclude(self, _: Fault) -> bool {
+    pub const fn exclude(self, _: Fault) -> bool {
         true
     }
-}
-
-/// The text of a statement that panics.
-#[cfg(feature = "faults")]
-static PANICS: parking_lot::Mutex<Option<String>> = parking_lot::Mutex::new(None);
-
-/// Lets the next statement of this text panic.
-#[cfg(feature = "faults")]
-pub fn panic_at(text: &str) {
-    *PANICS.lock() = Some(text.to_owned());
-}
-
-/// Panics if somebody asked for it.
-#[cfg(feature = "faults")]
-pub(crate) fn panic_if_asked(text: &str) {
-    let asked = PANICS.lock().take_if(|asked| asked == text).is_some();
-    assert!(!asked, "a test has asked for a panic");
 }

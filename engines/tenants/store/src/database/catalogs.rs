@@ -8,7 +8,7 @@ use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{Csn, Direction, Isolation, Seen, TxnId};
 
 use super::Database;
-use crate::store::Want;
+use crate::Want;
 
 impl Database {
     /// Reads the catalog. If a block is wanted for that, give it to [`chores`](Self::chores) and ask again.
@@ -40,7 +40,7 @@ impl Database {
     ///
     /// # Errors
     /// XX000 if it was forgotten, which cannot be.
-    pub(crate) fn catalog(&self, snapshot: Csn) -> Result<Arc<Catalog>> {
+    pub fn catalog(&self, snapshot: Csn) -> Result<Arc<Catalog>> {
         let found = self.catalogs.iter().rev().find(|(csn, _)| *csn <= snapshot);
         let (_, catalog) =
             found.ok_or_else(|| SqlError::internal(format_args!("no catalog is as old as {snapshot}")))?;
@@ -48,12 +48,12 @@ impl Database {
     }
 
     /// The catalog after the last commit.
-    pub(crate) fn newest_catalog(&self) -> Arc<Catalog> {
+    pub fn newest_catalog(&self) -> Arc<Catalog> {
         self.catalogs.back().map(|(_, catalog)| Arc::clone(catalog)).unwrap_or_default()
     }
 
     /// The catalog as a transaction that changes it sees it. All of it is in memory.
-    pub(crate) fn read_catalog(&mut self, txn: TxnId, snapshot: Csn) -> Result<Catalog> {
+    pub fn read_catalog(&mut self, txn: TxnId, snapshot: Csn) -> Result<Catalog> {
         let mut catalog = Catalog::clone(&*self.catalog(snapshot)?);
         for (key, seen) in self.transactions.peek(txn, &row::whole(OBJECTS), Direction::Ascending)? {
             match seen {
@@ -98,7 +98,7 @@ impl Database {
     }
 
     /// A number for a new table or index. One that is not used is lost.
-    pub(crate) fn new_relation(&mut self) -> Result<u32> {
+    pub fn new_relation(&mut self) -> Result<u32> {
         let relation = self.next_relation;
         let more = || SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "there were too many tables in this database");
         self.next_relation = relation.checked_add(1).ok_or_else(more)?;

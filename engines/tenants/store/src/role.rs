@@ -13,10 +13,7 @@ use savanna_tenants_encoding::{KeyReader, KeyWriter, Order};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{Direction, Isolation, TxnId};
 
-use crate::{
-    database::Database,
-    store::{Reading, Want},
-};
+use crate::{Reading, Want, database::Database};
 
 /// The number of the table of roles.
 const ROLES: u32 = 32;
@@ -44,14 +41,15 @@ impl Roles {
     }
 }
 
-pub(crate) fn role_key(name: &str) -> Vec<u8> {
+/// The key of a role.
+pub fn role_key(name: &str) -> Vec<u8> {
     let mut key = KeyWriter::new(ROLES);
     key.text(name, Order::Ascending);
     key.into_bytes()
 }
 
 /// A role's row.
-pub(crate) fn encode(verifier: Option<&Verifier>) -> Vec<u8> {
+pub fn encode(verifier: Option<&Verifier>) -> Vec<u8> {
     verifier.map(ToString::to_string).unwrap_or_default().into_bytes()
 }
 

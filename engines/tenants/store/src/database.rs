@@ -23,22 +23,21 @@ use savanna_transaction::{
     TransactionError, Transactions, TxnId, View, Wait,
 };
 
-pub(crate) use self::temporary::is_temporary;
+pub use self::temporary::is_temporary;
 use self::{gaps::Gaps, temporary::Temporary};
 pub use self::{
     replaying::{ReplayError, Replaying},
     sweep::Swept,
 };
 use crate::{
+    Reading, Store, Want,
     fault::{Fault, Rules},
     flush::{Flushing, Unflushed},
     log::{self, Log},
-    session::SessionId,
-    store::{Reading, Store, Want},
 };
 
 /// The bytes that one transaction may write.
-pub(crate) const TRANSACTION_BYTES_MAX: usize = 48 << 20;
+pub const TRANSACTION_BYTES_MAX: usize = 48 << 20;
 
 /// Whom keys are given to, with their values; it may stop their coming.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
@@ -53,13 +52,18 @@ pub enum Step<T> {
 }
 
 impl<T> Step<T> {
-    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> Step<U> {
+    /// The same step with what was made of its value.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Step<U> {
         match self {
             Self::Done(value) => Step::Done(f(value)),
             Self::Wait => Step::Wait,
         }
     }
 }
+
+/// The number of a session, unique in its tenant since the process began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
 
 /// The rows of one tenant.
 #[derive(Debug)]
@@ -82,7 +86,8 @@ pub struct Database {
     doomed: bool,
     /// Up to where these were removed.
     swept_to: Vec<u8>,
-    pub(crate) rules: Rules,
+    /// The rules that a test has not switched off.
+    pub rules: Rules,
     /// What the statement that runs has read of the storage.
     reading: Reading,
     /// What the tenant's own work has read of it.
@@ -104,7 +109,7 @@ impl Database {
     }
 
     /// The reading of the statement that runs next, for that of the one before.
-    pub(crate) fn swap_reading(&mut self, reading: Reading) -> Reading {
+    pub fn swap_reading(&mut self, reading: Reading) -> Reading {
         std::mem::replace(&mut self.reading, reading)
     }
 
@@ -153,14 +158,15 @@ impl Database {
     }
 
     /// Fails a transaction that is certain to fail when it commits; `first` is its first savepoint.
-    pub(crate) fn refuse_overtaken(&mut self, txn: TxnId, first: Option<Savepoint>) -> Result<()> {
+    pub fn refuse_overtaken(&mut self, txn: TxnId, first: Option<Savepoint>) -> Result<()> {
         match self.transactions.overtaken(txn, first)? {
             Some(conflict) => Err(TransactionError::from(conflict).into()),
             None => Ok(()),
         }
     }
 
-    pub(crate) fn end_statement(&mut self, txn: TxnId) -> Result<()> {
+    /// Ends a statement of a transaction, whose snapshot is given back at READ COMMITTED.
+    pub fn end_statement(&mut self, txn: TxnId) -> Result<()> {
         Ok(self.transactions.end_statement(txn)?)
     }
 
@@ -181,7 +187,7 @@ impl Database {
     }
 
     /// Whether a key is there, for a constraint.
-    pub(crate) fn probe(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
+    pub fn probe(&mut self, txn: TxnId, key: &[u8]) -> Result<Option<&[u8]>> {
         if is_temporary(key) {
             return Ok(self.temporary().get(key));
         }
@@ -219,7 +225,7 @@ impl Database {
     }
 
     /// Visits the keys of a range for a constraint, in order: all of the range counts, and only what comes or goes.
-    pub(crate) fn probe_range(&mut self, txn: TxnId, range: &KeyRange, visit: &mut Visit<'_>) -> Result<()> {
+    pub fn probe_range(&mut self, txn: TxnId, range: &KeyRange, visit: &mut Visit<'_>) -> Result<()> {
         if is_temporary(&range.start) {
             return self.temporary().walk(range, Direction::Ascending, visit).map(drop);
         }
@@ -231,7 +237,7 @@ impl Database {
     }
 
     /// Whether a parent's key is there, and stays there until the transaction ends.
-    pub(crate) fn hold_parent(&mut self, txn: TxnId, isolation: Isolation, key: &[u8]) -> Result<Step<bool>> {
+    pub fn hold_parent(&mut self, txn: TxnId, isolation: Isolation, key: &[u8]) -> Result<Step<bool>> {
         if !self.rules.exclude(Fault::ParentsAreNotHeld) {
             return Ok(Step::Done(self.get(txn, key)?.is_some()));
         }
@@ -248,7 +254,7 @@ impl Database {
     }
 
     /// Locks a row; `Ok(false)` if it is somebody else's and the request was not to wait.
-    pub(crate) fn lock(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
+    pub fn lock(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
         if is_temporary(key) {
             return Ok(Step::Done(true));
         }
@@ -256,37 +262,37 @@ impl Database {
     }
 
     /// Somebody who holds locks over the ends of transactions.
-    pub(crate) fn add_holder(&mut self) -> HolderId {
+    pub fn add_holder(&mut self) -> HolderId {
         self.transactions.add_holder()
     }
 
     /// Lets a transaction run for a holder.
-    pub(crate) fn run_for(&mut self, txn: TxnId, holder: HolderId) -> Result<()> {
+    pub fn run_for(&mut self, txn: TxnId, holder: HolderId) -> Result<()> {
         Ok(self.transactions.run_for(txn, holder)?)
     }
 
     /// As [`lock`](Self::lock), for the transaction's holder.
-    pub(crate) fn lock_for_holder(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
+    pub fn lock_for_holder(&mut self, txn: TxnId, key: &[u8], mode: RowLock, wait: Wait) -> Result<Step<bool>> {
         Ok(locked(self.transactions.lock_for_holder(txn, key, mode, wait)?))
     }
 
     /// Says which keys a holder holds from now on.
-    pub(crate) fn settle<'k>(&mut self, holder: HolderId, keys: impl Iterator<Item = (&'k [u8], Option<RowLock>)>) {
+    pub fn settle<'k>(&mut self, holder: HolderId, keys: impl Iterator<Item = (&'k [u8], Option<RowLock>)>) {
         self.transactions.settle(holder, keys);
     }
 
     /// Gives back what a holder has.
-    pub(crate) fn remove_holder(&mut self, holder: HolderId) {
+    pub fn remove_holder(&mut self, holder: HolderId) {
         self.transactions.remove_holder(holder);
     }
 
     /// Keeps what the statement that runs sees.
-    pub(crate) fn keep_view(&mut self, txn: TxnId) -> Result<View> {
+    pub fn keep_view(&mut self, txn: TxnId) -> Result<View> {
         Ok(self.transactions.keep_view(txn)?)
     }
 
     /// Begins a statement that sees what was kept; whether that is still there.
-    pub(crate) fn statement_in(&mut self, txn: TxnId, view: View) -> Result<bool> {
+    pub fn statement_in(&mut self, txn: TxnId, view: View) -> Result<bool> {
         self.note_durable()?;
         match self.transactions.statement_in(txn, view) {
             Ok(_) => Ok(true),
@@ -296,7 +302,7 @@ impl Database {
     }
 
     /// Gives up what was kept.
-    pub(crate) fn drop_view(&mut self, txn: TxnId, view: View) {
+    pub fn drop_view(&mut self, txn: TxnId, view: View) {
         self.transactions.drop_view(txn, view);
     }
 
@@ -312,11 +318,13 @@ impl Database {
         Ok(self.transactions.write(txn, key, value, change)?)
     }
 
-    pub(crate) fn savepoint(&mut self, txn: TxnId) -> Result<Savepoint> {
+    /// A place in a transaction that it can go back to.
+    pub fn savepoint(&mut self, txn: TxnId) -> Result<Savepoint> {
         Ok(self.transactions.savepoint(txn)?)
     }
 
-    pub(crate) fn roll_back_to(&mut self, txn: TxnId, savepoint: Savepoint) -> Result<()> {
+    /// Undoes what a transaction has done since a savepoint.
+    pub fn roll_back_to(&mut self, txn: TxnId, savepoint: Savepoint) -> Result<()> {
         Ok(self.transactions.roll_back_to(txn, savepoint)?)
     }
 
@@ -365,7 +373,7 @@ impl Database {
     }
 
     /// Ends a wait for a lock without it.
-    pub(crate) fn cancel_wait(&mut self, txn: TxnId) -> Result<()> {
+    pub fn cancel_wait(&mut self, txn: TxnId) -> Result<()> {
         Ok(self.transactions.cancel_wait(txn)?)
     }
 
@@ -375,7 +383,7 @@ impl Database {
     }
 
     /// The place in the log after which a transaction's client may hear of what it has read.
-    pub(crate) fn reply_after(&mut self, txn: TxnId) -> Result<Lsn> {
+    pub fn reply_after(&mut self, txn: TxnId) -> Result<Lsn> {
         let csn = self.transactions.reply_after(txn)?;
         Ok(self.logged_at(csn))
     }
@@ -387,7 +395,7 @@ impl Database {
     }
 
     /// Whether a commit came between a transaction's snapshot and now.
-    pub(crate) fn is_behind(&self, snapshot: Csn) -> bool {
+    pub fn is_behind(&self, snapshot: Csn) -> bool {
         snapshot < self.transactions.published()
     }
 
