@@ -1,38 +1,18 @@
 //! Cursors of SQL: the rows of a query, and a place among them.
 
+use savanna_tenants_sql::{
+    plan::OutputColumn,
+    prepare::cursor::{CursorOptions, Direction},
+};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     value::Value,
 };
 
-use crate::{session::Suspended, sql::plan::OutputColumn};
+use crate::session::Suspended;
 
 /// Bytes of rows that the cursors of a session keep.
 const BYTES_MAX: usize = 256 << 20;
-
-/// Where a `FETCH` or `MOVE` goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// So many rows on; back if it is negative.
-    Forward(i64),
-    /// All that follow.
-    ForwardAll,
-    /// All before, the nearest first.
-    BackwardAll,
-    /// To the row with this number from 1; from the end if it is negative.
-    Absolute(i64),
-    /// To the row that is so many behind this one.
-    Relative(i64),
-}
-
-/// What is asked of a new cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CursorOptions {
-    /// Whether it goes backwards, too.
-    pub(crate) scroll: bool,
-    /// Whether it outlives its transaction.
-    pub(crate) hold: bool,
-}
 
 /// A cursor.
 #[derive(Debug)]

@@ -15,28 +15,19 @@
 //! # A tour of the source
 //!
 //! [`savanna_tenants_values`]: what is computed with. [`savanna_tenants_catalog`]: what is kept, and its bytes.
-//! [`savanna_tenants_store`]: a tenant's rows, how they are kept, and come back. `activity`: what is counted; `budget`: who may go on. `sql`: from text to plans, and their execution. `settings`, `session`, `cursor`, `copy`, `tenant`:
-//! whom it is done for; `advisory`: what locks a session keeps; `interrupt`: how that ends before it is done; `backends`: who else is connected.
+//! [`savanna_tenants_store`]: a tenant's rows, how they are kept, and come back. [`savanna_tenants_sql`]: from text to plans. Here, `run` executes
+//! plans; `session`, `cursor`, `tenant`: whom it is done for. `activity`: what is counted; `budget`: who may go on.
 //! `docs/design/0005-tenants.md` says why things are as they are, `docs/tenants.md` what the SQL has.
 
 pub mod activity;
-mod advisory;
-pub mod backends;
 pub mod budget;
-pub mod copy;
 mod cursor;
-pub mod interrupt;
 #[cfg(feature = "faults")]
 mod panics;
+mod run;
 pub mod session;
-pub mod settings;
-mod sql;
 pub mod tenant;
 
 #[cfg(feature = "faults")]
 pub use crate::panics::panic_at;
-pub use crate::{
-    session::{Outcome, Status},
-    sql::plan::OutputColumn,
-};
-pub use savanna_tenants_store::database::SessionId;
+pub use crate::session::{Outcome, Status};

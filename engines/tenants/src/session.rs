@@ -6,21 +6,20 @@ use std::{
 };
 
 use savanna_journal::Lsn;
+use savanna_tenants_sql::{
+    copy::CopyFormat,
+    define::reference::Deferral,
+    expression::Facts,
+    plan::{OutputColumn, Statement},
+    settings::Settings,
+};
 use savanna_tenants_store::Reading;
 use savanna_tenants_values::{error::SqlError, types::Type, value::Value};
 use savanna_transaction::{Isolation, Savepoint, TxnId, View};
 
 use crate::{
-    copy::CopyFormat,
     cursor::Cursor,
-    settings::Settings,
-    sql::{
-        expression::Facts,
-        plan::{OutputColumn, Statement},
-        reference::Deferral,
-        run_part::Place,
-        run_reference::Checks,
-    },
+    run::{part::Place, reference::Checks},
     tenant::{Login, Notice},
 };
 

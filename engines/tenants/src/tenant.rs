@@ -22,6 +22,7 @@ use std::{
 
 use savanna_journal::Lsn;
 use savanna_tenants_catalog::{Catalog, Search, name, sequence::Numbers};
+use savanna_tenants_sql::{backends::Backends, plan::Statement, settings::Timeouts};
 use savanna_tenants_store::database::{Database, SessionId};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -34,10 +35,7 @@ use self::fetch::Fetch;
 pub use self::portals::{Binding, Given};
 use crate::{
     activity::Activity,
-    backends::Backends,
     session::{Session, Status},
-    settings::Timeouts,
-    sql::plan::Statement,
 };
 
 const SESSIONS_MAX: usize = 100;

@@ -65,14 +65,15 @@ fn objection_to_face(from: &str, to: &str) -> Option<String> {
 }
 
 /// The parts of the engine of tenants, lowest first, with the parts that each may depend on; the engine itself has no name.
-const TENANTS_PARTS: [(&str, &[&str]); 7] = [
+const TENANTS_PARTS: [(&str, &[&str]); 8] = [
     ("encoding", &[]),
     ("segments", &[]),
     ("values", &["encoding"]),
     ("catalog", &["encoding", "values"]),
     ("store", &["encoding", "segments", "values", "catalog"]),
-    ("", &["encoding", "segments", "values", "catalog", "store"]),
-    ("host", &["segments", "values", "catalog", "store", ""]),
+    ("sql", &["encoding", "values", "catalog"]),
+    ("", &["segments", "values", "catalog", "store", "sql"]),
+    ("host", &["segments", "values", "catalog", "store", "sql", ""]),
 ];
 
 /// The part of the engine of tenants that has a path.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use savanna_tenants::interrupt::{Interrupts, Reason};
+use savanna_tenants_sql::interrupt::{Interrupts, Reason};
 use tokio::task::AbortHandle;
 
 use crate::process::{Key, Process};

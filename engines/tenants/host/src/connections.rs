@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use savanna_tenants::{
+use savanna_tenants_sql::{
     backends::{Backend, Backends, Signal},
     interrupt::{Interrupts, Reason},
 };

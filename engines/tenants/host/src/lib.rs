@@ -38,14 +38,18 @@ mod thread;
 pub use savanna_journal::Stats as LogStats;
 // What statements and their answers are made of.
 pub use savanna_tenants::{
-    Outcome, OutputColumn, Status,
+    Outcome, Status,
     activity::Counts,
-    budget, copy,
-    settings::{SERVER_VERSION, Timeouts},
+    budget,
     tenant::{Binding, Given, Notice},
 };
 pub use savanna_tenants_catalog::name::cut as cut_name;
 pub use savanna_tenants_segments::TenantId;
+pub use savanna_tenants_sql::{
+    copy,
+    plan::OutputColumn,
+    settings::{SERVER_VERSION, Timeouts},
+};
 pub use savanna_tenants_store::storage::Archive;
 pub use savanna_tenants_values::{error, error::SqlError, types, value};
 

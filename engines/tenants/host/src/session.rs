@@ -13,13 +13,16 @@ use std::{
 
 use savanna_journal::Lsn;
 use savanna_tenants::{
-    Outcome, OutputColumn, Status,
-    backends::{self, Asker},
+    Outcome, Status,
     budget::Amounts,
+    tenant::{Binding, Login, Notice, Tenant},
+};
+use savanna_tenants_sql::{
+    backends::{self, Asker},
     copy::CopyField,
     interrupt::{Interrupts, Reason},
+    plan::OutputColumn,
     settings::Timeouts,
-    tenant::{Binding, Login, Notice, Tenant},
 };
 use savanna_tenants_store::{
     database::{SessionId, Step},

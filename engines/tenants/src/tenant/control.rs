@@ -1,5 +1,9 @@
 //! Statements about transactions, savepoints, settings and databases: they touch no rows.
 
+use savanna_tenants_sql::{
+    function::Configured,
+    plan::{Modes, Plan, SetConstraints},
+};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -8,13 +12,7 @@ use savanna_tenants_values::{
 use savanna_transaction::TxnId;
 
 use super::{Tenant, portals::no_statement};
-use crate::{
-    session::{Outcome, SavepointOf},
-    sql::{
-        function::Configured,
-        plan::{Modes, Plan, SetConstraints},
-    },
-};
+use crate::session::{Outcome, SavepointOf};
 
 impl Tenant {
     /// Statements that are about transactions and sessions, not about rows.

@@ -1,17 +1,13 @@
 //! `COPY .. FROM STDIN`: lines that a client sends after the statement.
 
+use savanna_tenants_sql::{copy::CopyField, plan::Plan};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 use super::Tenant;
 use crate::{
-    copy::CopyField,
+    run::{PATIENCE_ROWS, Run, modify::Written},
     session::Outcome,
-    sql::{
-        plan::Plan,
-        run::{PATIENCE_ROWS, Run},
-        run_modify::Written,
-    },
 };
 
 impl Tenant {

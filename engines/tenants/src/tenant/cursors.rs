@@ -2,6 +2,10 @@
 
 use std::collections::HashMap;
 
+use savanna_tenants_sql::{
+    plan::{Call, OutputColumn, Plan, Statement},
+    prepare::cursor::{CursorOptions, Direction},
+};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -11,9 +15,8 @@ use savanna_tenants_values::{
 
 use super::Tenant;
 use crate::{
-    cursor::{Cursor, CursorOptions, Direction},
+    cursor::Cursor,
     session::{Outcome, Session, Status},
-    sql::plan::{Call, OutputColumn, Plan, Statement},
 };
 
 /// Cursors that a session keeps.

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_sql::{
+    expression::Listing,
+    parse,
+    plan::{OutputColumn, Plan, Statement},
+};
 use savanna_tenants_store::database::{SessionId, Step, TRANSACTION_BYTES_MAX};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -12,15 +17,12 @@ use savanna_transaction::Isolation;
 use super::{NoRoom, Notice, Tenant, cursors::listed_cursors, portals::listed_statements};
 use crate::{
     cursor::Cursor,
-    session::{Current, Outcome, Prepared, Session, Status},
-    sql::{
+    run::{
+        PATIENCE_ROWS, Run,
         effects::{Effects, too_large},
-        expression::Listing,
-        parse,
-        plan::{OutputColumn, Plan, Statement},
-        run::{PATIENCE_ROWS, Run},
-        run_modify::Written,
+        modify::Written,
     },
+    session::{Current, Outcome, Prepared, Session, Status},
 };
 
 impl Tenant {

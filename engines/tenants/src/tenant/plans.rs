@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use savanna_tenants_catalog::{Catalog, Search};
+use savanna_tenants_sql::{plan::Statement, prepare::prepare, settings::SearchPath};
 use savanna_tenants_store::database::SessionId;
 use savanna_tenants_values::{
     error::{Result, state},
@@ -12,11 +13,7 @@ use savanna_tenants_values::{
 use savanna_transaction::{Csn, TxnId};
 
 use super::{Tenant, execute::in_failed_transaction};
-use crate::{
-    session::{Prepared, Status},
-    settings::SearchPath,
-    sql::{plan::Statement, prepare::prepare},
-};
+use crate::session::{Prepared, Status};
 
 /// Plans of texts that are kept for whoever sends them again.
 const PLANS_MAX: usize = 1_000;

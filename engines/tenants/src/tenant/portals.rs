@@ -6,6 +6,7 @@ use std::{
 };
 
 use savanna_tenants_catalog::name::cut;
+use savanna_tenants_sql::plan::{OutputColumn, Plan, Statement};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -13,11 +14,8 @@ use savanna_tenants_values::{
     value::{Value, binary, text},
 };
 
-use super::{Tenant, execute::refuse_if_failed};
-use crate::{
-    session::{Outcome, Portal, Prepared, Progress, Session},
-    sql::plan::{OutputColumn, Plan, Statement},
-};
+use super::{Tenant, execute::refuse_if_failed, suspended::resumable};
+use crate::session::{Outcome, Portal, Prepared, Progress, Session};
 
 /// What each session may keep.
 const STATEMENTS_MAX: usize = 1_000;
@@ -229,7 +227,7 @@ impl Tenant {
         if matches!(portal.prepared.statement.plan, Plan::Execute(_)) {
             (portal.prepared, portal.parameters) = self.called(id, portal.prepared)?;
         }
-        if matches!(portal.progress, Progress::Ready) && rows_max > 0 && portal.prepared.statement.resumable().is_some()
+        if matches!(portal.progress, Progress::Ready) && rows_max > 0 && resumable(&portal.prepared.statement).is_some()
         {
             match self.numbered(id, |tenant| tenant.suspend(id, &portal.prepared, &portal.parameters))? {
                 Step::Wait => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_sql::plan::{NewPrepared, Plan};
 use savanna_tenants_store::database::SessionId;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -9,10 +10,7 @@ use savanna_tenants_values::{
 };
 
 use super::{Tenant, execute::refuse_if_failed, portals::no_statement};
-use crate::{
-    session::Prepared,
-    sql::plan::{NewPrepared, Plan},
-};
+use crate::session::Prepared;
 
 impl Tenant {
     /// `PREPARE`

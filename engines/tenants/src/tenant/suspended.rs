@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_sql::{
+    plan::{Plan, Statement, query::Query},
+    prepare::cursor::Direction,
+};
 use savanna_tenants_store::{
     database::{SessionId, Step},
     fault::Fault,
@@ -15,30 +19,26 @@ use savanna_transaction::View;
 
 use super::{Tenant, execute::refuse_if_failed};
 use crate::{
-    cursor::{Cursor, Direction},
-    session::{Outcome, Prepared, Progress, Session, Suspended},
-    sql::{
-        plan::{Plan, Statement},
-        query_plan::Query,
-        run::{PATIENCE_ROWS, Run},
-        run_part::Place,
+    cursor::Cursor,
+    run::{
+        PATIENCE_ROWS, Run,
+        part::{Place, is_resumable},
     },
+    session::{Outcome, Prepared, Progress, Session, Suspended},
 };
 
 /// Rows, and the query that stopped behind them.
 type Part = (Vec<Vec<Value>>, Place);
 
-impl Statement {
-    /// The query that it runs as far as rows are wanted, if it is one that can be.
-    pub(super) fn resumable(&self) -> Option<&Query> {
-        match &self.plan {
-            Plan::Query(query) => Some(query),
-            Plan::Declare { options, query, .. } if !options.hold => Some(query),
-            _ => None,
-        }
-        .filter(|query| query.is_resumable())
-        .map(|query| &**query)
+/// The query that a statement runs as far as rows are wanted, if it is one that can be.
+pub(super) fn resumable(statement: &Statement) -> Option<&Query> {
+    match &statement.plan {
+        Plan::Query(query) => Some(query),
+        Plan::Declare { options, query, .. } if !options.hold => Some(query),
+        _ => None,
     }
+    .filter(|query| is_resumable(query))
+    .map(|query| &**query)
 }
 
 impl Tenant {
@@ -64,7 +64,7 @@ impl Tenant {
         statement: &Arc<Statement>,
         parameters: &[Value],
     ) -> Result<Option<Outcome>> {
-        let (Plan::Declare { name, options, text, .. }, Some(query)) = (&statement.plan, statement.resumable()) else {
+        let (Plan::Declare { name, options, text, .. }, Some(query)) = (&statement.plan, resumable(statement)) else {
             return Ok(None);
         };
         let suspended = self.suspended(id, statement, parameters)?;
@@ -90,7 +90,7 @@ impl Tenant {
 
     /// Runs a suspended query for so many rows at most. It changes nothing.
     pub(super) fn part(&mut self, id: SessionId, suspended: &Suspended, count: usize) -> Result<Step<Part>> {
-        let query = suspended.statement.resumable().ok_or_else(|| SqlError::internal("a query that is run at once"))?;
+        let query = resumable(&suspended.statement).ok_or_else(|| SqlError::internal("a query that is run at once"))?;
         let Self { database, sessions, .. } = self;
         let Some(Session { txn: Some(txn), facts, aside, gives_way, .. }) = sessions.get_mut(&id) else {
             return Err(no_transaction());

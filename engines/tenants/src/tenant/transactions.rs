@@ -1,5 +1,6 @@
 //! The transactions of sessions: how they begin and end.
 
+use savanna_tenants_sql::define::reference::Deferral;
 use savanna_tenants_store::{
     Reading,
     database::{SessionId, Step},
@@ -9,8 +10,8 @@ use savanna_transaction::Isolation;
 
 use super::{Tenant, closed};
 use crate::{
+    run::{Run, reference::Checks},
     session::{Current, Interruption, Session},
-    sql::{reference::Deferral, run::Run, run_reference::Checks},
 };
 
 impl Tenant {

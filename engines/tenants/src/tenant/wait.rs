@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_sql::interrupt::{Interrupts, Reason};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::Event;
 
 use super::Tenant;
-use crate::{
-    interrupt::{Interrupts, Reason},
-    session::Interruption,
-};
+use crate::session::Interruption;
 
 impl Tenant {
     /// Those whose statement may go on: ask for it again.

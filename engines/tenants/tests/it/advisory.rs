@@ -1,6 +1,7 @@
 //! Advisory locks.
 
-use savanna_tenants::{interrupt::Reason, tenant::Notice};
+use savanna_tenants::tenant::Notice;
+use savanna_tenants_sql::interrupt::Reason;
 
 use crate::desk::{Desk, Seen, rows};
 

@@ -1,7 +1,7 @@
 //! Sequences and generated columns, and what of them survives a crash. `tests/tenants/definitions` compares more with PostgreSQL.
 
 use savanna_journal::Lsn;
-use savanna_tenants::{copy::CopyField, interrupt::Reason};
+use savanna_tenants_sql::{copy::CopyField, interrupt::Reason};
 use savanna_tenants_store::fault::Fault;
 
 use crate::desk::{Desk, Seen, done, rows};

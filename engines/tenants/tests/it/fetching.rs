@@ -1,6 +1,7 @@
 //! Statements that wait for blocks of the storage: they have done nothing meanwhile, and can be told to wait no longer.
 
-use savanna_tenants::{interrupt::Reason, tenant::NoRoom};
+use savanna_tenants::tenant::NoRoom;
+use savanna_tenants_sql::interrupt::Reason;
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::SqlError;
 

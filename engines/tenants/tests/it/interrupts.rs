@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use savanna_tenants::interrupt::Reason;
+use savanna_tenants_sql::interrupt::Reason;
 
 use crate::desk::{Desk, Seen, done};
 

@@ -1,7 +1,7 @@
 //! What concurrent transactions see of each other, and when a client may hear of it.
 
 use savanna_journal::Lsn;
-use savanna_tenants::interrupt::Reason;
+use savanna_tenants_sql::interrupt::Reason;
 use savanna_tenants_store::fault::Fault;
 
 use crate::desk::{Desk, Seen, done, rows};

@@ -1,0 +1,158 @@
+//! Arrays in expressions: how they are made, subscripts, operators, and comparisons with their elements.
+
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::Value,
+};
+use sqlparser::ast::{self, AccessExpr, BinaryOperator, Subscript};
+
+use super::{
+    Binder, Typed,
+    operator::{comparison_of, comparison_type, no_operator},
+};
+use crate::{
+    expression::Expr,
+    function::{ArrayFunction, Function},
+};
+
+impl Binder<'_, '_> {
+    /// `ARRAY[..]`, whose elements have the type `wanted` if the statement says so.
+    pub(super) fn array(&mut self, elements: &[ast::Expr], wanted: Option<Type>) -> Result<Typed> {
+        let nested = matches!(elements.first(), Some(ast::Expr::Array(_)));
+        let mut typed = Vec::with_capacity(elements.len());
+        for element in elements {
+            typed.push(match element {
+                ast::Expr::Array(inner) => self.array(&inner.elem, wanted)?,
+                other => self.expr(other)?,
+            });
+        }
+        let nested = nested || typed.first().is_some_and(|typed| typed.of.element().is_some());
+        let undecided = || {
+            SqlError::new(state::INDETERMINATE_DATATYPE, "cannot determine type of empty array")
+                .hint("Explicitly cast to the desired type, for example ARRAY[]::integer[].")
+        };
+        let element = |of: Type| of.array().ok_or_else(|| SqlError::internal("an array of nothing"));
+        let (elements, of) = match wanted {
+            Some(wanted) => {
+                let of = if nested { element(wanted)? } else { wanted };
+                let cast = |typed| self.cast(typed, of).map(|typed| typed.expr);
+                (typed.into_iter().map(cast).collect::<Result<_>>()?, of)
+            }
+            None if typed.is_empty() => return Err(undecided()),
+            None => self.common(typed, "ARRAY")?,
+        };
+        let made = Expr::Call(Function::Array(ArrayFunction::Make { nested }), elements);
+        Ok(Typed::new(self.folded(made)?, element(of)?))
+    }
+
+    /// `array[..]`, `array[..:..]`.
+    pub(super) fn subscripts(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Typed> {
+        let root = self.expr(root)?;
+        let Some(element) = root.of.element() else {
+            let message =
+                format!("cannot subscript type {} because it does not support subscripting", self.named(root.of));
+            return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+        };
+        let of = root.of;
+        let sliced = chain.iter().any(|access| matches!(access, AccessExpr::Subscript(Subscript::Slice { .. })));
+        let open = |bound: i32| Expr::Constant(Value::Int(bound.into()));
+        let mut arguments = vec![root.expr];
+        for access in chain {
+            match access {
+                AccessExpr::Subscript(Subscript::Index { index }) => {
+                    // In a slice a subscript alone is the last one of a range that begins at 1.
+                    if sliced {
+                        arguments.push(open(1));
+                    }
+                    arguments.push(self.subscript(index)?);
+                }
+                AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
+                    let lower = lower_bound.as_ref().map(|bound| self.subscript(bound)).transpose()?;
+                    let upper = upper_bound.as_ref().map(|bound| self.subscript(bound)).transpose()?;
+                    arguments.push(lower.unwrap_or_else(|| open(i32::MIN)));
+                    arguments.push(upper.unwrap_or_else(|| open(i32::MAX)));
+                }
+                other => return Err(SqlError::unsupported(format_args!("the access {other}"))),
+            }
+        }
+        let (function, of) = if sliced { (ArrayFunction::Slice, of) } else { (ArrayFunction::Element, element) };
+        Ok(Typed::new(self.folded(Expr::Call(Function::Array(function), arguments))?, of))
+    }
+
+    fn subscript(&mut self, ast: &ast::Expr) -> Result<Expr> {
+        let typed = self.expr(ast)?;
+        if !typed.of.is_integer() && typed.of != Type::Unknown {
+            return Err(SqlError::new(state::DATATYPE_MISMATCH, "array subscript must have type integer"));
+        }
+        self.convert(typed, Type::Int4, true)
+    }
+
+    /// `.. = ANY (array)`, and the other comparisons; `ALL` with `all`.
+    pub(super) fn with_elements(
+        &mut self,
+        left: &ast::Expr,
+        operator: &BinaryOperator,
+        right: &ast::Expr,
+        all: bool,
+    ) -> Result<Typed> {
+        let Some(comparison) = comparison_of(operator) else {
+            let word = if all { "ALL" } else { "ANY" };
+            return Err(SqlError::unsupported(format_args!("{operator} {word} ({right})")));
+        };
+        let (left, right) = (self.expr(left)?, self.expr(right)?);
+        let element = match (right.of.element(), right.of) {
+            (Some(element), _) => element,
+            (None, Type::Unknown) => left.of,
+            _ => {
+                let message = "op ANY/ALL (array) requires array on right side";
+                return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
+            }
+        };
+        let of = comparison_type(left.of, element)
+            .filter(|of| *of != Type::Json)
+            .ok_or_else(|| no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(element))))?;
+        let of = if of == Type::Unknown { Type::Text } else { of };
+        let array = of.array().ok_or_else(|| SqlError::internal("an array of nothing"))?;
+        let (left, right) = (self.implicit(left, of)?, self.convert(right, array, false)?);
+        let function = if all { ArrayFunction::All(comparison) } else { ArrayFunction::Any(comparison) };
+        self.boolean(Expr::Call(Function::Array(function), vec![left, right]))
+    }
+
+    /// An operator on two arrays, or an array and an element; `None` if neither is one.
+    pub(super) fn array_operator(&mut self, left: &Typed, operator: &str, right: &Typed) -> Result<Option<Typed>> {
+        if left.of.element().is_none() && right.of.element().is_none() {
+            return Ok(None);
+        }
+        let shown = || no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(right.of)));
+        let (left, right) = (left.clone(), right.clone());
+        let array = |of: Type| of.element().is_some() || of == Type::Unknown;
+        let name = match operator {
+            "||" if array(left.of) && array(right.of) => "array_cat",
+            "||" if left.of.element().is_some() => "array_append",
+            "||" => "array_prepend",
+            _ if array(left.of) && array(right.of) => "",
+            _ => return Err(shown()),
+        };
+        if !name.is_empty() {
+            let types = [left.of, right.of];
+            if crate::function::resolve(name, &types).is_none() {
+                return Err(shown());
+            }
+            return self.call(name, vec![left, right]).map(Some);
+        }
+        let of = match (left.of.element(), right.of.element()) {
+            (Some(a), Some(b)) if a.unbounded() == b.unbounded() || (a.is_text() && b.is_text()) => left.of,
+            (Some(_), None) => left.of,
+            (None, Some(_)) => right.of,
+            _ => return Err(shown()),
+        };
+        let (left, right) = (self.convert(left, of, false)?, self.convert(right, of, false)?);
+        let (function, arguments) = match operator {
+            "@>" => (ArrayFunction::Contains, vec![left, right]),
+            "<@" => (ArrayFunction::Contains, vec![right, left]),
+            _ => (ArrayFunction::Overlaps, vec![left, right]),
+        };
+        Ok(Some(Typed::new(self.folded(Expr::Call(Function::Array(function), arguments))?, Type::Bool)))
+    }
+}

@@ -1,0 +1,299 @@
+//! Statements of PostgreSQL that the parser does not know.
+
+use savanna_tenants_catalog::{Catalog, Name, Sequence};
+use savanna_tenants_values::error::{Result, SqlError, state};
+use sqlparser::{
+    ast::ObjectName,
+    keywords::Keyword,
+    parser::{Parser, ParserError},
+    tokenizer::Token,
+};
+
+use crate::{
+    define::sequence::SequenceOptions,
+    parse::{
+        data_type::type_of,
+        name::{name_of, object_name, relation_name},
+        words::Words,
+    },
+    plan::{Define, Kind, Plan, SetConstraints},
+};
+
+/// The plan of a statement that is one of these.
+///
+/// # Errors
+/// 42601.
+pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>> {
+    let Some(begin) = BEGINNINGS.into_iter().find(|begin| words.begin_with(begin)) else { return Ok(None) };
+    let grammar = words.grammar();
+    let mut parser = words.parser(&grammar);
+    begin.iter().for_each(|_| parser.advance_token());
+    let plan = match begin {
+        ["SET", "CONSTRAINTS"] => Plan::SetConstraints(set_constraints(&mut parser)?),
+        ["CREATE", "SEQUENCE"] => Plan::Define(create_sequence(&mut parser, catalog, false)?),
+        ["CREATE", "TEMP" | "TEMPORARY"] if is_word(&parser.peek_token().token, "SEQUENCE") => {
+            parser.advance_token();
+            Plan::Define(create_sequence(&mut parser, catalog, true)?)
+        }
+        ["ALTER", "SEQUENCE"] => Plan::Define(alter_sequence(&mut parser)?),
+        ["ALTER", "VIEW"] => Plan::Define(alter_view(&mut parser)?),
+        ["ALTER", "INDEX"] => Plan::Define(alter_index(&mut parser)?),
+        ["ALTER", "SCHEMA"] => Plan::Define(alter_schema(&mut parser)?),
+        ["ALTER", "TABLE"] => match alter_table(&mut parser) {
+            Some(define) => Plan::Define(define),
+            None => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    let _ = parser.consume_token(&Token::SemiColon);
+    match parser.next_token().token {
+        Token::EOF => Ok(Some(plan)),
+        other => Err(wrong(&format!("expected the end of the statement, came {other}"))),
+    }
+}
+
+/// The two words that a statement of these begins with.
+const BEGINNINGS: [[&str; 2]; 9] = [
+    ["SET", "CONSTRAINTS"],
+    ["CREATE", "SEQUENCE"],
+    ["CREATE", "TEMP"],
+    ["CREATE", "TEMPORARY"],
+    ["ALTER", "SEQUENCE"],
+    ["ALTER", "VIEW"],
+    ["ALTER", "INDEX"],
+    ["ALTER", "SCHEMA"],
+    ["ALTER", "TABLE"],
+];
+
+pub(crate) fn is_word(token: &Token, expected: &str) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(expected))
+}
+
+fn set_constraints(parser: &mut Parser<'_>) -> Result<SetConstraints> {
+    let names = match parser.parse_keyword(Keyword::ALL) {
+        true => None,
+        false => {
+            let names = parser
+                .parse_comma_separated(|parser| parser.parse_object_name(false))
+                .map_err(|error| syntax(&error))?;
+            Some(names.iter().map(object_name).collect::<Result<_>>()?)
+        }
+    };
+    let mode = parser.parse_identifier().map_err(|error| syntax(&error))?;
+    let deferred = match name_of(&mode).as_str() {
+        "deferred" => true,
+        "immediate" => false,
+        other => return Err(wrong(&format!("expected DEFERRED or IMMEDIATE, came {other}"))),
+    };
+    Ok(SetConstraints { names, deferred })
+}
+
+fn create_sequence(parser: &mut Parser<'_>, catalog: &Catalog, temporary: bool) -> Result<Define> {
+    let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
+    let name = name(parser)?;
+    let options = sequence_options(parser)?;
+    if options.restart.is_some() {
+        return Err(wrong("a new sequence cannot RESTART"));
+    }
+    let schema = catalog.schema_of_new(&name, temporary)?;
+    let sequence = Sequence { schema, ..options.made(name.name)? };
+    Ok(Define::CreateSequence { sequence, owned_by: options.owned_by.flatten(), if_not_exists })
+}
+
+fn alter_sequence(parser: &mut Parser<'_>) -> Result<Define> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let old = name(parser)?;
+    if parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Ok(Define::RenameSequence { name: old, to: identifier(parser)? });
+    }
+    if parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
+        return Ok(Define::Move { kind: Kind::Sequence, name: old, schema: identifier(parser)?, if_exists });
+    }
+    Ok(Define::AlterSequence { name: old, options: sequence_options(parser)?, if_exists })
+}
+
+fn alter_view(parser: &mut Parser<'_>) -> Result<Define> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let name = name(parser)?;
+    if parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
+        return Ok(Define::Move { kind: Kind::View, name, schema: identifier(parser)?, if_exists });
+    }
+    if !parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Err(SqlError::unsupported("ALTER VIEW with something else than RENAME TO and SET SCHEMA"));
+    }
+    Ok(Define::RenameView { name, to: identifier(parser)?, if_exists })
+}
+
+fn alter_index(parser: &mut Parser<'_>) -> Result<Define> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let name = name(parser)?;
+    if !parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Err(SqlError::unsupported("ALTER INDEX with something else than RENAME TO"));
+    }
+    Ok(Define::RenameIndex { name, to: identifier(parser)?, if_exists })
+}
+
+fn alter_schema(parser: &mut Parser<'_>) -> Result<Define> {
+    let name = identifier(parser)?;
+    if !parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
+        return Err(SqlError::unsupported("ALTER SCHEMA with something else than RENAME TO"));
+    }
+    Ok(Define::RenameSchema { name, to: identifier(parser)? })
+}
+
+/// `ALTER TABLE .. SET SCHEMA`, if it is that.
+fn alter_table(parser: &mut Parser<'_>) -> Option<Define> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let _ = parser.parse_keyword(Keyword::ONLY);
+    let name = name(parser).ok()?;
+    if !parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
+        return None;
+    }
+    Some(Define::Move { kind: Kind::Table, name, schema: identifier(parser).ok()?, if_exists })
+}
+
+fn identifier(parser: &mut Parser<'_>) -> Result<String> {
+    Ok(name_of(&parser.parse_identifier().map_err(|error| syntax(&error))?))
+}
+
+/// The options of a sequence, in any order.
+fn sequence_options(parser: &mut Parser<'_>) -> Result<SequenceOptions> {
+    let mut options = SequenceOptions::default();
+    loop {
+        let token = parser.next_token().token;
+        let word = match &token {
+            Token::Word(word) => word.value.to_ascii_lowercase(),
+            Token::EOF | Token::SemiColon => break,
+            other => return Err(wrong(&format!("expected an option of a sequence, came {other}"))),
+        };
+        let twice = match word.as_str() {
+            "as" => {
+                let of = parser.parse_data_type().map_err(|error| syntax(&error))?;
+                options.of.replace(type_of(&of, &Catalog::default())?).is_some()
+            }
+            "increment" => {
+                let _ = parser.parse_keyword(Keyword::BY);
+                options.increment.replace(number(parser)?).is_some()
+            }
+            "minvalue" => options.min.replace(Some(number(parser)?)).is_some(),
+            "maxvalue" => options.max.replace(Some(number(parser)?)).is_some(),
+            "start" => {
+                let _ = parser.parse_keyword(Keyword::WITH);
+                options.start.replace(number(parser)?).is_some()
+            }
+            "restart" => {
+                let with = parser.parse_keyword(Keyword::WITH);
+                let plain =
+                    !with && !matches!(parser.peek_token().token, Token::Number(..) | Token::Minus | Token::Plus);
+                options.restart.replace(if plain { None } else { Some(number(parser)?) }).is_some()
+            }
+            "cache" => options.cache.replace(number(parser)?).is_some(),
+            "cycle" => options.cycle.replace(true).is_some(),
+            "no" => match parser.next_token().token {
+                token if is_word(&token, "MINVALUE") => options.min.replace(None).is_some(),
+                token if is_word(&token, "MAXVALUE") => options.max.replace(None).is_some(),
+                token if is_word(&token, "CYCLE") => options.cycle.replace(false).is_some(),
+                other => return Err(wrong(&format!("expected MINVALUE, MAXVALUE or CYCLE, came {other}"))),
+            },
+            "owned" => {
+                parser.expect_keyword(Keyword::BY).map_err(|error| syntax(&error))?;
+                options.owned_by.replace(owner(parser)?).is_some()
+            }
+            _ => return Err(wrong(&format!("expected an option of a sequence, came {token}"))),
+        };
+        if twice {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "conflicting or redundant options"));
+        }
+    }
+    parser.prev_token();
+    Ok(options)
+}
+
+/// `table.column`, or `NONE`.
+fn owner(parser: &mut Parser<'_>) -> Result<Option<(Name, String)>> {
+    let mut parts = parser.parse_object_name(false).map_err(|error| syntax(&error))?.0;
+    let column = parts.pop();
+    let column = column.as_ref().and_then(|part| part.as_ident()).map(name_of).unwrap_or_default();
+    match parts.is_empty() {
+        true if column == "none" => Ok(None),
+        true => Err(wrong("invalid OWNED BY option").hint("Specify OWNED BY table.column or OWNED BY NONE.")),
+        false => Ok(Some((relation_name(&ObjectName(parts))?, column))),
+    }
+}
+
+pub(crate) fn name(parser: &mut Parser<'_>) -> Result<Name> {
+    relation_name(&parser.parse_object_name(false).map_err(|error| syntax(&error))?)
+}
+
+pub(crate) fn number(parser: &mut Parser<'_>) -> Result<i64> {
+    let minus = parser.consume_token(&Token::Minus);
+    let _ = parser.consume_token(&Token::Plus);
+    let token = parser.next_token().token;
+    let Token::Number(digits, _) = &token else { return Err(wrong(&format!("expected a number, came {token}"))) };
+    format!("{}{digits}", if minus { "-" } else { "" }).parse().map_err(|_| {
+        let message = format!("value \"{digits}\" is out of range for type bigint");
+        SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message)
+    })
+}
+
+pub(crate) fn syntax(error: &ParserError) -> SqlError {
+    wrong(error.to_string().trim_start_matches("sql parser error: "))
+}
+
+pub(crate) fn wrong(message: &str) -> SqlError {
+    SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn read(text: &str) -> Words<'_> {
+        Words::read(text, Arc::default()).unwrap()
+    }
+
+    fn shown(text: &str) -> String {
+        match plan(&read(text), &Catalog::default()) {
+            Ok(plan) => format!("{plan:?}"),
+            Err(error) => error.state.to_owned(),
+        }
+    }
+
+    #[test]
+    fn constraints_are_deferred_by_name_or_all() {
+        let all = "Some(SetConstraints(SetConstraints { names: None, deferred: true }))";
+        assert_eq!(shown("-- now\n/* or */ set CONSTRAINTS all deferred;"), all);
+        let some = "Some(SetConstraints(SetConstraints { names: Some([\"a\", \"B\"]), deferred: false }))";
+        assert_eq!(shown("SET CONSTRAINTS a, \"B\" IMMEDIATE"), some);
+        assert_eq!(shown("SET CONSTRAINTS a"), "42601");
+        assert_eq!(shown("SET CONSTRAINTS a DEFERRED b"), "42601");
+        assert_eq!(shown("SET constraint = 1"), "None");
+    }
+
+    #[test]
+    fn options_of_sequences_come_in_any_order_and_once() {
+        let Ok(Some(Plan::Define(Define::CreateSequence { sequence, owned_by, if_not_exists: true }))) = plan(
+            &read(
+                "CREATE SEQUENCE IF NOT EXISTS s CYCLE START 7 AS int INCREMENT BY -2 MAXVALUE 9 NO MINVALUE OWNED BY t.\"C\";",
+            ),
+            &Catalog::default(),
+        ) else {
+            panic!("a sequence");
+        };
+        assert_eq!((sequence.start, sequence.increment, sequence.max, sequence.cycle), (7, -2, 9, true));
+        assert_eq!(owned_by, Some(("t".into(), "C".to_owned())));
+        for text in [
+            "CREATE SEQUENCE s START 1 START 2",
+            "CREATE SEQUENCE s BEGIN",
+            "ALTER SEQUENCE s OWNED BY t",
+            "ALTER SEQUENCE",
+        ] {
+            assert_eq!(shown(text), "42601", "{text}");
+        }
+        assert!(shown("ALTER SEQUENCE s RESTART CYCLE").contains("restart: Some(None)"));
+        assert!(shown("ALTER SEQUENCE s RESTART -5").contains("restart: Some(Some(-5))"));
+        assert!(shown("ALTER SEQUENCE s RENAME TO r").contains("RenameSequence"));
+    }
+}

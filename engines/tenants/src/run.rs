@@ -1,0 +1,177 @@
+//! A statement that runs: whom it runs for, and what it keeps until it ends.
+
+pub(crate) mod advisory;
+pub(crate) mod define;
+pub(crate) mod effects;
+pub(crate) mod explain;
+pub(crate) mod join;
+pub(crate) mod lock_table;
+pub(crate) mod modify;
+pub(crate) mod part;
+pub(crate) mod query;
+pub(crate) mod reference;
+pub(crate) mod role;
+pub(crate) mod rows;
+pub(crate) mod set;
+pub(crate) mod subquery;
+pub(crate) mod window;
+pub(crate) mod with;
+
+use std::{
+    cell::{Cell, RefCell, RefMut},
+    collections::HashMap,
+    rc::Rc,
+};
+
+use savanna_tenants_catalog::Table;
+use savanna_tenants_sql::{
+    define::reference::Deferral,
+    expression::{Env, Facts},
+};
+use savanna_tenants_store::database::{Database, Step};
+use savanna_tenants_values::{
+    error::{Result, SqlError},
+    memory::Memory,
+    value::Value,
+};
+use savanna_transaction::{Isolation, RowLock, TxnId, Wait};
+
+use crate::run::{explain::Counts, join::Kept, subquery::Answer};
+
+/// Rows that a statement works on before it gives way: a few milliseconds.
+pub(crate) const PATIENCE_ROWS: usize = 8_192;
+
+/// A statement that runs.
+pub(crate) struct Run<'a> {
+    database: RefCell<&'a mut Database>,
+    pub(crate) txn: TxnId,
+    pub(crate) isolation: Isolation,
+    pub(crate) parameters: &'a [Value],
+    pub(crate) facts: &'a Facts,
+    pub(crate) deferral: &'a Deferral,
+    /// Rows that are the same whenever they are asked for, by number.
+    pub(crate) kept: RefCell<HashMap<usize, Rc<Kept>>>,
+    /// Answers of queries in expressions that are the same for every row, by number.
+    pub(crate) answers: RefCell<HashMap<usize, Rc<Answer>>>,
+    /// Rows of queries of WITH, by number.
+    pub(crate) ctes: RefCell<HashMap<usize, Rc<Vec<Vec<Value>>>>>,
+    /// What the last steps of recursive queries added, by number.
+    pub(crate) working: RefCell<HashMap<usize, Rc<Vec<Vec<Value>>>>>,
+    /// Tables whose definition was read.
+    seen: RefCell<Vec<u32>>,
+    waits: Cell<bool>,
+    /// How often the steps of the plan ran, if somebody wants to know.
+    pub(crate) counts: Option<Counts>,
+    /// Rows that it may still work on; any number if nobody waits for the thread.
+    patience: Cell<Option<usize>>,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        database: &'a mut Database,
+        (txn, isolation): (TxnId, Isolation),
+        parameters: &'a [Value],
+        facts: &'a Facts,
+        deferral: &'a Deferral,
+    ) -> Self {
+        facts.lent.begin();
+        Self {
+            database: RefCell::new(database),
+            txn,
+            isolation,
+            parameters,
+            facts,
+            deferral,
+            kept: RefCell::default(),
+            answers: RefCell::default(),
+            ctes: RefCell::default(),
+            working: RefCell::default(),
+            seen: RefCell::default(),
+            waits: Cell::new(false),
+            counts: None,
+            patience: Cell::new(None),
+        }
+    }
+
+    /// Lets the statement work on so many rows only; then it waits, to be run again where it is in nobody's way.
+    pub(crate) fn give_way_after(self, rows: Option<usize>) -> Self {
+        self.patience.set(rows);
+        self
+    }
+
+    /// Whether it waits because it takes long.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.patience.get() == Some(0)
+    }
+
+    /// Where expressions are computed that read no row.
+    pub(crate) fn env(&self) -> Env<'_> {
+        Env { row: &[], parameters: self.parameters, facts: self.facts, queries: Some(self) }
+    }
+
+    /// The rows below. No expression that may contain a query is computed while they are borrowed.
+    pub(crate) fn database(&self) -> RefMut<'_, &'a mut Database> {
+        self.database.borrow_mut()
+    }
+
+    /// Whether the statement goes on: asked with every row that it works on.
+    pub(crate) fn goes_on(&self) -> Result<()> {
+        self.goes_on_after(1)
+    }
+
+    /// Whether the statement goes on after so many rows. If it gives way, the error ends what is being computed, and [`Self::step`]
+    /// says so.
+    pub(crate) fn goes_on_after(&self, rows: usize) -> Result<()> {
+        self.facts.interrupts.check()?;
+        if let Some(patience) = self.patience.get() {
+            self.patience.set(Some(patience.saturating_sub(rows)));
+            if patience <= rows {
+                self.waits.set(true);
+                return Err(taken_for_error());
+            }
+        }
+        Ok(())
+    }
+
+    /// What a part of the statement came to; or that the statement waits, if that is why it failed.
+    pub(crate) fn step<T>(&self, result: Result<Step<T>>) -> Result<Step<T>> {
+        if self.waits.get() { Ok(Step::Wait) } else { result }
+    }
+
+    /// Locks a row. If it has to wait, the error ends what is being computed, and [`Self::step`] says so.
+    pub(crate) fn lock(&self, key: &[u8], mode: RowLock, wait: Wait) -> Result<bool> {
+        let step = self.database().lock(self.txn, key, mode, wait)?;
+        self.unless_waiting(step)
+    }
+
+    /// What was done, if it has not to wait.
+    pub(crate) fn unless_waiting<T>(&self, step: Step<T>) -> Result<T> {
+        match step {
+            Step::Done(done) => Ok(done),
+            Step::Wait => {
+                self.waits.set(true);
+                Err(taken_for_error())
+            }
+        }
+    }
+
+    /// Notes that a table's rows are read. A serializable transaction reads its definition: a table that is changed or emptied
+    /// meanwhile was not as it was read.
+    pub(crate) fn reads(&self, table: &Table) -> Result<()> {
+        if self.isolation == Isolation::Serializable && !self.seen.borrow().contains(&table.id) {
+            self.database().get(self.txn, &table.lock_key())?;
+            self.seen.borrow_mut().push(table.id);
+        }
+        Ok(())
+    }
+
+    /// Memory for rows, which is given back when it is dropped.
+    pub(crate) fn memory(&self) -> Memory<'_> {
+        self.facts.lent.memory()
+    }
+}
+
+#[cold]
+fn taken_for_error() -> SqlError {
+    SqlError::internal("a wait was taken for an error")
+}

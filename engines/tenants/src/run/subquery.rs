@@ -1,0 +1,218 @@
+//! Answers what expressions want to know of queries.
+
+use std::{borrow::Cow, collections::HashSet, ops::ControlFlow, rc::Rc, sync::Arc};
+
+use savanna_tenants_sql::{
+    expression::{Comparison, Env, Expr, Queries, rows::fingerprint},
+    function::AdvisoryFunction,
+    plan::query::{Subquery, Test},
+};
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    value::{Value, array::Array},
+};
+
+use crate::run::{Run, query::project};
+
+/// What a query came to that has the same answer for every row.
+pub(crate) enum Answer {
+    Value(Value),
+    /// Its rows as bytes that are equal for equal ones, and those of them that have a NULL.
+    Set {
+        rows: HashSet<Vec<u8>>,
+        incomplete: Vec<Vec<Value>>,
+    },
+    Rows(Vec<Vec<Value>>),
+}
+
+impl Queries for Run<'_> {
+    fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value> {
+        let numbers: Vec<&Value> = numbers.iter().map(|number| &**number).collect();
+        self.advisory(function, &numbers)
+    }
+
+    fn answer(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value> {
+        if !subquery.is_fixed {
+            return self.test(subquery, env);
+        }
+        let known = self.answers.borrow().get(&subquery.id).map(Rc::clone);
+        let answer = match known {
+            Some(answer) => answer,
+            None => {
+                let answer = Rc::new(self.whole(subquery, env)?);
+                self.answers.borrow_mut().insert(subquery.id, Rc::clone(&answer));
+                answer
+            }
+        };
+        match (&*answer, &subquery.test) {
+            (Answer::Value(value), _) => Ok(value.clone()),
+            (Answer::Set { rows, incomplete }, test) => {
+                let left = project(test.values(), env)?;
+                let found = || Result::Ok(rows.contains(&fingerprint(&left)?));
+                let negated = matches!(test, Test::All(..));
+                if !left.iter().any(Value::is_null) && found()? {
+                    return Ok(Value::Bool(!negated));
+                }
+                if rows.is_empty() && incomplete.is_empty() {
+                    return Ok(Value::Bool(negated));
+                }
+                // Some row may be equal, as far as is known.
+                if left.iter().any(Value::is_null) && left.len() == 1 {
+                    return Ok(Value::Null);
+                }
+                if left.iter().any(Value::is_null) {
+                    return self.test(subquery, env);
+                }
+                let unknown = incomplete.iter().any(|row| equal(&left, row).is_none());
+                Ok(if unknown { Value::Null } else { Value::Bool(negated) })
+            }
+            (Answer::Rows(rows), test) => {
+                let mut verdict = Verdict::new(test, env)?;
+                for row in rows {
+                    if verdict.hear(row).is_break() {
+                        break;
+                    }
+                }
+                Ok(verdict.value())
+            }
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Asks a query for one row around it.
+    fn test(&self, subquery: &Subquery, env: Env<'_>) -> Result<Value> {
+        let Subquery { query, arguments, .. } = subquery;
+        let around = self.around(query, arguments, env.row)?;
+        match &subquery.test {
+            Test::Scalar(column) => {
+                let mut value = None;
+                self.produce(query, around, Some(2), &mut |mut row| {
+                    if value.is_some() {
+                        let message = "more than one row returned by a subquery used as an expression";
+                        return Err(SqlError::new(state::CARDINALITY_VIOLATION, message));
+                    }
+                    value = Some(row.swap_remove(*column));
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                Ok(value.unwrap_or(Value::Null))
+            }
+            Test::Array => {
+                let (mut elements, mut memory) = (Vec::new(), self.memory());
+                self.produce(query, around, None, &mut |mut row| {
+                    memory.take(&row)?;
+                    elements.push(row.swap_remove(0));
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                Ok(Value::Array(Arc::new(Array::from(elements))))
+            }
+            Test::Exists => {
+                let mut exists = false;
+                self.produce(query, around, Some(1), &mut |_| {
+                    exists = true;
+                    Ok(ControlFlow::Break(()))
+                })?;
+                Ok(Value::Bool(exists))
+            }
+            test => {
+                let mut verdict = Verdict::new(test, env)?;
+                self.produce(query, around, Some(16), &mut |row| Ok(verdict.hear(&row)))?;
+                Ok(verdict.value())
+            }
+        }
+    }
+
+    /// Asks a query that has the same answer for all rows around it.
+    fn whole(&self, subquery: &Subquery, env: Env<'_>) -> Result<Answer> {
+        let mut memory = self.memory();
+        let answer = match &subquery.test {
+            Test::Scalar(_) | Test::Array | Test::Exists => Answer::Value(self.test(subquery, env)?),
+            Test::Any(Comparison::Equal, _) | Test::All(Comparison::NotEqual, _) => {
+                let (mut rows, mut incomplete) = (HashSet::new(), Vec::new());
+                self.produce(&subquery.query, vec![Value::Null; subquery.query.outer], None, &mut |row| {
+                    memory.take(&row)?;
+                    if row.iter().any(Value::is_null) {
+                        incomplete.push(row);
+                    } else {
+                        rows.insert(fingerprint(&row)?);
+                    }
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                Answer::Set { rows, incomplete }
+            }
+            Test::Any(..) | Test::All(..) => {
+                let mut rows = Vec::new();
+                self.produce(&subquery.query, vec![Value::Null; subquery.query.outer], None, &mut |row| {
+                    memory.take(&row)?;
+                    rows.push(row);
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                Answer::Rows(rows)
+            }
+        };
+        memory.keep();
+        Ok(answer)
+    }
+}
+
+/// Whether all values are equal; `None` if a NULL leaves it open.
+fn equal(left: &[Value], right: &[Value]) -> Option<bool> {
+    let mut open = false;
+    for (a, b) in left.iter().zip(right) {
+        if a.is_null() || b.is_null() {
+            open = true;
+        } else if a.compare(b).is_ne() {
+            return Some(false);
+        }
+    }
+    if open { None } else { Some(true) }
+}
+
+/// What `ANY` or `ALL` comes to, row by row.
+struct Verdict {
+    left: Vec<Value>,
+    comparison: Comparison,
+    /// Whether one row that does not fit decides, and not one that does.
+    all: bool,
+    decided: bool,
+    unknown: bool,
+}
+
+impl Verdict {
+    fn new(test: &Test, env: Env<'_>) -> Result<Self> {
+        let (comparison, values, all): (_, &[Expr], _) = match test {
+            Test::Any(comparison, values) => (*comparison, values, false),
+            Test::All(comparison, values) => (*comparison, values, true),
+            Test::Scalar(_) | Test::Array | Test::Exists => return Err(SqlError::internal("nothing is compared")),
+        };
+        Ok(Self { left: project(values, env)?, comparison, all, decided: false, unknown: false })
+    }
+
+    fn hear(&mut self, row: &[Value]) -> ControlFlow<()> {
+        let fits = match (self.comparison, self.left.as_slice(), row) {
+            (Comparison::Equal, left, right) => equal(left, right),
+            (Comparison::NotEqual, left, right) => equal(left, right).map(|equal| !equal),
+            (comparison, [left], [right]) if !left.is_null() && !right.is_null() => {
+                Some(comparison.holds(left.compare(right)))
+            }
+            _ => None,
+        };
+        match fits {
+            None => self.unknown = true,
+            Some(fits) if fits != self.all => {
+                self.decided = true;
+                return ControlFlow::Break(());
+            }
+            Some(_) => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn value(&self) -> Value {
+        match (self.decided, self.unknown) {
+            (true, _) => Value::Bool(!self.all),
+            (false, true) => Value::Null,
+            (false, false) => Value::Bool(self.all),
+        }
+    }
+}
