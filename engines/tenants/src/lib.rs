@@ -15,8 +15,8 @@
 //! # A tour of the source
 //!
 //! [`savanna_tenants_values`]: what is computed with. [`savanna_tenants_catalog`]: what is kept, and its bytes.
-//! [`savanna_tenants_store`]: a tenant's rows, how they are kept, and come back. [`savanna_tenants_sql`]: from text to plans. Here, `run` executes
-//! plans; `session`, `cursor`, `tenant`: whom it is done for. `activity`: what is counted; `budget`: who may go on.
+//! [`savanna_tenants_store`]: a tenant's rows, how they are kept, and come back. [`savanna_tenants_sql`]: from text to plans. [`savanna_tenants_execution`] runs
+//! plans. Here: `session`, `cursor`, `tenant`: whom it is done for. `activity`: what is counted; `budget`: who may go on.
 //! `docs/design/0005-tenants.md` says why things are as they are, `docs/tenants.md` what the SQL has.
 
 pub mod activity;
@@ -24,7 +24,6 @@ pub mod budget;
 mod cursor;
 #[cfg(feature = "faults")]
 mod panics;
-mod run;
 pub mod session;
 pub mod tenant;
 

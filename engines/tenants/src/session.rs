@@ -6,6 +6,7 @@ use std::{
 };
 
 use savanna_journal::Lsn;
+use savanna_tenants_execution::{part::Place, reference::Checks};
 use savanna_tenants_sql::{
     copy::CopyFormat,
     define::reference::Deferral,
@@ -19,7 +20,6 @@ use savanna_transaction::{Isolation, Savepoint, TxnId, View};
 
 use crate::{
     cursor::Cursor,
-    run::{part::Place, reference::Checks},
     tenant::{Login, Notice},
 };
 

@@ -65,14 +65,15 @@ fn objection_to_face(from: &str, to: &str) -> Option<String> {
 }
 
 /// The parts of the engine of tenants, lowest first, with the parts that each may depend on; the engine itself has no name.
-const TENANTS_PARTS: [(&str, &[&str]); 8] = [
+const TENANTS_PARTS: [(&str, &[&str]); 9] = [
     ("encoding", &[]),
     ("segments", &[]),
     ("values", &["encoding"]),
     ("catalog", &["encoding", "values"]),
     ("store", &["encoding", "segments", "values", "catalog"]),
     ("sql", &["encoding", "values", "catalog"]),
-    ("", &["segments", "values", "catalog", "store", "sql"]),
+    ("execution", &["values", "catalog", "store", "sql"]),
+    ("", &["segments", "values", "catalog", "store", "sql", "execution"]),
     ("host", &["segments", "values", "catalog", "store", "sql", ""]),
 ];
 

@@ -6,7 +6,7 @@
 //!
 //! A plan is made over a catalog, and nothing here reads a row of the store: what runs plans is above.
 
-pub(crate) mod advisory;
+mod advisory;
 pub mod backends;
 pub mod bind;
 pub mod copy;
@@ -20,4 +20,4 @@ pub mod plan;
 pub mod prepare;
 pub mod query;
 pub mod settings;
-pub(crate) mod system;
+mod system;

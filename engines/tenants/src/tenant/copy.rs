@@ -1,14 +1,12 @@
 //! `COPY .. FROM STDIN`: lines that a client sends after the statement.
 
+use savanna_tenants_execution::{PATIENCE_ROWS, Run, modify::Written};
 use savanna_tenants_sql::{copy::CopyField, plan::Plan};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 use super::Tenant;
-use crate::{
-    run::{PATIENCE_ROWS, Run, modify::Written},
-    session::Outcome,
-};
+use crate::session::Outcome;
 
 impl Tenant {
     /// Takes the lines of a `COPY`, all at once, as the values of their columns. After [`Step::Wait`], give them again when the

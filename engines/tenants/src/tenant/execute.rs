@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_execution::{
+    PATIENCE_ROWS, Run,
+    effects::{Effects, too_large},
+    modify::Written,
+};
 use savanna_tenants_sql::{
     expression::Listing,
     parse,
@@ -17,11 +22,6 @@ use savanna_transaction::Isolation;
 use super::{NoRoom, Notice, Tenant, cursors::listed_cursors, portals::listed_statements};
 use crate::{
     cursor::Cursor,
-    run::{
-        PATIENCE_ROWS, Run,
-        effects::{Effects, too_large},
-        modify::Written,
-    },
     session::{Current, Outcome, Prepared, Session, Status},
 };
 

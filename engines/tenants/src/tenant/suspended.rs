@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use savanna_tenants_execution::{
+    PATIENCE_ROWS, Run,
+    part::{Place, is_resumable},
+};
 use savanna_tenants_sql::{
     plan::{Plan, Statement, query::Query},
     prepare::cursor::Direction,
@@ -20,10 +24,6 @@ use savanna_transaction::View;
 use super::{Tenant, execute::refuse_if_failed};
 use crate::{
     cursor::Cursor,
-    run::{
-        PATIENCE_ROWS, Run,
-        part::{Place, is_resumable},
-    },
     session::{Outcome, Prepared, Progress, Session, Suspended},
 };
 

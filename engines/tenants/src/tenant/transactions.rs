@@ -1,5 +1,6 @@
 //! The transactions of sessions: how they begin and end.
 
+use savanna_tenants_execution::{Run, reference::Checks};
 use savanna_tenants_sql::define::reference::Deferral;
 use savanna_tenants_store::{
     Reading,
@@ -9,10 +10,7 @@ use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::Isolation;
 
 use super::{Tenant, closed};
-use crate::{
-    run::{Run, reference::Checks},
-    session::{Current, Interruption, Session},
-};
+use crate::session::{Current, Interruption, Session};
 
 impl Tenant {
     pub(super) fn begin(&mut self, id: SessionId, isolation: Isolation, read_only: bool, explicit: bool) -> Result<()> {

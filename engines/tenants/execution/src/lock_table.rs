@@ -6,11 +6,11 @@ use savanna_tenants_store::{database::Step, fault::Fault};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::Wait;
 
-use crate::run::{Run, effects::ready};
+use crate::{Run, effects::ready};
 
 impl Run<'_> {
     /// Takes the locks until the transaction ends, or rolls back behind them.
-    pub(crate) fn lock_tables(&self, lock: &LockTable, catalog: &Catalog) -> Result<Step<()>> {
+    pub fn lock_tables(&self, lock: &LockTable, catalog: &Catalog) -> Result<Step<()>> {
         for name in &lock.names {
             if let Some(table) = catalog.table(name) {
                 ready!(self.lock_table(table, lock));

@@ -11,7 +11,7 @@ use savanna_tenants_values::{
     types::Type,
 };
 
-use crate::run::{define::Definer, effects::ready};
+use crate::{define::Definer, effects::ready};
 
 impl Definer<'_, '_> {
     /// A new type under a name that is free.

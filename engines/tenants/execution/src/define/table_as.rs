@@ -7,7 +7,7 @@ use savanna_tenants_sql::plan::{NewTable, Target, query::Query};
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError};
 
-use crate::run::{
+use crate::{
     define::Definer,
     effects::{Inserted, ready},
 };

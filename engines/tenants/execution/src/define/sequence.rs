@@ -7,7 +7,7 @@ use savanna_tenants_sql::define::sequence::SequenceOptions;
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::run::{define::Definer, effects::ready};
+use crate::{define::Definer, effects::ready};
 
 impl Definer<'_, '_> {
     /// A new sequence under a name that is free.

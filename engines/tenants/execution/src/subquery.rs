@@ -12,7 +12,7 @@ use savanna_tenants_values::{
     value::{Value, array::Array},
 };
 
-use crate::run::{Run, query::project};
+use crate::{Run, query::project};
 
 /// What a query came to that has the same answer for every row.
 pub(crate) enum Answer {

@@ -21,7 +21,7 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::{Direction, KeyRange};
 
-use crate::run::{Run, query::project};
+use crate::{Run, query::project};
 
 /// Rows of a scan that are read at once.
 const BATCH_ROWS: usize = 1_024;

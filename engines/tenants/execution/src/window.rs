@@ -18,7 +18,7 @@ use savanna_tenants_values::{
     value::Value,
 };
 
-use crate::run::{Run, query::project};
+use crate::{Run, query::project};
 
 /// The rows of one partition, in order.
 struct Partition {

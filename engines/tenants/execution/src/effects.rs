@@ -21,7 +21,7 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::{Change, Isolation, KeyRange, RowLock, TxnId, Wait};
 
-use crate::run::{join::row_key, reference::Touched};
+use crate::{join::row_key, reference::Touched};
 
 #[derive(Debug)]
 struct Effect {
@@ -33,13 +33,14 @@ struct Effect {
 
 /// Keys with what becomes of them, and what that means for foreign keys.
 #[derive(Debug)]
-pub(crate) struct Effects {
+pub struct Effects {
     txn: TxnId,
     isolation: Isolation,
     by_key: BTreeMap<Vec<u8>, Effect>,
     bytes: usize,
     part: usize,
-    pub(crate) touched: Touched,
+    /// Rows whose foreign keys are to be checked.
+    pub touched: Touched,
 }
 
 /// What came of a row that was to be inserted.
@@ -84,17 +85,17 @@ impl Effects {
     }
 
     /// Whether nothing will be written.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
     /// Whether objects change that other sessions have, too.
-    pub(crate) fn change_catalog(&self) -> bool {
+    pub fn change_catalog(&self) -> bool {
         self.by_key.keys().any(|key| key.starts_with(&OBJECTS.to_be_bytes()))
     }
 
     /// Bytes that will be written.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -347,7 +348,7 @@ impl Effects {
     }
 
     /// Writes everything.
-    pub(crate) fn apply(self, database: &mut Database) -> Result<()> {
+    pub fn apply(self, database: &mut Database) -> Result<()> {
         if self.by_key.keys().any(|key| is_temporary(key)) {
             database.may_write_temporary(self.bytes)?;
         }
@@ -391,7 +392,8 @@ impl Effects {
     }
 }
 
-pub(crate) fn too_large() -> SqlError {
+/// The error for a transaction that writes more than one may.
+pub fn too_large() -> SqlError {
     let limit = savanna_tenants_store::database::TRANSACTION_BYTES_MAX >> 20;
     let message = format!("a transaction writes at most {limit} MiB");
     SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("Commit more often.")

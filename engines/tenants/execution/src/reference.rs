@@ -17,7 +17,7 @@ use savanna_tenants_sql::{define::reference::Reference, plan::Target};
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{error::Result, value::Value};
 
-use crate::run::{
+use crate::{
     Run,
     effects::{Effects, Inserted, duplicate, ready},
     join::row_key,
@@ -26,14 +26,14 @@ use crate::run::{
 
 /// A key that has to be the parent's if a child refers to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Check {
+pub struct Check {
     values: Vec<Value>,
     /// Whether a child began to refer to it; otherwise the parent gave it up.
     by_child: bool,
 }
 
 /// Checks by the numbers of foreign keys and the parents' keys.
-pub(crate) type Checks = BTreeMap<(u32, Vec<u8>), Check>;
+pub type Checks = BTreeMap<(u32, Vec<u8>), Check>;
 
 /// A row that went, or has other values.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ struct Moved {
 
 /// What a statement did that foreign keys have to do with.
 #[derive(Debug, Default)]
-pub(crate) struct Touched {
+pub struct Touched {
     checks: Checks,
     references: BTreeMap<u32, Arc<Reference>>,
     moved: VecDeque<Moved>,
     /// What is checked when the transaction commits.
-    pub(crate) deferred: Checks,
+    pub deferred: Checks,
 }
 
 impl Touched {
@@ -98,7 +98,7 @@ fn gave_up(reference: &Reference, old: &[Value], new: Option<&[Value]>) -> Optio
 
 impl Run<'_> {
     /// Sees to it that a table and those that it refers to stay as they are until the transaction ends.
-    pub(crate) fn hold(&self, target: &Target) -> Result<Step<()>> {
+    pub fn hold(&self, target: &Target) -> Result<Step<()>> {
         let effects = Effects::new(self.txn, self.isolation);
         for table in std::iter::once(&target.table).chain(target.references.iter().map(|reference| &reference.parent)) {
             ready!(effects.hold_table(&mut self.database(), table));
@@ -150,7 +150,7 @@ impl Run<'_> {
     }
 
     /// Checks what a transaction has put off. What was dropped meanwhile demands nothing.
-    pub(crate) fn check_deferred(&self, checks: &Checks, catalog: &Catalog) -> Result<Step<()>> {
+    pub fn check_deferred(&self, checks: &Checks, catalog: &Catalog) -> Result<Step<()>> {
         let effects = Effects::new(self.txn, self.isolation);
         for ((id, _), check) in checks {
             if let Some((child, at)) = catalog.foreign_key(*id) {

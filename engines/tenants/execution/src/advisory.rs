@@ -4,7 +4,7 @@ use savanna_tenants_sql::function::AdvisoryFunction;
 use savanna_tenants_values::{error::Result, value::Value};
 use savanna_transaction::{RowLock, Wait};
 
-use crate::run::Run;
+use crate::Run;
 
 impl Run<'_> {
     /// Calls a function of advisory locks. What has no value has an empty text.

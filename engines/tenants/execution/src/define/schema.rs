@@ -9,7 +9,7 @@ use savanna_tenants_sql::plan::Kind;
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::run::{define::Definer, effects::ready};
+use crate::{define::Definer, effects::ready};
 
 /// What is in schemas.
 struct Contents {

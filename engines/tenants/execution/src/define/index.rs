@@ -11,7 +11,7 @@ use savanna_tenants_sql::{
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::run::{
+use crate::{
     define::{Definer, alter::not_unique, no_table},
     effects::ready,
 };

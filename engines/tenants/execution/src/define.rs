@@ -27,17 +27,17 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::{RowLock, Wait};
 
-use crate::run::{
+use crate::{
     Run,
     effects::{Effects, ready},
     modify::KeyedRows,
 };
 
 /// What a change of the catalog came to.
-pub(crate) struct Defined {
-    pub(crate) tag: String,
-    pub(crate) notices: Vec<String>,
-    pub(crate) effects: Effects,
+pub struct Defined {
+    pub tag: String,
+    pub notices: Vec<String>,
+    pub effects: Effects,
 }
 
 /// A change of the catalog that is being worked out.
@@ -53,7 +53,8 @@ pub(crate) struct Definer<'r, 'a> {
 }
 
 impl Run<'_> {
-    pub(crate) fn define(&self, plan: &Define, catalog: &Catalog, behind: bool) -> Result<Step<Defined>> {
+    /// Works out a change of the catalog; `behind` says whether rows were committed that the transaction cannot see.
+    pub fn define(&self, plan: &Define, catalog: &Catalog, behind: bool) -> Result<Step<Defined>> {
         let effects = Effects::new(self.txn, self.isolation);
         let mut definer =
             Definer { run: self, catalog, effects, notices: Vec::new(), changed: BTreeMap::new(), behind };

@@ -1,21 +1,24 @@
-//! A statement that runs: whom it runs for, and what it keeps until it ends.
+//! Runs the plans of tenants' SQL over the rows of one tenant.
+//!
+//! A [`Run`] is a statement that runs: whom it runs for, and what it keeps until it ends. What it reads comes from the store at once, or the
+//! statement ends and runs again; what it writes is worked out as [`effects`] first, for tables as for the catalog.
 
-pub(crate) mod advisory;
-pub(crate) mod define;
-pub(crate) mod effects;
-pub(crate) mod explain;
-pub(crate) mod join;
-pub(crate) mod lock_table;
-pub(crate) mod modify;
-pub(crate) mod part;
-pub(crate) mod query;
-pub(crate) mod reference;
-pub(crate) mod role;
-pub(crate) mod rows;
-pub(crate) mod set;
-pub(crate) mod subquery;
-pub(crate) mod window;
-pub(crate) mod with;
+mod advisory;
+mod define;
+pub mod effects;
+mod explain;
+mod join;
+mod lock_table;
+pub mod modify;
+pub mod part;
+mod query;
+pub mod reference;
+mod role;
+mod rows;
+mod set;
+mod subquery;
+mod window;
+mod with;
 
 use std::{
     cell::{Cell, RefCell, RefMut},
@@ -36,13 +39,13 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::{Isolation, RowLock, TxnId, Wait};
 
-use crate::run::{explain::Counts, join::Kept, subquery::Answer};
+use crate::{explain::Counts, join::Kept, subquery::Answer};
 
 /// Rows that a statement works on before it gives way: a few milliseconds.
-pub(crate) const PATIENCE_ROWS: usize = 8_192;
+pub const PATIENCE_ROWS: usize = 8_192;
 
 /// A statement that runs.
-pub(crate) struct Run<'a> {
+pub struct Run<'a> {
     database: RefCell<&'a mut Database>,
     pub(crate) txn: TxnId,
     pub(crate) isolation: Isolation,
@@ -67,7 +70,8 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(
+    /// A statement of a transaction, over the rows of its tenant.
+    pub fn new(
         database: &'a mut Database,
         (txn, isolation): (TxnId, Isolation),
         parameters: &'a [Value],
@@ -94,13 +98,13 @@ impl<'a> Run<'a> {
     }
 
     /// Lets the statement work on so many rows only; then it waits, to be run again where it is in nobody's way.
-    pub(crate) fn give_way_after(self, rows: Option<usize>) -> Self {
+    pub fn give_way_after(self, rows: Option<usize>) -> Self {
         self.patience.set(rows);
         self
     }
 
     /// Whether it waits because it takes long.
-    pub(crate) fn gives_way(&self) -> bool {
+    pub fn gives_way(&self) -> bool {
         self.patience.get() == Some(0)
     }
 
@@ -134,7 +138,7 @@ impl<'a> Run<'a> {
     }
 
     /// What a part of the statement came to; or that the statement waits, if that is why it failed.
-    pub(crate) fn step<T>(&self, result: Result<Step<T>>) -> Result<Step<T>> {
+    pub fn step<T>(&self, result: Result<Step<T>>) -> Result<Step<T>> {
         if self.waits.get() { Ok(Step::Wait) } else { result }
     }
 

@@ -23,7 +23,7 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::Wait;
 
-use crate::run::Run;
+use crate::Run;
 
 /// How many rows a query has at most, and how many are left out.
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ pub(crate) struct Window {
 
 impl Run<'_> {
     /// All rows of a statement's query.
-    pub(crate) fn query(&self, query: &Query) -> Result<Step<Vec<Vec<Value>>>> {
+    pub fn query(&self, query: &Query) -> Result<Step<Vec<Vec<Value>>>> {
         let mut rows = Vec::new();
         let mut memory = self.memory();
         let result = self.produce(query, Vec::new(), None, &mut |row| {

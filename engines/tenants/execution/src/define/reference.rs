@@ -10,7 +10,7 @@ use savanna_tenants_values::{
     types::Type,
 };
 
-use crate::run::{define::Definer, effects::ready, reference::Touched};
+use crate::{define::Definer, effects::ready, reference::Touched};
 
 impl Definer<'_, '_> {
     /// A table with one foreign key more, and the table that it refers to. Nobody writes that one until the transaction ends,

@@ -10,7 +10,7 @@ use savanna_tenants_store::{
 };
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::run::{
+use crate::{
     Run,
     effects::{Effects, ready},
 };

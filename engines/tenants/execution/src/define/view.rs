@@ -6,7 +6,7 @@ use savanna_tenants_catalog::{Encode, Name, TEMPORARY, table_key, view::View};
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
-use crate::run::{define::Definer, effects::ready};
+use crate::{define::Definer, effects::ready};
 
 impl Definer<'_, '_> {
     pub(crate) fn create_view(&mut self, view: &View, or_replace: bool) -> Result<Step<()>> {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use savanna_tenants_sql::plan::query::SetCall;
 use savanna_tenants_values::{error::Result, value::Value};
 
-use crate::run::{Run, query::project};
+use crate::{Run, query::project};
 
 impl Run<'_> {
     /// Gives the rows that come of one to `take`: those of one step go on side by side, NULL behind the end of what ends sooner.

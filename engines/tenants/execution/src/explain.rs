@@ -21,7 +21,7 @@ use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::Result;
 
 use self::expression::Names;
-use crate::run::{
+use crate::{
     Run,
     effects::{Effects, ready},
 };
@@ -95,7 +95,7 @@ fn lines(explain: &Explain, counts: Option<&Counts>) -> Vec<String> {
 
 impl Run<'_> {
     /// The lines of EXPLAIN, and what the statement came to if it ran.
-    pub(crate) fn explain(&mut self, explain: &Explain) -> Result<Step<(Vec<String>, Option<Effects>)>> {
+    pub fn explain(&mut self, explain: &Explain) -> Result<Step<(Vec<String>, Option<Effects>)>> {
         let mut effects = None;
         if explain.analyze {
             self.counts = Some(Counts::default());

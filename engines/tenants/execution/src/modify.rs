@@ -15,7 +15,7 @@ use savanna_tenants_values::{
     value::{Value, binary, text},
 };
 
-use crate::run::{
+use crate::{
     Run,
     effects::{Effects, Inserted, duplicate, ready},
     query::project,
@@ -25,11 +25,13 @@ use crate::run::{
 pub(crate) type KeyedRows = Vec<(Vec<u8>, Vec<Value>)>;
 
 /// What a statement wrote.
-pub(crate) struct Written {
-    pub(crate) count: usize,
+pub struct Written {
+    /// How many rows.
+    pub count: usize,
     /// Rows for `RETURNING`.
-    pub(crate) rows: Vec<Vec<Value>>,
-    pub(crate) effects: Effects,
+    pub rows: Vec<Vec<Value>>,
+    /// What is to be written.
+    pub effects: Effects,
 }
 
 /// How many rows were written, and what is returned of them.
@@ -48,7 +50,8 @@ impl Run<'_> {
         Ok(Step::Done(Written { count, rows, effects }))
     }
 
-    pub(crate) fn insert(&self, plan: &Insert) -> Result<Step<Written>> {
+    /// Works out an `INSERT`.
+    pub fn insert(&self, plan: &Insert) -> Result<Step<Written>> {
         self.step(self.written(&plan.targets(), |effects| self.insert_rows(plan, effects)))
     }
 
@@ -143,7 +146,8 @@ impl Run<'_> {
         }
     }
 
-    pub(crate) fn update(&self, plan: &Update) -> Result<Step<Written>> {
+    /// Works out an `UPDATE`.
+    pub fn update(&self, plan: &Update) -> Result<Step<Written>> {
         self.step(self.written(&plan.targets(), |effects| self.update_rows(plan, effects)))
     }
 
@@ -177,7 +181,8 @@ impl Run<'_> {
         Ok(Step::Done((count, rows)))
     }
 
-    pub(crate) fn delete(&self, plan: &Delete) -> Result<Step<Written>> {
+    /// Works out a `DELETE`.
+    pub fn delete(&self, plan: &Delete) -> Result<Step<Written>> {
         self.step(self.written(&plan.targets(), |effects| self.delete_rows(plan, effects)))
     }
 
@@ -222,7 +227,7 @@ impl Run<'_> {
     }
 
     /// Rows of `COPY`, as the values of their columns.
-    pub(crate) fn copy_in(&self, plan: &CopyIn, lines: &[Vec<CopyField>]) -> Result<Step<Written>> {
+    pub fn copy_in(&self, plan: &CopyIn, lines: &[Vec<CopyField>]) -> Result<Step<Written>> {
         let mut effects = Effects::new(self.txn, self.isolation);
         let table = &*plan.target.table;
         ready!(effects.hold_table(&mut self.database(), table));

@@ -8,7 +8,7 @@ use savanna_tenants_sql::{
 };
 use savanna_tenants_values::{error::Result, value::Value};
 
-use crate::run::{Run, query::Seen};
+use crate::{Run, query::Seen};
 
 impl Run<'_> {
     /// The rows of a set operation.

@@ -8,7 +8,7 @@ use savanna_tenants_sql::{
 use savanna_tenants_values::error::{Result, SqlError};
 use sqlparser::tokenizer::Token;
 
-use crate::run::define::Definer;
+use crate::define::Definer;
 
 impl Definer<'_, '_> {
     /// Renames a column of a definition.

@@ -19,7 +19,7 @@ use savanna_tenants_values::{
     value::Value,
 };
 
-use crate::run::{
+use crate::{
     Run,
     join::{Emit, Flow, ON, Row, range_of},
     query::project,
@@ -27,7 +27,7 @@ use crate::run::{
 
 /// Where a query stopped.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
+pub struct Place {
     /// The last key of the leading scan.
     after: Option<Vec<u8>>,
     /// Rows up to there, those among them that `OFFSET` leaves out.
@@ -39,7 +39,7 @@ pub(crate) struct Place {
 }
 
 /// Whether a query can be run for some rows, and later from there on.
-pub(crate) fn is_resumable(query: &Query) -> bool {
+pub fn is_resumable(query: &Query) -> bool {
     let Body::Select(select) = &query.body else { return false };
     let shapes = !select.windows.is_empty() || !select.sets.is_empty();
     let computes = shapes || select.grouping.is_some() || select.distinct.is_some();
@@ -85,12 +85,7 @@ fn reads_by_key(node: &Node) -> bool {
 
 impl Run<'_> {
     /// The rows behind a place, so many at most, and the place behind them.
-    pub(crate) fn rows_behind(
-        &self,
-        query: &Query,
-        place: &Place,
-        count: usize,
-    ) -> Result<Step<(Vec<Vec<Value>>, Place)>> {
+    pub fn rows_behind(&self, query: &Query, place: &Place, count: usize) -> Result<Step<(Vec<Vec<Value>>, Place)>> {
         let mut place = place.clone();
         let result =
             if place.left.len() < count && !place.is_end { self.read_on(query, &mut place, count) } else { Ok(()) };

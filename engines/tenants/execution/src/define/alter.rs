@@ -21,7 +21,7 @@ use savanna_tenants_values::{
     },
 };
 
-use crate::run::{
+use crate::{
     define::Definer,
     effects::{Inserted, duplicate, ready},
     modify::KeyedRows,

@@ -6,14 +6,15 @@ use savanna_tenants_sql::plan::{Plan, With};
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::error::{Result, SqlError};
 
-use crate::run::{
+use crate::{
     Run,
     effects::{Effects, ready},
     modify::{Returned, Written},
 };
 
 impl Run<'_> {
-    pub(crate) fn with(&self, plan: &With) -> Result<Step<Written>> {
+    /// Works out a statement with queries that write in its `WITH`.
+    pub fn with(&self, plan: &With) -> Result<Step<Written>> {
         self.step(self.with_parts(plan))
     }
 
