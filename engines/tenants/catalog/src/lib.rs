@@ -6,7 +6,7 @@
 //! NAMES   2 | name of table, index, sequence, type, view [| schema's number, unless `public`] -> the object's number, 4 bytes, smallest first
 //!           | name of schema | -1   -> the schema's number
 //! DOOMED  3 | number of rows' keys  -> nothing: no table has these keys any more, and they are removed little by little
-//! SEQUENCES 4: see `sequence`; ADVISORY 5: see `sql::function::advisory`; ON_COMMIT 6: see `database::temporary`; 7: see `sql::lock_table`
+//! SEQUENCES 4: see [`sequence`]; ADVISORY 5: advisory locks; ON_COMMIT 6: temporary tables; 7: locks of `LOCK TABLE`
 //! ```
 //!
 //! To lock a table is to lock its row here: who writes rows holds its key, who changes the table updates it.

@@ -1,8 +1,8 @@
 //! SQL of tenants: from a text to a plan, and what its expressions compute.
 //!
 //! [`parse`] reads a text as trees; [`prepare`] is the way from there to a [`plan`]. [`bind`] resolves names and types of expressions, [`query`] makes
-//! plans of queries, [`modify`] and [`define`] of what writes; [`system`] has what clients ask about tables and types. [`expression`] and
-//! [`function`] compute. [`settings`], [`copy`], [`advisory`], [`interrupt`] and [`backends`] are what statements know of the session that they run for.
+//! plans of queries, [`modify`] and [`define`] of what writes; `system` has what clients ask about tables and types. [`expression`] and
+//! [`function`] compute. [`settings`], [`copy`], `advisory`, [`interrupt`] and [`backends`] are what statements know of the session that they run for.
 //!
 //! A plan is made over a catalog, and nothing here reads a row of the store: what runs plans is above.
 

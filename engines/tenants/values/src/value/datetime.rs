@@ -1,4 +1,4 @@
-//! Dates and times: the Gregorian calendar in microseconds, and how it is shown, which is by ISO 8601. [`read`] and [`interval`] read it.
+//! Dates and times: the Gregorian calendar in microseconds, and how it is shown, which is by ISO 8601. `read` and `interval` read it.
 
 mod field;
 mod interval;
