@@ -8,23 +8,23 @@ use arrow::array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use savanna_epoch::{NodeId, OwnerEpoch};
 use savanna_rpc::{decode_value, encode_value};
-use savanna_streams_model::catalog::{ColumnDef, TableDef, WatermarkDef};
-use savanna_streams_model::graph::{
-    Aggregate, Alignment, Exchange, Expand, LateRows, Lateness, Operator, Output, ProcessingTime, Scan, SinkSpec,
-    Stage, StageGraph, Waiting, Watermark, WindowAggregate, WindowInput, WindowPlan,
-};
 use savanna_streams_api::handle::{
     CopyFormat, CursorId, HandleError, Parameter, Purpose, QueryState, QueryStatus, Rows, SessionId, StreamReply,
     StreamRequest,
 };
 use savanna_streams_api::ids::{Epoch, MemberId, QueryId, StageId};
+use savanna_streams_api::{Position, StreamError};
+use savanna_streams_model::catalog::{ColumnDef, TableDef, WatermarkDef};
+use savanna_streams_model::graph::{
+    Aggregate, Alignment, Exchange, Expand, LateRows, Lateness, Operator, Output, ProcessingTime, Scan, SinkSpec,
+    Stage, StageGraph, Waiting, Watermark, WindowAggregate, WindowInput, WindowPlan,
+};
 use savanna_streams_model::join::{IntervalJoin, JoinCondition, JoinKind, JoinSide, Lookup};
 use savanna_streams_model::payload::SetKey;
 use savanna_streams_model::plan::PlanBytes;
 use savanna_streams_model::source::{EqualTo, FieldPath, Literal, Offset, ScanSpec};
 use savanna_streams_model::state::DeltaId;
 use savanna_streams_model::time::{WindowSpec, Windows};
-use savanna_streams_api::{Position, StreamError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -188,7 +188,7 @@ fn errors() -> Vec<StreamError> {
         StreamError::Syntax { message: text("m"), position },
         StreamError::Unsupported { what: text("w"), position: None, instead: text("i") },
         StreamError::Unknown { kind: text("table"), name: text("n"), position, hint: text("h") },
-        StreamError::Exists { kind: text("view"), name: text("n") },
+        StreamError::Exists { kind: text("view"), name: text("n"), position },
         StreamError::Invalid { message: text("m"), position },
         StreamError::Data { place: text("p"), message: text("m") },
         StreamError::Io { what: text("w"), cause: text("c") },
