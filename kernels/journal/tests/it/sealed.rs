@@ -151,7 +151,7 @@ fn seal_under_an_owner(steps: usize, interrupted: usize, crash: bool) -> Result<
         return Err(format!("{} records became {}", at_once.len(), later.len()));
     }
     // All of it may have been truncated.
-    let last = later.last().map_or(sealed.last(), |record| record.lsn);
+    let last = later.last().map_or_else(|| sealed.last(), |record| record.lsn);
     if last != sealed.last() {
         return Err(format!("it ends at LSN {last} instead of {}", sealed.last()));
     }
