@@ -35,6 +35,8 @@ pub(crate) struct Portal {
     formats: Vec<i16>,
     /// Its result, once it has begun to return rows.
     opened: Option<Opened>,
+    /// What it is completed with again, once it has returned all of them.
+    finished: Option<String>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Client<S> {
@@ -93,7 +95,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Client<S> {
             Some(statement) => parameters::values(&statement.parameters, &bind)?,
             None => parameters::values(&[], &bind)?,
         };
-        let portal = Portal { statement, values, formats: bind.result_column_format_codes, opened: None };
+        let portal =
+            Portal { statement, values, formats: bind.result_column_format_codes, opened: None, finished: None };
         self.portals.insert(name, portal);
         Ok(())
     }
@@ -144,6 +147,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Client<S> {
             return Ok(());
         };
         self.check_transaction(&statement.sql)?;
+        if let Some(tag) = &portal.finished {
+            self.wire.output.complete(tag);
+            return Ok(());
+        }
         let opened = match portal.opened.clone() {
             Some(opened) => opened,
             None => {
@@ -165,7 +172,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Client<S> {
         }
         let sent = self.send_rows(&opened, &fields, max_rows).await?;
         if sent.end {
-            self.close_portal(name).await;
+            if let Some(portal) = self.portals.get_mut(name) {
+                portal.opened = None;
+                portal.finished = Some(opened.tag(0));
+            }
+            self.close_cursor(opened.cursor).await;
             self.wire.output.complete(&opened.tag(sent.rows));
         } else {
             self.wire.output.suspended();

@@ -109,7 +109,7 @@ pub trait Connection: Sized {
 
 /// Serves a client until it goes away.
 pub async fn serve<C: Connection>(mut connection: C) -> C {
-    let mut conversation = Conversation { connection: &mut connection, skipping: false, ready: true };
+    let mut conversation = Conversation { connection: &mut connection, skipping: false, ready: true, owes: true };
     let ended =
         AssertUnwindSafe(conversation.talk()).catch_unwind().await.unwrap_or_else(|_| {
             // What was written last may be half a message.
@@ -169,6 +169,8 @@ struct Conversation<'a, C> {
     skipping: bool,
     /// Whether the client was told that it may go on, and has not.
     ready: bool,
+    /// Whether there is something in the output that the client waits for: it may go on, or something failed.
+    owes: bool,
 }
 
 impl<C: Connection> Conversation<'_, C> {
@@ -183,9 +185,10 @@ impl<C: Connection> Conversation<'_, C> {
                     self.connection.send().await?;
                 }
             }
-            // As in PostgreSQL, what a pipeline came to leaves at its end, when the client asks for it, or when something failed.
-            if self.ready || self.skipping {
+            // As in PostgreSQL, answers leave when the client may go on, when it asks for them, or when something failed.
+            if self.owes {
                 self.connection.send().await?;
+                self.owes = false;
             }
             self.connection.rest();
             let terminated = self.connection.terminated();
@@ -247,6 +250,7 @@ impl<C: Connection> Conversation<'_, C> {
             self.connection.wire().output.error(&report);
             self.connection.failed();
             self.skipping = true;
+            self.owes = true;
         }
         Ok(())
     }
@@ -255,6 +259,7 @@ impl<C: Connection> Conversation<'_, C> {
     fn may_go_on(&mut self, status: Status) {
         self.connection.wire().output.ready(status);
         self.ready = true;
+        self.owes = true;
     }
 }
 

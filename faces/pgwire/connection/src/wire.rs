@@ -64,7 +64,9 @@ impl<S: Socket> Wire<S> {
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if !(LENGTH_BYTES..=self.message_bytes_max).contains(&length) {
             let max = self.message_bytes_max;
-            let message = format!("expected a message of {LENGTH_BYTES} to {max} bytes, came a length of {length}");
+            let message = format!(
+                "expected a message of {LENGTH_BYTES} to {max} bytes, came a length of {length}; send less at once"
+            );
             return Err(Report::protocol(message));
         }
         if self.input.len() <= length {

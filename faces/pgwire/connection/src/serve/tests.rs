@@ -1,4 +1,7 @@
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
 
 use bytes::{BufMut, BytesMut};
 use rustls::ServerConfig;
@@ -9,7 +12,7 @@ use super::*;
 #[derive(Default)]
 struct Script {
     pieces: VecDeque<Vec<u8>>,
-    writes: Vec<Vec<u8>>,
+    writes: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Whether it stays, silent.
     stays: bool,
 }
@@ -27,7 +30,7 @@ impl Socket for Script {
     }
 
     async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writes.push(bytes.to_vec());
+        self.writes.lock().unwrap().push(bytes.to_vec());
         Ok(())
     }
 
@@ -168,7 +171,8 @@ fn kinds(mut bytes: &[u8]) -> String {
 /// What was done, and the types of the messages in each write.
 async fn served(face: Face) -> (Vec<String>, Vec<String>) {
     let face = serve(face).await;
-    (face.did, face.wire.socket.writes.iter().map(|bytes| kinds(bytes)).collect())
+    let writes = face.wire.socket.writes.lock().unwrap();
+    (face.did, writes.iter().map(|bytes| kinds(bytes)).collect())
 }
 
 #[tokio::test]
@@ -185,6 +189,20 @@ async fn what_a_pipeline_comes_to_leaves_in_one_write() {
 async fn nothing_leaves_before_the_client_waits_for_it() {
     let (_, writes) = served(face(&[&parse("a"), &parse("b"), &message(b'H', b""), &message(b'S', b"")])).await;
     assert_eq!(writes, ["11", "Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_does_not_wait_for_what_its_client_has_begun_since() {
+    let synced = [parse("a"), message(b'S', b"")].concat();
+    for (first, answer) in [(synced, "1Z1"), (query("a"), "CZ1"), (parse("wrong"), "E")] {
+        let mut begun = face(&[&[first, parse("b")].concat()]);
+        begun.wire.socket.stays = true;
+        let writes = Arc::clone(&begun.wire.socket.writes);
+        let waits = tokio::time::timeout(Duration::from_secs(9), serve(begun)).await;
+        assert!(waits.is_err(), "the client says nothing more");
+        let writes: Vec<String> = writes.lock().unwrap().iter().map(|bytes| kinds(bytes)).collect();
+        assert_eq!(writes, [answer]);
+    }
 }
 
 #[tokio::test]

@@ -1,25 +1,25 @@
 //! Sessions whose clients are on other nodes.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    marker::PhantomData,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, marker::PhantomData, sync::Arc, time::Duration};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use savanna_identity::Users;
+use savanna_pgwire_connection::Output;
+use savanna_pgwire_login::Refusal;
 use savanna_rpc::{MethodTable, RpcError, Service, Transport, call};
 use savanna_tenants_host::{Claim, Identity, SqlError, Tenants};
 use tokio::{
     sync::Semaphore,
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 
 use super::{
-    calls::{Cancel, Login, LoginReply, LoginRequest, Open, OpenRequest, Refused, SayToBack, SayToFront, SessionName},
-    line::{Line, ORPHANED, Relayed, SILENCE},
+    calls::{
+        Cancel, Login, LoginReply, LoginRequest, Open, OpenRequest, Opening, Refused, SayToBack, SayToFront,
+        SessionName,
+    },
+    line::{Line, ORPHANED, Pause, Relayed, SILENCE},
     stream::{Part, Which},
 };
 use crate::{connection::Client, wire::refusal};
@@ -28,8 +28,6 @@ use crate::{connection::Client, wire::refusal};
 const HOLD: Duration = Duration::from_millis(2);
 /// How long a front has for one request.
 const FRONT_TIME: Duration = Duration::from_secs(5);
-/// Between two attempts to have a front hear something, the first and the longest. Mostly it is only that a reply was overtaken.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 
 /// Serves the clients of other nodes.
 pub struct Back {
@@ -39,7 +37,7 @@ pub struct Back {
     places: Arc<Semaphore>,
     clients_max: usize,
     transport: Arc<dyn Transport>,
-    sessions: Mutex<HashMap<SessionName, Arc<Line>>>,
+    sessions: Mutex<HashMap<SessionName, (Opening, Arc<Line>)>>,
 }
 
 impl std::fmt::Debug for Back {
@@ -71,9 +69,9 @@ impl Back {
                     let opened = open.open(request);
                     async move { opened }
                 })
-                .method(PhantomData::<SayToBack>, move |_, (session, part)| {
+                .method(PhantomData::<SayToBack>, move |_, (session, opening, part)| {
                     let back = Arc::clone(&say);
-                    async move { back.say(&session, part).await }
+                    async move { back.say(&session, opening, part).await }
                 })
                 .method(PhantomData::<Cancel>, move |_, key| {
                     cancel.tenants.cancel(key);
@@ -89,33 +87,35 @@ impl Back {
         Ok(LoginReply { tenant: tenant.map_err(refused), access: access.into() })
     }
 
-    fn open(self: &Arc<Self>, request: OpenRequest) -> Result<(), RpcError> {
+    fn open(self: &Arc<Self>, request: OpenRequest) -> Result<Result<Opening, Refused>, RpcError> {
         let OpenRequest { session, tenant, user, database, administrator, settings } = request;
-        let line = {
-            let mut sessions = self.sessions.lock();
-            match sessions.entry(session.clone()) {
-                Entry::Occupied(_) => return Ok(()),
-                Entry::Vacant(vacant) => Arc::clone(vacant.insert(Arc::default())),
-            }
-        };
+        let mut sessions = self.sessions.lock();
+        if let Some((opening, _)) = sessions.get(&session) {
+            return Ok(Ok(*opening));
+        }
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            self.sessions.lock().remove(&session);
-            let (what, limit) = ("the places for clients of other nodes".to_owned(), self.clients_max as u64);
-            return Err(RpcError::Overloaded { what, limit });
+            return Ok(Err(Refused(refused_place(self.clients_max))));
         };
+        let mut number = [0; 8];
+        getrandom::fill(&mut number).map_err(|error| RpcError::Refused { reason: error.to_string() })?;
+        let (opening, line) = (Opening(u64::from_ne_bytes(number)), Arc::<Line>::default());
+        sessions.insert(session.clone(), (opening, Arc::clone(&line)));
+        drop(sessions);
         let identity = Identity { user, database, administrator };
         let socket = Relayed(Arc::clone(&line));
         self.tenants.connect(tenant, Box::new(Client { socket, input: BytesMut::new(), identity, settings, place }));
-        tokio::spawn(Arc::clone(self).bring(session, line));
-        Ok(())
+        tokio::spawn(Arc::clone(self).bring(session, opening, line));
+        Ok(Ok(opening))
     }
 
-    async fn say(&self, session: &SessionName, part: Part) -> Result<Part, RpcError> {
-        let Some(line) = self.sessions.lock().get(session).cloned() else {
+    async fn say(&self, session: &SessionName, opening: Opening, part: Part) -> Result<Part, RpcError> {
+        let line =
+            self.sessions.lock().get(session).filter(|(known, _)| *known == opening).map(|(_, line)| Arc::clone(line));
+        let Some(line) = line else {
             return Err(RpcError::Refused { reason: "the session has ended; connect again".to_owned() });
         };
         let asks = !part.bytes.is_empty() || part.ends;
-        line.hear(part).await.map_err(|error| RpcError::Malformed { reason: error.to_string() })?;
+        line.hear(part).map_err(|error| RpcError::Malformed { reason: error.to_string() })?;
         if asks {
             let _asking = Asking::new(&line);
             // What it comes to later is brought.
@@ -125,24 +125,26 @@ impl Back {
     }
 
     /// Brings what no request of the front has fetched, until both sides have ended or do not reach each other.
-    async fn bring(self: Arc<Self>, session: SessionName, line: Arc<Line>) {
-        let mut reached = Instant::now();
-        let mut pause = PAUSES.0;
+    async fn bring(self: Arc<Self>, session: SessionName, opening: Opening, line: Arc<Line>) {
+        let (mut reached, mut heard_at) = (Instant::now(), Instant::now());
+        let mut pause = Pause::new();
         loop {
-            let news =
-                line.until(|ends| (ends.side.has_news() && ends.asking == 0 || ends.side.is_heard_out()).then_some(()));
+            let news = line.until(|ends| {
+                let side = &ends.side;
+                (side.has_news() && ends.asking == 0 || side.is_heard_out()).then_some(())
+            });
             // Without news, the front is only told that somebody is here.
             let _ = timeout(SILENCE, news).await;
-            if line.change(|ends| ends.side.is_heard_out()) {
+            if line.look(|ends| ends.side.is_heard_out()) {
                 break;
             }
             let part = line.part(Which::News);
-            let (at, count) = (part.at, part.bytes.len());
-            match call::<SayToFront>(self.transport.as_ref(), &session.front, &(session.number, part), FRONT_TIME).await
-            {
+            let end = part.end();
+            let request = (session.number, opening, part);
+            match call::<SayToFront>(self.transport.as_ref(), &session.front, &request, FRONT_TIME).await {
                 Ok(heard) => {
                     reached = Instant::now();
-                    if let Err(error) = line.hear(heard).await {
+                    if let Err(error) = line.hear(heard) {
                         line.lose(error.to_string());
                         break;
                     }
@@ -153,13 +155,16 @@ impl Back {
                 }
                 Err(error) => tracing::debug!(%error, session = session.number, "a front is not reached"),
             }
-            if line.change(|ends| ends.side.was_heard(at, count)) {
-                pause = PAUSES.0;
-            } else {
-                sleep(pause).await;
-                pause = (2 * pause).min(PAUSES.1);
-                line.change(|ends| ends.side.doubt());
+            if line.look(|ends| ends.side.was_heard(end)) {
+                (pause, heard_at) = (Pause::new(), Instant::now());
+                continue;
             }
+            // Nobody waits for the session any more, and its client takes nothing.
+            if line.look(|ends| ends.side.has_ended()) && heard_at.elapsed() >= ORPHANED {
+                break;
+            }
+            pause.wait().await;
+            line.change(|ends| ends.side.doubt());
         }
         self.sessions.lock().remove(&session);
     }
@@ -183,4 +188,10 @@ impl Drop for Asking<'_> {
 
 fn refused(error: SqlError) -> Refused {
     Refused(refusal(error).bytes.freeze())
+}
+
+fn refused_place(clients_max: usize) -> Bytes {
+    let mut output = Output::default();
+    output.fatal(&Refusal::no_place(clients_max).into());
+    output.bytes.freeze()
 }

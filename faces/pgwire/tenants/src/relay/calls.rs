@@ -101,11 +101,15 @@ pub(super) struct OpenRequest {
     pub(super) settings: Vec<(String, String)>,
 }
 
+/// Which opening of a session a part belongs to. A repeated request may open it at two nodes; the front listens to one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Opening(pub(super) u64);
+
 impl Method for Open {
     const NAME: &'static str = "tenants/open.1";
     const IDEMPOTENT: bool = true;
     type Request = OpenRequest;
-    type Reply = ();
+    type Reply = Result<Opening, Refused>;
 }
 
 /// Bytes of the client, and of the answer.
@@ -114,7 +118,7 @@ pub(super) struct SayToBack;
 impl Method for SayToBack {
     const NAME: &'static str = "tenants/say.1";
     const IDEMPOTENT: bool = true;
-    type Request = (SessionName, Part);
+    type Request = (SessionName, Opening, Part);
     type Reply = Part;
 }
 
@@ -124,7 +128,7 @@ pub(super) struct SayToFront;
 impl Method for SayToFront {
     const NAME: &'static str = "front/say.1";
     const IDEMPOTENT: bool = true;
-    type Request = (u64, Part);
+    type Request = (u64, Opening, Part);
     type Reply = Part;
 }
 
@@ -157,8 +161,9 @@ mod tests {
     fn everything_that_is_sent_arrives_as_it_was() {
         let session = SessionName { front: NodeId::new("n1"), number: u64::MAX };
         let part = Part { at: 7, bytes: Bytes::from_static(b"\0q"), ends: true, heard: 9 };
-        returns(&(session.clone(), part.clone()));
-        returns(&(session.number, part));
+        returns(&(session.clone(), Opening(8), part.clone()));
+        returns(&(session.number, Opening(8), part));
+        returns(&Ok::<_, Refused>(Opening(9)));
         returns(&LoginRequest { user: "ann".into(), database: "shop".into(), is_local: true });
         let refused = Refused(Bytes::from_static(b"E"));
         let verifier = Some(Verifier::of_password("secret", vec![7; 16]));

@@ -1,43 +1,60 @@
 //! Clients of this node whose databases are on others.
 
-use std::{collections::HashMap, io, marker::PhantomData, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    marker::PhantomData,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bytes::BytesMut;
-use futures::future::OptionFuture;
+use futures::future::{OptionFuture, join_all};
 use parking_lot::Mutex;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_pgwire_connection::{Output, Report};
 use savanna_pgwire_login::Socket;
 use savanna_rpc::{Method, MethodTable, Request, Router, RpcError, Service, decode_value};
 use savanna_tenants_host::{Access, Identity, Key, TenantId};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     calls::{
-        Cancel, Login, LoginReply, LoginRequest, Open, OpenRequest, Refused, SayToBack, SayToFront, SessionName, names,
-        shard,
+        Cancel, Login, LoginReply, LoginRequest, Open, OpenRequest, Opening, Refused, SayToBack, SayToFront,
+        SessionName, names, shard,
     },
-    line::{Line, SILENCE, WAITING_BYTES_MAX},
+    line::{Ends, Line, ORPHANED, Pause, SILENCE, WAITING_BYTES_MAX},
     stream::{Part, Which},
 };
 
 /// How long a node has for one request, over all attempts.
 const BACK_TIME: Duration = Duration::from_secs(15);
+/// How long a cancel request is tried.
+const CANCEL_TIME: Duration = Duration::from_secs(2);
 
 /// Asks the nodes that have the databases, and relays clients to them.
 pub struct Front {
     node: NodeId,
     router: Router,
-    lines: Mutex<HashMap<u64, (TenantId, Arc<Line>)>>,
+    clients: Mutex<HashMap<u64, Arc<Relayed>>>,
 }
 
 impl std::fmt::Debug for Front {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Front")
             .field("node", &self.node)
-            .field("clients", &self.lines.lock().len())
+            .field("clients", &self.clients.lock().len())
             .finish_non_exhaustive()
     }
+}
+
+/// A client that is relayed.
+struct Relayed {
+    tenant: TenantId,
+    line: Line,
+    /// What the front listens to, once it knows.
+    opening: OnceLock<Opening>,
 }
 
 /// How a client may come in, and where it goes then.
@@ -51,36 +68,42 @@ impl Front {
     /// Of this node, which finds the others by the router.
     #[must_use]
     pub fn new(node: NodeId, router: Router) -> Arc<Self> {
-        Arc::new(Self { node, router, lines: Mutex::default() })
+        Arc::new(Self { node, router, clients: Mutex::default() })
     }
 
     /// What backs ask: `front/..`.
     #[must_use]
     pub fn service(self: Arc<Self>) -> Arc<dyn Service> {
-        Arc::new(MethodTable::new().method(PhantomData::<SayToFront>, move |_, (number, part)| {
-            let line = self.lines.lock().get(&number).map(|(_, line)| Arc::clone(line));
-            async move { heard(line, part).await }
+        Arc::new(MethodTable::new().method(PhantomData::<SayToFront>, move |_, (number, opening, part)| {
+            let client = self.clients.lock().get(&number).cloned();
+            let heard = heard(client.as_deref(), opening, part);
+            async move { heard }
         }))
     }
 
     /// Asks how a client may come in.
     pub(crate) async fn login(&self, user: &str, database: &str, is_local: bool) -> Result<Entry, Output> {
         let request = LoginRequest { user: user.to_owned(), database: database.to_owned(), is_local };
-        let reply = self.ask::<Login>(&names(), &request).await.map_err(|error| unreached(database, &error))?;
+        let reply = self.ask::<Login>(&names(), &request).await.map_err(|error| {
+            let message = format!("who may come in is not known while its node is not reached: {error}");
+            fatal(&Report::new("57P03", message).with_hint("Try again later."))
+        })?;
         let LoginReply { tenant, access } = reply.map_err(output)?;
         Ok(Entry { access: access.into(), tenant: tenant.map_err(output) })
     }
 
     /// Ends the statement of the connection that has the key, wherever clients of this node have theirs.
     pub(crate) async fn cancel(&self, key: Key) {
-        let mut tenants: Vec<TenantId> = self.lines.lock().values().map(|(tenant, _)| *tenant).collect();
+        let mut tenants: Vec<TenantId> = self.clients.lock().values().map(|client| client.tenant).collect();
         tenants.sort_unstable();
         tenants.dedup();
-        for tenant in tenants {
-            if let Err(error) = self.ask::<Cancel>(&shard(tenant), &key).await {
-                tracing::warn!(%error, tenant, "a cancel request did not reach the node that has the database");
+        let cancel = |tenant| async move {
+            let told = timeout(CANCEL_TIME, self.ask::<Cancel>(&shard(tenant), &key)).await;
+            if !matches!(told, Ok(Ok(()))) {
+                tracing::warn!(tenant, "a cancel request did not reach the node that has the database");
             }
-        }
+        };
+        join_all(tenants.into_iter().map(cancel)).await;
     }
 
     /// Relays a client that has come in, until it or its session ends.
@@ -95,28 +118,40 @@ impl Front {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
         let session = SessionName { front: self.node.clone(), number: u64::from_ne_bytes(number) };
-        let line = Arc::new(Line::default());
-        line.change(|ends| ends.side.say(input));
-        self.lines.lock().insert(session.number, (tenant, Arc::clone(&line)));
+        let client = Arc::new(Relayed { tenant, line: Line::default(), opening: OnceLock::new() });
+        client.line.change(|ends| ends.side.say(input));
+        self.clients.lock().insert(session.number, Arc::clone(&client));
         let _forgotten = Forgotten { front: self, number: session.number };
 
         let shard = shard(tenant);
         let Identity { user, database, administrator } = identity;
         let request =
             OpenRequest { session: session.clone(), tenant, user, database: database.clone(), administrator, settings };
-        let mut relayed = match self.ask::<Open>(&shard, &request).await {
-            Ok(()) => Relay { front: self, shard, session, line, socket: &mut socket }.run().await,
-            Err(error) => Err(Ended::Unreached(error)),
+        let opening = match self.ask::<Open>(&shard, &request).await {
+            Ok(Ok(opening)) => opening,
+            Ok(Err(Refused(told))) => return send_away(socket, &told).await,
+            Err(error) => return send_away(socket, &unreached(&database, &error).bytes).await,
         };
-        if let Err(Ended::Unreached(error)) = &relayed {
-            let told = unreached(&database, error);
-            relayed = socket.write_all(&told.bytes).await.map_err(Ended::Client);
+        client.opening.get_or_init(|| opening);
+        let relay = Relay { front: self, shard, session, opening, line: &client.line };
+        let mut answers = Boundaries::default();
+        match relay.run(&mut socket, &mut answers).await {
+            Ok(()) => socket.close().await,
+            // In the middle of a message, more bytes would be taken for the rest of it.
+            Err(Ended::Unreached(error)) if answers.are_whole() => {
+                return send_away(socket, &unreached(&database, &error).bytes).await;
+            }
+            Err(Ended::Unreached(error)) => {
+                tracing::warn!(%error, database, "a client is left in the middle of an answer: its database is not reached");
+                return Ok(());
+            }
+            Err(Ended::Client(error)) => {
+                relay.hang_up().await;
+                return Err(error);
+            }
         }
-        socket.close().await;
-        match relayed {
-            Err(Ended::Client(error)) => Err(error),
-            _ => Ok(()),
-        }
+        relay.hang_up().await;
+        Ok(())
     }
 
     async fn ask<M: Method>(&self, shard: &ShardId, request: &M::Request) -> Result<M::Reply, RpcError> {
@@ -133,7 +168,7 @@ struct Forgotten<'a> {
 
 impl Drop for Forgotten<'_> {
     fn drop(&mut self) {
-        self.front.lines.lock().remove(&self.number);
+        self.front.clients.lock().remove(&self.number);
     }
 }
 
@@ -143,49 +178,95 @@ enum Ended {
     Unreached(RpcError),
 }
 
+/// Where messages end in the bytes that a client is sent.
+#[derive(Debug, Default)]
+struct Boundaries {
+    /// The first bytes of a message, its type and its length, as far as they came.
+    head: Vec<u8>,
+    /// Bytes that are missing from the message.
+    missing: usize,
+}
+
+impl Boundaries {
+    /// A message's type, and its length without that.
+    const HEAD_BYTES: usize = 5;
+
+    fn advance(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let count = self.missing.min(bytes.len());
+            self.missing -= count;
+            bytes = &bytes[count..];
+            if self.missing > 0 {
+                return;
+            }
+            let count = (Self::HEAD_BYTES - self.head.len()).min(bytes.len());
+            self.head.extend_from_slice(&bytes[..count]);
+            bytes = &bytes[count..];
+            if let [_, a, b, c, d] = self.head[..] {
+                self.missing = (u32::from_be_bytes([a, b, c, d]) as usize).saturating_sub(4);
+                self.head.clear();
+            }
+        }
+    }
+
+    fn are_whole(&self) -> bool {
+        self.head.is_empty() && self.missing == 0
+    }
+}
+
 /// A client on its way.
-struct Relay<'a, S> {
+struct Relay<'a> {
     front: &'a Front,
     shard: ShardId,
     session: SessionName,
-    line: Arc<Line>,
-    socket: &'a mut S,
+    opening: Opening,
+    line: &'a Line,
 }
 
 type Said<'a> = Pin<Box<dyn Future<Output = Result<Part, RpcError>> + Send + 'a>>;
 
-impl<'a, S: Socket> Relay<'a, S> {
+impl<'a> Relay<'a> {
     /// Carries bytes both ways until one side has ended.
-    async fn run(&mut self) -> Result<(), Ended> {
+    async fn run(&self, socket: &mut impl Socket, answers: &mut Boundaries) -> Result<(), Ended> {
         let mut saying: Option<Said<'a>> = None;
+        let mut pause = Pause::new();
         let mut input = BytesMut::new();
         let mut client_has_ended = false;
         loop {
             let answer = self.line.change(|ends| ends.heard.split());
             if !answer.is_empty() {
-                self.socket.write_all(&answer).await.map_err(Ended::Client)?;
+                self.write(socket, &answer).await.map_err(Ended::Client)?;
+                answers.advance(&answer);
                 continue;
             }
-            if self.line.change(|ends| ends.is_over() || ends.side.is_heard_out()) {
-                // The other side is told that it was heard; if that is lost, it finds out.
-                let _ = self.say(Which::Unheard).await;
+            if self.line.look(Ends::is_over) {
                 return Ok(());
             }
-            if saying.is_none() && self.line.change(|ends| ends.side.has_news()) {
+            if saying.is_none() && self.line.look(|ends| ends.side.has_news()) {
                 saying = Some(self.say(Which::News));
             }
-            let room = self.line.change(|ends| ends.side.waiting()) < WAITING_BYTES_MAX;
+            let room = self.line.look(|ends| ends.side.waiting()) < WAITING_BYTES_MAX;
             tokio::select! {
                 biased;
                 Some(said) = OptionFuture::from(saying.as_mut()) => {
                     saying = None;
-                    let heard = self.line.hear(said.map_err(Ended::Unreached)?).await;
+                    let heard = self.line.hear(said.map_err(Ended::Unreached)?);
                     heard.map_err(|error| Ended::Unreached(RpcError::Malformed { reason: error.to_string() }))?;
-                    // What was not taken for want of room is said again.
-                    self.line.change(|ends| ends.side.doubt());
+                    if self.line.look(|ends| ends.side.is_doubtful()) {
+                        // There was no room for it.
+                        self.line.change(|ends| ends.side.doubt());
+                        let (say, mut longer) = (self.say(Which::News), pause);
+                        pause = pause.longer();
+                        saying = Some(Box::pin(async move {
+                            longer.wait().await;
+                            say.await
+                        }));
+                    } else {
+                        pause = Pause::new();
+                    }
                 }
                 () = self.line.until(|ends| (!ends.heard.is_empty() || ends.is_over()).then_some(())) => {}
-                read = self.socket.read(&mut input), if room && !client_has_ended => {
+                read = socket.read(&mut input), if room && !client_has_ended => {
                     client_has_ended = read.map_err(Ended::Client)? == 0;
                     let said = input.split();
                     self.line.change(|ends| {
@@ -201,30 +282,85 @@ impl<'a, S: Socket> Relay<'a, S> {
         }
     }
 
+    /// Writes to the client. One that does not read is waited for as long as there is a session.
+    async fn write(&self, socket: &mut impl Socket, bytes: &[u8]) -> io::Result<()> {
+        let ended = async {
+            self.line.until(|ends| (ends.side.other_has_ended() || ends.lost.is_some()).then_some(())).await;
+            sleep(ORPHANED).await;
+        };
+        tokio::select! {
+            biased;
+            written = socket.write_all(bytes) => written,
+            () = ended => Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not take the end of its session")),
+        }
+    }
+
+    /// Tells the other side that its end was heard, and that the client says nothing more. If that is lost, it finds out.
+    async fn hang_up(&self) {
+        self.line.change(|ends| ends.side.end());
+        if let Err(error) = self.say(Which::Unheard).await {
+            tracing::debug!(%error, "a session was not told that its client has gone");
+        }
+    }
+
     fn say(&self, which: Which) -> Said<'a> {
         let (front, shard) = (self.front, self.shard.clone());
-        let request = (self.session.clone(), self.line.part(which));
+        let request = (self.session.clone(), self.opening, self.line.part(which));
         Box::pin(async move { front.ask::<SayToBack>(&shard, &request).await })
     }
 }
 
-async fn heard(line: Option<Arc<Line>>, part: Part) -> Result<Part, RpcError> {
-    let Some(line) = line else {
-        return Err(RpcError::Refused { reason: "the client has gone".to_owned() });
-    };
-    line.hear(part).await.map_err(|error| RpcError::Malformed { reason: error.to_string() })?;
-    Ok(line.acknowledgement())
+fn heard(client: Option<&Relayed>, opening: Opening, part: Part) -> Result<Part, RpcError> {
+    let gone = || RpcError::Refused { reason: "the client has gone".to_owned() };
+    let client = client.ok_or_else(gone)?;
+    match client.opening.get() {
+        Some(known) if *known == opening => {}
+        Some(_) => return Err(gone()),
+        // The reply that says what to listen to is on its way.
+        None => return Err(RpcError::Frozen { retry_after: Duration::from_millis(1) }),
+    }
+    client.line.hear(part).map_err(|error| RpcError::Malformed { reason: error.to_string() })?;
+    Ok(client.line.acknowledgement())
+}
+
+async fn send_away(mut socket: impl Socket, told: &[u8]) -> io::Result<()> {
+    socket.write_all(told).await?;
+    socket.close().await;
+    Ok(())
 }
 
 /// What a client is told whose database is not reached.
 fn unreached(database: &str, error: &RpcError) -> Output {
     let message = format!("the node that has database \"{database}\" is not reached: {error}");
-    let report = Report::new("57P01", message);
+    fatal(&Report::new("57P01", message).with_hint("Connect again. What was not answered may have been done."))
+}
+
+fn fatal(report: &Report) -> Output {
     let mut output = Output::default();
-    output.fatal(&report.with_hint("Connect again. What was not answered may have been done."));
+    output.fatal(report);
     output
 }
 
 fn output(Refused(bytes): Refused) -> Output {
     Output { bytes: bytes.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_whole_where_they_end_however_they_are_cut() {
+        let answer = [&b"D\0\0\0\x07abc"[..], b"Z\0\0\0\x05I", b"1\0\0\0\x04"].concat();
+        let ends = [0, 8, 14, 19];
+        for first in 0..=answer.len() {
+            for second in first..=answer.len() {
+                let mut answers = Boundaries::default();
+                answers.advance(&answer[..first]);
+                assert_eq!(answers.are_whole(), ends.contains(&first), "{first}");
+                answers.advance(&answer[first..second]);
+                assert_eq!(answers.are_whole(), ends.contains(&second), "{first} {second}");
+            }
+        }
+    }
 }

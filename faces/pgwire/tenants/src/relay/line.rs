@@ -6,7 +6,7 @@ use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use savanna_pgwire_login::Socket;
-use tokio::{sync::Notify, time::timeout};
+use tokio::{sync::Notify, time::sleep};
 
 use super::stream::{Impossible, Part, Side, Which};
 use crate::socket::Arriving;
@@ -15,12 +15,35 @@ use crate::socket::Arriving;
 pub(super) const PART_BYTES: usize = 256 << 10;
 /// So many bytes may wait on each side; who says more waits.
 pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
-/// A part waits so long for room.
-const ROOM_TIME: Duration = Duration::from_secs(1);
 /// A side that has nothing to say says so, for the other to know that it is there.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
-/// A session ends if its sides do not reach each other for so long.
+/// A back ends a session whose front it does not reach for so long, and a front a client that does not take for so long what is its last.
 pub(super) const ORPHANED: Duration = Duration::from_secs(60);
+
+/// Between two attempts to have the other side hear something, the first and the longest. Mostly it is only that a reply was overtaken;
+/// else the other side has no room, as its client reads slowly.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+
+/// How long to wait before something is said again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause(Duration);
+
+impl Pause {
+    pub(super) const fn new() -> Self {
+        Self(PAUSES.0)
+    }
+
+    /// Waits, each time longer.
+    pub(super) async fn wait(&mut self) {
+        sleep(self.0).await;
+        *self = self.longer();
+    }
+
+    /// The next one.
+    pub(super) fn longer(self) -> Self {
+        Self((2 * self.0).min(PAUSES.1))
+    }
+}
 
 /// What was heard and is to be read, and what was said and is to be heard.
 #[derive(Debug, Default)]
@@ -55,6 +78,11 @@ impl Line {
         done
     }
 
+    /// Looks at the ends.
+    pub(super) fn look<T>(&self, what: impl FnOnce(&Ends) -> T) -> T {
+        what(&self.ends.lock())
+    }
+
     /// Waits until something can be got of the ends. Nothing is lost if nobody waits any more.
     pub(super) async fn until<T>(&self, mut what: impl FnMut(&mut Ends) -> Option<T>) -> T {
         loop {
@@ -67,12 +95,8 @@ impl Line {
         }
     }
 
-    /// Takes what is new in a part, as far as there is room for it after a while.
-    pub(super) async fn hear(&self, mut part: Part) -> Result<(), Impossible> {
-        let count = part.bytes.len();
-        let room = self.until(|ends| (ends.heard.len() + count <= WAITING_BYTES_MAX).then_some(()));
-        // Who sent it sends the rest again.
-        let _ = timeout(ROOM_TIME, room).await;
+    /// Takes what is new in a part, as far as there is room for it. Who sent it sends the rest again.
+    pub(super) fn hear(&self, mut part: Part) -> Result<(), Impossible> {
         self.change(|ends| {
             let room = WAITING_BYTES_MAX.saturating_sub(ends.heard.len());
             if part.bytes.len() > room {

@@ -8,7 +8,8 @@
 //! The [`Front`] keeps the socket and the login. The [`Back`] serves the session as if the client were there: its socket is a
 //! [`line`]. A client's message goes over in one request, and what it comes to mostly returns in the reply; what takes longer
 //! is brought by requests of the back. Bytes are numbered ([`stream`]), so either side repeats a request whatever became of it,
-//! and nothing happens twice. A side that hears nothing of the other for [`line::ORPHANED`] ends the session.
+//! and nothing happens twice. A back ends a session whose front it does not reach for a minute; a front tells its client when the back
+//! does not answer for some seconds, or does not know the session.
 
 mod back;
 mod bytes;

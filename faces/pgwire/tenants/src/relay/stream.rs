@@ -33,6 +33,13 @@ pub(crate) struct Impossible {
     heard: u64,
 }
 
+impl Part {
+    /// The number behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64 + u64::from(self.ends)
+    }
+}
+
 /// One side of both streams.
 #[derive(Debug, Default)]
 pub(crate) struct Side {
@@ -74,9 +81,14 @@ impl Side {
         self.ended && self.first == self.last()
     }
 
-    /// Whether the other side has heard all of a part.
-    pub(crate) fn was_heard(&self, at: u64, count: usize) -> bool {
-        self.first >= at + count as u64
+    /// Whether the other side has heard all up to this number.
+    pub(crate) const fn was_heard(&self, end: u64) -> bool {
+        self.first >= end
+    }
+
+    /// Whether nothing more will be said.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Whether the other side has ended, and all of it was taken.
@@ -87,6 +99,11 @@ impl Side {
     /// Whether there is something that was in no part yet.
     pub(crate) fn has_news(&self) -> bool {
         self.sent < self.last()
+    }
+
+    /// Whether something was in a part and was not heard.
+    pub(crate) const fn is_doubtful(&self) -> bool {
+        self.first < self.sent
     }
 
     /// What was in parts may be lost: it is news again.
