@@ -34,6 +34,15 @@ impl Stream {
         }
     }
 
+    /// Whether bytes came that were not read yet.
+    pub(crate) fn has_input(&self) -> bool {
+        let socket = match self {
+            Self::Plain(socket) => socket,
+            Self::Encrypted(stream) => stream.socket(),
+        };
+        socket.peek(&mut [0]).is_ok_and(|count| count > 0)
+    }
+
     /// Reads what is there. Gives how many bytes came, 0 at the end, and whether there may be more.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<(usize, bool)> {
         match self {

@@ -85,6 +85,11 @@ impl TlsStream {
         Ok(Self { socket, tls: ServerConnection::new(configuration)? })
     }
 
+    /// The socket below.
+    pub(crate) const fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
     /// Whether the handshake is over.
     pub(crate) fn is_established(&self) -> bool {
         !self.tls.is_handshaking()

@@ -31,6 +31,11 @@ impl<H> Strangers<H> {
         self.queue.pop_front().map(|(_, oldest)| oldest)
     }
 
+    /// Gives the oldest, who has to go, if it may be displaced.
+    pub fn displace_if(&mut self, may_go: impl FnOnce(&H) -> bool) -> Option<H> {
+        self.queue.pop_front_if(|(_, oldest)| may_go(oldest)).map(|(_, oldest)| oldest)
+    }
+
     /// One is known now, or gone.
     pub fn leave(&mut self, number: u64) {
         if let Ok(at) = self.queue.binary_search_by_key(&number, |(number, _)| *number) {
@@ -54,7 +59,8 @@ mod tests {
         strangers.leave(0);
         assert_eq!(strangers.arrive('d'), (3, None));
         assert_eq!(strangers.arrive('e'), (4, Some('c')));
-        assert_eq!(strangers.displace(), Some('d'));
+        assert_eq!(strangers.displace_if(|oldest| *oldest != 'd'), None);
+        assert_eq!(strangers.displace_if(|oldest| *oldest == 'd'), Some('d'));
         assert_eq!(strangers.displace(), Some('e'));
         assert_eq!(strangers.displace(), None);
     }

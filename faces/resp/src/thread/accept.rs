@@ -32,6 +32,9 @@ pub(crate) type Connections = Vec<Option<Box<Connection>>>;
 /// So many clients may be above the limit until those that they displaced have gone.
 const OVERLAP_MAX: usize = 64;
 
+/// A client that came so lately is not displaced: it is about to say something.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// A client that asked for nothing yet, or did not say who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stranger {
@@ -116,7 +119,7 @@ pub(crate) struct Door {
     /// The clients of all threads.
     pub(crate) client_count: Arc<AtomicUsize>,
     /// Those of them who may have to go for others.
-    pub(crate) strangers: Arc<Mutex<Strangers<usize>>>,
+    pub(crate) strangers: Arc<Mutex<Strangers<(usize, Instant)>>>,
     /// Counts those that came.
     pub(crate) next_client: Arc<AtomicUsize>,
 }
@@ -206,7 +209,7 @@ impl Door {
             PROTECTED
         } else if self.take_place(admission, connections) {
             let client = self.next_client.fetch_add(1, Ordering::Relaxed);
-            let (number, _) = self.strangers().arrive(client);
+            let (number, _) = self.strangers().arrive((client, Instant::now()));
             return Some(Accepted { stream, is_encrypted, stranger: Stranger { client, number } });
         } else {
             FULL
@@ -234,9 +237,9 @@ impl Door {
         has_place
     }
 
-    /// Lets the oldest stranger of all threads go, if there is one.
+    /// Lets the oldest stranger of all threads go, if it had its time.
     pub(super) fn displace_oldest(&self, admission: &mut Admission<'_>, connections: &mut Connections) -> bool {
-        let Some(client) = self.strangers().displace() else { return false };
+        let Some((client, _)) = self.strangers().displace_if(|(_, came)| came.elapsed() >= GRACE) else { return false };
         let thread = self.thread_of(client);
         if thread == self.thread {
             self.send_away(client, admission, connections);
@@ -246,11 +249,15 @@ impl Door {
         true
     }
 
-    /// Ends the connection of a displaced client, unless it is gone, or no stranger any more.
+    /// Ends the connection of a displaced client, unless it is gone, or no stranger any more. One that said something which was not heard
+    /// yet is no silent one: it stays, as if it had come last.
     fn send_away(&self, client: usize, admission: &mut Admission<'_>, connections: &mut Connections) {
-        let is_it =
-            |connection: &mut Box<Connection>| connection.stranger.is_some_and(|stranger| stranger.client == client);
-        if let Some(mut connection) = connections.iter_mut().find_map(|place| place.take_if(is_it)) {
+        let is_it = |connection: &Connection| connection.stranger.is_some_and(|stranger| stranger.client == client);
+        let Some(place) = connections.iter_mut().find(|place| place.as_deref().is_some_and(is_it)) else { return };
+        if let Some(connection) = place.as_mut().filter(|connection| connection.stream.has_input()) {
+            let (number, _) = self.strangers().arrive((client, Instant::now()));
+            connection.stranger = Some(Stranger { client, number });
+        } else if let Some(mut connection) = place.take() {
             self.close(&mut connection, admission);
         }
     }
@@ -273,7 +280,7 @@ impl Door {
         }
     }
 
-    fn strangers(&self) -> MutexGuard<'_, Strangers<usize>> {
+    fn strangers(&self) -> MutexGuard<'_, Strangers<(usize, Instant)>> {
         self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
