@@ -51,6 +51,8 @@ struct Face {
     /// Texts, in the order in which they were asked for.
     did: Vec<String>,
     gate_is_shut: bool,
+    /// Why the gate sends the client away, the first time that it is asked.
+    gate_refuses: Option<Report>,
     patience: Option<Duration>,
     terminates: bool,
 }
@@ -115,6 +117,9 @@ impl Connection for Face {
     }
 
     async fn gate(&mut self) -> Result<(), End> {
+        if let Some(report) = self.gate_refuses.take() {
+            return Err(End::Fatal(report));
+        }
         match self.gate_is_shut {
             true => Err(End::Client(io::ErrorKind::ConnectionAborted.into())),
             false => Ok(()),
@@ -140,7 +145,7 @@ fn face(pieces: &[&[u8]]) -> Face {
     let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
     let socket = Script { pieces, ..Script::default() };
     let wire = Wire::new(socket, BytesMut::new(), 1_000);
-    Face { wire, did: Vec::new(), gate_is_shut: false, patience: None, terminates: false }
+    Face { wire, did: Vec::new(), gate_is_shut: false, gate_refuses: None, patience: None, terminates: false }
 }
 
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -218,6 +223,10 @@ async fn what_may_not_be_told_is_not_told() {
     let mut shut = face(&[&query("a")]);
     shut.gate_is_shut = true;
     assert_eq!(served(shut).await, (vec!["a".to_owned()], vec![]));
+
+    let mut refusing = face(&[&query("a")]);
+    refusing.gate_refuses = Some(Report::new("57P01", "the log has ended"));
+    assert_eq!(served(refusing).await, (vec!["a".to_owned()], vec!["E".to_owned()]), "only why it is sent away");
 }
 
 #[tokio::test]
