@@ -23,13 +23,14 @@ use tokio::sync::watch;
 
 use crate::config::NodeConfig;
 use crate::error::NodeError;
+use crate::membership::Membership;
 
 /// A data directory that this process serves.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
     lease: DataDirLease,
-    coordinator: EmbeddedCoordinator,
+    coordinator: Arc<EmbeddedCoordinator>,
     /// The node's, which needs no renewals of its own: it lasts as long as the directory's lease.
     tenure: Tenure,
 }
@@ -121,7 +122,7 @@ impl DataDir {
             tenure = coordinator.reside(&spec) => tenure?,
             lost = lost.lost() => return Err(NodeError::Lost(lost)),
         };
-        Ok(Self { path, lease, coordinator, tenure })
+        Ok(Self { path, lease, coordinator: Arc::new(coordinator), tenure })
     }
 
     pub(crate) const fn epoch(&self) -> OwnerEpoch {
@@ -130,6 +131,12 @@ impl DataDir {
 
     pub(crate) fn guard(&self) -> LeaseGuard {
         self.lease.guard()
+    }
+
+    /// The node, in the cluster that this directory is.
+    pub(crate) fn membership(&self) -> Membership {
+        let coordinator = Arc::clone(&self.coordinator) as _;
+        Membership { coordinator, tenure: self.tenure.clone(), guard: self.guard(), log_epoch: self.epoch() }
     }
 
     /// Follows the lease: what to do when it is not to be had any more.

@@ -3,15 +3,14 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use savanna_epoch::OwnerEpoch;
 use savanna_identity::SecretError;
 use savanna_journal::Options as JournalOptions;
 use savanna_keys_host::HostOptions;
-use savanna_ownership::guard::LeaseGuard;
 use savanna_resp::{Server, ServerError, ServerOptions};
 
 use crate::config::{NodeConfig, threads_or_cores};
 use crate::data_dir::{create_private, high_water};
+use crate::membership::Membership;
 use crate::places::clients_max;
 
 /// Why the keys service did not start.
@@ -29,7 +28,7 @@ pub(crate) enum KeysError {
 }
 
 /// Reads the log in the data directory and serves. Blocks while it reads.
-pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -> Result<Server, KeysError> {
+pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Server, KeysError> {
     let directory = config.data_dir.join("keys");
     create_private(&directory).map_err(|source| KeysError::Directory { path: directory.clone(), source })?;
     let log = JournalOptions::dir(directory);
@@ -39,8 +38,8 @@ pub(crate) fn start(config: &NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) -
     let host = HostOptions {
         threads: threads_or_cores(config.keys_threads),
         config: settings,
-        log: Some((log.high_water(high_water(&config.data_dir, "keys")), epoch)),
-        lease: Some(lease),
+        log: Some((log.high_water(high_water(&config.data_dir, "keys")), membership.log_epoch)),
+        lease: Some(membership.guard.clone()),
         seed: rand::random(),
         elsewhere: None,
     };

@@ -18,6 +18,7 @@ mod data_dir;
 mod error;
 mod figures;
 mod keys;
+mod membership;
 mod node;
 mod places;
 pub mod remote;

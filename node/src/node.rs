@@ -48,17 +48,18 @@ impl Node {
     }
 
     async fn serve(config: Config, data_dir: DataDir, streams: StreamsService) -> Self {
-        let (epoch, guard) = (data_dir.epoch(), data_dir.guard());
-        let lease = ShownLease { name: config.node().name.clone(), epoch: epoch.0, guard: guard.clone() };
+        let membership = data_dir.membership();
+        let (name, epoch) = (config.node().name.clone(), membership.log_epoch.0);
+        let lease = ShownLease { name, epoch, guard: membership.guard.clone() };
         let shutdown_timeout = config.node().shutdown_timeout;
         let board = Arc::new(Board::new(config, lease));
         let node = board.config().node().clone();
         let mut services = Services::start(&node, Arc::clone(&board), streams).await;
         if node.runs("keys") {
-            services.start_keys(node.clone(), epoch, guard.clone()).await;
+            services.start_keys(node.clone(), membership.clone()).await;
         }
         if node.runs("tenants") {
-            services.start_tenants(node, epoch, guard).await;
+            services.start_tenants(node, membership).await;
         }
         Self { board, data_dir, services, shutdown_timeout }
     }

@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use savanna_epoch::OwnerEpoch;
 use savanna_http::{Credentials, HttpFace, HttpLimits, NodeView};
 use savanna_identity::{Tls, Token};
-use savanna_ownership::guard::LeaseGuard;
 use savanna_pgwire::{Admission, CLIENTS_MAX, Door};
 use savanna_pgwire_tenants::ServerError;
 use savanna_resp::ServerError as KeysServerError;
@@ -25,6 +23,7 @@ use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::figures;
 use crate::keys::{self, KeysError};
+use crate::membership::Membership;
 use crate::places::clients_max;
 use crate::supervisor::{NotStarted, Started, Supervisor};
 use crate::tenants::{self, TenantsError};
@@ -86,12 +85,12 @@ impl Services {
     }
 
     /// Keys behind the Redis protocol, over the log that the data directory has.
-    pub(crate) async fn start_keys(&mut self, config: NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) {
+    pub(crate) async fn start_keys(&mut self, config: NodeConfig, membership: Membership) {
         let board = Arc::clone(&self.board);
         let start = move |before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.keys_port = before.map_or(config.keys_port, |address| address.port());
-            match keys::start(&config, epoch, lease.clone()) {
+            match keys::start(&config, &membership) {
                 Ok(server) => {
                     let gauge = server.gauge();
                     board.shows("keys", move || figures::of_keys(&gauge));
@@ -115,12 +114,12 @@ impl Services {
     }
 
     /// Tenants behind the PostgreSQL protocol, over the log that the data directory has.
-    pub(crate) async fn start_tenants(&mut self, config: NodeConfig, epoch: OwnerEpoch, lease: LeaseGuard) {
+    pub(crate) async fn start_tenants(&mut self, config: NodeConfig, membership: Membership) {
         let board = Arc::clone(&self.board);
         let start = move |before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.tenants_port = before.map_or(config.tenants_port, |address| address.port());
-            match tenants::start(&config, epoch, lease.clone()) {
+            match tenants::start(&config, &membership) {
                 Ok((server, hosted)) => {
                     board.serves_tenants(Arc::new(tenants::Control(hosted.clone())));
                     board.shows("tenants", move || figures::of_tenants(&hosted));

@@ -5,17 +5,16 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use savanna_epoch::OwnerEpoch;
 use savanna_http::types::Tenant;
 use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_identity::SecretError;
-use savanna_ownership::guard::LeaseGuard;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
 use savanna_tenants_host::{Host, HostError, HostOptions, Keeping, SqlError, Tenants};
 
 use crate::{
     config::{NodeConfig, threads_or_cores},
     data_dir::{create_private, high_water},
+    membership::Membership,
     places::clients_max,
 };
 
@@ -37,11 +36,7 @@ pub(crate) enum TenantsError {
 }
 
 /// Reads the log in the data directory and serves. Blocks while it reads.
-pub(crate) fn start(
-    config: &NodeConfig,
-    epoch: OwnerEpoch,
-    lease: LeaseGuard,
-) -> Result<(Server, Tenants), TenantsError> {
+pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<(Server, Tenants), TenantsError> {
     let directory = config.data_dir.join("tenants");
     create_private(&directory).map_err(|source| TenantsError::Directory { path: directory.clone(), source })?;
     let listener = Listener::bind(ServerOptions {
@@ -54,7 +49,12 @@ pub(crate) fn start(
         },
     })?;
     let threads = threads_or_cores(config.tenants_threads).into();
-    let host = Host::start(HostOptions { keeping: keeping(config)?, epoch, threads, lease: Some(lease) })?;
+    let host = Host::start(HostOptions {
+        keeping: keeping(config)?,
+        epoch: membership.log_epoch,
+        threads,
+        lease: Some(membership.guard.clone()),
+    })?;
     let tenants = host.tenants();
     Ok((listener.serve(host)?, tenants))
 }
