@@ -9,6 +9,7 @@ use savanna_http::types::Tenant;
 use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_identity::SecretError;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
+use savanna_tenants_host::budget::{Amounts, Resource};
 use savanna_tenants_host::{Host, HostError, HostOptions, Keeping, SqlError, Tenants};
 
 use crate::{
@@ -45,7 +46,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<(Ser
         admission: Admission {
             users: config.administrators()?,
             requires_tls: config.tenants_requires_tls,
-            clients_max: clients_max(config, "tenants", Admission::default().clients_max),
+            clients_max: clients_max(config, "tenants", config.tenants_max_clients),
         },
     })?;
     let threads = threads_or_cores(config.tenants_threads).into();
@@ -67,6 +68,10 @@ fn keeping(config: &NodeConfig) -> Result<Keeping, HostError> {
     keeping.idle = config.tenants_idle;
     keeping.rows_bytes = config.tenants_rows_memory as u64;
     keeping.blocks_bytes = config.tenants_blocks_memory;
+    keeping.log_distance = config.tenants_log_distance as u64;
+    keeping.patience = config.tenants_patience;
+    let cpu = keeping.per_second[Resource::Cpu];
+    keeping.per_second = Amounts::new(cpu, config.tenants_log_rate as u64, config.tenants_store_rate as u64);
     keeping.statements_bytes = config.tenants_statements_memory.unwrap_or(keeping.statements_bytes);
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));

@@ -1,71 +1,16 @@
 """One running node for all tests of this folder, on ports that the system chose."""
 
 import json
-import os
 import pathlib
-import re
-import resource
-import signal
 import subprocess
-import tempfile
-import time
 
 import pytest
 
+from node import Node
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 # Of nodes that ask for them.
 USER, PASSWORD, TOKEN = "ann", "open sesame", "0123456789abcdef"
-SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
-
-
-class Node:
-    def __init__(self, directory, environment=None, files_max=None, files=tempfile.gettempdir(), patience=60):
-        self.patience = patience
-        self.log = directory / "node.log"
-        limit = files_max and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max)))
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(
-                [SAVANNA, "dev", "--data-dir", directory / "data", "--http-port", "0", "--pgwire-port", "0",
-                 "--keys-port", "0", "--tenants-port", "0", "--files", files],
-                stdout=log, stderr=log, env={**os.environ, **(environment or {})}, preexec_fn=limit,
-            )
-        try:
-            self.ports = self.wait_for_ports()
-        except AssertionError:
-            self.kill()
-            raise
-
-    def wait_for_ports(self):
-        """The node prints the address of each service when it listens."""
-        deadline = time.monotonic() + self.patience
-        while time.monotonic() < deadline:
-            text = self.log.read_text()
-            ports = {name: re.search(rf"{name}\b[^\n]*? \d+\.\d+\.\d+\.\d+:(\d+)", text) for name in ("http", "pgwire", "keys", "tenants")}
-            if all(ports.values()):
-                return {name: int(found.group(1)) for name, found in ports.items()}
-            assert self.process.poll() is None, f"the node ended:\n{text}"
-            time.sleep(0.05)
-        raise AssertionError(f"the node printed no ports:\n{self.log.read_text()}")
-
-    def descriptors(self):
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
-
-    def processor_seconds(self):
-        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGINT)
-        try:
-            return self.process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
 
 
 # A table of values in values, and what it holds as JSON. A map's keys are texts in JSON, whatever they are in SQL.

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from conftest import SAVANNA, Node
+from node import SAVANNA, Node
 from test_tenants import connect
 
 

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from conftest import PASSWORD, SAVANNA, TOKEN, USER
+from conftest import PASSWORD, TOKEN, USER
+from node import SAVANNA
 
 
 def savanna(*arguments, **variables):

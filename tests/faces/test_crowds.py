@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import redis
 
-from conftest import Node
+from node import Node
 
 CLIENTS_MAX = 512
 

@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from conftest import PASSWORD, TOKEN, USER, Node
+from conftest import PASSWORD, TOKEN, USER
+from node import Node
 
 SSL_REQUEST = struct.pack(">ii", 8, 80877103)
 ANYBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import redis
 
-from conftest import Node
+from node import Node
 
 FAULTS = pathlib.Path(__file__).parent / "faults" / "faults.c"
 # Long enough for anything that comes at all.

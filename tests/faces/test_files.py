@@ -6,7 +6,7 @@ import time
 import psycopg
 import pytest
 
-from conftest import SAVANNA, Node
+from node import SAVANNA, Node
 
 
 def connect(node):

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 import redis
 
-from conftest import Node
+from node import Node
 
 SIZE = "48m"
 # Long enough for anything that comes at all.

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 import redis
 
-from conftest import PASSWORD, TOKEN, USER, Node
+from conftest import PASSWORD, TOKEN, USER
+from node import Node
 from test_streams_login import comes_in, is_refused, outside, psql
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 import redis
 
-from conftest import Node
+from node import Node
 
 
 @pytest.fixture

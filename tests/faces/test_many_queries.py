@@ -5,7 +5,7 @@ import time
 import psycopg
 import pytest
 
-from conftest import Node
+from node import Node
 
 QUERIES = 200
 MEBIBYTE = 1 << 10

@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from conftest import Node
+from node import Node
 from older import contents
 
 KEPT = sorted(path.name.removesuffix(".tar.gz") for path in contents.HERE.glob("*.tar.gz"))

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 import redis
 
-from conftest import Node
+from node import Node
 
 # Short, so that the tests are quick.
 LEASE = {"SAVANNA_LEASE_TTL": "600ms", "SAVANNA_LEASE_MARGIN": "100ms"}

@@ -7,7 +7,8 @@ import subprocess
 import psycopg
 import pytest
 
-from conftest import PASSWORD, USER, Node
+from conftest import PASSWORD, USER
+from node import Node
 
 
 def psql(node, *options, port="pgwire", password=PASSWORD, user=USER, host="127.0.0.1", database="savanna_streams"):

@@ -4,7 +4,7 @@ import subprocess
 
 import psycopg
 
-from conftest import Node
+from node import Node
 
 
 def connect(node, database):

@@ -1,6 +1,5 @@
 """Servers for the tests of the keys service: Savanna with one and several threads, and Debian's redis-server beside it."""
 
-import os
 import pathlib
 import shutil
 import socket
@@ -9,11 +8,12 @@ import time
 
 import pytest
 
+from node import command, states
 from resp import Client
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-SERVER = pathlib.Path(os.environ.get("KEYS_SERVER", TARGET / "debug" / "examples" / "keys_server"))
+# Options of a server of keys that a node has under names of its own.
+OF_THE_NODE = {"--threads": "keys.threads", "--address": "address"}
 
 
 def free_port():
@@ -22,17 +22,17 @@ def free_port():
         return listener.getsockname()[1]
 
 
-class Server:
-    """A process that listens on `port`."""
+class Process:
+    """A process that answers on `port`."""
 
     def __init__(self, command, log):
-        self.command, self.log, self.port = command, log, free_port()
+        self.command, self.log = command, log
         self.start()
 
     def start(self):
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([*self.command, "--port", str(self.port)], stdout=log, stderr=log)
-        deadline = time.monotonic() + 30
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
         while True:
             try:
                 Client(self.port).call("PING")
@@ -40,7 +40,8 @@ class Server:
             except OSError:
                 text = self.log.read_text(errors="replace")
                 assert self.process.poll() is None, f"the server ended:\n{text}"
-                assert time.monotonic() < deadline, f"the server does not answer:\n{text}"
+                refused = states(text).get("keys", ("", None))[0] == "failed"
+                assert not refused and time.monotonic() < deadline, f"the server does not answer:\n{text}"
                 time.sleep(0.02)
 
     def kill(self):
@@ -48,19 +49,46 @@ class Server:
         self.process.wait()
 
 
+class Redis(Process):
+    """Debian's redis-server, without files."""
+
+    def __init__(self, binary, folder):
+        self.port = free_port()
+        super().__init__([binary, "--save", "", "--dir", str(folder), "--port", str(self.port)], folder / "log")
+
+
+class Server(Process):
+    """A node that runs keys alone, on data in the folder; options are those of `redis-server`, and `--threads` and `--address`."""
+
+    def __init__(self, folder, *options):
+        self.folder, self.port = folder, free_port()
+        settings = {"keys.port": self.port}
+        for name, value in zip(options[::2], options[1::2], strict=True):
+            settings[OF_THE_NODE.get(name, "keys." + name.removeprefix("--").replace("-", "_"))] = value
+        super().__init__(command(folder / "data", ["keys"], settings), folder / "log")
+
+    @classmethod
+    def refusal(cls, folder, *options):
+        """Why the service does not start with these options."""
+        try:
+            cls(folder, *options).kill()
+        except AssertionError as error:
+            return str(error)
+        raise AssertionError("it started")
+
+
 @pytest.fixture(scope="session")
 def redis(tmp_path_factory):
     binary = shutil.which("redis-server")
     assert binary, "expected redis-server, found none; apt-get install redis-server"
     folder = tmp_path_factory.mktemp("redis")
-    server = Server([binary, "--save", "", "--dir", str(folder)], folder / "log")
+    server = Redis(binary, folder)
     yield server
     server.kill()
 
 
 @pytest.fixture(scope="session", params=[1, 3], ids=lambda threads: f"{threads}-threads")
 def savanna(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("savanna")
-    server = Server([SERVER, "--threads", str(request.param)], folder / "log")
+    server = Server(tmp_path_factory.mktemp("savanna"), "--threads", request.param)
     yield server
     server.kill()

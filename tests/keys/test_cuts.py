@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import SERVER, Server, free_port
+from conftest import Server, free_port
 from papers import sign
 from resp import Client
 
@@ -43,11 +43,11 @@ ENDINGS = {"close": socket.socket.close, "shut": shut_and_close, "reset": reset,
 def server(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cuts")
     papers, port = sign(folder), free_port()
-    server = Server([
-        SERVER, "--threads", str(request.param), "--tls-port", str(port), "--tls-auth-clients", "no",
-        "--tls-cert-file", str(papers / "ours-server.pem"), "--tls-key-file", str(papers / "ours-server.key"),
+    server = Server(
+        folder, "--threads", request.param, "--tls-port", port, "--tls-auth-clients", "no",
+        "--tls-cert-file", papers / "ours-server.pem", "--tls-key-file", papers / "ours-server.key",
         "--requirepass", "secret",
-    ], folder / "log")  # fmt: skip
+    )  # fmt: skip
     server.tls_port, server.papers = port, papers
     yield server
     server.kill()
@@ -169,7 +169,7 @@ def test_an_encrypted_connection_that_ends_after_each_byte(server, version, endi
 @pytest.mark.parametrize("threads", [1, 3])
 def test_without_a_free_descriptor_those_who_are_there_are_served(tmp_path, threads):
     limit = 64
-    server = Server([SERVER, "--threads", str(threads)], tmp_path / "log")
+    server = Server(tmp_path, "--threads", threads)
     try:
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
         clients = [Client(server.port) for _ in range(limit + 20)]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from conftest import SERVER, Server
+from conftest import Server
 from resp import Client
 
 SIZE = 1 << 20
@@ -15,7 +15,7 @@ HANG = 60
 
 @pytest.fixture(scope="module", params=[1, 3], ids=lambda threads: f"{threads}-threads")
 def server(request, tmp_path_factory):
-    server = Server([SERVER, "--threads", str(request.param)], tmp_path_factory.mktemp("long") / "log")
+    server = Server(tmp_path_factory.mktemp("long"), "--threads", request.param)
     yield server
     server.kill()
 

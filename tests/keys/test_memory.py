@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from conftest import SERVER, Server
+from conftest import Server
 from resp import Client, Refused
 
 # Address space: the allocator reserves a part of it at the start.
@@ -31,9 +31,11 @@ class Narrow(Server):
 @pytest.fixture(scope="module", params=[1, 3], ids=lambda threads: f"{threads}-threads")
 def narrow(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("narrow")
-    server = Narrow([SERVER, "--threads", str(request.param)], folder / "log")
+    server = Narrow(folder, "--threads", request.param)
     yield server
     server.kill()
+    # Its log is long.
+    shutil.rmtree(folder / "data")
 
 
 @pytest.fixture
@@ -110,7 +112,7 @@ def test_counts_by_chance_are_refused_before_memory_ends(client):
 def table():
     """Each command with its least number of words, from the server."""
     with tempfile.TemporaryDirectory() as folder:
-        server = Server([SERVER, "--threads", "1"], pathlib.Path(folder) / "log")
+        server = Server(pathlib.Path(folder), "--threads", 1)
         commands = Client(server.port).call("COMMAND")
         server.kill()
     return sorted((entry[0].decode(), abs(entry[1])) for entry in commands)
@@ -150,7 +152,7 @@ def test_a_list_loses_half_of_its_elements_in_one_pass(narrow, client):
 
 
 def test_a_log_is_rewritten_only_as_far_as_there_is_memory(tmp_path):
-    server = Narrow([SERVER, "--threads", "1", "--dir", str(tmp_path / "log")], tmp_path / "text")
+    server = Narrow(tmp_path, "--threads", 1)
     try:
         client = Client(server.port)
         client.socket.settimeout(120)
@@ -160,4 +162,4 @@ def test_a_log_is_rewritten_only_as_far_as_there_is_memory(tmp_path):
         assert client.call("LLEN", "list") == 14
     finally:
         server.kill()
-        shutil.rmtree(tmp_path / "log")
+        shutil.rmtree(tmp_path / "data")

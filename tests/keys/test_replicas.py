@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from conftest import SERVER, Server
+from conftest import Server
 from resp import Client
 
 KEYS = 200
@@ -12,7 +12,7 @@ KEYS = 200
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    server = Server([SERVER, "--threads", "3"], tmp_path_factory.mktemp("replicas") / "log")
+    server = Server(tmp_path_factory.mktemp("replicas"), "--threads", 3)
     yield server
     server.kill()
 

@@ -5,18 +5,14 @@ import threading
 
 import pytest
 
-from conftest import SERVER, Server
+from conftest import Server
 from log_size import log_bytes
 from resp import Client, Refused
 
 
-def start(folder, *options):
-    return Server([SERVER, "--dir", str(folder / "data"), *options], folder / "log")
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_with_always_every_acknowledged_write_is_there_after_a_kill(tmp_path, threads):
-    server = start(tmp_path, "--threads", str(threads), "--appendfsync", "always")
+    server = Server(tmp_path, "--threads", threads, "--appendfsync", "always")
     acknowledged = {}
 
     def write(number):
@@ -44,7 +40,7 @@ def test_with_always_every_acknowledged_write_is_there_after_a_kill(tmp_path, th
 
 
 def test_with_always_every_acknowledged_change_of_replicas_is_there_after_a_kill(tmp_path):
-    server = start(tmp_path, "--threads", "3", "--appendfsync", "always")
+    server = Server(tmp_path, "--threads", "3", "--appendfsync", "always")
     client = Client(server.port)
     strings = [f"string:{number}" for number in range(6)]
     for key in ["set", "hash", "count", *strings]:
@@ -87,7 +83,7 @@ def test_with_always_every_acknowledged_change_of_replicas_is_there_after_a_kill
 
 
 def test_transfers_that_are_cut_short_by_a_kill_are_there_in_whole_or_not_at_all(tmp_path):
-    server = start(tmp_path, "--threads", "3", "--appendfsync", "always")
+    server = Server(tmp_path, "--threads", "3", "--appendfsync", "always")
     accounts = [f"account:{number}" for number in range(8)]
     client = Client(server.port)
     for account in accounts:
@@ -125,7 +121,7 @@ def test_transfers_that_are_cut_short_by_a_kill_are_there_in_whole_or_not_at_all
 
 
 def test_with_everysec_what_was_written_is_there_after_an_orderly_end(tmp_path):
-    server = start(tmp_path, "--threads", "2")
+    server = Server(tmp_path, "--threads", "2")
     client = Client(server.port)
     assert client.call("CONFIG", "GET", "appendfsync") == [b"appendfsync", b"everysec"]
     client.call("RPUSH", "list", *range(100))
@@ -209,7 +205,7 @@ def test_messages_reach_clients_of_all_threads(savanna):
 
 
 def test_a_password_is_asked_for(tmp_path):
-    server = Server([SERVER], tmp_path / "log")
+    server = Server(tmp_path)
     client = Client(server.port)
     assert client.call("CONFIG", "SET", "requirepass", "secret") == "OK"
     stranger = Client(server.port)
@@ -235,7 +231,7 @@ def test_keys_expire_by_themselves(savanna):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_rewritten_log_is_short_and_holds_everything(tmp_path, threads):
-    server = start(tmp_path, "--threads", str(threads), "--appendfsync", "always")
+    server = Server(tmp_path, "--threads", threads, "--appendfsync", "always")
     writing, expected = threading.Event(), {}
 
     def write(number):
@@ -255,7 +251,7 @@ def test_a_rewritten_log_is_short_and_holds_everything(tmp_path, threads):
         client.send("SET", f"often:{number % 10}", "v" * 500)
     for number in range(20_000):
         client.receive()
-    before = log_bytes(tmp_path / "data")
+    before = log_bytes(tmp_path / "data" / "keys")
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
     for writer in writers:
         writer.start()
@@ -264,7 +260,7 @@ def test_a_rewritten_log_is_short_and_holds_everything(tmp_path, threads):
     writing.set()
     for writer in writers:
         writer.join()
-    while log_bytes(tmp_path / "data") > before / 3:
+    while log_bytes(tmp_path / "data" / "keys") > before / 3:
         client.call("BGREWRITEAOF")
     server.kill()
     server.start()

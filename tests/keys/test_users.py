@@ -3,11 +3,10 @@
 import random
 import re
 import socket
-import subprocess
 
 import pytest
 
-from conftest import ROOT, SERVER, Server
+from conftest import ROOT, Server
 from resp import Client, Refused
 
 
@@ -94,7 +93,7 @@ def test_refusals_are_kept(savanna, admin):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_what_may_hold_a_password_is_not_shown(tmp_path, threads):
-    server = Server([SERVER, "--threads", str(threads)], tmp_path / "log")
+    server = Server(tmp_path, "--threads", threads)
     admin = Client(server.port)
     admin.call("CONFIG", "SET", "slowlog-log-slower-than", 0)
     assert admin.call("ACL", "SETUSER", "bob", "on", ">hunter2", "+@all") == "OK"
@@ -108,7 +107,7 @@ def test_what_may_hold_a_password_is_not_shown(tmp_path, threads):
 
 
 def test_a_stranger_is_heard_out_shortly(tmp_path):
-    server = Server([SERVER, "--threads", "2", "--requirepass", "s"], tmp_path / "log")
+    server = Server(tmp_path, "--threads", 2, "--requirepass", "s")
     for request, refusal in [
         (b"*11\r\n", "invalid multibulk length"), (b"*2\r\n$16385\r\n", "invalid bulk length"),
     ]:  # fmt: skip
@@ -127,11 +126,10 @@ def test_a_stranger_is_heard_out_shortly(tmp_path):
 
 def test_a_file_of_users_opens_no_door(tmp_path):
     users = tmp_path / "users.acl"
-    command = [SERVER, "--requirepass", "s3cret", "--aclfile", str(users)]
-    ended = subprocess.run([*command, "--port", "0"], capture_output=True, text=True, timeout=30)
-    assert ended.returncode != 0 and "users.acl" in ended.stderr, "a file that is not there"
+    options = ["--requirepass", "s3cret", "--aclfile", users]
+    assert "users.acl" in Server.refusal(tmp_path, *options), "a file that is not there"
     users.write_text("user clerk on >q +get ~*\n")
-    server = Server(command, tmp_path / "log")
+    server = Server(tmp_path, *options)
     assert Client(server.port).call("GET", "a") == Refused("NOAUTH Authentication required.")
     admin = Client(server.port)
     assert admin.call("AUTH", "s3cret") == "OK" and admin.call("ACL", "LOAD") == "OK"
@@ -149,7 +147,7 @@ def own_address():
 
 
 def test_without_a_password_other_machines_are_refused(tmp_path):
-    server = Server([SERVER, "--threads", "2", "--address", "0.0.0.0"], tmp_path / "log")
+    server = Server(tmp_path, "--threads", 2, "--address", "0.0.0.0")
     for _ in range(2):
         assert Client(server.port, host=own_address()).receive().startswith("DENIED")
     near = Client(server.port)
@@ -163,7 +161,7 @@ def test_without_a_password_other_machines_are_refused(tmp_path):
 def test_users_are_saved_and_loaded(tmp_path):
     users = tmp_path / "users.acl"
     users.write_text("user default on #" + "0" * 64 + " ~* &* +@all\nuser boss on >p ~* &* +@all\n")
-    server = Server([SERVER, "--threads", "2", "--aclfile", str(users)], tmp_path / "log")
+    server = Server(tmp_path, "--threads", 2, "--aclfile", users)
     assert Client(server.port).call("GET", "a") == Refused("NOAUTH Authentication required.")
     boss = connect(server, "boss", "p")
     assert boss.call("ACL", "SETUSER", "clerk", "on", ">q", "%R~x", "+get") == "OK"

@@ -3,19 +3,23 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
+from node import command, states
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-BINARY = TARGET / "debug" / "examples" / "tenants_server"
+# Seconds that a node may take to start.
+PATIENCE = 60
 # Seeds of what is killed, which also decide when.
 CRASHES = range(int(os.environ.get("TENANTS_CRASHES", "2")))
 # It would take years.
@@ -23,11 +27,14 @@ ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
 
 
 class Server:
-    """The server of tenants alone; it can be killed and started again on the same log."""
+    """A node that runs tenants alone; it can be killed and started again on the same data."""
 
-    def __init__(self, directory, address="127.0.0.1:0", more=()):
+    def __init__(self, directory, settings=None):
         self.directory = directory
-        self.arguments = address, [str(argument) for argument in more]
+        self.data = directory / "data" / "tenants"
+        self.log = directory / "server.log"
+        self.settings = settings or {}
+        # Counts starts.
         self.epoch = 0
         self.process = None
         # Seconds from a start until it listened, the last time that somebody waited for that.
@@ -36,33 +43,44 @@ class Server:
     def start(self):
         self.epoch += 1
         self.began = time.monotonic()
-        with open(self.directory / "server.log", "a") as log:
-            address, more = self.arguments
-            self.process = subprocess.Popen([BINARY, self.directory / "data", address, str(self.epoch), *more],
-                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.said_before = self.log.stat().st_size if self.log.exists() else 0
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(command(self.directory / "data", ["tenants"], self.settings), stdout=log, stderr=log)
+
+    def said(self):
+        """What it has printed since its start."""
+        return self.log.read_bytes()[self.said_before :].decode(errors="replace")
+
+    def state(self):
+        """How it stands with the service, once that is said: its state, and its port if it listens."""
+        deadline = self.began + PATIENCE
+        while "tenants" not in (found := states(self.said())):
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.005)
+        self.took = time.monotonic() - self.began
+        return found["tenants"]
 
     def listen(self):
-        line = self.process.stdout.readline()
-        assert line.startswith("listening on"), (self.directory / "server.log").read_text()
-        self.port = int(line.rsplit(":", 1)[1])
-        self.took = time.monotonic() - self.began
+        _, self.port = self.state()
+        assert self.port, self.said()
 
     def awake(self):
         """How many tenants are awake."""
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline().split()[3])
+        _, port = states(self.said())["http"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as metrics:
+            return int(float(re.search(r"^savanna_tenants_awake (\S+)$", metrics.read().decode(), re.MULTILINE)[1]))
 
     def stop(self):
         """Stops in order."""
-        self.process.communicate("stop\n", timeout=60)
-        assert self.process.returncode == 0, (self.directory / "server.log").read_text()
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(60) == 0, self.said()
 
     def kill(self):
-        """Whether it has said what nobody has read, as that it listens."""
-        self.process.send_signal(signal.SIGKILL)
-        said, _ = self.process.communicate()
-        return bool(said)
+        """Whether it has said that it listens."""
+        self.process.kill()
+        self.process.wait()
+        return "tenants" in states(self.said())
 
     def kill_while_it_starts(self, dice, times):
         """Starts, and is killed within so many times as long as it took to listen. Whether it listened already."""
@@ -101,9 +119,9 @@ def busy_with_endless(connection):
 
 
 @contextlib.contextmanager
-def running(directory, **options):
+def running(directory, settings=None):
     """A server that listens, and is killed at the end."""
-    server = Server(directory, **options)
+    server = Server(directory, settings)
     server.start()
     server.listen()
     yield server

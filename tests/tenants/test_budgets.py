@@ -11,8 +11,8 @@ from test_sleep import stored, until
 CLIENTS = 8
 
 
-def start(directory, *limits):
-    server = Server(directory, more=limits)
+def start(directory, settings):
+    server = Server(directory, settings)
     server.start()
     server.listen()
     # The first and the last live on one thread.
@@ -51,7 +51,7 @@ def beside(server, small, large, count, work):
 
 
 def test_who_writes_much_leaves_others_their_share_of_the_log(tmp_path):
-    server, small, large = start(tmp_path, "log_rate=400000")
+    server, small, large = start(tmp_path, {"tenants.log_rate": "400kB"})
 
     def write(connection, much, dice):
         connection.execute("INSERT INTO t (b) VALUES (repeat('x', %s))", (100_000 if much else 10,))
@@ -65,7 +65,7 @@ def test_who_writes_much_leaves_others_their_share_of_the_log(tmp_path):
 
 
 def test_who_reads_much_that_is_not_in_memory_leaves_others_their_share_of_the_storage(tmp_path):
-    server, small, large = start(tmp_path, "store_rate=40", "idle=100", "blocks=1")
+    server, small, large = start(tmp_path, {"tenants.store_rate": 40, "tenants.idle": "100ms", "tenants.blocks_memory": "1B"})
     rows = 200
 
     def read(connection, much, dice):

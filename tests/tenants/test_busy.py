@@ -16,7 +16,7 @@ PATIENCE = 3.0
 
 @pytest.fixture(scope="module")
 def hurried(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("busy"), more=[f"patience={PATIENCE * 1000:.0f}"]) as server:
+    with running(tmp_path_factory.mktemp("busy"), settings={"tenants.patience": f"{PATIENCE * 1000:.0f}ms"}) as server:
         with server.connect(autocommit=True) as connection:
             for number in range(2 + len(os.sched_getaffinity(0))):
                 connection.execute(f"CREATE DATABASE busy{number}")

@@ -4,6 +4,7 @@ A server that starts has every row that was acknowledged, or refuses the tenant 
 the next one has.
 """
 
+import re
 import shutil
 import time
 
@@ -13,6 +14,7 @@ import pytest
 from conftest import Server
 
 ROWS = 60
+SETTINGS = {"tenants.idle": "50ms", "tenants.log_distance": "256KiB"}
 # What errors of damaged data begin with or have in them.
 NAMED = ("expected", "damaged", "checksum", "deleted", "has a hole", "was cut", "another program", "does not exist", "storage failed to read")
 
@@ -23,17 +25,17 @@ def fill(server):
         for name in ("asleep", "awake"):
             connection.execute(f"CREATE DATABASE {name}")
     insert(server, "asleep", 0, ROWS // 2)
-    stored = server.directory / "data" / "store" / "stored"
+    stored = server.data / "store" / "stored"
     within(60, lambda: stored.exists() and any(path.name.endswith("2") for path in stored.iterdir()))
     insert(server, "awake", 0, ROWS)
     # The list of tenants is needed from then on.
-    first = segments(server.directory)[0]
+    first = segments(server.data)[0]
     within(60, lambda: not first.exists())
     insert(server, "asleep", ROWS // 2, ROWS)
 
 
-def segments(directory):
-    return sorted((directory / "data" / "log").glob("segment-*"))
+def segments(data):
+    return sorted((data / "log").glob("segment-*"))
 
 
 def within(patience, happens):
@@ -52,8 +54,8 @@ def insert(server, database, start, end):
 
 def lived(directory, ends):
     directory.mkdir()
-    # A log of many segments, which is cut as rows get to the storage.
-    server = Server(directory, more=["idle=50", "log=262144"])
+    # The log has many segments, and is cut as rows get to the storage.
+    server = Server(directory, SETTINGS)
     server.start()
     server.listen()
     fill(server)
@@ -105,16 +107,16 @@ def rows(server, database):
 
 
 def start(directory):
-    server = Server(directory, more=["idle=50", "log=262144"])
-    server.epoch = 5
+    server = Server(directory, SETTINGS)
     server.start()
-    line = server.process.stdout.readline()
-    if not line.startswith("listening on"):
-        server.process.wait()
-        log = (directory / "server.log").read_text()
-        assert any(word in log.splitlines()[-1] for word in NAMED), log
-        raise Refused(log)
-    server.port = int(line.rsplit(":", 1)[1])
+    try:
+        server.listen()
+    except AssertionError as error:
+        server.kill()
+        # The service, or all of the node.
+        refusals = [line for line in server.said().splitlines() if re.match(r"tenants +failed|error: ", line)]
+        assert refusals and any(word in refusals[-1] for word in NAMED), server.said()
+        raise Refused(refusals[-1]) from error
     return server
 
 
@@ -126,7 +128,7 @@ def check(directory):
         return "refused"
     served = {name: rows(server, name) for name in ("asleep", "awake")}
     try:
-        assert all(found in (None, (ROWS, 20000)) for found in served.values()), (served, (directory / "server.log").read_text())
+        assert all(found in (None, (ROWS, 20000)) for found in served.values()), (served, server.said())
         for name in [name for name, found in served.items() if found]:
             insert(server, name, ROWS, ROWS + 1)
         server.stop()
@@ -156,7 +158,10 @@ def test_a_damaged_file_is_missed_or_was_not_needed(kept, tmp_path, how):
     assert "refused" in outcomes.values() and "served" in outcomes.values(), outcomes
 
 
-@pytest.mark.parametrize("missing", ["log", "store", "store/tenants", "store/roots", "store/stored", "high-water", "store/log", "store-id"])
+MISSING = ["high-water", *(f"tenants/{name}" for name in ("log", "store", "store/tenants", "store/roots", "store/stored", "store/log", "store-id"))]
+
+
+@pytest.mark.parametrize("missing", MISSING)
 def test_a_folder_that_is_missing_is_missed_or_was_not_needed(kept, tmp_path, missing):
     def damage(directory):
         path = directory / "data" / missing
@@ -166,14 +171,14 @@ def test_a_folder_that_is_missing_is_missed_or_was_not_needed(kept, tmp_path, mi
             path.unlink()
 
     outcome = damaged(kept, tmp_path / "copy", damage)
-    assert (outcome == "served") == (missing in ("store/stored", "high-water")), outcome
+    assert (outcome == "served") == (missing in ("tenants/store/stored", "high-water")), outcome
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_the_newest_segments_are_missed_though_the_note_of_the_log_is_gone(kept, tmp_path, count):
     def damage(directory):
         shutil.rmtree(directory / "data" / "high-water")
-        for segment in segments(directory)[-count:]:
+        for segment in segments(directory / "data" / "tenants")[-count:]:
             segment.unlink()
 
     assert damaged(kept, tmp_path / "copy", damage) != "served"

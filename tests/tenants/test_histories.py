@@ -139,7 +139,7 @@ def wrong_of_registers(server, level, **options):
 @pytest.mark.parametrize("seed", CRASHES)
 def test_lists_are_what_the_level_allows_while_the_server_is_killed(tmp_path, level, seed):
     # Every second one flushes and cuts its log all the time.
-    with running(tmp_path, more=LIMITS if seed % 2 else ()) as server:
+    with running(tmp_path, settings=LIMITS if seed % 2 else None) as server:
         assert wrong_of_lists(server, level, rounds=3, crashes=seed) == []
 
 
@@ -148,7 +148,7 @@ def test_lists_are_what_the_level_allows_while_the_server_is_killed(tmp_path, le
 @pytest.mark.parametrize("seed", CRASHES)
 def test_registers_are_what_the_level_allows_while_the_server_is_killed(tmp_path, level, seed):
     # Every second one flushes and cuts its log all the time.
-    with running(tmp_path, more=LIMITS if seed % 2 else ()) as server:
+    with running(tmp_path, settings=LIMITS if seed % 2 else None) as server:
         assert wrong_of_registers(server, level, rounds=3, crashes=seed) == []
 
 

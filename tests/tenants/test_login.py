@@ -26,9 +26,13 @@ def papers(tmp_path_factory):
     return folder
 
 
+def tls(papers):
+    return {"tenants.tls_cert": papers / "server.pem", "tenants.tls_key": papers / "key.pem"}
+
+
 @pytest.fixture
 def server(papers, tmp_path):
-    with running(tmp_path, address="0.0.0.0:0", more=[papers / "server.pem", papers / "key.pem"]) as server:
+    with running(tmp_path, settings={"address": "0.0.0.0", **tls(papers)}) as server:
         yield server
 
 
@@ -180,7 +184,7 @@ def test_psql_requires_encryption_and_channel_binding(server):
 
 
 def test_encryption_can_be_required(papers, tmp_path):
-    with running(tmp_path, more=[papers / "server.pem", papers / "key.pem", "tls=1"]) as server:
+    with running(tmp_path, settings={**tls(papers), "tenants.require_tls": "true"}) as server:
         refused(server, "expected an encrypted connection", sslmode="disable")
         with connect(server, sslmode="require") as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
@@ -197,7 +201,7 @@ def test_silent_clients_keep_nobody_out(server):
 
 
 def test_a_client_that_is_one_too_many_hears_so(tmp_path):
-    with running(tmp_path, more=["clients=2"]) as server:
+    with running(tmp_path, settings={"tenants.max_clients": 2}) as server:
         with connect(server) as first, connect(server):
             refused(server, "sorry, too many clients already")
             first.close()

@@ -14,7 +14,7 @@ BATCH = "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(%s::int,
 
 @pytest.fixture
 def server(tmp_path):
-    with running(tmp_path, more=[f"rows={ROWS_BYTES}"]) as server:
+    with running(tmp_path, settings={"tenants.rows_memory": f"{ROWS_BYTES}B"}) as server:
         yield server
 
 

@@ -64,7 +64,7 @@ def test_clients_of_the_tenant_itself_wait_or_go(server, names):
 
 
 def test_what_a_long_statement_logs_is_there_after_a_kill(tmp_path):
-    server = Server(tmp_path, more=["log=65536"])
+    server = Server(tmp_path, {"tenants.log_distance": "64KiB"})
     server.start()
     server.listen()
     with server.connect(autocommit=True) as connection:

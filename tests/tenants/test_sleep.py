@@ -13,7 +13,7 @@ from log_size import log_bytes
 # Tenants that have something to be redone when the server is killed.
 DIRTY = int(os.environ.get("TENANTS_DIRTY", "30"))
 IDLE_MS = 100
-LIMITS = [f"idle={IDLE_MS}", f"log={64 << 10}"]
+LIMITS = {"tenants.idle": f"{IDLE_MS}ms", "tenants.log_distance": "64KiB"}
 
 
 def until(condition):
@@ -26,7 +26,7 @@ def until(condition):
 
 def stored(server):
     """How many tenants have segments."""
-    return sum(any(tenant.glob("objects/*")) for tenant in (server.directory / "data" / "store" / "tenants").glob("*"))
+    return sum(any(tenant.glob("objects/*")) for tenant in (server.data / "store" / "tenants").glob("*"))
 
 
 def create(server, names):
@@ -36,7 +36,7 @@ def create(server, names):
 
 
 def test_a_tenant_wakes_as_it_fell_asleep(tmp_path):
-    server = Server(tmp_path, more=LIMITS)
+    server = Server(tmp_path, LIMITS)
     server.start()
     server.listen()
     names = [f"t{number}" for number in range(8)]
@@ -61,7 +61,7 @@ def test_a_tenant_wakes_as_it_fell_asleep(tmp_path):
 
 
 def test_the_log_is_cut_and_removed_tenants_leave_nothing(tmp_path):
-    server = Server(tmp_path, more=LIMITS)
+    server = Server(tmp_path, LIMITS)
     server.start()
     server.listen()
     create(server, ["kept", "gone"])
@@ -73,7 +73,7 @@ def test_the_log_is_cut_and_removed_tenants_leave_nothing(tmp_path):
             connection.execute("INSERT INTO t VALUES (%s, %s)", (id, "x" * 100_000))
             connection.execute("SELECT 1")
         # 6 MB were written; a file of the log ends at 1 MiB.
-        until(lambda: log_bytes(server.directory / "data" / "log") < 4 << 20)
+        until(lambda: log_bytes(server.data / "log") < 4 << 20)
     until(lambda: stored(server) >= 2)
     with server.connect(autocommit=True) as connection:
         connection.execute("DROP DATABASE gone")
@@ -94,7 +94,7 @@ def test_the_log_is_cut_and_removed_tenants_leave_nothing(tmp_path):
 
 
 def test_a_snapshot_that_is_too_old_does_not_hold_up_the_log(tmp_path):
-    server = Server(tmp_path, more=[*LIMITS, "snapshot=1000"])
+    server = Server(tmp_path, {**LIMITS, "tenants.snapshot_age": "1s"})
     server.start()
     server.listen()
     with server.connect(autocommit=True) as writer, server.connect() as reader:
@@ -103,7 +103,7 @@ def test_a_snapshot_that_is_too_old_does_not_hold_up_the_log(tmp_path):
         assert reader.execute("SELECT count(*) FROM t").fetchone() == (0,)
         for id in range(60):
             writer.execute("INSERT INTO t VALUES (%s, %s)", (id, "x" * 100_000))
-        until(lambda: log_bytes(server.directory / "data" / "log") < 4 << 20)
+        until(lambda: log_bytes(server.data / "log") < 4 << 20)
         with pytest.raises(psycopg.errors.SnapshotTooOld):
             reader.execute("SELECT count(*) FROM t")
         reader.rollback()
@@ -129,7 +129,7 @@ def write(server, seed, names, acknowledged, stop):
 
 @pytest.mark.parametrize("seed", CRASHES)
 def test_what_was_acknowledged_by_many_tenants_survives_kills(tmp_path, seed):
-    server = Server(tmp_path, more=LIMITS)
+    server = Server(tmp_path, LIMITS)
     server.start()
     server.listen()
     names = [f"t{number}" for number in range(DIRTY)]

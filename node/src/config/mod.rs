@@ -208,6 +208,16 @@ pub struct NodeConfig {
     pub tenants_blocks_memory: usize,
     /// Bytes that statements of all tenants keep; none for a quarter of the machine's memory.
     pub tenants_statements_memory: Option<usize>,
+    /// A tenant that needs a part of the log so many bytes back is flushed.
+    pub tenants_log_distance: usize,
+    /// Bytes of the log per second that the tenants of a thread share.
+    pub tenants_log_rate: usize,
+    /// Requests to the store per second that the tenants of a thread share.
+    pub tenants_store_rate: usize,
+    /// How long a long statement keeps its place while others wait.
+    pub tenants_patience: Duration,
+    /// Clients of tenants that may be connected.
+    pub tenants_max_clients: usize,
     /// What clients of tenants can encrypt their connections with; none to offer nothing.
     pub tenants_tls: Option<TlsFiles>,
     /// Whether they have to.

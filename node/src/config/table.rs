@@ -136,6 +136,15 @@ pub const SETTINGS: &[SettingSpec] = &[
         "auto",
         "memory for statements of all tenants, a quarter of the machine's if auto",
     ),
+    setting("tenants.log_distance", "256MiB", "a tenant that needs an older part of the log than this is flushed"),
+    setting("tenants.log_rate", "256MiB", "bytes of the log per second that the tenants of a thread share"),
+    setting("tenants.store_rate", "10000", "requests to the store per second that the tenants of a thread share"),
+    setting(
+        "tenants.patience",
+        "1min",
+        "how long a long statement keeps its place, and a login waits, while others wait for the same",
+    ),
+    setting("tenants.max_clients", "10000", "clients that may be connected"),
     setting("tenants.tls_cert", "none", "a PEM file with the certificates of tenants for encrypted connections"),
     setting("tenants.tls_key", "none", "a PEM file with the key of tenants.tls_cert"),
     setting("tenants.require_tls", "false", "true refuses unencrypted connections to tenants"),
@@ -218,6 +227,12 @@ impl Reader<'_> {
         self.get(key, expected, |_| (files.is_some() || !requires).then_some(requires))
     }
 
+    fn count(&self, key: &'static str) -> Result<usize, ConfigError> {
+        self.get(key, "a whole number, 1 to 65535", |text| {
+            text.parse::<u16>().ok().filter(|n| *n > 0).map(usize::from)
+        })
+    }
+
     fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
         self.get(key, "true or false", |text| text.parse().ok())
     }
@@ -271,9 +286,7 @@ impl NodeConfig {
             http_plaintext: read.flag("http.plaintext")?,
             http_max_body: read.size("http.max_body")?,
             http_request_timeout: read.time("http.request_timeout")?,
-            http_max_requests: read.get("http.max_requests", "a whole number, 1 to 65535", |text| {
-                text.parse::<u16>().ok().filter(|n| *n > 0).map(usize::from)
-            })?,
+            http_max_requests: read.count("http.max_requests")?,
             http_session_idle: read.time("http.session_idle")?,
             lease,
             shutdown_timeout: read.time("shutdown.timeout")?,
@@ -293,6 +306,11 @@ impl NodeConfig {
             tenants_rows_memory: read.size("tenants.rows_memory")?,
             tenants_blocks_memory: read.size("tenants.blocks_memory")?,
             tenants_statements_memory: read.automatic_size("tenants.statements_memory")?,
+            tenants_log_distance: read.size("tenants.log_distance")?,
+            tenants_log_rate: read.size("tenants.log_rate")?,
+            tenants_store_rate: read.count("tenants.store_rate")?,
+            tenants_patience: read.time("tenants.patience")?,
+            tenants_max_clients: read.count("tenants.max_clients")?,
             tenants_requires_tls: read.requires_tls("tenants.require_tls", tenants_tls.as_ref())?,
             tenants_tls,
             tenants_threads: read.automatic("tenants.threads")?,
