@@ -27,6 +27,7 @@
 //! | 4    | cancel  | the request's     | empty          | empty          |
 //! | 5, 6 | ping, pong | 0              | empty          | empty          |
 //! | 7    | hello   | 0                 | [`Hello`]      | empty          |
+//! | 8    | proof   | 0                 | [`Proof`]      | empty          |
 
 use std::{fmt, time::Duration};
 
@@ -34,7 +35,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::RpcError;
+use crate::{Hello, Proof, RpcError};
 
 /// The version of the frame format that this build writes, and the only one it reads.
 pub const FRAME_VERSION: u8 = 1;
@@ -71,15 +72,6 @@ pub struct RequestHead {
     pub idempotent: bool,
 }
 
-/// The first frame of either side of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Hello {
-    /// Who speaks.
-    pub from: NodeId,
-    /// Whom it means to reach. Addresses are reused; a node that is not this one refuses.
-    pub to: NodeId,
-}
-
 /// One message and the request it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -113,6 +105,8 @@ pub enum Message {
     Pong,
     /// Who speaks to whom.
     Hello(Hello),
+    /// That the side which connected knows the cluster's secret.
+    Proof(Proof),
 }
 
 impl fmt::Debug for Message {
@@ -128,6 +122,7 @@ impl fmt::Debug for Message {
             Self::Ping => f.write_str("Ping"),
             Self::Pong => f.write_str("Pong"),
             Self::Hello(hello) => write!(f, "{hello:?}"),
+            Self::Proof(_) => f.write_str("Proof"),
         }
     }
 }
@@ -149,12 +144,6 @@ impl Frame {
     #[must_use]
     pub fn ping() -> Self {
         Self { request: RequestId(0), message: Message::Ping }
-    }
-
-    /// A hello.
-    #[must_use]
-    pub fn hello(from: NodeId, to: NodeId) -> Self {
-        Self { request: RequestId(0), message: Message::Hello(Hello { from, to }) }
     }
 
     /// An answer to `request`.
@@ -238,6 +227,7 @@ pub fn encode(frame: &Frame, frame_bytes_max: usize, out: &mut BytesMut) -> Resu
         Message::Ping => (5, 0, Vec::new(), Bytes::new()),
         Message::Pong => (6, 0, Vec::new(), Bytes::new()),
         Message::Hello(hello) => (7, 0, encode_head("hello", hello)?, Bytes::new()),
+        Message::Proof(proof) => (8, 0, encode_head("proof", proof)?, Bytes::new()),
     };
     check_size("head", head.len(), HEAD_BYTES_MAX)?;
     check_size("frame", HEADER_BYTES + head.len() + body.len(), frame_bytes_max)?;
@@ -310,6 +300,7 @@ pub fn decode(input: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<Fra
         5 => Message::Ping,
         6 => Message::Pong,
         7 => Message::Hello(decode_head("hello", &head)?),
+        8 => Message::Proof(decode_head("proof", &head)?),
         found => return Err(FrameError::Kind { found }),
     };
     Ok(Some(Frame { request, message }))
@@ -372,7 +363,8 @@ mod tests {
             Just(Message::Ping),
             Just(Message::Pong),
             ("[a-z]{1,9}", "[a-z]{1,9}")
-                .prop_map(|(from, to)| Message::Hello(Hello { from: NodeId::new(from), to: NodeId::new(to) })),
+                .prop_map(|(from, to)| Message::Hello(Hello::new(NodeId::new(from), NodeId::new(to)))),
+            any::<[u8; 32]>().prop_map(Message::Proof),
         ];
         (any::<u64>(), message).prop_map(|(id, message)| Frame { request: RequestId(id), message })
     }

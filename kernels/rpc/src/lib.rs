@@ -17,6 +17,7 @@
 
 mod error;
 pub mod frame;
+mod greeting;
 mod inprocess;
 mod router;
 mod service;
@@ -25,7 +26,8 @@ pub mod sim;
 pub mod tcp;
 
 pub use error::{Delivery, RpcError};
-pub use frame::{Frame, FrameError, Hello, Message, RequestHead, RequestId, ShardAt};
+pub use frame::{Frame, FrameError, Message, RequestHead, RequestId, ShardAt};
+pub use greeting::{Cluster, Hello, Nonce, PROTOCOLS, Proof, ShortSecret};
 pub use inprocess::{InProcessLimits, InProcessNet, InProcessTransport, Served};
 pub use router::{Directory, Route, Router, RouterAction, RouterCore, RouterInput, RouterLimits};
 pub use service::{

@@ -263,6 +263,10 @@ impl SessionCore {
                 "expected a request or an answer from node {}, got a second hello from node {}",
                 self.peer, hello.from
             ))),
+            Message::Proof(_) => actions.push(SessionAction::Close(format!(
+                "expected a request or an answer from node {}, got a proof that nobody asked for",
+                self.peer
+            ))),
         }
     }
 

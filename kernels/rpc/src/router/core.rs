@@ -67,6 +67,9 @@ pub enum RouterInput {
     Cancel(CallId),
     /// The directory answered for a shard.
     Resolved(ShardId, Result<Route, RpcError>),
+    /// The directory has news of a shard. Under a higher epoch, attempts under way at the former owner are given up if they may be
+    /// repeated; of the others, only that owner can say what became of them.
+    Learned(ShardId, Route),
     /// The attempt under way for a call came to its end. Ends of earlier attempts are ignored.
     Ended {
         /// The call.
@@ -185,6 +188,11 @@ impl RouterCore {
         self.shards.get(shard)?.route.as_ref()
     }
 
+    /// The shards of which something is known, or wanted.
+    pub fn shards(&self) -> impl Iterator<Item = &ShardId> {
+        self.shards.keys()
+    }
+
     /// Calls under way.
     #[must_use]
     pub fn calls(&self) -> usize {
@@ -208,6 +216,7 @@ impl RouterCore {
             }
             RouterInput::Cancel(id) => self.remove(id, &mut actions),
             RouterInput::Resolved(shard, result) => self.resolved(&shard, result, now, &mut actions),
+            RouterInput::Learned(shard, route) => self.learned(&shard, route, now, &mut actions),
             RouterInput::Ended { id, attempt, result } => self.ended(id, attempt, result, now, &mut actions),
             RouterInput::Tick => self.tick(now, &mut actions),
         }
@@ -384,6 +393,26 @@ impl RouterCore {
                 shard.lookup = Lookup::Pausing { until };
                 self.wakes.insert((until, Wake::Shard(id.clone())));
             }
+        }
+    }
+
+    fn learned(&mut self, id: &ShardId, route: Route, now: Duration, actions: &mut Vec<RouterAction>) {
+        if self.shards.get(id).is_none_or(|shard| route.epoch <= shard.floor) {
+            return;
+        }
+        self.learn(id, route, now, actions);
+        let is_overtaken = |call: &Call| match call.state {
+            CallState::Sent { epoch } => call.idempotent && epoch < self.shards[id].floor,
+            CallState::Pausing { .. } => true,
+            CallState::Parked => false,
+        };
+        let overtaken = self.calls.iter().filter(|(_, call)| call.shard == *id && is_overtaken(call));
+        for call in overtaken.map(|(call, _)| *call).collect::<Vec<_>>() {
+            match self.calls[&call].state {
+                CallState::Pausing { until } => drop(self.wakes.remove(&(until, Wake::Call(call)))),
+                _ => actions.push(RouterAction::Abandon(call)),
+            }
+            self.dispatch(call, now, actions);
         }
     }
 

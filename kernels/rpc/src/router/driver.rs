@@ -105,6 +105,16 @@ impl Router {
         })
     }
 
+    /// Tells the router what the directory knows by now of the shards that it has asked for. What is not newer than what it knows
+    /// is no news.
+    pub fn learn(&self, route_of: impl Fn(&ShardId) -> Option<Route>) {
+        let mut state = self.inner.state.lock();
+        let known = state.core.shards().filter_map(|shard| Some((shard.clone(), route_of(shard)?)));
+        for (shard, route) in known.collect::<Vec<_>>() {
+            self.inner.step(&mut state, RouterInput::Learned(shard, route));
+        }
+    }
+
     /// The route in the cache, for status pages and tests.
     #[must_use]
     pub fn cached_route(&self, shard: &ShardId) -> Option<Route> {

@@ -23,7 +23,7 @@ use super::{
     TcpConfig,
     connection::{Commands, Connection, End, FrameStream, PendingCall},
 };
-use crate::{CallId, Delivery, Frame, Message, Request, RpcError, Transport};
+use crate::{CallId, Cluster, Delivery, Frame, Message, Request, RpcError, Transport};
 
 /// Where nodes listen: `host:port` by node. Filled by whoever knows the members.
 #[derive(Debug, Default)]
@@ -54,6 +54,7 @@ pub struct TcpTransport {
     from: NodeId,
     addresses: Arc<Addresses>,
     config: TcpConfig,
+    cluster: Cluster,
     peers: Mutex<BTreeMap<NodeId, Peer>>,
     next_call: AtomicU64,
 }
@@ -65,10 +66,16 @@ struct Peer {
 }
 
 impl TcpTransport {
-    /// The transport of node `from`. Needs a tokio runtime when it is first called.
+    /// The transport of node `from`, which is in no cluster. Needs a tokio runtime when it is first called.
     #[must_use]
     pub fn new(from: NodeId, addresses: Arc<Addresses>, config: TcpConfig) -> Self {
-        Self { from, addresses, config, peers: Mutex::default(), next_call: AtomicU64::new(1) }
+        Self::within(Cluster::default(), from, addresses, config)
+    }
+
+    /// The transport of node `from` of a cluster.
+    #[must_use]
+    pub fn within(cluster: Cluster, from: NodeId, addresses: Arc<Addresses>, config: TcpConfig) -> Self {
+        Self { from, addresses, config, cluster, peers: Mutex::default(), next_call: AtomicU64::new(1) }
     }
 
     fn peer(&self, to: &NodeId) -> Result<Peer, RpcError> {
@@ -89,6 +96,7 @@ impl TcpTransport {
             to: to.clone(),
             addresses: Arc::clone(&self.addresses),
             config: self.config,
+            cluster: self.cluster.clone(),
             failures: 0,
             not_before: None,
         };
@@ -157,6 +165,7 @@ struct Dialler {
     to: NodeId,
     addresses: Arc<Addresses>,
     config: TcpConfig,
+    cluster: Cluster,
     failures: u32,
     not_before: Option<(Instant, String)>,
 }
@@ -203,13 +212,17 @@ impl Dialler {
         let stream =
             TcpStream::connect(&address).await.map_err(|error| format!("connecting to {address} failed: {error}"))?;
         let mut stream = FrameStream::new(stream, self.config.frame_bytes_max);
-        stream.send(&Frame::hello(self.from.clone(), self.to.clone())).await?;
-        match stream.receive().await?.message {
-            Message::Hello(hello) if hello.from == self.to => Ok(stream),
-            Message::Hello(hello) => Err(format!("node {} answers at {address}", hello.from)),
-            Message::Error(error) => Err(error.to_string()),
-            other => Err(format!("expected a hello from {address}, got {other:?}")),
+        let hello = self.cluster.hello(self.from.clone(), self.to.clone());
+        stream.send(&Frame::hello(hello.clone())).await?;
+        let answer = match stream.receive().await?.message {
+            Message::Hello(answer) => answer,
+            Message::Error(error) => return Err(error.to_string()),
+            other => return Err(format!("expected a hello from {address}, got {other:?}")),
+        };
+        if let Some(proof) = self.cluster.prove(&hello, &answer)? {
+            stream.send(&Frame::proof(proof)).await?;
         }
+        Ok(stream)
     }
 
     fn give_up(&mut self, call: PendingCall, reason: String, commands: &mut Commands) {

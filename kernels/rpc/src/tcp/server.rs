@@ -15,7 +15,7 @@ use super::{
     TcpConfig,
     connection::{Connection, End, FrameStream},
 };
-use crate::{Frame, Message, RequestId, RpcError, Service, frame};
+use crate::{Cluster, Frame, Message, RequestId, RpcError, Service, frame};
 
 /// A listening node. It stops, and its connections close, when this is dropped.
 pub struct TcpServer {
@@ -24,11 +24,25 @@ pub struct TcpServer {
 }
 
 impl TcpServer {
-    /// Listens at `address` (port 0: any free one) and answers as `node`.
+    /// Listens at `address` (port 0: any free one) and answers as `node`, which is in no cluster.
     ///
     /// # Errors
-    /// When the address cannot be bound.
+    /// When the address cannot be bound, or is not on the loopback.
     pub async fn bind(
+        address: impl ToSocketAddrs,
+        node: NodeId,
+        service: Arc<dyn Service>,
+        config: TcpConfig,
+    ) -> io::Result<Self> {
+        Self::within(Cluster::default(), address, node, service, config).await
+    }
+
+    /// Listens at `address` (port 0: any free one) and answers as `node` of a cluster.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, or is not on the loopback and the cluster has no secret.
+    pub async fn within(
+        cluster: Cluster,
         address: impl ToSocketAddrs,
         node: NodeId,
         service: Arc<dyn Service>,
@@ -36,7 +50,12 @@ impl TcpServer {
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let accepting = tokio::spawn(accept(listener, node, service, config));
+        if !address.ip().to_canonical().is_loopback() && !cluster.has_secret() {
+            let reason =
+                format!("{address} is not on the loopback: nodes that listen there need a cluster with a secret");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        }
+        let accepting = tokio::spawn(accept(listener, Greeter { node, cluster }, service, config));
         Ok(Self { address, accepting })
     }
 
@@ -60,7 +79,14 @@ impl Drop for TcpServer {
     }
 }
 
-async fn accept(listener: TcpListener, node: NodeId, service: Arc<dyn Service>, config: TcpConfig) {
+/// Who answers.
+#[derive(Clone)]
+struct Greeter {
+    node: NodeId,
+    cluster: Cluster,
+}
+
+async fn accept(listener: TcpListener, greeter: Greeter, service: Arc<dyn Service>, config: TcpConfig) {
     let room = Arc::new(Semaphore::new(config.connections_max));
     // Dropped with this task, and with it every connection.
     let mut connections = JoinSet::new();
@@ -72,10 +98,10 @@ async fn accept(listener: TcpListener, node: NodeId, service: Arc<dyn Service>, 
         match accepted {
             Ok((stream, from)) => match Arc::clone(&room).try_acquire_owned() {
                 Ok(place) => {
-                    let (node, service) = (node.clone(), Arc::clone(&service));
+                    let (greeter, service) = (greeter.clone(), Arc::clone(&service));
                     connections.spawn(async move {
                         let _place = place;
-                        if let Err(reason) = serve(stream, node, service, config).await {
+                        if let Err(reason) = serve(stream, &greeter, service, config).await {
                             tracing::debug!(%from, %reason, "connection closed");
                         }
                     });
@@ -91,9 +117,14 @@ async fn accept(listener: TcpListener, node: NodeId, service: Arc<dyn Service>, 
     }
 }
 
-async fn serve(stream: TcpStream, node: NodeId, service: Arc<dyn Service>, config: TcpConfig) -> Result<(), String> {
+async fn serve(
+    stream: TcpStream,
+    greeter: &Greeter,
+    service: Arc<dyn Service>,
+    config: TcpConfig,
+) -> Result<(), String> {
     let mut stream = FrameStream::new(stream, config.frame_bytes_max);
-    let greeted = timeout(config.connect_timeout, greet(&mut stream, &node)).await;
+    let greeted = timeout(config.connect_timeout, greeter.greet(&mut stream)).await;
     let peer = greeted.map_err(|_elapsed| format!("no hello within {:?}", config.connect_timeout))??;
     match Connection::new(stream, peer, Some(service), config).run(None, None).await {
         End::Broken(reason) => Err(reason),
@@ -101,20 +132,46 @@ async fn serve(stream: TcpStream, node: NodeId, service: Arc<dyn Service>, confi
     }
 }
 
-async fn greet(stream: &mut FrameStream, node: &NodeId) -> Result<NodeId, String> {
-    let hello = match stream.receive().await?.message {
-        Message::Hello(hello) => hello,
-        other => {
-            return Err(format!("expected a hello as the first frame, got {other:?}"));
+impl Greeter {
+    async fn greet(&self, stream: &mut FrameStream) -> Result<NodeId, String> {
+        let greeted = self.try_greet(stream).await;
+        if let Err(Refused { reason, tell: true }) = &greeted {
+            stream.send(&Frame::answer(RequestId(0), Err(RpcError::Refused { reason: reason.clone() }))).await?;
         }
-    };
-    if hello.to == *node {
-        stream.send(&Frame::hello(node.clone(), hello.from.clone())).await?;
-        return Ok(hello.from);
+        greeted.map_err(|refused| refused.reason)
     }
-    let reason = format!("this is node {node}, not node {}: look up its address again", hello.to);
-    stream.send(&Frame::answer(RequestId(0), Err(RpcError::Refused { reason: reason.clone() }))).await?;
-    Err(reason)
+
+    async fn try_greet(&self, stream: &mut FrameStream) -> Result<NodeId, Refused> {
+        let hello = match stream.receive().await.map_err(Refused::silently)?.message {
+            Message::Hello(hello) => hello,
+            other => return Err(Refused::silently(format!("expected a hello as the first frame, got {other:?}"))),
+        };
+        let answer = self.cluster.answer(&self.node, &hello).map_err(Refused::aloud)?;
+        stream.send(&Frame::hello(answer.clone())).await.map_err(Refused::silently)?;
+        if self.cluster.has_secret() {
+            match stream.receive().await.map_err(Refused::silently)?.message {
+                Message::Proof(proof) => self.cluster.verify(&hello, &answer, &proof).map_err(Refused::aloud)?,
+                other => return Err(Refused::silently(format!("expected a proof behind the hello, got {other:?}"))),
+            }
+        }
+        Ok(hello.from)
+    }
+}
+
+/// Why there is no connection, and whether the other side is told.
+struct Refused {
+    reason: String,
+    tell: bool,
+}
+
+impl Refused {
+    const fn aloud(reason: String) -> Self {
+        Self { reason, tell: true }
+    }
+
+    const fn silently(reason: String) -> Self {
+        Self { reason, tell: false }
+    }
 }
 
 /// Says why and closes, without waiting for a peer that does not read.

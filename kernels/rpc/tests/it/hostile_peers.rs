@@ -14,8 +14,8 @@ use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::NodeId;
 use savanna_rpc::{
-    Addresses, Delivery, Frame, Message, Request, RequestContext, RequestHead, RequestId, RpcError, Service,
-    SessionLimits, TcpConfig, TcpServer, TcpTransport, Transport,
+    Addresses, Cluster, Delivery, Frame, Hello, Message, Request, RequestContext, RequestHead, RequestId, RpcError,
+    Service, SessionLimits, TcpConfig, TcpServer, TcpTransport, Transport,
     frame::{decode, encode},
 };
 use tokio::{
@@ -97,7 +97,7 @@ fn bytes_of(frames: &[Frame]) -> BytesMut {
 /// A connection after the hello.
 async fn greeted(server: &TcpServer) -> TcpStream {
     let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
-    stream.write_all(&bytes_of(&[Frame::hello(node("raw"), node("b"))])).await.expect("taken");
+    stream.write_all(&bytes_of(&[Frame::hello(Hello::new(node("raw"), node("b")))])).await.expect("taken");
     let mut input = BytesMut::new();
     while decode(&mut input, LIMIT).expect("a hello").is_none() {
         assert_ne!(stream.read_buf(&mut input).await.expect("a hello"), 0);
@@ -127,7 +127,7 @@ async fn garbage_oversize_and_damaged_frames_close_their_connection_only() {
     let mut damaged = bytes_of(&[request_frame(1, 1)]);
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
-    let second_hello = bytes_of(&[Frame::hello(node("raw"), node("b"))]);
+    let second_hello = bytes_of(&[Frame::hello(Hello::new(node("raw"), node("b")))]);
     for bytes in [BytesMut::from(&b"GET / HTTP/1.1\r\n\r\n"[..]), oversize, damaged, second_hello] {
         let mut stream = greeted(&server).await;
         stream.write_all(&bytes).await.expect("taken");
@@ -211,7 +211,7 @@ async fn slow_reader_is_dropped(config: TcpConfig) {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a small buffer");
     let mut stream = socket.connect(server.local_address()).await.expect("it listens");
-    let mut asked = vec![Frame::hello(node("raw"), node("b"))];
+    let mut asked = vec![Frame::hello(Hello::new(node("raw"), node("b")))];
     asked.extend((1..250).map(|id| request_frame(id, 60_000)));
     stream.write_all(&bytes_of(&asked)).await.expect("taken");
     let dropped = async {
@@ -238,7 +238,7 @@ async fn a_reader_that_makes_no_progress_is_dropped() {
 async fn what_comes_together_with_the_hello_is_answered() {
     let (server, pump) = server(config()).await;
     let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
-    let frames = [Frame::hello(node("raw"), node("b")), request_frame(1, 1)];
+    let frames = [Frame::hello(Hello::new(node("raw"), node("b"))), request_frame(1, 1)];
     stream.write_all(&bytes_of(&frames)).await.expect("taken");
     closed(stream).await;
     assert_eq!(pump.started.load(Ordering::SeqCst), 1);
@@ -249,7 +249,7 @@ async fn a_request_meant_for_another_node_is_not_run() {
     let (server, pump) = server(config()).await;
     let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
     // It does not wait for the server's hello, which would tell it.
-    let frames = [Frame::hello(node("raw"), node("c")), request_frame(1, 1)];
+    let frames = [Frame::hello(Hello::new(node("raw"), node("c"))), request_frame(1, 1)];
     stream.write_all(&bytes_of(&frames)).await.expect("taken");
     closed(stream).await;
     assert_eq!(pump.started.load(Ordering::SeqCst), 0);
@@ -347,7 +347,7 @@ async fn a_half_open_connection_is_found_by_its_silence() {
     let transport = client(listener.local_addr().expect("bound"), config());
     let peer = async {
         let (mut stream, _) = listener.accept().await.expect("the client comes");
-        stream.write_all(&bytes_of(&[Frame::hello(node("b"), node("a"))])).await.expect("taken");
+        stream.write_all(&bytes_of(&[Frame::hello(Hello::new(node("b"), node("a")))])).await.expect("taken");
         closed(stream).await;
     };
     let target = node("b");
@@ -372,4 +372,42 @@ async fn a_full_queue_refuses_at_once_while_the_window_stays_bounded() {
     let overloaded = results.iter().filter(|r| matches!(r, Err(RpcError::Overloaded { .. }))).count();
     assert!(overloaded >= 20 - 2 - 2 * 3, "the two queues hold 3 each: {results:?}");
     assert!(pump.started.load(Ordering::SeqCst) <= 2);
+}
+
+#[tokio::test]
+async fn a_server_with_a_secret_reads_no_request_of_who_does_not_prove_to_know_it() {
+    let cluster = Cluster::new("c", b"0123456789abcdef").expect("long enough");
+    let pump = Arc::new(Pump::default());
+    let bound = TcpServer::within(cluster.clone(), "127.0.0.1:0", node("b"), Arc::clone(&pump) as _, config()).await;
+    let server = bound.expect("a free port");
+    let address = server.local_address();
+    let ask_within = async |cluster: Cluster| {
+        let addresses = Arc::new(Addresses::default());
+        addresses.set(node("b"), address.to_string());
+        TcpTransport::within(cluster, node("a"), addresses, config()).call(&node("b"), ask("pump", 3)).await
+    };
+    assert_eq!(ask_within(cluster).await, Ok(Bytes::from_static(&[7; 3])));
+    let other = Cluster::new("c", b"another secret of the same id").expect("long enough");
+    let stranger = ask_within(other).await.expect_err("another secret");
+    assert!(stranger.to_string().contains("does not know this cluster's secret"), "{stranger}");
+    assert!(ask_within(Cluster::default()).await.is_err(), "of no cluster");
+    // Requests behind a hello without a proof, and behind one that was made up.
+    let hello = Hello { cluster: "c".to_owned(), ..Hello::new(node("raw"), node("b")) };
+    for proof in [None, Some(Frame::proof([7; 32]))] {
+        let frames: Vec<Frame> =
+            [Some(Frame::hello(hello.clone())), proof, Some(request_frame(1, 1))].into_iter().flatten().collect();
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        stream.write_all(&bytes_of(&frames)).await.expect("taken");
+        closed(stream).await;
+    }
+    assert_eq!(pump.started.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_server_without_a_secret_listens_on_the_loopback_only() {
+    let pump: Arc<dyn Service> = Arc::new(Pump::default());
+    let refused = TcpServer::bind("0.0.0.0:0", node("b"), Arc::clone(&pump), config()).await.err().expect("refused");
+    assert!(refused.to_string().contains("need a cluster with a secret"), "{refused}");
+    let cluster = Cluster::new("c", b"0123456789abcdef").expect("long enough");
+    assert!(TcpServer::within(cluster, "0.0.0.0:0", node("b"), pump, config()).await.is_ok());
 }

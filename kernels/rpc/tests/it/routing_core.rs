@@ -73,6 +73,43 @@ fn moved_is_followed_at_once_to_a_higher_epoch_and_remembered() {
     assert_eq!(core.route(&shard()), Some(&route("b", 6)));
 }
 
+fn learned(node: &str, epoch: u64) -> RouterInput {
+    RouterInput::Learned(shard(), route(node, epoch))
+}
+
+#[test]
+fn news_of_a_higher_epoch_end_an_attempt_that_may_be_repeated() {
+    let mut core = sent_to_a(RouterLimits::default(), true);
+    assert!(core.step(learned("b", 5), MS).is_empty(), "no news");
+    let actions = core.step(learned("b", 6), MS);
+    assert_eq!(actions[0], RouterAction::Abandon(CallId(1)));
+    assert_eq!(sends(&actions), [(1, 2, "b".into(), 6)]);
+    assert!(core.step(ended(1, 1, Ok(())), MS).is_empty(), "the answer of before comes late");
+    assert_eq!(core.step(ended(1, 2, Ok(())), MS), [RouterAction::Complete(CallId(1), Ok(()))]);
+}
+
+#[test]
+fn news_of_a_higher_epoch_leave_what_may_have_been_done_to_its_owner() {
+    let mut core = sent_to_a(RouterLimits::default(), false);
+    assert!(core.step(learned("b", 6), MS).is_empty());
+    assert_eq!(core.step(ended(1, 1, Ok(())), MS), [RouterAction::Complete(CallId(1), Ok(()))]);
+    assert_eq!(sends(&core.step(call(2, false), MS)), [(2, 1, "b".into(), 6)]);
+}
+
+#[test]
+fn news_wake_what_waits_for_an_owner_or_pauses() {
+    let mut core = sent_to_a(RouterLimits::default(), true);
+    assert!(core.step(ended(1, 1, Err(unreachable(Delivery::Unknown))), MS).is_empty(), "it pauses");
+    assert_eq!(core.step(call(2, true), MS), [RouterAction::Resolve(shard())]);
+    let actions = core.step(learned("b", 6), MS);
+    assert_eq!(sends(&actions), [(2, 1, "b".into(), 6), (1, 2, "b".into(), 6)]);
+    assert!(core.step(resolved(route("a", 5)), MS).is_empty(), "older than what is known");
+    assert_eq!(core.step(ended(1, 2, Ok(())), MS), [RouterAction::Complete(CallId(1), Ok(()))]);
+    let mut unknown = RouterCore::new(RouterLimits::default());
+    assert!(unknown.step(learned("b", 6), MS).is_empty());
+    assert_eq!(unknown.route(&shard()), None, "of a shard that nobody asks for");
+}
+
 #[test]
 fn an_answer_to_an_earlier_attempt_decides_nothing() {
     for late in [Ok(()), Err(RpcError::Refused { reason: "late".into() }), Err(moved("z", 99))] {
