@@ -88,10 +88,6 @@ impl LeasePath {
         }
     }
 
-    pub(super) fn unread_journals(&self, source: io::Error) -> DataDirError {
-        io_error(&self.directory, "reading the epochs of its journals", source)
-    }
-
     fn corrupt(&self, came: String) -> DataDirError {
         DataDirError::Corrupt { path: self.lease.clone(), came }
     }
@@ -135,6 +131,10 @@ impl OpenLease {
 }
 
 impl Locked<'_> {
+    pub(super) fn unread_journals(&self, source: io::Error) -> DataDirError {
+        io_error(&self.path.directory, "reading the epochs of its journals", source)
+    }
+
     pub(super) fn read(&self) -> Result<Option<LeaseFile>, DataDirError> {
         self.path.read()
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use savanna_epoch::OwnerEpoch;
 use tokio::sync::watch;
 
-use super::file::{LeasePath, OpenLease};
+use super::file::{LeasePath, Locked, OpenLease};
 use super::{Candidate, CandidateAction, DataDirError, LeaseFile, Process, renewal};
 use crate::guard::{LeaseGuard, LeaseStatus};
 use crate::lease::{HolderAction, HolderInput, LeaseHolder, LeaseTerms, RenewalId};
@@ -105,20 +105,7 @@ impl DataDirLease {
         let mut candidate = Candidate::new(me, ttl, OwnerEpoch::NONE);
         loop {
             let locked = path.lock(ttl)?;
-            // Each time: others may have come and gone.
-            let floor = (options.epoch_floor)().map_err(|source| path.unread_journals(source))?;
-            candidate.raise_floor(floor);
-            let file = match locked.read() {
-                Err(error @ DataDirError::Corrupt { .. }) => {
-                    tracing::warn!(%error, "the lease file is damaged");
-                    Some(candidate.stand_in())
-                }
-                Ok(None) if floor > OwnerEpoch::NONE => {
-                    tracing::warn!("the data directory has journals, but no lease file");
-                    Some(candidate.stand_in())
-                }
-                read => read?,
-            };
+            let file = look(&locked, options, &mut candidate)?;
             let is_holder_dead = file.and_then(|file| file.holder).is_some_and(|holder| holder.is_known_dead());
             let now = options.clock.now();
             match candidate.step(file.as_ref(), is_holder_dead, now) {
@@ -143,6 +130,29 @@ impl DataDirLease {
                     return Err(DataDirError::Superseded { by: by.pid });
                 }
             }
+        }
+    }
+
+    /// Takes the directory if nobody holds it or its holder is known to be dead, and claims nothing of a holder that may live: then
+    /// the file says who that is. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`DataDirError`].
+    pub fn take_if_free(directory: &Path, options: &DataDirOptions) -> Result<Result<Self, LeaseFile>, DataDirError> {
+        let path = LeasePath::new(directory);
+        let me = Process::own(options.incarnation);
+        let mut candidate = Candidate::new(me, options.terms.ttl(), OwnerEpoch::NONE);
+        let locked = path.lock(options.terms.ttl())?;
+        let file = look(&locked, options, &mut candidate)?;
+        let is_holder_dead = file.and_then(|file| file.holder).is_some_and(|holder| holder.is_known_dead());
+        let now = options.clock.now();
+        match candidate.step(file.as_ref(), is_holder_dead, now) {
+            CandidateAction::Take(taken) => {
+                locked.write(&taken)?;
+                drop(locked);
+                Self::keep(path, options, me, &taken, now).map(Ok)
+            }
+            _ => Ok(Err(file.unwrap_or_else(|| candidate.stand_in()))),
         }
     }
 
@@ -240,6 +250,28 @@ impl Drop for DataDirLease {
     /// Stops renewing without saying so in the file, as a crash would.
     fn drop(&mut self) {
         self.stop_renewing();
+    }
+}
+
+/// Reads the lease, and what stands in for one that cannot be read. Each time the journals are asked, too: others may have come and
+/// gone.
+fn look(
+    locked: &Locked<'_>,
+    options: &DataDirOptions,
+    candidate: &mut Candidate,
+) -> Result<Option<LeaseFile>, DataDirError> {
+    let floor = (options.epoch_floor)().map_err(|source| locked.unread_journals(source))?;
+    candidate.raise_floor(floor);
+    match locked.read() {
+        Err(error @ DataDirError::Corrupt { .. }) => {
+            tracing::warn!(%error, "the lease file is damaged");
+            Ok(Some(candidate.stand_in()))
+        }
+        Ok(None) if floor > OwnerEpoch::NONE => {
+            tracing::warn!("the data directory has journals, but no lease file");
+            Ok(Some(candidate.stand_in()))
+        }
+        read => read,
     }
 }
 

@@ -328,3 +328,24 @@ fn the_holder_outlives_many_leases_while_nobody_claims() {
     assert!(!matches!(*status.borrow_and_update(), LeaseStatus::Lost(_) | LeaseStatus::Draining));
     assert_eq!(lease.epoch(), OwnerEpoch(1));
 }
+
+#[test]
+fn who_takes_only_what_is_free_leaves_a_living_holder_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let holder = DataDirLease::take_if_free(directory.path(), &options()).unwrap().expect("nobody has it");
+    for _ in 0..3 {
+        let held = DataDirLease::take_if_free(directory.path(), &options()).unwrap().expect_err("somebody has it");
+        assert_eq!((held.epoch, held.holder.unwrap().pid), (holder.epoch(), std::process::id()));
+        assert_eq!(held.claim, None);
+    }
+    std::thread::sleep(options().terms.ttl());
+    assert!(holder.guard().serving(), "nothing was claimed of it");
+    holder.release().unwrap();
+    let mut killed = Contender::start(directory.path());
+    assert_eq!(killed.wait_for("serving"), "serving 2");
+    assert!(DataDirLease::take_if_free(directory.path(), &options()).unwrap().is_err());
+    killed.signal("-KILL");
+    killed.rest();
+    let next = DataDirLease::take_if_free(directory.path(), &options()).unwrap().expect("its holder is dead");
+    assert_eq!(next.epoch(), OwnerEpoch(3));
+}
