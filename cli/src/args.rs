@@ -60,9 +60,17 @@ pub(crate) enum Format {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs a node on this machine, everything embedded, until Ctrl-C
-    #[command(after_help = "Example:\n  savanna dev --data-dir /tmp/savanna --http-port 0\n\n\
-        A second `savanna dev` on the same directory takes over within one lease; the first exits with code 3.")]
+    #[command(
+        after_help = "Examples:\n  savanna dev --data-dir /tmp/savanna --http-port 0\n  savanna dev --nodes 3 --data-dir /tmp/cluster\n\n\
+        A second `savanna dev` on the same directory takes over within one lease; the first exits with code 3."
+    )]
     Dev(Dev),
+    /// Runs a node of a cluster, until Ctrl-C; all nodes of one share a data directory
+    #[command(
+        after_help = "Example:\n  savanna node --join /tmp/savanna --name n4 --http-port 0 --pgwire-port 0 --keys-port 0 --tenants-port 0 --cluster-port 0\n\n\
+        The first node on a directory makes it a cluster's. A second process of the same name takes the name over."
+    )]
+    Node(NodeArgs),
     /// Shows a running node: services, ports, version, lease
     #[command(after_help = "Examples:\n  savanna status --url http://127.0.0.1:8080 --output json\n  \
         savanna status --url https://node.example:8080 --ca-file ca.pem --token-file token\n  \
@@ -91,6 +99,12 @@ pub(crate) enum Command {
     /// Lists, makes and removes the tenants of a running node, and shows which are busy
     #[command(subcommand)]
     Tenants(TenantsCommand),
+    /// Lists the nodes of a running node's cluster
+    #[command(after_help = "Example:\n  savanna nodes --url http://127.0.0.1:8090")]
+    Nodes(Remote),
+    /// Lists what the nodes of a cluster own
+    #[command(after_help = "Example:\n  savanna shards keys --output json")]
+    Shards(Shards),
 }
 
 #[derive(Debug, Arguments)]
@@ -98,6 +112,31 @@ pub(crate) struct Dev {
     /// Where data is kept [default: savanna-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<String>,
+    /// Runs so many nodes of a cluster, each in a process of its own; the ports of each are 10 above those of the one before
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) nodes: Option<u16>,
+    #[command(flatten)]
+    pub(crate) serving: Serving,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct NodeArgs {
+    /// The data directory of the cluster, on this machine
+    #[arg(long, value_name = "DIR", required = true)]
+    pub(crate) join: String,
+    /// The node's name, unique in the cluster [default: dev]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Stops when standard input ends
+    #[arg(long, hide = true)]
+    pub(crate) stop_with_stdin: bool,
+    #[command(flatten)]
+    pub(crate) serving: Serving,
+}
+
+/// What a node runs, and where.
+#[derive(Debug, Arguments)]
+pub(crate) struct Serving {
     /// What to run, with commas between: streams, keys, tenants (with all their faces), pgwire, http
     /// [default: streams,keys,tenants]
     #[arg(long, value_name = "SERVICE,..")]
@@ -117,6 +156,9 @@ pub(crate) struct Dev {
     /// Port of the PostgreSQL protocol of tenants, 0 for any [default: 5433]
     #[arg(long, value_name = "PORT")]
     pub(crate) tenants_port: Option<String>,
+    /// Port for other nodes of the cluster, 0 for any [default: 7400]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) cluster_port: Option<String>,
     /// A folder that tables of files and dead letters may use; may be given several times. `files` in the data directory is
     /// always one [default: the folder that savanna was started in]
     #[arg(long, value_name = "DIR")]
@@ -348,6 +390,15 @@ pub(crate) enum TenantsCommand {
     /// Makes a new tenant of a backup
     #[command(after_help = "Example:\n  savanna tenants restore shop2 shop.backup")]
     Restore(BackupOf),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct Shards {
+    /// Only those whose name begins so
+    #[arg(value_name = "PREFIX")]
+    pub(crate) prefix: Option<String>,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
 }
 
 #[derive(Debug, Arguments)]

@@ -39,7 +39,10 @@ pub(crate) enum CliError {
     /// The node did not start or stop.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// Another process serves the data directory now.
+    /// One of several nodes did not start or stop.
+    #[error("{0}")]
+    NotStarted(String),
+    /// The node may no longer serve.
     #[error("{0}")]
     Lost(Lost),
     /// The engine's or the node's answer.
@@ -90,7 +93,12 @@ impl CliError {
         match self {
             Self::Config(_) | Self::Usage(_) | Self::Node(NodeError::Config(_)) => Exit::Usage,
             Self::Handle(HandleError::Stream(_)) | Self::Refused(_) | Self::Io { .. } => Exit::Failed,
-            Self::Node(_) | Self::Lost(_) | Self::Handle(_) | Self::NoNode { .. } | Self::Runtime(_) => Exit::Node,
+            Self::Node(_)
+            | Self::NotStarted(_)
+            | Self::Lost(_)
+            | Self::Handle(_)
+            | Self::NoNode { .. }
+            | Self::Runtime(_) => Exit::Node,
             Self::Reported(exit) => *exit,
         }
     }

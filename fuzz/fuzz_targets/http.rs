@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use libfuzzer_sys::fuzz_target;
 use savanna_fuzz::{NoEngine, talk};
-use savanna_http::types::{NodeStatus, Setting};
+use savanna_http::types::{ClusterNode, ClusterShard, NodeStatus, Setting};
 use savanna_http::{Figure, HttpFace, HttpLimits, NodeView, SharedTenants};
 
 #[derive(Debug)]
@@ -29,6 +29,14 @@ impl NodeView for NoNode {
     }
 
     fn settings(&self) -> Vec<Setting> {
+        Vec::new()
+    }
+
+    fn nodes(&self) -> Vec<ClusterNode> {
+        Vec::new()
+    }
+
+    fn shards(&self) -> Vec<ClusterShard> {
         Vec::new()
     }
 

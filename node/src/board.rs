@@ -6,10 +6,13 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting};
+use savanna_epoch::ShardId;
+use savanna_http::types::{ClusterNode, ClusterShard, LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting};
 use savanna_http::{Figure, NodeView, SharedTenants};
 use savanna_ownership::guard::LeaseGuard;
+use savanna_ownership::{NodeRecord, ShardRecord, Versioned};
 
+use crate::cluster::{View, services_of, state_of};
 use crate::config::Config;
 use crate::figures;
 
@@ -27,6 +30,8 @@ pub(crate) struct Board {
     config: Config,
     started: Instant,
     lease: ShownLease,
+    /// The cluster, if the node has joined one.
+    view: Option<View>,
     services: Mutex<Vec<ServiceStatus>>,
     tenants: Mutex<Option<SharedTenants>>,
     /// What tells the figures of each service that runs.
@@ -46,11 +51,12 @@ impl fmt::Debug for Gauges {
 }
 
 impl Board {
-    pub(crate) fn new(config: Config, lease: ShownLease) -> Self {
+    pub(crate) fn new(config: Config, lease: ShownLease, view: Option<View>) -> Self {
         Self {
             config,
             started: Instant::now(),
             lease,
+            view,
             services: Mutex::default(),
             tenants: Mutex::default(),
             gauges: Gauges::default(),
@@ -61,9 +67,9 @@ impl Board {
         &self.config
     }
 
-    /// Shows the tenants that the node serves from now on.
-    pub(crate) fn serves_tenants(&self, tenants: SharedTenants) {
-        *self.tenants.lock() = Some(tenants);
+    /// Shows the tenants that the node serves from now on, if it does.
+    pub(crate) fn serves_tenants(&self, tenants: Option<SharedTenants>) {
+        *self.tenants.lock() = tenants;
     }
 
     /// Shows what a service tells of itself for as long as it runs.
@@ -122,6 +128,40 @@ impl NodeView for Board {
 
     fn settings(&self) -> Vec<Setting> {
         self.config.settings()
+    }
+
+    fn nodes(&self) -> Vec<ClusterNode> {
+        let node = self.config.node();
+        let Some(view) = &self.view else {
+            let services = node.services.clone();
+            let name = self.lease.name.clone();
+            return vec![ClusterNode { name, epoch: self.lease.epoch, address: None, services, is_this: true }];
+        };
+        let shown = |record: &NodeRecord| ClusterNode {
+            name: record.tenure.node.0.clone(),
+            epoch: record.tenure.epoch.0,
+            address: Some(record.address.clone()),
+            services: services_of(record).map(str::to_owned).collect(),
+            is_this: record.tenure.node.0 == self.lease.name,
+        };
+        view.now().nodes().map(shown).collect()
+    }
+
+    fn shards(&self) -> Vec<ClusterShard> {
+        let Some(view) = &self.view else { return Vec::new() };
+        let view = view.now();
+        let shown = |(shard, record): (&ShardId, &Versioned<ShardRecord>)| {
+            let record = &record.value;
+            let owner = record.owner();
+            ClusterShard {
+                shard: shard.0.clone(),
+                owner: owner.map(|owner| owner.node.0.clone()),
+                epoch: record.epoch.0,
+                state: state_of(&view, shard, record).to_owned(),
+                log: record.history.as_ref().map(|history| history.log.to_string()),
+            }
+        };
+        view.shards("").map(shown).collect()
     }
 
     fn tenants(&self) -> Option<SharedTenants> {

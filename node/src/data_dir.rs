@@ -21,6 +21,7 @@ use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
 use savanna_ownership::{BootClock, Coordinator, Incarnation, NodeSpec, Tenure};
 use tokio::sync::watch;
 
+use crate::cluster;
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::membership::Membership;
@@ -37,7 +38,7 @@ pub(crate) struct DataDir {
 
 /// The process is no longer the one that serves its data directory, or will soon not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct DirectoryLost {
     /// The directory.
     pub data_dir: PathBuf,
     /// The epoch under which this process held it.
@@ -46,7 +47,7 @@ pub struct Lost {
     pub cause: Option<LossCause>,
 }
 
-impl Lost {
+impl DirectoryLost {
     /// The process that claimed the directory or has it now, if that is known.
     #[must_use]
     pub const fn by(&self) -> Option<u32> {
@@ -58,7 +59,7 @@ impl Lost {
     }
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for DirectoryLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (directory, own, epoch) = (self.data_dir.display(), std::process::id(), self.epoch);
         let what = match self.cause {
@@ -96,14 +97,12 @@ impl DataDir {
         waiting: impl FnMut(Waiting) + Send + 'static,
     ) -> Result<Self, NodeError> {
         let path = config.data_dir.clone();
-        create(&path).map_err(|source| NodeError::CreateDataDir { path: path.clone(), source })?;
-        let incarnation = Incarnation(rand::random());
-        let options = DataDirOptions {
-            terms: config.lease,
-            incarnation,
-            epoch_floor: epoch_floor(path.clone()),
-            clock: Arc::new(BootClock),
-        };
+        make(config)?;
+        if cluster::is_in(&path) {
+            return Err(NodeError::IsCluster { path });
+        }
+        let options = directory_options(config);
+        let incarnation = options.incarnation;
         let directory = path.clone();
         let acquired = tokio::task::spawn_blocking(move || DataDirLease::acquire(&directory, &options, waiting));
         let lease = acquired.await??;
@@ -154,10 +153,39 @@ impl DataDir {
     }
 }
 
+/// Makes the data directory.
+///
+/// # Errors
+/// `CreateDataDir`.
+pub(crate) fn make(config: &NodeConfig) -> Result<(), NodeError> {
+    let path = &config.data_dir;
+    create(path).map_err(|source| NodeError::CreateDataDir { path: path.clone(), source })
+}
+
+/// How this process takes the data directory.
+pub(crate) fn directory_options(config: &NodeConfig) -> DataDirOptions {
+    DataDirOptions {
+        terms: config.lease,
+        incarnation: Incarnation(rand::random()),
+        epoch_floor: epoch_floor(config.data_dir.clone()),
+        clock: Arc::new(BootClock),
+    }
+}
+
 /// The mode of directories that only their owner reads.
 const PRIVATE: u32 = 0o700;
 /// What a node has in its data directory.
-const OURS: [&str; 6] = ["lease", "lease.lock", "coordinator", "high-water", "keys", "tenants"];
+const OURS: [&str; 9] = [
+    "lease",
+    "lease.lock",
+    "coordinator",
+    "coordinator.address",
+    "cluster.toml",
+    "high-water",
+    "keys",
+    "nodes",
+    "tenants",
+];
 
 /// Makes the data directory, for nobody but its owner. One that is somebody else's, or has things in it that are none of a
 /// node's, stays as it is: then what is in it is for nobody else.
@@ -204,11 +232,11 @@ pub(crate) struct Leases {
 
 impl Leases {
     /// Ready when another process wants the directory or has it: time to stop. A lease that is renewed late is none of that.
-    pub(crate) async fn lost(mut self) -> Lost {
+    pub(crate) async fn lost(mut self) -> DirectoryLost {
         let over = |status: &LeaseStatus| matches!(status, LeaseStatus::Draining | LeaseStatus::Lost(_));
         // A closed channel means that the thread which keeps the lease is gone: nobody renews it.
         let _ = self.lease.wait_for(over).await;
-        Lost { cause: self.cause.get().copied(), data_dir: self.path, epoch: self.epoch }
+        DirectoryLost { cause: self.cause.get().copied(), data_dir: self.path, epoch: self.epoch }
     }
 }
 
@@ -219,9 +247,12 @@ pub(crate) fn high_water(directory: &Path, journal: &str) -> Arc<dyn Disk> {
 
 /// The newest epoch under which any journal in a data directory was opened, whatever the lease file says.
 fn epoch_floor(directory: PathBuf) -> EpochFloor {
-    Arc::new(move || {
-        let newest = |journal| newest_epoch(&directory.join(journal)).map_err(io::Error::other);
-        let epochs = ["coordinator", "keys", "tenants/log"].map(newest).into_iter().collect::<Result<Vec<_>, _>>();
-        Ok(epochs?.into_iter().max().unwrap_or(OwnerEpoch::NONE))
-    })
+    Arc::new(move || newest_epoch_in(&directory))
+}
+
+/// The newest epoch under which any journal in a data directory was opened.
+pub(crate) fn newest_epoch_in(directory: &Path) -> io::Result<OwnerEpoch> {
+    let newest = |journal| newest_epoch(&directory.join(journal)).map_err(io::Error::other);
+    let epochs = ["coordinator", "keys", "tenants/log"].map(newest).into_iter().collect::<Result<Vec<_>, _>>();
+    Ok(epochs?.into_iter().max().unwrap_or(OwnerEpoch::NONE))
 }

@@ -35,7 +35,18 @@ pub enum NodeError {
     Register(#[from] CoordinatorError),
     /// The lease was lost before the node had started.
     #[error("{0}")]
-    Lost(crate::Lost),
+    Lost(crate::DirectoryLost),
+    /// The data directory is a cluster's.
+    #[error(
+        "{path} is the data directory of a cluster (it has a cluster.toml), which nobody serves alone; use `savanna node --join {path}`, or `savanna dev --nodes N --data-dir {path}`, or another directory"
+    )]
+    IsCluster {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The node did not join its cluster.
+    #[error(transparent)]
+    Join(#[from] crate::JoinError),
     /// The keys service ended with an error, before or while the node was stopped.
     #[error(transparent)]
     Keys(#[from] savanna_resp::ServerError),

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use savanna_identity::SecretError;
 use savanna_journal::Options as JournalOptions;
-use savanna_keys_host::HostOptions;
-use savanna_resp::{Server, ServerError, ServerOptions};
+use savanna_keys_host::{Elsewhere, HostOptions};
+use savanna_resp::{Opened, Server, ServerError, ServerOptions};
 
+use crate::cluster::TakeError;
 use crate::config::{NodeConfig, threads_or_cores};
 use crate::data_dir::{create_private, high_water};
 use crate::membership::Membership;
@@ -25,23 +26,38 @@ pub(crate) enum KeysError {
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// Its shard is not, or no longer, this node's.
+    #[error(transparent)]
+    Take(#[from] TakeError),
 }
 
-/// Reads the log in the data directory and serves. Blocks while it reads.
-pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Server, KeysError> {
+/// Reads the log in the data directory. Blocks while it reads.
+pub(crate) fn open(config: &NodeConfig, membership: &Membership) -> Result<Opened, KeysError> {
     let directory = config.data_dir.join("keys");
     create_private(&directory).map_err(|source| KeysError::Directory { path: directory.clone(), source })?;
     let log = JournalOptions::dir(directory);
+    let host = HostOptions {
+        log: Some((log.high_water(high_water(&config.data_dir, "keys")), membership.log_epoch)),
+        lease: Some(membership.guard.clone()),
+        ..options(config)?
+    };
+    Ok(Opened::open(server_options(config, host))?)
+}
+
+/// Serves the keys that another node has.
+pub(crate) fn front(config: &NodeConfig, elsewhere: Elsewhere) -> Result<Server, KeysError> {
+    let host = HostOptions { elsewhere: Some(elsewhere), ..options(config)? };
+    Ok(Server::start(server_options(config, host))?)
+}
+
+fn options(config: &NodeConfig) -> Result<HostOptions, KeysError> {
     let mut settings = config.keys.clone();
     settings.administrators = config.administrators()?;
     settings.clients_max = clients_max(config, "keys", settings.clients_max);
-    let host = HostOptions {
-        threads: threads_or_cores(config.keys_threads),
-        config: settings,
-        log: Some((log.high_water(high_water(&config.data_dir, "keys")), membership.log_epoch)),
-        lease: Some(membership.guard.clone()),
-        seed: rand::random(),
-        elsewhere: None,
-    };
-    Ok(Server::start(ServerOptions { address: SocketAddr::new(config.address, config.keys_port), host })?)
+    let threads = threads_or_cores(config.keys_threads);
+    Ok(HostOptions { threads, config: settings, log: None, lease: None, seed: rand::random(), elsewhere: None })
+}
+
+const fn server_options(config: &NodeConfig, host: HostOptions) -> ServerOptions {
+    ServerOptions { address: SocketAddr::new(config.address, config.keys_port), host }
 }

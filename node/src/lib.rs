@@ -3,16 +3,18 @@
 //! ```text
 //!   savanna.toml < SAVANNA_* < flags          config
 //!                     |
-//!   data directory: lease, coordinator        data_dir     at most one process serves it; a later one takes over
+//!   data directory: lease, coordinator        data_dir     one process serves it alone; a later one takes over
+//!                   or a cluster of nodes     cluster      one of them runs the coordinator; services have owners
 //!                     |
 //!   streams engine -> pgwire, HTTP            services     each may fail alone; status says so
 //!   keys engine -> RESP                       keys
 //!   tenants engine -> pgwire                  tenants
 //!                     |
-//!   until Ctrl-C or the lease is lost         node
+//!   until Ctrl-C or a lease is lost           node
 //! ```
 
 mod board;
+mod cluster;
 pub mod config;
 mod data_dir;
 mod error;
@@ -22,15 +24,17 @@ mod membership;
 mod node;
 mod places;
 pub mod remote;
+mod roles;
 mod services;
 pub mod streams;
 mod supervisor;
 pub mod telemetry;
 mod tenants;
 
+pub use cluster::{JoinError, NameLost, PapersError};
 pub use config::{Config, NodeConfig};
-pub use data_dir::Lost;
+pub use data_dir::DirectoryLost;
 pub use error::NodeError;
-pub use node::Node;
+pub use node::{Lost, Node};
 pub use savanna_streams::billing;
 pub use services::StreamsService;

@@ -1,17 +1,22 @@
 //! A node from its start to its end.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::Either;
 use savanna_http::NodeView;
 use savanna_http::types::NodeStatus;
 use savanna_identity::raise_descriptors_max;
 use savanna_ownership::data_dir::Waiting;
 
 use crate::board::{Board, ShownLease};
+use crate::cluster::{Joined, NameLost, Stay};
 use crate::config::Config;
-use crate::data_dir::{DataDir, Lost};
+use crate::data_dir::{DataDir, DirectoryLost};
 use crate::error::NodeError;
+use crate::membership::Place;
 use crate::services::{Services, StreamsService};
 use crate::streams;
 
@@ -19,9 +24,34 @@ use crate::streams;
 #[derive(Debug)]
 pub struct Node {
     board: Arc<Board>,
-    data_dir: DataDir,
+    home: Home,
     services: Services,
     shutdown_timeout: Duration,
+}
+
+/// What a node gives up when it ends.
+#[derive(Debug)]
+enum Home {
+    Alone(DataDir),
+    Joined(Stay),
+}
+
+/// Why a node may no longer serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// Another process has the data directory.
+    Directory(DirectoryLost),
+    /// It is no longer one of its cluster.
+    Name(NameLost),
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(lost) => lost.fmt(f),
+            Self::Name(lost) => lost.fmt(f),
+        }
+    }
 }
 
 impl Node {
@@ -47,21 +77,53 @@ impl Node {
         Ok(Self::serve(config, data_dir, streams).await)
     }
 
+    /// Joins the cluster that the data directory is, or begins one, and starts the services: those that the node is granted over what
+    /// is in the directory, the others as faces of the nodes that have them. Ready when all are served, or after some seconds.
+    ///
+    /// # Errors
+    /// The cluster cannot be joined. A service that does not start is no error: see [`Node::status`].
+    pub async fn join(config: Config) -> Result<Self, NodeError> {
+        raise_descriptors_max();
+        let streams = streams::open_in_node(config.node());
+        Self::join_with(config, streams).await
+    }
+
+    /// As [`Node::join`], with an engine of the caller's.
+    ///
+    /// # Errors
+    /// As [`Node::join`].
+    pub async fn join_with(config: Config, streams: StreamsService) -> Result<Self, NodeError> {
+        let (joined, stay) = Joined::join(config.node()).await?;
+        let tenure = joined.tenure();
+        let lease = ShownLease { name: tenure.node.0.clone(), epoch: tenure.epoch.0, guard: joined.guard() };
+        let (shutdown_timeout, view) = (config.node().shutdown_timeout, joined.view().clone());
+        let board = Arc::new(Board::new(config, lease, Some(view)));
+        let streams = joined.routed(streams);
+        let services = Self::start_services(&board, Place::Joined(Arc::clone(&joined)), streams).await;
+        joined.served().await;
+        Ok(Self { board, home: Home::Joined(stay), services, shutdown_timeout })
+    }
+
     async fn serve(config: Config, data_dir: DataDir, streams: StreamsService) -> Self {
         let membership = data_dir.membership();
         let (name, epoch) = (config.node().name.clone(), membership.log_epoch.0);
         let lease = ShownLease { name, epoch, guard: membership.guard.clone() };
         let shutdown_timeout = config.node().shutdown_timeout;
-        let board = Arc::new(Board::new(config, lease));
+        let board = Arc::new(Board::new(config, lease, None));
+        let services = Self::start_services(&board, Place::Alone(membership), streams).await;
+        Self { board, home: Home::Alone(data_dir), services, shutdown_timeout }
+    }
+
+    async fn start_services(board: &Arc<Board>, place: Place, streams: StreamsService) -> Services {
         let node = board.config().node().clone();
-        let mut services = Services::start(&node, Arc::clone(&board), streams).await;
+        let mut services = Services::start(&node, Arc::clone(board), streams).await;
         if node.runs("keys") {
-            services.start_keys(node.clone(), membership.clone()).await;
+            services.start_keys(node.clone(), place.clone()).await;
         }
         if node.runs("tenants") {
-            services.start_tenants(node, membership).await;
+            services.start_tenants(node, place).await;
         }
-        Self { board, data_dir, services, shutdown_timeout }
+        services
     }
 
     /// The node, its services and where they listen.
@@ -74,18 +136,26 @@ impl Node {
         Arc::clone(&self.board) as _
     }
 
-    /// Ready when another process takes the data directory over. Shut down then, and leave.
+    /// Ready when the node may no longer serve: another process takes the data directory over, or its place in the cluster is lost. Shut
+    /// down then, and leave.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
-        self.data_dir.watch().lost()
+        let lost = match &self.home {
+            Home::Alone(data_dir) => Either::Left(data_dir.watch().lost().map(Lost::Directory)),
+            Home::Joined(stay) => Either::Right(stay.lost().map(Lost::Name)),
+        };
+        async move { lost.await }
     }
 
-    /// Stops accepting, cancels queries, closes what is open, and gives the data directory up, in bounded time.
+    /// Stops accepting, cancels queries, closes what is open, and gives up what it had, in bounded time.
     ///
     /// # Errors
     /// The data directory could not be given up; the next process waits for one lease then. Or a service ended badly.
     pub async fn shutdown(self) -> Result<(), NodeError> {
         let stopped = self.services.stop(self.shutdown_timeout).await;
-        self.data_dir.close().await?;
+        match self.home {
+            Home::Alone(data_dir) => data_dir.close().await?,
+            Home::Joined(stay) => stay.leave().await,
+        }
         stopped
     }
 }

@@ -10,21 +10,25 @@ use futures::future::BoxFuture;
 use savanna_http::{Credentials, HttpFace, HttpLimits, NodeView};
 use savanna_identity::{Tls, Token};
 use savanna_pgwire::{Admission, CLIENTS_MAX, Door};
-use savanna_pgwire_tenants::ServerError;
-use savanna_resp::ServerError as KeysServerError;
+use savanna_pgwire_tenants::{Back, ServerError};
+use savanna_resp::{Server as KeysServer, ServerError as KeysServerError};
 use savanna_streams_api::handle::SharedStreamHandle;
 use savanna_tenants_host::{HostError, error::state::DISK_FULL};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::board::Board;
+use crate::cluster::{Offer, routed};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::figures;
 use crate::keys::{self, KeysError};
-use crate::membership::Membership;
+use crate::membership::Place;
 use crate::places::clients_max;
+use crate::remote;
+use crate::roles::{Grant, Role};
 use crate::supervisor::{NotStarted, Started, Supervisor};
 use crate::tenants::{self, TenantsError};
 
@@ -84,20 +88,23 @@ impl Services {
         .await;
     }
 
-    /// Keys behind the Redis protocol, over the log that the data directory has.
-    pub(crate) async fn start_keys(&mut self, config: NodeConfig, membership: Membership) {
-        let board = Arc::clone(&self.board);
-        let start = move |before: Option<SocketAddr>| {
+    /// Keys behind the Redis protocol: over the log that the data directory has, or those of the node that has it open.
+    pub(crate) async fn start_keys(&mut self, config: NodeConfig, place: Place) {
+        let (board, role) = (Arc::clone(&self.board), place.role("keys"));
+        let start = move |role: Role, before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.keys_port = before.map_or(config.keys_port, |address| address.port());
-            match keys::start(&config, &membership) {
-                Ok(server) => {
+            match serve_keys(&config, &place, role) {
+                Ok((server, offer)) => {
                     let gauge = server.gauge();
                     board.shows("keys", move || figures::of_keys(&gauge));
                     let stopper = server.stopper();
                     Ok(Started {
                         address: server.address(),
-                        stop: Box::new(move || stopper.stop()),
+                        stop: Box::new(move || {
+                            drop(offer);
+                            stopper.stop();
+                        }),
                         wait: Box::new(move || Ok(server.wait()?)),
                     })
                 }
@@ -110,46 +117,41 @@ impl Services {
                 }
             }
         };
-        self.start_server("keys", start).await;
+        self.start_server("keys", role, start).await;
     }
 
-    /// Tenants behind the PostgreSQL protocol, over the log that the data directory has.
-    pub(crate) async fn start_tenants(&mut self, config: NodeConfig, membership: Membership) {
-        let board = Arc::clone(&self.board);
-        let start = move |before: Option<SocketAddr>| {
+    /// Tenants behind the PostgreSQL protocol: over the log that the data directory has, or those of the node that has it open.
+    pub(crate) async fn start_tenants(&mut self, config: NodeConfig, place: Place) {
+        let (board, role) = (Arc::clone(&self.board), place.role("tenants"));
+        let start = move |role: Role, before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.tenants_port = before.map_or(config.tenants_port, |address| address.port());
-            match tenants::start(&config, &membership) {
-                Ok((server, hosted)) => {
-                    board.serves_tenants(Arc::new(tenants::Control(hosted.clone())));
-                    board.shows("tenants", move || figures::of_tenants(&hosted));
-                    let stopper = server.stopper();
-                    Ok(Started {
-                        address: server.address(),
-                        stop: Box::new(move || stopper.stop()),
-                        wait: Box::new(move || Ok(server.wait()?)),
-                    })
+            let started = match role {
+                Role::Owner(grant) => serve_tenants(&config, &place, grant, &board),
+                Role::Front => relay_tenants(&config, &place),
+            };
+            started.map_err(|error| match error {
+                TenantsError::Server(ServerError::Listen { address, source }) => {
+                    NotStarted { reason: cannot_listen(address, &source, "tenants.port"), passes: false }
                 }
-                Err(TenantsError::Server(ServerError::Listen { address, source })) => {
-                    Err(NotStarted { reason: cannot_listen(address, &source, "tenants.port"), passes: false })
-                }
-                Err(error) => {
+                error => {
                     let passes =
                         matches!(&error, TenantsError::Host(HostError::Recovery(error)) if error.state == DISK_FULL);
-                    Err(NotStarted { reason: error.to_string(), passes })
+                    NotStarted { reason: error.to_string(), passes }
                 }
-            }
+            })
         };
-        self.start_server("tenants", start).await;
+        self.start_server("tenants", role, start).await;
     }
 
     /// Starts a service with threads of its own, and looks after it.
     async fn start_server(
         &mut self,
         name: &'static str,
-        start: impl Fn(Option<SocketAddr>) -> Result<Started, NotStarted> + Send + Sync + 'static,
+        role: watch::Receiver<Role>,
+        start: impl Fn(Role, Option<SocketAddr>) -> Result<Started, NotStarted> + Send + Sync + 'static,
     ) {
-        let supervisor = Supervisor { name, board: Arc::clone(&self.board), start: Arc::new(start) };
+        let supervisor = Supervisor { name, board: Arc::clone(&self.board), role, start: Arc::new(start) };
         if let Some(looks_after) = supervisor.begin(self.stopping.subscribe()).await {
             self.supervisors.push(tokio::spawn(looks_after));
         }
@@ -257,6 +259,72 @@ impl Services {
             Ok(())
         })
     }
+}
+
+/// Runs the keys, or a face for those of another node. Who owns them answers other nodes as long as it offers to.
+fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysServer, Option<Offer>), KeysError> {
+    let grant = match (role, place) {
+        (Role::Owner(grant), _) => grant,
+        (Role::Front, Place::Alone(_)) => unreachable!("a node that is alone owns all"),
+        (Role::Front, Place::Joined(joined)) => {
+            let transport = Arc::clone(joined.transport()) as _;
+            let elsewhere = routed::keys(joined.view().clone(), transport, Handle::current());
+            return Ok((keys::front(config, elsewhere)?, None));
+        }
+    };
+    let opened = keys::open(config, &place.membership(grant))?;
+    place.take_history("keys", grant)?;
+    let server = opened.serve()?;
+    let offer = place.joined().map(|joined| joined.offered("keys").offer(remote::serve_keys(server.handle())));
+    Ok((server, offer))
+}
+
+/// Runs the tenants, for clients of this node and of others.
+fn serve_tenants(config: &NodeConfig, place: &Place, grant: Grant, board: &Board) -> Result<Started, TenantsError> {
+    let opened = || place.take_history("tenants", grant);
+    let (server, hosted) = tenants::start(config, &place.membership(grant), opened)?;
+    let offer = match place.joined() {
+        Some(joined) => {
+            let transport = Arc::clone(joined.transport()) as _;
+            let users = config.administrators()?;
+            let back = Back::new(hosted.clone(), users, tenants::places(config), transport);
+            Some(joined.offered("tenants").offer(back.service()))
+        }
+        None => None,
+    };
+    board.serves_tenants(Some(Arc::new(tenants::Control(hosted.clone()))));
+    board.shows("tenants", move || figures::of_tenants(&hosted));
+    let stopper = server.stopper();
+    Ok(Started {
+        address: server.address(),
+        stop: Box::new(move || {
+            drop(offer);
+            stopper.stop();
+        }),
+        wait: Box::new(move || Ok(server.wait()?)),
+    })
+}
+
+/// Relays clients to the node that has the tenants.
+fn relay_tenants(config: &NodeConfig, place: &Place) -> Result<Started, TenantsError> {
+    let Place::Joined(joined) = place else { unreachable!("a node that is alone owns all") };
+    let listener = tenants::listen(config)?;
+    let address = listener.address();
+    let (stop, stopped) = oneshot::channel();
+    let front = Arc::clone(joined.front());
+    let runtime = Handle::current();
+    let relaying = runtime.spawn(async move {
+        tokio::select! {
+            ended = listener.relay(front) => ended,
+            // Whoever could stop it is gone, too, if that is closed.
+            _ = stopped => Ok(()),
+        }
+    });
+    Ok(Started {
+        address,
+        stop: Box::new(move || drop(stop.send(()))),
+        wait: Box::new(move || Ok(runtime.block_on(relaying)??)),
+    })
 }
 
 /// What requests to the control API have to show. It reads and writes files, and drops databases: beyond the loopback,

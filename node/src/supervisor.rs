@@ -10,6 +10,7 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::board::Board;
 use crate::error::NodeError;
+use crate::roles::Role;
 
 /// Between an end, or a start that failed, and the next start; doubled by each that fails.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
@@ -34,13 +35,14 @@ pub(crate) struct NotStarted {
     pub(crate) passes: bool,
 }
 
-type Start = dyn Fn(Option<SocketAddr>) -> Result<Started, NotStarted> + Send + Sync;
+type Start = dyn Fn(Role, Option<SocketAddr>) -> Result<Started, NotStarted> + Send + Sync;
 
-/// How a service is started, where it was before if it was.
+/// How a service is started in a role, where it was before if it was. In another role it is started anew.
 #[derive(Clone)]
 pub(crate) struct Supervisor {
     pub(crate) name: &'static str,
     pub(crate) board: Arc<Board>,
+    pub(crate) role: watch::Receiver<Role>,
     pub(crate) start: Arc<Start>,
 }
 
@@ -48,7 +50,7 @@ impl Supervisor {
     /// Starts the service. What looks after it from then on ends when `stopping` says so, and then says how the service ended;
     /// nothing if the service is not to be started again.
     pub(crate) async fn begin(
-        self,
+        mut self,
         stopping: watch::Receiver<bool>,
     ) -> Option<impl Future<Output = Result<(), NodeError>> + Send + use<>> {
         self.board.starting(self.name);
@@ -57,15 +59,17 @@ impl Supervisor {
                 let address = started.address;
                 (Some(started), Some(address))
             }
-            Err(refused) if refused.passes => (None, None),
+            // What this node does not serve, nobody does as long as it is granted to it.
+            Err(refused) if refused.passes || self.role.has_changed().is_ok() => (None, None),
             Err(_) => return None,
         };
         Some(self.look_after(running, address, stopping))
     }
 
-    async fn try_start(&self, address: Option<SocketAddr>) -> Result<Started, NotStarted> {
+    async fn try_start(&mut self, address: Option<SocketAddr>) -> Result<Started, NotStarted> {
         let start = Arc::clone(&self.start);
-        let started = spawn_blocking(move || start(address)).await.unwrap_or_else(|error| {
+        let role = *self.role.borrow_and_update();
+        let started = spawn_blocking(move || start(role, address)).await.unwrap_or_else(|error| {
             Err(NotStarted { reason: format!("it ended during its start: {error}"), passes: false })
         });
         match &started {
@@ -76,7 +80,7 @@ impl Supervisor {
     }
 
     async fn look_after(
-        self,
+        mut self,
         mut running: Option<Started>,
         mut address: Option<SocketAddr>,
         mut stopping: watch::Receiver<bool>,
@@ -84,20 +88,26 @@ impl Supervisor {
         let mut pause = PAUSE_MIN;
         loop {
             if let Some(started) = running.take() {
-                let ended = end_of(started, &mut stopping).await.map_err(NodeError::Task).flatten();
-                let is_stopping = *stopping.borrow();
-                match &ended {
-                    Ok(()) if is_stopping => self.board.stopped(self.name),
-                    Ok(()) => self.board.failed(self.name, "it ended by itself and is started again"),
-                    Err(error) if is_stopping => self.board.failed(self.name, &error.to_string()),
-                    Err(error) => self.board.failed(self.name, &format!("{error}; it is started again")),
+                let (cause, ended) = self.end_of(started, &mut stopping).await;
+                let ended = ended.map_err(NodeError::Task).flatten();
+                match (&ended, cause) {
+                    (Ok(()), Cause::Stop) => self.board.stopped(self.name),
+                    (Ok(()), Cause::Itself) => self.board.failed(self.name, "it ended by itself and is started again"),
+                    (_, Cause::Role) => self.board.starting(self.name),
+                    (Err(error), Cause::Stop) => self.board.failed(self.name, &error.to_string()),
+                    (Err(error), Cause::Itself) => {
+                        self.board.failed(self.name, &format!("{error}; it is started again"));
+                    }
                 }
-                if is_stopping {
-                    return ended;
+                match cause {
+                    Cause::Stop => return ended,
+                    Cause::Role => pause = Duration::ZERO,
+                    Cause::Itself => {}
                 }
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                () = changed(&mut self.role) => {}
                 // A closed channel means that the node is gone.
                 _ = stopping.wait_for(|stop| *stop) => return Ok(()),
             }
@@ -108,19 +118,40 @@ impl Supervisor {
                     running = Some(started);
                     pause = PAUSE_MIN;
                 }
-                Err(_) => pause = (pause * 2).min(PAUSE_MAX),
+                Err(_) => pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX),
             }
         }
     }
+
+    /// Waits until a service ends, which is told to when the node stops or its role is another.
+    async fn end_of(
+        &mut self,
+        started: Started,
+        stopping: &mut watch::Receiver<bool>,
+    ) -> (Cause, Result<Result<(), NodeError>, JoinError>) {
+        let Started { stop, wait, .. } = started;
+        let mut ended = spawn_blocking(wait);
+        let cause = tokio::select! {
+            ended = &mut ended => return (if *stopping.borrow() { Cause::Stop } else { Cause::Itself }, ended),
+            _ = stopping.wait_for(|stop| *stop) => Cause::Stop,
+            () = changed(&mut self.role) => Cause::Role,
+        };
+        stop();
+        (cause, ended.await)
+    }
 }
 
-/// Waits until a service ends, which is told to when the node stops.
-async fn end_of(started: Started, stopping: &mut watch::Receiver<bool>) -> Result<Result<(), NodeError>, JoinError> {
-    let Started { stop, wait, .. } = started;
-    let mut ended = spawn_blocking(wait);
-    tokio::select! {
-        ended = &mut ended => return ended,
-        _ = stopping.wait_for(|stop| *stop) => stop(),
+/// Why a service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Itself,
+    Role,
+    Stop,
+}
+
+/// Ready when there is another role; never if there is none any more.
+async fn changed(role: &mut watch::Receiver<Role>) {
+    if role.changed().await.is_err() {
+        std::future::pending().await
     }
-    ended.await
 }

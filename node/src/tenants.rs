@@ -13,6 +13,7 @@ use savanna_tenants_host::budget::{Amounts, Resource};
 use savanna_tenants_host::{Host, HostError, HostOptions, Keeping, SqlError, Tenants};
 
 use crate::{
+    cluster::TakeError,
     config::{NodeConfig, threads_or_cores},
     data_dir::{create_private, high_water},
     membership::Membership,
@@ -34,21 +35,20 @@ pub(crate) enum TenantsError {
     /// The host did not start.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// Its shard is not, or no longer, this node's.
+    #[error(transparent)]
+    Take(#[from] TakeError),
 }
 
-/// Reads the log in the data directory and serves. Blocks while it reads.
-pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<(Server, Tenants), TenantsError> {
+/// Reads the log in the data directory and serves, once `opened` has heard that it is open. Blocks while it reads.
+pub(crate) fn start(
+    config: &NodeConfig,
+    membership: &Membership,
+    opened: impl FnOnce() -> Result<(), TakeError>,
+) -> Result<(Server, Tenants), TenantsError> {
     let directory = config.data_dir.join("tenants");
     create_private(&directory).map_err(|source| TenantsError::Directory { path: directory.clone(), source })?;
-    let listener = Listener::bind(ServerOptions {
-        listen: SocketAddr::new(config.address, config.tenants_port),
-        tls: config.tenants_tls.clone(),
-        admission: Admission {
-            users: config.administrators()?,
-            requires_tls: config.tenants_requires_tls,
-            clients_max: clients_max(config, "tenants", config.tenants_max_clients),
-        },
-    })?;
+    let listener = listen(config)?;
     let threads = threads_or_cores(config.tenants_threads).into();
     let host = Host::start(HostOptions {
         keeping: keeping(config)?,
@@ -57,7 +57,26 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<(Ser
         lease: Some(membership.guard.clone()),
     })?;
     let tenants = host.tenants();
+    opened()?;
     Ok((listener.serve(host)?, tenants))
+}
+
+/// Listens. Clients wait from then on.
+pub(crate) fn listen(config: &NodeConfig) -> Result<Listener, TenantsError> {
+    Ok(Listener::bind(ServerOptions {
+        listen: SocketAddr::new(config.address, config.tenants_port),
+        tls: config.tenants_tls.clone(),
+        admission: Admission {
+            users: config.administrators()?,
+            requires_tls: config.tenants_requires_tls,
+            clients_max: places(config),
+        },
+    })?)
+}
+
+/// How many clients may be here at once.
+pub(crate) fn places(config: &NodeConfig) -> usize {
+    clients_max(config, "tenants", config.tenants_max_clients)
 }
 
 /// The log is always in the data directory.

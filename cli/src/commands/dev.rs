@@ -2,6 +2,7 @@
 
 use savanna_node::{Config, Node};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use super::status;
 use crate::args::Format;
@@ -26,6 +27,24 @@ pub(crate) async fn run(config: Config, format: Format) -> Result<Exit, CliError
         node = starting => node?,
         () = stop.asked() => return Ok(Exit::Done),
     };
+    serve(node, format, stop).await
+}
+
+/// Runs a node of a cluster.
+pub(crate) async fn join(config: Config, format: Format, stops_with_stdin: bool) -> Result<Exit, CliError> {
+    let mut stop = Stop::listen()?;
+    if stops_with_stdin {
+        stop.watch_stdin()?;
+    }
+    let node = tokio::select! {
+        node = Node::join(config) => node?,
+        () = stop.asked() => return Ok(Exit::Done),
+    };
+    serve(node, format, stop).await
+}
+
+/// Runs a node that was started, until somebody stops it or it may no longer serve.
+async fn serve(node: Node, format: Format, mut stop: Stop) -> Result<Exit, CliError> {
     match format {
         Format::Json => output::write_json(&node.status())?,
         Format::Table => {
@@ -51,22 +70,51 @@ pub(crate) async fn run(config: Config, format: Format) -> Result<Exit, CliError
     Err(CliError::Lost(lost))
 }
 
-/// Ctrl-C, or what a service manager sends.
-struct Stop {
+/// Ctrl-C, what a service manager sends, or the end of who has started this.
+pub(crate) struct Stop {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    /// Closed when standard input ends.
+    stdin: Option<oneshot::Receiver<()>>,
 }
 
 impl Stop {
-    fn listen() -> Result<Self, CliError> {
+    pub(crate) fn listen() -> Result<Self, CliError> {
         let listen = |kind| signal(kind).map_err(CliError::io("listening for signals"));
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            stdin: None,
+        })
     }
 
-    async fn asked(&mut self) {
+    /// The end of standard input counts, too: it comes when the process at its other end is gone.
+    fn watch_stdin(&mut self) -> Result<(), CliError> {
+        let (open, closed) = oneshot::channel();
+        self.stdin = Some(closed);
+        let wait = move || {
+            let _open: oneshot::Sender<()> = open;
+            // What comes is nothing to this; that it cannot be read is an end, too.
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        };
+        let thread = std::thread::Builder::new().name("stdin".to_owned()).spawn(wait);
+        thread.map(drop).map_err(CliError::io("starting a thread that reads standard input"))
+    }
+
+    /// Ready each time when somebody asks.
+    pub(crate) async fn asked(&mut self) {
+        let stdin = &mut self.stdin;
+        let closed = async {
+            match stdin {
+                Some(stdin) => drop(stdin.await),
+                None => std::future::pending().await,
+            }
+            *stdin = None;
+        };
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            () = closed => {}
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The commands, one module each.
 
+mod cluster;
 mod config;
 mod dev;
 mod nexmark;
+mod nodes;
 mod queries;
 mod sql;
 mod status;
@@ -11,7 +13,7 @@ mod tenants;
 use savanna_node::config::Sources;
 use savanna_node::{Config, telemetry};
 
-use crate::args::{Args, Command, ConfigCommand, Dev, NexmarkCommand, Shared};
+use crate::args::{Args, Command, ConfigCommand, Dev, NexmarkCommand, NodeArgs, Serving, Shared};
 use crate::error::{CliError, Exit};
 
 /// Runs the command.
@@ -20,7 +22,9 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
     let format = args.shared.output;
     start_logs(&args, &config)?;
     match args.command {
+        Command::Dev(Dev { nodes: Some(nodes), .. }) => cluster::run(&config, &args.shared, nodes).await,
         Command::Dev(_) => dev::run(config, format).await,
+        Command::Node(node) => dev::join(config, format, node.stop_with_stdin).await,
         Command::Status(remote) => status::run(&config, format, &remote).await,
         Command::Config(ConfigCommand::Show) => config::show(&config, format),
         Command::Sql(sql) => sql::run(&config, format, sql).await,
@@ -29,6 +33,8 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Nexmark(NexmarkCommand::Demo(demo)) => nexmark::demo(&config, format, &demo).await,
         Command::Queries(command) => queries::run(&config, format, &command).await,
         Command::Tenants(command) => tenants::run(&config, format, &command).await,
+        Command::Nodes(remote) => nodes::nodes(&config, format, &remote).await,
+        Command::Shards(shards) => nodes::shards(&config, format, &shards).await,
     }
 }
 
@@ -40,23 +46,32 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
         sources = sources.flag(key, value, "--set");
     }
     let mut own = vec![("log", log, "--log")];
-    if let Command::Dev(Dev { data_dir, only, address, pgwire_port, http_port, keys_port, tenants_port, .. }) =
-        &args.command
-    {
+    let serving = match &args.command {
+        Command::Dev(Dev { data_dir, serving, .. }) => {
+            own.push(("data_dir", data_dir, "--data-dir"));
+            Some(serving)
+        }
+        Command::Node(NodeArgs { join, name, serving, .. }) => {
+            sources = sources.flag("data_dir", join, "--join");
+            own.push(("node.name", name, "--name"));
+            Some(serving)
+        }
+        _ => None,
+    };
+    if let Some(serving) = serving {
+        let Serving { only, address, pgwire_port, http_port, keys_port, tenants_port, cluster_port, files } = serving;
         own.extend([
-            ("data_dir", data_dir, "--data-dir"),
             ("services", only, "--only"),
             ("address", address, "--address"),
             ("pgwire.port", pgwire_port, "--pgwire-port"),
             ("http.port", http_port, "--http-port"),
             ("keys.port", keys_port, "--keys-port"),
             ("tenants.port", tenants_port, "--tenants-port"),
+            ("cluster.port", cluster_port, "--cluster-port"),
         ]);
-    }
-    if let Command::Dev(Dev { files, .. }) = &args.command
-        && !files.is_empty()
-    {
-        sources = sources.flag("streams.files", &files.join(","), "--files");
+        if !files.is_empty() {
+            sources = sources.flag("streams.files", &files.join(","), "--files");
+        }
     }
     for (key, value, flag) in own {
         if let Some(value) = value {
@@ -69,7 +84,7 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
 /// A node logs what it does; other commands only what is wrong, unless somebody asked for more.
 fn start_logs(args: &Args, config: &Config) -> Result<(), CliError> {
     let asked = config.get("log").is_some_and(|log| log.source != savanna_node::config::Source::Default);
-    let quiet = !asked && !matches!(args.command, Command::Dev(_));
+    let quiet = !asked && !matches!(args.command, Command::Dev(_) | Command::Node(_));
     let filter = if quiet { "warn" } else { &config.node().log };
     telemetry::start(filter).map_err(|error| CliError::Usage(format!("log: {error}")))
 }

@@ -23,6 +23,8 @@ use crate::api::{health, node, queries, sql, tables, tenants};
     paths(
         node::status,
         node::config,
+        node::nodes,
+        node::shards,
         node::openapi,
         queries::list,
         queries::get,

@@ -51,6 +51,60 @@ pub struct ServiceStatus {
     pub reason: Option<String>,
 }
 
+/// The nodes of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Nodes {
+    /// Those that hold their lease, by name; a node that is alone is the only one.
+    pub nodes: Vec<ClusterNode>,
+}
+
+/// A node, as another one knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterNode {
+    /// Its name.
+    pub name: String,
+    /// The fencing number of its lease; each process of that name has a higher one.
+    pub epoch: u64,
+    /// Where other nodes reach it, as `host:port`; none for a node that is alone.
+    pub address: Option<String>,
+    /// What it runs, or can be granted.
+    pub services: Vec<String>,
+    /// Whether it is the one that answers.
+    pub is_this: bool,
+}
+
+/// What the nodes of a cluster own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Shards {
+    /// By name; none where a node is alone.
+    pub shards: Vec<ClusterShard>,
+}
+
+/// Something that one node at a time owns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterShard {
+    /// Its name.
+    pub shard: String,
+    /// The node that owns it.
+    pub owner: Option<String>,
+    /// The fencing number of its owner; the next one has a higher one.
+    pub epoch: u64,
+    /// `serving`, or what is missing.
+    #[schema(example = "serving")]
+    pub state: String,
+    /// The log that has its latest commits.
+    pub log: Option<String>,
+}
+
+/// Which shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ShardsQuery {
+    /// Only those whose name begins so.
+    pub prefix: Option<String>,
+}
+
 /// Tenants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tenants {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use crate::Problem;
-use crate::types::{NodeStatus, Setting, Tenant};
+use crate::types::{ClusterNode, ClusterShard, NodeStatus, Setting, Tenant};
 
 /// A node as the control API tells it. Every call answers from memory.
 pub trait NodeView: Debug + Send + Sync {
@@ -18,6 +18,12 @@ pub trait NodeView: Debug + Send + Sync {
 
     /// The configuration in force, by key.
     fn settings(&self) -> Vec<Setting>;
+
+    /// The nodes of its cluster, by name.
+    fn nodes(&self) -> Vec<ClusterNode>;
+
+    /// What the nodes of its cluster own, by name.
+    fn shards(&self) -> Vec<ClusterShard>;
 
     /// Its tenants, if their service runs.
     fn tenants(&self) -> Option<SharedTenants>;

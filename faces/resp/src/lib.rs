@@ -26,7 +26,7 @@ mod tls;
 
 pub use crate::{
     encode::Encoder,
-    server::{Server, ServerError, ServerOptions},
+    server::{Opened, Server, ServerError, ServerOptions},
     thread::ThreadError,
     tls::TlsError,
 };

@@ -10,10 +10,11 @@ use std::thread::JoinHandle;
 use mio::net::TcpListener;
 use mio::{Interest, Poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustls::ServerConfig;
 use savanna_identity::Strangers;
 use savanna_keys::handle::SharedKeysHandle;
 use savanna_keys::placement::Placement;
-use savanna_keys_host::{Gauge, HostError, HostOptions, Service, Stopper};
+use savanna_keys_host::{Gauge, HostError, HostOptions, Service, Stopper, Worker};
 
 use crate::thread::{Arrivals, Door, LISTEN, LISTEN_TLS, Lent, State, Thread, ThreadError, WAKE};
 use crate::tls::{self, TlsError};
@@ -80,12 +81,23 @@ impl Wake for PollWaker {
     }
 }
 
-impl Server {
-    /// Reads the log, then listens. Blocks while it reads.
+/// A server that has read its log, and serves nobody yet.
+#[derive(Debug)]
+pub struct Opened {
+    address: SocketAddr,
+    tls_address: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+    polls: Vec<Poll>,
+    service: Service,
+    workers: Vec<Worker>,
+}
+
+impl Opened {
+    /// Reads the log. Blocks while it does.
     ///
     /// # Errors
-    /// [`ServerError::Host`], [`ServerError::Tls`], [`ServerError::Listen`], [`ServerError::Start`].
-    pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
+    /// [`ServerError::Host`], [`ServerError::Tls`], [`ServerError::Start`].
+    pub fn open(options: ServerOptions) -> Result<Self, ServerError> {
         let ServerOptions { address, host } = options;
         let tls_address = SocketAddr::new(address.ip(), host.config.tls.port);
         let tls = if host.config.tls.port == 0 { None } else { Some(tls::configuration(&host.config.tls)?) };
@@ -98,6 +110,15 @@ impl Server {
             polls.push(poll);
         }
         let (service, workers) = Service::open(host, wakers)?;
+        Ok(Self { address, tls_address, tls, polls, service, workers })
+    }
+
+    /// Serves clients.
+    ///
+    /// # Errors
+    /// [`ServerError::Listen`], [`ServerError::Start`].
+    pub fn serve(self) -> Result<Server, ServerError> {
+        let Self { address, tls_address, tls, polls, service, workers } = self;
         let bind = |address| {
             let listen = |source| ServerError::Listen { address, source };
             let listener = TcpListener::bind(address).map_err(listen)?;
@@ -109,7 +130,7 @@ impl Server {
         let mut tls_listener = tls.as_ref().map(|_| bind(tls_address)).transpose()?.map(|(listener, _)| listener);
         let arrivals: Arc<[Arrivals]> = service.bells().cloned().map(Arrivals::new).collect();
         let strangers = Arc::new(Mutex::new(Strangers::new(usize::MAX)));
-        let mut server = Self { address, service, threads: Vec::new(), client_count: Arc::default() };
+        let mut server = Server { address, service, threads: Vec::new(), client_count: Arc::default() };
         for (number, (worker, poll)) in workers.into_iter().zip(polls).enumerate() {
             let (mut listener, mut tls_listener) = (listener.take(), tls_listener.take());
             for (listener, token) in [(&mut listener, LISTEN), (&mut tls_listener, LISTEN_TLS)] {
@@ -140,6 +161,16 @@ impl Server {
             server.threads.push(named.spawn(run).map_err(ServerError::Start)?);
         }
         Ok(server)
+    }
+}
+
+impl Server {
+    /// Reads the log, then serves. Blocks while it reads.
+    ///
+    /// # Errors
+    /// [`ServerError::Host`], [`ServerError::Tls`], [`ServerError::Listen`], [`ServerError::Start`].
+    pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
+        Opened::open(options)?.serve()
     }
 
     /// Where it listens.

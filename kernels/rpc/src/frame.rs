@@ -32,7 +32,7 @@
 use std::{fmt, time::Duration};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{OwnerEpoch, ShardId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{Hello, Proof, RpcError};
@@ -333,6 +333,7 @@ fn too_large(part: &'static str, bytes: usize, limit: usize) -> FrameError {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use savanna_epoch::NodeId;
 
     use super::*;
 

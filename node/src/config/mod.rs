@@ -222,6 +222,10 @@ pub struct NodeConfig {
     pub tenants_tls: Option<TlsFiles>,
     /// Whether they have to.
     pub tenants_requires_tls: bool,
+    /// The port for other nodes of the cluster, 0 for any.
+    pub cluster_port: u16,
+    /// How many nodes are waited for before services get their first owners.
+    pub cluster_nodes: usize,
     /// Folders that tables of files may use, beside `files` in the data directory.
     pub streams_files: Vec<PathBuf>,
     /// Partitions asked of each source; none for as many as the engine chooses.

@@ -1,7 +1,7 @@
 //! The table of settings, and how their texts become values.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -148,6 +148,8 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("tenants.tls_cert", "none", "a PEM file with the certificates of tenants for encrypted connections"),
     setting("tenants.tls_key", "none", "a PEM file with the key of tenants.tls_cert"),
     setting("tenants.require_tls", "false", "true refuses unencrypted connections to tenants"),
+    setting("cluster.port", "7400", "port for other nodes of the cluster, 0 for any; a node that is alone has none"),
+    setting("cluster.nodes", "1", "how many nodes are waited for, 2 s at most, before services get their first owners"),
     setting(
         "streams.files",
         ".",
@@ -256,6 +258,15 @@ impl NodeConfig {
         self.services.iter().any(|service| service == name || faces(service))
     }
 
+    /// Where nodes of this machine reach what listens on the node's address.
+    pub(crate) fn reachable_address(&self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+            address => address,
+        }
+    }
+
     /// Reads the node's administrators; nobody if no file of them is configured.
     pub(crate) fn administrators(&self) -> Result<Users, SecretError> {
         self.auth_users.as_deref().map_or_else(|| Ok(Users::default()), Users::read)
@@ -314,6 +325,10 @@ impl NodeConfig {
             tenants_requires_tls: read.requires_tls("tenants.require_tls", tenants_tls.as_ref())?,
             tenants_tls,
             tenants_threads: read.automatic("tenants.threads")?,
+            cluster_port: read.port("cluster.port")?,
+            cluster_nodes: read.get("cluster.nodes", "a whole number, 1 to 1024", |text| {
+                text.parse::<usize>().ok().filter(|n| (1..=1024).contains(n))
+            })?,
             streams_files: read.get("streams.files", "paths of folders, with commas between them", |text| {
                 let folders: Vec<PathBuf> = text.split(',').map(|folder| PathBuf::from(folder.trim())).collect();
                 (!folders.iter().any(|folder| folder.as_os_str().is_empty())).then_some(folders)

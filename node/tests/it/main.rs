@@ -1,5 +1,6 @@
 //! Whole nodes in this process, with a stub of an engine.
 
+mod cluster;
 mod damage;
 mod docs;
 mod doors;

@@ -15,7 +15,7 @@ use crate::{config, stub};
 /// Long enough for anything that comes at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn address(node: &Node, name: &str) -> Option<SocketAddr> {
+pub(crate) fn address(node: &Node, name: &str) -> Option<SocketAddr> {
     let service = node.status().services.into_iter().find(|service| service.service == name)?;
     (service.state == ServiceState::Running).then(|| service.address?.parse().ok()).flatten()
 }
@@ -45,7 +45,7 @@ async fn runs_again(node: &Node, name: &str, before: SocketAddr) {
 }
 
 /// One request of the Redis protocol, and what comes before the connection ends.
-fn ask(address: SocketAddr, request: &str) -> String {
+pub(crate) fn ask(address: SocketAddr, request: &str) -> String {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client.write_all(format!("{request}\r\nQUIT\r\n").as_bytes()).unwrap();

@@ -1,6 +1,6 @@
 //! One node at a time serves a data directory.
 
-use savanna_node::Node;
+use savanna_node::{Lost, Node};
 
 use crate::{config, stub};
 
@@ -26,7 +26,7 @@ async fn a_second_node_takes_over_and_the_first_is_told_who() {
     let first = Node::start_with(config(directory.path(), &[]), stub().1).await.unwrap();
     let lost = first.lost();
     let second = tokio::spawn(Node::start_with(config(directory.path(), &[]), stub().1));
-    let lost = lost.await;
+    let Lost::Directory(lost) = lost.await else { panic!("it is alone") };
     assert_eq!((lost.by(), lost.epoch.0), (Some(std::process::id()), epoch(&first)));
     let text = lost.to_string();
     assert!(text.contains("took over the data directory") && text.contains("--data-dir"), "{text}");

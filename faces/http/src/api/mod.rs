@@ -69,6 +69,8 @@ pub(crate) fn routes() -> Vec<Route> {
         route(OPENAPI_PATH, &["get"], get(node::openapi)),
         route("/api/v1/status", &["get"], get(node::status)),
         route("/api/v1/config", &["get"], get(node::config)),
+        route("/api/v1/nodes", &["get"], get(node::nodes)),
+        route("/api/v1/shards", &["get"], get(node::shards)),
         route("/api/v1/queries", &["get"], get(queries::list)),
         route("/api/v1/queries/{query}", &["get", "delete"], get(queries::get).delete(queries::cancel)),
         route("/api/v1/tables", &["get"], get(tables::list)),

@@ -4,8 +4,10 @@ use axum::Json;
 use axum::extract::State;
 use utoipa::openapi::OpenApi;
 
+use crate::Problem;
+use crate::extract::Query;
 use crate::server::Face;
-use crate::types::{NodeStatus, Settings};
+use crate::types::{NodeStatus, Nodes, Settings, Shards, ShardsQuery};
 
 /// The node, its services, ports and versions, and its lease.
 #[utoipa::path(
@@ -27,6 +29,38 @@ pub(crate) async fn status(State(face): State<Face>) -> Json<NodeStatus> {
 )]
 pub(crate) async fn config(State(face): State<Face>) -> Json<Settings> {
     Json(Settings { settings: face.view.settings() })
+}
+
+/// The nodes of the cluster that hold their lease.
+#[utoipa::path(
+    get,
+    path = "/api/v1/nodes",
+    tag = "node",
+    responses((status = 200, description = "By name", body = Nodes))
+)]
+pub(crate) async fn nodes(State(face): State<Face>) -> Json<Nodes> {
+    Json(Nodes { nodes: face.view.nodes() })
+}
+
+/// What the nodes of the cluster own.
+#[utoipa::path(
+    get,
+    path = "/api/v1/shards",
+    tag = "node",
+    params(ShardsQuery),
+    responses(
+        (status = 200, description = "By name", body = Shards),
+        (status = 400, description = "Parameters that there are not", body = Problem),
+    )
+)]
+pub(crate) async fn shards(
+    State(face): State<Face>,
+    Query(ShardsQuery { prefix }): Query<ShardsQuery>,
+) -> Json<Shards> {
+    let mut shards = face.view.shards();
+    let prefix = prefix.unwrap_or_default();
+    shards.retain(|shard| shard.shard.starts_with(&prefix));
+    Json(Shards { shards })
 }
 
 /// This document.

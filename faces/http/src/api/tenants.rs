@@ -126,7 +126,7 @@ fn in_time(body: Body, time: Duration) -> BoxStream<'static, io::Result<Bytes>> 
 
 fn served(face: &Face) -> Result<SharedTenants, Problem> {
     face.view.tenants().ok_or_else(|| {
-        let detail = "the tenants service does not run on this node; GET /api/v1/status says what does";
+        let detail = "the tenants are not on this node; GET /api/v1/shards says which node of a cluster has them, GET /api/v1/status what runs here";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The tenants service does not answer", detail)
     })
 }

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use savanna_http::types::{NodeStatus, Queries, Settings};
-use savanna_http::{HttpLimits, Problem};
+use savanna_http::types::{NodeStatus, Nodes, Queries, Settings, Shards};
+use savanna_http::{HttpLimits, NodeView as _, Problem};
 use serde_json::{Value, json};
 
 use crate::stub::{query_id, serve};
@@ -147,4 +147,16 @@ async fn what_does_not_exist_is_a_problem_and_says_where_to_look() {
     assert_eq!(answer.status(), 405);
     let problem: Problem = answer.json().await.unwrap();
     assert_eq!(problem.detail, "/api/v1/status takes GET, but DELETE came");
+}
+
+#[tokio::test]
+async fn the_nodes_of_the_cluster_and_what_they_own_are_told() {
+    let face = serve(HttpLimits::default()).await;
+    let nodes: Nodes = face.get("/api/v1/nodes").await.json().await.unwrap();
+    assert_eq!(nodes.nodes, face.node.nodes());
+    let shards: Shards = face.get("/api/v1/shards").await.json().await.unwrap();
+    assert_eq!(shards.shards, face.node.shards());
+    let some: Shards = face.get("/api/v1/shards?prefix=k").await.json().await.unwrap();
+    assert_eq!(some.shards.iter().map(|shard| shard.shard.as_str()).collect::<Vec<_>>(), ["keys"]);
+    assert_eq!(face.get("/api/v1/shards?prefx=k").await.status(), 400);
 }

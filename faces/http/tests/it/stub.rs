@@ -12,7 +12,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use savanna_http::types::{LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant};
+use savanna_http::types::{
+    ClusterNode, ClusterShard, LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant,
+};
 use savanna_http::{
     Backup, Credentials, Figure, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle,
 };
@@ -194,6 +196,28 @@ impl TenantsHandle for StubTenants {
 }
 
 impl NodeView for StubNode {
+    fn nodes(&self) -> Vec<ClusterNode> {
+        let node = |name: &str, is_this| ClusterNode {
+            name: name.into(),
+            epoch: 7,
+            address: Some("127.0.0.1:7400".into()),
+            services: vec!["streams".into()],
+            is_this,
+        };
+        vec![node("other", false), node("stub", true)]
+    }
+
+    fn shards(&self) -> Vec<ClusterShard> {
+        let shard = |shard: &str| ClusterShard {
+            shard: shard.into(),
+            owner: Some("stub".into()),
+            epoch: 2,
+            state: "serving".into(),
+            log: None,
+        };
+        vec![shard("keys"), shard("streams")]
+    }
+
     fn tenants(&self) -> Option<SharedTenants> {
         Some(Arc::<StubTenants>::clone(&self.tenants) as _)
     }

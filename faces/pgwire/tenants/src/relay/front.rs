@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_pgwire_connection::{Output, Report};
 use savanna_pgwire_login::Socket;
-use savanna_rpc::{Method, MethodTable, Request, Router, RpcError, Service, decode_value};
+use savanna_rpc::{Method, MethodTable, Request, Route, Router, RpcError, Service, decode_value};
 use savanna_tenants_host::{Access, Identity, Key, TenantId};
 use tokio::time::{sleep, timeout};
 
@@ -69,6 +69,11 @@ impl Front {
     #[must_use]
     pub fn new(node: NodeId, router: Router) -> Arc<Self> {
         Arc::new(Self { node, router, clients: Mutex::default() })
+    }
+
+    /// Tells where databases are by now, of those that it has asked for.
+    pub fn learn(&self, route_of: impl Fn(&ShardId) -> Option<Route>) {
+        self.router.learn(route_of);
     }
 
     /// What backs ask: `front/..`.

@@ -1,0 +1,331 @@
+//! `savanna dev --nodes`: several nodes of one cluster on this machine, each in a process of its own.
+//!
+//! The processes are started together, and each says where it listens once all services of the cluster are served. One that dies is started
+//! again, on the ports that it had. They stop when this process asks them to, or is gone: they read from a pipe that it keeps open.
+
+use std::fs::{self, File, OpenOptions};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures::future::{join_all, try_join_all};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use savanna_http::types::NodeStatus;
+use savanna_node::{Config, NodeConfig};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::dev::Stop;
+use crate::args::{Format, Shared};
+use crate::error::{CliError, Exit};
+use crate::output;
+
+/// The ports of each node are so much above those of the one before.
+const PORTS_APART: u16 = 10;
+/// Between the end of a process and the start of the next, doubled by each that ends soon.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A process that has run for so long has not ended soon.
+const RAN_WELL: Duration = Duration::from_secs(30);
+/// How long a process has to say where it listens.
+const START_TIME: Duration = Duration::from_secs(60);
+/// How long a process has to stop, beyond what its services have.
+const STOP_TIME: Duration = Duration::from_secs(5);
+
+/// What listens in each node: its name there, and the setting of its port.
+const FACES: [(&str, &str); 5] = [
+    ("tenants", "tenants.port"),
+    ("keys", "keys.port"),
+    ("pgwire", "pgwire.port"),
+    ("http", "http.port"),
+    ("cluster", "cluster.port"),
+];
+
+pub(crate) async fn run(config: &Config, shared: &Shared, count: u16) -> Result<Exit, CliError> {
+    let mut stop = Stop::listen()?;
+    let (stopping, _) = watch::channel(false);
+    let nodes = (0..count).map(|number| Node::new(config, shared, number, count)).collect::<Result<Vec<_>, _>>()?;
+    let starting = try_join_all(nodes.into_iter().map(Node::start));
+    let started = tokio::select! {
+        started = starting => started?,
+        // Those that have started stop when their standard input closes.
+        () = stop.asked() => return Ok(Exit::Done),
+    };
+    show(&started, shared.output)?;
+    let watching: Vec<_> =
+        started.into_iter().map(|running| tokio::spawn(running.look_after(stopping.subscribe()))).collect();
+    stop.asked().await;
+    eprintln!("stopping {count} nodes; Ctrl-C again stops at once");
+    stopping.send_replace(true);
+    tokio::select! {
+        _ = join_all(watching) => Ok(Exit::Done),
+        // Processes that are dropped are killed.
+        () = stop.asked() => Err(CliError::Reported(Exit::Interrupted)),
+    }
+}
+
+/// Prints where the nodes listen.
+fn show(nodes: &[Running], format: Format) -> Result<(), CliError> {
+    if format == Format::Json {
+        return nodes.iter().try_for_each(|node| output::write_json(&node.status));
+    }
+    let row = |running: &Running| {
+        let of = |name: &str| {
+            let service = running.status.services.iter().find(|service| service.service == name)?;
+            service.address.clone().or_else(|| Some(format!("{}: {}", service.state, service.reason.clone()?)))
+        };
+        let services = ["tenants", "keys", "pgwire", "http"].map(|name| of(name).unwrap_or_else(|| "-".to_owned()));
+        let mut row = vec![running.status.node.clone(), running.status.pid.to_string()];
+        row.extend(services);
+        row.push(running.node.log.display().to_string());
+        row
+    };
+    let rows: Vec<_> = nodes.iter().map(row).collect();
+    let table = output::text_table(&["node", "process", "tenants", "keys", "streams", "http", "log"], &rows);
+    output::write(table.as_bytes())?;
+    eprintln!("Any node takes any client; `savanna shards` says which node has what. Ctrl-C stops all.");
+    Ok(())
+}
+
+/// How one of the nodes is started.
+struct Node {
+    name: String,
+    arguments: Vec<String>,
+    /// By setting.
+    ports: Vec<(&'static str, u16)>,
+    log: PathBuf,
+    stop_time: Duration,
+}
+
+impl Node {
+    fn new(config: &Config, shared: &Shared, number: u16, count: u16) -> Result<Self, CliError> {
+        let node = config.node();
+        let name = format!("n{}", number + 1);
+        let folder = node.data_dir.join("nodes");
+        // As the node makes its data directory: for nobody but its owner.
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.map_err(CliError::io(format!("creating {}", folder.display())))?;
+        let port = |setting: &'static str| (setting, free_port(node, setting, base_port(node, setting), number));
+        let mut arguments = arguments_of(shared);
+        // Whatever source a setting has: this one counts.
+        for setting in ["services", "address", "streams.files", "keys.tls_port"] {
+            if let Some(sourced) = config.get(setting) {
+                arguments.extend(["--set".to_owned(), format!("{setting}={}", sourced.value)]);
+            }
+        }
+        let tls_port = node.keys.tls.port;
+        if tls_port != 0 {
+            arguments.extend(["--set".to_owned(), format!("keys.tls_port={}", above(tls_port, number))]);
+        }
+        arguments.extend(["--set".to_owned(), format!("cluster.nodes={count}")]);
+        arguments.extend(["node".to_owned(), "--join".to_owned(), node.data_dir.display().to_string()]);
+        arguments.extend(["--name".to_owned(), name.clone(), "--stop-with-stdin".to_owned()]);
+        let log = folder.join(format!("{name}.log"));
+        let stop_time = node.shutdown_timeout + STOP_TIME;
+        Ok(Self { name, arguments, ports: FACES.map(|(_, setting)| port(setting)).into(), log, stop_time })
+    }
+
+    /// Starts the process, and waits until it says where it listens.
+    async fn start(self) -> Result<Running, CliError> {
+        let mut child = self.spawn()?;
+        let began = Instant::now();
+        let Some(stdout) = child.stdout.take() else { return Err(self.failed("it has no standard output")) };
+        let mut lines = BufReader::new(stdout).lines();
+        let line = match timeout(START_TIME, lines.next_line()).await {
+            Ok(Ok(Some(line))) => line,
+            Ok(_) => return Err(self.failed("it ended")),
+            Err(_) => return Err(self.failed("it did not say where it listens")),
+        };
+        let status: NodeStatus = serde_json::from_str(&line).map_err(|error| self.failed(&error.to_string()))?;
+        let mut node = self;
+        node.keep_ports(&status);
+        Ok(Running { node, child, began, status, _stdout: lines })
+    }
+
+    fn spawn(&self) -> Result<Child, CliError> {
+        let io = |doing: &str| CliError::io(format!("{doing} for node {}", self.name));
+        let program = std::env::current_exe().map_err(io("finding this program"))?;
+        let log = OpenOptions::new().create(true).append(true).open(&self.log).map_err(io("opening the log"))?;
+        let mut command = Command::new(program);
+        command.args(&self.arguments).args(["--output", "json"]);
+        for (setting, port) in &self.ports {
+            command.arg(format!("--{}", setting.replace('.', "-"))).arg(port.to_string());
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::from(log)).kill_on_drop(true);
+        // Ctrl-C at the terminal is for this process, which asks the others once.
+        command.process_group(0);
+        command.spawn().map_err(io("starting a process"))
+    }
+
+    /// What starts again listens where it was.
+    fn keep_ports(&mut self, status: &NodeStatus) {
+        for (name, setting) in FACES {
+            let service = status.services.iter().find(|service| service.service == name);
+            let address = service.and_then(|service| service.address.as_deref()?.parse::<SocketAddr>().ok());
+            if let (Some(address), Some(port)) = (address, self.ports.iter_mut().find(|(other, _)| *other == setting)) {
+                port.1 = address.port();
+            }
+        }
+    }
+
+    fn failed(&self, reason: &str) -> CliError {
+        let log = self.log.display();
+        CliError::NotStarted(format!("node {} did not start: {reason}; {}see {log}", self.name, last_line(&self.log)))
+    }
+}
+
+/// A node that runs.
+struct Running {
+    node: Node,
+    child: Child,
+    began: Instant,
+    status: NodeStatus,
+    /// Kept open: nobody reads it.
+    _stdout: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    /// Starts the node again whenever it ends, until `stopping` says so; then stops it.
+    async fn look_after(self, mut stopping: watch::Receiver<bool>) {
+        let (mut running, mut pause) = (self, PAUSE_MIN);
+        loop {
+            tokio::select! {
+                ended = running.child.wait() => {
+                    let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                    let log = running.node.log.display();
+                    eprintln!("node {} ended: {how}; {}it is started again, see {log}", running.node.name, last_line(&running.node.log));
+                }
+                _ = stopping.wait_for(|stop| *stop) => return running.stop().await,
+            }
+            if running.began.elapsed() >= RAN_WELL {
+                pause = PAUSE_MIN;
+            }
+            let mut node = running.node;
+            running = loop {
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    _ = stopping.wait_for(|stop| *stop) => return,
+                }
+                pause = (pause * 2).min(PAUSE_MAX);
+                let again = Node {
+                    name: node.name.clone(),
+                    arguments: node.arguments.clone(),
+                    ports: node.ports.clone(),
+                    log: node.log.clone(),
+                    stop_time: node.stop_time,
+                };
+                let started = tokio::select! {
+                    started = node.start() => started,
+                    // It stops when its standard input closes.
+                    _ = stopping.wait_for(|stop| *stop) => return,
+                };
+                match started {
+                    Ok(running) => {
+                        eprintln!("node {} runs again, as process {}", running.node.name, running.status.pid);
+                        break running;
+                    }
+                    Err(error) => eprintln!("{error}"),
+                }
+                node = again;
+            };
+        }
+    }
+
+    async fn stop(mut self) {
+        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            // One that has ended meanwhile needs no telling.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        if timeout(self.node.stop_time, self.child.wait()).await.is_err() {
+            eprintln!("node {} did not stop in time, and is killed", self.node.name);
+            // It is dropped, and so killed, if that fails.
+            let _ = self.child.kill().await;
+        }
+    }
+}
+
+/// What each process is told of what this one was told.
+fn arguments_of(shared: &Shared) -> Vec<String> {
+    let mut arguments = Vec::new();
+    let mut push = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+    if let Some(config) = &shared.config {
+        push("--config", config.display().to_string());
+    }
+    for (key, value) in &shared.settings {
+        push("--set", format!("{key}={value}"));
+    }
+    if let Some(log) = &shared.log {
+        push("--log", log.clone());
+    }
+    arguments
+}
+
+fn base_port(node: &NodeConfig, setting: &str) -> u16 {
+    match setting {
+        "tenants.port" => node.tenants_port,
+        "keys.port" => node.keys_port,
+        "pgwire.port" => node.pgwire_port,
+        "http.port" => node.http_port,
+        _ => node.cluster_port,
+    }
+}
+
+/// The port of a node by its number; any if there is none so high, or none was asked for.
+fn above(base: u16, number: u16) -> u16 {
+    if base == 0 { 0 } else { base.checked_add(number * PORTS_APART).unwrap_or(0) }
+}
+
+/// The same, and any if another process has it.
+fn free_port(node: &NodeConfig, setting: &str, base: u16, number: u16) -> u16 {
+    let port = above(base, number);
+    if port == 0 || TcpListener::bind((node.address, port)).is_ok() {
+        return port;
+    }
+    eprintln!("{}:{port} is taken: {setting} of node n{} is any that is free", node.address, number + 1);
+    0
+}
+
+/// What a log says last, for people.
+fn last_line(log: &Path) -> String {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+
+    const TAIL: u64 = 4096;
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .map_or_else(String::new, |line| format!("`{}`; ", line.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_apart_and_any_where_there_are_none() {
+        assert_eq!([0, 1, 2].map(|number| above(6380, number)), [6380, 6390, 6400]);
+        assert_eq!((above(0, 3), above(65_530, 1)), (0, 0));
+    }
+
+    #[test]
+    fn the_last_line_of_a_log_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        assert_eq!(last_line(&log), "");
+        fs::write(&log, "first\nerror: it is so\n\n").unwrap();
+        assert_eq!(last_line(&log), "`error: it is so`; ");
+    }
+}

@@ -1,0 +1,224 @@
+//! Who gets the shards of a cluster. As long as there is no controller, the node that runs the coordinator proposes it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_ownership::view::Follower;
+use savanna_ownership::{
+    ClusterView, Coordinator, CoordinatorError, Exclusive, NodeRecord, Ownership, Revision, ShardRecord, Transition,
+};
+
+/// The services that one node at a time runs for all: each is a shard.
+pub(crate) const SHARDS: [&str; 3] = ["keys", "streams", "tenants"];
+/// Those of them that keep nothing, and so have no log.
+const WITHOUT_LOG: [&str; 1] = ["streams"];
+/// The state of a shard that is served.
+pub(super) const SERVING: &str = "serving";
+/// The label of a node with the names of its services.
+pub(super) const SERVICES_LABEL: &str = "services";
+
+/// How long nodes are waited for that are to get shards for the first time.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The shards are looked at so often, whatever is heard.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// The services that a node has.
+pub(crate) fn services_of(node: &NodeRecord) -> impl Iterator<Item = &str> {
+    node.labels.get(SERVICES_LABEL).into_iter().flat_map(|services| services.split(','))
+}
+
+/// How it stands with a shard: `serving`, or what is missing.
+pub(crate) fn state_of(view: &ClusterView, shard: &ShardId, record: &ShardRecord) -> &'static str {
+    let Some(owner) = record.owner() else { return "without an owner" };
+    let has_log = !WITHOUT_LOG.contains(&shard.0.as_str());
+    let history = record.history.as_ref();
+    let is_taken = history.is_some_and(|history| history.epoch == record.epoch && history.log.node == owner.node);
+    match (view.lives(owner), has_log && !is_taken) {
+        (false, _) => "owner gone",
+        (true, true) => "starting",
+        (true, false) => SERVING,
+    }
+}
+
+/// What to propose: a shard whose owner is gone, or that had none yet, goes to the node that has the fewest. What is granted for the first
+/// time waits until `wanted` nodes are there, or `is_patience_over`.
+fn due(view: &ClusterView, wanted: usize, is_patience_over: bool) -> Vec<Transition> {
+    let mut load: BTreeMap<&NodeId, usize> = view.nodes().map(|node| (&node.tenure.node, 0)).collect();
+    let owner_of = |shard: &ShardId| view.shard(shard).and_then(|record| record.value.owner());
+    let shards = SHARDS.map(ShardId::new);
+    for owner in shards.iter().filter_map(owner_of).filter(|owner| view.lives(owner)) {
+        load.entry(&owner.node).and_modify(|count| *count += 1);
+    }
+    let may_begin = is_patience_over || view.nodes().count() >= wanted;
+    let mut transitions = Vec::new();
+    for (service, shard) in SHARDS.iter().zip(&shards) {
+        let record = view.shard(shard);
+        if owner_of(shard).is_some_and(|owner| view.lives(owner)) || (record.is_none() && !may_begin) {
+            continue;
+        }
+        let hosts = view.nodes().filter(|node| services_of(node).any(|name| name == *service));
+        let Some(host) = hosts.min_by_key(|node| (load[&node.tenure.node], &node.tenure.node)) else { continue };
+        load.entry(&host.tenure.node).and_modify(|count| *count += 1);
+        let (expected, epoch, history) = record.map_or((Revision::NONE, OwnerEpoch::NONE, None), |record| {
+            (record.version, record.value.epoch, record.value.history.clone())
+        });
+        let ownership = Ownership::Exclusive(Exclusive::Serving { owner: host.tenure.clone() });
+        let record = ShardRecord { epoch: epoch.next(), ownership, history };
+        transitions.push(Transition { shard: shard.clone(), expected, record, by: None });
+    }
+    transitions
+}
+
+/// Proposes grants, for ever.
+pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
+    let began = tokio::time::Instant::now();
+    let mut follower = Follower::new(Arc::clone(&coordinator), ClusterView::default());
+    loop {
+        match tokio::time::timeout(PERIOD, follower.next()).await {
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "who owns shards is not known for the moment");
+                tokio::time::sleep(PERIOD).await;
+                continue;
+            }
+            Ok(Ok(_)) | Err(_) => {}
+        }
+        for transition in due(follower.view(), wanted, began.elapsed() >= PATIENCE) {
+            let (shard, owner) = (transition.shard.clone(), transition.record.owner().cloned());
+            match coordinator.transition(&transition).await {
+                Ok(_) => tracing::info!(%shard, owner = owner.map(|owner| owner.to_string()), "a shard is granted"),
+                // The view is behind.
+                Err(CoordinatorError::Conflict { .. }) => {}
+                Err(error) => tracing::warn!(%shard, %error, "a shard could not be granted"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_epoch::LogId;
+    use savanna_ownership::core::{CoordinatorCore, Reply, Request};
+    use savanna_ownership::{History, Incarnation, MonoTime, NodeSpec, Tenure};
+
+    use super::*;
+
+    struct Cluster(CoordinatorCore);
+
+    impl Cluster {
+        fn new() -> Self {
+            Self(CoordinatorCore::new(Duration::from_secs(3600)))
+        }
+
+        fn join(&mut self, name: &str, services: &str) -> Tenure {
+            let spec = NodeSpec {
+                name: NodeId::new(name),
+                incarnation: Incarnation(1),
+                address: String::new(),
+                labels: [(SERVICES_LABEL.to_owned(), services.to_owned())].into(),
+            };
+            match self.0.step(&Request::Register(spec), MonoTime(0)).reply {
+                Ok(Reply::Granted(grant)) => grant.tenure,
+                other => panic!("expected a grant, came {other:?}"),
+            }
+        }
+
+        fn leave(&mut self, tenure: Tenure) {
+            self.0.step(&Request::Deregister(tenure), MonoTime(0)).reply.unwrap();
+        }
+
+        fn view(&self) -> ClusterView {
+            ClusterView::new(self.0.snapshot())
+        }
+
+        /// An owner says that the commits of a shard are in its log.
+        fn take(&mut self, shard: &str, owner: &Tenure, epoch: u64) -> History {
+            let shard = ShardId::new(shard);
+            let history = History { log: LogId::new(owner.node.clone(), 1, &shard.0), epoch: OwnerEpoch(epoch) };
+            let record = self.0.shard(&shard).unwrap().clone();
+            let taken = Transition {
+                shard,
+                expected: record.version,
+                record: record.value.with_history(Some(history.clone())),
+                by: Some(owner.clone()),
+            };
+            self.0.step(&Request::Apply(taken.into()), MonoTime(0)).reply.unwrap();
+            history
+        }
+
+        /// Proposes what is due, and says who owns what then.
+        fn grant(&mut self, wanted: usize, is_patience_over: bool) -> Vec<String> {
+            for transition in due(&self.view(), wanted, is_patience_over) {
+                self.0.step(&Request::Apply(transition.into()), MonoTime(0)).reply.unwrap();
+            }
+            assert!(due(&self.view(), wanted, is_patience_over).is_empty(), "once");
+            let owner = |(shard, record): (&ShardId, &savanna_ownership::Versioned<ShardRecord>)| {
+                format!("{shard} {} {}", record.value.owner().unwrap().node, record.value.epoch)
+            };
+            self.view().shards("").map(owner).collect()
+        }
+    }
+
+    const ALL: &str = "keys,streams,tenants";
+
+    #[test]
+    fn shards_are_spread_once_the_nodes_are_there() {
+        let mut cluster = Cluster::new();
+        cluster.join("n1", ALL);
+        assert!(cluster.grant(3, false).is_empty());
+        cluster.join("n2", ALL);
+        cluster.join("n3", ALL);
+        assert_eq!(cluster.grant(3, false), ["keys n1 1", "streams n2 1", "tenants n3 1"]);
+    }
+
+    #[test]
+    fn who_does_not_come_is_not_waited_for_for_ever() {
+        let mut cluster = Cluster::new();
+        cluster.join("n1", ALL);
+        assert_eq!(cluster.grant(3, true), ["keys n1 1", "streams n1 1", "tenants n1 1"]);
+    }
+
+    #[test]
+    fn shards_of_who_is_gone_go_to_those_who_live_with_their_past() {
+        let mut cluster = Cluster::new();
+        let [n1, _, _] = ["n1", "n2", "n3"].map(|name| cluster.join(name, ALL));
+        cluster.grant(3, false);
+        let history = cluster.take("keys", &n1, 1);
+        assert_eq!(cluster.grant(3, true).len(), 3);
+        cluster.leave(n1);
+        assert_eq!(cluster.grant(3, false), ["keys n2 2", "streams n2 1", "tenants n3 1"]);
+        assert_eq!(cluster.view().shard(&ShardId::new("keys")).unwrap().value.history, Some(history));
+        let again = cluster.join("n1", ALL);
+        assert_eq!(again.epoch, OwnerEpoch(2));
+        assert_eq!(cluster.grant(3, false)[0], "keys n2 2", "who comes back gets nothing back");
+    }
+
+    #[test]
+    fn a_shard_is_served_once_its_owner_has_said_where_its_commits_are() {
+        let mut cluster = Cluster::new();
+        let n1 = cluster.join("n1", ALL);
+        cluster.grant(1, false);
+        let state = |cluster: &Cluster, shard: &str| {
+            let (view, shard) = (cluster.view(), ShardId::new(shard));
+            let record = view.shard(&shard).unwrap().value.clone();
+            state_of(&view, &shard, &record)
+        };
+        assert_eq!((state(&cluster, "keys"), state(&cluster, "streams")), ("starting", SERVING));
+        cluster.take("keys", &n1, 1);
+        assert_eq!(state(&cluster, "keys"), SERVING);
+        cluster.leave(n1);
+        assert_eq!(state(&cluster, "keys"), "owner gone");
+        cluster.join("n2", ALL);
+        cluster.grant(1, false);
+        assert_eq!(state(&cluster, "keys"), "starting", "the commits are in the log of n1");
+    }
+
+    #[test]
+    fn a_shard_goes_to_nodes_that_have_its_service() {
+        let mut cluster = Cluster::new();
+        cluster.join("n1", "keys");
+        cluster.join("n2", "keys,tenants");
+        assert_eq!(cluster.grant(1, true), ["keys n1 1", "tenants n2 1"]);
+    }
+}

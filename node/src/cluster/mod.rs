@@ -1,0 +1,528 @@
+//! A node among others, on one shared data directory.
+//!
+//! ```text
+//!  D/cluster.toml          who belongs to the cluster                            papers
+//!  D/lease                 who runs the coordinator: one of the nodes            candidate
+//!  D/coordinator.address   where it listens                                      seat
+//!
+//!           ┌─ coordinator/.. ─► the node that runs it ──► proposes who owns shards    grants
+//!   a node ─┤                                │ changes
+//!           │  ◄─────────────────────────────┘          what this node knows           view
+//!           └─ keys/.. streams/.. tenants/.. ─► the owner of that shard; front/.. back       offered
+//! ```
+//!
+//! The services `keys`, `streams` and `tenants` are shards: one node owns each and runs the engine over the folder in D, the others run its
+//! faces and ask the owner. When the owner is gone, its lease runs out, another node is granted the shard under a higher epoch, opens the folder
+//! under it, which fences the former owner out, says in the record that the commits are in its log, and serves. A [`Role`] tells a service of
+//! this node what to be; what it is told comes from the view and nothing else.
+
+mod candidate;
+mod grants;
+mod offered;
+mod papers;
+pub(crate) mod routed;
+mod seat;
+mod view;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
+use savanna_ownership::keeper::LeaseKeeper;
+use savanna_ownership::remote::RemoteCoordinator;
+use savanna_ownership::{
+    BootClock, ClusterView, Coordinator, CoordinatorError, History, Incarnation, NodeSpec, Tenure, Transition,
+};
+use savanna_pgwire_tenants::Front;
+use savanna_rpc::{Addresses, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TcpTransport};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::config::NodeConfig;
+use crate::data_dir;
+use crate::error::NodeError;
+use crate::membership::Membership;
+use crate::remote;
+use crate::roles::{Grant, Role};
+use crate::services::StreamsService;
+
+use self::candidate::Candidate;
+use self::grants::SHARDS;
+pub(crate) use self::grants::{services_of, state_of};
+pub(crate) use self::offered::{Offer, Offered};
+use self::papers::Papers;
+pub use self::papers::PapersError;
+pub(crate) use self::papers::are_in as is_in;
+use self::routed::RoutedStreams;
+use self::seat::{COORDINATOR, Way};
+pub(crate) use self::view::View;
+
+/// How long a request to the coordinator is tried again.
+const COORDINATOR_TIME: Duration = Duration::from_secs(2);
+/// How long a node tries to join.
+const JOIN_TIME: Duration = Duration::from_secs(15);
+/// How long it waits for the papers: whoever takes the directory writes them at once.
+const PAPERS_TIME: Duration = Duration::from_secs(5);
+/// How long the node that runs the coordinator waits for others that leave with it.
+const LEAVE_TIME: Duration = Duration::from_secs(1);
+/// How long a node waits until all shards are served.
+const SERVED_TIME: Duration = Duration::from_secs(10);
+
+/// Why a node did not join a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The papers cannot be used.
+    #[error(transparent)]
+    Papers(#[from] PapersError),
+    /// Another process keeps the directory for itself.
+    #[error(
+        "process {pid} serves the data directory alone; stop it (`savanna dev` has Ctrl-C), then start the nodes of the cluster"
+    )]
+    Kept {
+        /// Its process number.
+        pid: u32,
+    },
+    /// Nobody runs the coordinator.
+    #[error(
+        "no coordinator was found within {waited:?}: {reason}; look at the logs of the nodes on this data directory"
+    )]
+    NoCoordinator {
+        /// How long it was looked for.
+        waited: Duration,
+        /// What came last.
+        reason: String,
+    },
+    /// The port for other nodes cannot be listened to.
+    #[error("cannot listen for other nodes on {address}: {source}; choose another port with --cluster-port")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// The coordinator refused.
+    #[error("the node could not register as {name}: {source}")]
+    Register {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: savanna_ownership::keeper::JoinError,
+    },
+    /// A thread could not be started.
+    #[error("the threads for the cluster could not start: {0}; check the limit of threads")]
+    Thread(std::io::Error),
+}
+
+/// The node is no longer one of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameLost {
+    /// The node, by name and grant.
+    pub tenure: Tenure,
+}
+
+impl fmt::Display for NameLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "this process is no longer node {}: its lease has run out, or another process has claimed the name; what it served, others \
+             serve by now, and nothing that it acknowledged as durable is lost. Start it again; each node needs a --name of its own",
+            self.tenure
+        )
+    }
+}
+
+/// Why a shard's commits were not taken over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TakeError {
+    #[error("who owns {shard} could not be changed: {source}")]
+    Coordinator { shard: ShardId, source: CoordinatorError },
+    #[error("{shard} is not this node's any more")]
+    NotOwner { shard: ShardId },
+}
+
+/// A node of a cluster.
+pub(crate) struct Joined {
+    config: NodeConfig,
+    papers: Papers,
+    coordinator: Arc<dyn Coordinator>,
+    tenure: Tenure,
+    guard: LeaseGuard,
+    view: View,
+    transport: Arc<TcpTransport>,
+    front: Arc<Front>,
+    offered: BTreeMap<&'static str, Offered>,
+    roles: BTreeMap<&'static str, watch::Receiver<Role>>,
+}
+
+impl fmt::Debug for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joined").field("tenure", &self.tenure).finish_non_exhaustive()
+    }
+}
+
+/// What keeps a node in its cluster, and ends it there.
+#[derive(Debug)]
+pub(crate) struct Stay {
+    keeper: LeaseKeeper,
+    view: View,
+    tasks: Vec<JoinHandle<()>>,
+    server: TcpServerOf,
+    stopping: watch::Sender<bool>,
+    candidate: JoinHandle<()>,
+    state: watch::Receiver<candidate::State>,
+    /// Leases are kept by a thread of their own, whatever queries do.
+    _runtime: OwnRuntime,
+}
+
+/// A runtime that may be dropped anywhere.
+#[derive(Debug)]
+struct OwnRuntime(Option<tokio::runtime::Runtime>);
+
+impl OwnRuntime {
+    fn start() -> std::io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        Ok(Self(Some(builder.worker_threads(1).thread_name("cluster").enable_all().build()?)))
+    }
+
+    fn handle(&self) -> Handle {
+        self.0.as_ref().map_or_else(Handle::current, |runtime| runtime.handle().clone())
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The server of a node, which has nothing to show in `Debug`.
+struct TcpServerOf(TcpServer);
+
+impl fmt::Debug for TcpServerOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TcpServer").field(&self.0.local_address()).finish()
+    }
+}
+
+/// Bounds of connections between nodes.
+fn connections() -> TcpConfig {
+    let session = SessionLimits {
+        ping_after: Duration::from_secs(1),
+        dead_after: Duration::from_secs(5),
+        ..SessionLimits::default()
+    };
+    TcpConfig { session, backoff_max: Duration::from_millis(200), ..TcpConfig::default() }
+}
+
+impl Joined {
+    /// Joins the cluster that the data directory is.
+    ///
+    /// # Errors
+    /// [`NodeError`]: the directory cannot be used, or [`JoinError`].
+    pub(crate) async fn join(config: &NodeConfig) -> Result<(Arc<Self>, Stay), NodeError> {
+        data_dir::make(config)?;
+        let runtime = OwnRuntime::start().map_err(JoinError::Thread)?;
+        let (stopping, stop) = watch::channel(false);
+        let candidate = Candidate::new(config);
+        let state = candidate.state();
+        let candidate = runtime.handle().spawn(candidate.run(stop));
+        let joined = Self::with(config, &runtime.handle(), state.clone()).await;
+        match joined {
+            Ok((joined, keeper, tasks, server)) => {
+                let server = TcpServerOf(server);
+                let view = joined.view.clone();
+                let stay = Stay { keeper, view, tasks, server, stopping, candidate, state, _runtime: runtime };
+                Ok((Arc::new(joined), stay))
+            }
+            Err(error) => {
+                stopping.send_replace(true);
+                // It may hold the directory, which others want.
+                let _ = candidate.await;
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn with(
+        config: &NodeConfig,
+        runtime: &Handle,
+        state: watch::Receiver<candidate::State>,
+    ) -> Result<(Self, LeaseKeeper, Vec<JoinHandle<()>>, TcpServer), JoinError> {
+        let papers = await_papers(config, &state).await?;
+        let name = NodeId::new(&config.name);
+        let cluster = papers.cluster.clone();
+        let way = Arc::new(Way::new(&config.data_dir, cluster.clone(), name.clone()));
+        let coordinator = RemoteCoordinator::new(way, NodeId::new(COORDINATOR), COORDINATOR_TIME);
+        let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator);
+
+        let addresses = Arc::new(Addresses::default());
+        let transport = TcpTransport::within(cluster.clone(), name.clone(), Arc::clone(&addresses), connections());
+        let transport = Arc::new(transport);
+        let (view, following) = View::follow(Arc::clone(&coordinator), addresses);
+        let router = Router::new(Arc::clone(&transport) as _, Arc::new(view.clone()), RouterLimits::default());
+        let front = Front::new(name.clone(), router);
+        let offered: BTreeMap<_, _> = SHARDS
+            .iter()
+            .map(|service| (*service, Offered::new(name.clone(), ShardId::new(*service), view.clone())))
+            .collect();
+        let services = offered
+            .iter()
+            .fold(ServiceTable::new(), |table, (name, offered)| table.service(*name, Arc::new(offered.clone())));
+        let services = services.service("front", Arc::clone(&front).service());
+        let address = std::net::SocketAddr::new(config.reachable_address(), config.cluster_port);
+        let server = TcpServer::within(cluster, address, name.clone(), Arc::new(services), connections()).await;
+        let server = server.map_err(|source| JoinError::Listen { address: address.to_string(), source })?;
+
+        let spec = NodeSpec {
+            name: name.clone(),
+            incarnation: Incarnation(rand::random()),
+            address: server.local_address().to_string(),
+            labels: [(grants::SERVICES_LABEL.to_owned(), config.services.join(","))].into(),
+        };
+        let keeper = register(config, &coordinator, &spec, runtime, &state).await?;
+        let tenure = keeper.tenure().clone();
+        let mut tasks = vec![runtime.spawn(following)];
+        let mut roles = BTreeMap::new();
+        for service in SHARDS {
+            let (sender, role) = watch::channel(Role::Front);
+            roles.insert(service, role);
+            let (view, tenure, papers) = (view.clone(), tenure.clone(), papers.clone());
+            tasks.push(runtime.spawn(tell_roles(view, tenure, papers, ShardId::new(service), sender)));
+        }
+        tasks.push(runtime.spawn(tell_routes(view.clone(), Arc::clone(&front))));
+        let guard = keeper.guard();
+        let config = config.clone();
+        let joined = Self { config, papers, coordinator, tenure, guard, view, transport, front, offered, roles };
+        Ok((joined, keeper, tasks, server))
+    }
+
+    /// What a service is started with that runs under a grant.
+    pub(crate) fn membership(&self, grant: Grant) -> Membership {
+        Membership {
+            coordinator: Arc::clone(&self.coordinator),
+            tenure: self.tenure.clone(),
+            guard: self.guard.clone(),
+            log_epoch: grant.log_epoch,
+        }
+    }
+
+    /// The node, by name and grant.
+    pub(crate) const fn tenure(&self) -> &Tenure {
+        &self.tenure
+    }
+
+    /// Whether the node may serve.
+    pub(crate) fn guard(&self) -> LeaseGuard {
+        self.guard.clone()
+    }
+
+    /// The cluster as this node sees it.
+    pub(crate) const fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The way to other nodes.
+    pub(crate) const fn transport(&self) -> &Arc<TcpTransport> {
+        &self.transport
+    }
+
+    /// Relays clients of tenants.
+    pub(crate) const fn front(&self) -> &Arc<Front> {
+        &self.front
+    }
+
+    /// What this node is to a service.
+    pub(crate) fn role(&self, service: &str) -> watch::Receiver<Role> {
+        self.roles[service].clone()
+    }
+
+    /// The streams of the cluster for the faces of this node, and the node's own for others while it owns them.
+    pub(crate) fn routed(self: &Arc<Self>, streams: StreamsService) -> StreamsService {
+        let StreamsService { handle, stop } = streams;
+        let transport = Arc::clone(&self.transport) as _;
+        let routed = RoutedStreams::new(self.tenure.node.clone(), self.view.clone(), Arc::clone(&handle), transport);
+        let (offered, mut role) = (self.offered("streams").clone(), self.role("streams"));
+        let offering = tokio::spawn(async move {
+            let mut _offer = None;
+            loop {
+                let is_owner = matches!(*role.borrow_and_update(), Role::Owner(_));
+                _offer = is_owner.then(|| offered.offer(remote::serve_streams(Arc::clone(&handle))));
+                if role.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        let stop = Box::new(move || -> BoxFuture<'static, ()> {
+            Box::pin(async move {
+                offering.abort();
+                stop().await;
+            })
+        });
+        StreamsService { handle: routed, stop }
+    }
+
+    /// Answers other nodes for a service.
+    pub(crate) fn offered(&self, service: &str) -> &Offered {
+        &self.offered[service]
+    }
+
+    /// Says in the record of a service's shard that its commits are in this node's log from now on, which is open and has all of them.
+    /// Clients may be served from then on.
+    ///
+    /// # Errors
+    /// [`TakeError`]: nobody may be served.
+    pub(crate) async fn take_history(&self, service: &'static str, epoch: OwnerEpoch) -> Result<(), TakeError> {
+        let shard = ShardId::new(service);
+        let failed = |source| TakeError::Coordinator { shard: shard.clone(), source };
+        let node = &self.tenure.node;
+        let number = self.coordinator.allocate(&format!("logs/{node}"), 1).await.map_err(failed)?.start;
+        let history = Some(History { log: LogId::new(node.clone(), number, service), epoch });
+        loop {
+            let record = self.coordinator.shard(&shard).await.map_err(failed)?;
+            let record = record.filter(|record| record.value.epoch_of(&self.tenure) == Some(epoch));
+            let Some(record) = record else { return Err(TakeError::NotOwner { shard }) };
+            if record.value.history == history {
+                return Ok(());
+            }
+            let transition = Transition {
+                shard: shard.clone(),
+                expected: record.version,
+                record: record.value.with_history(history.clone()),
+                by: Some(self.tenure.clone()),
+            };
+            match self.coordinator.transition(&transition).await {
+                Ok(_) => return Ok(()),
+                // Whether it was done shows when the record is read again.
+                Err(CoordinatorError::Conflict { .. } | CoordinatorError::Unavailable { .. }) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+
+    /// Waits until each shard of a service that this node has is served by somebody, but not for ever.
+    pub(crate) async fn served(&self) {
+        let wanted = SHARDS.iter().filter(|service| self.config.services.iter().any(|own| own == *service));
+        let wanted: Vec<_> = wanted.map(|service| ShardId::new(*service)).collect();
+        let is_served = |view: &ClusterView, shard: &ShardId| {
+            view.shard(shard).is_some_and(|record| state_of(view, shard, &record.value) == grants::SERVING)
+        };
+        let are_served = |view: &ClusterView| wanted.iter().all(|shard| is_served(view, shard));
+        if tokio::time::timeout(SERVED_TIME, self.view.clone().until(are_served)).await.is_err() {
+            tracing::warn!("not every shard is served yet; `savanna shards` says by whom each is");
+        }
+    }
+}
+
+impl Stay {
+    /// Ready when the node is no longer one of its cluster.
+    pub(crate) fn lost(&self) -> impl Future<Output = NameLost> + Send + use<> {
+        let (mut status, tenure) = (self.keeper.status(), self.keeper.tenure().clone());
+        async move {
+            let over = |status: &LeaseStatus| matches!(status, LeaseStatus::Draining | LeaseStatus::Lost(_));
+            // A closed channel means that nobody renews the lease.
+            let _ = status.wait_for(over).await;
+            NameLost { tenure }
+        }
+    }
+
+    /// Leaves the cluster, after all services have ended.
+    pub(crate) async fn leave(mut self) {
+        if let Err(error) = self.keeper.release().await {
+            tracing::warn!(%error, "the node's name could not be released; what it had is granted to others when its lease has run out");
+        }
+        if *self.state.borrow() == candidate::State::This {
+            // Others that leave at the same time can say so.
+            let empty = |view: &ClusterView| view.nodes().next().is_none();
+            let _ = tokio::time::timeout(LEAVE_TIME, self.view.until(empty)).await;
+        }
+        self.stopping.send_replace(true);
+        // It panicked, if at all, and holds nothing then.
+        let _ = self.candidate.await;
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.server.0.shut_down().await;
+    }
+}
+
+/// Waits for the papers, which the first process that holds the directory writes.
+async fn await_papers(config: &NodeConfig, state: &watch::Receiver<candidate::State>) -> Result<Papers, JoinError> {
+    let deadline = tokio::time::Instant::now() + PAPERS_TIME;
+    loop {
+        if let Some(papers) = Papers::read(&config.data_dir)? {
+            return Ok(papers);
+        }
+        if tokio::time::Instant::now() >= deadline {
+            return Err(not_found(state, "the papers of the cluster were not written".to_owned()));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Registers the node, once there is a coordinator. A process that has its name before loses it.
+async fn register(
+    config: &NodeConfig,
+    coordinator: &Arc<dyn Coordinator>,
+    spec: &NodeSpec,
+    runtime: &Handle,
+    state: &watch::Receiver<candidate::State>,
+) -> Result<LeaseKeeper, JoinError> {
+    use savanna_ownership::keeper::JoinError as Refused;
+
+    let deadline = tokio::time::Instant::now() + JOIN_TIME;
+    loop {
+        let (coordinator, spec, terms) = (Arc::clone(coordinator), spec.clone(), config.lease);
+        let claim = async move { LeaseKeeper::claim(coordinator, &spec, terms, Arc::new(BootClock)).await };
+        let claimed = runtime.spawn(claim).await.map_err(|error| JoinError::Thread(std::io::Error::other(error)))?;
+        match claimed {
+            Ok(keeper) => return Ok(keeper),
+            Err(Refused::Coordinator(CoordinatorError::Unavailable { reason })) => {
+                if tokio::time::Instant::now() >= deadline {
+                    return Err(not_found(state, reason));
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(source) => return Err(JoinError::Register { name: config.name.clone(), source }),
+        }
+    }
+}
+
+fn not_found(state: &watch::Receiver<candidate::State>, reason: String) -> JoinError {
+    match *state.borrow() {
+        candidate::State::KeptBy(pid) => JoinError::Kept { pid },
+        _ => JoinError::NoCoordinator { waited: JOIN_TIME, reason },
+    }
+}
+
+/// What a node is to a shard.
+fn role_of(view: &ClusterView, shard: &ShardId, tenure: &Tenure, papers: &Papers) -> Role {
+    let record = view.shard(shard).filter(|record| record.value.owner() == Some(tenure));
+    record.map_or(Role::Front, |record| {
+        let epoch = record.value.epoch;
+        Role::Owner(Grant { epoch: Some(epoch), log_epoch: papers.log_epoch(epoch) })
+    })
+}
+
+/// Tells a service what to be, as long as somebody listens.
+async fn tell_roles(mut view: View, tenure: Tenure, papers: Papers, shard: ShardId, roles: watch::Sender<Role>) {
+    loop {
+        let role = role_of(&view.now(), &shard, &tenure, &papers);
+        roles.send_if_modified(|known| std::mem::replace(known, role) != role);
+        if !view.changed().await {
+            return;
+        }
+    }
+}
+
+/// Tells the router where shards are, whenever that changes.
+async fn tell_routes(mut view: View, front: Arc<Front>) {
+    while view.changed().await {
+        let now = view.now();
+        front.learn(|shard| view::route(&now, shard));
+    }
+}

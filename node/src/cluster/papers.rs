@@ -1,0 +1,191 @@
+//! The papers of a cluster: `cluster.toml` in its data directory says who belongs to it.
+//!
+//! ```text
+//! format = 1
+//! id = "5e2f.."                 told in each greeting between nodes
+//! secret = "90ab.."             proved in each greeting; whoever can read the file can be a node
+//! log_epochs_above = 57         the logs of shards are opened under this plus the epoch of the shard
+//! ```
+//!
+//! The first process that holds the directory writes them, before anybody else can. A directory that `savanna dev` has used before has logs
+//! that were opened under epochs of its lease; those of shards begin above.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use savanna_epoch::OwnerEpoch;
+use savanna_rpc::Cluster;
+
+const FILE: &str = "cluster.toml";
+const FORMAT: i64 = 1;
+
+/// Who belongs to a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Papers {
+    /// Shown in greetings.
+    pub(crate) cluster: Cluster,
+    /// The epochs of logs of shards are above this one.
+    log_epochs_above: OwnerEpoch,
+}
+
+/// Why there are no papers.
+#[derive(Debug, thiserror::Error)]
+pub enum PapersError {
+    /// The file cannot be read or written.
+    #[error("{path}: {doing} failed: {source}; check the permissions of the data directory")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// Others can read it.
+    #[error("{path}: expected a file that only its owner can read, as it holds the cluster's secret; `chmod 600` it")]
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It holds something else.
+    #[error(
+        "{path}: expected the papers of a cluster in format {FORMAT}, came: {came}; it is damaged, or a later release wrote it"
+    )]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        came: String,
+    },
+}
+
+/// Whether a data directory is a cluster's.
+pub(crate) fn are_in(directory: &Path) -> bool {
+    directory.join(FILE).exists()
+}
+
+impl Papers {
+    /// The papers in a data directory, if there are any.
+    ///
+    /// # Errors
+    /// [`PapersError`].
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, PapersError> {
+        let path = directory.join(FILE);
+        let io = |doing| {
+            let path = path.clone();
+            move |source| PapersError::Io { path, doing, source }
+        };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(io("reading")(source)),
+        };
+        if fs::metadata(&path).map_err(io("reading"))?.permissions().mode() & 0o077 != 0 {
+            return Err(PapersError::Open { path });
+        }
+        Self::parse(&text).map(Some).map_err(|came| PapersError::Malformed { path, came })
+    }
+
+    /// The papers in a data directory that this process holds. Papers are made if there are none; no log in the directory was opened under
+    /// a later epoch than `newest`.
+    ///
+    /// # Errors
+    /// [`PapersError`].
+    pub(crate) fn ensure(directory: &Path, newest: OwnerEpoch) -> Result<Self, PapersError> {
+        if let Some(papers) = Self::read(directory)? {
+            return Ok(papers);
+        }
+        let path = directory.join(FILE);
+        let new = directory.join(format!("{FILE}.new"));
+        let write = || -> io::Result<()> {
+            // What a process that was killed has left may have any mode.
+            fs::remove_file(&new).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            })?;
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+            file.write_all(text(newest).as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(directory)?.sync_all()
+        };
+        write().map_err(|source| PapersError::Io { path: path.clone(), doing: "writing", source })?;
+        let none = || PapersError::Malformed { path, came: "nothing, right after it was written".to_owned() };
+        Self::read(directory)?.ok_or_else(none)
+    }
+
+    /// Under which the log of a shard is opened by who owns it under `epoch`.
+    pub(crate) const fn log_epoch(&self, epoch: OwnerEpoch) -> OwnerEpoch {
+        OwnerEpoch(self.log_epochs_above.0 + epoch.0)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
+        let number = |key: &str| {
+            let number = table.get(key).and_then(toml::Value::as_integer);
+            number.ok_or_else(|| format!("no whole number `{key}`"))
+        };
+        let word = |key: &str| {
+            let word = table.get(key).and_then(toml::Value::as_str).filter(|word| !word.is_empty());
+            word.ok_or_else(|| format!("no text `{key}`"))
+        };
+        match number("format")? {
+            FORMAT => {}
+            came => return Err(format!("format {came}")),
+        }
+        let cluster = Cluster::new(word("id")?, word("secret")?.as_bytes()).map_err(|error| error.to_string())?;
+        let log_epochs_above = u64::try_from(number("log_epochs_above")?).map_err(|error| error.to_string())?;
+        Ok(Self { cluster, log_epochs_above: OwnerEpoch(log_epochs_above) })
+    }
+}
+
+fn text(newest: OwnerEpoch) -> String {
+    let hex = |bytes: &[u8]| {
+        bytes.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    };
+    let (id, secret): ([u8; 8], [u8; 32]) = (rand::random(), rand::random());
+    format!(
+        "# Who belongs to this cluster. Whoever knows the secret can be one of its nodes.\n\
+         format = {FORMAT}\nid = \"{}\"\nsecret = \"{}\"\nlog_epochs_above = {newest}\n",
+        hex(&id),
+        hex(&secret)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn papers_are_made_once_and_are_their_owners_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Papers::read(directory.path()).unwrap().is_none() && !are_in(directory.path()));
+        let made = Papers::ensure(directory.path(), OwnerEpoch(57)).unwrap();
+        assert!(are_in(directory.path()) && made.cluster.has_secret());
+        assert_eq!(made.log_epoch(OwnerEpoch(1)), OwnerEpoch(58));
+        let path = directory.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let again = Papers::ensure(directory.path(), OwnerEpoch(90)).unwrap();
+        assert_eq!(again.log_epoch(OwnerEpoch(1)), OwnerEpoch(58));
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(Papers::read(directory.path()), Err(PapersError::Open { .. })));
+    }
+
+    #[test]
+    fn what_are_no_papers_of_this_release_is_refused_with_the_reason() {
+        let refused = |text: &str| Papers::parse(text).unwrap_err();
+        assert_eq!(refused("format = 2\n"), "format 2");
+        assert_eq!(refused("id = 'x'"), "no whole number `format`");
+        assert_eq!(refused("format = 1\nid = ''"), "no text `id`");
+        assert!(refused("format = 1\nid = 'x'\nsecret = 'short'").contains("16 bytes"));
+        assert!(refused("format =").contains("value"), "{}", refused("format ="));
+    }
+}

@@ -1,0 +1,176 @@
+//! The engines of a cluster as the faces of any node reach them: each request goes to whoever owns the service by then.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_keys::handle::{
+    Answer, HandleError as KeysError, KeysHandle, KeysNodes, KeysRequest, Owner, SharedKeysHandle,
+};
+use savanna_keys_host::Elsewhere;
+use savanna_rpc::{Route, Transport};
+use savanna_streams_api::handle::{
+    HandleError, SessionId, SharedStreamHandle, StreamHandle, StreamReply, StreamRequest,
+};
+use tokio::runtime::Handle;
+
+use super::view::View;
+use crate::remote::{RemoteKeys, RemoteStreams};
+
+/// How long a command of keys is tried while nobody does it: longer than a lease lasts, and another owner needs to start.
+const KEYS_PATIENCE: Duration = Duration::from_secs(15);
+/// A service without an owner may have one after this time.
+const OWNERLESS_MS: u64 = 50;
+/// How long a request to streams waits for an owner.
+const STREAMS_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The keys of whoever owns them.
+#[derive(Clone)]
+struct RoutedKeys {
+    shard: ShardId,
+    view: View,
+    nodes: RemoteKeys,
+}
+
+impl fmt::Debug for RoutedKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RoutedKeys").field("shard", &self.shard).finish_non_exhaustive()
+    }
+}
+
+/// The keys of a cluster, for a face on a node that does not own them.
+pub(crate) fn keys(view: View, transport: Arc<dyn Transport>, runtime: Handle) -> Elsewhere {
+    let shard = ShardId::new("keys");
+    // Nobody has this name: where a request goes is looked up for each.
+    let owner = Owner { node: NodeId::new(&shard.0), epoch: OwnerEpoch::NONE };
+    let nodes = Arc::new(RoutedKeys { shard, view, nodes: RemoteKeys::new(transport, runtime) });
+    Elsewhere { owner, nodes, patience: KEYS_PATIENCE }
+}
+
+impl KeysNodes for RoutedKeys {
+    fn at(&self, _node: &NodeId) -> SharedKeysHandle {
+        Arc::new(self.clone())
+    }
+}
+
+impl KeysHandle for RoutedKeys {
+    fn call(&self, request: Arc<KeysRequest>, answer: Answer) {
+        match self.view.route(&self.shard) {
+            Ok(route) => self.nodes.at(&route.node).call(request, answer),
+            Err(_) => answer.give(Err(KeysError::Frozen { retry_after_ms: OWNERLESS_MS })),
+        }
+    }
+}
+
+/// The streams of whoever owns them; those of this node without a network between.
+///
+/// Sessions end with their owner. Each engine counts its own, so faces know them by numbers that are given here.
+pub(crate) struct RoutedStreams {
+    node: NodeId,
+    shard: ShardId,
+    view: View,
+    local: SharedStreamHandle,
+    transport: Arc<dyn Transport>,
+    sessions: Mutex<HashMap<SessionId, OpenSession>>,
+    next: AtomicU64,
+}
+
+/// A session, as its owner knows it.
+#[derive(Clone, Copy)]
+struct OpenSession {
+    epoch: OwnerEpoch,
+    session: SessionId,
+}
+
+impl fmt::Debug for RoutedStreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RoutedStreams").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl RoutedStreams {
+    /// The streams of the cluster as `node` reaches them; `local` are those that it owns itself, if it does.
+    pub(crate) fn new(node: NodeId, view: View, local: SharedStreamHandle, transport: Arc<dyn Transport>) -> Arc<Self> {
+        let shard = ShardId::new("streams");
+        let (sessions, next) = (Mutex::default(), AtomicU64::new(1));
+        Arc::new(Self { node, shard, view, local, transport, sessions, next })
+    }
+
+    /// Waits for an owner.
+    async fn owner(&self) -> Result<Route, HandleError> {
+        let mut view = self.view.clone();
+        let owned = view.until(|now| super::view::route(now, &self.shard).is_some());
+        let nobody = |_| HandleError::Unavailable("no node runs streams at present; try again later".to_owned());
+        tokio::time::timeout(STREAMS_PATIENCE, owned).await.map_err(nobody)?;
+        self.view.route(&self.shard).map_err(|error| HandleError::Unavailable(error.to_string()))
+    }
+
+    async fn ask(&self, route: &Route, request: StreamRequest) -> Result<StreamReply, HandleError> {
+        if route.node == self.node {
+            return self.local.call(request).await;
+        }
+        RemoteStreams::new(Arc::clone(&self.transport), route.node.clone()).call(request).await
+    }
+
+    /// Puts the owner's number of the session into a request.
+    fn translate(&self, request: &mut StreamRequest, route: &Route) -> Result<(), HandleError> {
+        let Some(session) = session_of(request) else { return Ok(()) };
+        let known = self.sessions.lock().get(session).copied();
+        match known {
+            Some(open) if open.epoch == route.epoch => *session = open.session,
+            Some(_) => {
+                return Err(HandleError::Unavailable(
+                    "the node that ran this session is gone, and its tables and queries with it; connect again"
+                        .to_owned(),
+                ));
+            }
+            // The owner says that there is no such session; it has none with this number.
+            None => *session = SessionId(u64::MAX),
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl StreamHandle for RoutedStreams {
+    async fn call(&self, mut request: StreamRequest) -> Result<StreamReply, HandleError> {
+        let route = self.owner().await?;
+        let closed = match &request {
+            StreamRequest::CloseSession { session } => Some(*session),
+            _ => None,
+        };
+        let translated = self.translate(&mut request, &route);
+        if let Some(session) = closed {
+            self.sessions.lock().remove(&session);
+        }
+        translated?;
+        match self.ask(&route, request).await? {
+            StreamReply::Session { session } => {
+                let number = SessionId(self.next.fetch_add(1, Ordering::Relaxed));
+                self.sessions.lock().insert(number, OpenSession { epoch: route.epoch, session });
+                Ok(StreamReply::Session { session: number })
+            }
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// The session that a request is about.
+const fn session_of(request: &mut StreamRequest) -> Option<&mut SessionId> {
+    match request {
+        StreamRequest::CloseSession { session }
+        | StreamRequest::Describe { session, .. }
+        | StreamRequest::Execute { session, .. }
+        | StreamRequest::Fetch { session, .. }
+        | StreamRequest::CloseCursor { session, .. } => Some(session),
+        StreamRequest::OpenSession { .. }
+        | StreamRequest::Split { .. }
+        | StreamRequest::CancelQuery { .. }
+        | StreamRequest::ListQueries => None,
+    }
+}

@@ -1,0 +1,161 @@
+"""Clusters of three nodes on this machine, each node a process, on ports that the system chose."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+
+import psycopg
+import pytest
+import redis
+import requests
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
+NODES = ["n1", "n2", "n3"]
+PATIENCE = 60
+ANY_PORTS = [word for port in ("http", "pgwire", "keys", "tenants", "cluster") for word in (f"--{port}-port", "0")]
+
+
+class Cluster:
+    """`savanna dev --nodes 3`, until it is stopped."""
+
+    def __init__(self, directory, *settings):
+        self.directory = directory
+        command = [SAVANNA, "dev", "--nodes", "3", "--data-dir", directory, *ANY_PORTS, "--output", "json"]
+        # Three nodes with a thread or two for each service are enough for two cores.
+        for setting in ("keys.threads=1", "tenants.threads=1", *settings):
+            command += ["--set", setting]
+        self.began = time.monotonic()
+        self.log = directory.parent / f"{directory.name}.log"
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=open(self.log, "a"), text=True)
+        lines = [self.process.stdout.readline() for _ in NODES]
+        self.ready_after = time.monotonic() - self.began
+        assert all(lines), self.logs()
+        self.started = {status["node"]: status for status in map(json.loads, lines)}
+        self.ports = {
+            name: {service["service"]: int(service["address"].rsplit(":", 1)[1]) for service in status["services"] if service["address"]}
+            for name, status in self.started.items()
+        }
+
+    def logs(self):
+        texts = [self.log.read_text()]
+        texts += [f"--- {path.name}\n{path.read_text()[-6000:]}" for path in sorted((self.directory / "nodes").glob("*.log"))]
+        return "\n".join(texts)
+
+    def get(self, node, path):
+        return requests.get(f"http://127.0.0.1:{self.ports[node]['http']}{path}", timeout=10).json()
+
+    def status(self, node):
+        return self.get(node, "/api/v1/status")
+
+    def shards(self, node):
+        return {shard["shard"]: shard for shard in self.get(node, "/api/v1/shards")["shards"]}
+
+    def coordinator(self):
+        """The node that runs the coordinator."""
+        return json.loads((self.directory / "coordinator.address").read_text())["node"]
+
+    def owner(self, shard, asked=None):
+        return self.shards(asked or NODES[0])[shard]["owner"]
+
+    def redis(self, node, **options):
+        return redis.Redis(port=self.ports[node]["keys"], socket_timeout=30, decode_responses=True, **options)
+
+    def tenants(self, node, database="postgres", **options):
+        return psycopg.connect(host="127.0.0.1", port=self.ports[node]["tenants"], user="postgres", dbname=database, connect_timeout=30, **options)
+
+    def streams(self, node):
+        port = self.ports[node]["pgwire"]
+        return psycopg.connect(host="127.0.0.1", port=port, user="postgres", dbname="savanna_streams", connect_timeout=30, autocommit=True)
+
+    def signal(self, node, number):
+        """Sends a signal to a node's process, and says which that is."""
+        pid = self.status(node)["pid"]
+        os.kill(pid, number)
+        return pid
+
+    def runs_again(self, node, pid):
+        """Waits until another process is the node, and every shard is served."""
+        self.until(lambda: self.status(node)["pid"] != pid and self.is_served(node), f"{node} is there again")
+
+    def is_served(self, node):
+        shards = self.shards(node)
+        names = {entry["name"] for entry in self.get(node, "/api/v1/nodes")["nodes"]}
+        return names == set(NODES) and len(shards) == 3 and all(shard["state"] == "serving" for shard in shards.values())
+
+    def until(self, holds, what):
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                if holds():
+                    return
+            except (requests.RequestException, KeyError, ValueError):
+                pass
+            time.sleep(0.1)
+        raise AssertionError(f"expected that {what}\n{self.logs()}")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def kill(self):
+        """Ends what is left; the nodes stop when they hear nothing of it any more."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Loop:
+    """Something that is done again and again in a thread of its own, until it is told to end."""
+
+    def __init__(self, step):
+        self.ended = threading.Event()
+        self.failure = None
+        self.step = step
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        try:
+            while not self.ended.is_set():
+                self.step()
+        except BaseException as failure:
+            self.failure = failure
+
+    def end(self):
+        self.ended.set()
+        self.thread.join(timeout=2 * PATIENCE)
+        assert not self.thread.is_alive(), "a step takes for ever"
+        if self.failure:
+            raise self.failure
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    cluster = Cluster(tmp_path_factory.mktemp("cluster") / "data")
+    yield cluster
+    if cluster.process.poll() is None:
+        assert cluster.stop() == 0, cluster.logs()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts clusters that end with the test."""
+    clusters = []
+
+    def start(*settings, directory=tmp_path / "data"):
+        clusters.append(Cluster(directory, *settings))
+        return clusters[-1]
+
+    yield start
+    for cluster in clusters:
+        if cluster.process.poll() is None:
+            cluster.kill()

@@ -1,0 +1,80 @@
+"""Any node takes any client."""
+
+import subprocess
+
+import psycopg
+import pytest
+import redis
+
+from conftest import NODES, SAVANNA
+
+
+def test_the_nodes_are_there_and_each_knows_who_owns_what(cluster):
+    for node in NODES:
+        nodes = cluster.get(node, "/api/v1/nodes")["nodes"]
+        assert [entry["name"] for entry in nodes] == NODES
+        assert [entry["name"] for entry in nodes if entry["is_this"]] == [node]
+        shards = cluster.shards(node)
+        assert set(shards) == {"keys", "streams", "tenants"}
+        assert all(shard["state"] == "serving" for shard in shards.values())
+        assert len({shard["owner"] for shard in shards.values()}) == 3, "each node has one"
+        for shard in ("keys", "tenants"):
+            assert shards[shard]["log"].startswith(shards[shard]["owner"] + ".")
+
+
+def test_the_command_line_shows_nodes_and_shards(cluster):
+    url = f"http://127.0.0.1:{cluster.ports['n2']['http']}"
+    run = lambda *words: subprocess.run([SAVANNA, *words, "--url", url], capture_output=True, text=True, check=True).stdout
+    nodes = run("nodes").splitlines()
+    assert nodes[0].split() == ["node", "epoch", "address", "services"]
+    assert [line.split()[0] for line in nodes[1:]] == NODES and "answers" in nodes[2]
+    shards = run("shards").splitlines()
+    assert shards[0].split() == ["shard", "owner", "epoch", "state", "log"] and len(shards) == 4
+    assert len(run("shards", "ke").splitlines()) == 2
+
+
+def test_keys_are_the_same_whichever_node_is_asked(cluster):
+    for number, node in enumerate(NODES):
+        client = cluster.redis(node)
+        assert client.set(f"from:{node}", number)
+        assert client.incr("visits") == number + 1
+        pipeline = client.pipeline(transaction=True)
+        pipeline.lpush("list", node)
+        pipeline.llen("list")
+        assert pipeline.execute() == [number + 1, number + 1]
+    for node in NODES:
+        assert cluster.redis(node).mget([f"from:{other}" for other in NODES]) == ["0", "1", "2"]
+
+
+def test_what_cannot_be_asked_of_another_node_is_said(cluster):
+    owner = cluster.owner("keys")
+    other = next(node for node in NODES if node != owner)
+    assert cluster.redis(owner).blpop(["nothing"], timeout=0.1) is None
+    with pytest.raises(redis.ResponseError, match="ELSEWHERE|another node"):
+        cluster.redis(other).blpop(["nothing"], timeout=0.1)
+
+
+def test_a_database_is_the_same_whichever_node_is_asked(cluster):
+    with cluster.tenants("n1", autocommit=True) as first:
+        first.execute("CREATE DATABASE shop")
+    for number, node in enumerate(NODES):
+        with cluster.tenants(node, "shop") as client:
+            client.execute("CREATE TABLE IF NOT EXISTS sales (node text PRIMARY KEY)")
+            client.execute("INSERT INTO sales VALUES (%s)", [node])
+            assert client.execute("SELECT count(*) FROM sales").fetchone() == (number + 1,)
+            with pytest.raises(psycopg.errors.UniqueViolation):
+                client.execute("INSERT INTO sales VALUES (%s)", [node])
+            client.rollback()
+            client.execute("INSERT INTO sales VALUES (%s)", [node])
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        cluster.tenants("n3", "nowhere")
+
+
+def test_streams_are_the_same_whichever_node_is_asked(cluster):
+    with cluster.streams("n1") as client:
+        client.execute("CREATE TABLE events (event_type INT) WITH ('connector' = 'nexmark', 'events.num' = '2000')")
+    for node in NODES:
+        with cluster.streams(node) as client:
+            assert len(client.execute("SELECT event_type FROM events").fetchall()) == 2000
+            with pytest.raises(psycopg.Error, match="nothing"):
+                client.execute("SELECT nothing FROM events")

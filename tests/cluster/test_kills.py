@@ -1,0 +1,143 @@
+"""Nodes that are killed or stand still while clients work: nothing that was acknowledged is lost, nothing happens twice."""
+
+import os
+import random
+import signal
+import time
+
+import psycopg
+import redis
+
+from conftest import NODES, Loop
+
+# How often nodes are killed; `make suites` kills more.
+KILLS = int(os.environ.get("CLUSTER_KILLS", "3"))
+ACCOUNTS = 8
+# What a command of keys is answered with, or a connection ends with, when nothing was done.
+NOT_DONE = ("TRYAGAIN", "refused")
+
+
+class Counter:
+    """Counts in keys, each time by another node."""
+
+    def __init__(self, cluster, key):
+        self.cluster, self.key = cluster, key
+        self.told, self.unknown = [], 0
+
+    def step(self):
+        try:
+            with self.cluster.redis(random.choice(NODES), retry=None) as client:
+                for _ in range(20):
+                    self.told.append(client.incr(self.key))
+        except (redis.RedisError, OSError) as error:
+            if not any(word in str(error) for word in NOT_DONE):
+                self.unknown += 1
+            time.sleep(0.05)
+
+    def check(self):
+        count = int(self.cluster.redis(NODES[0]).get(self.key))
+        assert self.told == sorted(set(self.told)), "a value was told twice, or went back"
+        assert len(self.told) <= count <= len(self.told) + self.unknown, (len(self.told), count, self.unknown)
+        assert count >= self.told[-1]
+        return len(self.told)
+
+
+class Transfers:
+    """Moves money in a database, each time by another node, and writes down each transfer."""
+
+    def __init__(self, cluster, name):
+        self.cluster, self.name = cluster, name
+        self.number, self.told, self.unknown = 0, [], set()
+        with cluster.tenants(NODES[0], autocommit=True) as client:
+            client.execute(f"CREATE DATABASE {name}")
+        with cluster.tenants(NODES[0], name) as client:
+            client.execute("CREATE TABLE accounts (id int PRIMARY KEY, amount int NOT NULL)")
+            client.execute("CREATE TABLE transfers (id int PRIMARY KEY)")
+            client.execute("INSERT INTO accounts SELECT i, 100 FROM generate_series(1, %s) AS s(i)", [ACCOUNTS])
+
+    def step(self):
+        try:
+            with self.cluster.tenants(random.choice(NODES), self.name) as client:
+                for _ in range(10):
+                    self.transfer(client)
+        except psycopg.Error:
+            time.sleep(0.05)
+
+    def transfer(self, client):
+        self.number += 1
+        giver, taker = random.sample(range(1, ACCOUNTS + 1), 2)
+        client.execute("UPDATE accounts SET amount = amount - 1 WHERE id = %s", [giver])
+        client.execute("UPDATE accounts SET amount = amount + 1 WHERE id = %s", [taker])
+        client.execute("INSERT INTO transfers VALUES (%s)", [self.number])
+        self.unknown.add(self.number)
+        client.commit()
+        self.unknown.remove(self.number)
+        self.told.append(self.number)
+
+    def check(self):
+        with self.cluster.tenants(NODES[0], self.name) as client:
+            done = {number for (number,) in client.execute("SELECT id FROM transfers").fetchall()}
+            total, least = client.execute("SELECT sum(amount), count(*) FROM accounts").fetchone()
+        assert set(self.told) <= done, "a transfer that was acknowledged is lost"
+        assert done <= set(self.told) | self.unknown, "a transfer was done that was not committed"
+        assert (total, least) == (100 * ACCOUNTS, ACCOUNTS)
+        return len(self.told)
+
+
+def work(cluster, disturb):
+    """Lets clients work while nodes are disturbed."""
+    jobs = [Counter(cluster, "first"), Counter(cluster, "second"), Transfers(cluster, "bank"), Transfers(cluster, "till")]
+    loops = [Loop(job.step) for job in jobs]
+    try:
+        disturb(lambda: sum(len(job.told) for job in jobs))
+    finally:
+        for loop in loops:
+            loop.end()
+    cluster.until(lambda: all(cluster.is_served(node) for node in NODES), "every shard is served")
+    return [job.check() for job in jobs]
+
+
+def goes_on(cluster, told):
+    """Waits until clients are told more than before."""
+    before = told()
+    cluster.until(lambda: told() >= before + 40, "clients go on")
+
+
+def test_nodes_that_are_killed_one_after_the_other_take_nothing_along(start):
+    cluster = start("keys.appendfsync=always")
+
+    def disturb(told):
+        goes_on(cluster, told)
+        for number in range(KILLS):
+            # The one that runs the coordinator, then those that own most.
+            shards = cluster.shards(NODES[0])
+            owners = [cluster.coordinator(), shards["keys"]["owner"], shards["tenants"]["owner"]]
+            node = owners[number % len(owners)]
+            pid = cluster.signal(node, signal.SIGKILL)
+            cluster.runs_again(node, pid)
+            goes_on(cluster, told)
+
+    assert all(count > 0 for count in work(cluster, disturb))
+    assert cluster.stop() == 0, cluster.logs()
+
+
+def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(start):
+    cluster = start("keys.appendfsync=always")
+
+    def disturb(told):
+        goes_on(cluster, told)
+        for shard in ("keys", "tenants"):
+            node = cluster.owner(shard)
+            other = next(name for name in NODES if name != node)
+            before = cluster.shards(other)[shard]["epoch"]
+            pid = cluster.signal(node, signal.SIGSTOP)
+            cluster.until(
+                lambda: cluster.shards(other)[shard]["epoch"] > before and cluster.shards(other)[shard]["state"] == "serving",
+                f"another node owns {shard}",
+            )
+            goes_on(cluster, told)
+            os.kill(pid, signal.SIGCONT)
+            cluster.runs_again(node, pid)
+            goes_on(cluster, told)
+
+    assert all(count > 0 for count in work(cluster, disturb))
