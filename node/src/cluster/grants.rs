@@ -100,6 +100,7 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
 mod tests {
     use savanna_epoch::LogId;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
+    use savanna_ownership::logs::{self, LogPlace};
     use savanna_ownership::{History, Incarnation, MonoTime, NodeSpec, Tenure};
 
     use super::*;
@@ -134,8 +135,10 @@ mod tests {
 
         /// An owner says that the commits of a shard are in its log.
         fn take(&mut self, shard: &str, owner: &Tenure, epoch: u64) -> History {
-            let shard = ShardId::new(shard);
-            let history = History { log: LogId::new(owner.node.clone(), 1, &shard.0), epoch: OwnerEpoch(epoch) };
+            let log: LogId = format!("{}.1/{shard}", owner.node).parse().unwrap();
+            let begun = logs::begin(&self.view(), &log, LogPlace::Private(shard.to_owned()), owner.clone()).unwrap();
+            self.0.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
+            let (shard, history) = (ShardId::new(shard), History { log, epoch: OwnerEpoch(epoch) });
             let record = self.0.shard(&shard).unwrap().clone();
             let taken = Transition {
                 shard,

@@ -33,6 +33,7 @@ use futures::future::BoxFuture;
 use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
 use savanna_ownership::keeper::LeaseKeeper;
+use savanna_ownership::logs::{self, LogPlace, LogRecord, LogRecordError, LogState};
 use savanna_ownership::remote::RemoteCoordinator;
 use savanna_ownership::{
     BootClock, ClusterView, Coordinator, CoordinatorError, History, Incarnation, NodeSpec, Tenure, Transition,
@@ -143,6 +144,8 @@ pub(crate) enum TakeError {
     Coordinator { shard: ShardId, source: CoordinatorError },
     #[error("{shard} is not this node's any more")]
     NotOwner { shard: ShardId },
+    #[error(transparent)]
+    Log(#[from] LogRecordError),
 }
 
 /// A node of a cluster.
@@ -381,15 +384,13 @@ impl Joined {
     pub(crate) async fn take_history(&self, service: &'static str, epoch: OwnerEpoch) -> Result<(), TakeError> {
         let shard = ShardId::new(service);
         let failed = |source| TakeError::Coordinator { shard: shard.clone(), source };
-        let node = &self.tenure.node;
-        let number = self.coordinator.allocate(&format!("logs/{node}"), 1).await.map_err(failed)?.start;
-        let history = Some(History { log: LogId::new(node.clone(), number, service), epoch });
+        let history = Some(History { log: self.begin_log(service).await?, epoch });
         loop {
             let record = self.coordinator.shard(&shard).await.map_err(failed)?;
             let record = record.filter(|record| record.value.epoch_of(&self.tenure) == Some(epoch));
             let Some(record) = record else { return Err(TakeError::NotOwner { shard }) };
             if record.value.history == history {
-                return Ok(());
+                break;
             }
             let transition = Transition {
                 shard: shard.clone(),
@@ -398,12 +399,50 @@ impl Joined {
                 by: Some(self.tenure.clone()),
             };
             match self.coordinator.transition(&transition).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => break,
                 // Whether it was done shows when the record is read again.
                 Err(CoordinatorError::Conflict { .. } | CoordinatorError::Unavailable { .. }) => {}
                 Err(error) => return Err(failed(error)),
             }
         }
+        if let Err(error) = self.forget_logs(service).await {
+            tracing::debug!(%error, service, "the records of former logs are removed by the next owner");
+        }
+        Ok(())
+    }
+
+    /// Begins a log of this node. All logs of a service lie in one folder, which the log's owner has fenced: nobody may seal what is there,
+    /// so its place is told as one that only the node knows.
+    async fn begin_log(&self, service: &'static str) -> Result<LogId, TakeError> {
+        let node = &self.tenure.node;
+        let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source };
+        let number = self.coordinator.allocate(&format!("{}{node}", logs::PREFIX), 1).await.map_err(failed)?.start;
+        let log = LogId::new(node.clone(), number, service);
+        let place = LogPlace::Private(service.to_owned());
+        let begun = logs::begin(&self.view.now(), &log, place, self.tenure.clone())?;
+        self.coordinator.apply(&begun.into()).await.map_err(failed)?;
+        Ok(log)
+    }
+
+    /// Removes the records of logs whose owners are gone, and that no shard names any more. What was in them, this node has.
+    async fn forget_logs(&self, service: &'static str) -> Result<(), TakeError> {
+        let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source };
+        let view = ClusterView::new(self.coordinator.snapshot().await.map_err(failed)?);
+        let is_former = |(log, record): &(&LogId, &LogRecord)| {
+            log.service == service
+                && !view.lives(&record.holder)
+                && matches!(record.place, LogPlace::Private(_))
+                && logs::shards_in(&view, log).next().is_none()
+        };
+        let all = logs::all(&view)?;
+        for (log, record) in all.iter().filter(is_former) {
+            if record.state == LogState::Open {
+                self.coordinator.apply(&logs::seal(&view, log)?.into()).await.map_err(failed)?;
+            }
+            let view = ClusterView::new(self.coordinator.snapshot().await.map_err(failed)?);
+            self.coordinator.apply(&logs::remove(&view, log)?.into()).await.map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Waits until each shard of a service that this node has is served by somebody, but not for ever.
@@ -524,5 +563,42 @@ async fn tell_routes(mut view: View, front: Arc<Front>) {
     while view.changed().await {
         let now = view.now();
         front.learn(|shard| view::route(&now, shard));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_ownership::core::{CoordinatorCore, Reply, Request};
+    use savanna_ownership::{MonoTime, Revision, ShardRecord};
+
+    use super::*;
+
+    #[test]
+    fn a_process_owns_what_it_was_granted_and_nothing_that_another_of_its_name_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let papers = Papers::ensure(directory.path(), OwnerEpoch(50)).unwrap();
+        let mut core = CoordinatorCore::new(Duration::from_secs(3600));
+        let join = |core: &mut CoordinatorCore, incarnation| {
+            let (name, incarnation) = (NodeId::new("n1"), Incarnation(incarnation));
+            let spec = NodeSpec { name, incarnation, address: String::new(), labels: BTreeMap::new() };
+            match core.step(&Request::Register(spec), MonoTime(0)).reply {
+                Ok(Reply::Granted(grant)) => grant.tenure,
+                other => panic!("expected a grant, came {other:?}"),
+            }
+        };
+        let first = join(&mut core, 1);
+        let keys = ShardId::new("keys");
+        let record = ShardRecord::serving(first.clone(), OwnerEpoch(1));
+        let grant = Transition { shard: keys.clone(), expected: Revision::NONE, record, by: None };
+        core.step(&Request::Apply(grant.into()), MonoTime(0)).reply.unwrap();
+        let role = |core: &CoordinatorCore, tenure: &Tenure, shard: &str| {
+            role_of(&ClusterView::new(core.snapshot()), &ShardId::new(shard), tenure, &papers)
+        };
+        let granted = Grant { epoch: Some(OwnerEpoch(1)), log_epoch: OwnerEpoch(51) };
+        assert_eq!(role(&core, &first, "keys"), Role::Owner(granted));
+        assert_eq!(role(&core, &first, "tenants"), Role::Front);
+        core.step(&Request::Deregister(first), MonoTime(0)).reply.unwrap();
+        let second = join(&mut core, 2);
+        assert_eq!(role(&core, &second, "keys"), Role::Front);
     }
 }
