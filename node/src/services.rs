@@ -322,7 +322,10 @@ fn relay_tenants(config: &NodeConfig, place: &Place) -> Result<Started, TenantsE
     });
     Ok(Started {
         address,
-        stop: Box::new(move || drop(stop.send(()))),
+        stop: Box::new(move || {
+            // It has ended if nobody hears it.
+            let _ = stop.send(());
+        }),
         wait: Box::new(move || Ok(runtime.block_on(relaying)??)),
     })
 }

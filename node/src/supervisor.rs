@@ -131,11 +131,18 @@ impl Supervisor {
     ) -> (Cause, Result<Result<(), NodeError>, JoinError>) {
         let Started { stop, wait, .. } = started;
         let mut ended = spawn_blocking(wait);
+        let mut by_itself = None;
         let cause = tokio::select! {
-            ended = &mut ended => return (if *stopping.borrow() { Cause::Stop } else { Cause::Itself }, ended),
+            outcome = &mut ended => {
+                by_itself = Some(outcome);
+                Cause::Itself
+            }
             _ = stopping.wait_for(|stop| *stop) => Cause::Stop,
             () = changed(&mut self.role) => Cause::Role,
         };
+        if let Some(outcome) = by_itself {
+            return (if *stopping.borrow() { Cause::Stop } else { cause }, outcome);
+        }
         stop();
         (cause, ended.await)
     }

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use savanna_http::types::NodeStatus;
 use savanna_node::{Config, NodeConfig};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -134,6 +134,8 @@ impl Node {
     async fn start(self) -> Result<Running, CliError> {
         let mut child = self.spawn()?;
         let began = Instant::now();
+        // Waiting for a process closes what it reads from, if it is still there.
+        let stdin = child.stdin.take();
         let Some(stdout) = child.stdout.take() else { return Err(self.failed("it has no standard output")) };
         let mut lines = BufReader::new(stdout).lines();
         let line = match timeout(START_TIME, lines.next_line()).await {
@@ -144,7 +146,7 @@ impl Node {
         let status: NodeStatus = serde_json::from_str(&line).map_err(|error| self.failed(&error.to_string()))?;
         let mut node = self;
         node.keep_ports(&status);
-        Ok(Running { node, child, began, status, _stdout: lines })
+        Ok(Running { node, child, began, status, _stdin: stdin, _stdout: lines })
     }
 
     fn spawn(&self) -> Result<Child, CliError> {
@@ -185,6 +187,8 @@ struct Running {
     child: Child,
     began: Instant,
     status: NodeStatus,
+    /// The process stops when it is closed.
+    _stdin: Option<ChildStdin>,
     /// Kept open: nobody reads it.
     _stdout: Lines<BufReader<ChildStdout>>,
 }
@@ -194,14 +198,14 @@ impl Running {
     async fn look_after(self, mut stopping: watch::Receiver<bool>) {
         let (mut running, mut pause) = (self, PAUSE_MIN);
         loop {
-            tokio::select! {
-                ended = running.child.wait() => {
-                    let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-                    let log = running.node.log.display();
-                    eprintln!("node {} ended: {how}; {}it is started again, see {log}", running.node.name, last_line(&running.node.log));
-                }
-                _ = stopping.wait_for(|stop| *stop) => return running.stop().await,
-            }
+            let ended = tokio::select! {
+                ended = running.child.wait() => Some(ended),
+                () = asked(&mut stopping) => None,
+            };
+            let Some(ended) = ended else { return running.stop().await };
+            let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+            let (name, log) = (&running.node.name, &running.node.log);
+            eprintln!("node {name} ended: {how}; {}it is started again, see {}", last_line(log), log.display());
             if running.began.elapsed() >= RAN_WELL {
                 pause = PAUSE_MIN;
             }
@@ -209,7 +213,7 @@ impl Running {
             running = loop {
                 tokio::select! {
                     () = sleep(pause) => {}
-                    _ = stopping.wait_for(|stop| *stop) => return,
+                    () = asked(&mut stopping) => return,
                 }
                 pause = (pause * 2).min(PAUSE_MAX);
                 let again = Node {
@@ -222,7 +226,7 @@ impl Running {
                 let started = tokio::select! {
                     started = node.start() => started,
                     // It stops when its standard input closes.
-                    _ = stopping.wait_for(|stop| *stop) => return,
+                    () = asked(&mut stopping) => return,
                 };
                 match started {
                     Ok(running) => {
@@ -247,6 +251,12 @@ impl Running {
             let _ = self.child.kill().await;
         }
     }
+}
+
+/// Ready when the nodes are to stop.
+async fn asked(stopping: &mut watch::Receiver<bool>) {
+    // A closed channel means that nobody looks after them any more.
+    let _ = stopping.wait_for(|stop| *stop).await;
 }
 
 /// What each process is told of what this one was told.

@@ -151,7 +151,6 @@ pub(crate) enum TakeError {
 /// A node of a cluster.
 pub(crate) struct Joined {
     config: NodeConfig,
-    papers: Papers,
     coordinator: Arc<dyn Coordinator>,
     tenure: Tenure,
     guard: LeaseGuard,
@@ -302,7 +301,7 @@ impl Joined {
         tasks.push(runtime.spawn(tell_routes(view.clone(), Arc::clone(&front))));
         let guard = keeper.guard();
         let config = config.clone();
-        let joined = Self { config, papers, coordinator, tenure, guard, view, transport, front, offered, roles };
+        let joined = Self { config, coordinator, tenure, guard, view, transport, front, offered, roles };
         Ok((joined, keeper, tasks, server))
     }
 
