@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use savanna_epoch::ShardId;
@@ -15,6 +15,9 @@ use savanna_ownership::{NodeRecord, ShardRecord, Versioned};
 use crate::cluster::{View, services_of, state_of};
 use crate::config::Config;
 use crate::figures;
+
+/// How long services are waited for that are starting.
+const SETTLED_TIME: Duration = Duration::from_secs(10);
 
 /// The lease as it is shown.
 #[derive(Debug)]
@@ -75,6 +78,15 @@ impl Board {
     /// Shows what a service tells of itself for as long as it runs.
     pub(crate) fn shows(&self, service: &'static str, gauge: impl Fn() -> Vec<Figure> + Send + 'static) {
         self.gauges.0.lock().insert(service, Box::new(gauge));
+    }
+
+    /// Waits until no service is starting, but not for ever.
+    pub(crate) async fn settled(&self) {
+        let is_starting = || self.services.lock().iter().any(|service| service.state == ServiceState::Starting);
+        let deadline = Instant::now() + SETTLED_TIME;
+        while is_starting() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     pub(crate) fn starting(&self, service: &str) {

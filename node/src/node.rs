@@ -101,6 +101,7 @@ impl Node {
         let streams = joined.routed(streams);
         let services = Self::start_services(&board, Place::Joined(Arc::clone(&joined)), streams).await;
         joined.served().await;
+        board.settled().await;
         Ok(Self { board, home: Home::Joined(stay), services, shutdown_timeout })
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use savanna_epoch::NodeId;
 use savanna_journal::Options as JournalOptions;
-use savanna_ownership::data_dir::{DataDirError, DataDirLease, DataDirOptions};
+use savanna_ownership::data_dir::{DataDirError, DataDirLease, DataDirOptions, Process};
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::guard::LeaseStatus;
 use savanna_ownership::{BootClock, Coordinator, remote};
@@ -43,6 +43,8 @@ const PING_TIME: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_secs(1);
 /// So often it may miss to answer.
 const MISSES_MAX: u32 = 3;
+/// The same, while another candidate waits for its lease to run out: whoever claims later makes the other wait anew.
+const MISSES_MAX_CLAIMED: u32 = 30;
 
 /// What a candidate has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,10 +71,11 @@ struct Doubt {
 impl Doubt {
     fn step(&mut self, found: Found) -> Next {
         self.misses = match found {
-            Found::Silence { said: true } => self.misses + 1,
-            Found::Answer | Found::Silence { said: false } => 0,
+            Found::Silence { said: true, .. } => self.misses + 1,
+            Found::Answer | Found::Silence { said: false, .. } => 0,
         };
-        if self.misses >= MISSES_MAX {
+        let max = if matches!(found, Found::Silence { claimed: true, .. }) { MISSES_MAX_CLAIMED } else { MISSES_MAX };
+        if self.misses >= max {
             self.misses = 0;
             return Next::Claim;
         }
@@ -154,7 +157,9 @@ impl Candidate {
                 let pid = held.holder.map(|holder| holder.pid);
                 let keeper = pid.filter(|_| !said);
                 self.state.send_replace(keeper.map_or(State::Others, State::KeptBy));
-                match doubt.step(Found::Silence { said }) {
+                let is_other = |claimant: &Process| claimant.incarnation != self.options.incarnation;
+                let claimed = held.claim.filter(is_other).is_some_and(|claimant| !claimant.is_known_dead());
+                match doubt.step(Found::Silence { said, claimed }) {
                     Next::Look => return Ok(PERIOD_IN_DOUBT),
                     Next::Claim => {}
                 }
@@ -238,7 +243,7 @@ mod tests {
     #[test]
     fn a_holder_that_answers_now_and_then_is_never_claimed_of() {
         let mut doubt = Doubt::default();
-        let silence = Found::Silence { said: true };
+        let silence = Found::Silence { said: true, claimed: false };
         for found in [silence, silence, Found::Answer, silence, silence, Found::Answer] {
             assert_eq!(doubt.step(found), Next::Look);
         }
@@ -250,7 +255,16 @@ mod tests {
     fn a_holder_that_has_not_said_where_it_is_is_waited_for() {
         let mut doubt = Doubt::default();
         for _ in 0..100 {
-            assert_eq!(doubt.step(Found::Silence { said: false }), Next::Look);
+            assert_eq!(doubt.step(Found::Silence { said: false, claimed: false }), Next::Look);
         }
+    }
+
+    #[test]
+    fn who_has_claimed_it_has_time_for_the_lease_to_run_out() {
+        let mut doubt = Doubt::default();
+        let claimed = Found::Silence { said: true, claimed: true };
+        let steps: Vec<_> = (0..MISSES_MAX_CLAIMED).map(|_| doubt.step(claimed)).collect();
+        let (last, before) = steps.split_last().unwrap();
+        assert!(before.iter().all(|next| *next == Next::Look) && *last == Next::Claim);
     }
 }
