@@ -51,8 +51,9 @@ const MISSES_MAX_CLAIMED: u32 = 30;
 enum Found {
     /// The coordinator answers.
     Answer,
-    /// Nobody answers, and the directory is held by a process that may live. `said` if it has said where it is.
-    Silence { said: bool },
+    /// Nobody answers, and the directory is held by a process that may live. `said` if it has said where it is, `claimed` if another
+    /// one that may live waits for it.
+    Silence { said: bool, claimed: bool },
 }
 
 /// What it does.
