@@ -3,6 +3,7 @@
 //! The processes are started together, and each says where it listens once all services of the cluster are served. One that dies is started
 //! again, on the ports that it had. They stop when this process asks them to, or is gone: they read from a pipe that it keeps open.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -49,7 +50,9 @@ const FACES: [(&str, &str); 5] = [
 pub(crate) async fn run(config: &Config, shared: &Shared, count: u16) -> Result<Exit, CliError> {
     let mut stop = Stop::listen()?;
     let (stopping, _) = watch::channel(false);
-    let nodes = (0..count).map(|number| Node::new(config, shared, number, count)).collect::<Result<Vec<_>, _>>()?;
+    let mut ports = BTreeSet::new();
+    let nodes = (0..count).map(|number| Node::new(config, shared, number, count, &mut ports));
+    let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
     let starting = try_join_all(nodes.into_iter().map(Node::start));
     let started = tokio::select! {
         started = starting => started?,
@@ -103,14 +106,28 @@ struct Node {
 }
 
 impl Node {
-    fn new(config: &Config, shared: &Shared, number: u16, count: u16) -> Result<Self, CliError> {
+    /// The node with this number. It takes none of the ports that others have.
+    fn new(
+        config: &Config,
+        shared: &Shared,
+        number: u16,
+        count: u16,
+        others: &mut BTreeSet<u16>,
+    ) -> Result<Self, CliError> {
         let node = config.node();
         let name = format!("n{}", number + 1);
         let folder = node.data_dir.join("nodes");
         // As the node makes its data directory: for nobody but its owner.
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(CliError::io(format!("creating {}", folder.display())))?;
-        let port = |setting: &'static str| (setting, free_port(node, setting, base_port(node, setting), number));
+        let ports = FACES.map(|(_, setting)| {
+            let port = above(base_port(node, setting), number);
+            let is_free = port == 0 || (others.insert(port) && TcpListener::bind((node.address, port)).is_ok());
+            if !is_free {
+                eprintln!("{}:{port} is taken: {setting} of node {name} is any that is free", node.address);
+            }
+            (setting, if is_free { port } else { 0 })
+        });
         let mut arguments = arguments_of(shared);
         // Whatever source a setting has: this one counts.
         for setting in ["services", "address", "streams.files", "keys.tls_port"] {
@@ -127,7 +144,7 @@ impl Node {
         arguments.extend(["--name".to_owned(), name.clone(), "--stop-with-stdin".to_owned()]);
         let log = folder.join(format!("{name}.log"));
         let stop_time = node.shutdown_timeout + STOP_TIME;
-        Ok(Self { name, arguments, ports: FACES.map(|(_, setting)| port(setting)).into(), log, stop_time })
+        Ok(Self { name, arguments, ports: ports.into(), log, stop_time })
     }
 
     /// Starts the process, and waits until it says where it listens.
@@ -288,16 +305,6 @@ fn base_port(node: &NodeConfig, setting: &str) -> u16 {
 /// The port of a node by its number; any if there is none so high, or none was asked for.
 fn above(base: u16, number: u16) -> u16 {
     if base == 0 { 0 } else { base.checked_add(number * PORTS_APART).unwrap_or(0) }
-}
-
-/// The same, and any if another process has it.
-fn free_port(node: &NodeConfig, setting: &str, base: u16, number: u16) -> u16 {
-    let port = above(base, number);
-    if port == 0 || TcpListener::bind((node.address, port)).is_ok() {
-        return port;
-    }
-    eprintln!("{}:{port} is taken: {setting} of node n{} is any that is free", node.address, number + 1);
-    0
 }
 
 /// What a log says last, for people.

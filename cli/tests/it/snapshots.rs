@@ -16,9 +16,12 @@ fn assert_snapshot(name: &str, text: &str) {
 
 #[test]
 fn help_of_every_command() {
-    let commands: [&[&str]; 21] = [
+    let commands: [&[&str]; 24] = [
         &[],
         &["dev"],
+        &["node"],
+        &["nodes"],
+        &["shards"],
         &["status"],
         &["config"],
         &["config", "show"],
