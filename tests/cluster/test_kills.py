@@ -12,6 +12,8 @@ from conftest import NODES, Loop
 
 # How often nodes are killed; `make suites` kills more.
 KILLS = int(os.environ.get("CLUSTER_KILLS", "3"))
+# When keys are on the disk; what a process has acknowledged outlives it, whichever it is.
+SYNC = os.environ.get("CLUSTER_SYNC", "everysec")
 ACCOUNTS = 8
 # What a command of keys is answered with, or a connection ends with, when nothing was done.
 NOT_DONE = ("TRYAGAIN", "refused")
@@ -104,7 +106,7 @@ def goes_on(cluster, told):
 
 
 def test_nodes_that_are_killed_one_after_the_other_take_nothing_along(start):
-    cluster = start("keys.appendfsync=always")
+    cluster = start(f"keys.appendfsync={SYNC}")
 
     def disturb(told):
         goes_on(cluster, told)
@@ -122,7 +124,7 @@ def test_nodes_that_are_killed_one_after_the_other_take_nothing_along(start):
 
 
 def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(start):
-    cluster = start("keys.appendfsync=always")
+    cluster = start(f"keys.appendfsync={SYNC}")
 
     def disturb(told):
         goes_on(cluster, told)

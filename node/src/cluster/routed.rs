@@ -174,3 +174,53 @@ const fn session_of(request: &mut StreamRequest) -> Option<&mut SessionId> {
         | StreamRequest::ListQueries => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use savanna_ownership::ShardRecord;
+    use savanna_rpc::{InProcessLimits, InProcessNet};
+    use tokio::sync::watch;
+
+    use super::super::view::tests::{tenure, view};
+    use super::*;
+
+    /// An engine that has opened one session, and tells which session it is asked for.
+    #[derive(Debug)]
+    struct Engine;
+
+    #[async_trait]
+    impl StreamHandle for Engine {
+        async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
+            Ok(match request {
+                StreamRequest::OpenSession { .. } => StreamReply::Session { session: SessionId(77) },
+                StreamRequest::Execute { session, .. } => StreamReply::Done { tag: session.0.to_string() },
+                _ => StreamReply::Done { tag: "done".to_owned() },
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_is_its_owners_and_ends_with_it() {
+        let owned = |epoch| Arc::new(view(&[("streams", ShardRecord::serving(tenure("n1", 2), OwnerEpoch(epoch)))]));
+        let (known, receiver) = watch::channel(owned(1));
+        let transport = Arc::new(InProcessNet::new(InProcessLimits::default()).transport(NodeId::new("n1")));
+        let streams = RoutedStreams::new(NodeId::new("n1"), View::of(receiver), Arc::new(Engine), transport);
+        let open = async || match streams.call(StreamRequest::OpenSession { user: "ann".to_owned() }).await {
+            Ok(StreamReply::Session { session }) => session,
+            other => panic!("expected a session, came {other:?}"),
+        };
+        let execute = async |session| {
+            let request = StreamRequest::Execute { session, sql: String::new(), parameters: Vec::new() };
+            streams.call(request).await.map(|reply| format!("{reply:?}"))
+        };
+        let (first, second) = (open().await, open().await);
+        assert_ne!(first, second, "two engines may give the same number");
+        assert!(execute(first).await.unwrap().contains("77"));
+        known.send_replace(owned(2));
+        let gone = execute(first).await.unwrap_err();
+        assert!(matches!(&gone, HandleError::Unavailable(reason) if reason.contains("connect again")), "{gone}");
+        assert!(execute(open().await).await.unwrap().contains("77"));
+        assert!(streams.call(StreamRequest::CloseSession { session: second }).await.is_err());
+        assert!(execute(second).await.unwrap().contains(&u64::MAX.to_string()), "it is forgotten");
+    }
+}

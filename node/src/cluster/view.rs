@@ -20,6 +20,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct View(watch::Receiver<Arc<ClusterView>>);
 
 impl View {
+    /// What a test says.
+    #[cfg(test)]
+    pub(super) fn of(receiver: watch::Receiver<Arc<ClusterView>>) -> Self {
+        Self(receiver)
+    }
+
     /// Nothing yet, and what keeps it up to date: the nodes' addresses are in `addresses` before a view says that they are there.
     pub(super) fn follow(
         coordinator: Arc<dyn Coordinator>,
@@ -93,18 +99,18 @@ impl Directory for View {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use savanna_epoch::{NodeId, OwnerEpoch};
     use savanna_ownership::{Incarnation, NodeRecord, NodeSpec, Revision, Snapshot};
 
     use super::*;
 
-    fn tenure(node: &str, epoch: u64) -> Tenure {
+    pub(in crate::cluster) fn tenure(node: &str, epoch: u64) -> Tenure {
         Tenure { node: NodeId::new(node), epoch: OwnerEpoch(epoch) }
     }
 
     /// Node n1 lives under its second tenure.
-    fn view(shards: &[(&str, ShardRecord)]) -> ClusterView {
+    pub(in crate::cluster) fn view(shards: &[(&str, ShardRecord)]) -> ClusterView {
         let spec = NodeSpec {
             name: NodeId::new("n1"),
             incarnation: Incarnation(1),
