@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from conftest import ANY_PORTS, NODES, SAVANNA, Cluster
+from conftest import ANY_PORTS, NODES, SAVANNA
 
 
 def test_three_nodes_are_ready_soon_and_are_there_again_with_what_they_had(start):

@@ -56,7 +56,7 @@ pub(crate) async fn run(config: &Config, shared: &Shared, count: u16) -> Result<
     let starting = try_join_all(nodes.into_iter().map(Node::start));
     let started = tokio::select! {
         started = starting => started?,
-        // Those that have started stop when their standard input closes.
+        // Processes that are dropped are killed; these have served nobody yet.
         () = stop.asked() => return Ok(Exit::Done),
     };
     show(&started, shared.output)?;
@@ -242,7 +242,7 @@ impl Running {
                 };
                 let started = tokio::select! {
                     started = node.start() => started,
-                    // It stops when its standard input closes.
+                    // It is dropped, and so killed; it has served nobody yet.
                     () = asked(&mut stopping) => return,
                 };
                 match started {
