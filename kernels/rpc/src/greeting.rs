@@ -10,8 +10,9 @@
 //!    +--------------------------------------------------->| the client knows it? only then is a request of it read
 //! ```
 //!
-//! A proof is HMAC-SHA256 under the cluster's secret over both nonces, both names and who proves it, so that none fits another
-//! connection or the other side. Where there is no secret, there are no proofs, and a server listens on the loopback only. The greeting says who
+//! A proof is HMAC-SHA256 under the cluster's secret over both nonces, both names, the protocols of both and who proves it, so that none fits
+//! another connection or the other side, and nobody between the two makes them take an older protocol. Before the proof a server says nothing
+//! but its own hello: a stranger is not told why it is refused. Where there is no secret, there are no proofs, and a server listens on the loopback only. The greeting says who
 //! talks; it does not encrypt what is said, nor protect it from somebody between the two.
 
 use std::{fmt, ops::RangeInclusive, sync::Arc};
@@ -185,7 +186,10 @@ impl Cluster {
             Side::Server => b"savanna rpc, server",
         };
         let (client, server) = (hello.from.0.as_bytes(), hello.to.0.as_bytes());
-        for part in [side, self.id.as_bytes(), client, server, &hello.nonce, &answer.nonce] {
+        let protocols =
+            [hello.protocols, answer.protocols].map(|(oldest, newest)| [oldest, newest].map(u16::to_le_bytes));
+        let protocols = protocols.as_flattened().as_flattened();
+        for part in [side, self.id.as_bytes(), client, server, protocols, &hello.nonce, &answer.nonce] {
             code.update(&(part.len() as u64).to_le_bytes());
             code.update(part);
         }
@@ -266,6 +270,17 @@ mod tests {
         assert!(cluster.prove(&hello, &unproven).is_err(), "a server without proof");
         let older = cluster.prove(&cluster.hello(node("a"), node("b")), &answer);
         assert!(older.is_err(), "an answer to another hello");
+    }
+
+    #[test]
+    fn nobody_between_two_nodes_changes_the_protocols_that_they_say() {
+        let cluster = cluster(SECRET);
+        let hello = cluster.hello(node("a"), node("b"));
+        let changed = |hello: &Hello| Hello { protocols: (0, 1), ..hello.clone() };
+        let answer = cluster.answer(&node("b"), &changed(&hello)).unwrap();
+        assert!(cluster.prove(&hello, &answer).is_err(), "the client's");
+        let answer = cluster.answer(&node("b"), &hello).unwrap();
+        assert!(cluster.prove(&hello, &changed(&answer)).is_err(), "the server's");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use savanna_epoch::NodeId;
 use tokio::{
     net::TcpStream,
+    runtime::Handle,
     sync::{mpsc, oneshot},
     time::{Instant, timeout},
 };
@@ -55,6 +56,8 @@ pub struct TcpTransport {
     addresses: Arc<Addresses>,
     config: TcpConfig,
     cluster: Cluster,
+    /// Where connections run; the caller's if there is none.
+    runtime: Option<Handle>,
     peers: Mutex<BTreeMap<NodeId, Peer>>,
     next_call: AtomicU64,
 }
@@ -75,13 +78,24 @@ impl TcpTransport {
     /// The transport of node `from` of a cluster.
     #[must_use]
     pub fn within(cluster: Cluster, from: NodeId, addresses: Arc<Addresses>, config: TcpConfig) -> Self {
-        Self { from, addresses, config, cluster, peers: Mutex::default(), next_call: AtomicU64::new(1) }
+        let (runtime, peers, next_call) = (None, Mutex::default(), AtomicU64::new(1));
+        Self { from, addresses, config, cluster, runtime, peers, next_call }
+    }
+
+    /// Its connections run there, whoever asks first.
+    #[must_use]
+    pub fn on(self, runtime: Handle) -> Self {
+        Self { runtime: Some(runtime), ..self }
     }
 
     fn peer(&self, to: &NodeId) -> Result<Peer, RpcError> {
         let mut peers = self.peers.lock();
         if let Some(peer) = peers.get(to) {
             return Ok(peer.clone());
+        }
+        if peers.len() >= self.config.peers_max {
+            // Nodes that are gone have no address any more.
+            peers.retain(|node, _| self.addresses.get(node).is_some());
         }
         if peers.len() >= self.config.peers_max {
             return Err(RpcError::Overloaded {
@@ -100,7 +114,11 @@ impl TcpTransport {
             failures: 0,
             not_before: None,
         };
-        tokio::spawn(dialler.run(Commands { calls: calls_receiver, cancels: cancels_receiver }));
+        let running = dialler.run(Commands { calls: calls_receiver, cancels: cancels_receiver });
+        match &self.runtime {
+            Some(runtime) => drop(runtime.spawn(running)),
+            None => drop(tokio::spawn(running)),
+        }
         let peer = Peer { calls, cancels };
         peers.insert(to.clone(), peer.clone());
         Ok(peer)

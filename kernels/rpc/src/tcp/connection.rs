@@ -73,6 +73,11 @@ impl FrameStream {
         Self { reader, writer, input: BytesMut::new(), output: BytesMut::new(), frame_bytes_max }
     }
 
+    /// Frames may have so many bytes from now on.
+    pub(super) const fn allow_frames(&mut self, bytes_max: usize) {
+        self.frame_bytes_max = bytes_max;
+    }
+
     /// Sends one frame and waits until the kernel has taken it.
     pub(super) async fn send(&mut self, frame: &Frame) -> Result<(), String> {
         frame::encode(frame, self.frame_bytes_max, &mut self.output).map_err(|error| error.to_string())?;

@@ -2,11 +2,10 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use bytes::BytesMut;
 use savanna_epoch::NodeId;
 use tokio::{
     net::{TcpListener, TcpStream, ToSocketAddrs},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
     task::JoinSet,
     time::timeout,
 };
@@ -15,7 +14,10 @@ use super::{
     TcpConfig,
     connection::{Connection, End, FrameStream},
 };
-use crate::{Cluster, Frame, Message, RequestId, RpcError, Service, frame};
+use crate::{Cluster, Frame, Message, RequestId, RpcError, Service};
+
+/// The largest frame of a greeting.
+const GREETING_BYTES_MAX: usize = 4096;
 
 /// A listening node. It stops, and its connections close, when this is dropped.
 pub struct TcpServer {
@@ -88,6 +90,7 @@ struct Greeter {
 
 async fn accept(listener: TcpListener, greeter: Greeter, service: Arc<dyn Service>, config: TcpConfig) {
     let room = Arc::new(Semaphore::new(config.connections_max));
+    let strangers = Arc::new(Semaphore::new(config.strangers_max));
     // Dropped with this task, and with it every connection.
     let mut connections = JoinSet::new();
     loop {
@@ -96,18 +99,16 @@ async fn accept(listener: TcpListener, greeter: Greeter, service: Arc<dyn Servic
             Some(_ended) = connections.join_next() => continue,
         };
         match accepted {
-            Ok((stream, from)) => match Arc::clone(&room).try_acquire_owned() {
-                Ok(place) => {
-                    let (greeter, service) = (greeter.clone(), Arc::clone(&service));
-                    connections.spawn(async move {
-                        let _place = place;
-                        if let Err(reason) = serve(stream, &greeter, service, config).await {
-                            tracing::debug!(%from, %reason, "connection closed");
-                        }
-                    });
-                }
-                Err(_full) => turn_away(&stream, config),
-            },
+            Ok((stream, from)) => {
+                // One more stranger than there may be is closed without a word: a node tries again.
+                let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else { continue };
+                let (greeter, service, room) = (greeter.clone(), Arc::clone(&service), Arc::clone(&room));
+                connections.spawn(async move {
+                    if let Err(reason) = serve(stream, &greeter, service, config, stranger, &room).await {
+                        tracing::debug!(%from, %reason, "connection closed");
+                    }
+                });
+            }
             Err(error) => {
                 // Out of descriptors, as a rule: those that close give some back.
                 tracing::warn!(%error, "a connection could not be accepted; trying again in 50ms");
@@ -122,10 +123,14 @@ async fn serve(
     greeter: &Greeter,
     service: Arc<dyn Service>,
     config: TcpConfig,
+    stranger: OwnedSemaphorePermit,
+    room: &Semaphore,
 ) -> Result<(), String> {
-    let mut stream = FrameStream::new(stream, config.frame_bytes_max);
-    let greeted = timeout(config.connect_timeout, greeter.greet(&mut stream)).await;
-    let peer = greeted.map_err(|_elapsed| format!("no hello within {:?}", config.connect_timeout))??;
+    let mut stream = FrameStream::new(stream, GREETING_BYTES_MAX.min(config.frame_bytes_max));
+    let greeted = timeout(config.connect_timeout, greeter.greet(&mut stream, room)).await;
+    let (peer, _place) = greeted.map_err(|_elapsed| format!("no hello within {:?}", config.connect_timeout))??;
+    drop(stranger);
+    stream.allow_frames(config.frame_bytes_max);
     match Connection::new(stream, peer, Some(service), config).run(None, None).await {
         End::Broken(reason) => Err(reason),
         End::Idle | End::Dropped => Ok(()),
@@ -133,54 +138,56 @@ async fn serve(
 }
 
 impl Greeter {
-    async fn greet(&self, stream: &mut FrameStream) -> Result<NodeId, String> {
-        let greeted = self.try_greet(stream).await;
+    /// Who the other side is, and its place.
+    async fn greet<'r>(
+        &self,
+        stream: &mut FrameStream,
+        room: &'r Semaphore,
+    ) -> Result<(NodeId, SemaphorePermit<'r>), String> {
+        let greeted = self.try_greet(stream, room).await;
         if let Err(Refused { reason, tell: true }) = &greeted {
             stream.send(&Frame::answer(RequestId(0), Err(RpcError::Refused { reason: reason.clone() }))).await?;
         }
         greeted.map_err(|refused| refused.reason)
     }
 
-    async fn try_greet(&self, stream: &mut FrameStream) -> Result<NodeId, Refused> {
+    async fn try_greet<'r>(
+        &self,
+        stream: &mut FrameStream,
+        room: &'r Semaphore,
+    ) -> Result<(NodeId, SemaphorePermit<'r>), Refused> {
         let hello = match stream.receive().await.map_err(Refused::silently)?.message {
             Message::Hello(hello) => hello,
             other => return Err(Refused::silently(format!("expected a hello as the first frame, got {other:?}"))),
         };
-        let answer = self.cluster.answer(&self.node, &hello).map_err(Refused::aloud)?;
+        let is_open = !self.cluster.has_secret();
+        let answer = self.cluster.answer(&self.node, &hello).map_err(|reason| Refused { reason, tell: is_open })?;
+        if room.available_permits() == 0 {
+            return Err(Refused { tell: is_open, ..Refused::for_want_of_room() });
+        }
         stream.send(&Frame::hello(answer.clone())).await.map_err(Refused::silently)?;
         if self.cluster.has_secret() {
             match stream.receive().await.map_err(Refused::silently)?.message {
-                Message::Proof(proof) => self.cluster.verify(&hello, &answer, &proof).map_err(Refused::aloud)?,
+                Message::Proof(proof) => self.cluster.verify(&hello, &answer, &proof).map_err(Refused::silently)?,
                 other => return Err(Refused::silently(format!("expected a proof behind the hello, got {other:?}"))),
             }
         }
-        Ok(hello.from)
+        Ok((hello.from, room.try_acquire().map_err(|_full| Refused::for_want_of_room())?))
     }
 }
 
-/// Why there is no connection, and whether the other side is told.
+/// Why there is no connection, and whether the other side is told: one that has proved nothing is not, where there is something to prove.
 struct Refused {
     reason: String,
     tell: bool,
 }
 
 impl Refused {
-    const fn aloud(reason: String) -> Self {
-        Self { reason, tell: true }
+    fn for_want_of_room() -> Self {
+        Self { reason: "this node has as many connections as it may have; try again later".to_owned(), tell: true }
     }
 
     const fn silently(reason: String) -> Self {
         Self { reason, tell: false }
-    }
-}
-
-/// Says why and closes, without waiting for a peer that does not read.
-fn turn_away(stream: &TcpStream, config: TcpConfig) {
-    let error =
-        RpcError::Overloaded { what: "the set of connections".to_owned(), limit: config.connections_max as u64 };
-    let mut bytes = BytesMut::new();
-    if frame::encode(&Frame::answer(RequestId(0), Err(error)), config.frame_bytes_max, &mut bytes).is_ok() {
-        // Best effort: the close that follows says the same, with less detail.
-        let _unsent = stream.try_write(&bytes);
     }
 }

@@ -404,6 +404,44 @@ async fn a_server_with_a_secret_reads_no_request_of_who_does_not_prove_to_know_i
 }
 
 #[tokio::test]
+async fn who_has_proved_nothing_takes_no_nodes_place_and_little_memory_and_is_told_nothing() {
+    let cluster = Cluster::new("c", b"0123456789abcdef").expect("long enough");
+    let config = TcpConfig { connections_max: 1, strangers_max: 3, connect_timeout: LONG * 1000, ..config() };
+    let pump: Arc<dyn Service> = Arc::new(Pump::default());
+    let bound = TcpServer::within(cluster.clone(), "127.0.0.1:0", node("b"), pump, config).await;
+    let server = bound.expect("a free port");
+    let address = server.local_address();
+    let connect = async || TcpStream::connect(address).await.expect("it listens");
+    let _silent = (connect().await, connect().await);
+    let addresses = Arc::new(Addresses::default());
+    addresses.set(node("b"), address.to_string());
+    let transport = TcpTransport::within(cluster, node("a"), addresses, config);
+    assert_eq!(transport.call(&node("b"), ask("pump", 3)).await, Ok(Bytes::from_static(&[7; 3])));
+
+    // The header of a frame above 4 KiB, without the rest.
+    let mut large = bytes_of(&[request_frame(1, 1)]);
+    large[20..24].copy_from_slice(&5000_u32.to_le_bytes());
+    let sum = crc32c_of(&large[..28]);
+    large[28..32].copy_from_slice(&sum.to_le_bytes());
+    large.truncate(32);
+    let elsewhere = bytes_of(&[Frame::hello(Hello::new(node("raw"), node("c")))]);
+    for bytes in [large, elsewhere] {
+        let told = async {
+            let mut stream = connect().await;
+            stream.write_all(&bytes).await.expect("taken");
+            let mut told = Vec::new();
+            // A reset is as good as an orderly end.
+            let _reset = stream.read_to_end(&mut told).await;
+            told
+        };
+        assert!(tokio::time::timeout(LONG, told).await.expect("closed at once").is_empty());
+    }
+    // One more than there may be.
+    let _third = connect().await;
+    tokio::time::timeout(LONG, closed(connect().await)).await.expect("closed at once");
+}
+
+#[tokio::test]
 async fn a_server_without_a_secret_listens_on_the_loopback_only() {
     let pump: Arc<dyn Service> = Arc::new(Pump::default());
     let refused = TcpServer::bind("0.0.0.0:0", node("b"), Arc::clone(&pump), config()).await.err().expect("refused");
