@@ -76,6 +76,9 @@ pub enum DataDirError {
         /// Its format.
         came: u32,
     },
+    /// This process wants it no more.
+    #[error("this process stops, and does not take the data directory")]
+    Unwanted,
     /// A later claimant was faster.
     #[error("expected to take over the data directory, but process {by} claimed it later; stop one of the two")]
     Superseded {

@@ -191,7 +191,7 @@ impl Driver {
 
     fn input_of(&self, id: RenewalId, result: Result<Duration, CoordinatorError>) -> HolderInput {
         match result {
-            Ok(_) => HolderInput::Renewed(id),
+            Ok(ttl) => HolderInput::Renewed(id, ttl),
             Err(CoordinatorError::Claimed { .. }) => HolderInput::Claimed,
             Err(CoordinatorError::TenureOver { .. }) => HolderInput::Ended,
             Err(error) => {

@@ -144,8 +144,8 @@ pub enum Loss {
 pub enum HolderInput {
     /// Time has passed.
     Tick,
-    /// The grantor extended the lease.
-    Renewed(RenewalId),
+    /// The grantor extended the lease by this ttl from when it heard of it. Another grantor may give another one.
+    Renewed(RenewalId, Duration),
     /// The grantor refuses to extend it: somebody claimed it. What was granted still holds.
     Claimed,
     /// The grantor says that the lease is over.
@@ -241,7 +241,7 @@ impl LeaseHolder {
         }
         match input {
             HolderInput::Tick => {}
-            HolderInput::Renewed(id) => self.renewed(id),
+            HolderInput::Renewed(id, ttl) => self.renewed(id, ttl),
             HolderInput::Claimed => {
                 if self.standing != Standing::Draining {
                     self.standing = Standing::Draining;
@@ -255,12 +255,15 @@ impl LeaseHolder {
         actions
     }
 
-    fn renewed(&mut self, id: RenewalId) {
+    fn renewed(&mut self, id: RenewalId, ttl: Duration) {
+        // Of a lease that is not longer than the margin, there is nothing that may be used.
+        let Ok(terms) = self.terms.with_ttl(ttl) else { return };
         // An id that is not pending was answered twice, or so late that the lease it gave is over by now.
         if let Some(sent_at) = self.sent.remove(&id)
             && self.standing != Standing::Draining
         {
-            self.serve_until = self.serve_until.max(sent_at.after(self.terms.ttl - self.terms.margin));
+            self.terms = terms;
+            self.serve_until = self.serve_until.max(sent_at.after(ttl - terms.margin));
         }
     }
 
@@ -300,6 +303,7 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
+    const TTL: Duration = Duration::from_secs(3);
 
     fn at(seconds: f64) -> MonoTime {
         MonoTime((seconds * SECOND as f64) as u64)
@@ -307,7 +311,7 @@ mod tests {
 
     /// ttl 3 s, margin 0.6 s: serve 2.4 s, renew every 0.8 s.
     fn holder() -> LeaseHolder {
-        LeaseHolder::new(LeaseTerms::new(Duration::from_secs(3), Duration::from_millis(600)).unwrap(), at(10.0))
+        LeaseHolder::new(LeaseTerms::new(TTL, Duration::from_millis(600)).unwrap(), at(10.0))
     }
 
     #[test]
@@ -322,11 +326,11 @@ mod tests {
         let mut holder = holder();
         assert_eq!(holder.step(HolderInput::Tick, at(10.8)), [HolderAction::Renew(RenewalId(0))]);
         assert_eq!(holder.step(HolderInput::Tick, at(11.6)), [HolderAction::Renew(RenewalId(1))]);
-        holder.step(HolderInput::Renewed(RenewalId(0)), at(12.0));
+        holder.step(HolderInput::Renewed(RenewalId(0), TTL), at(12.0));
         assert_eq!(holder.serve_until(), at(13.2));
         // The same answer again, and one that nobody asked for, change nothing.
-        holder.step(HolderInput::Renewed(RenewalId(0)), at(12.1));
-        holder.step(HolderInput::Renewed(RenewalId(9)), at(12.1));
+        holder.step(HolderInput::Renewed(RenewalId(0), TTL), at(12.1));
+        holder.step(HolderInput::Renewed(RenewalId(9), TTL), at(12.1));
         assert_eq!(holder.serve_until(), at(13.2));
     }
 
@@ -339,7 +343,7 @@ mod tests {
             [HolderAction::Suspend, HolderAction::Renew(RenewalId(0))]
         );
         assert_eq!(holder.step(HolderInput::Ended, at(60.1)), [HolderAction::Stop(Loss::Ended)]);
-        assert_eq!(holder.step(HolderInput::Renewed(RenewalId(0)), at(60.2)), []);
+        assert_eq!(holder.step(HolderInput::Renewed(RenewalId(0), TTL), at(60.2)), []);
         assert!(!holder.serving(at(60.2)));
         assert_eq!(holder.wake_at(), None);
     }
@@ -349,7 +353,7 @@ mod tests {
         let mut holder = holder();
         holder.step(HolderInput::Tick, at(12.0));
         assert_eq!(holder.step(HolderInput::Tick, at(12.5)), [HolderAction::Suspend]);
-        assert_eq!(holder.step(HolderInput::Renewed(RenewalId(0)), at(12.6)), [HolderAction::Resume]);
+        assert_eq!(holder.step(HolderInput::Renewed(RenewalId(0), TTL), at(12.6)), [HolderAction::Resume]);
         assert!(holder.serving(at(12.6)));
     }
 
@@ -358,10 +362,24 @@ mod tests {
         let mut holder = holder();
         holder.step(HolderInput::Tick, at(10.8));
         assert_eq!(holder.step(HolderInput::Claimed, at(11.0)), [HolderAction::Drain { until: at(12.4) }]);
-        holder.step(HolderInput::Renewed(RenewalId(0)), at(11.1));
+        holder.step(HolderInput::Renewed(RenewalId(0), TTL), at(11.1));
         assert_eq!(holder.serve_until(), at(12.4));
         assert_eq!(holder.step(HolderInput::Tick, at(11.7)), []);
         assert_eq!(holder.step(HolderInput::Tick, at(12.4)), [HolderAction::Stop(Loss::Claimed)]);
+    }
+
+    #[test]
+    fn each_renewal_counts_by_the_ttl_that_it_gave() {
+        let mut holder = holder();
+        assert_eq!(holder.step(HolderInput::Tick, at(10.8)), [HolderAction::Renew(RenewalId(0))]);
+        holder.step(HolderInput::Renewed(RenewalId(0), Duration::from_secs(1)), at(10.9));
+        assert_eq!(holder.serve_until(), at(12.4), "what was granted before holds");
+        assert_eq!(holder.step(HolderInput::Tick, at(11.6)), [HolderAction::Renew(RenewalId(1))]);
+        holder.step(HolderInput::Renewed(RenewalId(1), Duration::from_secs(1)), at(11.6));
+        assert_eq!(holder.serve_until(), at(12.4), "11.6 s, and 1 s less the margin: not more");
+        assert_eq!(holder.step(HolderInput::Tick, at(12.3)), [HolderAction::Renew(RenewalId(2))]);
+        holder.step(HolderInput::Renewed(RenewalId(2), Duration::from_millis(600)), at(12.3));
+        assert_eq!(holder.serve_until(), at(12.4), "nothing is left of a lease that is as short as the margin");
     }
 
     #[test]

@@ -288,7 +288,7 @@ impl Owner {
                 _ => out.push(NodeAction::Timer { id: TimerId(REGISTER), at: now + Duration::from_millis(40) }),
             },
             Purpose::Renew(id) => match reply(result) {
-                Ok(Ok(Reply::Renewed(_))) => self.lease(HolderInput::Renewed(id), now, out),
+                Ok(Ok(Reply::Renewed(ttl))) => self.lease(HolderInput::Renewed(id, ttl), now, out),
                 Ok(Err(Refusal::TenureOver)) => self.lease(HolderInput::Ended, now, out),
                 Ok(Err(Refusal::Claimed)) => self.lease(HolderInput::Claimed, now, out),
                 _ => {}

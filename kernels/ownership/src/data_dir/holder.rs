@@ -97,13 +97,29 @@ impl DataDirLease {
     pub fn acquire(
         directory: &Path,
         options: &DataDirOptions,
+        waiting: impl FnMut(Waiting),
+    ) -> Result<Self, DataDirError> {
+        Self::acquire_while(directory, options, waiting, || true)
+    }
+
+    /// As [`DataDirLease::acquire`], for as long as it is wanted.
+    ///
+    /// # Errors
+    /// [`DataDirError`].
+    pub fn acquire_while(
+        directory: &Path,
+        options: &DataDirOptions,
         mut waiting: impl FnMut(Waiting),
+        is_wanted: impl Fn() -> bool,
     ) -> Result<Self, DataDirError> {
         let path = LeasePath::new(directory);
         let me = Process::own(options.incarnation);
         let ttl = options.terms.ttl();
         let mut candidate = Candidate::new(me, ttl, OwnerEpoch::NONE);
         loop {
+            if !is_wanted() {
+                return Err(DataDirError::Unwanted);
+            }
             let locked = path.lock(ttl)?;
             let file = look(&locked, options, &mut candidate)?;
             let is_holder_dead = file.and_then(|file| file.holder).is_some_and(|holder| holder.is_known_dead());
@@ -173,6 +189,7 @@ impl DataDirLease {
             file: OpenLease::new(path.clone()),
             me,
             epoch: taken.epoch,
+            ttl: options.terms.ttl(),
             holder,
             guard: guard.clone(),
             status: status_sender,
@@ -279,6 +296,7 @@ struct Renewer {
     file: OpenLease,
     me: Process,
     epoch: OwnerEpoch,
+    ttl: Duration,
     holder: LeaseHolder,
     guard: LeaseGuard,
     status: watch::Sender<LeaseStatus>,
@@ -334,7 +352,7 @@ impl Renewer {
         };
         self.failure = None;
         match renewal(file.as_ref(), self.me, self.epoch) {
-            Ok(()) => Some(HolderInput::Renewed(id)),
+            Ok(()) => Some(HolderInput::Renewed(id, self.ttl)),
             Err(cause) => Some(self.end(cause)),
         }
     }

@@ -363,8 +363,8 @@ impl World {
         let me = self.places[place].me;
         let State::Holder { lease, epoch, .. } = &mut self.places[place].state else { return Ok(()) };
         let input = match renewal(file.as_ref(), me, *epoch) {
-            _ if self.sabotage == Sabotage::RenewUnread => HolderInput::Renewed(id),
-            Ok(()) => HolderInput::Renewed(id),
+            _ if self.sabotage == Sabotage::RenewUnread => HolderInput::Renewed(id, terms().ttl()),
+            Ok(()) => HolderInput::Renewed(id, terms().ttl()),
             Err(LossCause::Claimed { .. }) => HolderInput::Claimed,
             Err(_) => HolderInput::Ended,
         };

@@ -253,10 +253,10 @@ impl Process {
                         }
                         HolderInput::Tick
                     }
-                    Ok(_) => HolderInput::Renewed(id),
+                    Ok(Reply::Renewed(ttl)) => HolderInput::Renewed(id, ttl),
                     Err(CoordinatorError::Claimed { .. }) => HolderInput::Claimed,
                     Err(CoordinatorError::TenureOver { .. }) => HolderInput::Ended,
-                    Err(_) => HolderInput::Tick,
+                    Ok(_) | Err(_) => HolderInput::Tick,
                 };
                 (self.step_lease(input, at), None)
             }
