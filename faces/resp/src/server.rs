@@ -81,11 +81,12 @@ impl Wake for PollWaker {
     }
 }
 
-/// A server that has read its log, and serves nobody yet.
+/// A server that listens and has read its log, and serves nobody yet.
 #[derive(Debug)]
 pub struct Opened {
     address: SocketAddr,
-    tls_address: SocketAddr,
+    listener: TcpListener,
+    tls_listener: Option<TcpListener>,
     tls: Option<Arc<ServerConfig>>,
     polls: Vec<Poll>,
     service: Service,
@@ -93,14 +94,16 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Reads the log. Blocks while it does.
+    /// Listens, and reads the log. Blocks while it does; clients wait meanwhile.
     ///
     /// # Errors
-    /// [`ServerError::Host`], [`ServerError::Tls`], [`ServerError::Start`].
+    /// [`ServerError::Listen`], [`ServerError::Host`], [`ServerError::Tls`], [`ServerError::Start`].
     pub fn open(options: ServerOptions) -> Result<Self, ServerError> {
         let ServerOptions { address, host } = options;
         let tls_address = SocketAddr::new(address.ip(), host.config.tls.port);
         let tls = if host.config.tls.port == 0 { None } else { Some(tls::configuration(&host.config.tls)?) };
+        let (listener, address) = listen(address)?;
+        let tls_listener = tls.as_ref().map(|_| listen(tls_address)).transpose()?.map(|(listener, _)| listener);
         allow_files(host.config.clients_max);
         let (mut polls, mut wakers) = (Vec::new(), Vec::new());
         for _ in Placement::over(host.threads).all() {
@@ -110,24 +113,16 @@ impl Opened {
             polls.push(poll);
         }
         let (service, workers) = Service::open(host, wakers)?;
-        Ok(Self { address, tls_address, tls, polls, service, workers })
+        Ok(Self { address, listener, tls_listener, tls, polls, service, workers })
     }
 
     /// Serves clients.
     ///
     /// # Errors
-    /// [`ServerError::Listen`], [`ServerError::Start`].
+    /// [`ServerError::Start`].
     pub fn serve(self) -> Result<Server, ServerError> {
-        let Self { address, tls_address, tls, polls, service, workers } = self;
-        let bind = |address| {
-            let listen = |source| ServerError::Listen { address, source };
-            let listener = TcpListener::bind(address).map_err(listen)?;
-            let address = listener.local_addr().map_err(listen)?;
-            Ok::<_, ServerError>((listener, address))
-        };
-        let (listener, address) = bind(address)?;
+        let Self { address, listener, mut tls_listener, tls, polls, service, workers } = self;
         let mut listener = Some(listener);
-        let mut tls_listener = tls.as_ref().map(|_| bind(tls_address)).transpose()?.map(|(listener, _)| listener);
         let arrivals: Arc<[Arrivals]> = service.bells().cloned().map(Arrivals::new).collect();
         let strangers = Arc::new(Mutex::new(Strangers::new(usize::MAX)));
         let mut server = Server { address, service, threads: Vec::new(), client_count: Arc::default() };
@@ -220,6 +215,13 @@ impl Server {
         let closed = self.service.close().map_err(ServerError::Host);
         outcome.and(closed)
     }
+}
+
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
+    let failed = |source| ServerError::Listen { address, source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
 }
 
 /// Asks the operating system for as many files as there may be clients.
