@@ -14,6 +14,7 @@ use savanna_tenants_host::{Access, Claim, Identity, SqlError, TenantId, Tenants,
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinSet,
 };
 
 use crate::{
@@ -84,10 +85,13 @@ impl Acceptor {
     /// Takes clients in, for ever.
     pub(crate) async fn run(self: Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
         let entrance = Entrance::new(TcpListener::from_std(listener)?);
+        // Dropped with this, and with it every client that is relayed.
+        let mut visits = JoinSet::new();
         loop {
             let (tcp, peer, visit) = entrance.next().await;
+            while visits.try_join_next().is_some() {}
             let acceptor = Arc::clone(&self);
-            tokio::spawn(async move {
+            visits.spawn(async move {
                 let outcome = match visit.within(STARTUP_TIME, acceptor.receive(tcp, peer)).await {
                     Some(Ok(Some((handshake, admitted)))) => acceptor.take_in(handshake, admitted).await,
                     Some(Err(error)) => Err(error),

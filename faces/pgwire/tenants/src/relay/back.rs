@@ -4,6 +4,7 @@ use std::{collections::HashMap, marker::PhantomData, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
+use savanna_epoch::NodeId;
 use savanna_identity::Users;
 use savanna_pgwire_connection::Output;
 use savanna_pgwire_login::Refusal;
@@ -78,6 +79,13 @@ impl Back {
                     async { Ok(()) }
                 }),
         )
+    }
+
+    /// Ends the sessions whose clients are at a front that is gone; what they hold is free.
+    pub fn lose(&self, front: &NodeId) {
+        for (_, (_, line)) in self.sessions.lock().iter().filter(|(session, _)| session.front == *front) {
+            line.lose("the node that the client was connected to is gone");
+        }
     }
 
     async fn login(&self, LoginRequest { user, database, is_local }: LoginRequest) -> Result<LoginReply, Refused> {

@@ -30,6 +30,8 @@ use super::{
 
 /// How long a node has for one request, over all attempts.
 const BACK_TIME: Duration = Duration::from_secs(15);
+/// How long clients are hung up when their front stops.
+const HANG_UP_TIME: Duration = Duration::from_millis(300);
 /// How long a cancel request is tried.
 const CANCEL_TIME: Duration = Duration::from_secs(2);
 
@@ -74,6 +76,19 @@ impl Front {
     /// Tells where databases are by now, of those that it has asked for.
     pub fn learn(&self, route_of: impl Fn(&ShardId) -> Option<Route>) {
         self.router.learn(route_of);
+    }
+
+    /// Lets all clients go, and tells the nodes that have their sessions, as far as they hear it soon; the others find out.
+    pub async fn hang_up(&self) {
+        let clients: Vec<_> = self.clients.lock().values().cloned().collect();
+        clients.iter().for_each(|client| client.line.lose("this node relays clients no more"));
+        let all_gone = async {
+            while !self.clients.lock().is_empty() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // The others are cut off.
+        let _ = timeout(HANG_UP_TIME, all_gone).await;
     }
 
     /// What backs ask: `front/..`.
