@@ -80,6 +80,11 @@ impl Board {
         self.gauges.0.lock().insert(service, Box::new(gauge));
     }
 
+    /// Shows no more what a service told of itself.
+    pub(crate) fn hides(&self, service: &str) {
+        self.gauges.0.lock().remove(service);
+    }
+
     /// Waits until no service is starting, but not for ever.
     pub(crate) async fn settled(&self) {
         let is_starting = || self.services.lock().iter().any(|service| service.state == ServiceState::Starting);
@@ -108,7 +113,7 @@ impl Board {
 
     fn set(&self, service: &str, state: ServiceState, address: Option<String>, reason: Option<String>) {
         if matches!(state, ServiceState::Failed | ServiceState::Stopped) {
-            self.gauges.0.lock().remove(service);
+            self.hides(service);
         }
         let status = ServiceStatus { service: service.to_owned(), state, address, reason };
         let mut services = self.services.lock();

@@ -106,6 +106,11 @@ impl DataDir {
         let directory = path.clone();
         let acquired = tokio::task::spawn_blocking(move || DataDirLease::acquire(&directory, &options, waiting));
         let lease = acquired.await??;
+        // Nodes may have begun a cluster while this process waited for them to leave.
+        if cluster::is_in(&path) {
+            tokio::task::spawn_blocking(move || lease.release()).await??;
+            return Err(NodeError::IsCluster { path });
+        }
         let journal = JournalOptions::dir(path.join("coordinator")).high_water(high_water(&path, "coordinator"));
         let guard = lease.guard();
         let options = EmbeddedOptions { ttl: config.lease.ttl(), clock: Arc::new(BootClock), guard: Some(guard) };
@@ -255,4 +260,29 @@ pub(crate) fn newest_epoch_in(directory: &Path) -> io::Result<OwnerEpoch> {
     let newest = |journal| newest_epoch(&directory.join(journal)).map_err(io::Error::other);
     let epochs = ["coordinator", "keys", "tenants/log"].map(newest).into_iter().collect::<Result<Vec<_>, _>>();
     Ok(epochs?.into_iter().max().unwrap_or(OwnerEpoch::NONE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Sources};
+
+    #[tokio::test]
+    async fn a_directory_that_becomes_a_clusters_while_it_is_waited_for_is_left_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let sources = Sources::none().flag("data_dir", path.to_str().unwrap(), "--data-dir");
+        let sources = sources.flag("lease.ttl", "400ms", "--set").flag("lease.margin", "100ms", "--set");
+        let config = Config::load(&sources).unwrap();
+        let config = config.node();
+        let holder = DataDirLease::acquire(&path, &directory_options(config), |_| {}).unwrap();
+        let mut holder = Some(holder);
+        let opened = DataDir::open(config, move |_| {
+            fs::write(path.join("cluster.toml"), "").unwrap();
+            drop(holder.take());
+        });
+        assert!(matches!(opened.await, Err(NodeError::IsCluster { .. })));
+        let free = DataDirLease::take_if_free(directory.path(), &directory_options(config)).unwrap();
+        assert!(free.is_ok(), "it gave the directory up");
+    }
 }

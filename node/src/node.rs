@@ -98,6 +98,7 @@ impl Node {
         let lease = ShownLease { name: tenure.node.0.clone(), epoch: tenure.epoch.0, guard: joined.guard() };
         let (shutdown_timeout, view) = (config.node().shutdown_timeout, joined.view().clone());
         let board = Arc::new(Board::new(config, lease, Some(view)));
+        board.running("cluster", Some(joined.address()));
         let streams = joined.routed(streams);
         let services = Self::start_services(&board, Place::Joined(Arc::clone(&joined)), streams).await;
         joined.served().await;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -20,7 +20,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::board::Board;
-use crate::cluster::{Offer, routed};
+use crate::cluster::{Offer, View, gone, routed};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::figures;
@@ -29,7 +29,7 @@ use crate::membership::Place;
 use crate::places::clients_max;
 use crate::remote;
 use crate::roles::{Grant, Role};
-use crate::supervisor::{NotStarted, Started, Supervisor};
+use crate::supervisor::{GiveUp, NotStarted, Started, Supervisor};
 use crate::tenants::{self, TenantsError};
 
 const ENDED_BY_ITSELF: &str = "it ended by itself; restart the node and report it with the log";
@@ -90,7 +90,7 @@ impl Services {
 
     /// Keys behind the Redis protocol: over the log that the data directory has, or those of the node that has it open.
     pub(crate) async fn start_keys(&mut self, config: NodeConfig, place: Place) {
-        let (board, role) = (Arc::clone(&self.board), place.role("keys"));
+        let (board, role, giver) = (Arc::clone(&self.board), place.role("keys"), place.clone());
         let start = move |role: Role, before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.keys_port = before.map_or(config.keys_port, |address| address.port());
@@ -98,11 +98,12 @@ impl Services {
                 Ok((server, offer)) => {
                     let gauge = server.gauge();
                     board.shows("keys", move || figures::of_keys(&gauge));
-                    let stopper = server.stopper();
+                    let (stopper, board) = (server.stopper(), Arc::clone(&board));
                     Ok(Started {
                         address: server.address(),
                         stop: Box::new(move || {
                             drop(offer);
+                            board.hides("keys");
                             stopper.stop();
                         }),
                         wait: Box::new(move || Ok(server.wait()?)),
@@ -117,12 +118,12 @@ impl Services {
                 }
             }
         };
-        self.start_server("keys", role, start).await;
+        self.start_server("keys", role, start, giving_up("keys", &giver)).await;
     }
 
     /// Tenants behind the PostgreSQL protocol: over the log that the data directory has, or those of the node that has it open.
     pub(crate) async fn start_tenants(&mut self, config: NodeConfig, place: Place) {
-        let (board, role) = (Arc::clone(&self.board), place.role("tenants"));
+        let (board, role, giver) = (Arc::clone(&self.board), place.role("tenants"), place.clone());
         let start = move |role: Role, before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.tenants_port = before.map_or(config.tenants_port, |address| address.port());
@@ -141,7 +142,7 @@ impl Services {
                 }
             })
         };
-        self.start_server("tenants", role, start).await;
+        self.start_server("tenants", role, start, giving_up("tenants", &giver)).await;
     }
 
     /// Starts a service with threads of its own, and looks after it.
@@ -150,8 +151,9 @@ impl Services {
         name: &'static str,
         role: watch::Receiver<Role>,
         start: impl Fn(Role, Option<SocketAddr>) -> Result<Started, NotStarted> + Send + Sync + 'static,
+        give_up: Arc<GiveUp>,
     ) {
-        let supervisor = Supervisor { name, board: Arc::clone(&self.board), role, start: Arc::new(start) };
+        let supervisor = Supervisor { name, board: Arc::clone(&self.board), role, start: Arc::new(start), give_up };
         if let Some(looks_after) = supervisor.begin(self.stopping.subscribe()).await {
             self.supervisors.push(tokio::spawn(looks_after));
         }
@@ -261,48 +263,80 @@ impl Services {
     }
 }
 
+/// How a node gives a service up that it was granted; one that is alone has nobody to give it to.
+fn giving_up(service: &'static str, place: &Place) -> Arc<GiveUp> {
+    let joined = place.joined().cloned();
+    Arc::new(move |grant: Grant| -> BoxFuture<'static, ()> {
+        let joined = joined.clone();
+        Box::pin(async move {
+            if let (Some(joined), Some(epoch)) = (joined, grant.epoch) {
+                joined.give_up(service, epoch).await;
+            }
+        })
+    })
+}
+
 /// Runs the keys, or a face for those of another node. Who owns them answers other nodes as long as it offers to.
 fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysServer, Option<Offer>), KeysError> {
     let grant = match (role, place) {
         (Role::Owner(grant), _) => grant,
         (Role::Front, Place::Alone(_)) => unreachable!("a node that is alone owns all"),
         (Role::Front, Place::Joined(joined)) => {
-            let transport = Arc::clone(joined.transport()) as _;
-            let elsewhere = routed::keys(joined.view().clone(), transport, Handle::current());
+            let elsewhere = routed::keys(joined.view().clone(), joined.transport("keys"), Handle::current());
             return Ok((keys::front(config, elsewhere)?, None));
         }
     };
     let opened = keys::open(config, &place.membership(grant))?;
     place.take_history("keys", grant)?;
     let server = opened.serve()?;
-    let offer = place.joined().map(|joined| joined.offered("keys").offer(remote::serve_keys(server.handle())));
+    let offer = place.joined().map(|joined| {
+        let keys = remote::serve_keys(server.handle());
+        joined.offered("keys").offer(keys, joined.guard())
+    });
     Ok((server, offer))
 }
 
 /// Runs the tenants, for clients of this node and of others.
-fn serve_tenants(config: &NodeConfig, place: &Place, grant: Grant, board: &Board) -> Result<Started, TenantsError> {
+fn serve_tenants(
+    config: &NodeConfig,
+    place: &Place,
+    grant: Grant,
+    board: &Arc<Board>,
+) -> Result<Started, TenantsError> {
     let opened = || place.take_history("tenants", grant);
     let (server, hosted) = tenants::start(config, &place.membership(grant), opened)?;
     let offer = match place.joined() {
         Some(joined) => {
-            let transport = Arc::clone(joined.transport()) as _;
-            let users = config.administrators()?;
+            let (users, transport) = (config.administrators()?, joined.transport("tenants"));
             let back = Back::new(hosted.clone(), users, tenants::places(config), transport);
-            Some(joined.offered("tenants").offer(back.service()))
+            tokio::spawn(lose_fronts(joined.view().clone(), Arc::downgrade(&back)));
+            Some(joined.offered("tenants").offer(back.service(), joined.guard()))
         }
         None => None,
     };
     board.serves_tenants(Some(Arc::new(tenants::Control(hosted.clone()))));
     board.shows("tenants", move || figures::of_tenants(&hosted));
-    let stopper = server.stopper();
+    let (stopper, board) = (server.stopper(), Arc::clone(board));
     Ok(Started {
         address: server.address(),
         stop: Box::new(move || {
             drop(offer);
+            board.serves_tenants(None);
+            board.hides("tenants");
             stopper.stop();
         }),
         wait: Box::new(move || Ok(server.wait()?)),
     })
+}
+
+/// Ends the sessions of clients at nodes that are gone, as long as the sessions are here.
+async fn lose_fronts(mut view: View, back: Weak<Back>) {
+    let mut before = view.now();
+    while view.changed().await {
+        let (now, Some(back)) = (view.now(), back.upgrade()) else { return };
+        gone(&before, &now).iter().for_each(|node| back.lose(node));
+        before = now;
+    }
 }
 
 /// Relays clients to the node that has the tenants.
@@ -314,10 +348,14 @@ fn relay_tenants(config: &NodeConfig, place: &Place) -> Result<Started, TenantsE
     let front = Arc::clone(joined.front());
     let runtime = Handle::current();
     let relaying = runtime.spawn(async move {
+        let mut relaying = std::pin::pin!(listener.relay(Arc::clone(&front)));
         tokio::select! {
-            ended = listener.relay(front) => ended,
+            ended = &mut relaying => ended,
             // Whoever could stop it is gone, too, if that is closed.
-            _ = stopped => Ok(()),
+            _ = stopped => {
+                front.hang_up().await;
+                Ok(())
+            }
         }
     });
     Ok(Started {

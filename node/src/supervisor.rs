@@ -5,16 +5,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::board::Board;
 use crate::error::NodeError;
-use crate::roles::Role;
+use crate::roles::{Grant, Role};
 
 /// Between an end, or a start that failed, and the next start; doubled by each that fails.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// After so many starts that failed, one after the other, an owner gives its service to another node.
+const FAILURES_MAX: u32 = 3;
 
 /// A service that runs.
 pub(crate) struct Started {
@@ -35,6 +39,9 @@ pub(crate) struct NotStarted {
     pub(crate) passes: bool,
 }
 
+/// Gives a service to another node, if there is one for it.
+pub(crate) type GiveUp = dyn Fn(Grant) -> BoxFuture<'static, ()> + Send + Sync;
+
 type Start = dyn Fn(Role, Option<SocketAddr>) -> Result<Started, NotStarted> + Send + Sync;
 
 /// How a service is started in a role, where it was before if it was. In another role it is started anew.
@@ -44,6 +51,7 @@ pub(crate) struct Supervisor {
     pub(crate) board: Arc<Board>,
     pub(crate) role: watch::Receiver<Role>,
     pub(crate) start: Arc<Start>,
+    pub(crate) give_up: Arc<GiveUp>,
 }
 
 impl Supervisor {
@@ -86,6 +94,7 @@ impl Supervisor {
         mut stopping: watch::Receiver<bool>,
     ) -> Result<(), NodeError> {
         let mut pause = PAUSE_MIN;
+        let mut failures = u32::from(running.is_none());
         loop {
             if let Some(started) = running.take() {
                 let (cause, ended) = self.end_of(started, &mut stopping).await;
@@ -116,9 +125,19 @@ impl Supervisor {
                     tracing::info!(service = self.name, "the service runs again");
                     address = Some(started.address);
                     running = Some(started);
-                    pause = PAUSE_MIN;
+                    (pause, failures) = (PAUSE_MIN, 0);
                 }
-                Err(_) => pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX),
+                Err(_) => {
+                    pause = (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+                    failures += 1;
+                }
+            }
+            let role = *self.role.borrow();
+            if let Role::Owner(grant) = role
+                && failures >= FAILURES_MAX
+            {
+                (self.give_up)(grant).await;
+                failures = 0;
             }
         }
     }

@@ -11,25 +11,26 @@
 //!           └───────────────────────────────────────────── lease lost ───────────── runs it
 //! ```
 //!
-//! A holder that has not said where it is may be starting, or is no node of a cluster (`savanna dev`); nothing is claimed of it.
+//! A holder that has not said where it is may be starting, or is no node of a cluster (`savanna dev`); nothing is claimed of it. The answer is
+//! the coordinator's own: one that has stopped, as its disk fails, does not answer, and its node leaves it to others.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use savanna_epoch::NodeId;
+use savanna_epoch::{NodeId, ShardId};
 use savanna_journal::Options as JournalOptions;
-use savanna_ownership::data_dir::{DataDirError, DataDirLease, DataDirOptions, Process};
+use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, Process};
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::guard::LeaseStatus;
-use savanna_ownership::{BootClock, Coordinator, remote};
-use savanna_rpc::{Addresses, MethodTable, ServiceTable, TcpServer, TcpTransport, call};
+use savanna_ownership::{BootClock, Coordinator, CoordinatorError, Incarnation, remote};
+use savanna_rpc::{Addresses, MethodTable, RpcError, Service, ServiceTable, TcpServer, TcpTransport, call};
 use tokio::sync::watch;
 
-use super::grants;
-use super::papers::Papers;
-use super::seat::{Ping, Seat, connections};
+use super::grants::{self, SHARDS};
+use super::papers::{Papers, PapersError};
+use super::seat::{Ping, Seat, address_on, connections};
 use crate::config::NodeConfig;
 use crate::data_dir::{directory_options, high_water, newest_epoch_in};
 
@@ -43,17 +44,15 @@ const PING_TIME: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_secs(1);
 /// So often it may miss to answer.
 const MISSES_MAX: u32 = 3;
-/// The same, while another candidate waits for its lease to run out: whoever claims later makes the other wait anew.
-const MISSES_MAX_CLAIMED: u32 = 30;
 
 /// What a candidate has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// The coordinator answers.
     Answer,
-    /// Nobody answers, and the directory is held by a process that may live. `said` if it has said where it is, `claimed` if another
-    /// one that may live waits for it.
-    Silence { said: bool, claimed: bool },
+    /// Nobody answers, and the directory is held by a process that may live. `said` if it has said where it is; `claimant` is another one
+    /// that may live and waits for it.
+    Silence { said: bool, claimant: Option<Incarnation> },
 }
 
 /// What it does.
@@ -64,24 +63,78 @@ enum Next {
 }
 
 /// Decides when the directory is claimed of a process that may live.
-#[derive(Debug, Default)]
+///
+/// Whoever claims later makes an earlier claimant wait anew. So it has twice the time that it needs, from when its claim was seen first.
+#[derive(Debug)]
 struct Doubt {
+    ttl: Duration,
     misses: u32,
+    /// The other claimant, and when it was seen first.
+    claimant: Option<(Incarnation, Instant)>,
 }
 
 impl Doubt {
-    fn step(&mut self, found: Found) -> Next {
-        self.misses = match found {
-            Found::Silence { said: true, .. } => self.misses + 1,
-            Found::Answer | Found::Silence { said: false, .. } => 0,
-        };
-        let max = if matches!(found, Found::Silence { claimed: true, .. }) { MISSES_MAX_CLAIMED } else { MISSES_MAX };
-        if self.misses >= max {
-            self.misses = 0;
-            return Next::Claim;
-        }
-        Next::Look
+    const fn new(ttl: Duration) -> Self {
+        Self { ttl, misses: 0, claimant: None }
     }
+
+    fn step(&mut self, found: Found, now: Instant) -> Next {
+        let Found::Silence { said: true, claimant } = found else {
+            *self = Self::new(self.ttl);
+            return Next::Look;
+        };
+        self.misses += 1;
+        if self.claimant.map(|(known, _)| known) != claimant {
+            self.claimant = claimant.map(|other| (other, now));
+        }
+        let had_its_time = self.claimant.is_none_or(|(_, since)| now.saturating_duration_since(since) >= 2 * self.ttl);
+        if self.misses < MISSES_MAX || !had_its_time {
+            return Next::Look;
+        }
+        *self = Self::new(self.ttl);
+        Next::Claim
+    }
+}
+
+/// Decides when a node leaves its coordinator to others: it has stopped for good, or could answer nobody for as long as a lease lasts.
+#[derive(Debug)]
+struct Health {
+    ttl: Duration,
+    /// Since when it answers nobody.
+    ill_since: Option<Instant>,
+}
+
+impl Health {
+    const fn new(ttl: Duration) -> Self {
+        Self { ttl, ill_since: None }
+    }
+
+    fn is_over(&mut self, answer: &Result<(), CoordinatorError>, now: Instant) -> bool {
+        match answer {
+            Ok(()) => {
+                self.ill_since = None;
+                false
+            }
+            Err(CoordinatorError::Unavailable { .. }) => {
+                now.saturating_duration_since(*self.ill_since.get_or_insert(now)) >= self.ttl
+            }
+            Err(_) => true,
+        }
+    }
+}
+
+/// Whether a coordinator answers: it reads a record.
+async fn answer_of(coordinator: &Arc<dyn Coordinator>) -> Result<(), CoordinatorError> {
+    coordinator.shard(&ShardId::new(SHARDS[0])).await.map(drop)
+}
+
+/// What candidates ask of who runs the coordinator.
+fn ping(coordinator: &Arc<dyn Coordinator>) -> Arc<dyn Service> {
+    let coordinator = Arc::clone(coordinator);
+    Arc::new(MethodTable::new().method(PhantomData::<Ping>, move |_, ()| {
+        let coordinator = Arc::clone(&coordinator);
+        async move { answer_of(&coordinator).await.map_err(|error| RpcError::Refused { reason: error.to_string() }) }
+    }))
 }
 
 /// A node that runs the coordinator when it is its turn.
@@ -123,7 +176,7 @@ impl Candidate {
 
     /// Looks, and runs the coordinator whenever it is this node's turn, until `stopping` says so; then gives the directory up.
     pub(super) async fn run(mut self, mut stopping: watch::Receiver<bool>) {
-        let mut doubt = Doubt::default();
+        let mut doubt = Doubt::new(self.config.lease.ttl());
         while !*stopping.borrow() {
             let pause = match self.turn(&mut doubt, &mut stopping).await {
                 Ok(pause) => pause,
@@ -141,11 +194,13 @@ impl Candidate {
     }
 
     async fn turn(&mut self, doubt: &mut Doubt, stopping: &mut watch::Receiver<bool>) -> Result<Duration, String> {
-        let seat = Seat::read(&self.directory);
-        if let Some(seat) = &seat
-            && self.answers(seat).await
+        let (directory, lease) = (self.directory.clone(), self.config.lease);
+        let read = move || Ok::<_, PapersError>((Papers::read(&directory, lease)?, Seat::read(&directory)));
+        let (papers, seat) = blocking(read).await?;
+        if let (Some(papers), Some(seat)) = (&papers, &seat)
+            && self.answers(papers, seat).await
         {
-            doubt.step(Found::Answer);
+            doubt.step(Found::Answer, Instant::now());
             self.state.send_replace(State::Others);
             return Ok(PERIOD);
         }
@@ -159,36 +214,39 @@ impl Candidate {
                 let keeper = pid.filter(|_| !said);
                 self.state.send_replace(keeper.map_or(State::Others, State::KeptBy));
                 let is_other = |claimant: &Process| claimant.incarnation != self.options.incarnation;
-                let claimed = held.claim.filter(is_other).is_some_and(|claimant| !claimant.is_known_dead());
-                match doubt.step(Found::Silence { said, claimed }) {
+                let claimant = held.claim.filter(is_other).filter(|claimant| !claimant.is_known_dead());
+                let claimant = claimant.map(|claimant| claimant.incarnation);
+                match doubt.step(Found::Silence { said, claimant }, Instant::now()) {
                     Next::Look => return Ok(PERIOD_IN_DOUBT),
                     Next::Claim => {}
                 }
                 tracing::warn!(pid, "the node that runs the coordinator does not answer; another one takes over");
-                let (directory, options) = (self.directory.clone(), self.options.clone());
-                blocking(move || DataDirLease::acquire(&directory, &options, |_| {})).await?
+                let (directory, options, stop) = (self.directory.clone(), self.options.clone(), stopping.clone());
+                let is_wanted = move || !*stop.borrow();
+                let acquired = blocking(move || DataDirLease::acquire_while(&directory, &options, |_| {}, is_wanted));
+                match acquired.await {
+                    Err(_) if *stopping.borrow() => return Ok(PERIOD),
+                    acquired => acquired?,
+                }
             }
         };
         self.hold(lease, stopping).await?;
         Ok(PERIOD_IN_DOUBT)
     }
 
-    async fn answers(&mut self, seat: &Seat) -> bool {
-        if self.transport.is_none() {
-            let Ok(Some(papers)) = Papers::read(&self.directory) else { return false };
-            let from = NodeId::new(&self.config.name);
-            let addresses = Arc::clone(&self.addresses);
-            self.transport = Some(TcpTransport::within(papers.cluster, from, addresses, connections()));
-        }
-        let Some(transport) = &self.transport else { return false };
+    async fn answers(&mut self, papers: &Papers, seat: &Seat) -> bool {
+        let transport = self.transport.get_or_insert_with(|| {
+            let (from, addresses) = (NodeId::new(&self.config.name), Arc::clone(&self.addresses));
+            TcpTransport::within(papers.cluster.clone(), from, addresses, connections())
+        });
         self.addresses.set(seat.name(), seat.address.as_str());
-        call::<Ping>(transport, &seat.name(), &(), PING_TIME).await.is_ok()
+        call::<Ping>(&*transport, &seat.name(), &(), PING_TIME).await.is_ok()
     }
 
     /// Runs the coordinator for as long as the lease lasts, or until the node stops.
     async fn hold(&self, lease: DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
         self.state.send_replace(State::This);
-        let outcome = self.serve(&lease, stopping).await;
+        let outcome = if *stopping.borrow() { Ok(()) } else { self.serve(&lease, stopping).await };
         self.state.send_replace(State::Others);
         // What others have by now cannot be given up; that is no news.
         let released = tokio::task::spawn_blocking(move || lease.release()).await;
@@ -197,8 +255,10 @@ impl Candidate {
     }
 
     async fn serve(&self, lease: &DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
-        let newest = newest_epoch_in(&self.directory).map_err(|error| error.to_string())?;
-        let papers = Papers::ensure(&self.directory, newest.max(lease.epoch())).map_err(|error| error.to_string())?;
+        let (directory, epoch, terms) = (self.directory.clone(), lease.epoch(), self.config.lease);
+        let newest = blocking(move || newest_epoch_in(&directory)).await?;
+        let directory = self.directory.clone();
+        let papers = blocking(move || Papers::ensure(&directory, newest.max(epoch), terms)).await?;
         let journal = JournalOptions::dir(self.directory.join("coordinator"))
             .high_water(high_water(&self.directory, "coordinator"));
         let ttl = self.config.lease.ttl();
@@ -208,30 +268,64 @@ impl Candidate {
 
         let name = self.config.name.clone();
         let mut seat = Seat { node: name, epoch: lease.epoch(), address: String::new() };
-        let ping = MethodTable::new().method(PhantomData::<Ping>, |_, ()| async { Ok(()) });
-        let services =
-            ServiceTable::new().service(remote::SERVICE, remote::service(&coordinator)).service("seat", Arc::new(ping));
-        let address = (self.config.reachable_address(), 0);
+        let services = ServiceTable::new().service(remote::SERVICE, remote::service(&coordinator));
+        let services = services.service("seat", ping(&coordinator));
+        let address = address_on(0);
         let server = TcpServer::within(papers.cluster, address, seat.name(), Arc::new(services), connections());
         let server = server.await.map_err(|error| format!("the coordinator cannot listen: {error}"))?;
         seat.address = server.local_address().to_string();
-        seat.publish(&self.directory).map_err(|error| format!("its address could not be written: {error}"))?;
+        self.publish(&seat).await?;
         tracing::info!(address = seat.address, epoch = lease.epoch().0, "this node runs the coordinator");
 
         let over = |status: &LeaseStatus| matches!(status, LeaseStatus::Draining | LeaseStatus::Lost(_));
         let mut status = lease.status();
-        tokio::select! {
-            _ = status.wait_for(over) => tracing::warn!("another node takes the coordinator over"),
-            _ = stopping.wait_for(|stop| *stop) => {}
-            () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes) => {}
-        }
+        let outcome = tokio::select! {
+            _ = status.wait_for(over) => {
+                tracing::warn!("another node takes the coordinator over");
+                Ok(())
+            }
+            _ = stopping.wait_for(|stop| *stop) => Ok(()),
+            () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes) => Ok(()),
+            reason = self.look_after(&coordinator, &seat) => Err(format!("its coordinator answers nobody: {reason}")),
+        };
         server.shut_down().await;
-        Ok(())
+        // It closes its journal; one that panics there has closed it, too.
+        let _ = tokio::task::spawn_blocking(move || drop(coordinator)).await;
+        outcome
+    }
+
+    /// Says anew where the coordinator is whenever that is not to be read, until it answers nobody any more; then why.
+    async fn look_after(&self, coordinator: &Arc<dyn Coordinator>, seat: &Seat) -> String {
+        let mut health = Health::new(self.config.lease.ttl());
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            let answer = answer_of(coordinator).await;
+            let is_over = health.is_over(&answer, Instant::now());
+            match answer {
+                Err(error) if is_over => return error.to_string(),
+                // Another node may run it by now, and say so.
+                Err(_) => {}
+                Ok(()) => {
+                    if let Err(error) = self.publish(seat).await {
+                        tracing::warn!(error, "other nodes may not find the coordinator");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says where the coordinator is, if it is not to be read.
+    async fn publish(&self, seat: &Seat) -> Result<(), String> {
+        let (directory, seat) = (self.directory.clone(), seat.clone());
+        let publish =
+            move || if Seat::read(&directory).as_ref() == Some(&seat) { Ok(()) } else { seat.publish(&directory) };
+        blocking(publish).await.map_err(|error| format!("its address could not be written: {error}"))
     }
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, DataDirError> + Send + 'static,
+/// Does what waits for the disk, away from the thread that keeps the leases.
+async fn blocking<T: Send + 'static, E: ToString + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, String> {
     let done = tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())?;
     done.map_err(|error| error.to_string())
@@ -239,33 +333,86 @@ async fn blocking<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use savanna_ownership::core::CoordinatorCore;
+    use savanna_ownership::embedded::{Log, LogError, LogPosition};
+    use savanna_rpc::{InProcessLimits, InProcessNet};
+
     use super::*;
+
+    const TTL: Duration = Duration::from_secs(3);
 
     #[test]
     fn a_holder_that_answers_now_and_then_is_never_claimed_of() {
-        let mut doubt = Doubt::default();
-        let silence = Found::Silence { said: true, claimed: false };
+        let (mut doubt, now) = (Doubt::new(TTL), Instant::now());
+        let silence = Found::Silence { said: true, claimant: None };
         for found in [silence, silence, Found::Answer, silence, silence, Found::Answer] {
-            assert_eq!(doubt.step(found), Next::Look);
+            assert_eq!(doubt.step(found, now), Next::Look);
         }
-        assert_eq!([silence; 3].map(|found| doubt.step(found)), [Next::Look, Next::Look, Next::Claim]);
-        assert_eq!(doubt.step(silence), Next::Look, "one claim at a time");
+        assert_eq!([silence; 3].map(|found| doubt.step(found, now)), [Next::Look, Next::Look, Next::Claim]);
+        assert_eq!(doubt.step(silence, now), Next::Look, "one claim at a time");
     }
 
     #[test]
     fn a_holder_that_has_not_said_where_it_is_is_waited_for() {
-        let mut doubt = Doubt::default();
+        let mut doubt = Doubt::new(TTL);
         for _ in 0..100 {
-            assert_eq!(doubt.step(Found::Silence { said: false, claimed: false }), Next::Look);
+            assert_eq!(doubt.step(Found::Silence { said: false, claimant: None }, Instant::now()), Next::Look);
         }
     }
 
     #[test]
-    fn who_has_claimed_it_has_time_for_the_lease_to_run_out() {
-        let mut doubt = Doubt::default();
-        let claimed = Found::Silence { said: true, claimed: true };
-        let steps: Vec<_> = (0..MISSES_MAX_CLAIMED).map(|_| doubt.step(claimed)).collect();
-        let (last, before) = steps.split_last().unwrap();
-        assert!(before.iter().all(|next| *next == Next::Look) && *last == Next::Claim);
+    fn who_has_claimed_it_has_time_for_the_lease_to_run_out_however_long_that_is() {
+        for ttl in [TTL, 20 * TTL] {
+            let (mut doubt, began) = (Doubt::new(ttl), Instant::now());
+            let claimed = |by| Found::Silence { said: true, claimant: Some(Incarnation(by)) };
+            for look in 0..100_u32 {
+                assert_eq!(doubt.step(claimed(1), began + look * ttl / 50), Next::Look);
+            }
+            // Another one claims: it waits from its own claim on.
+            assert_eq!(doubt.step(claimed(2), began + 2 * ttl), Next::Look);
+            assert_eq!(doubt.step(claimed(2), began + 4 * ttl - Duration::from_nanos(1)), Next::Look);
+            assert_eq!(doubt.step(claimed(2), began + 4 * ttl), Next::Claim);
+        }
+    }
+
+    #[test]
+    fn a_coordinator_that_has_stopped_or_answers_nobody_for_a_lease_is_left_to_others() {
+        let (mut health, now) = (Health::new(TTL), Instant::now());
+        let unavailable = || Err(CoordinatorError::Unavailable { reason: String::new() });
+        assert!(!health.is_over(&unavailable(), now));
+        assert!(!health.is_over(&Ok(()), now + TTL), "it came back");
+        assert!(!health.is_over(&unavailable(), now + TTL));
+        assert!(!health.is_over(&unavailable(), now + TTL + TTL / 2));
+        assert!(health.is_over(&unavailable(), now + 2 * TTL));
+        assert!(Health::new(TTL).is_over(&Err(CoordinatorError::Stopped { reason: String::new() }), now));
+    }
+
+    /// A disk that fails at the first write.
+    struct BrokenLog;
+
+    #[async_trait::async_trait]
+    impl Log for BrokenLog {
+        fn append(&self, _payloads: &[Vec<u8>]) -> Result<LogPosition, LogError> {
+            Err(LogError("input/output error".to_owned()))
+        }
+
+        async fn wait_durable(&self, _position: LogPosition) -> Result<(), LogError> {
+            Err(LogError("input/output error".to_owned()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_coordinator_that_has_stopped_answers_no_candidate() {
+        let core = CoordinatorCore::new(TTL);
+        let coordinator = EmbeddedCoordinator::start(core, Arc::new(BrokenLog), Arc::new(BootClock), None);
+        let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator);
+        let net = InProcessNet::new(InProcessLimits::default());
+        let services = ServiceTable::new().service("seat", ping(&coordinator));
+        let _served = net.serve(NodeId::new("n1"), Arc::new(services));
+        let transport = net.transport(NodeId::new("n2"));
+        let answers = async || call::<Ping>(&transport, &NodeId::new("n1"), &(), PING_TIME).await.is_ok();
+        assert!(answers().await);
+        assert!(coordinator.allocate("x", 1).await.is_err());
+        assert!(!answers().await);
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::view::Follower;
 use savanna_ownership::{
-    ClusterView, Coordinator, CoordinatorError, Exclusive, NodeRecord, Ownership, Revision, ShardRecord, Transition,
+    ClusterView, Coordinator, CoordinatorError, Exclusive, NodeRecord, Ownership, Revision, ShardRecord, Tenure,
+    Transition,
 };
 
 /// The services that one node at a time runs for all: each is a shard.
@@ -19,7 +20,7 @@ pub(super) const SERVING: &str = "serving";
 /// The label of a node with the names of its services.
 pub(super) const SERVICES_LABEL: &str = "services";
 
-/// How long nodes are waited for that are to get shards for the first time.
+/// How long nodes are waited for, as long as nobody owns anything.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The shards are looked at so often, whatever is heard.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -42,24 +43,21 @@ pub(crate) fn state_of(view: &ClusterView, shard: &ShardId, record: &ShardRecord
     }
 }
 
-/// What to propose: a shard whose owner is gone, or that had none yet, goes to the node that has the fewest. What is granted for the first
-/// time waits until `wanted` nodes are there, or `is_patience_over`.
+/// What to propose: a shard whose owner is gone, or that had none yet, goes to the node that has the fewest. When nobody who lives owns
+/// anything, as all have only started, that waits until `wanted` nodes are there, or `is_patience_over`.
 fn due(view: &ClusterView, wanted: usize, is_patience_over: bool) -> Vec<Transition> {
-    let mut load: BTreeMap<&NodeId, usize> = view.nodes().map(|node| (&node.tenure.node, 0)).collect();
-    let owner_of = |shard: &ShardId| view.shard(shard).and_then(|record| record.value.owner());
     let shards = SHARDS.map(ShardId::new);
-    for owner in shards.iter().filter_map(owner_of).filter(|owner| view.lives(owner)) {
-        load.entry(&owner.node).and_modify(|count| *count += 1);
+    if is_unowned(view) && !is_patience_over && view.nodes().count() < wanted {
+        return Vec::new();
     }
-    let may_begin = is_patience_over || view.nodes().count() >= wanted;
+    let mut load = load_of(view);
     let mut transitions = Vec::new();
     for (service, shard) in SHARDS.iter().zip(&shards) {
         let record = view.shard(shard);
-        if owner_of(shard).is_some_and(|owner| view.lives(owner)) || (record.is_none() && !may_begin) {
+        if owner(view, shard).is_some() {
             continue;
         }
-        let hosts = view.nodes().filter(|node| services_of(node).any(|name| name == *service));
-        let Some(host) = hosts.min_by_key(|node| (load[&node.tenure.node], &node.tenure.node)) else { continue };
+        let Some(host) = host(view, &load, service) else { continue };
         load.entry(&host.tenure.node).and_modify(|count| *count += 1);
         let (expected, epoch, history) = record.map_or((Revision::NONE, OwnerEpoch::NONE, None), |record| {
             (record.version, record.value.epoch, record.value.history.clone())
@@ -71,9 +69,48 @@ fn due(view: &ClusterView, wanted: usize, is_patience_over: bool) -> Vec<Transit
     transitions
 }
 
+/// Who owns a shard and lives.
+fn owner<'v>(view: &'v ClusterView, shard: &ShardId) -> Option<&'v Tenure> {
+    view.shard(shard)?.value.owner().filter(|owner| view.lives(owner))
+}
+
+/// Whether nobody who lives owns anything.
+fn is_unowned(view: &ClusterView) -> bool {
+    SHARDS.iter().all(|shard| owner(view, &ShardId::new(*shard)).is_none())
+}
+
+/// How many shards each node has.
+fn load_of(view: &ClusterView) -> BTreeMap<&NodeId, usize> {
+    let mut load: BTreeMap<&NodeId, usize> = view.nodes().map(|node| (&node.tenure.node, 0)).collect();
+    for owner in SHARDS.iter().filter_map(|shard| owner(view, &ShardId::new(*shard))) {
+        load.entry(&owner.node).and_modify(|count| *count += 1);
+    }
+    load
+}
+
+/// The node with a service, of those in `load`, that has the fewest shards.
+fn host<'v>(view: &'v ClusterView, load: &BTreeMap<&NodeId, usize>, service: &str) -> Option<&'v NodeRecord> {
+    let hosts = view.nodes().filter(|node| services_of(node).any(|name| name == service));
+    let loaded = hosts.filter_map(|node| Some((load.get(&node.tenure.node)?, node)));
+    loaded.min_by_key(|(count, node)| (*count, &node.tenure.node)).map(|(_, node)| node)
+}
+
+/// What an owner proposes that cannot serve its shard: that another node has it. None if there is none, or it is not the owner.
+pub(super) fn given_up(view: &ClusterView, service: &str, by: &Tenure, epoch: OwnerEpoch) -> Option<Transition> {
+    let shard = ShardId::new(service);
+    let record = view.shard(&shard).filter(|record| record.value.epoch_of(by) == Some(epoch))?;
+    let mut load = load_of(view);
+    load.remove(&by.node);
+    let owner = host(view, &load, service)?.tenure.clone();
+    let ownership = Ownership::Exclusive(Exclusive::Serving { owner });
+    let next = ShardRecord { epoch: epoch.next(), ownership, history: record.value.history.clone() };
+    Some(Transition { shard, expected: record.version, record: next, by: Some(by.clone()) })
+}
+
 /// Proposes grants, for ever.
 pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
-    let began = tokio::time::Instant::now();
+    // Since when nobody owns anything, as far as this coordinator knows.
+    let mut unowned_since = None;
     let mut follower = Follower::new(Arc::clone(&coordinator), ClusterView::default());
     loop {
         match tokio::time::timeout(PERIOD, follower.next()).await {
@@ -84,7 +121,10 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
             }
             Ok(Ok(_)) | Err(_) => {}
         }
-        for transition in due(follower.view(), wanted, began.elapsed() >= PATIENCE) {
+        let now = tokio::time::Instant::now();
+        unowned_since = is_unowned(follower.view()).then(|| unowned_since.unwrap_or(now));
+        let is_patience_over = unowned_since.is_some_and(|since| now - since >= PATIENCE);
+        for transition in due(follower.view(), wanted, is_patience_over) {
             let (shard, owner) = (transition.shard.clone(), transition.record.owner().cloned());
             match coordinator.transition(&transition).await {
                 Ok(_) => tracing::info!(%shard, owner = owner.map(|owner| owner.to_string()), "a shard is granted"),
@@ -101,7 +141,7 @@ mod tests {
     use savanna_epoch::LogId;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
     use savanna_ownership::logs::{self, LogPlace};
-    use savanna_ownership::{History, Incarnation, MonoTime, NodeSpec, Tenure};
+    use savanna_ownership::{History, Incarnation, MonoTime, NodeSpec};
 
     use super::*;
 
@@ -195,6 +235,40 @@ mod tests {
         let again = cluster.join("n1", ALL);
         assert_eq!(again.epoch, OwnerEpoch(2));
         assert_eq!(cluster.grant(3, false)[0], "keys n2 2", "who comes back gets nothing back");
+    }
+
+    #[test]
+    fn shards_are_spread_again_when_all_nodes_start_again() {
+        let mut cluster = Cluster::new();
+        let nodes = ["n1", "n2", "n3"].map(|name| cluster.join(name, ALL));
+        cluster.grant(3, false);
+        for node in nodes {
+            cluster.leave(node);
+        }
+        cluster.join("n1", ALL);
+        assert!(due(&cluster.view(), 3, false).is_empty(), "the others are on their way");
+        cluster.join("n2", ALL);
+        cluster.join("n3", ALL);
+        assert_eq!(cluster.grant(3, false), ["keys n1 2", "streams n2 2", "tenants n3 2"]);
+    }
+
+    #[test]
+    fn an_owner_that_cannot_serve_gives_its_shard_to_another_node_with_that_service() {
+        let mut cluster = Cluster::new();
+        let n1 = cluster.join("n1", ALL);
+        cluster.grant(1, false);
+        let history = cluster.take("keys", &n1, 1);
+        let give_up = |cluster: &Cluster, epoch| given_up(&cluster.view(), "keys", &n1, OwnerEpoch(epoch));
+        assert_eq!(give_up(&cluster, 1), None, "nobody else is there");
+        cluster.join("n2", "tenants");
+        assert_eq!(give_up(&cluster, 1), None, "nobody else has the service");
+        let n3 = cluster.join("n3", ALL);
+        assert_eq!(give_up(&cluster, 2), None, "not its grant");
+        let transition = give_up(&cluster, 1).unwrap();
+        cluster.0.step(&Request::Apply(transition.into()), MonoTime(0)).reply.unwrap();
+        let record = cluster.view().shard(&ShardId::new("keys")).unwrap().value.clone();
+        assert_eq!((record.owner(), record.epoch, record.history), (Some(&n3), OwnerEpoch(2), Some(history)));
+        assert_eq!(give_up(&cluster, 1), None, "it is another's");
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod view;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,10 +34,12 @@ use futures::future::BoxFuture;
 use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
 use savanna_ownership::keeper::LeaseKeeper;
+use savanna_ownership::lease::Loss;
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogRecordError, LogState};
 use savanna_ownership::remote::RemoteCoordinator;
 use savanna_ownership::{
-    BootClock, ClusterView, Coordinator, CoordinatorError, History, Incarnation, NodeSpec, Tenure, Transition,
+    BootClock, ClusterView, Coordinator, CoordinatorError, History, Incarnation, NodeSpec, ShardRecord, Tenure,
+    Transition,
 };
 use savanna_pgwire_tenants::Front;
 use savanna_rpc::{Addresses, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TcpTransport};
@@ -60,8 +63,8 @@ use self::papers::Papers;
 pub use self::papers::PapersError;
 pub(crate) use self::papers::are_in as is_in;
 use self::routed::RoutedStreams;
-use self::seat::{COORDINATOR, Way};
-pub(crate) use self::view::View;
+use self::seat::{COORDINATOR, Way, address_on};
+pub(crate) use self::view::{View, gone};
 
 /// How long a request to the coordinator is tried again.
 const COORDINATOR_TIME: Duration = Duration::from_secs(2);
@@ -88,9 +91,21 @@ pub enum JoinError {
         /// Its process number.
         pid: u32,
     },
+    /// Another process holds the directory of this cluster, and has not said where its coordinator is.
+    #[error(
+        "process {pid} starts the coordinator of this cluster, and has not said within {waited:?} where it is: {reason}; wait for it, or look at its log"
+    )]
+    Starting {
+        /// Its process number.
+        pid: u32,
+        /// How long it was waited for.
+        waited: Duration,
+        /// What came last.
+        reason: String,
+    },
     /// Nobody runs the coordinator.
     #[error(
-        "no coordinator was found within {waited:?}: {reason}; look at the logs of the nodes on this data directory"
+        "no coordinator was found within {waited:?}: {reason}; look at the logs of the nodes on this data directory, and start one if none runs"
     )]
     NoCoordinator {
         /// How long it was looked for.
@@ -124,14 +139,23 @@ pub enum JoinError {
 pub struct NameLost {
     /// The node, by name and grant.
     pub tenure: Tenure,
+    /// Whether another process has claimed the name.
+    pub is_claimed: bool,
 }
 
 impl fmt::Display for NameLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (why, advice) = match self.is_claimed {
+            true => (
+                "another process has claimed the name",
+                "Use that process, or start this one with a --name that no other node has",
+            ),
+            false => ("its lease has run out", "Start it again"),
+        };
         write!(
             f,
-            "this process is no longer node {}: its lease has run out, or another process has claimed the name; what it served, others \
-             serve by now, and nothing that it acknowledged as durable is lost. Start it again; each node needs a --name of its own",
+            "this process is no longer node {}: {why}; what it served, others serve by now, and nothing that it acknowledged as durable is \
+             lost. {advice}",
             self.tenure
         )
     }
@@ -155,7 +179,10 @@ pub(crate) struct Joined {
     tenure: Tenure,
     guard: LeaseGuard,
     view: View,
-    transport: Arc<TcpTransport>,
+    /// Where other nodes reach it.
+    address: SocketAddr,
+    /// Of each service: requests that wait keep nobody waiting but those of the same service.
+    transports: BTreeMap<&'static str, Arc<TcpTransport>>,
     front: Arc<Front>,
     offered: BTreeMap<&'static str, Offered>,
     roles: BTreeMap<&'static str, watch::Receiver<Role>>,
@@ -260,15 +287,21 @@ impl Joined {
         let papers = await_papers(config, &state).await?;
         let name = NodeId::new(&config.name);
         let cluster = papers.cluster.clone();
-        let way = Arc::new(Way::new(&config.data_dir, cluster.clone(), name.clone()));
+        let way = Arc::new(Way::new(&config.data_dir, cluster.clone(), name.clone(), runtime.clone()));
         let coordinator = RemoteCoordinator::new(way, NodeId::new(COORDINATOR), COORDINATOR_TIME);
         let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator);
 
         let addresses = Arc::new(Addresses::default());
-        let transport = TcpTransport::within(cluster.clone(), name.clone(), Arc::clone(&addresses), connections());
-        let transport = Arc::new(transport);
+        let transports: BTreeMap<_, _> = SHARDS
+            .iter()
+            .map(|service| {
+                let (cluster, from, addresses) = (cluster.clone(), name.clone(), Arc::clone(&addresses));
+                (*service, Arc::new(TcpTransport::within(cluster, from, addresses, connections())))
+            })
+            .collect();
         let (view, following) = View::follow(Arc::clone(&coordinator), addresses);
-        let router = Router::new(Arc::clone(&transport) as _, Arc::new(view.clone()), RouterLimits::default());
+        let router =
+            Router::new(Arc::clone(&transports["tenants"]) as _, Arc::new(view.clone()), RouterLimits::default());
         let front = Front::new(name.clone(), router);
         let offered: BTreeMap<_, _> = SHARDS
             .iter()
@@ -278,7 +311,7 @@ impl Joined {
             .iter()
             .fold(ServiceTable::new(), |table, (name, offered)| table.service(*name, Arc::new(offered.clone())));
         let services = services.service("front", Arc::clone(&front).service());
-        let address = std::net::SocketAddr::new(config.reachable_address(), config.cluster_port);
+        let address = address_on(config.cluster_port);
         let server = TcpServer::within(cluster, address, name.clone(), Arc::new(services), connections()).await;
         let server = server.map_err(|source| JoinError::Listen { address: address.to_string(), source })?;
 
@@ -299,9 +332,9 @@ impl Joined {
             tasks.push(runtime.spawn(tell_roles(view, tenure, papers, ShardId::new(service), sender)));
         }
         tasks.push(runtime.spawn(tell_routes(view.clone(), Arc::clone(&front))));
-        let guard = keeper.guard();
+        let (guard, address) = (keeper.guard(), server.local_address());
         let config = config.clone();
-        let joined = Self { config, coordinator, tenure, guard, view, transport, front, offered, roles };
+        let joined = Self { config, coordinator, tenure, guard, view, address, transports, front, offered, roles };
         Ok((joined, keeper, tasks, server))
     }
 
@@ -325,14 +358,19 @@ impl Joined {
         self.guard.clone()
     }
 
+    /// Where other nodes reach it.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The cluster as this node sees it.
     pub(crate) const fn view(&self) -> &View {
         &self.view
     }
 
-    /// The way to other nodes.
-    pub(crate) const fn transport(&self) -> &Arc<TcpTransport> {
-        &self.transport
+    /// The way to other nodes, for a service.
+    pub(crate) fn transport(&self, service: &str) -> Arc<TcpTransport> {
+        Arc::clone(&self.transports[service])
     }
 
     /// Relays clients of tenants.
@@ -348,14 +386,16 @@ impl Joined {
     /// The streams of the cluster for the faces of this node, and the node's own for others while it owns them.
     pub(crate) fn routed(self: &Arc<Self>, streams: StreamsService) -> StreamsService {
         let StreamsService { handle, stop } = streams;
-        let transport = Arc::clone(&self.transport) as _;
-        let routed = RoutedStreams::new(self.tenure.node.clone(), self.view.clone(), Arc::clone(&handle), transport);
-        let (offered, mut role) = (self.offered("streams").clone(), self.role("streams"));
+        let (node, view, transport) = (self.tenure.node.clone(), self.view.clone(), self.transport("streams"));
+        let routed = RoutedStreams::new(node, view, Arc::clone(&handle), self.guard(), transport);
+        let (offered, guard, mut role) = (self.offered("streams").clone(), self.guard(), self.role("streams"));
         let offering = tokio::spawn(async move {
-            let mut _offer = None;
+            let mut offer = None;
             loop {
                 let is_owner = matches!(*role.borrow_and_update(), Role::Owner(_));
-                _offer = is_owner.then(|| offered.offer(remote::serve_streams(Arc::clone(&handle))));
+                // An offer ends when it is dropped: the one before, not the next.
+                drop(offer.take());
+                offer = is_owner.then(|| offered.offer(remote::serve_streams(Arc::clone(&handle)), guard.clone()));
                 if role.changed().await.is_err() {
                     return;
                 }
@@ -383,18 +423,24 @@ impl Joined {
     pub(crate) async fn take_history(&self, service: &'static str, epoch: OwnerEpoch) -> Result<(), TakeError> {
         let shard = ShardId::new(service);
         let failed = |source| TakeError::Coordinator { shard: shard.clone(), source };
-        let history = Some(History { log: self.begin_log(service).await?, epoch });
+        let mut own_log = None;
         loop {
             let record = self.coordinator.shard(&shard).await.map_err(failed)?;
             let record = record.filter(|record| record.value.epoch_of(&self.tenure) == Some(epoch));
             let Some(record) = record else { return Err(TakeError::NotOwner { shard }) };
-            if record.value.history == history {
+            if is_taken(&record.value, &self.tenure.node) {
                 break;
             }
+            let log = match own_log.take() {
+                Some(log) => log,
+                None => self.own_log(service).await?,
+            };
+            own_log = Some(log.clone());
+            let history = Some(History { log, epoch });
             let transition = Transition {
                 shard: shard.clone(),
                 expected: record.version,
-                record: record.value.with_history(history.clone()),
+                record: record.value.with_history(history),
                 by: Some(self.tenure.clone()),
             };
             match self.coordinator.transition(&transition).await {
@@ -410,15 +456,25 @@ impl Joined {
         Ok(())
     }
 
+    /// A log of this tenure that no shard names, as an attempt before has left it; else a new one.
+    async fn own_log(&self, service: &'static str) -> Result<LogId, TakeError> {
+        let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source };
+        let view = ClusterView::new(self.coordinator.snapshot().await.map_err(failed)?);
+        match unnamed_log(&view, service, &self.tenure)? {
+            Some(log) => Ok(log),
+            None => self.begin_log(service, &view).await,
+        }
+    }
+
     /// Begins a log of this node. All logs of a service lie in one folder, which the log's owner has fenced: nobody may seal what is there,
     /// so its place is told as one that only the node knows.
-    async fn begin_log(&self, service: &'static str) -> Result<LogId, TakeError> {
+    async fn begin_log(&self, service: &'static str, view: &ClusterView) -> Result<LogId, TakeError> {
         let node = &self.tenure.node;
         let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source };
         let number = self.coordinator.allocate(&format!("{}{node}", logs::PREFIX), 1).await.map_err(failed)?.start;
         let log = LogId::new(node.clone(), number, service);
         let place = LogPlace::Private(service.to_owned());
-        let begun = logs::begin(&self.view.now(), &log, place, self.tenure.clone())?;
+        let begun = logs::begin(view, &log, place, self.tenure.clone())?;
         self.coordinator.apply(&begun.into()).await.map_err(failed)?;
         Ok(log)
     }
@@ -444,6 +500,21 @@ impl Joined {
         Ok(())
     }
 
+    /// Gives a service up that this node was granted and cannot serve, if another node can have it.
+    pub(crate) async fn give_up(&self, service: &'static str, epoch: OwnerEpoch) {
+        let Some(transition) = grants::given_up(&self.view.now(), service, &self.tenure, epoch) else {
+            tracing::warn!(service, "no other node can have the service, which this node cannot serve");
+            return;
+        };
+        let owner = transition.record.owner().map(|owner| owner.to_string());
+        match self.coordinator.transition(&transition).await {
+            Ok(_) => tracing::warn!(service, owner, "this node cannot serve, and gives the service to another one"),
+            Err(error) => {
+                tracing::warn!(service, %error, "the service, which this node cannot serve, could not be given up")
+            }
+        }
+    }
+
     /// Waits until each shard of a service that this node has is served by somebody, but not for ever.
     pub(crate) async fn served(&self) {
         let wanted = SHARDS.iter().filter(|service| self.config.services.iter().any(|own| own == *service));
@@ -465,8 +536,8 @@ impl Stay {
         async move {
             let over = |status: &LeaseStatus| matches!(status, LeaseStatus::Draining | LeaseStatus::Lost(_));
             // A closed channel means that nobody renews the lease.
-            let _ = status.wait_for(over).await;
-            NameLost { tenure }
+            let status = status.wait_for(over).await.map(|status| *status);
+            NameLost { tenure, is_claimed: status.is_ok_and(is_claimed) }
         }
     }
 
@@ -492,11 +563,11 @@ impl Stay {
 async fn await_papers(config: &NodeConfig, state: &watch::Receiver<candidate::State>) -> Result<Papers, JoinError> {
     let deadline = tokio::time::Instant::now() + PAPERS_TIME;
     loop {
-        if let Some(papers) = Papers::read(&config.data_dir)? {
+        if let Some(papers) = Papers::read(&config.data_dir, config.lease)? {
             return Ok(papers);
         }
         if tokio::time::Instant::now() >= deadline {
-            return Err(not_found(state, "the papers of the cluster were not written".to_owned()));
+            return Err(not_found(state, false, PAPERS_TIME, "the papers of the cluster were not written".to_owned()));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -521,7 +592,7 @@ async fn register(
             Ok(keeper) => return Ok(keeper),
             Err(Refused::Coordinator(CoordinatorError::Unavailable { reason })) => {
                 if tokio::time::Instant::now() >= deadline {
-                    return Err(not_found(state, reason));
+                    return Err(not_found(state, true, JOIN_TIME, reason));
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -530,11 +601,39 @@ async fn register(
     }
 }
 
-fn not_found(state: &watch::Receiver<candidate::State>, reason: String) -> JoinError {
+/// Why there is no coordinator after so long. What keeps the directory of a cluster is one of its nodes.
+fn not_found(
+    state: &watch::Receiver<candidate::State>,
+    has_papers: bool,
+    waited: Duration,
+    reason: String,
+) -> JoinError {
     match *state.borrow() {
+        candidate::State::KeptBy(pid) if has_papers => JoinError::Starting { pid, waited, reason },
         candidate::State::KeptBy(pid) => JoinError::Kept { pid },
-        _ => JoinError::NoCoordinator { waited: JOIN_TIME, reason },
+        _ => JoinError::NoCoordinator { waited, reason },
     }
+}
+
+/// Whether a lease is over because another process has claimed the name.
+const fn is_claimed(status: LeaseStatus) -> bool {
+    matches!(status, LeaseStatus::Draining | LeaseStatus::Lost(Loss::Claimed))
+}
+
+/// Whether a shard's commits are in a log of its owner, which this node is, and has said so under its grant.
+fn is_taken(record: &ShardRecord, node: &NodeId) -> bool {
+    record.history.as_ref().is_some_and(|history| history.epoch == record.epoch && history.log.node == *node)
+}
+
+/// A log of a service that this tenure has begun and no shard names.
+fn unnamed_log(view: &ClusterView, service: &str, tenure: &Tenure) -> Result<Option<LogId>, LogRecordError> {
+    let is_left = |log: &LogId, record: &LogRecord| {
+        log.service == service
+            && record.holder == *tenure
+            && record.state == LogState::Open
+            && logs::shards_in(view, log).next().is_none()
+    };
+    Ok(logs::all(view)?.into_iter().find(|(log, record)| is_left(log, record)).map(|(log, _)| log))
 }
 
 /// What a node is to a shard.
@@ -568,14 +667,14 @@ async fn tell_routes(mut view: View, front: Arc<Front>) {
 #[cfg(test)]
 mod tests {
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
-    use savanna_ownership::{MonoTime, Revision, ShardRecord};
+    use savanna_ownership::{LeaseTerms, MonoTime, Revision};
 
     use super::*;
 
     #[test]
     fn a_process_owns_what_it_was_granted_and_nothing_that_another_of_its_name_was() {
         let directory = tempfile::tempdir().unwrap();
-        let papers = Papers::ensure(directory.path(), OwnerEpoch(50)).unwrap();
+        let papers = Papers::ensure(directory.path(), OwnerEpoch(50), LeaseTerms::default()).unwrap();
         let mut core = CoordinatorCore::new(Duration::from_secs(3600));
         let join = |core: &mut CoordinatorCore, incarnation| {
             let (name, incarnation) = (NodeId::new("n1"), Incarnation(incarnation));
@@ -599,5 +698,46 @@ mod tests {
         core.step(&Request::Deregister(first), MonoTime(0)).reply.unwrap();
         let second = join(&mut core, 2);
         assert_eq!(role(&core, &second, "keys"), Role::Front);
+    }
+    #[test]
+    fn a_log_that_no_shard_names_is_used_again_by_its_tenure_alone() {
+        let mut core = CoordinatorCore::new(Duration::from_secs(3600));
+        let spec = |incarnation| NodeSpec {
+            name: NodeId::new("n1"),
+            incarnation: Incarnation(incarnation),
+            address: String::new(),
+            labels: BTreeMap::new(),
+        };
+        let join = |core: &mut CoordinatorCore, incarnation| match core
+            .step(&Request::Register(spec(incarnation)), MonoTime(0))
+            .reply
+        {
+            Ok(Reply::Granted(grant)) => grant.tenure,
+            other => panic!("expected a grant, came {other:?}"),
+        };
+        let first = join(&mut core, 1);
+        let log = LogId::new(NodeId::new("n1"), 1, "keys");
+        let view = |core: &CoordinatorCore| ClusterView::new(core.snapshot());
+        let place = LogPlace::Private("keys".to_owned());
+        let begun = logs::begin(&view(&core), &log, place, first.clone()).unwrap();
+        core.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
+        let unnamed =
+            |core: &CoordinatorCore, service: &str, tenure: &Tenure| unnamed_log(&view(core), service, tenure).unwrap();
+        assert_eq!(unnamed(&core, "keys", &first), Some(log.clone()));
+        assert_eq!(unnamed(&core, "tenants", &first), None);
+        let keys = ShardId::new("keys");
+        let record = ShardRecord::serving(first.clone(), OwnerEpoch(1));
+        let grant = Transition { shard: keys.clone(), expected: Revision::NONE, record, by: None };
+        core.step(&Request::Apply(grant.into()), MonoTime(0)).reply.unwrap();
+        let granted = core.shard(&keys).unwrap().clone();
+        assert!(!is_taken(&granted.value, &first.node));
+        let record = granted.value.with_history(Some(History { log, epoch: OwnerEpoch(1) }));
+        assert!(is_taken(&record, &first.node));
+        let taken = Transition { shard: keys, expected: granted.version, record, by: Some(first.clone()) };
+        core.step(&Request::Apply(taken.into()), MonoTime(0)).reply.unwrap();
+        assert_eq!(unnamed(&core, "keys", &first), None, "it is in use");
+        core.step(&Request::Deregister(first), MonoTime(0)).reply.unwrap();
+        let second = join(&mut core, 2);
+        assert_eq!(unnamed(&core, "keys", &second), None, "an earlier process has begun it");
     }
 }

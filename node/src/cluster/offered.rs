@@ -7,12 +7,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use savanna_epoch::{NodeId, ShardId};
-use savanna_rpc::{RequestContext, RpcError, Service};
+use savanna_ownership::guard::LeaseGuard;
+use savanna_rpc::{Delivery, RequestContext, RpcError, Service};
 
 use super::view::View;
 
 /// After this time an owner that is starting may serve.
 const STARTING_PAUSE: Duration = Duration::from_millis(20);
+/// After this time an owner whose lease was not renewed may serve again, or another one does.
+const LEASE_PAUSE: Duration = Duration::from_millis(50);
+
+/// The service that is offered, by a node that may serve while its lease says so.
+type Slot = Arc<RwLock<Option<(Arc<dyn Service>, LeaseGuard)>>>;
 
 /// The service of a shard, while this node serves it. Cheap to clone.
 #[derive(Clone)]
@@ -20,11 +26,11 @@ pub(crate) struct Offered {
     node: NodeId,
     shard: ShardId,
     view: View,
-    service: Arc<RwLock<Option<Arc<dyn Service>>>>,
+    offer: Slot,
 }
 
 /// Offers a service until it is dropped.
-pub(crate) struct Offer(Arc<RwLock<Option<Arc<dyn Service>>>>);
+pub(crate) struct Offer(Slot);
 
 impl Drop for Offer {
     fn drop(&mut self) {
@@ -34,27 +40,75 @@ impl Drop for Offer {
 
 impl Offered {
     pub(super) fn new(node: NodeId, shard: ShardId, view: View) -> Self {
-        Self { node, shard, view, service: Arc::default() }
+        Self { node, shard, view, offer: Slot::default() }
     }
 
-    /// Answers by this service from now on. There is one at a time.
-    pub(crate) fn offer(&self, service: Arc<dyn Service>) -> Offer {
-        *self.service.write() = Some(service);
-        Offer(Arc::clone(&self.service))
+    /// Answers by this service from now on, while the lease lasts. There is one at a time: an earlier offer ends before.
+    pub(crate) fn offer(&self, service: Arc<dyn Service>, guard: LeaseGuard) -> Offer {
+        *self.offer.write() = Some((service, guard));
+        Offer(Arc::clone(&self.offer))
     }
 }
 
 #[async_trait]
 impl Service for Offered {
     async fn handle(&self, context: RequestContext, body: Bytes) -> Result<Bytes, RpcError> {
-        let service = self.service.read().clone();
-        if let Some(service) = service {
-            return service.handle(context, body).await;
+        let offer = self.offer.read().clone();
+        if let Some((service, guard)) = offer {
+            if !guard.serving() {
+                return Err(RpcError::Frozen { retry_after: LEASE_PAUSE });
+            }
+            let reply = service.handle(context, body).await;
+            if guard.serving() {
+                return reply;
+            }
+            let reason = "its lease was not renewed in time, so it tells nobody what it did".to_owned();
+            return Err(RpcError::Unreachable { node: self.node.clone(), reason, delivery: Delivery::Unknown });
         }
         let route = self.view.route(&self.shard)?;
         Err(match route.node == self.node {
             true => RpcError::Frozen { retry_after: STARTING_PAUSE },
             false => RpcError::Moved { to: route.node, epoch: route.epoch },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_ownership::{BootClock, Clock as _, LeaseHolder, LeaseTerms};
+    use savanna_rpc::RequestHead;
+    use tokio::sync::watch;
+
+    use super::*;
+
+    /// Does something, and loses its lease before it answers if it is asked for `lose`.
+    struct Engine(LeaseGuard);
+
+    #[async_trait]
+    impl Service for Engine {
+        async fn handle(&self, context: RequestContext, body: Bytes) -> Result<Bytes, RpcError> {
+            if context.head.method == "lose" {
+                self.0.revoke();
+            }
+            Ok(body)
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_told_without_the_lease() {
+        let guard = LeaseGuard::new(Arc::new(BootClock));
+        guard.publish(&LeaseHolder::new(LeaseTerms::default(), BootClock.now()));
+        let (_sender, receiver) = watch::channel(Arc::default());
+        let offered = Offered::new(NodeId::new("n1"), ShardId::new("streams"), View::of(receiver));
+        let _offer = offered.offer(Arc::new(Engine(guard.clone())), guard);
+        let ask = async |method: &str| {
+            let head = RequestHead { method: method.to_owned(), shard: None, idempotent: false };
+            let context = RequestContext { from: NodeId::new("n2"), head, time_left: Duration::from_secs(1) };
+            offered.handle(context, Bytes::new()).await
+        };
+        assert!(ask("keep").await.is_ok());
+        let lost = ask("lose").await.unwrap_err();
+        assert_eq!(lost.delivery(), Delivery::Unknown, "it was done");
+        assert!(matches!(ask("keep").await, Err(RpcError::Frozen { .. })), "it was not done");
     }
 }

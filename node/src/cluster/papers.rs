@@ -5,6 +5,8 @@
 //! id = "5e2f.."                 told in each greeting between nodes
 //! secret = "90ab.."             proved in each greeting; whoever can read the file can be a node
 //! log_epochs_above = 57         the logs of shards are opened under this plus the epoch of the shard
+//! lease_ttl_us = 3000000        for how long a node lives that is not heard of: each counts by it, the node and who gives its name away
+//! lease_margin_us = 500000      so much earlier it stops by itself
 //! ```
 //!
 //! The first process that holds the directory writes them, before anybody else can. A directory that `savanna dev` has used before has logs
@@ -15,8 +17,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use savanna_epoch::OwnerEpoch;
+use savanna_ownership::LeaseTerms;
 use savanna_rpc::Cluster;
 
 const FILE: &str = "cluster.toml";
@@ -29,6 +33,8 @@ pub(crate) struct Papers {
     pub(crate) cluster: Cluster,
     /// The epochs of logs of shards are above this one.
     log_epochs_above: OwnerEpoch,
+    /// Of all nodes.
+    lease: LeaseTerms,
 }
 
 /// Why there are no papers.
@@ -50,6 +56,23 @@ pub enum PapersError {
         /// The file.
         path: PathBuf,
     },
+    /// This node would count its lease by another time than others do.
+    #[error(
+        "{path}: expected the lease of the cluster, lease.ttl = {ttl:?} and lease.margin = {margin:?}, came {came_ttl:?} and \
+         {came_margin:?}; give this node the same settings as the others, or stop all nodes and change the file"
+    )]
+    Lease {
+        /// The file.
+        path: PathBuf,
+        /// The cluster's.
+        ttl: Duration,
+        /// The cluster's.
+        margin: Duration,
+        /// The node's.
+        came_ttl: Duration,
+        /// The node's.
+        came_margin: Duration,
+    },
     /// It holds something else.
     #[error(
         "{path}: expected the papers of a cluster in format {FORMAT}, came: {came}; it is damaged, or a later release wrote it"
@@ -68,11 +91,11 @@ pub(crate) fn are_in(directory: &Path) -> bool {
 }
 
 impl Papers {
-    /// The papers in a data directory, if there are any.
+    /// The papers in a data directory, if there are any, for a node with this lease.
     ///
     /// # Errors
     /// [`PapersError`].
-    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, PapersError> {
+    pub(crate) fn read(directory: &Path, lease: LeaseTerms) -> Result<Option<Self>, PapersError> {
         let path = directory.join(FILE);
         let io = |doing| {
             let path = path.clone();
@@ -86,7 +109,12 @@ impl Papers {
         if fs::metadata(&path).map_err(io("reading"))?.permissions().mode() & 0o077 != 0 {
             return Err(PapersError::Open { path });
         }
-        Self::parse(&text).map(Some).map_err(|came| PapersError::Malformed { path, came })
+        let papers = Self::parse(&text).map_err(|came| PapersError::Malformed { path: path.clone(), came })?;
+        let [(ttl, margin), (came_ttl, came_margin)] = [papers.lease, lease].map(|lease| (lease.ttl(), lease.margin()));
+        if (ttl.as_micros(), margin.as_micros()) != (came_ttl.as_micros(), came_margin.as_micros()) {
+            return Err(PapersError::Lease { path, ttl, margin, came_ttl, came_margin });
+        }
+        Ok(Some(papers))
     }
 
     /// The papers in a data directory that this process holds. Papers are made if there are none; no log in the directory was opened under
@@ -94,8 +122,8 @@ impl Papers {
     ///
     /// # Errors
     /// [`PapersError`].
-    pub(crate) fn ensure(directory: &Path, newest: OwnerEpoch) -> Result<Self, PapersError> {
-        if let Some(papers) = Self::read(directory)? {
+    pub(crate) fn ensure(directory: &Path, newest: OwnerEpoch, lease: LeaseTerms) -> Result<Self, PapersError> {
+        if let Some(papers) = Self::read(directory, lease)? {
             return Ok(papers);
         }
         let path = directory.join(FILE);
@@ -107,14 +135,14 @@ impl Papers {
                 _ => Err(error),
             })?;
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-            file.write_all(text(newest).as_bytes())?;
+            file.write_all(text(newest, lease).as_bytes())?;
             file.sync_all()?;
             fs::rename(&new, &path)?;
             File::open(directory)?.sync_all()
         };
         write().map_err(|source| PapersError::Io { path: path.clone(), doing: "writing", source })?;
         let none = || PapersError::Malformed { path, came: "nothing, right after it was written".to_owned() };
-        Self::read(directory)?.ok_or_else(none)
+        Self::read(directory, lease)?.ok_or_else(none)
     }
 
     /// Under which the log of a shard is opened by who owns it under `epoch`.
@@ -137,12 +165,14 @@ impl Papers {
             came => return Err(format!("format {came}")),
         }
         let cluster = Cluster::new(word("id")?, word("secret")?.as_bytes()).map_err(|error| error.to_string())?;
-        let log_epochs_above = u64::try_from(number("log_epochs_above")?).map_err(|error| error.to_string())?;
-        Ok(Self { cluster, log_epochs_above: OwnerEpoch(log_epochs_above) })
+        let whole = |key: &str| u64::try_from(number(key)?).map_err(|error| format!("{key}: {error}"));
+        let [ttl, margin] = [whole("lease_ttl_us")?, whole("lease_margin_us")?].map(Duration::from_micros);
+        let lease = LeaseTerms::new(ttl, margin).map_err(|error| error.to_string())?;
+        Ok(Self { cluster, log_epochs_above: OwnerEpoch(whole("log_epochs_above")?), lease })
     }
 }
 
-fn text(newest: OwnerEpoch) -> String {
+fn text(newest: OwnerEpoch, lease: LeaseTerms) -> String {
     let hex = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");
@@ -152,9 +182,12 @@ fn text(newest: OwnerEpoch) -> String {
     let (id, secret): ([u8; 8], [u8; 32]) = (rand::random(), rand::random());
     format!(
         "# Who belongs to this cluster. Whoever knows the secret can be one of its nodes.\n\
-         format = {FORMAT}\nid = \"{}\"\nsecret = \"{}\"\nlog_epochs_above = {newest}\n",
+         format = {FORMAT}\nid = \"{}\"\nsecret = \"{}\"\nlog_epochs_above = {newest}\n\
+         lease_ttl_us = {}\nlease_margin_us = {}\n",
         hex(&id),
-        hex(&secret)
+        hex(&secret),
+        lease.ttl().as_micros(),
+        lease.margin().as_micros()
     )
 }
 
@@ -162,21 +195,43 @@ fn text(newest: OwnerEpoch) -> String {
 mod tests {
     use super::*;
 
+    fn lease() -> LeaseTerms {
+        LeaseTerms::default()
+    }
+
+    #[test]
+    fn a_node_whose_lease_lasts_otherwise_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        Papers::ensure(directory.path(), OwnerEpoch(57), lease()).unwrap();
+        let second = Duration::from_secs(1);
+        for other in [(lease().ttl() * 2, lease().margin()), (lease().ttl(), lease().margin() * 2)] {
+            let other = LeaseTerms::new(other.0, other.1).unwrap();
+            for refused in [
+                Papers::read(directory.path(), other).map(drop),
+                Papers::ensure(directory.path(), OwnerEpoch(58), other).map(drop),
+            ] {
+                assert!(matches!(refused, Err(PapersError::Lease { .. })), "{refused:?}");
+            }
+        }
+        let refused = Papers::read(directory.path(), lease().with_ttl(second).unwrap()).unwrap_err().to_string();
+        assert!(refused.contains("lease.ttl = 3s") && refused.contains("came 1s"), "{refused}");
+    }
+
     #[test]
     fn papers_are_made_once_and_are_their_owners_alone() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(Papers::read(directory.path()).unwrap().is_none() && !are_in(directory.path()));
-        let made = Papers::ensure(directory.path(), OwnerEpoch(57)).unwrap();
+        assert!(Papers::read(directory.path(), lease()).unwrap().is_none() && !are_in(directory.path()));
+        let made = Papers::ensure(directory.path(), OwnerEpoch(57), lease()).unwrap();
         assert!(are_in(directory.path()) && made.cluster.has_secret());
         assert_eq!(made.log_epoch(OwnerEpoch(1)), OwnerEpoch(58));
         let path = directory.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let again = Papers::ensure(directory.path(), OwnerEpoch(90)).unwrap();
+        let again = Papers::ensure(directory.path(), OwnerEpoch(90), lease()).unwrap();
         assert_eq!(again.log_epoch(OwnerEpoch(1)), OwnerEpoch(58));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(Papers::read(directory.path()), Err(PapersError::Open { .. })));
+        assert!(matches!(Papers::read(directory.path(), lease()), Err(PapersError::Open { .. })));
     }
 
     #[test]
@@ -186,6 +241,8 @@ mod tests {
         assert_eq!(refused("id = 'x'"), "no whole number `format`");
         assert_eq!(refused("format = 1\nid = ''"), "no text `id`");
         assert!(refused("format = 1\nid = 'x'\nsecret = 'short'").contains("16 bytes"));
+        let papers = "format = 1\nid = 'x'\nsecret = '0123456789abcdef'\nlog_epochs_above = 1\n";
+        assert_eq!(refused(papers), "no whole number `lease_ttl_us`");
         assert!(refused("format =").contains("value"), "{}", refused("format ="));
     }
 }

@@ -13,11 +13,13 @@ use savanna_keys::handle::{
     Answer, HandleError as KeysError, KeysHandle, KeysNodes, KeysRequest, Owner, SharedKeysHandle,
 };
 use savanna_keys_host::Elsewhere;
+use savanna_ownership::guard::LeaseGuard;
 use savanna_rpc::{Route, Transport};
 use savanna_streams_api::handle::{
     HandleError, SessionId, SharedStreamHandle, StreamHandle, StreamReply, StreamRequest,
 };
 use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::view::View;
 use crate::remote::{RemoteKeys, RemoteStreams};
@@ -75,6 +77,8 @@ pub(crate) struct RoutedStreams {
     shard: ShardId,
     view: View,
     local: SharedStreamHandle,
+    /// Whether those of this node may be told anything.
+    guard: LeaseGuard,
     transport: Arc<dyn Transport>,
     sessions: Mutex<HashMap<SessionId, OpenSession>>,
     next: AtomicU64,
@@ -95,10 +99,16 @@ impl fmt::Debug for RoutedStreams {
 
 impl RoutedStreams {
     /// The streams of the cluster as `node` reaches them; `local` are those that it owns itself, if it does.
-    pub(crate) fn new(node: NodeId, view: View, local: SharedStreamHandle, transport: Arc<dyn Transport>) -> Arc<Self> {
+    pub(crate) fn new(
+        node: NodeId,
+        view: View,
+        local: SharedStreamHandle,
+        guard: LeaseGuard,
+        transport: Arc<dyn Transport>,
+    ) -> Arc<Self> {
         let shard = ShardId::new("streams");
         let (sessions, next) = (Mutex::default(), AtomicU64::new(1));
-        Arc::new(Self { node, shard, view, local, transport, sessions, next })
+        Arc::new(Self { node, shard, view, local, guard, transport, sessions, next })
     }
 
     /// Waits for an owner.
@@ -106,21 +116,33 @@ impl RoutedStreams {
         let mut view = self.view.clone();
         let owned = view.until(|now| super::view::route(now, &self.shard).is_some());
         let nobody = |_| HandleError::Unavailable("no node runs streams at present; try again later".to_owned());
-        tokio::time::timeout(STREAMS_PATIENCE, owned).await.map_err(nobody)?;
+        timeout(STREAMS_PATIENCE, owned).await.map_err(nobody)?;
         self.view.route(&self.shard).map_err(|error| HandleError::Unavailable(error.to_string()))
     }
 
     async fn ask(&self, route: &Route, request: StreamRequest) -> Result<StreamReply, HandleError> {
         if route.node == self.node {
-            return self.local.call(request).await;
+            if !self.guard.serving() {
+                return Err(HandleError::Frozen { retry_after_ms: OWNERLESS_MS });
+            }
+            let reply = self.local.call(request).await;
+            let late = "the lease of this node was not renewed in time; what was asked may have been done";
+            return if self.guard.serving() { reply } else { Err(HandleError::Unavailable(late.to_owned())) };
         }
         RemoteStreams::new(Arc::clone(&self.transport), route.node.clone()).call(request).await
     }
 
+    /// What is known of the session that a request is about, which is forgotten when it is closed.
+    fn open_session(&self, request: &mut StreamRequest) -> Option<OpenSession> {
+        let is_closed = matches!(request, StreamRequest::CloseSession { .. });
+        let session = session_of(request)?;
+        let mut sessions = self.sessions.lock();
+        if is_closed { sessions.remove(session) } else { sessions.get(session).copied() }
+    }
+
     /// Puts the owner's number of the session into a request.
-    fn translate(&self, request: &mut StreamRequest, route: &Route) -> Result<(), HandleError> {
+    fn translate(request: &mut StreamRequest, known: Option<OpenSession>, route: &Route) -> Result<(), HandleError> {
         let Some(session) = session_of(request) else { return Ok(()) };
-        let known = self.sessions.lock().get(session).copied();
         match known {
             Some(open) if open.epoch == route.epoch => *session = open.session,
             Some(_) => {
@@ -139,23 +161,24 @@ impl RoutedStreams {
 #[async_trait]
 impl StreamHandle for RoutedStreams {
     async fn call(&self, mut request: StreamRequest) -> Result<StreamReply, HandleError> {
-        let route = self.owner().await?;
-        let closed = match &request {
-            StreamRequest::CloseSession { session } => Some(*session),
-            _ => None,
-        };
-        let translated = self.translate(&mut request, &route);
-        if let Some(session) = closed {
-            self.sessions.lock().remove(&session);
-        }
-        translated?;
-        match self.ask(&route, request).await? {
-            StreamReply::Session { session } => {
-                let number = SessionId(self.next.fetch_add(1, Ordering::Relaxed));
-                self.sessions.lock().insert(number, OpenSession { epoch: route.epoch, session });
-                Ok(StreamReply::Session { session: number })
+        let known = self.open_session(&mut request);
+        let deadline = Instant::now() + STREAMS_PATIENCE;
+        loop {
+            let route = self.owner().await?;
+            let mut translated = request.clone();
+            Self::translate(&mut translated, known, &route)?;
+            match self.ask(&route, translated).await {
+                Ok(StreamReply::Session { session }) => {
+                    let number = SessionId(self.next.fetch_add(1, Ordering::Relaxed));
+                    self.sessions.lock().insert(number, OpenSession { epoch: route.epoch, session });
+                    return Ok(StreamReply::Session { session: number });
+                }
+                // Nothing was done: another node is the owner by now, or this one does not serve yet.
+                Err(HandleError::Moved { .. } | HandleError::Frozen { .. }) if Instant::now() < deadline => {
+                    sleep(Duration::from_millis(OWNERLESS_MS)).await;
+                }
+                reply => return reply,
             }
-            reply => Ok(reply),
         }
     }
 }
@@ -177,7 +200,7 @@ const fn session_of(request: &mut StreamRequest) -> Option<&mut SessionId> {
 
 #[cfg(test)]
 mod tests {
-    use savanna_ownership::ShardRecord;
+    use savanna_ownership::{BootClock, Clock as _, LeaseHolder, LeaseTerms, ShardRecord};
     use savanna_rpc::{InProcessLimits, InProcessNet};
     use tokio::sync::watch;
 
@@ -185,12 +208,25 @@ mod tests {
     use super::*;
 
     /// An engine that has opened one session, and tells which session it is asked for.
-    #[derive(Debug)]
-    struct Engine;
+    #[derive(Debug, Default)]
+    struct Engine {
+        /// So many requests are refused first.
+        frozen: AtomicU64,
+    }
+
+    fn serving() -> LeaseGuard {
+        let guard = LeaseGuard::new(Arc::new(BootClock));
+        guard.publish(&LeaseHolder::new(LeaseTerms::default(), BootClock.now()));
+        guard
+    }
 
     #[async_trait]
     impl StreamHandle for Engine {
         async fn call(&self, request: StreamRequest) -> Result<StreamReply, HandleError> {
+            let is_frozen = |count: u64| count.checked_sub(1);
+            if self.frozen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_frozen).is_ok() {
+                return Err(HandleError::Frozen { retry_after_ms: 1 });
+            }
             Ok(match request {
                 StreamRequest::OpenSession { .. } => StreamReply::Session { session: SessionId(77) },
                 StreamRequest::Execute { session, .. } => StreamReply::Done { tag: session.0.to_string() },
@@ -204,7 +240,8 @@ mod tests {
         let owned = |epoch| Arc::new(view(&[("streams", ShardRecord::serving(tenure("n1", 2), OwnerEpoch(epoch)))]));
         let (known, receiver) = watch::channel(owned(1));
         let transport = Arc::new(InProcessNet::new(InProcessLimits::default()).transport(NodeId::new("n1")));
-        let streams = RoutedStreams::new(NodeId::new("n1"), View::of(receiver), Arc::new(Engine), transport);
+        let (node, view, guard) = (NodeId::new("n1"), View::of(receiver), serving());
+        let streams = RoutedStreams::new(node, view, Arc::new(Engine::default()), guard, transport);
         let open = async || match streams.call(StreamRequest::OpenSession { user: "ann".to_owned() }).await {
             Ok(StreamReply::Session { session }) => session,
             other => panic!("expected a session, came {other:?}"),
@@ -222,5 +259,25 @@ mod tests {
         assert!(execute(open().await).await.unwrap().contains("77"));
         assert!(streams.call(StreamRequest::CloseSession { session: second }).await.is_err());
         assert!(execute(second).await.unwrap().contains(&u64::MAX.to_string()), "it is forgotten");
+    }
+    #[tokio::test]
+    async fn who_owns_streams_and_does_not_serve_yet_is_waited_for_and_one_without_its_lease_tells_nothing() {
+        let owned = view(&[("streams", ShardRecord::serving(tenure("n1", 2), OwnerEpoch(1)))]);
+        let (known, receiver) = watch::channel(Arc::new(owned));
+        let transport = Arc::new(InProcessNet::new(InProcessLimits::default()).transport(NodeId::new("n1")));
+        let (guard, engine) = (serving(), Arc::new(Engine { frozen: AtomicU64::new(3) }));
+        let streams = RoutedStreams::new(NodeId::new("n1"), View::of(receiver), engine, guard.clone(), transport);
+        let open = async || match streams.call(StreamRequest::OpenSession { user: "ann".to_owned() }).await {
+            Ok(StreamReply::Session { session }) => session,
+            other => panic!("expected a session, came {other:?}"),
+        };
+        let session = open().await;
+        known.send_replace(Arc::default());
+        let soon = async |request| timeout(Duration::from_millis(200), streams.call(request)).await;
+        assert!(soon(StreamRequest::CloseSession { session }).await.is_err(), "nobody owns them");
+        assert!(streams.sessions.lock().is_empty(), "a session is forgotten when it is closed");
+        guard.revoke();
+        known.send_replace(Arc::new(view(&[("streams", ShardRecord::serving(tenure("n1", 2), OwnerEpoch(1)))])));
+        assert!(soon(StreamRequest::ListQueries).await.is_err(), "it waits for a lease");
     }
 }

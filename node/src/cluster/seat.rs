@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use savanna_rpc::{
     Addresses, Cluster, Delivery, Method, Request, RpcError, SessionLimits, TcpConfig, TcpTransport, Transport,
 };
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
 
 const FILE: &str = "coordinator.address";
 
@@ -68,7 +71,12 @@ pub(super) fn connections() -> TcpConfig {
     }
 }
 
-/// Is there somebody?
+/// Where a node listens for others: they share a directory, so they are on this machine.
+pub(super) fn address_on(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// Does the coordinator answer?
 pub(super) struct Ping;
 
 impl Method for Ping {
@@ -88,29 +96,30 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Of the node `from`.
-    pub(super) fn new(directory: &Path, cluster: Cluster, from: NodeId) -> Self {
+    /// Of the node `from`. Its connections run on `runtime`, whatever keeps others busy.
+    pub(super) fn new(directory: &Path, cluster: Cluster, from: NodeId, runtime: Handle) -> Self {
         let addresses = Arc::new(Addresses::default());
-        let transport = TcpTransport::within(cluster, from, Arc::clone(&addresses), connections());
+        let transport = TcpTransport::within(cluster, from, Arc::clone(&addresses), connections()).on(runtime);
         Self { directory: directory.to_owned(), addresses, transport, known: Mutex::default() }
     }
 
-    fn seat(&self) -> Option<Seat> {
-        let mut known = self.known.lock();
-        if known.is_none() {
-            *known = Seat::read(&self.directory);
-            if let Some(seat) = &*known {
-                self.addresses.set(seat.name(), seat.address.as_str());
-            }
+    async fn seat(&self) -> Option<Seat> {
+        let known = self.known.lock().clone();
+        if known.is_some() {
+            return known;
         }
-        known.clone()
+        let directory = self.directory.clone();
+        let seat = spawn_blocking(move || Seat::read(&directory)).await.ok()??;
+        self.addresses.set(seat.name(), seat.address.as_str());
+        *self.known.lock() = Some(seat.clone());
+        Some(seat)
     }
 }
 
 #[async_trait]
 impl Transport for Way {
     async fn call(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
-        let Some(seat) = self.seat() else {
+        let Some(seat) = self.seat().await else {
             let reason = "no node has said where it is".to_owned();
             return Err(RpcError::Unreachable { node: to.clone(), reason, delivery: Delivery::NotStarted });
         };

@@ -1,10 +1,11 @@
 //! The cluster as this node sees it, for all who ask: kept in memory, a little behind the coordinator.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use savanna_epoch::ShardId;
+use savanna_epoch::{NodeId, ShardId};
 use savanna_ownership::view::Follower;
 use savanna_ownership::{ClusterView, Coordinator, ShardRecord, Tenure, Versioned};
 use savanna_rpc::{Addresses, Directory, Route, RpcError};
@@ -34,6 +35,7 @@ impl View {
         let (sender, receiver) = watch::channel(Arc::default());
         let following = async move {
             let mut follower = Follower::new(coordinator, ClusterView::default());
+            let mut known = BTreeSet::new();
             loop {
                 if let Err(error) = follower.next().await {
                     tracing::debug!(%error, "the coordinator is not followed for the moment");
@@ -46,6 +48,9 @@ impl View {
                         addresses.set(name.clone(), node.address.as_str());
                     }
                 }
+                let nodes: BTreeSet<_> = follower.view().nodes().map(|node| node.tenure.node.clone()).collect();
+                known.difference(&nodes).for_each(|gone| addresses.remove(gone));
+                known = nodes;
                 sender.send_replace(Arc::new(follower.view().clone()));
             }
         };
@@ -84,6 +89,11 @@ fn record<'v>(view: &'v ClusterView, shard: &ShardId) -> Option<&'v Versioned<Sh
     view.shard(shard).or_else(|| view.shard(&service()))
 }
 
+/// The nodes that lived, and do not, or only under another tenure.
+pub(crate) fn gone(before: &ClusterView, now: &ClusterView) -> Vec<NodeId> {
+    before.nodes().filter(|node| !now.lives(&node.tenure)).map(|node| node.tenure.node.clone()).collect()
+}
+
 /// Who owns a shard, if somebody who lives does.
 pub(super) fn route(view: &ClusterView, shard: &ShardId) -> Option<Route> {
     let record = &record(view, shard)?.value;
@@ -100,7 +110,7 @@ impl Directory for View {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use savanna_epoch::{NodeId, OwnerEpoch};
+    use savanna_epoch::OwnerEpoch;
     use savanna_ownership::{Incarnation, NodeRecord, NodeSpec, Revision, Snapshot};
 
     use super::*;
@@ -111,6 +121,11 @@ pub(super) mod tests {
 
     /// Node n1 lives under its second tenure.
     pub(in crate::cluster) fn view(shards: &[(&str, ShardRecord)]) -> ClusterView {
+        view_under(2, shards)
+    }
+
+    /// Node n1 lives under this tenure.
+    fn view_under(epoch: u64, shards: &[(&str, ShardRecord)]) -> ClusterView {
         let spec = NodeSpec {
             name: NodeId::new("n1"),
             incarnation: Incarnation(1),
@@ -122,7 +137,7 @@ pub(super) mod tests {
         };
         ClusterView::new(Snapshot {
             revision: Revision(1),
-            nodes: vec![NodeRecord::granted(&spec, OwnerEpoch(2))],
+            nodes: vec![NodeRecord::granted(&spec, OwnerEpoch(epoch))],
             shards: shards.iter().map(shard).collect(),
             roots: Vec::new(),
         })
@@ -136,6 +151,16 @@ pub(super) mod tests {
         assert_eq!(route(&seen, &ShardId::new("tenants/7")), expected);
         assert_eq!(route(&seen, &ShardId::new("tenants")), expected);
         assert_eq!(route(&seen, &ShardId::new("keys")), None);
+    }
+
+    #[test]
+    fn a_node_whose_tenure_is_over_is_gone_although_another_process_has_its_name() {
+        let (second, third) = (view_under(2, &[]), view_under(3, &[]));
+        assert_eq!(gone(&second, &second), []);
+        for now in [&third, &ClusterView::default()] {
+            assert_eq!(gone(&second, now), [NodeId::new("n1")]);
+        }
+        assert_eq!(gone(&ClusterView::default(), &second), []);
     }
 
     #[test]

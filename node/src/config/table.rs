@@ -1,7 +1,7 @@
 //! The table of settings, and how their texts become values.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -230,9 +230,7 @@ impl Reader<'_> {
     }
 
     fn count(&self, key: &'static str) -> Result<usize, ConfigError> {
-        self.get(key, "a whole number, 1 to 65535", |text| {
-            text.parse::<u16>().ok().filter(|n| *n > 0).map(usize::from)
-        })
+        self.get(key, "a whole number, 1 to 65535", |text| text.parse::<u16>().ok().filter(|n| *n > 0).map(usize::from))
     }
 
     fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
@@ -256,15 +254,6 @@ impl NodeConfig {
             _ => false,
         };
         self.services.iter().any(|service| service == name || faces(service))
-    }
-
-    /// Where nodes of this machine reach what listens on the node's address.
-    pub(crate) fn reachable_address(&self) -> IpAddr {
-        match self.address {
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
-            address => address,
-        }
     }
 
     /// Reads the node's administrators; nobody if no file of them is configured.
