@@ -124,9 +124,9 @@ pub(crate) struct NodeArgs {
     /// The data directory of the cluster, on this machine
     #[arg(long, value_name = "DIR", required = true)]
     pub(crate) join: String,
-    /// The node's name, unique in the cluster [default: dev]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
+    /// The node's name, unique in the cluster: a process that has it already ends
+    #[arg(long, value_name = "NAME", required = true)]
+    pub(crate) name: String,
     /// Stops when standard input ends
     #[arg(long, hide = true)]
     pub(crate) stop_with_stdin: bool,

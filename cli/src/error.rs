@@ -17,6 +17,8 @@ pub(crate) enum Exit {
     Usage = 2,
     /// A node does not answer, could not start, or lost its data directory.
     Node = 3,
+    /// Another process has the name of this node of a cluster: to start it again would be to take the name back.
+    Replaced = 4,
     /// Ctrl-C ended it: 128 and the number of SIGINT, as shells do.
     Interrupted = 130,
 }
@@ -93,9 +95,10 @@ impl CliError {
         match self {
             Self::Config(_) | Self::Usage(_) | Self::Node(NodeError::Config(_)) => Exit::Usage,
             Self::Handle(HandleError::Stream(_)) | Self::Refused(_) | Self::Io { .. } => Exit::Failed,
+            Self::Lost(Lost::Name(lost)) if lost.is_claimed => Exit::Replaced,
             Self::Node(_)
-            | Self::NotStarted(_)
             | Self::Lost(_)
+            | Self::NotStarted(_)
             | Self::Handle(_)
             | Self::NoNode { .. }
             | Self::Runtime(_) => Exit::Node,

@@ -21,7 +21,9 @@ def test_three_nodes_are_ready_soon_and_are_there_again_with_what_they_had(start
     with again.tenants("n1") as client:
         assert client.execute("SELECT id FROM kept").fetchall() == [(1,)]
     # The epochs of logs go on.
-    assert again.shards("n1")["keys"]["epoch"] > 1
+    shards = again.shards("n1")
+    assert shards["keys"]["epoch"] > 1
+    assert len({shard["owner"] for shard in shards.values()}) == 3, "each node has one"
 
 
 def test_the_nodes_leave_when_nobody_looks_after_them_any_more(start):
@@ -58,6 +60,34 @@ def test_a_directory_of_one_node_becomes_a_clusters_and_no_longer_that_of_one(tm
     refused = subprocess.run([SAVANNA, "dev", "--data-dir", directory, *ANY_PORTS], capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 3 and "is the data directory of a cluster" in refused.stderr, refused.stderr
     assert cluster.redis("n3").get("a") == "1"
+
+
+def test_a_node_whose_name_another_process_takes_ends_and_is_not_started_again(start):
+    cluster = start()
+    pid = cluster.status("n1")["pid"]
+    join = [SAVANNA, "node", "--join", cluster.directory, "--name", "n1", *ANY_PORTS, "--output", "json"]
+    other = subprocess.Popen(join, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert other.stdout.readline()
+        deadline = time.monotonic() + 30
+        while "node n1 ended, as another process has its name" not in cluster.log.read_text():
+            assert time.monotonic() < deadline, cluster.logs()
+            time.sleep(0.1)
+        assert not os.path.exists(f"/proc/{pid}")
+        assert cluster.redis("n2").set("a", 1)
+        # Longer than a process that ended is waited for before it is started again.
+        time.sleep(2)
+        assert other.poll() is None, "nobody takes the name back"
+    finally:
+        other.send_signal(signal.SIGTERM)
+        assert other.wait(timeout=60) == 0
+
+
+def test_a_node_with_another_lease_is_refused(start):
+    cluster = start()
+    join = [SAVANNA, "node", "--join", cluster.directory, "--name", "n4", *ANY_PORTS, "--set", "lease.ttl=30s"]
+    refused = subprocess.run(join, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 3 and "lease.ttl = 3s" in refused.stderr and "came 30s" in refused.stderr, refused.stderr
 
 
 def test_a_fourth_node_joins_and_leaves(start):

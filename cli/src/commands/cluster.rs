@@ -1,7 +1,8 @@
 //! `savanna dev --nodes`: several nodes of one cluster on this machine, each in a process of its own.
 //!
 //! The processes are started together, and each says where it listens once all services of the cluster are served. One that dies is started
-//! again, on the ports that it had. They stop when this process asks them to, or is gone: they read from a pipe that it keeps open.
+//! again, on the ports that it had, unless another process has taken its name. They stop when this process is asked to, or is gone: they read
+//! from a pipe that it keeps open.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -11,9 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use futures::future::{join_all, try_join_all};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use futures::future::join_all;
 use savanna_http::types::NodeStatus;
 use savanna_node::{Config, NodeConfig};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -53,23 +52,59 @@ pub(crate) async fn run(config: &Config, shared: &Shared, count: u16) -> Result<
     let mut ports = BTreeSet::new();
     let nodes = (0..count).map(|number| Node::new(config, shared, number, count, &mut ports));
     let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-    let starting = try_join_all(nodes.into_iter().map(Node::start));
+    let starting = join_all(nodes.into_iter().map(|node| {
+        let (stopping, mut stops) = (&stopping, stopping.subscribe());
+        async move {
+            let started = node.start(&mut stops).await;
+            if started.is_err() {
+                stopping.send_replace(true);
+            }
+            started
+        }
+    }));
+    let mut starting = std::pin::pin!(starting);
     let started = tokio::select! {
-        started = starting => started?,
-        // Processes that are dropped are killed; these have served nobody yet.
-        () = stop.asked() => return Ok(Exit::Done),
+        started = &mut starting => started,
+        () = stop.asked() => {
+            stopping.send_replace(true);
+            return tokio::select! {
+                _ = starting => Ok(Exit::Done),
+                // Processes that are dropped are killed.
+                () = stop.asked() => Err(CliError::Reported(Exit::Interrupted)),
+            };
+        }
     };
+    let started = all_of(started).await?;
     show(&started, shared.output)?;
     let watching: Vec<_> =
         started.into_iter().map(|running| tokio::spawn(running.look_after(stopping.subscribe()))).collect();
-    stop.asked().await;
+    let mut watching = join_all(watching);
+    tokio::select! {
+        () = stop.asked() => {}
+        // Whoever took the names has said so, or the nodes have.
+        _ = &mut watching => return Err(CliError::Reported(Exit::Replaced)),
+    }
     eprintln!("stopping {count} nodes; Ctrl-C again stops at once");
     stopping.send_replace(true);
     tokio::select! {
-        _ = join_all(watching) => Ok(Exit::Done),
+        _ = watching => Ok(Exit::Done),
         // Processes that are dropped are killed.
         () = stop.asked() => Err(CliError::Reported(Exit::Interrupted)),
     }
+}
+
+/// The nodes, if all have started; else those that have are stopped.
+async fn all_of(nodes: Vec<Result<Option<Running>, CliError>>) -> Result<Vec<Running>, CliError> {
+    let (mut started, mut failure) = (Vec::new(), None);
+    for node in nodes {
+        match node {
+            Ok(running) => started.extend(running),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    let Some(failure) = failure else { return Ok(started) };
+    join_all(started.into_iter().map(Running::stop)).await;
+    Err(failure)
 }
 
 /// Prints where the nodes listen.
@@ -147,15 +182,22 @@ impl Node {
         Ok(Self { name, arguments, ports: ports.into(), log, stop_time })
     }
 
-    /// Starts the process, and waits until it says where it listens.
-    async fn start(self) -> Result<Running, CliError> {
+    /// Starts the process, and waits until it says where it listens; none if all are to stop before.
+    async fn start(self, stopping: &mut watch::Receiver<bool>) -> Result<Option<Running>, CliError> {
         let mut child = self.spawn()?;
         let began = Instant::now();
         // Waiting for a process closes what it reads from, if it is still there.
         let stdin = child.stdin.take();
         let Some(stdout) = child.stdout.take() else { return Err(self.failed("it has no standard output")) };
         let mut lines = BufReader::new(stdout).lines();
-        let line = match timeout(START_TIME, lines.next_line()).await {
+        let line = tokio::select! {
+            line = timeout(START_TIME, lines.next_line()) => line,
+            () = asked(stopping) => {
+                end(child, stdin, &self.name, self.stop_time).await;
+                return Ok(None);
+            }
+        };
+        let line = match line {
             Ok(Ok(Some(line))) => line,
             Ok(_) => return Err(self.failed("it ended")),
             Err(_) => return Err(self.failed("it did not say where it listens")),
@@ -163,7 +205,7 @@ impl Node {
         let status: NodeStatus = serde_json::from_str(&line).map_err(|error| self.failed(&error.to_string()))?;
         let mut node = self;
         node.keep_ports(&status);
-        Ok(Running { node, child, began, status, _stdin: stdin, _stdout: lines })
+        Ok(Some(Running { node, child, began, status, stdin, _stdout: lines }))
     }
 
     fn spawn(&self) -> Result<Child, CliError> {
@@ -205,13 +247,14 @@ struct Running {
     began: Instant,
     status: NodeStatus,
     /// The process stops when it is closed.
-    _stdin: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
     /// Kept open: nobody reads it.
     _stdout: Lines<BufReader<ChildStdout>>,
 }
 
 impl Running {
-    /// Starts the node again whenever it ends, until `stopping` says so; then stops it.
+    /// Starts the node again whenever it ends, until `stopping` says so; then stops it. One whose name another process has is not started
+    /// again: the two would take it from each other for ever.
     async fn look_after(self, mut stopping: watch::Receiver<bool>) {
         let (mut running, mut pause) = (self, PAUSE_MIN);
         loop {
@@ -220,8 +263,15 @@ impl Running {
                 () = asked(&mut stopping) => None,
             };
             let Some(ended) = ended else { return running.stop().await };
-            let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
             let (name, log) = (&running.node.name, &running.node.log);
+            if ended.as_ref().is_ok_and(|status| status.code() == Some(Exit::Replaced as i32)) {
+                eprintln!(
+                    "node {name} ended, as another process has its name; {}it is not started again",
+                    last_line(log)
+                );
+                return;
+            }
+            let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
             eprintln!("node {name} ended: {how}; {}it is started again, see {}", last_line(log), log.display());
             if running.began.elapsed() >= RAN_WELL {
                 pause = PAUSE_MIN;
@@ -240,13 +290,9 @@ impl Running {
                     log: node.log.clone(),
                     stop_time: node.stop_time,
                 };
-                let started = tokio::select! {
-                    started = node.start() => started,
-                    // It is dropped, and so killed; it has served nobody yet.
-                    () = asked(&mut stopping) => return,
-                };
-                match started {
-                    Ok(running) => {
+                match node.start(&mut stopping).await {
+                    Ok(None) => return,
+                    Ok(Some(running)) => {
                         eprintln!("node {} runs again, as process {}", running.node.name, running.status.pid);
                         break running;
                     }
@@ -257,16 +303,18 @@ impl Running {
         }
     }
 
-    async fn stop(mut self) {
-        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
-            // One that has ended meanwhile needs no telling.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
-        if timeout(self.node.stop_time, self.child.wait()).await.is_err() {
-            eprintln!("node {} did not stop in time, and is killed", self.node.name);
-            // It is dropped, and so killed, if that fails.
-            let _ = self.child.kill().await;
-        }
+    async fn stop(self) {
+        end(self.child, self.stdin, &self.node.name, self.node.stop_time).await;
+    }
+}
+
+/// Has a process stop, which it does when what it reads ends.
+async fn end(mut child: Child, stdin: Option<ChildStdin>, name: &str, within: Duration) {
+    drop(stdin);
+    if timeout(within, child.wait()).await.is_err() {
+        eprintln!("node {name} did not stop in time, and is killed");
+        // It is dropped, and so killed, if that fails.
+        let _ = child.kill().await;
     }
 }
 

@@ -52,8 +52,7 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
             Some(serving)
         }
         Command::Node(NodeArgs { join, name, serving, .. }) => {
-            sources = sources.flag("data_dir", join, "--join");
-            own.push(("node.name", name, "--name"));
+            sources = sources.flag("data_dir", join, "--join").flag("node.name", name, "--name");
             Some(serving)
         }
         _ => None,
