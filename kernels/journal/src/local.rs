@@ -222,7 +222,7 @@ impl LocalBackend {
 
     /// Where records of this opening can be staged.
     pub(crate) fn stage(&self) -> Stage {
-        Stage::new(Arc::clone(&self.disk), self.fence.term())
+        Stage::new(Arc::clone(&self.disk), self.fence.clone())
     }
 
     /// Where space can be asked for.

@@ -93,7 +93,11 @@ impl ObjectBackend {
         }
         let mut bucket = Bucket::new(store, prefix)?;
         for _ in 0..FENCE_ATTEMPTS {
-            let newest = bucket.newest(bucket.list()?.last())?;
+            let objects = bucket.list()?;
+            if seals && objects.is_empty() {
+                return Err(JournalError::NoLog { log: bucket.prefix.to_string() });
+            }
+            let newest = bucket.newest(objects.last())?;
             if newest.seals {
                 return Err(JournalError::Sealed { log: bucket.describe(newest.number), last: newest.last });
             }
@@ -272,22 +276,19 @@ pub(crate) fn seal(store: Arc<dyn ObjectStore>, prefix: Path, epoch: OwnerEpoch)
     }
 }
 
-/// The last record of a log that has ended; none if it has not.
-pub(crate) fn end_of(store: Arc<dyn ObjectStore>, prefix: Path) -> Result<Option<Lsn>, JournalError> {
-    let bucket = Bucket::new(store, prefix)?;
-    let newest = bucket.newest(bucket.list()?.last())?;
-    Ok(newest.seals.then_some(newest.last))
-}
-
-/// Hands over the records of a log that has ended, and changes nothing.
+/// Hands over the records of a log that has ended at `last`, and changes nothing.
 pub(crate) fn read_sealed(
     store: Arc<dyn ObjectStore>,
     prefix: Path,
+    last: Lsn,
     deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
 ) -> Result<(), JournalError> {
     let bucket = Bucket::new(store, prefix)?;
     let mut objects = bucket.list()?;
     let end = bucket.newest(objects.pop().as_ref())?;
+    if !end.seals || end.last != last {
+        return Err(JournalError::replaced(bucket.prefix.to_string(), last, end.seals.then_some(end.last)));
+    }
     replay(&bucket, &objects, end.oldest, end.last, deliver).map(drop)
 }
 

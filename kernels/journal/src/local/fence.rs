@@ -12,7 +12,7 @@ use crate::{error::JournalError, segment::Term};
 const RAISE_ATTEMPTS: usize = 64;
 
 /// The fence of one term.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fence {
     term: Term,
     name: String,

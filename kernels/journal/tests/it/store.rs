@@ -15,7 +15,7 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Filter, Journal, JournalError, Lsn, Options, Record, SealedLog, seal};
+use savanna_journal::{Filter, Journal, JournalError, Lsn, Options, Record, seal};
 
 use crate::history::{History, append, drafts, open, wait};
 
@@ -472,7 +472,7 @@ fn a_missing_object_is_an_error() {
 
 fn read_sealed(store: &Arc<Flaky>, filter: &Filter) -> std::result::Result<Vec<Record>, JournalError> {
     let mut records = Vec::new();
-    SealedLog::find(&at(store))?.read(filter, &mut |record| {
+    seal(&at(store), OwnerEpoch(4))?.read(filter, &mut |record| {
         records.push(record);
         Ok::<(), std::convert::Infallible>(())
     })?;
@@ -531,9 +531,9 @@ fn whichever_request_of_sealing_fails_it_is_sealed_by_the_next_and_the_owner_is_
 fn a_sealed_log_in_a_store_is_read_by_several_and_opened_by_nobody() {
     let store = Flaky::new();
     let (owner, history, truncated) = log_of_three(&store);
-    assert!(matches!(read_sealed(&store, &Filter::default()), Err(JournalError::NotSealed { .. })));
     drop(owner);
-    let end = seal(&at(&store), OwnerEpoch(4)).expect("sealed").last();
+    let sealed = seal(&at(&store), OwnerEpoch(4)).expect("sealed");
+    let end = sealed.last();
     let objects = store.objects();
     assert_eq!(seal(&at(&store), OwnerEpoch(1)).expect("sealed").last(), end);
     for epoch in [3, 4, 9] {
@@ -558,6 +558,19 @@ fn a_sealed_log_in_a_store_is_read_by_several_and_opened_by_nobody() {
             history.check(&records, truncated).expect("only what was needed no more is gone");
         }
     }
+    futures::executor::block_on(store.inner.delete(objects.last().expect("the end"))).expect("deleted");
+    let error = sealed.read(&Filter::default(), &mut |_| Ok::<(), std::convert::Infallible>(())).expect_err("no end");
+    assert!(matches!(error, JournalError::Replaced { last, .. } if last == end), "{error}");
+}
+
+#[test]
+fn a_prefix_without_a_log_is_not_taken_for_an_empty_one() {
+    let store = Flaky::new();
+    let error = seal(&at(&store), OwnerEpoch(4)).expect_err("there is nothing");
+    assert!(matches!(error, JournalError::NoLog { .. }), "{error}");
+    assert!(store.objects().is_empty(), "it is left as it is");
+    open(at(&store), 1).expect("opened").0.close().expect("closed");
+    assert_eq!(seal(&at(&store), OwnerEpoch(4)).expect("sealed").last(), Lsn::NONE);
 }
 
 #[test]
