@@ -305,7 +305,10 @@ impl Renewer {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             let now = self.clock.now();
-            for action in self.holder.step(input, now) {
+            let actions = self.holder.step(input, now);
+            // Before anybody hears of it: who is told that the lease is over finds that it is.
+            self.guard.publish(&self.holder);
+            for action in actions {
                 if let HolderAction::Renew(id) = action {
                     inputs.extend(self.renew(id));
                 }
@@ -314,7 +317,6 @@ impl Renewer {
                     self.status.send_replace(status);
                 }
             }
-            self.guard.publish(&self.holder);
         }
     }
 
