@@ -83,8 +83,18 @@ pub struct LogId {
 
 impl LogId {
     /// The name of a node's log.
-    pub fn new(node: NodeId, number: u64, service: impl Into<String>) -> Self {
-        Self { node, number, service: service.into() }
+    ///
+    /// # Errors
+    /// [`LogIdError`] if it would not read back: without a node or a service, or with a slash in the service.
+    pub fn new(node: NodeId, number: u64, service: impl Into<String>) -> Result<Self, LogIdError> {
+        let log = Self { node, number, service: service.into() };
+        if log.reads_back() { Ok(log) } else { Err(LogIdError(log.to_string())) }
+    }
+
+    /// Whether its text names this log.
+    #[must_use]
+    pub fn reads_back(&self) -> bool {
+        self.to_string().parse().as_ref() == Ok(self)
     }
 }
 
@@ -121,7 +131,8 @@ impl FromStr for LogId {
             let (log, service) = text.rsplit_once('/')?;
             let (node, number) = log.rsplit_once('.')?;
             let number = number.parse().ok()?;
-            (!node.is_empty() && !service.is_empty()).then(|| Self::new(NodeId::new(node), number, service))
+            let (node, service) = (NodeId::new(node), service.to_owned());
+            (!node.0.is_empty() && !service.is_empty()).then_some(Self { node, number, service })
         };
         // What is written in another way (`n1.02/keys`) would be another name for the same log.
         parts().filter(|log| log.to_string() == text).ok_or_else(|| LogIdError(text.to_owned()))
@@ -142,13 +153,16 @@ mod tests {
 
     #[test]
     fn a_log_is_named_in_one_way() {
-        let log = LogId::new(NodeId::new("host.example/b"), 12, "tenants");
+        let log = LogId::new(NodeId::new("host.example/b"), 12, "tenants").expect("it reads back");
         assert_eq!(log.to_string(), "host.example/b.12/tenants");
         assert_eq!(log.to_string().parse(), Ok(log));
         for text in
             ["", "n1", "n1.2", "n1/tenants", "n1.02/tenants", "n1.+2/tenants", ".2/tenants", "n1.2/", "n1.x/keys"]
         {
             assert!(text.parse::<LogId>().is_err(), "{text}");
+        }
+        for (node, service) in [("", "tenants"), ("n1", ""), ("n1", "a/b")] {
+            assert!(LogId::new(NodeId::new(node), 1, service).is_err(), "{node} {service}");
         }
     }
 

@@ -92,7 +92,16 @@ pub struct NodeRecord {
     pub labels: BTreeMap<String, String>,
 }
 
+/// About how many bytes a record takes besides the texts in it.
+pub(crate) const RECORD_BYTES: usize = 128;
+
 impl NodeRecord {
+    /// The bytes of the texts in it.
+    pub(crate) fn bytes(&self) -> usize {
+        let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+        self.tenure.node.0.len() + self.address.len() + labels
+    }
+
     /// The record of a process that was granted its name under `epoch`.
     #[must_use]
     pub fn granted(spec: &NodeSpec, epoch: OwnerEpoch) -> Self {
@@ -279,6 +288,16 @@ impl ShardRecord {
     #[must_use]
     pub const fn retired(epoch: OwnerEpoch) -> Self {
         Self { epoch, ownership: Ownership::Retired, history: None }
+    }
+
+    /// The bytes of the texts in it.
+    pub(crate) fn bytes(&self) -> usize {
+        let nodes: usize = match &self.ownership {
+            Ownership::Exclusive(state) => state.servers().iter().map(|server| server.node.0.len()).sum(),
+            Ownership::Replicated { vector, .. } => size_of_val(&vector.0[..]),
+            Ownership::Retired => 0,
+        };
+        nodes + self.history.as_ref().map_or(0, |history| history.log.node.0.len() + history.log.service.len())
     }
 
     /// The same record with another history.

@@ -22,7 +22,7 @@ async fn write(coordinator: &dyn Coordinator, expected: Revision) -> Revision {
         expected,
         value: Some(RootValue(expected.0.to_le_bytes().to_vec())),
     };
-    let batch = Batch { transitions: Vec::new(), roots: (0..MAX_BATCH_RECORDS).map(root).collect() };
+    let batch = Batch { roots: (0..MAX_BATCH_RECORDS).map(root).collect(), ..Batch::default() };
     coordinator.apply(&batch).await.unwrap()
 }
 
