@@ -61,7 +61,8 @@ struct Counts {
     adoptions: u64,
     restarts: u64,
     abandoned_adoptions: u64,
-    /// Controllers that died right after an intent, by its kind.
+    coordinator_restarts: u64,
+    /// Controllers that died right after a decision, or an intent, by its kind.
     crashes_after: BTreeMap<&'static str, u64>,
     /// Intents that were refused because of an old view or another controller.
     refused: u64,
@@ -153,6 +154,9 @@ impl World {
         for action in 0..TROUBLED + QUIET {
             self.has_trouble = action < TROUBLED;
             self.now = self.now.after(TICK);
+            if self.has_trouble && self.rng.random_bool(0.001) {
+                self.restart_coordinator();
+            }
             self.core.step(&Request::Tick, self.now);
             match self.rng.random_range(0..NODES + CONTROLLERS) {
                 node if node < NODES => self.node(node)?,
@@ -162,6 +166,13 @@ impl World {
         }
         self.check_end()?;
         Ok(self.counts)
+    }
+
+    /// It forgets how long leases last, and gives each a whole one again.
+    fn restart_coordinator(&mut self) {
+        self.counts.coordinator_restarts += 1;
+        self.core = CoordinatorCore::from_image(TTL, self.core.image().clone());
+        self.core.restart_leases(self.now);
     }
 
     fn view(&self) -> ClusterView {
@@ -415,6 +426,10 @@ impl World {
             let view = kept.unwrap_or_else(|| self.view());
             let decision = step(&view, &Loads::default());
             self.controllers[at] = Controller { view: Some(view), intents: decision.intents.into() };
+            let has_decided = !self.controllers[at].intents.is_empty();
+            if has_decided {
+                self.maybe_crash(at, "step");
+            }
             return Ok(());
         };
         if self.sabotage == Sabotage::DeletesWhatIsNeeded
@@ -427,11 +442,15 @@ impl World {
             self.counts.refused += 1;
             self.controllers[at].intents.retain(|other| other.log() != intent.log());
         }
+        self.maybe_crash(at, kind);
+        Ok(())
+    }
+
+    fn maybe_crash(&mut self, at: usize, after: &'static str) {
         if self.has_trouble && self.rng.random_bool(0.1) {
-            *self.counts.crashes_after.entry(kind).or_default() += 1;
+            *self.counts.crashes_after.entry(after).or_default() += 1;
             self.controllers[at] = Controller::default();
         }
-        Ok(())
     }
 
     /// Whether it was done.
@@ -525,6 +544,7 @@ fn no_seed_loses_a_commit_or_leaves_a_shard_or_a_log_behind() {
         total.adoptions += counts.adoptions;
         total.restarts += counts.restarts;
         total.abandoned_adoptions += counts.abandoned_adoptions;
+        total.coordinator_restarts += counts.coordinator_restarts;
         total.refused += counts.refused;
         for (kind, count) in counts.crashes_after {
             *total.crashes_after.entry(kind).or_default() += count;
@@ -532,8 +552,15 @@ fn no_seed_loses_a_commit_or_leaves_a_shard_or_a_log_behind() {
     }
     // What never happened was not tested.
     println!("{total:?}");
-    assert_eq!(total.crashes_after.len(), 5, "{total:?}");
-    let others = [total.acknowledged, total.adoptions, total.restarts, total.abandoned_adoptions, total.refused];
+    assert_eq!(total.crashes_after.len(), 6, "{total:?}");
+    let others = [
+        total.acknowledged,
+        total.adoptions,
+        total.restarts,
+        total.abandoned_adoptions,
+        total.coordinator_restarts,
+        total.refused,
+    ];
     assert!(others.iter().all(|count| *count > 0), "{total:?}");
 }
 
@@ -543,8 +570,15 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 fn assert_caught(sabotage: Sabotage, expected: fn(&Violation) -> bool) {
-    let found: Vec<_> = (0..50).filter_map(|seed| run(seed, sabotage).err()).collect();
-    assert!(found.iter().any(expected), "{sabotage:?} was not caught; found instead: {found:?}");
+    let mut others = Vec::new();
+    let mut found = (0..100).filter_map(|seed| run(seed, sabotage).err());
+    let is_caught = found.any(|violation| {
+        expected(&violation) || {
+            others.push(violation);
+            false
+        }
+    });
+    assert!(is_caught, "{sabotage:?} was not caught; found instead: {others:?}");
 }
 
 #[test]
