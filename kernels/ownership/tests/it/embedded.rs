@@ -38,7 +38,7 @@ async fn start_with_long_leases() -> Option<(Arc<dyn Coordinator>, TempDir)> {
     Some((Arc::new(EmbeddedCoordinator::open(journal, OwnerEpoch(1), options).await.unwrap()), directory))
 }
 
-suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
+suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says, a_history_is_set_to_a_log_that_is_open_and_held, no_history_is_set_to_a_log_once_it_is_sealed,);
 
 #[tokio::test]
 async fn a_newer_epoch_on_the_same_journal_stops_the_older_coordinator() {

@@ -104,7 +104,7 @@ async fn start_with_long_leases() -> Option<(Arc<dyn Coordinator>, Etcd)> {
     Some((Arc::new(EtcdCoordinator::connect(options).await.unwrap()), etcd))
 }
 
-suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
+suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says, a_history_is_set_to_a_log_that_is_open_and_held, no_history_is_set_to_a_log_once_it_is_sealed,);
 
 #[tokio::test]
 async fn two_coordinators_on_one_etcd_see_each_other_and_prefixes_are_apart() {

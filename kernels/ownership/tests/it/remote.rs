@@ -67,7 +67,7 @@ mod over_tcp {
     }
 
     suite!(start);
-    suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
+    suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says, a_history_is_set_to_a_log_that_is_open_and_held, no_history_is_set_to_a_log_once_it_is_sealed,);
 }
 
 /// Loses every third request on its way, and every fifth reply.
@@ -197,7 +197,7 @@ mod over_a_network_that_loses {
     }
 
     suite!(start);
-    suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
+    suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says, a_history_is_set_to_a_log_that_is_open_and_held, no_history_is_set_to_a_log_once_it_is_sealed,);
 }
 
 /// Carries requests, and loses the first so many replies.

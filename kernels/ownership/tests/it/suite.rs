@@ -37,8 +37,6 @@ macro_rules! suite {
             roots_change_by_compare_and_set,
             only_one_of_many_writes_a_root,
             a_grant_keeps_the_history_and_the_new_owner_sets_it,
-            a_history_is_set_to_a_log_that_is_open_and_held,
-            no_history_is_set_to_a_log_once_it_is_sealed,
             a_batch_depends_on_roots_that_it_does_not_write,
             only_one_of_many_batches_that_depend_on_what_the_others_write_is_done,
             a_watch_continues_a_snapshot_without_gap,
