@@ -98,9 +98,8 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::LogId;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
-    use savanna_ownership::logs::{self, LogPlace};
+    use savanna_ownership::logs::{self, LogPlace, NewLog};
     use savanna_ownership::{History, Incarnation, MonoTime, NodeSpec, Tenure};
 
     use super::*;
@@ -135,8 +134,9 @@ mod tests {
 
         /// An owner says that the commits of a shard are in its log.
         fn take(&mut self, shard: &str, owner: &Tenure, epoch: u64) -> History {
-            let log: LogId = format!("{}.1/{shard}", owner.node).parse().unwrap();
-            let begun = logs::begin(&self.view(), &log, LogPlace::Private(shard.to_owned()), owner.clone()).unwrap();
+            let new = NewLog::numbered(&owner.node, shard, &(1..2)).unwrap();
+            let log = new.id().clone();
+            let begun = logs::begin(&self.view(), new, LogPlace::Private(shard.to_owned()), owner.clone()).unwrap();
             self.0.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
             let (shard, history) = (ShardId::new(shard), History { log, epoch: OwnerEpoch(epoch) });
             let record = self.0.shard(&shard).unwrap().clone();

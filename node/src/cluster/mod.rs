@@ -33,7 +33,7 @@ use futures::future::BoxFuture;
 use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
 use savanna_ownership::keeper::LeaseKeeper;
-use savanna_ownership::logs::{self, LogPlace, LogRecord, LogRecordError, LogState};
+use savanna_ownership::logs::{self, LogPlace, LogRecord, LogRecordError, LogState, NewLog};
 use savanna_ownership::remote::RemoteCoordinator;
 use savanna_ownership::{
     BootClock, ClusterView, Coordinator, CoordinatorError, History, Incarnation, NodeSpec, Tenure, Transition,
@@ -413,12 +413,11 @@ impl Joined {
     /// Begins a log of this node. All logs of a service lie in one folder, which the log's owner has fenced: nobody may seal what is there,
     /// so its place is told as one that only the node knows.
     async fn begin_log(&self, service: &'static str) -> Result<LogId, TakeError> {
-        let node = &self.tenure.node;
         let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source };
-        let number = self.coordinator.allocate(&format!("{}{node}", logs::PREFIX), 1).await.map_err(failed)?.start;
-        let log = LogId::new(node.clone(), number, service);
+        let new = NewLog::allocate(&*self.coordinator, &self.tenure.node, service).await.map_err(failed)?;
+        let log = new.id().clone();
         let place = LogPlace::Private(service.to_owned());
-        let begun = logs::begin(&self.view.now(), &log, place, self.tenure.clone())?;
+        let begun = logs::begin(&self.view.now(), new, place, self.tenure.clone())?;
         self.coordinator.apply(&begun.into()).await.map_err(failed)?;
         Ok(log)
     }
