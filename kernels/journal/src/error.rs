@@ -2,7 +2,7 @@
 
 use std::{error::Error, io, sync::Arc};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use crate::record::Lsn;
 
@@ -22,9 +22,9 @@ pub enum JournalError {
     )]
     Fenced {
         /// The epoch this journal was opened, or asked to be opened, with.
-        ours: OwnerEpoch,
+        ours: NodeEpoch,
         /// The epoch that owns the log now. Equal to `ours` when the same epoch was opened a second time.
-        theirs: OwnerEpoch,
+        theirs: NodeEpoch,
     },
 
     /// The epoch that nobody is ever granted.

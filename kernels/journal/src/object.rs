@@ -16,7 +16,7 @@ use object_store::{
     Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path,
 };
 use parking_lot::Mutex;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use tokio::{
     runtime::{Builder, Runtime},
     task::JoinHandle,
@@ -71,7 +71,7 @@ impl ObjectBackend {
     pub(crate) fn open(
         store: Arc<dyn ObjectStore>,
         prefix: Path,
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
         deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(Self, Lsn), JournalError> {
         let (mut backend, objects, last) = Self::begin(store, prefix, epoch, false)?;
@@ -85,10 +85,10 @@ impl ObjectBackend {
     fn begin(
         store: Arc<dyn ObjectStore>,
         prefix: Path,
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
         seals: bool,
     ) -> Result<(Self, Vec<Object>, Lsn), JournalError> {
-        if epoch == OwnerEpoch::NONE {
+        if epoch == NodeEpoch::NONE {
             return Err(JournalError::NoEpoch);
         }
         let mut bucket = Bucket::new(store, prefix)?;
@@ -269,7 +269,7 @@ fn read_at_once(objects: &[Object]) -> impl Iterator<Item = &[Object]> {
 }
 
 /// Ends the log, if it has not ended. Returns its last record's LSN.
-pub(crate) fn seal(store: Arc<dyn ObjectStore>, prefix: Path, epoch: OwnerEpoch) -> Result<Lsn, JournalError> {
+pub(crate) fn seal(store: Arc<dyn ObjectStore>, prefix: Path, epoch: NodeEpoch) -> Result<Lsn, JournalError> {
     match ObjectBackend::begin(store, prefix, epoch, true) {
         Ok((_, _, last)) | Err(JournalError::Sealed { last, .. }) => Ok(last),
         Err(error) => Err(error),

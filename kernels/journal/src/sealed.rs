@@ -2,7 +2,7 @@
 
 use std::{error::Error, sync::Arc};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use crate::{
     error::JournalError,
@@ -30,7 +30,7 @@ pub struct SealedLog {
 /// # Errors
 /// [`JournalError::NoLog`] if nobody ever opened a log there, [`JournalError::Fenced`] if a newer epoch owns the log, and whatever [`Journal::open`](crate::Journal::open) finds
 /// wrong with it.
-pub fn seal(options: &Options, epoch: OwnerEpoch) -> Result<SealedLog, JournalError> {
+pub fn seal(options: &Options, epoch: NodeEpoch) -> Result<SealedLog, JournalError> {
     let last = match &options.place {
         Place::Disk(disk) => local::seal(disk, options.high_water.as_deref(), epoch)?,
         Place::Store { store, prefix } => object::seal(Arc::clone(store), prefix.clone(), epoch)?,

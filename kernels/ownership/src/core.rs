@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, check_batch, expect_root, expect_root_version, expect_version};
@@ -36,7 +36,7 @@ pub struct Image {
     revision: Revision,
     nodes: BTreeMap<NodeId, NodeRecord>,
     /// The newest epoch of every name ever granted.
-    node_epochs: BTreeMap<NodeId, OwnerEpoch>,
+    node_epochs: BTreeMap<NodeId, NodeEpoch>,
     claims: BTreeMap<NodeId, Incarnation>,
     shards: BTreeMap<ShardId, Versioned<ShardRecord>>,
     /// The first id of each sequence that has not been handed out.
@@ -293,7 +293,7 @@ impl CoordinatorCore {
 
     /// Grants a name: with a lease from `now`, or to the resident.
     fn grant(&mut self, spec: &NodeSpec, now: Option<MonoTime>, entries: &mut Vec<Entry>) -> Grant {
-        let epoch = self.state.node_epochs.get(&spec.name).copied().unwrap_or(OwnerEpoch::NONE).next();
+        let epoch = self.state.node_epochs.get(&spec.name).copied().unwrap_or(NodeEpoch::NONE).next();
         let node = NodeRecord::granted(spec, epoch);
         let tenure = node.tenure.clone();
         self.record(Event::NodeGranted { node, resident: now.is_none() }, entries);
@@ -500,7 +500,7 @@ mod tests {
         }
         restarted.restart_leases(MonoTime(SECOND));
         let next = granted(restarted.step(&Request::Reside(spec("dev", 3)), MonoTime(SECOND)));
-        assert_eq!(next.epoch, OwnerEpoch(2));
+        assert_eq!(next.epoch, NodeEpoch(2));
         let far = restarted.step(&Request::Reside(spec("far", 3)), MonoTime(SECOND));
         assert_eq!(far.reply, Ok(Reply::Claim(ClaimOutcome::Pending { retry_after: TTL })));
     }

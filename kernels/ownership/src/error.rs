@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use savanna_epoch::{LogId, NodeId, OwnerEpoch};
+use savanna_epoch::{LogId, NodeId, NodeEpoch};
 use serde::{Deserialize, Serialize};
 
 use crate::logs;
@@ -18,7 +18,7 @@ pub enum CoordinatorError {
         /// The name.
         node: NodeId,
         /// Under which grant it is held; `None` if it is free but claimed.
-        tenure: Option<OwnerEpoch>,
+        tenure: Option<NodeEpoch>,
         /// How long its lease lasts, unless it is renewed.
         remaining: Duration,
     },
@@ -138,7 +138,7 @@ pub enum CoordinatorError {
     },
 }
 
-fn held_by(tenure: Option<OwnerEpoch>, remaining: Duration) -> String {
+fn held_by(tenure: Option<NodeEpoch>, remaining: Duration) -> String {
     match tenure {
         Some(epoch) => format!("another process holds it under epoch {epoch} for {remaining:?} unless it renews"),
         None => "another process claimed it".to_owned(),

@@ -210,7 +210,7 @@ impl Entry {
 mod tests {
     use std::collections::BTreeMap;
 
-    use savanna_epoch::{LogId, OwnerEpoch};
+    use savanna_epoch::{LogId, NodeEpoch, OwnerEpoch};
 
     use super::*;
     use crate::record::{Exclusive, History, Ownership, ReplicationVector, RingVersion, TierReplicas};
@@ -222,7 +222,7 @@ mod tests {
 
     /// All kinds that version 0.1 knew.
     fn entries_of_0_1() -> Vec<Entry> {
-        let tenure = |node: &str, epoch| Tenure { node: NodeId::new(node), epoch: OwnerEpoch(epoch) };
+        let tenure = |node: &str, epoch| Tenure { node: NodeId::new(node), epoch: NodeEpoch(epoch) };
         let shard = |ownership| Event::ShardChanged {
             shard: ShardId::new("tenants/acme"),
             record: ShardRecord { epoch: OwnerEpoch(2), ownership, history: None },
@@ -258,7 +258,7 @@ mod tests {
 
     fn entries() -> Vec<Entry> {
         let mut entries = entries_of_0_1();
-        let owner = Tenure { node: NodeId::new("n1"), epoch: OwnerEpoch(3) };
+        let owner = Tenure { node: NodeId::new("n1"), epoch: NodeEpoch(3) };
         let log = LogId::new(owner.node.clone(), 2, "tenants").unwrap();
         let history = Some(History { log, epoch: OwnerEpoch(7) });
         let record = ShardRecord::serving(owner, OwnerEpoch(8)).with_history(history);

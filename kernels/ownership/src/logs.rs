@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::RootChange;
@@ -71,7 +71,7 @@ pub struct LogRecord {
 impl LogRecord {
     /// The epoch under which the log is sealed: above the one of its holder, which it fences.
     #[must_use]
-    pub const fn seal_epoch(&self) -> OwnerEpoch {
+    pub const fn seal_epoch(&self) -> NodeEpoch {
         self.holder.epoch.next()
     }
 }
@@ -311,6 +311,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
+    use savanna_epoch::OwnerEpoch;
+
     use super::*;
     use crate::core::{CoordinatorCore, Reply, Request};
     use crate::record::{History, Incarnation, NodeSpec, ShardRecord, Transition};
@@ -388,7 +390,7 @@ mod tests {
     fn a_record_is_written_as_version_0_2_wrote_it_and_read_back() {
         let record = LogRecord {
             place: place(),
-            holder: Tenure { node: NodeId::new("n1"), epoch: OwnerEpoch(4) },
+            holder: Tenure { node: NodeId::new("n1"), epoch: NodeEpoch(4) },
             state: LogState::Sealed,
         };
         let text = r#"{"place":{"folder":"logs/n1.1/tenants"},"holder":{"node":"n1","epoch":4},"state":"sealed"}"#;
@@ -416,7 +418,7 @@ mod tests {
         assert!(cluster.apply(taken));
         let (_, record) = get(&cluster.view(), &log(1)).unwrap().unwrap();
         assert_eq!(record, LogRecord { place: place(), holder: second, state: LogState::Open });
-        assert_eq!(record.seal_epoch(), OwnerEpoch(3));
+        assert_eq!(record.seal_epoch(), NodeEpoch(3));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use serde::{Deserialize, Serialize};
 
 /// A point in the coordinator's history; each change has a later one. As the version of a record: the revision at which
@@ -70,7 +70,7 @@ pub struct Tenure {
     /// The node's name.
     pub node: NodeId,
     /// Grows with each grant of the name.
-    pub epoch: OwnerEpoch,
+    pub epoch: NodeEpoch,
 }
 
 impl fmt::Display for Tenure {
@@ -104,7 +104,7 @@ impl NodeRecord {
 
     /// The record of a process that was granted its name under `epoch`.
     #[must_use]
-    pub fn granted(spec: &NodeSpec, epoch: OwnerEpoch) -> Self {
+    pub fn granted(spec: &NodeSpec, epoch: NodeEpoch) -> Self {
         Self {
             tenure: Tenure { node: spec.name.clone(), epoch },
             incarnation: spec.incarnation,

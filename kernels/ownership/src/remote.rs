@@ -107,7 +107,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+    use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
     use savanna_rpc::{Method, decode_value, encode_value};
     use serde::Serialize;
     use serde::de::DeserializeOwned;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn tenure(name: &str) -> Tenure {
-        Tenure { node: node(name), epoch: OwnerEpoch(3) }
+        Tenure { node: node(name), epoch: NodeEpoch(3) }
     }
 
     fn spec() -> NodeSpec {
@@ -186,7 +186,7 @@ mod tests {
             TransitionError::LogNotHeld { log: LogId::new(node("a"), 2, "tenants").unwrap(), tenure: tenure("a") },
         ];
         let mut errors = vec![
-            CoordinatorError::Held { node: node("a"), tenure: Some(OwnerEpoch(1)), remaining: Duration::from_secs(1) },
+            CoordinatorError::Held { node: node("a"), tenure: Some(NodeEpoch(1)), remaining: Duration::from_secs(1) },
             CoordinatorError::Claimed { tenure: tenure("a"), by: Incarnation(4) },
             CoordinatorError::TenureOver { tenure: tenure("a") },
             CoordinatorError::Conflict { record: text("s"), expected: Revision(1), current: Revision(2) },
@@ -233,7 +233,7 @@ mod tests {
         let mut what: Vec<Changed> =
             records().into_iter().map(|record| Changed::Shard(ShardId::new("tenants/7"), record)).collect();
         what.extend([
-            Changed::NodeUp(NodeRecord::granted(&spec(), OwnerEpoch(2))),
+            Changed::NodeUp(NodeRecord::granted(&spec(), NodeEpoch(2))),
             Changed::NodeDown(node("a")),
             Changed::Root("r".to_owned(), RootValue(vec![0, 255, 10])),
             Changed::RootDeleted("r".to_owned()),
@@ -288,7 +288,7 @@ mod tests {
         let shards: Vec<_> = records().into_iter().map(|value| Versioned { version, value }).collect();
         let snapshot = Snapshot {
             revision: version,
-            nodes: vec![NodeRecord::granted(&spec(), OwnerEpoch(1))],
+            nodes: vec![NodeRecord::granted(&spec(), NodeEpoch(1))],
             shards: shards.iter().map(|record| (ShardId::new("s"), record.clone())).collect(),
             roots: vec![("r".to_owned(), root.clone())],
         };

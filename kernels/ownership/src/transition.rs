@@ -338,13 +338,13 @@ fn state_name(record: &ShardRecord) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::NodeId;
+    use savanna_epoch::{NodeEpoch, NodeId};
 
     use super::*;
     use crate::record::ReplicationVector;
 
     fn tenure(name: &str) -> Tenure {
-        Tenure { node: NodeId::new(name), epoch: OwnerEpoch(1) }
+        Tenure { node: NodeId::new(name), epoch: NodeEpoch(1) }
     }
 
     fn serving(owner: &str, epoch: u64) -> ShardRecord {

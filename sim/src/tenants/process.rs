@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use parking_lot::Mutex;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::{NodeEpoch, OwnerEpoch};
 use savanna_journal::{Disk, Lsn, Options};
 use savanna_tenants_host::{
     log::truncate,
@@ -66,7 +66,7 @@ impl Process {
         variant: Variant,
     ) -> Self {
         let storage = Storage::new(Arc::clone(store) as _, Path::from("here"), epoch, 4_096);
-        let recovery = Recovery::read(Options::disk(disk), epoch).expect("a log");
+        let recovery = Recovery::read(Options::disk(disk), NodeEpoch(epoch.0)).expect("a log");
         let opened = runtime.block_on(Owner::open(recovery, &storage, (LOG_DISTANCE, 1)));
         let (owner, roots) = opened.expect("the log of tenants");
         Self {

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, thread::JoinHandle};
 
 use parking_lot::Mutex;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_tenants_values::error::SqlError;
@@ -29,8 +29,8 @@ const STORE_THREADS: usize = 8;
 pub struct HostOptions {
     /// Where tenants are kept.
     pub keeping: Keeping,
-    /// The epoch under which this process owns them.
-    pub epoch: OwnerEpoch,
+    /// The epoch under which this process opens their log.
+    pub epoch: NodeEpoch,
     /// Threads that tenants live on.
     pub threads: usize,
     /// The lease under which anybody may be told anything; none where nobody else could have the tenants.

@@ -12,7 +12,7 @@ use std::{
 
 use object_store::{ObjectStore, path::Path};
 use parking_lot::Mutex;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::{NodeEpoch, OwnerEpoch};
 use savanna_journal::{Disk, Journal, Lsn, Options};
 use savanna_tenants::{
     activity::{Activity, Counts},
@@ -149,13 +149,15 @@ impl Process {
     /// Reads the log, and looks after it from then on.
     pub(crate) fn open(
         keeping: Keeping,
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
         threads: Vec<mpsc::UnboundedSender<Order>>,
         background: &tokio::runtime::Handle,
     ) -> Result<Arc<Self>> {
+        // Whoever has the log, has all tenants.
+        let owner_epoch = OwnerEpoch(epoch.0);
         let storage = match &keeping.store {
-            None => Storage::local(&keeping.data_dir.join("store"), epoch, keeping.blocks_bytes)?,
-            Some((store, prefix)) => Storage::new(Arc::clone(store), prefix.clone(), epoch, keeping.blocks_bytes),
+            None => Storage::local(&keeping.data_dir.join("store"), owner_epoch, keeping.blocks_bytes)?,
+            Some((store, prefix)) => Storage::new(Arc::clone(store), prefix.clone(), owner_epoch, keeping.blocks_bytes),
         };
         let log = match &keeping.log {
             None => Options::dir(keeping.data_dir.join("log")),

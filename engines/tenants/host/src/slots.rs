@@ -154,7 +154,7 @@ mod tests {
     use std::sync::Arc;
 
     use object_store::{memory::InMemory, path::Path};
-    use savanna_epoch::OwnerEpoch;
+    use savanna_epoch::{NodeEpoch, OwnerEpoch};
     use savanna_journal::Options;
     use savanna_tenants_store::{
         log::{Log, Shard},
@@ -170,7 +170,7 @@ mod tests {
         let mut tenant = None;
         let mut opened = None;
         for epoch in 1..=2 {
-            let recovery = Recovery::read(Options::dir(directory), OwnerEpoch(epoch)).expect("a log");
+            let recovery = Recovery::read(Options::dir(directory), NodeEpoch(epoch)).expect("a log");
             let (mut owner, _) = Owner::open(recovery, &storage, (1 << 20, 1)).await.expect("it can be redone");
             if epoch == 1 {
                 owner.create("shop").expect("there is none");

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError, state};
@@ -95,7 +95,7 @@ impl Recovery {
     ///
     /// # Errors
     /// Those of the journal.
-    pub fn read(options: Options, epoch: OwnerEpoch) -> Result<Self> {
+    pub fn read(options: Options, epoch: NodeEpoch) -> Result<Self> {
         let mut records = Vec::new();
         let journal = Journal::open(options, epoch, &mut |record: Record| {
             records.push(record);
@@ -480,6 +480,7 @@ async fn remove_strays(owner: &parking_lot::Mutex<Owner>, storage: &Storage) -> 
 #[cfg(test)]
 mod tests {
     use object_store::{memory::InMemory, path::Path};
+    use savanna_epoch::OwnerEpoch;
 
     use super::*;
 
@@ -487,7 +488,7 @@ mod tests {
     async fn tenants_that_are_made_while_the_list_is_saved_hold_up_the_log_from_there_on_only() {
         let directory = tempfile::tempdir().expect("a directory");
         let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(1), 1 << 20);
-        let recovery = Recovery::read(Options::dir(directory.path()), OwnerEpoch(1)).expect("a log");
+        let recovery = Recovery::read(Options::dir(directory.path()), NodeEpoch(1)).expect("a log");
         let (mut owner, _) = Owner::open(recovery, &storage, (1 << 20, 1)).await.expect("a new log");
         let first = owner.create("first").expect("there is none");
         assert_eq!(owner.unsaved_from, Some(first));
@@ -506,7 +507,7 @@ mod tests {
     async fn slow_owner(directory: &std::path::Path) -> (parking_lot::Mutex<Owner>, Arc<Storage>, RootsFile) {
         let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(2), 1 << 20);
         {
-            let recovery = Recovery::read(Options::dir(directory), OwnerEpoch(1)).expect("a log");
+            let recovery = Recovery::read(Options::dir(directory), NodeEpoch(1)).expect("a log");
             let (mut owner, _) = Owner::open(recovery, &storage, (64, 1)).await.expect("a new log");
             for name in ["kept", "gone"] {
                 owner.create(name).expect("there is none");
@@ -516,7 +517,7 @@ mod tests {
             owner.journal.close().expect("a log that works");
         }
         let slow = Options::dir(directory).linger(std::time::Duration::from_secs(3_600)).batch_bytes(FULL);
-        let recovery = Recovery::read(slow, OwnerEpoch(2)).expect("the log");
+        let recovery = Recovery::read(slow, NodeEpoch(2)).expect("the log");
         let (owner, file) = Owner::open(recovery, &storage, (64, 1)).await.expect("it can be redone");
         (parking_lot::Mutex::new(owner), storage, file)
     }

@@ -20,7 +20,7 @@ use object_store::{
     throttle::{ThrottleConfig, ThrottledStore},
 };
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::OsDisk;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions, TlsFiles};
 use savanna_tenants_host::{
@@ -86,14 +86,14 @@ fn main() -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let admission = Admission { requires_tls, clients_max, ..Admission::default() };
     let options = ServerOptions { listen, tls, admission };
-    let (server, tenants) =
-        match start(options, HostOptions { keeping, epoch: OwnerEpoch(epoch), threads, lease: None }) {
-            Ok(started) => started,
-            Err(error) => {
-                eprintln!("{error}");
-                return ExitCode::FAILURE;
-            }
-        };
+    let (server, tenants) = match start(options, HostOptions { keeping, epoch: NodeEpoch(epoch), threads, lease: None })
+    {
+        Ok(started) => started,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
     println!("listening on {}", server.address());
     let stopper = server.stopper();
     std::thread::spawn(move || {

@@ -10,7 +10,7 @@
 
 use std::{io, sync::Arc};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use super::{Disk, Taken, create_segment, fence, high_water, parse_segment_name, recovery, remove, stage};
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 const ATTEMPTS: usize = 64;
 
 /// Ends the log, if it has not ended. Returns its last record's LSN.
-pub(crate) fn seal(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: OwnerEpoch) -> Result<Lsn, JournalError> {
+pub(crate) fn seal(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: NodeEpoch) -> Result<Lsn, JournalError> {
     for _ in 0..ATTEMPTS {
         if let Some(last) = end_of(disk.as_ref())? {
             return Ok(last);
@@ -43,7 +43,7 @@ pub(crate) fn seal(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: OwnerE
     })
 }
 
-fn seal_once(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: OwnerEpoch) -> Result<Lsn, JournalError> {
+fn seal_once(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: NodeEpoch) -> Result<Lsn, JournalError> {
     let taken = Taken::over(disk, notes, epoch, true, &mut |_| Ok(()))?;
     let bytes = taken.unsure.iter().map(|record| record::encoded_len(record.payload.len()) as u64).sum();
     let header = Header { body: Some(bytes), seals: true, ..taken.next_header() };

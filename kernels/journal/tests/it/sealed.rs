@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{
     Disk, Draft, Filter, JournalError, Lsn, Options, Record, seal,
     sim::{Fault, SimDisk, Step, SteppedJournal},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The epoch of the controller.
-const CONTROL: OwnerEpoch = OwnerEpoch(2);
+const CONTROL: NodeEpoch = NodeEpoch(2);
 
 fn read(options: &Options, filter: &Filter) -> Result<Vec<Record>, JournalError> {
     let mut records = Vec::new();
@@ -50,7 +50,7 @@ fn dead_owners_log(disk: &Arc<SimDisk>) -> (History, Lsn) {
     journal.truncate_before(truncated).expect("it is durable");
     journal.close().expect("closed");
     // The end that a closed log has is not there when its owner is killed.
-    let mut owner = SteppedJournal::open(&on(disk), OwnerEpoch(1), &mut |_| Ok::<(), Infallible>(())).expect("opened");
+    let mut owner = SteppedJournal::open(&on(disk), NodeEpoch(1), &mut |_| Ok::<(), Infallible>(())).expect("opened");
     for _ in 0..3 {
         let (group, payloads) = history.next_group(2, 300);
         let lsn = owner.append(&drafts(&payloads)).expect("accepted");
@@ -171,7 +171,7 @@ struct Owner {
 
 impl Owner {
     fn open(disk: &Arc<SimDisk>, history: &Arc<Mutex<History>>) -> Self {
-        let journal = SteppedJournal::open(&on(disk), OwnerEpoch(1), &mut |_| Ok::<(), Infallible>(()));
+        let journal = SteppedJournal::open(&on(disk), NodeEpoch(1), &mut |_| Ok::<(), Infallible>(()));
         let journal = journal.expect("opened");
         Self {
             journal,
@@ -252,7 +252,7 @@ fn sealing_again_finds_the_same_end_and_changes_nothing() {
     let first = seal(&on(&disk), CONTROL).expect("sealed");
     let files = disk.files();
     for epoch in [1, 2, 7] {
-        assert_eq!(seal(&on(&disk), OwnerEpoch(epoch)).expect("sealed").last(), first.last());
+        assert_eq!(seal(&on(&disk), NodeEpoch(epoch)).expect("sealed").last(), first.last());
     }
     assert_eq!(disk.files(), files);
 }
@@ -351,15 +351,15 @@ fn a_sealed_log_is_opened_by_nobody_and_stays_sealed() {
 fn an_empty_log_can_be_sealed_and_one_that_a_newer_owner_has_cannot() {
     let disk = SimDisk::new(1);
     open(on(&disk), 1).expect("opened").0.close().expect("closed");
-    let empty = seal(&on(&disk), OwnerEpoch(1)).expect("sealed");
+    let empty = seal(&on(&disk), NodeEpoch(1)).expect("sealed");
     assert_eq!(empty.last(), Lsn::NONE);
     assert!(read_all(&on(&disk)).expect("read").is_empty());
     let disk = SimDisk::new(1);
     dead_owners_log(&disk);
-    assert!(matches!(seal(&on(&disk), OwnerEpoch(0)), Err(JournalError::NoEpoch)));
+    assert!(matches!(seal(&on(&disk), NodeEpoch(0)), Err(JournalError::NoEpoch)));
     let (_newer, _) = open(on(&disk), 5).expect("taken over");
     let error = seal(&on(&disk), CONTROL).expect_err("a newer owner has it");
-    assert!(matches!(error, JournalError::Fenced { ours: CONTROL, theirs: OwnerEpoch(5) }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { ours: CONTROL, theirs: NodeEpoch(5) }), "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use tokio::sync::watch;
 
 use super::file::{LeasePath, Locked, OpenLease};
@@ -18,7 +18,7 @@ use crate::record::Incarnation;
 use crate::time::{Clock, MonoTime};
 
 /// Reads the newest epoch that is known beside the lease file.
-pub type EpochFloor = Arc<dyn Fn() -> io::Result<OwnerEpoch> + Send + Sync>;
+pub type EpochFloor = Arc<dyn Fn() -> io::Result<NodeEpoch> + Send + Sync>;
 
 /// How to take a directory.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ pub enum LossCause {
         /// Its process number, unless it has left again.
         by: Option<u32>,
         /// Under which epoch.
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
     },
     /// The lease file is not there any more.
     FileGone,
@@ -80,7 +80,7 @@ pub struct DataDirLease {
     path: LeasePath,
     terms: LeaseTerms,
     me: Process,
-    epoch: OwnerEpoch,
+    epoch: NodeEpoch,
     guard: LeaseGuard,
     status: watch::Receiver<LeaseStatus>,
     cause: Arc<OnceLock<LossCause>>,
@@ -102,7 +102,7 @@ impl DataDirLease {
         let path = LeasePath::new(directory);
         let me = Process::own(options.incarnation);
         let ttl = options.terms.ttl();
-        let mut candidate = Candidate::new(me, ttl, OwnerEpoch::NONE);
+        let mut candidate = Candidate::new(me, ttl, NodeEpoch::NONE);
         loop {
             let locked = path.lock(ttl)?;
             let file = look(&locked, options, &mut candidate)?;
@@ -198,7 +198,7 @@ impl DataDirLease {
 
     /// The epoch under which the directory was taken: the fencing number for everything in it.
     #[must_use]
-    pub const fn epoch(&self) -> OwnerEpoch {
+    pub const fn epoch(&self) -> NodeEpoch {
         self.epoch
     }
 
@@ -278,7 +278,7 @@ fn look(
 struct Renewer {
     file: OpenLease,
     me: Process,
-    epoch: OwnerEpoch,
+    epoch: NodeEpoch,
     holder: LeaseHolder,
     guard: LeaseGuard,
     status: watch::Sender<LeaseStatus>,

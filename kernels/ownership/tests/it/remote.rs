@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
-use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use savanna_journal::Options;
 use savanna_journal::sim::SimDisk;
 use savanna_ownership::core::CoordinatorCore;
@@ -41,7 +41,7 @@ async fn served(ttl: Duration) -> (Arc<dyn Service>, TempDir) {
     let journal = Options::dir(directory.path().join("coordinator"));
     let options = EmbeddedOptions { ttl, clock: Arc::new(BootClock), guard: None };
     let coordinator: Arc<dyn Coordinator> =
-        Arc::new(EmbeddedCoordinator::open(journal, OwnerEpoch(1), options).await.unwrap());
+        Arc::new(EmbeddedCoordinator::open(journal, NodeEpoch(1), options).await.unwrap());
     let services = ServiceTable::new().service(SERVICE, service(&coordinator));
     (Arc::new(services), directory)
 }

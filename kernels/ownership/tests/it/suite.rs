@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::guard::LeaseStatus;
 use savanna_ownership::keeper::LeaseKeeper;
 use savanna_ownership::lease::Loss;
@@ -620,5 +620,5 @@ fn in_log(node: &str, service: &str) -> ShardRecord {
 }
 
 fn tenure() -> Tenure {
-    Tenure { node: NodeId::new("nobody"), epoch: OwnerEpoch(1) }
+    Tenure { node: NodeId::new("nobody"), epoch: NodeEpoch(1) }
 }
