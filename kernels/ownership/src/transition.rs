@@ -2,7 +2,8 @@
 //!
 //! | from | to | epoch | needs |
 //! |---|---|---|---|
-//! | nothing, `Replicated`, `Retired` | `Serving{x}` | next | x lives |
+//! | nothing | `Serving{x}` | any but 0 | x lives |
+//! | `Replicated`, `Retired` | `Serving{x}` | next | x lives |
 //! | `Serving{a}` | `Moving{a, b}` | same | b lives |
 //! | `Moving{a, b}` | `Serving{a}` (given up) | same | |
 //! | `Serving{a}`, `Moving{a, ..}` | `Serving{x}` | next | a yields, x lives |
@@ -13,6 +14,9 @@
 //! | nothing, `Replicated`, `Retired` | `Replicated`, `Retired` | same | ring version does not decrease |
 //!
 //! | any exclusive | the same, with another history | same | proposed by the owner |
+//!
+//! A shard that is new in the records may have been written elsewhere before, so that its first epoch has to be above those that its storage
+//! has seen.
 //!
 //! The *history* of a shard says which log has commits of it that are not flushed. A grant never changes it, so that they cannot be lost:
 //!
@@ -135,8 +139,8 @@ pub fn check_transition(
     }
     let epoch = old.map_or(OwnerEpoch::NONE, |record| record.epoch);
     let ownership = old.map_or(&Ownership::Retired, |record| &record.ownership);
-    let arrow =
-        Arrow { from: old.map_or("nothing", state_name), to: state_name(new), by, lives: &lives, holds: &holds };
+    let (from, is_first) = (old.map_or("nothing", state_name), old.is_none());
+    let arrow = Arrow { from, is_first, to: state_name(new), by, lives: &lives, holds: &holds };
 
     if let (Some(old), Ownership::Exclusive(state)) = (old, &new.ownership)
         && old.ownership == new.ownership
@@ -178,6 +182,7 @@ pub fn log_of<'r>(old: Option<&'r ShardRecord>, new: &'r ShardRecord) -> Option<
 
 struct Arrow<'a> {
     from: &'static str,
+    is_first: bool,
     to: &'static str,
     by: Option<&'a Tenure>,
     lives: &'a dyn Fn(&Tenure) -> bool,
@@ -226,7 +231,9 @@ impl Arrow<'_> {
                 self.yield_all(state.servers().into_iter())
             }
             (_, Ownership::Exclusive(Exclusive::Serving { owner })) => {
-                self.epoch(epoch.next(), new.epoch)?;
+                if !self.is_first || new.epoch == OwnerEpoch::NONE {
+                    self.epoch(epoch.next(), new.epoch)?;
+                }
                 self.living(owner)
             }
             (_, Ownership::Exclusive(_)) => self.not_allowed(),
@@ -390,8 +397,9 @@ mod tests {
 
     #[test]
     fn allowed_moves() {
-        let moves: [Move; 15] = [
+        let moves: [Move; 16] = [
             (None, serving("a", 1), None, &[]),
+            (None, serving("a", 42), None, &[]),
             (Some(retired(4)), serving("a", 5), None, &[]),
             (Some(replicated(0, 2)), serving("a", 1), None, &[]),
             (Some(serving("a", 1)), moving(1), None, &[]),

@@ -141,7 +141,7 @@ impl DataDirLease {
     pub fn take_if_free(directory: &Path, options: &DataDirOptions) -> Result<Result<Self, LeaseFile>, DataDirError> {
         let path = LeasePath::new(directory);
         let me = Process::own(options.incarnation);
-        let mut candidate = Candidate::new(me, options.terms.ttl(), OwnerEpoch::NONE);
+        let mut candidate = Candidate::new(me, options.terms.ttl(), NodeEpoch::NONE);
         let locked = path.lock(options.terms.ttl())?;
         let file = look(&locked, options, &mut candidate)?;
         let is_holder_dead = file.and_then(|file| file.holder).is_some_and(|holder| holder.is_known_dead());
@@ -267,7 +267,7 @@ fn look(
             tracing::warn!(%error, "the lease file is damaged");
             Ok(Some(candidate.stand_in()))
         }
-        Ok(None) if floor > OwnerEpoch::NONE => {
+        Ok(None) if floor > NodeEpoch::NONE => {
             tracing::warn!("the data directory has journals, but no lease file");
             Ok(Some(candidate.stand_in()))
         }
