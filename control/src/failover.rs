@@ -13,7 +13,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState};
 use savanna_ownership::{
     Batch, ClusterView, Exclusive, MAX_BATCH_RECORDS, Ownership, RootChange, ShardRecord, Tenure, Transition, Versioned,
@@ -54,7 +54,7 @@ pub enum Intent {
         /// Where it is.
         place: LogPlace,
         /// The epoch under which it is sealed.
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
     },
     /// Propose new owners.
     Grant {

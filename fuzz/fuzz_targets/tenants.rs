@@ -21,7 +21,7 @@ fn address() -> SocketAddr {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let keeping = Keeping::local(directory.path());
         let listener = Listener::bind(ServerOptions { listen, tls: None, admission: Admission::default() }).expect("a port");
-        let host = Host::start(HostOptions { keeping, epoch: NodeEpoch(1), threads: 1, lease: None }).expect("an empty log");
+        let host = Host::start(HostOptions::alone(keeping, NodeEpoch(1), 1, None).expect("an empty directory")).expect("an empty log");
         (listener.serve(host).expect("a thread"), directory)
     });
     server.address()

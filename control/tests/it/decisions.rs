@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use savanna_control::election::{MASTER, is_master, stand};
 use savanna_control::{Decision, Intent, Loads, Stuck, step};
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState};
 use savanna_ownership::{
     ClusterView, Exclusive, History, Incarnation, MAX_BATCH_RECORDS, NodeRecord, NodeSpec, Revision, RootValue,
@@ -12,7 +12,7 @@ use savanna_ownership::{
 };
 
 fn tenure(name: &str) -> Tenure {
-    Tenure { node: NodeId::new(name), epoch: OwnerEpoch(1) }
+    Tenure { node: NodeId::new(name), epoch: NodeEpoch(1) }
 }
 
 fn log_of(node: &str) -> LogId {
@@ -37,7 +37,7 @@ impl Cluster {
                 address: String::new(),
                 labels: BTreeMap::new(),
             };
-            NodeRecord::granted(&spec, OwnerEpoch(1))
+            NodeRecord::granted(&spec, NodeEpoch(1))
         };
         Self(Snapshot { revision: Revision(100), nodes: living.iter().map(node).collect(), ..Snapshot::default() })
     }
@@ -104,7 +104,7 @@ fn the_record_of_a_log_is_sealed_first_then_the_log_then_its_shards_get_owners_a
     let [Intent::SealLog { log, place, epoch }, Intent::Grant { log: Some(of), batch }] = &second.intents[..] else {
         panic!("{second:?}")
     };
-    assert_eq!((log, of, place, *epoch), (&log_of("a"), &log_of("a"), &folder(), OwnerEpoch(2)));
+    assert_eq!((log, of, place, *epoch), (&log_of("a"), &log_of("a"), &folder(), NodeEpoch(2)));
     let [grant] = &batch.transitions[..] else { panic!("{batch:?}") };
     let record = ShardRecord::serving(tenure("b"), OwnerEpoch(4)).with_history(served_by("a").history);
     assert_eq!((grant.expected, &grant.record, &grant.by), (Revision(8), &record, &None));
@@ -123,7 +123,7 @@ fn a_log_that_no_shard_needs_is_deleted_before_its_record() {
 #[test]
 fn a_log_that_its_node_has_taken_over_again_gets_its_shards_back() {
     let mut cluster = Cluster::of(&["b"]).log("a", folder(), LogState::Open).shard("tenants/1", served_by("a"));
-    let again = Tenure { epoch: OwnerEpoch(2), ..tenure("a") };
+    let again = Tenure { epoch: NodeEpoch(2), ..tenure("a") };
     let spec = NodeSpec {
         name: NodeId::new("a"),
         incarnation: Incarnation(2),

@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(cluster.grant(3, false), ["keys n2 2", "streams n2 1", "tenants n3 1"]);
         assert_eq!(cluster.view().shard(&ShardId::new("keys")).unwrap().value.history, Some(history));
         let again = cluster.join("n1", ALL);
-        assert_eq!(again.epoch, OwnerEpoch(2));
+        assert_eq!(again.epoch, NodeEpoch(2));
         assert_eq!(cluster.grant(3, false)[0], "keys n2 2", "who comes back gets nothing back");
     }
 

@@ -574,7 +574,7 @@ mod tests {
     #[test]
     fn a_process_owns_what_it_was_granted_and_nothing_that_another_of_its_name_was() {
         let directory = tempfile::tempdir().unwrap();
-        let papers = Papers::ensure(directory.path(), OwnerEpoch(50)).unwrap();
+        let papers = Papers::ensure(directory.path(), NodeEpoch(50)).unwrap();
         let mut core = CoordinatorCore::new(Duration::from_secs(3600));
         let join = |core: &mut CoordinatorCore, incarnation| {
             let (name, incarnation) = (NodeId::new("n1"), Incarnation(incarnation));
@@ -592,7 +592,7 @@ mod tests {
         let role = |core: &CoordinatorCore, tenure: &Tenure, shard: &str| {
             role_of(&ClusterView::new(core.snapshot()), &ShardId::new(shard), tenure, &papers)
         };
-        let granted = Grant { epoch: Some(OwnerEpoch(1)), log_epoch: OwnerEpoch(51) };
+        let granted = Grant { epoch: Some(OwnerEpoch(1)), log_epoch: NodeEpoch(51) };
         assert_eq!(role(&core, &first, "keys"), Role::Owner(granted));
         assert_eq!(role(&core, &first, "tenants"), Role::Front);
         core.step(&Request::Deregister(first), MonoTime(0)).reply.unwrap();

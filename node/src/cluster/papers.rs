@@ -16,7 +16,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::{NodeEpoch, OwnerEpoch};
 use savanna_rpc::Cluster;
 
 const FILE: &str = "cluster.toml";
@@ -28,7 +28,7 @@ pub(crate) struct Papers {
     /// Shown in greetings.
     pub(crate) cluster: Cluster,
     /// The epochs of logs of shards are above this one.
-    log_epochs_above: OwnerEpoch,
+    log_epochs_above: NodeEpoch,
 }
 
 /// Why there are no papers.
@@ -94,7 +94,7 @@ impl Papers {
     ///
     /// # Errors
     /// [`PapersError`].
-    pub(crate) fn ensure(directory: &Path, newest: OwnerEpoch) -> Result<Self, PapersError> {
+    pub(crate) fn ensure(directory: &Path, newest: NodeEpoch) -> Result<Self, PapersError> {
         if let Some(papers) = Self::read(directory)? {
             return Ok(papers);
         }
@@ -118,8 +118,8 @@ impl Papers {
     }
 
     /// Under which the log of a shard is opened by who owns it under `epoch`.
-    pub(crate) const fn log_epoch(&self, epoch: OwnerEpoch) -> OwnerEpoch {
-        OwnerEpoch(self.log_epochs_above.0 + epoch.0)
+    pub(crate) const fn log_epoch(&self, epoch: OwnerEpoch) -> NodeEpoch {
+        NodeEpoch(self.log_epochs_above.0 + epoch.0)
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -138,11 +138,11 @@ impl Papers {
         }
         let cluster = Cluster::new(word("id")?, word("secret")?.as_bytes()).map_err(|error| error.to_string())?;
         let log_epochs_above = u64::try_from(number("log_epochs_above")?).map_err(|error| error.to_string())?;
-        Ok(Self { cluster, log_epochs_above: OwnerEpoch(log_epochs_above) })
+        Ok(Self { cluster, log_epochs_above: NodeEpoch(log_epochs_above) })
     }
 }
 
-fn text(newest: OwnerEpoch) -> String {
+fn text(newest: NodeEpoch) -> String {
     let hex = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");
@@ -166,14 +166,14 @@ mod tests {
     fn papers_are_made_once_and_are_their_owners_alone() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Papers::read(directory.path()).unwrap().is_none() && !are_in(directory.path()));
-        let made = Papers::ensure(directory.path(), OwnerEpoch(57)).unwrap();
+        let made = Papers::ensure(directory.path(), NodeEpoch(57)).unwrap();
         assert!(are_in(directory.path()) && made.cluster.has_secret());
-        assert_eq!(made.log_epoch(OwnerEpoch(1)), OwnerEpoch(58));
+        assert_eq!(made.log_epoch(OwnerEpoch(1)), NodeEpoch(58));
         let path = directory.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let again = Papers::ensure(directory.path(), OwnerEpoch(90)).unwrap();
-        assert_eq!(again.log_epoch(OwnerEpoch(1)), OwnerEpoch(58));
+        let again = Papers::ensure(directory.path(), NodeEpoch(90)).unwrap();
+        assert_eq!(again.log_epoch(OwnerEpoch(1)), NodeEpoch(58));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(Papers::read(directory.path()), Err(PapersError::Open { .. })));

@@ -100,13 +100,13 @@ impl Directory for View {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use savanna_epoch::{NodeId, OwnerEpoch};
+    use savanna_epoch::{NodeEpoch, NodeId, OwnerEpoch};
     use savanna_ownership::{Incarnation, NodeRecord, NodeSpec, Revision, Snapshot};
 
     use super::*;
 
     pub(in crate::cluster) fn tenure(node: &str, epoch: u64) -> Tenure {
-        Tenure { node: NodeId::new(node), epoch: OwnerEpoch(epoch) }
+        Tenure { node: NodeId::new(node), epoch: NodeEpoch(epoch) }
     }
 
     /// Node n1 lives under its second tenure.
@@ -122,7 +122,7 @@ pub(super) mod tests {
         };
         ClusterView::new(Snapshot {
             revision: Revision(1),
-            nodes: vec![NodeRecord::granted(&spec, OwnerEpoch(2))],
+            nodes: vec![NodeRecord::granted(&spec, NodeEpoch(2))],
             shards: shards.iter().map(shard).collect(),
             roots: Vec::new(),
         })

@@ -7,7 +7,7 @@ use savanna_tenants_host::{Host, HostOptions, Keeping};
 
 fn start(directory: &Path) -> Host {
     let keeping = Keeping::local(directory);
-    Host::start(HostOptions { keeping, epoch: NodeEpoch(1), threads: 2, lease: None }).unwrap()
+    Host::start(HostOptions::alone(keeping, NodeEpoch(1), 2, None).unwrap()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ pub(crate) fn options() -> ServerOptions {
 /// A server on so many threads.
 pub(crate) fn start(options: ServerOptions, keeping: Keeping, threads: usize) -> Result<Server, ServerError> {
     let listener = Listener::bind(options)?;
-    listener.serve(Host::start(HostOptions { keeping, epoch: NodeEpoch(1), threads, lease: None })?)
+    listener.serve(Host::start(HostOptions::alone(keeping, NodeEpoch(1), threads, None)?)?)
 }
 
 fn local(directory: &Path) -> Keeping {
