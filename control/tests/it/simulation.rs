@@ -12,7 +12,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_control::{Intent, Loads, step};
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::core::{CoordinatorCore, Reply, Request};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState, NewLog};
 use savanna_ownership::{
@@ -78,7 +78,7 @@ enum Line {
 #[derive(Clone, Debug)]
 struct Log {
     /// Only who opened it under this epoch appends.
-    epoch: OwnerEpoch,
+    epoch: NodeEpoch,
     is_sealed: bool,
     lines: Vec<Line>,
 }
