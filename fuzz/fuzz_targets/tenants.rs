@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerOptions};
 use savanna_tenants_host::{Host, HostOptions, Keeping};
 
@@ -21,7 +21,7 @@ fn address() -> SocketAddr {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let keeping = Keeping::local(directory.path());
         let listener = Listener::bind(ServerOptions { listen, tls: None, admission: Admission::default() }).expect("a port");
-        let host = Host::start(HostOptions { keeping, epoch: OwnerEpoch(1), threads: 1, lease: None }).expect("an empty log");
+        let host = Host::start(HostOptions::alone(keeping, NodeEpoch(1), 1, None).expect("an empty directory")).expect("an empty log");
         (listener.serve(host).expect("a thread"), directory)
     });
     server.address()

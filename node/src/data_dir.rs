@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use savanna_epoch::{NodeId, OwnerEpoch};
+use savanna_epoch::{NodeEpoch, NodeId};
 use savanna_journal::{Disk, Options as JournalOptions, OsDisk, newest_epoch};
 use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, EpochFloor, LossCause, Waiting};
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
@@ -42,7 +42,7 @@ pub struct DirectoryLost {
     /// The directory.
     pub data_dir: PathBuf,
     /// The epoch under which this process held it.
-    pub epoch: OwnerEpoch,
+    pub epoch: NodeEpoch,
     /// Why; none if the thread that keeps the lease has ended.
     pub cause: Option<LossCause>,
 }
@@ -129,7 +129,7 @@ impl DataDir {
         Ok(Self { path, lease, coordinator: Arc::new(coordinator), tenure })
     }
 
-    pub(crate) const fn epoch(&self) -> OwnerEpoch {
+    pub(crate) const fn epoch(&self) -> NodeEpoch {
         self.lease.epoch()
     }
 
@@ -230,7 +230,7 @@ fn make_private(path: &Path) -> io::Result<()> {
 #[derive(Clone, Debug)]
 pub(crate) struct Leases {
     path: PathBuf,
-    epoch: OwnerEpoch,
+    epoch: NodeEpoch,
     lease: watch::Receiver<LeaseStatus>,
     cause: Arc<OnceLock<LossCause>>,
 }
@@ -256,10 +256,10 @@ fn epoch_floor(directory: PathBuf) -> EpochFloor {
 }
 
 /// The newest epoch under which any journal in a data directory was opened.
-pub(crate) fn newest_epoch_in(directory: &Path) -> io::Result<OwnerEpoch> {
+pub(crate) fn newest_epoch_in(directory: &Path) -> io::Result<NodeEpoch> {
     let newest = |journal| newest_epoch(&directory.join(journal)).map_err(io::Error::other);
     let epochs = ["coordinator", "keys", "tenants/log"].map(newest).into_iter().collect::<Result<Vec<_>, _>>();
-    Ok(epochs?.into_iter().max().unwrap_or(OwnerEpoch::NONE))
+    Ok(epochs?.into_iter().max().unwrap_or(NodeEpoch::NONE))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_ownership::{Coordinator, Tenure};
 use tokio::runtime::Handle;
@@ -22,7 +22,7 @@ pub(crate) struct Membership {
     /// Whether the node may serve.
     pub(crate) guard: LeaseGuard,
     /// Under which the node opens its own logs.
-    pub(crate) log_epoch: OwnerEpoch,
+    pub(crate) log_epoch: NodeEpoch,
 }
 
 impl fmt::Debug for Membership {

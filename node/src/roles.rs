@@ -1,6 +1,6 @@
 //! What a node is to a service: its owner, or the way to it.
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::{NodeEpoch, OwnerEpoch};
 use tokio::sync::watch;
 
 /// What a node is to a service that one node at a time runs for all.
@@ -18,10 +18,10 @@ pub(crate) struct Grant {
     /// Of the service's shard; none in a node that is alone.
     pub(crate) epoch: Option<OwnerEpoch>,
     /// Under which the service opens its log.
-    pub(crate) log_epoch: OwnerEpoch,
+    pub(crate) log_epoch: NodeEpoch,
 }
 
 /// The role of a node that is alone: it never changes.
-pub(crate) fn alone(log_epoch: OwnerEpoch) -> watch::Receiver<Role> {
+pub(crate) fn alone(log_epoch: NodeEpoch) -> watch::Receiver<Role> {
     watch::channel(Role::Owner(Grant { epoch: None, log_epoch })).1
 }

@@ -8,9 +8,10 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use savanna_http::types::Tenant;
 use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_identity::SecretError;
+use savanna_ownership::logs::LogPlace;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
 use savanna_tenants_host::budget::{Amounts, Resource};
-use savanna_tenants_host::{Host, HostError, HostOptions, Keeping, SqlError, Tenants};
+use savanna_tenants_host::{Host, HostError, HostOptions, Keeping, Member, SqlError, Tenants};
 
 use crate::{
     cluster::TakeError,
@@ -52,6 +53,7 @@ pub(crate) fn start(
     let threads = threads_or_cores(config.tenants_threads).into();
     let host = Host::start(HostOptions {
         keeping: keeping(config)?,
+        member: member(membership)?,
         epoch: membership.log_epoch,
         threads,
         lease: Some(membership.guard.clone()),
@@ -77,6 +79,13 @@ pub(crate) fn listen(config: &NodeConfig) -> Result<Listener, TenantsError> {
 /// How many clients may be here at once.
 pub(crate) fn places(config: &NodeConfig) -> usize {
     clients_max(config, "tenants", config.tenants_max_clients)
+}
+
+/// The node as the records of tenants know it.
+fn member(membership: &Membership) -> Result<Member, HostError> {
+    let place = LogPlace::Folder("tenants/log".to_owned());
+    let joining = Member::join(Arc::clone(&membership.coordinator), membership.tenure.clone(), place);
+    Ok(tokio::runtime::Handle::current().block_on(joining).map_err(SqlError::from)?)
 }
 
 /// The log is always in the data directory.

@@ -24,7 +24,7 @@ use savanna_rpc::{
 };
 
 use crate::{
-    actor::{Actor, Client, Coordinator, Owner, OwnerConfig},
+    actor::{Actor, Client, Coordinator, Owner, OwnerConfig, log_epoch},
     checker::{self, Violation},
     fence_blind::FenceBlindDisk,
     history::{Event, History, Outcome, Told},
@@ -443,7 +443,7 @@ impl World {
             let epoch = OwnerEpoch(u64::MAX / 2);
             let mut values = Vec::new();
             let options = Options::disk(Arc::clone(&self.disks[shard]) as _);
-            let opened = SteppedJournal::<()>::open(&options, epoch, &mut |record| {
+            let opened = SteppedJournal::<()>::open(&options, log_epoch(epoch), &mut |record| {
                 let request: RegisterRequest = decode_value(WRITE, &record.payload)?;
                 values.push(request.value);
                 Ok::<(), RpcError>(())

@@ -143,3 +143,18 @@ def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(start):
             goes_on(cluster, told)
 
     assert all(count > 0 for count in work(cluster, disturb))
+
+
+def test_nodes_that_are_all_killed_at_once_are_there_again_with_what_was_told(start):
+    cluster = start(f"keys.appendfsync={SYNC}")
+
+    def disturb(told):
+        goes_on(cluster, told)
+        pids = {node: cluster.status(node)["pid"] for node in NODES}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        for node, pid in pids.items():
+            cluster.runs_again(node, pid)
+        goes_on(cluster, told)
+
+    assert all(count > 0 for count in work(cluster, disturb))

@@ -28,7 +28,7 @@ def fill(server):
     stored = server.data / "store" / "stored"
     within(60, lambda: stored.exists() and any(path.name.endswith("2") for path in stored.iterdir()))
     insert(server, "awake", 0, ROWS)
-    # The list of tenants is needed from then on.
+    # What the log said at first is needed from elsewhere from then on.
     first = segments(server.data)[0]
     within(60, lambda: not first.exists())
     insert(server, "asleep", ROWS // 2, ROWS)
@@ -158,7 +158,7 @@ def test_a_damaged_file_is_missed_or_was_not_needed(kept, tmp_path, how):
     assert "refused" in outcomes.values() and "served" in outcomes.values(), outcomes
 
 
-MISSING = ["high-water", *(f"tenants/{name}" for name in ("log", "store", "store/tenants", "store/roots", "store/stored", "store/log", "store-id"))]
+MISSING = ["high-water", "coordinator", *(f"tenants/{name}" for name in ("log", "store", "store/tenants", "store/stored", "store/log"))]
 
 
 @pytest.mark.parametrize("missing", MISSING)

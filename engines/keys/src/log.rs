@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options};
 use savanna_lattice::Hlc;
 
@@ -38,7 +38,7 @@ const RECORD_BYTES_MAX: usize = 32 << 20;
 ///
 /// # Panics
 /// If there are not as many actors as each of them knows of.
-pub fn recover(options: Options, epoch: OwnerEpoch, actors: &mut [Actor]) -> Result<Arc<Journal>, JournalError> {
+pub fn recover(options: Options, epoch: NodeEpoch, actors: &mut [Actor]) -> Result<Arc<Journal>, JournalError> {
     let placement = Placement::over(actors.len() as u16);
     let mut keyspaces: Vec<&mut Keyspace> = actors.iter_mut().map(|actor| &mut actor.keys).collect();
     recover_keyspaces(options, epoch, placement, &mut keyspaces)
@@ -46,7 +46,7 @@ pub fn recover(options: Options, epoch: OwnerEpoch, actors: &mut [Actor]) -> Res
 
 fn recover_keyspaces(
     options: Options,
-    epoch: OwnerEpoch,
+    epoch: NodeEpoch,
     placement: Placement,
     keyspaces: &mut [&mut Keyspace],
 ) -> Result<Arc<Journal>, JournalError> {
@@ -203,7 +203,7 @@ mod tests {
     use crate::keyspace::Expiry;
 
     fn opened(folder: &std::path::Path, epoch: u64, keys: &mut Keyspace) -> Arc<Journal> {
-        recover_keyspaces(Options::dir(folder), OwnerEpoch(epoch), Placement::over(1), &mut [keys]).expect("a log")
+        recover_keyspaces(Options::dir(folder), NodeEpoch(epoch), Placement::over(1), &mut [keys]).expect("a log")
     }
 
     #[test]

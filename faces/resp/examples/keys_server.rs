@@ -5,7 +5,7 @@ use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::Options;
 use savanna_keys::config::Config;
 use savanna_keys_host::HostOptions;
@@ -34,7 +34,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
             "--address" => ip = value.parse()?,
             "--port" => port = value.parse()?,
             "--threads" => threads = value.parse()?,
-            "--dir" => log = Some((Options::dir(value), OwnerEpoch(1))),
+            "--dir" => log = Some((Options::dir(value), NodeEpoch(1))),
             other => config.set_at_start(other.trim_start_matches('-').as_bytes(), value.as_bytes())?,
         }
     }

@@ -253,7 +253,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpStream};
     use std::time::Duration;
 
-    use savanna_epoch::OwnerEpoch;
+    use savanna_epoch::NodeEpoch;
     use savanna_journal::Options;
     use savanna_journal::sim::{Fault, SimDisk};
     use savanna_keys::config::Config;
@@ -299,7 +299,7 @@ mod tests {
             host: HostOptions {
                 threads: 1,
                 config: Config::default(),
-                log: Some((Options::disk(Arc::clone(&disk) as _), OwnerEpoch(1))),
+                log: Some((Options::disk(Arc::clone(&disk) as _), NodeEpoch(1))),
                 lease: None,
                 seed: 1,
                 elsewhere: None,

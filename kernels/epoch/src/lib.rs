@@ -1,34 +1,51 @@
 //! Identifiers that cross kernels: who owns, what is owned, and under which epoch.
 //!
-//! Several things in streaming and storage are called *epoch*; each has its own type in Savanna. The one here is
-//! [`OwnerEpoch`], the fencing number: storage refuses a writer whose epoch is older than the newest it has seen.
+//! Several things in streaming and storage are called *epoch*; each has its own type in Savanna. Those here are fencing numbers: what
+//! has seen one refuses a writer with an older one. A shard moves between nodes and takes its number along ([`OwnerEpoch`]); a node's
+//! own logs stay where they are ([`NodeEpoch`]). The two are never compared.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The fencing number of an owner. It grows by at least one each time ownership is granted; storage that has seen
-/// epoch `n` refuses every write under an epoch below `n`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct OwnerEpoch(pub u64);
+/// Defines a fencing number.
+macro_rules! epoch {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
 
-impl OwnerEpoch {
-    /// The epoch before anybody owned anything; no grant ever carries it.
-    pub const NONE: Self = Self(0);
+        impl $name {
+            /// The epoch before anybody had anything; no grant ever carries it.
+            pub const NONE: Self = Self(0);
 
-    /// The epoch of the next grant.
-    #[must_use]
-    pub const fn next(self) -> Self {
-        Self(self.0 + 1)
-    }
+            /// The epoch of the next grant.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
 }
 
-impl fmt::Display for OwnerEpoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
+epoch! {
+    /// The fencing number of a shard's owner. It grows by at least one each time ownership is granted; storage that has seen
+    /// epoch `n` refuses every write under an epoch below `n`. The only epoch that manifests see.
+    OwnerEpoch
+}
+
+epoch! {
+    /// The fencing number of a process: of a node's tenure, or of its hold on a data directory. It grows with each grant of the name or
+    /// the directory. What only the node itself writes, its logs, is opened under it, whichever shards they are about.
+    NodeEpoch
 }
 
 /// The name of a node, unique in its cluster (`dev` for the embedded node, a host name or pod name elsewhere).
@@ -83,8 +100,18 @@ pub struct LogId {
 
 impl LogId {
     /// The name of a node's log.
-    pub fn new(node: NodeId, number: u64, service: impl Into<String>) -> Self {
-        Self { node, number, service: service.into() }
+    ///
+    /// # Errors
+    /// [`LogIdError`] if it would not read back: without a node or a service, or with a slash in the service.
+    pub fn new(node: NodeId, number: u64, service: impl Into<String>) -> Result<Self, LogIdError> {
+        let log = Self { node, number, service: service.into() };
+        if log.reads_back() { Ok(log) } else { Err(LogIdError(log.to_string())) }
+    }
+
+    /// Whether its text names this log.
+    #[must_use]
+    pub fn reads_back(&self) -> bool {
+        self.to_string().parse().as_ref() == Ok(self)
     }
 }
 
@@ -121,7 +148,8 @@ impl FromStr for LogId {
             let (log, service) = text.rsplit_once('/')?;
             let (node, number) = log.rsplit_once('.')?;
             let number = number.parse().ok()?;
-            (!node.is_empty() && !service.is_empty()).then(|| Self::new(NodeId::new(node), number, service))
+            let (node, service) = (NodeId::new(node), service.to_owned());
+            (!node.0.is_empty() && !service.is_empty()).then_some(Self { node, number, service })
         };
         // What is written in another way (`n1.02/keys`) would be another name for the same log.
         parts().filter(|log| log.to_string() == text).ok_or_else(|| LogIdError(text.to_owned()))
@@ -142,13 +170,16 @@ mod tests {
 
     #[test]
     fn a_log_is_named_in_one_way() {
-        let log = LogId::new(NodeId::new("host.example/b"), 12, "tenants");
+        let log = LogId::new(NodeId::new("host.example/b"), 12, "tenants").expect("it reads back");
         assert_eq!(log.to_string(), "host.example/b.12/tenants");
         assert_eq!(log.to_string().parse(), Ok(log));
         for text in
             ["", "n1", "n1.2", "n1/tenants", "n1.02/tenants", "n1.+2/tenants", ".2/tenants", "n1.2/", "n1.x/keys"]
         {
             assert!(text.parse::<LogId>().is_err(), "{text}");
+        }
+        for (node, service) in [("", "tenants"), ("n1", ""), ("n1", "a/b")] {
+            assert!(LogId::new(NodeId::new(node), 1, service).is_err(), "{node} {service}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, Options, Record};
 
 const PAYLOAD: [u8; 200] = [0xa5; 200];
@@ -28,7 +28,7 @@ fn main() {
         let root = env::var_os("JOURNAL_BENCH_DIR").map_or_else(env::temp_dir, Into::into);
         let dir = tempfile::tempdir_in(root).expect("a directory");
         let mut ignore = |_: Record| Ok::<(), Infallible>(());
-        let journal = Journal::open(Options::dir(dir.path()), OwnerEpoch(1), &mut ignore).expect("opened");
+        let journal = Journal::open(Options::dir(dir.path()), NodeEpoch(1), &mut ignore).expect("opened");
         println!("{}", runtime.block_on(measure(Arc::new(journal), waiters)));
     }
 }

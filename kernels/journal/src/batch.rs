@@ -1,6 +1,6 @@
 //! Batches: append groups that wait together and are flushed together.
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use crate::record::{self, Draft, Lsn, RecordHeader, Seal};
 
@@ -28,7 +28,7 @@ pub(crate) struct Piece {
 
 impl Piece {
     /// Appends the records to `out` as they will stand at `offset` of the segment with `seal`.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>, seal: Seal, offset: usize, epoch: OwnerEpoch, durable: Lsn) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, seal: Seal, offset: usize, epoch: NodeEpoch, durable: Lsn) {
         let start = out.len();
         let mut payload = &self.payload[..];
         for (at, entry) in self.entries.iter().enumerate() {
@@ -156,11 +156,11 @@ mod tests {
         batch.push(2, &drafts[3..]);
         assert_eq!((batch.first(), batch.last(), batch.groups(), batch.pieces().len()), (Lsn(7), Lsn(13), 2, 5));
 
-        let term = Term { epoch: OwnerEpoch(1), opening: 1 };
+        let term = Term { epoch: NodeEpoch(1), opening: 1 };
         let (first, base) = (Lsn(7), Lsn(6));
         let header =
             Header { term, sequence: 1, first, base, oldest: Lsn(1), body: None, opens_term: true, seals: false };
-        let (seal, epoch, offset) = (header.encode().1, OwnerEpoch(1), 64);
+        let (seal, epoch, offset) = (header.encode().1, NodeEpoch(1), 64);
         let (mut pieces, mut whole) = (Vec::new(), Vec::new());
         for piece in batch.pieces() {
             let at_offset = offset + pieces.len();

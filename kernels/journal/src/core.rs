@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use crate::{
     batch::Batch,
@@ -57,7 +57,7 @@ pub(crate) enum Input<R> {
     /// The fence is still ours.
     FenceClear,
     /// The fence is somebody else's.
-    FenceSeen(OwnerEpoch),
+    FenceSeen(NodeEpoch),
     /// The batch is written; its memory comes back. If there was no space for what comes behind it, that is said.
     WriteDone { batch: Batch, low: Option<JournalError> },
     /// There is space for what comes soon.
@@ -116,7 +116,7 @@ const FULL_PAUSE: Duration = Duration::from_millis(20);
 /// The state machine. `R` is a reply that waits: a callback in the product, a number in the simulator.
 #[derive(Debug)]
 pub(crate) struct Core<R> {
-    epoch: OwnerEpoch,
+    epoch: NodeEpoch,
     limits: Limits,
     phase: Phase,
     /// Why nothing goes any more.
@@ -146,7 +146,7 @@ pub(crate) struct Core<R> {
 
 impl<R> Core<R> {
     /// A log whose records up to `durable` are durable.
-    pub(crate) fn new(epoch: OwnerEpoch, durable: Lsn, limits: Limits) -> Self {
+    pub(crate) fn new(epoch: NodeEpoch, durable: Lsn, limits: Limits) -> Self {
         Self {
             epoch,
             limits,
@@ -431,7 +431,7 @@ mod tests {
     const START: Duration = Duration::ZERO;
 
     fn core(limits: Limits) -> Core<u32> {
-        Core::new(OwnerEpoch(5), Lsn(10), limits)
+        Core::new(NodeEpoch(5), Lsn(10), limits)
     }
 
     fn append(core: &mut Core<u32>, size: usize, now: Duration) -> Vec<Action<u32>> {
@@ -480,7 +480,7 @@ mod tests {
         };
         core.step(Input::WriteDone { batch, low: None }, START);
         core.step(Input::FlushDone, START);
-        let actions = core.step(Input::FenceSeen(OwnerEpoch(6)), START);
+        let actions = core.step(Input::FenceSeen(NodeEpoch(6)), START);
         let [Action::Release { replies, outcome: Err(_) }, Action::Stop(Some(_))] = &actions[..] else {
             panic!("{actions:?}");
         };

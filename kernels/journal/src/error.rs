@@ -2,7 +2,7 @@
 
 use std::{error::Error, io, sync::Arc};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use crate::record::Lsn;
 
@@ -22,9 +22,9 @@ pub enum JournalError {
     )]
     Fenced {
         /// The epoch this journal was opened, or asked to be opened, with.
-        ours: OwnerEpoch,
+        ours: NodeEpoch,
         /// The epoch that owns the log now. Equal to `ours` when the same epoch was opened a second time.
-        theirs: OwnerEpoch,
+        theirs: NodeEpoch,
     },
 
     /// The epoch that nobody is ever granted.
@@ -138,11 +138,28 @@ pub enum JournalError {
         last: Lsn,
     },
 
-    /// The log may go on.
-    #[error("expected a sealed log, but {log} has not ended; seal it before it is read by others than its owner")]
-    NotSealed {
+    /// There is no log to end.
+    #[error(
+        "expected a log in {log}, found none: nobody ever opened one there. Check that this is the place of the log; if it \
+         is, its owner died before it began, and nothing was ever in it"
+    )]
+    NoLog {
+        /// The directory or prefix.
+        log: String,
+    },
+
+    /// A sealed log is not what it was when it was sealed.
+    #[error(
+        "expected the sealed log {log} to end at LSN {last}, found {found}. Its files were removed or replaced since it was \
+         sealed; restore it from a backup"
+    )]
+    Replaced {
         /// The log's directory or prefix.
         log: String,
+        /// Where it ended when it was sealed.
+        last: Lsn,
+        /// What is there.
+        found: String,
     },
 
     /// The file is of another format version.
@@ -241,6 +258,12 @@ impl JournalError {
             Self::Io { source, .. } => is_full(source),
             _ => false,
         }
+    }
+
+    /// A [`Replaced`](Self::Replaced) error of a log that is sealed at `end` now, or not at all.
+    pub(crate) fn replaced(log: String, last: Lsn, end: Option<Lsn>) -> Self {
+        let found = end.map_or_else(|| "no end".to_owned(), |end| format!("an end at LSN {end}"));
+        Self::Replaced { log, last, found }
     }
 
     /// A [`Store`](Self::Store) error from the object store's.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -41,7 +41,7 @@ pub struct Journal {
     /// Where space is asked for, in a directory.
     room: Option<Arc<Room>>,
     stream: u32,
-    epoch: OwnerEpoch,
+    epoch: NodeEpoch,
 }
 
 /// Counts since the journal was opened.
@@ -69,7 +69,7 @@ impl Journal {
     /// [`JournalError::Store`] if the place fails, [`JournalError::Replay`] with the error of `replay`.
     pub fn open<E: Into<Box<dyn Error + Send + Sync>>>(
         options: Options,
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
         replay: &mut dyn FnMut(Record) -> Result<(), E>,
     ) -> Result<Self, JournalError> {
         let limits = options.limits();
@@ -182,7 +182,7 @@ impl Journal {
     }
 
     /// The epoch it was opened with.
-    pub fn epoch(&self) -> OwnerEpoch {
+    pub fn epoch(&self) -> NodeEpoch {
         self.epoch
     }
 

@@ -3,10 +3,10 @@
 //! An owner orders and buffers what it does with [`Journal::append`], which returns an [`Lsn`] at once. A thread writes
 //! and flushes; all that was appended meanwhile shares the next flush. Replies wait in the [`ReplyGate`] until the
 //! record that they depend on, by writing *or reading* it, is durable. Who opens the log with a newer
-//! [`OwnerEpoch`](savanna_epoch::OwnerEpoch) takes it over; the older owner is refused from then on and tells nobody.
+//! [`NodeEpoch`](savanna_epoch::NodeEpoch) takes it over; the older owner is refused from then on and tells nobody.
 //!
 //! ```
-//! use savanna_epoch::OwnerEpoch;
+//! use savanna_epoch::NodeEpoch;
 //! use savanna_journal::{Draft, Journal, JournalError, Options};
 //!
 //! # fn main() -> Result<(), JournalError> {
@@ -17,7 +17,7 @@
 //!     balance += i64::from_le_bytes(bytes);
 //!     Ok::<(), &str>(())
 //! };
-//! let journal = Journal::open(Options::dir(dir.path()), OwnerEpoch(1), &mut replay)?;
+//! let journal = Journal::open(Options::dir(dir.path()), NodeEpoch(1), &mut replay)?;
 //!
 //! let deposit = Draft { shard: 7, kind: 1, payload: &100_i64.to_le_bytes() };
 //! let lsn = journal.append(&[deposit])?;

@@ -44,7 +44,7 @@ mod stage;
 
 use std::sync::Arc;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use self::{disk::write_zeros, fence::Fence, high_water::HighWater, recovery::Recovered};
 pub use self::{
@@ -121,7 +121,7 @@ impl Taken {
     fn over(
         disk: &Arc<dyn Disk>,
         notes: Option<&dyn Disk>,
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
         is_to_end: bool,
         deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<Self, JournalError> {
@@ -188,7 +188,7 @@ impl LocalBackend {
         disk: Arc<dyn Disk>,
         high_water: Option<Arc<dyn Disk>>,
         segment_bytes: usize,
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
         deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(Self, Lsn), JournalError> {
         if let Some(last) = end_of(disk.as_ref())? {
@@ -222,7 +222,7 @@ impl LocalBackend {
 
     /// Where records of this opening can be staged.
     pub(crate) fn stage(&self) -> Stage {
-        Stage::new(Arc::clone(&self.disk), self.fence.term())
+        Stage::new(Arc::clone(&self.disk), self.fence.clone())
     }
 
     /// Where space can be asked for.
@@ -451,7 +451,7 @@ fn segment_name(term: Term, sequence: u64) -> String {
 /// The term and sequence in a segment's name.
 fn parse_segment_name(name: &str) -> Option<(Term, u64)> {
     let mut parts = name.strip_prefix("segment-")?.split('-');
-    let term = Term { epoch: OwnerEpoch(parts.next()?.parse().ok()?), opening: parts.next()?.parse().ok()? };
+    let term = Term { epoch: NodeEpoch(parts.next()?.parse().ok()?), opening: parts.next()?.parse().ok()? };
     let sequence = parts.next()?.parse().ok()?;
     parts.next().is_none().then_some((term, sequence))
 }
@@ -462,8 +462,8 @@ mod tests {
 
     #[test]
     fn names_of_segments_are_read_back_and_sort_by_term() {
-        let old = Term { epoch: OwnerEpoch(9), opening: 2 };
-        let new = Term { epoch: OwnerEpoch(10), opening: 1 };
+        let old = Term { epoch: NodeEpoch(9), opening: 2 };
+        let new = Term { epoch: NodeEpoch(10), opening: 1 };
         assert_eq!(parse_segment_name(&segment_name(old, 7)), Some((old, 7)));
         assert!(segment_name(old, 7) < segment_name(new, 1));
         for other in ["segment-1-2", "segment-1-2-3-4", "segment-a-1-1", "fence-1-1", "segment-1-2-3.new"] {

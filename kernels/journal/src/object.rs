@@ -16,7 +16,7 @@ use object_store::{
     Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path,
 };
 use parking_lot::Mutex;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use tokio::{
     runtime::{Builder, Runtime},
     task::JoinHandle,
@@ -71,7 +71,7 @@ impl ObjectBackend {
     pub(crate) fn open(
         store: Arc<dyn ObjectStore>,
         prefix: Path,
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
         deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(Self, Lsn), JournalError> {
         let (mut backend, objects, last) = Self::begin(store, prefix, epoch, false)?;
@@ -85,15 +85,19 @@ impl ObjectBackend {
     fn begin(
         store: Arc<dyn ObjectStore>,
         prefix: Path,
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
         seals: bool,
     ) -> Result<(Self, Vec<Object>, Lsn), JournalError> {
-        if epoch == OwnerEpoch::NONE {
+        if epoch == NodeEpoch::NONE {
             return Err(JournalError::NoEpoch);
         }
         let mut bucket = Bucket::new(store, prefix)?;
         for _ in 0..FENCE_ATTEMPTS {
-            let newest = bucket.newest(bucket.list()?.last())?;
+            let objects = bucket.list()?;
+            if seals && objects.is_empty() {
+                return Err(JournalError::NoLog { log: bucket.prefix.to_string() });
+            }
+            let newest = bucket.newest(objects.last())?;
             if newest.seals {
                 return Err(JournalError::Sealed { log: bucket.describe(newest.number), last: newest.last });
             }
@@ -265,29 +269,26 @@ fn read_at_once(objects: &[Object]) -> impl Iterator<Item = &[Object]> {
 }
 
 /// Ends the log, if it has not ended. Returns its last record's LSN.
-pub(crate) fn seal(store: Arc<dyn ObjectStore>, prefix: Path, epoch: OwnerEpoch) -> Result<Lsn, JournalError> {
+pub(crate) fn seal(store: Arc<dyn ObjectStore>, prefix: Path, epoch: NodeEpoch) -> Result<Lsn, JournalError> {
     match ObjectBackend::begin(store, prefix, epoch, true) {
         Ok((_, _, last)) | Err(JournalError::Sealed { last, .. }) => Ok(last),
         Err(error) => Err(error),
     }
 }
 
-/// The last record of a log that has ended; none if it has not.
-pub(crate) fn end_of(store: Arc<dyn ObjectStore>, prefix: Path) -> Result<Option<Lsn>, JournalError> {
-    let bucket = Bucket::new(store, prefix)?;
-    let newest = bucket.newest(bucket.list()?.last())?;
-    Ok(newest.seals.then_some(newest.last))
-}
-
-/// Hands over the records of a log that has ended, and changes nothing.
+/// Hands over the records of a log that has ended at `last`, and changes nothing.
 pub(crate) fn read_sealed(
     store: Arc<dyn ObjectStore>,
     prefix: Path,
+    last: Lsn,
     deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
 ) -> Result<(), JournalError> {
     let bucket = Bucket::new(store, prefix)?;
     let mut objects = bucket.list()?;
     let end = bucket.newest(objects.pop().as_ref())?;
+    if !end.seals || end.last != last {
+        return Err(JournalError::replaced(bucket.prefix.to_string(), last, end.seals.then_some(end.last)));
+    }
     replay(&bucket, &objects, end.oldest, end.last, deliver).map(drop)
 }
 

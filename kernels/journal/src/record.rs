@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 /// A position in the log: records are numbered 1, 2, 3, ... over all streams and shards. `Lsn(0)` is *nothing yet*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,7 +49,7 @@ pub struct Record {
     /// The stream it was appended to.
     pub stream: u32,
     /// The epoch of the owner that appended it.
-    pub epoch: OwnerEpoch,
+    pub epoch: NodeEpoch,
     /// Its position.
     pub lsn: Lsn,
     /// The shard it belongs to.
@@ -73,7 +73,7 @@ const LAST_OF_GROUP: u16 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) stream: u32,
-    pub(crate) epoch: OwnerEpoch,
+    pub(crate) epoch: NodeEpoch,
     pub(crate) lsn: Lsn,
     pub(crate) shard: u64,
     pub(crate) kind: u16,
@@ -159,7 +159,7 @@ pub(crate) fn decode(segment: &[u8], offset: usize, seal: Seal) -> Result<(Recor
     }
     let header = RecordHeader {
         stream: u32_at(head, 40),
-        epoch: OwnerEpoch(u64_at(head, 16)),
+        epoch: NodeEpoch(u64_at(head, 16)),
         lsn,
         shard: u64_at(head, 24),
         kind: u16_at(head, 44),
@@ -197,7 +197,7 @@ mod tests {
         (any::<u32>(), any::<u64>(), 1..=u64::MAX, any::<u64>(), any::<u16>(), any::<bool>(), any::<u64>()).prop_map(
             |(stream, epoch, lsn, shard, kind, last, durable)| RecordHeader {
                 stream,
-                epoch: OwnerEpoch(epoch),
+                epoch: NodeEpoch(epoch),
                 lsn: Lsn(lsn),
                 shard,
                 kind,

@@ -2,7 +2,7 @@
 
 use std::{error::Error, sync::Arc};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use crate::{
     error::JournalError,
@@ -12,7 +12,8 @@ use crate::{
     record::{Lsn, Record},
 };
 
-/// A log to which nothing is ever added: it was [sealed](seal). Any number of readers may read it at once, in any number of processes.
+/// A log to which nothing is ever added: it was [sealed](seal), which is the only way to come by one, so that a log that another began to seal
+/// and left is ended before it is read. Any number of readers may read it at once, in any number of processes.
 #[derive(Clone, Debug)]
 pub struct SealedLog {
     place: Place,
@@ -24,12 +25,12 @@ pub struct SealedLog {
 /// log was opened last.
 ///
 /// Nothing is handed over, and no more than a segment of the log is in memory at any time. The call blocks while it reads. It may be
-/// repeated after any error, by anybody.
+/// repeated after any error, by anybody: of a log that has ended it changes nothing and finds the same end, under any epoch.
 ///
 /// # Errors
-/// [`JournalError::Fenced`] if a newer epoch owns the log, and whatever [`Journal::open`](crate::Journal::open) finds
+/// [`JournalError::NoLog`] if nobody ever opened a log there, [`JournalError::Fenced`] if a newer epoch owns the log, and whatever [`Journal::open`](crate::Journal::open) finds
 /// wrong with it.
-pub fn seal(options: &Options, epoch: OwnerEpoch) -> Result<SealedLog, JournalError> {
+pub fn seal(options: &Options, epoch: NodeEpoch) -> Result<SealedLog, JournalError> {
     let last = match &options.place {
         Place::Disk(disk) => local::seal(disk, options.high_water.as_deref(), epoch)?,
         Place::Store { store, prefix } => object::seal(Arc::clone(store), prefix.clone(), epoch)?,
@@ -38,19 +39,6 @@ pub fn seal(options: &Options, epoch: OwnerEpoch) -> Result<SealedLog, JournalEr
 }
 
 impl SealedLog {
-    /// A log that was sealed before. Of the options, the place counts.
-    ///
-    /// # Errors
-    /// [`JournalError::NotSealed`], and the errors of the place.
-    pub fn find(options: &Options) -> Result<Self, JournalError> {
-        let place = options.place.clone();
-        let (last, log) = match &place {
-            Place::Disk(disk) => (local::end_of(disk.as_ref())?, disk.describe("")),
-            Place::Store { store, prefix } => (object::end_of(Arc::clone(store), prefix.clone())?, prefix.to_string()),
-        };
-        last.map(|last| Self { place, last }).ok_or(JournalError::NotSealed { log })
-    }
-
     /// The last record; [`Lsn::NONE`] if there never was one.
     #[must_use]
     pub fn last(&self) -> Lsn {
@@ -61,7 +49,8 @@ impl SealedLog {
     /// fences nobody. The call blocks while it reads, with a segment of the log in memory, or some objects.
     ///
     /// # Errors
-    /// [`JournalError::Corrupt`] and [`JournalError::Missing`] if the log cannot be read back, the errors of the place,
+    /// [`JournalError::Replaced`] if it does not end where it did when it was sealed, [`JournalError::Corrupt`] and
+    /// [`JournalError::Missing`] if it cannot be read back, the errors of the place,
     /// [`JournalError::Replay`] with the error of `replay`.
     pub fn read<E: Into<Box<dyn Error + Send + Sync>>>(
         &self,
@@ -70,8 +59,10 @@ impl SealedLog {
     ) -> Result<(), JournalError> {
         let mut deliver = |record| deliver(filter, record, replay);
         match &self.place {
-            Place::Disk(disk) => local::read_sealed(disk.as_ref(), &mut deliver),
-            Place::Store { store, prefix } => object::read_sealed(Arc::clone(store), prefix.clone(), &mut deliver),
+            Place::Disk(disk) => local::read_sealed(disk.as_ref(), self.last, &mut deliver),
+            Place::Store { store, prefix } => {
+                object::read_sealed(Arc::clone(store), prefix.clone(), self.last, &mut deliver)
+            }
         }
     }
 }

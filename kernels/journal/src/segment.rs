@@ -1,7 +1,7 @@
 //! Segments: the header of a file or object of the log, and how its records are read back.
 
 use bytes::Bytes;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use crate::{
     error::JournalError,
@@ -22,14 +22,14 @@ const MAGIC: &[u8; 7] = b"SAVJRNL";
 /// restarts within its lease is safe from its own predecessor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Term {
-    pub(crate) epoch: OwnerEpoch,
+    pub(crate) epoch: NodeEpoch,
     /// 1 for the first opening under this epoch.
     pub(crate) opening: u32,
 }
 
 impl Term {
     /// The term of the next opening under `epoch` after this one; `None` if this one is newer.
-    pub(crate) fn succeed(self, epoch: OwnerEpoch) -> Option<Self> {
+    pub(crate) fn succeed(self, epoch: NodeEpoch) -> Option<Self> {
         match self.epoch.cmp(&epoch) {
             std::cmp::Ordering::Less => Some(Self { epoch, opening: 1 }),
             std::cmp::Ordering::Equal => Some(Self { epoch, opening: self.opening + 1 }),
@@ -113,7 +113,7 @@ impl Header {
         }
         let flags = u32_at(head, 20);
         let header = Self {
-            term: Term { epoch: OwnerEpoch(u64_at(head, 8)), opening: u32_at(head, 16) },
+            term: Term { epoch: NodeEpoch(u64_at(head, 8)), opening: u32_at(head, 16) },
             sequence: u64_at(head, 24),
             first: Lsn(u64_at(head, 32)),
             base: Lsn(u64_at(head, 40)),

@@ -99,12 +99,12 @@ pub trait Coordinator: Send + Sync {
     async fn shard(&self, shard: &ShardId) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError>;
 
     /// Changes shards and roots together, if all of them are at the expected versions and each change of a shard is allowed
-    /// ([`check_transition`](crate::transition::check_transition)); otherwise none of them. Returns the version that all
-    /// of them have now.
+    /// ([`check_transition`](crate::transition::check_transition)), and the roots that it expects are as they should be; otherwise none
+    /// of them. Returns the version that all of them have now.
     ///
     /// # Errors
-    /// `Conflict` (also of a root that is to be deleted and does not exist), `Transition`, `Invalid`: of the first that
-    /// is not as it should be, versions before rules.
+    /// `Conflict` (also of a root that is to be deleted and does not exist), `OtherValue` of a root that is expected to have another one,
+    /// `Transition`, `Invalid`: of the first that is not as it should be, versions and values before rules.
     async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError>;
 
     /// Changes one shard's record; see [`Coordinator::apply`].

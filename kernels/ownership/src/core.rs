@@ -10,22 +10,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Batch, check_batch, expect_root_version, expect_version};
+use crate::batch::{Batch, check_batch, expect_root, expect_root_version, expect_version};
 use crate::coordinator::{ClaimOutcome, Grant, Snapshot};
 use crate::error::{CoordinatorError, FIRST_ID, check_node, next_ids};
 use crate::event::{Change, Entry, Event, RootValue, TenureEnd};
 use crate::lease::LeaseClock;
+use crate::logs;
 use crate::record::{Incarnation, NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Transition, Versioned};
 use crate::time::MonoTime;
 use crate::transition::check_transition;
 
 pub use request::{Reply, Request, Step};
 
-/// How many changes are kept for watchers that are behind.
+/// How many changes are kept for watchers that are behind, unless they are too long.
 pub const CHANGES_KEPT: usize = 16_384;
+/// How many bytes the changes have that are kept.
+pub const CHANGES_KEPT_BYTES: usize = 64 << 20;
 
 /// All that has to survive, as one value: what a journal starts with after it was cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +36,7 @@ pub struct Image {
     revision: Revision,
     nodes: BTreeMap<NodeId, NodeRecord>,
     /// The newest epoch of every name ever granted.
-    node_epochs: BTreeMap<NodeId, OwnerEpoch>,
+    node_epochs: BTreeMap<NodeId, NodeEpoch>,
     claims: BTreeMap<NodeId, Incarnation>,
     shards: BTreeMap<ShardId, Versioned<ShardRecord>>,
     /// The first id of each sequence that has not been handed out.
@@ -69,6 +72,7 @@ pub struct CoordinatorCore {
     /// The node that this process is. It has no lease here: it serves for as long as it may run the coordinator.
     resident: Option<Tenure>,
     changes: VecDeque<Change>,
+    changes_bytes: usize,
     /// All changes after this revision are in `changes`.
     changes_after: Revision,
 }
@@ -90,6 +94,7 @@ impl CoordinatorCore {
             leases: LeaseClock::default(),
             resident: None,
             changes: VecDeque::new(),
+            changes_bytes: 0,
         }
     }
 
@@ -288,7 +293,7 @@ impl CoordinatorCore {
 
     /// Grants a name: with a lease from `now`, or to the resident.
     fn grant(&mut self, spec: &NodeSpec, now: Option<MonoTime>, entries: &mut Vec<Entry>) -> Grant {
-        let epoch = self.state.node_epochs.get(&spec.name).copied().unwrap_or(OwnerEpoch::NONE).next();
+        let epoch = self.state.node_epochs.get(&spec.name).copied().unwrap_or(NodeEpoch::NONE).next();
         let node = NodeRecord::granted(spec, epoch);
         let tenure = node.tenure.clone();
         self.record(Event::NodeGranted { node, resident: now.is_none() }, entries);
@@ -333,9 +338,17 @@ impl CoordinatorCore {
         for root in &batch.roots {
             expect_root_version(self.root(&root.key).map(|value| value.version), root)?;
         }
+        for expectation in &batch.expects {
+            let root = self.root(&expectation.key);
+            expect_root(root.map(|root| (root.version, &root.value.0[..])), expectation)?;
+        }
+        let holds = |tenure: &Tenure, log: &LogId| {
+            let key = logs::key(log);
+            !batch.changes_root(&key) && logs::is_held(self.root(&key).map(|root| &root.value.0[..]), tenure)
+        };
         for Transition { shard, record, by, .. } in &batch.transitions {
             let old = self.shard(shard).map(|old| &old.value);
-            check_transition(old, record, by.as_ref(), |tenure| self.lives(tenure))
+            check_transition(old, record, by.as_ref(), |tenure| self.lives(tenure), holds)
                 .map_err(|source| CoordinatorError::Transition { shard: shard.to_string(), source })?;
         }
         Ok(self.record(Event::of(batch), entries))
@@ -390,12 +403,19 @@ impl CoordinatorCore {
             }
         }
         if let Some(change) = entry.change() {
-            self.changes.push_back(change);
-            if self.changes.len() > CHANGES_KEPT
-                && let Some(dropped) = self.changes.pop_front()
-            {
-                self.changes_after = dropped.revision;
-            }
+            self.keep(change);
+        }
+    }
+
+    /// Keeps a change for watchers, and drops the oldest when they are too many or too long.
+    fn keep(&mut self, change: Change) {
+        self.changes_bytes += change.bytes();
+        self.changes.push_back(change);
+        while (self.changes.len() > CHANGES_KEPT || self.changes_bytes > CHANGES_KEPT_BYTES)
+            && let Some(dropped) = self.changes.pop_front()
+        {
+            self.changes_bytes -= dropped.bytes();
+            self.changes_after = dropped.revision;
         }
     }
 }
@@ -480,7 +500,7 @@ mod tests {
         }
         restarted.restart_leases(MonoTime(SECOND));
         let next = granted(restarted.step(&Request::Reside(spec("dev", 3)), MonoTime(SECOND)));
-        assert_eq!(next.epoch, OwnerEpoch(2));
+        assert_eq!(next.epoch, NodeEpoch(2));
         let far = restarted.step(&Request::Reside(spec("far", 3)), MonoTime(SECOND));
         assert_eq!(far.reply, Ok(Reply::Claim(ClaimOutcome::Pending { retry_after: TTL })));
     }
@@ -509,6 +529,23 @@ mod tests {
         );
         assert_eq!(core.changes(Revision(1), until).unwrap().len(), CHANGES_KEPT);
         assert_eq!(core.changes(Revision(1), Revision(3)).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn long_changes_are_kept_up_to_so_many_bytes() {
+        let mut core = CoordinatorCore::new(TTL);
+        let mut version = Revision::NONE;
+        for _ in 0..100 {
+            let value = Some(RootValue(vec![0; 1 << 20]));
+            let put = RootChange { key: "r".to_owned(), expected: version, value };
+            core.step(&Request::Apply(put.into()), MonoTime(0)).reply.unwrap();
+            version = core.revision();
+        }
+        let Err(CoordinatorError::Compacted { oldest, .. }) = core.changes(Revision(1), version) else {
+            panic!("100 MiB of changes are kept")
+        };
+        let kept = core.changes(oldest, version).unwrap();
+        assert!((60..=64).contains(&kept.len()), "{}", kept.len());
     }
 
     #[test]

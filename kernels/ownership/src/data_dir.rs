@@ -23,7 +23,7 @@ mod process;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use serde::{Deserialize, Serialize};
 
 use crate::record::Incarnation;
@@ -36,7 +36,7 @@ pub use process::{Birth, Process};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseFile {
     /// Of the present holder, or of the last one.
-    pub epoch: OwnerEpoch,
+    pub epoch: NodeEpoch,
     /// None once it has released the directory.
     pub holder: Option<Process>,
     /// Who waits for the holder's lease to run out.
@@ -128,20 +128,20 @@ pub struct Candidate {
     me: Process,
     ttl: Duration,
     /// The newest epoch known from elsewhere (the journal).
-    epoch_floor: OwnerEpoch,
+    epoch_floor: NodeEpoch,
     /// The epoch of the holder whose lease must run out, and since when no renewal of it counts.
-    claim: Option<(OwnerEpoch, MonoTime)>,
+    claim: Option<(NodeEpoch, MonoTime)>,
 }
 
 impl Candidate {
     /// A candidate; its epoch will be above `epoch_floor` and above that of every holder before.
     #[must_use]
-    pub const fn new(me: Process, ttl: Duration, epoch_floor: OwnerEpoch) -> Self {
+    pub const fn new(me: Process, ttl: Duration, epoch_floor: NodeEpoch) -> Self {
         Self { me, ttl, epoch_floor, claim: None }
     }
 
     /// A journal in the directory has seen this epoch.
-    pub fn raise_floor(&mut self, epoch: OwnerEpoch) {
+    pub fn raise_floor(&mut self, epoch: NodeEpoch) {
         self.epoch_floor = self.epoch_floor.max(epoch);
     }
 
@@ -157,7 +157,7 @@ impl Candidate {
     #[must_use]
     pub fn step(&self, file: Option<&LeaseFile>, is_holder_dead: bool, now: MonoTime) -> CandidateAction {
         let Some(file) = file else {
-            return self.take(OwnerEpoch::NONE);
+            return self.take(NodeEpoch::NONE);
         };
         if file.holder.is_none() || is_holder_dead {
             return self.take(file.epoch);
@@ -174,11 +174,11 @@ impl Candidate {
     }
 
     /// The claim against the holder of `epoch` is durable; `now` was read after that.
-    pub const fn claimed(&mut self, epoch: OwnerEpoch, now: MonoTime) {
+    pub const fn claimed(&mut self, epoch: NodeEpoch, now: MonoTime) {
         self.claim = Some((epoch, now));
     }
 
-    fn take(&self, last: OwnerEpoch) -> CandidateAction {
+    fn take(&self, last: NodeEpoch) -> CandidateAction {
         CandidateAction::Take(LeaseFile {
             epoch: last.max(self.epoch_floor).next(),
             holder: Some(self.me),
@@ -191,7 +191,7 @@ impl Candidate {
 ///
 /// # Errors
 /// Why the lease is not renewed any more.
-pub fn renewal(file: Option<&LeaseFile>, me: Process, epoch: OwnerEpoch) -> Result<(), LossCause> {
+pub fn renewal(file: Option<&LeaseFile>, me: Process, epoch: NodeEpoch) -> Result<(), LossCause> {
     match file {
         None => Err(LossCause::FileGone),
         Some(file) if file.epoch == epoch && file.holder == Some(me) => match file.claim {
@@ -216,11 +216,11 @@ mod tests {
     }
 
     fn candidate(number: u32) -> Candidate {
-        Candidate::new(process(number), TTL, OwnerEpoch::NONE)
+        Candidate::new(process(number), TTL, NodeEpoch::NONE)
     }
 
     fn held(epoch: u64, holder: u32, claim: Option<u32>) -> LeaseFile {
-        LeaseFile { epoch: OwnerEpoch(epoch), holder: Some(process(holder)), claim: claim.map(process) }
+        LeaseFile { epoch: NodeEpoch(epoch), holder: Some(process(holder)), claim: claim.map(process) }
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_epoch_is_above_what_the_journal_has_seen() {
-        let candidate = Candidate::new(process(1), TTL, OwnerEpoch(7));
+        let candidate = Candidate::new(process(1), TTL, NodeEpoch(7));
         assert_eq!(candidate.step(None, false, MonoTime(0)), CandidateAction::Take(held(8, 1, None)));
     }
 
@@ -241,7 +241,7 @@ mod tests {
         let mut second = candidate(2);
         let claim = held(1, 1, Some(2));
         assert_eq!(second.step(Some(&held(1, 1, None)), false, MonoTime(10)), CandidateAction::Claim(claim));
-        second.claimed(OwnerEpoch(1), MonoTime(50));
+        second.claimed(NodeEpoch(1), MonoTime(50));
         let wait = CandidateAction::Wait(Duration::from_nanos(1));
         assert_eq!(second.step(Some(&claim), false, MonoTime(349)), wait);
         assert_eq!(second.step(Some(&claim), false, MonoTime(350)), CandidateAction::Take(held(2, 2, None)));
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn the_later_of_two_claimants_wins() {
         let mut second = candidate(2);
-        second.claimed(OwnerEpoch(1), MonoTime(0));
+        second.claimed(NodeEpoch(1), MonoTime(0));
         let claimed_by_third = held(1, 1, Some(3));
         assert_eq!(
             second.step(Some(&claimed_by_third), false, MonoTime(900)),
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn a_claimant_that_slept_while_another_took_the_directory_claims_anew() {
         let mut second = candidate(2);
-        second.claimed(OwnerEpoch(1), MonoTime(0));
+        second.claimed(NodeEpoch(1), MonoTime(0));
         let taken = held(2, 3, None);
         assert_eq!(second.step(Some(&taken), false, MonoTime(900)), CandidateAction::Claim(held(2, 3, Some(2))));
     }
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_read_stands_for_a_holder_of_whom_nothing_is_known() {
-        let mut candidate = Candidate::new(process(2), TTL, OwnerEpoch(7));
+        let mut candidate = Candidate::new(process(2), TTL, NodeEpoch(7));
         let unknown = candidate.stand_in();
         let CandidateAction::Claim(claim) = candidate.step(Some(&unknown), false, MonoTime(10)) else { panic!() };
         candidate.claimed(claim.epoch, MonoTime(20));
@@ -292,10 +292,10 @@ mod tests {
 
     #[test]
     fn a_holder_is_renewed_until_it_is_claimed_and_has_lost_when_the_epoch_moved() {
-        let ask = |file: Option<LeaseFile>| renewal(file.as_ref(), process(1), OwnerEpoch(1));
+        let ask = |file: Option<LeaseFile>| renewal(file.as_ref(), process(1), NodeEpoch(1));
         assert_eq!(ask(Some(held(1, 1, None))), Ok(()));
         assert_eq!(ask(Some(held(1, 1, Some(2)))), Err(LossCause::Claimed { by: 2 }));
-        assert_eq!(ask(Some(held(2, 2, None))), Err(LossCause::TakenOver { by: Some(2), epoch: OwnerEpoch(2) }));
+        assert_eq!(ask(Some(held(2, 2, None))), Err(LossCause::TakenOver { by: Some(2), epoch: NodeEpoch(2) }));
         assert_eq!(ask(None), Err(LossCause::FileGone));
     }
 }

@@ -10,6 +10,7 @@
 //! While the process does not hold its data directory's lease, nothing is answered at all.
 
 mod journaled;
+mod volatile;
 
 use std::collections::VecDeque;
 use std::ops::Range;

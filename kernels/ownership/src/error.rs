@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use savanna_epoch::{NodeId, OwnerEpoch};
+use savanna_epoch::{LogId, NodeEpoch, NodeId};
 use serde::{Deserialize, Serialize};
 
+use crate::logs;
 use crate::record::{Incarnation, Revision, Tenure};
 use crate::transition::TransitionError;
 
@@ -17,7 +18,7 @@ pub enum CoordinatorError {
         /// The name.
         node: NodeId,
         /// Under which grant it is held; `None` if it is free but claimed.
-        tenure: Option<OwnerEpoch>,
+        tenure: Option<NodeEpoch>,
         /// How long its lease lasts, unless it is renewed.
         remaining: Duration,
     },
@@ -111,9 +112,33 @@ pub enum CoordinatorError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A root has another value than the one that a change depends on.
+    #[error(
+        "expected `{record}` to have the value that the change depends on, but at version {current} it has not; read it again \
+         and decide anew"
+    )]
+    OtherValue {
+        /// The root.
+        record: String,
+        /// The version that it has, 0 if it is not there.
+        current: Revision,
+    },
+    /// Another release keeps its records there.
+    #[error(
+        "expected the coordinator's records under `{place}` in format {supported}, came format {found}; another release wrote \
+         them: run that one, or choose another prefix"
+    )]
+    Format {
+        /// Under which prefix.
+        place: String,
+        /// The format of this release.
+        supported: String,
+        /// The format that is there.
+        found: String,
+    },
 }
 
-fn held_by(tenure: Option<OwnerEpoch>, remaining: Duration) -> String {
+fn held_by(tenure: Option<NodeEpoch>, remaining: Duration) -> String {
     match tenure {
         Some(epoch) => format!("another process holds it under epoch {epoch} for {remaining:?} unless it renews"),
         None => "another process claimed it".to_owned(),
@@ -180,6 +205,18 @@ pub(crate) fn check_node(spec: &crate::record::NodeSpec) -> Result<(), Coordinat
 
 pub(crate) fn check_root(key: &str, value: &[u8]) -> Result<(), CoordinatorError> {
     check_name(NameOf::Root, key)?;
+    if let Some(name) = key.strip_prefix(logs::PREFIX)
+        && name.parse::<LogId>().is_err()
+    {
+        return Err(CoordinatorError::Invalid {
+            expected: format!(
+                "a root that begins with `{}` to be named after a log, such as n1.2/tenants",
+                logs::PREFIX
+            ),
+            came: format!("`{name}`"),
+            advice: "choose another key".to_owned(),
+        });
+    }
     if value.len() > MAX_ROOT_BYTES {
         return Err(CoordinatorError::Invalid {
             expected: format!("at most {MAX_ROOT_BYTES} bytes for root `{key}`"),

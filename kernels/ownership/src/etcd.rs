@@ -7,11 +7,16 @@
 //! <prefix>shards/NAME   a shard's record
 //! <prefix>ids/NAME      the first id that has not been handed out
 //! <prefix>roots/KEY     a root's bytes
+//! <prefix>format        the format of all these
 //! ```
 //!
 //! Values are JSON, except roots, which are their bytes. A record's version is its key's mod-revision. Every change is one
 //! transaction that compares the versions of all that the decision was based on; for shards these include the node keys
-//! of the tenures involved, so that a lease cannot end or begin between the decision and its effect.
+//! of the tenures involved, so that a lease cannot end or begin between the decision and its effect, and the records of the logs that new
+//! histories name.
+//!
+//! The format is compared in every transaction and when a coordinator connects. A release that keeps its records otherwise, or knows more of
+//! them, writes another format: the nodes of both never write on one etcd, for one would write back records without what it does not know.
 //!
 //! etcd before 3.4.31 (and 3.5 before 3.5.13) has a weakness in clusters of several members: a leader that stalls and is
 //! replaced may still revoke leases early when it awakes. Exclusion in time is then not certain; owner epochs still keep
@@ -30,14 +35,15 @@ use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, GetOptions, GetResponse, KeyValue, KvClient, Txn, TxnOp, TxnOpResponse,
     TxnResponse,
 };
-use savanna_epoch::{NodeId, ShardId};
+use savanna_epoch::{LogId, NodeId, ShardId};
 
-use crate::batch::{Batch, check_batch, expect_root_version, expect_version};
+use crate::batch::{Batch, check_batch, expect_root, expect_root_version, expect_version};
 use crate::coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
 use crate::error::{CoordinatorError, FIRST_ID, NameOf, check_name, next_ids};
 use crate::event::RootValue;
+use crate::logs;
 use crate::record::{NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Versioned};
-use crate::transition::{check_transition, tenures_of};
+use crate::transition::{check_transition, log_of, tenures_of};
 
 use codec::{Area, Keys, StoredNode, decode, encode, version_of};
 
@@ -79,6 +85,9 @@ impl std::fmt::Debug for EtcdCoordinator {
 /// The largest answer taken from etcd, in bytes: a snapshot of everything, or a batch of changes.
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
 
+/// The format of the records. One more when an earlier release would do harm to them.
+const FORMAT: &str = "1";
+
 /// How often a transaction is tried whose records change all the time under it, before it gives up.
 const ATTEMPTS: usize = 32;
 
@@ -95,7 +104,29 @@ impl EtcdCoordinator {
         let mut client = Client::connect(&options.endpoints, Some(connect)).await.map_err(CoordinatorError::from)?;
         // Connections are made lazily; find out now whether anybody is there.
         client.status().await.map_err(CoordinatorError::from)?;
-        Ok(Self { client, keys: Keys::new(options.prefix), ttl: options.ttl })
+        let coordinator = Self { client, keys: Keys::new(options.prefix), ttl: options.ttl };
+        coordinator.agree_on_format().await?;
+        Ok(coordinator)
+    }
+
+    /// Writes the format if there is none, and fails if there is another.
+    async fn agree_on_format(&self) -> Result<(), CoordinatorError> {
+        let key = self.keys.format();
+        let is_first = vec![at_version(key.clone(), None)];
+        let write = vec![TxnOp::put(key.clone(), FORMAT, None)];
+        let response = self.txn(Txn::new().when(is_first).and_then(write).or_else(vec![TxnOp::get(key, None)])).await?;
+        if response.succeeded() { Ok(()) } else { self.expect_format(&response) }
+    }
+
+    /// Fails unless the format was read that this release knows.
+    fn expect_format(&self, read: &TxnResponse) -> Result<(), CoordinatorError> {
+        let format = reads_of(read).find_map(|mut read| read.take_kvs().pop());
+        let found = format.as_ref().map_or(&b"none"[..], KeyValue::value);
+        if found == FORMAT.as_bytes() {
+            return Ok(());
+        }
+        let found = String::from_utf8_lossy(found).into_owned();
+        Err(CoordinatorError::Format { place: self.keys.prefix().to_owned(), supported: FORMAT.to_owned(), found })
     }
 
     fn kv(&self) -> KvClient {
@@ -125,24 +156,32 @@ impl EtcdCoordinator {
         let shard_keys: Vec<String> =
             batch.transitions.iter().map(|change| self.keys.key(Area::Shards, &change.shard.0)).collect();
         let root_keys: Vec<String> = batch.roots.iter().map(|root| self.keys.key(Area::Roots, &root.key)).collect();
-        // The old records name nodes too, which are not known before they are read: read them, then all at once.
+        // The old records name nodes and logs too, which are not known before they are read: read them, then all at once.
         let seen = self.get_all(shard_keys.iter().map(|key| TxnOp::get(key.clone(), None)).collect()).await?;
-        let mut names = BTreeSet::new();
+        let (mut names, mut logs) = (BTreeSet::new(), BTreeSet::new());
         for (change, seen) in batch.transitions.iter().zip(&seen) {
             let old: Option<ShardRecord> = seen.as_ref().map(decode).transpose()?;
             let tenures = tenures_of(old.as_ref(), &change.record, change.by.as_ref());
             names.extend(tenures.map(|tenure| tenure.node.clone()));
+            logs.extend(log_of(old.as_ref(), &change.record).cloned());
         }
-        check_compares(shard_keys.len() + root_keys.len(), names.len())?;
+        check_compares(shard_keys.len() + root_keys.len() + batch.expects.len(), names.len(), logs.len())?;
         let keys_only = GetOptions::new().with_keys_only();
+        let root = |key: &str| TxnOp::get(self.keys.key(Area::Roots, key), None);
         let mut reads: Vec<TxnOp> = shard_keys.into_iter().map(|key| TxnOp::get(key, None)).collect();
         reads.extend(root_keys.into_iter().map(|key| TxnOp::get(key, Some(keys_only.clone()))));
+        reads.extend(batch.expects.iter().map(|expectation| root(&expectation.key)));
+        reads.extend(logs.iter().map(|log| root(&logs::key(log))));
         reads.extend(names.iter().map(|name| TxnOp::get(self.keys.key(Area::Nodes, &name.0), None)));
         // If a shard has changed meanwhile, its version is not the expected one or the commit's comparison fails.
-        let mut shards = self.get_all(reads).await?;
-        let mut roots = shards.split_off(batch.transitions.len());
-        let nodes = names.into_iter().zip(roots.split_off(batch.roots.len())).collect();
-        Ok(Read { shards, roots, nodes })
+        let mut rest = self.get_all(reads).await?.into_iter();
+        Ok(Read {
+            shards: rest.by_ref().take(batch.transitions.len()).collect(),
+            roots: rest.by_ref().take(batch.roots.len()).collect(),
+            expected: rest.by_ref().take(batch.expects.len()).collect(),
+            logs: logs.into_iter().zip(rest.by_ref()).collect(),
+            nodes: names.into_iter().zip(rest).collect(),
+        })
     }
 
     /// One attempt at a batch; none if something changed between reading and writing.
@@ -154,6 +193,9 @@ impl EtcdCoordinator {
         for (change, root) in batch.roots.iter().zip(&read.roots) {
             expect_root_version(root.as_ref().map(version_of), change)?;
         }
+        for (expectation, root) in batch.expects.iter().zip(&read.expected) {
+            expect_root(root.as_ref().map(|kv| (version_of(kv), kv.value())), expectation)?;
+        }
         let mut living: BTreeMap<NodeId, NodeRecord> = BTreeMap::new();
         for (name, node) in &read.nodes {
             if let Some(node) = node {
@@ -164,10 +206,13 @@ impl EtcdCoordinator {
         let mut writes = Vec::new();
         for (change, shard) in batch.transitions.iter().zip(&read.shards) {
             let old: Option<ShardRecord> = shard.as_ref().map(decode).transpose()?;
-            check_transition(old.as_ref(), &change.record, change.by.as_ref(), |tenure| {
-                living.get(&tenure.node).is_some_and(|node| node.tenure == *tenure)
-            })
-            .map_err(|source| CoordinatorError::Transition { shard: change.shard.0.clone(), source })?;
+            let lives = |tenure: &Tenure| living.get(&tenure.node).is_some_and(|node| node.tenure == *tenure);
+            let holds = |tenure: &Tenure, log: &LogId| {
+                let root = read.logs.get(log).and_then(Option::as_ref);
+                !batch.changes_root(&logs::key(log)) && logs::is_held(root.map(KeyValue::value), tenure)
+            };
+            check_transition(old.as_ref(), &change.record, change.by.as_ref(), lives, holds)
+                .map_err(|source| CoordinatorError::Transition { shard: change.shard.0.clone(), source })?;
             let key = self.keys.key(Area::Shards, &change.shard.0);
             unchanged.push(at_version(key.clone(), shard.as_ref()));
             writes.push(TxnOp::put(key, encode(&change.record), None));
@@ -180,15 +225,32 @@ impl EtcdCoordinator {
                 None => TxnOp::delete(key, None),
             });
         }
+        for (expectation, root) in batch.expects.iter().zip(&read.expected) {
+            unchanged.push(at_version(self.keys.key(Area::Roots, &expectation.key), root.as_ref()));
+        }
+        for (log, root) in &read.logs {
+            unchanged.push(at_version(self.keys.key(Area::Roots, &logs::key(log)), root.as_ref()));
+        }
         let nodes = read.nodes.iter();
         unchanged.extend(nodes.map(|(name, node)| at_version(self.keys.key(Area::Nodes, &name.0), node.as_ref())));
         self.commit(unchanged, writes).await
     }
 
     /// Writes if nothing changed; returns the revision, or none if something did.
-    async fn commit(&self, unchanged: Vec<Compare>, writes: Vec<TxnOp>) -> Result<Option<Revision>, CoordinatorError> {
-        let response = self.txn(Txn::new().when(unchanged).and_then(writes)).await?;
-        Ok(response.succeeded().then(|| header_revision(response.header())))
+    async fn commit(
+        &self,
+        mut unchanged: Vec<Compare>,
+        writes: Vec<TxnOp>,
+    ) -> Result<Option<Revision>, CoordinatorError> {
+        let format = self.keys.format();
+        unchanged.push(Compare::value(format.clone(), CompareOp::Equal, FORMAT));
+        let txn = Txn::new().when(unchanged).and_then(writes).or_else(vec![TxnOp::get(format, None)]);
+        let response = self.txn(txn).await?;
+        if response.succeeded() {
+            return Ok(Some(header_revision(response.header())));
+        }
+        self.expect_format(&response)?;
+        Ok(None)
     }
 }
 
@@ -197,21 +259,24 @@ struct Read {
     shards: Vec<Option<KeyValue>>,
     /// Without their values.
     roots: Vec<Option<KeyValue>>,
+    expected: Vec<Option<KeyValue>>,
+    logs: BTreeMap<LogId, Option<KeyValue>>,
     nodes: Vec<(NodeId, Option<KeyValue>)>,
 }
 
 /// Comparisons in one transaction, unless etcd is told otherwise (`--max-txn-ops`).
 const MAX_COMPARES: usize = 128;
 
-fn check_compares(records: usize, nodes: usize) -> Result<(), CoordinatorError> {
-    if records + nodes <= MAX_COMPARES {
+fn check_compares(records: usize, nodes: usize, logs: usize) -> Result<(), CoordinatorError> {
+    // The format is compared too.
+    if records + nodes + logs < MAX_COMPARES {
         return Ok(());
     }
     Err(CoordinatorError::Invalid {
         expected: format!(
-            "a batch of at most {MAX_COMPARES} records and nodes that they name, which etcd compares at once"
+            "a batch of less than {MAX_COMPARES} records, and nodes and logs that they name, which etcd compares at once"
         ),
-        came: format!("{records} records and {nodes} nodes"),
+        came: format!("{records} records, {nodes} nodes and {logs} logs"),
         advice: "make several batches of it".to_owned(),
     })
 }

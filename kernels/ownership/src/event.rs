@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::batch::{Batch, RootChange};
-use crate::record::{Incarnation, NodeRecord, Revision, ShardRecord, Tenure, Transition};
+use crate::record::{Incarnation, NodeRecord, RECORD_BYTES, Revision, ShardRecord, Tenure, Transition};
 
 /// Something that happened, at its place in history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,14 +168,22 @@ impl Changed {
     }
 }
 
-#[cfg(feature = "remote")]
 impl Changed {
-    /// The bytes of a root's value in it, the only part that may be long.
-    pub(crate) const fn value_bytes(&self) -> usize {
+    /// About how many bytes it takes, here and between nodes.
+    fn bytes(&self) -> usize {
         match self {
-            Self::Root(_, value) => value.0.len(),
-            Self::NodeUp(_) | Self::NodeDown(_) | Self::Shard(..) | Self::RootDeleted(_) => 0,
+            Self::NodeUp(node) => node.bytes(),
+            Self::NodeDown(NodeId(name)) | Self::RootDeleted(name) => name.len(),
+            Self::Shard(shard, record) => shard.0.len() + record.bytes(),
+            Self::Root(key, value) => key.len() + value.0.len(),
         }
+    }
+}
+
+impl Change {
+    /// About how many bytes it takes, here and between nodes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.what.iter().map(|what| RECORD_BYTES + what.bytes()).sum()
     }
 }
 
@@ -202,7 +210,7 @@ impl Entry {
 mod tests {
     use std::collections::BTreeMap;
 
-    use savanna_epoch::{LogId, OwnerEpoch};
+    use savanna_epoch::{LogId, NodeEpoch, OwnerEpoch};
 
     use super::*;
     use crate::record::{Exclusive, History, Ownership, ReplicationVector, RingVersion, TierReplicas};
@@ -214,7 +222,7 @@ mod tests {
 
     /// All kinds that version 0.1 knew.
     fn entries_of_0_1() -> Vec<Entry> {
-        let tenure = |node: &str, epoch| Tenure { node: NodeId::new(node), epoch: OwnerEpoch(epoch) };
+        let tenure = |node: &str, epoch| Tenure { node: NodeId::new(node), epoch: NodeEpoch(epoch) };
         let shard = |ownership| Event::ShardChanged {
             shard: ShardId::new("tenants/acme"),
             record: ShardRecord { epoch: OwnerEpoch(2), ownership, history: None },
@@ -250,8 +258,8 @@ mod tests {
 
     fn entries() -> Vec<Entry> {
         let mut entries = entries_of_0_1();
-        let owner = Tenure { node: NodeId::new("n1"), epoch: OwnerEpoch(3) };
-        let log = LogId::new(owner.node.clone(), 2, "tenants");
+        let owner = Tenure { node: NodeId::new("n1"), epoch: NodeEpoch(3) };
+        let log = LogId::new(owner.node.clone(), 2, "tenants").unwrap();
         let history = Some(History { log, epoch: OwnerEpoch(7) });
         let record = ShardRecord::serving(owner, OwnerEpoch(8)).with_history(history);
         let events = vec![

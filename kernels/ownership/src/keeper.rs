@@ -175,7 +175,10 @@ impl Driver {
                 Some(Ok((id, result))) = renewals.join_next() => self.input_of(id, result),
                 _ = &mut released => HolderInput::Release,
             };
-            for action in self.holder.step(input, self.clock.now()) {
+            let actions = self.holder.step(input, self.clock.now());
+            // Before anybody hears of it: who is told that the lease is over finds that it is.
+            self.guard.publish(&self.holder);
+            for action in actions {
                 if let HolderAction::Renew(id) = action {
                     let (coordinator, tenure) = (Arc::clone(&self.coordinator), self.tenure.clone());
                     renewals.spawn(async move { (id, coordinator.heartbeat(&tenure).await) });
@@ -185,7 +188,6 @@ impl Driver {
                     self.status.send_replace(status);
                 }
             }
-            self.guard.publish(&self.holder);
         }
     }
 

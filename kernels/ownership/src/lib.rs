@@ -46,7 +46,7 @@ pub mod transition;
 pub mod view;
 pub mod virtual_node;
 
-pub use batch::{Batch, MAX_BATCH_RECORDS, RootChange};
+pub use batch::{Batch, Expected, MAX_BATCH_RECORDS, RootChange, RootExpectation};
 pub use coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
 pub use error::CoordinatorError;
 pub use event::{Change, Changed, RootValue};

@@ -10,17 +10,24 @@
 //!  nothing ─────────► Open, held by X@t ─┘ ──────────────────────────────────────► Sealed, X@t ─────────────────────────► nothing
 //! ```
 //!
+//! Names come from [`NewLog`], which takes a number that no other log of the node ever has: a log that was removed is not mistaken for a later one.
+//!
 //! The record changes first, and the log itself after it: whoever opens a log for appending has taken over its record before, and
 //! whoever seals it has sealed its record before, so that of a node that comes back and a controller that gives its shards
-//! away one has lost before either touches the log. What a view says of a tenure that it has met is final once it is over,
+//! away one has lost before either touches the log. The history of a shard is set to a log only while its record says that it is open and its
+//! new owner's ([`check_transition`](crate::transition::check_transition)); so that of a sealed log, it is known for ever which shards it has
+//! commits of: those that name it, and never one more. What a view says of a tenure that it has met is final once it is over,
 //! so that an old view errs on the side of refusing.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use savanna_epoch::{LogId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::RootChange;
+use crate::coordinator::Coordinator;
+use crate::error::CoordinatorError;
 use crate::event::RootValue;
 use crate::record::{Revision, Tenure};
 use crate::view::ClusterView;
@@ -64,7 +71,7 @@ pub struct LogRecord {
 impl LogRecord {
     /// The epoch under which the log is sealed: above the one of its holder, which it fences.
     #[must_use]
-    pub const fn seal_epoch(&self) -> OwnerEpoch {
+    pub const fn seal_epoch(&self) -> NodeEpoch {
         self.holder.epoch.next()
     }
 }
@@ -75,12 +82,6 @@ pub enum LogRecordError {
     /// There is no such log.
     #[error("expected a record of log {log}, but there is none; it was removed, or never begun")]
     Unknown {
-        /// The log.
-        log: LogId,
-    },
-    /// There is one already.
-    #[error("expected log {log} to be a new one, but there is a record of it; count on to the next number")]
-    Exists {
         /// The log.
         log: LogId,
     },
@@ -132,6 +133,50 @@ pub enum LogRecordError {
     },
 }
 
+/// The name of a log that is to begin: nobody had it before, and nobody gets it again.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NewLog(LogId);
+
+impl NewLog {
+    /// A name for a log of a node's service.
+    ///
+    /// # Errors
+    /// `Invalid` for a service that no log can be named after, and the errors of [`Coordinator::allocate`].
+    pub async fn allocate(
+        coordinator: &dyn Coordinator,
+        node: &NodeId,
+        service: &str,
+    ) -> Result<Self, CoordinatorError> {
+        // Numbers are not used up by a name that cannot be.
+        Self::numbered(node, service, &(1..2))?;
+        Self::numbered(node, service, &coordinator.allocate(&Self::sequence(node), 1).await?)
+    }
+
+    /// The sequence that the numbers of a node's logs come from.
+    #[must_use]
+    pub fn sequence(node: &NodeId) -> String {
+        format!("{PREFIX}{node}")
+    }
+
+    /// The name with the first of the numbers that [`NewLog::sequence`] gave.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn numbered(node: &NodeId, service: &str, numbers: &Range<u64>) -> Result<Self, CoordinatorError> {
+        LogId::new(node.clone(), numbers.start, service).map(Self).map_err(|error| CoordinatorError::Invalid {
+            expected: "a node and a service that a log can be named after".to_owned(),
+            came: format!("node `{node}` and service `{service}`: {error}"),
+            advice: "choose a service without a slash".to_owned(),
+        })
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn id(&self) -> &LogId {
+        &self.0
+    }
+}
+
 /// The key of a log's root.
 #[must_use]
 pub fn key(log: &LogId) -> String {
@@ -173,13 +218,11 @@ pub fn shards_in<'v>(view: &'v ClusterView, log: &'v LogId) -> impl Iterator<Ite
 /// A new log of the node that `holder` is.
 ///
 /// # Errors
-/// `Exists`, `NotHolder`.
-pub fn begin(view: &ClusterView, log: &LogId, place: LogPlace, holder: Tenure) -> Result<RootChange, LogRecordError> {
-    if get(view, log)?.is_some() {
-        return Err(LogRecordError::Exists { log: log.clone() });
-    }
-    expect_holder(view, log, None, &holder)?;
-    Ok(change(log, Revision::NONE, Some(&LogRecord { place, holder, state: LogState::Open })))
+/// `NotHolder`.
+pub fn begin(view: &ClusterView, log: NewLog, place: LogPlace, holder: Tenure) -> Result<RootChange, LogRecordError> {
+    let NewLog(log) = log;
+    expect_holder(view, &log, None, &holder)?;
+    Ok(change(&log, Revision::NONE, Some(&LogRecord { place, holder, state: LogState::Open })))
 }
 
 /// The log of a node that has come back goes on under its new tenure.
@@ -206,7 +249,7 @@ pub fn seal(view: &ClusterView, log: &LogId) -> Result<RootChange, LogRecordErro
     Ok(change(log, version, Some(&LogRecord { state: LogState::Sealed, ..record })))
 }
 
-/// A sealed log that no shard needs is forgotten. The log itself goes first: what is without a record is never found again.
+/// A sealed log that no shard needs is forgotten, and its name with it for ever. The log itself goes first: what is without a record is never found again.
 ///
 /// # Errors
 /// `Unknown`, `Open`, `Named`.
@@ -219,6 +262,12 @@ pub fn remove(view: &ClusterView, log: &LogId) -> Result<RootChange, LogRecordEr
         Some(shard) => Err(LogRecordError::Named { log: log.clone(), shard: shard.clone() }),
         None => Ok(change(log, version, None)),
     }
+}
+
+/// Whether a log's root says that it is open and a tenure's.
+pub(crate) fn is_held(root: Option<&[u8]>, holder: &Tenure) -> bool {
+    let record = root.and_then(|value| serde_json::from_slice::<LogRecord>(value).ok());
+    record.is_some_and(|record| record.state == LogState::Open && record.holder == *holder)
 }
 
 fn known(view: &ClusterView, log: &LogId) -> Result<(Revision, LogRecord), LogRecordError> {
@@ -262,7 +311,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use savanna_epoch::NodeId;
+    use savanna_epoch::OwnerEpoch;
 
     use super::*;
     use crate::core::{CoordinatorCore, Reply, Request};
@@ -302,6 +351,25 @@ mod tests {
             self.0.step(&Request::Apply(change.into()), MonoTime(0)).reply.is_ok()
         }
 
+        /// The next number of the node's logs.
+        fn new_log(&mut self, node: &str) -> NewLog {
+            let node = NodeId::new(node);
+            let allocate = Request::Allocate { name: NewLog::sequence(&node), count: 1 };
+            match self.0.step(&allocate, MonoTime(0)).reply {
+                Ok(Reply::Ids(numbers)) => NewLog::numbered(&node, "tenants", &numbers).unwrap(),
+                other => panic!("expected numbers, came {other:?}"),
+            }
+        }
+
+        /// Begins the next log of the node that `holder` is.
+        fn begin(&mut self, holder: &Tenure) -> LogId {
+            let new = self.new_log(&holder.node.0);
+            let log = new.id().clone();
+            let begun = begin(&self.view(), new, place(), holder.clone()).unwrap();
+            assert!(self.apply(begun.clone()) && !self.apply(begun));
+            log
+        }
+
         fn own(&mut self, shard: &str, record: ShardRecord, by: Option<&Tenure>) {
             let shard = ShardId::new(shard);
             let expected = self.0.shard(&shard).map_or(Revision::NONE, |record| record.version);
@@ -311,7 +379,7 @@ mod tests {
     }
 
     fn log(number: u64) -> LogId {
-        LogId::new(NodeId::new("n1"), number, "tenants")
+        LogId::new(NodeId::new("n1"), number, "tenants").unwrap()
     }
 
     fn place() -> LogPlace {
@@ -322,7 +390,7 @@ mod tests {
     fn a_record_is_written_as_version_0_2_wrote_it_and_read_back() {
         let record = LogRecord {
             place: place(),
-            holder: Tenure { node: NodeId::new("n1"), epoch: OwnerEpoch(4) },
+            holder: Tenure { node: NodeId::new("n1"), epoch: NodeEpoch(4) },
             state: LogState::Sealed,
         };
         let text = r#"{"place":{"folder":"logs/n1.1/tenants"},"holder":{"node":"n1","epoch":4},"state":"sealed"}"#;
@@ -338,11 +406,9 @@ mod tests {
         let mut cluster = Cluster::new();
         let (first, other) = (cluster.node("n1", 1), cluster.node("n2", 1));
         let not_holder = |result| matches!(result, Err(LogRecordError::NotHolder { .. }));
-        assert!(not_holder(begin(&cluster.view(), &log(1), place(), other.clone())));
-        let begun = begin(&cluster.view(), &log(1), place(), first.clone()).unwrap();
-        assert!(cluster.apply(begun.clone()) && !cluster.apply(begun));
-        let exists = begin(&cluster.view(), &log(1), place(), first.clone());
-        assert!(matches!(exists, Err(LogRecordError::Exists { .. })));
+        let of_another = NewLog(log(1));
+        assert!(not_holder(begin(&cluster.view(), of_another, place(), other.clone())));
+        assert_eq!(cluster.begin(&first), log(1));
         assert!(not_holder(take_over(&cluster.view(), &log(1), first.clone())), "it has it");
         assert!(not_holder(take_over(&cluster.view(), &log(1), other)));
         cluster.end(&first);
@@ -352,7 +418,7 @@ mod tests {
         assert!(cluster.apply(taken));
         let (_, record) = get(&cluster.view(), &log(1)).unwrap().unwrap();
         assert_eq!(record, LogRecord { place: place(), holder: second, state: LogState::Open });
-        assert_eq!(record.seal_epoch(), OwnerEpoch(3));
+        assert_eq!(record.seal_epoch(), NodeEpoch(3));
     }
 
     #[test]
@@ -360,8 +426,7 @@ mod tests {
         for node_first in [true, false] {
             let mut cluster = Cluster::new();
             let first = cluster.node("n1", 1);
-            let begun = begin(&cluster.view(), &log(1), place(), first.clone()).unwrap();
-            assert!(cluster.apply(begun));
+            cluster.begin(&first);
             assert!(matches!(seal(&cluster.view(), &log(1)), Err(LogRecordError::InUse { .. })));
             cluster.end(&first);
             let sealing = seal(&cluster.view(), &log(1)).unwrap();
@@ -384,8 +449,8 @@ mod tests {
         let (n1, n2) = (cluster.node("n1", 1), cluster.node("n2", 1));
         let unknown = remove(&cluster.view(), &log(1));
         assert!(matches!(unknown, Err(LogRecordError::Unknown { .. })));
-        let begun = begin(&cluster.view(), &log(1), place(), n1.clone()).unwrap();
-        assert!(cluster.apply(begun));
+        cluster.begin(&n1);
+        let own = cluster.begin(&n2);
         let history = |log, epoch| Some(History { log, epoch: OwnerEpoch(epoch) });
         let at = |owner: &Tenure, epoch, history| {
             ShardRecord::serving(owner.clone(), OwnerEpoch(epoch)).with_history(history)
@@ -400,11 +465,28 @@ mod tests {
         cluster.own("tenants/1", at(&n2, 2, history(log(1), 1)), None);
         assert_eq!(shards_in(&cluster.view(), &log(1)).collect::<Vec<_>>(), [&ShardId::new("tenants/1")]);
         assert!(matches!(remove(&cluster.view(), &log(1)), Err(LogRecordError::Named { .. })));
-        let own = LogId::new(n2.node.clone(), 1, "tenants");
         cluster.own("tenants/1", at(&n2, 2, history(own, 2)), Some(&n2));
-        assert_eq!(all(&cluster.view()).unwrap().len(), 1);
+        assert_eq!(all(&cluster.view()).unwrap().len(), 2);
         let removed = remove(&cluster.view(), &log(1)).unwrap();
         assert!(cluster.apply(removed));
-        assert!(all(&cluster.view()).unwrap().is_empty());
+        assert_eq!(
+            all(&cluster.view()).unwrap().into_keys().collect::<Vec<_>>(),
+            [LogId::new(n2.node, 1, "tenants").unwrap()]
+        );
+        // The name does not come again.
+        let n1 = cluster.node("n1", 2);
+        assert_eq!(cluster.begin(&n1), log(2));
+    }
+
+    #[test]
+    fn a_service_that_no_log_can_be_named_after_is_refused() {
+        for (node, service) in [("n1", "a/b"), ("n1", ""), ("", "tenants")] {
+            let error = NewLog::numbered(&NodeId::new(node), service, &(1..2)).unwrap_err();
+            assert!(matches!(error, CoordinatorError::Invalid { .. }), "{error}");
+        }
+        // Nor is there a root that looks like a log's and is none.
+        let mut cluster = Cluster::new();
+        let value = Some(RootValue::default());
+        assert!(!cluster.apply(RootChange { key: "logs/a".to_owned(), expected: Revision::NONE, value }));
     }
 }

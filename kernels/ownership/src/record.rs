@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use serde::{Deserialize, Serialize};
 
 /// A point in the coordinator's history; each change has a later one. As the version of a record: the revision at which
@@ -70,7 +70,7 @@ pub struct Tenure {
     /// The node's name.
     pub node: NodeId,
     /// Grows with each grant of the name.
-    pub epoch: OwnerEpoch,
+    pub epoch: NodeEpoch,
 }
 
 impl fmt::Display for Tenure {
@@ -92,10 +92,19 @@ pub struct NodeRecord {
     pub labels: BTreeMap<String, String>,
 }
 
+/// About how many bytes a record takes besides the texts in it.
+pub(crate) const RECORD_BYTES: usize = 128;
+
 impl NodeRecord {
+    /// The bytes of the texts in it.
+    pub(crate) fn bytes(&self) -> usize {
+        let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+        self.tenure.node.0.len() + self.address.len() + labels
+    }
+
     /// The record of a process that was granted its name under `epoch`.
     #[must_use]
-    pub fn granted(spec: &NodeSpec, epoch: OwnerEpoch) -> Self {
+    pub fn granted(spec: &NodeSpec, epoch: NodeEpoch) -> Self {
         Self {
             tenure: Tenure { node: spec.name.clone(), epoch },
             incarnation: spec.incarnation,
@@ -279,6 +288,16 @@ impl ShardRecord {
     #[must_use]
     pub const fn retired(epoch: OwnerEpoch) -> Self {
         Self { epoch, ownership: Ownership::Retired, history: None }
+    }
+
+    /// The bytes of the texts in it.
+    pub(crate) fn bytes(&self) -> usize {
+        let nodes: usize = match &self.ownership {
+            Ownership::Exclusive(state) => state.servers().iter().map(|server| server.node.0.len()).sum(),
+            Ownership::Replicated { vector, .. } => size_of_val(&vector.0[..]),
+            Ownership::Retired => 0,
+        };
+        nodes + self.history.as_ref().map_or(0, |history| history.log.node.0.len() + history.log.service.len())
     }
 
     /// The same record with another history.

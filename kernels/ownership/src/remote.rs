@@ -1,16 +1,21 @@
 //! A coordinator at another node, over rpc: [`service`] answers for any coordinator, [`RemoteCoordinator`] asks.
 //!
-//! A reply may be lost after the request was carried out. The asking side then asks again until its patience ends, which is safe for
-//! each request in its own way:
+//! A request that certainly did not begin is asked again until the patience of the asking side ends. A reply may be lost after the request was
+//! carried out; then it depends:
 //!
-//! | request | asked again |
+//! | request | when its outcome is not known |
 //! |---|---|
-//! | register, heartbeat, deregister, reads | is the same as asked once |
-//! | claim | is a claim of the same process: at worst it comes behind another's, as if made later |
-//! | allocate | hands out other ids; the first ones are nobody's for ever |
-//! | a batch | conflicts with itself; if its records are what was proposed, all since one revision, that was done |
+//! | register, heartbeat, deregister, reads | it is asked again: the same as asked once |
+//! | claim | it is asked again: a claim of the same process, at worst behind another's, as if made later |
+//! | allocate | it is asked again: hands out other ids; the first ones are nobody's for ever |
+//! | a batch | it is `Unavailable`, as with every coordinator |
 //!
-//! The last line holds although another may have proposed the same: the records are then as both wanted them.
+//! A batch is not asked again, for no answer to the second attempt says what became of the first: a conflict may be with itself, or with
+//! what followed it; what is refused now may have been allowed before, or be once the first attempt arrives at last; and another may have written
+//! the same. A coordinator that has stopped does not know what of its journal is durable: that is `Unavailable` too.
+//!
+//! No answer is longer than a frame of rpc: changes and snapshots come in parts of some MiB. The service keeps a snapshot until its parts were
+//! asked for, so that all are of one revision, or newer ones push it out; then the asking side begins again.
 
 mod client;
 mod service;
@@ -55,9 +60,9 @@ mod method {
         Claim = "coordinator/claim.1", false: NodeSpec => ClaimOutcome;
         Heartbeat = "coordinator/heartbeat.1", true: Tenure => Duration;
         Deregister = "coordinator/deregister.1", true: Tenure => ();
-        ReadAll = "coordinator/snapshot.1", true: () => Snapshot;
+        ReadAll = "coordinator/snapshot.2", true: Part => SnapshotPart;
         ReadShard = "coordinator/shard.1", true: ShardId => Option<Versioned<ShardRecord>>;
-        Apply = "coordinator/apply.1", false: Batch => Revision;
+        Apply = "coordinator/apply.2", false: Batch => Revision;
         Allocate = "coordinator/allocate.1", false: Ids => Range<u64>;
         ReadRoot = "coordinator/root.1", true: String => Option<Versioned<RootValue>>;
         Follow = "coordinator/changes.1", true: Since => Vec<Change>;
@@ -68,6 +73,23 @@ mod method {
     pub(crate) struct Ids {
         pub(crate) name: String,
         pub(crate) count: u64,
+    }
+
+    /// Which part of a snapshot.
+    #[derive(Debug, Serialize, Deserialize)]
+    pub(crate) struct Part {
+        /// The revision of the snapshot; none for a new one.
+        pub(crate) of: Option<Revision>,
+        /// How many of its records are there already.
+        pub(crate) behind: usize,
+    }
+
+    /// Some records of a snapshot, in the order of its fields.
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    pub(crate) struct SnapshotPart {
+        pub(crate) records: Snapshot,
+        /// Whether more follow.
+        pub(crate) has_more: bool,
     }
 
     /// Which changes, and how long to wait for one.
@@ -85,16 +107,17 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+    use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
     use savanna_rpc::{Method, decode_value, encode_value};
     use serde::Serialize;
     use serde::de::DeserializeOwned;
 
     use super::method::{
-        Allocate, Apply, Claim, Deregister, Follow, Heartbeat, Ids, ReadAll, ReadRoot, ReadShard, Register, Since,
+        Allocate, Apply, Claim, Deregister, Follow, Heartbeat, Ids, Part, ReadAll, ReadRoot, ReadShard, Register,
+        Since, SnapshotPart,
     };
     use super::service::methods;
-    use crate::batch::{Batch, RootChange};
+    use crate::batch::{Batch, Expected, RootChange, RootExpectation};
     use crate::coordinator::{ClaimOutcome, Coordinator, Grant, Snapshot};
     use crate::core::CoordinatorCore;
     use crate::embedded::{EmbeddedCoordinator, Log, LogError, LogPosition};
@@ -112,7 +135,7 @@ mod tests {
     }
 
     fn tenure(name: &str) -> Tenure {
-        Tenure { node: node(name), epoch: OwnerEpoch(3) }
+        Tenure { node: node(name), epoch: NodeEpoch(3) }
     }
 
     fn spec() -> NodeSpec {
@@ -127,7 +150,7 @@ mod tests {
     /// Records of each kind.
     fn records() -> Vec<ShardRecord> {
         let (from, to) = (tenure("a"), tenure("b"));
-        let log = LogId::new(node("a"), 2, "tenants");
+        let log = LogId::new(node("a"), 2, "tenants").unwrap();
         let vector = ReplicationVector(vec![TierReplicas { nodes: 2, threads: 1 }]);
         let states = [
             Ownership::Exclusive(Exclusive::Serving { owner: from.clone() }),
@@ -160,9 +183,10 @@ mod tests {
             TransitionError::History { expected: text("none"), came: text("n1.1/tenants from epoch 1 on") },
             TransitionError::NotOwner { owner: tenure("a") },
             TransitionError::OldRing { current: RingVersion(2), came: RingVersion(1) },
+            TransitionError::LogNotHeld { log: LogId::new(node("a"), 2, "tenants").unwrap(), tenure: tenure("a") },
         ];
         let mut errors = vec![
-            CoordinatorError::Held { node: node("a"), tenure: Some(OwnerEpoch(1)), remaining: Duration::from_secs(1) },
+            CoordinatorError::Held { node: node("a"), tenure: Some(NodeEpoch(1)), remaining: Duration::from_secs(1) },
             CoordinatorError::Claimed { tenure: tenure("a"), by: Incarnation(4) },
             CoordinatorError::TenureOver { tenure: tenure("a") },
             CoordinatorError::Conflict { record: text("s"), expected: Revision(1), current: Revision(2) },
@@ -172,6 +196,8 @@ mod tests {
             CoordinatorError::Unavailable { reason: text("r") },
             CoordinatorError::Stopped { reason: text("r") },
             CoordinatorError::Corrupt { place: text("p"), reason: text("r") },
+            CoordinatorError::OtherValue { record: text("r"), current: Revision(3) },
+            CoordinatorError::Format { place: text("p"), supported: text("1"), found: text("2") },
         ];
         errors.extend(reasons.map(|source| CoordinatorError::Transition { shard: text("s"), source }));
         // Whoever adds one, adds it above too.
@@ -194,9 +220,12 @@ mod tests {
                 TransitionError::History { .. } => 14,
                 TransitionError::NotOwner { .. } => 15,
                 TransitionError::OldRing { .. } => 16,
+                TransitionError::LogNotHeld { .. } => 17,
             },
+            CoordinatorError::OtherValue { .. } => 18,
+            CoordinatorError::Format { .. } => 19,
         };
-        assert_eq!(errors.iter().map(kind).collect::<BTreeSet<_>>().len(), 17);
+        assert_eq!(errors.iter().map(kind).collect::<BTreeSet<_>>().len(), 20);
         errors
     }
 
@@ -204,7 +233,7 @@ mod tests {
         let mut what: Vec<Changed> =
             records().into_iter().map(|record| Changed::Shard(ShardId::new("tenants/7"), record)).collect();
         what.extend([
-            Changed::NodeUp(NodeRecord::granted(&spec(), OwnerEpoch(2))),
+            Changed::NodeUp(NodeRecord::granted(&spec(), NodeEpoch(2))),
             Changed::NodeDown(node("a")),
             Changed::Root("r".to_owned(), RootValue(vec![0, 255, 10])),
             Changed::RootDeleted("r".to_owned()),
@@ -259,7 +288,7 @@ mod tests {
         let shards: Vec<_> = records().into_iter().map(|value| Versioned { version, value }).collect();
         let snapshot = Snapshot {
             revision: version,
-            nodes: vec![NodeRecord::granted(&spec(), OwnerEpoch(1))],
+            nodes: vec![NodeRecord::granted(&spec(), NodeEpoch(1))],
             shards: shards.iter().map(|record| (ShardId::new("s"), record.clone())).collect(),
             roots: vec![("r".to_owned(), root.clone())],
         };
@@ -272,7 +301,11 @@ mod tests {
             roots: [Some(RootValue(vec![9])), None]
                 .map(|value| RootChange { key: "r".to_owned(), expected: version, value })
                 .into(),
+            expects: [Expected::Version(version), Expected::Value(RootValue(vec![8]))]
+                .map(|expected| RootExpectation { key: "s".to_owned(), expected })
+                .into(),
         };
+        let part = |records, has_more| SnapshotPart { records, has_more };
         let claims =
             vec![ClaimOutcome::Granted(grant()), ClaimOutcome::Pending { retry_after: Duration::from_nanos(1) }];
         let shard_replies: Vec<_> = shards.into_iter().map(Some).chain([None]).collect();
@@ -281,7 +314,10 @@ mod tests {
             cross::<Claim, _>(&[spec()], claims),
             cross::<Heartbeat, _>(&[tenure("a")], vec![Duration::MAX]),
             cross::<Deregister, _>(&[tenure("a")], vec![()]),
-            cross::<ReadAll, _>(&[()], vec![snapshot, Snapshot::default()]),
+            cross::<ReadAll, _>(
+                &[Part { of: None, behind: 0 }, Part { of: Some(version), behind: 7 }],
+                vec![part(snapshot, true), part(Snapshot::default(), false)],
+            ),
             cross::<ReadShard, _>(&[ShardId::new("s")], shard_replies),
             cross::<Apply, _>(&[batch], vec![version]),
             cross::<Allocate, _>(&[Ids { name: "x".to_owned(), count: 5 }], vec![1..6, 7..9]),

@@ -2,7 +2,8 @@
 //!
 //! | from | to | epoch | needs |
 //! |---|---|---|---|
-//! | nothing, `Replicated`, `Retired` | `Serving{x}` | next | x lives |
+//! | nothing | `Serving{x}` | any but 0 | x lives |
+//! | `Replicated`, `Retired` | `Serving{x}` | next | x lives |
 //! | `Serving{a}` | `Moving{a, b}` | same | b lives |
 //! | `Moving{a, b}` | `Serving{a}` (given up) | same | |
 //! | `Serving{a}`, `Moving{a, ..}` | `Serving{x}` | next | a yields, x lives |
@@ -14,22 +15,27 @@
 //!
 //! | any exclusive | the same, with another history | same | proposed by the owner |
 //!
+//! A shard that is new in the records may have been written elsewhere before, so that its first epoch has to be above those that its storage
+//! has seen.
+//!
 //! The *history* of a shard says which log has commits of it that are not flushed. A grant never changes it, so that they cannot be lost:
 //!
 //! | who | may set it to | when |
 //! |---|---|---|
 //! | the owner | its own log, under the record's epoch | while it owns the shard |
 //! | the source of a planned move | the target's log, under the epoch of that grant | with `Moving{a, b}` to `Serving{b}` |
+//! | the owner whose log it is | nothing | when it makes the shard `Retired` or `Replicated`, which have none |
 //! | nobody else, and otherwise it stays | | |
 //!
-//! A shard that is `Retired` or `Replicated` has none. The owner alone may make a shard with a history `Replicated`, when it has flushed.
+//! A log is somebody's while the coordinator's record of it ([`logs`](crate::logs)) says that it is open and held by this tenure. So a shard
+//! without an owner goes to somebody who takes over what its log has before anybody drops it.
 //!
 //! A server *yields* when it proposes the change itself, having stopped serving, or when its tenure is over: its lease
 //! has run out, and it stopped serving a margin before.
 
 use std::borrow::Cow;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::{LogId, OwnerEpoch};
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Exclusive, History, Ownership, RingVersion, ShardRecord, Tenure};
@@ -101,10 +107,21 @@ pub enum TransitionError {
         /// The one proposed.
         came: RingVersion,
     },
+    /// The log of a history is not one that this tenure appends to.
+    #[error(
+        "expected log {log} to be open and held by {tenure} before, and not to change together with the shard; begin the log \
+         or take it over first"
+    )]
+    LogNotHeld {
+        /// The log.
+        log: LogId,
+        /// Who has to hold it.
+        tenure: Tenure,
+    },
 }
 
 /// Checks a change from `old` (nothing for a shard that never existed) to `new`, proposed by `by`. `lives` says whether
-/// a tenure holds its lease at this instant.
+/// a tenure holds its lease at this instant, `holds` whether a log is open and a tenure's.
 ///
 /// # Errors
 /// [`TransitionError`] says which rule the change breaks.
@@ -113,6 +130,7 @@ pub fn check_transition(
     new: &ShardRecord,
     by: Option<&Tenure>,
     lives: impl Fn(&Tenure) -> bool,
+    holds: impl Fn(&Tenure, &LogId) -> bool,
 ) -> Result<(), TransitionError> {
     if let Some(proposer) = by
         && !lives(proposer)
@@ -121,7 +139,8 @@ pub fn check_transition(
     }
     let epoch = old.map_or(OwnerEpoch::NONE, |record| record.epoch);
     let ownership = old.map_or(&Ownership::Retired, |record| &record.ownership);
-    let arrow = Arrow { from: old.map_or("nothing", state_name), to: state_name(new), by, lives: &lives };
+    let (from, is_first) = (old.map_or("nothing", state_name), old.is_none());
+    let arrow = Arrow { from, is_first, to: state_name(new), by, lives: &lives, holds: &holds };
 
     if let (Some(old), Ownership::Exclusive(state)) = (old, &new.ownership)
         && old.ownership == new.ownership
@@ -154,11 +173,20 @@ pub fn tenures_of<'r>(
         .chain(by)
 }
 
+/// The log whose record decides whether a change is allowed, if one does; the same for every coordinator.
+pub fn log_of<'r>(old: Option<&'r ShardRecord>, new: &'r ShardRecord) -> Option<&'r LogId> {
+    let before = old.and_then(|record| record.history.as_ref());
+    let changed = (before != new.history.as_ref()).then(|| new.history.as_ref().or(before));
+    changed.flatten().map(|history| &history.log)
+}
+
 struct Arrow<'a> {
     from: &'static str,
+    is_first: bool,
     to: &'static str,
     by: Option<&'a Tenure>,
     lives: &'a dyn Fn(&Tenure) -> bool,
+    holds: &'a dyn Fn(&Tenure, &LogId) -> bool,
 }
 
 impl Arrow<'_> {
@@ -203,7 +231,9 @@ impl Arrow<'_> {
                 self.yield_all(state.servers().into_iter())
             }
             (_, Ownership::Exclusive(Exclusive::Serving { owner })) => {
-                self.epoch(epoch.next(), new.epoch)?;
+                if !self.is_first || new.epoch == OwnerEpoch::NONE {
+                    self.epoch(epoch.next(), new.epoch)?;
+                }
                 self.living(owner)
             }
             (_, Ownership::Exclusive(_)) => self.not_allowed(),
@@ -220,26 +250,50 @@ impl Arrow<'_> {
     fn history(&self, old: Option<&ShardRecord>, from: &Ownership, new: &ShardRecord) -> Result<(), TransitionError> {
         let before = old.and_then(|record| record.history.as_ref());
         match (from, &new.ownership) {
-            (Ownership::Exclusive(state), Ownership::Replicated { .. })
-                if before.is_some() && self.by != Some(state.owner()) =>
-            {
-                Err(TransitionError::NotOwner { owner: state.owner().clone() })
+            (Ownership::Exclusive(state), Ownership::Replicated { .. } | Ownership::Retired) => {
+                same_history(None, new)?;
+                before.map_or(Ok(()), |history| self.end_of_history(state.owner(), history))
             }
             (_, Ownership::Replicated { .. } | Ownership::Retired) => same_history(None, new),
             (
                 Ownership::Exclusive(Exclusive::Moving { from, to }),
                 Ownership::Exclusive(Exclusive::Serving { owner }),
-            ) if owner == to && self.by == Some(from) && new.history.as_ref() != before => history_at(to, new),
+            ) if owner == to && self.by == Some(from) && new.history.as_ref() != before => self.history_at(to, new),
             _ => same_history(before, new),
         }
     }
 
     /// Checks the history that an owner sets.
     fn own_history(&self, owner: &Tenure, new: &ShardRecord) -> Result<(), TransitionError> {
-        if self.by == Some(owner) {
-            history_at(owner, new)
+        self.by_owner(owner)?;
+        self.history_at(owner, new)
+    }
+
+    /// Checks that who drops a history has taken over what it was.
+    fn end_of_history(&self, owner: &Tenure, history: &History) -> Result<(), TransitionError> {
+        self.by_owner(owner)?;
+        self.held(owner, &history.log)
+    }
+
+    /// Checks that the history begins with this grant, in a log that the owner holds.
+    fn history_at(&self, owner: &Tenure, new: &ShardRecord) -> Result<(), TransitionError> {
+        match &new.history {
+            Some(history) if history.log.node == owner.node && history.epoch == new.epoch => {
+                self.held(owner, &history.log)
+            }
+            _ => Err(wrong_history(format!("in a log of {} from epoch {} on", owner.node, new.epoch), new)),
+        }
+    }
+
+    fn by_owner(&self, owner: &Tenure) -> Result<(), TransitionError> {
+        if self.by == Some(owner) { Ok(()) } else { Err(TransitionError::NotOwner { owner: owner.clone() }) }
+    }
+
+    fn held(&self, owner: &Tenure, log: &LogId) -> Result<(), TransitionError> {
+        if (self.holds)(owner, log) {
+            Ok(())
         } else {
-            Err(TransitionError::NotOwner { owner: owner.clone() })
+            Err(TransitionError::LogNotHeld { log: log.clone(), tenure: owner.clone() })
         }
     }
 
@@ -271,14 +325,6 @@ fn same_history(before: Option<&History>, new: &ShardRecord) -> Result<(), Trans
     if new.history.as_ref() == before { Ok(()) } else { Err(wrong_history(shown(before), new)) }
 }
 
-/// Checks that the history begins with this grant, in a log of this node.
-fn history_at(owner: &Tenure, new: &ShardRecord) -> Result<(), TransitionError> {
-    match &new.history {
-        Some(history) if history.log.node == owner.node && history.epoch == new.epoch => Ok(()),
-        _ => Err(wrong_history(format!("in a log of {} from epoch {} on", owner.node, new.epoch), new)),
-    }
-}
-
 fn wrong_history(expected: String, new: &ShardRecord) -> TransitionError {
     TransitionError::History { expected, came: shown(new.history.as_ref()) }
 }
@@ -299,13 +345,13 @@ fn state_name(record: &ShardRecord) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::{LogId, NodeId};
+    use savanna_epoch::{NodeEpoch, NodeId};
 
     use super::*;
     use crate::record::ReplicationVector;
 
     fn tenure(name: &str) -> Tenure {
-        Tenure { node: NodeId::new(name), epoch: OwnerEpoch(1) }
+        Tenure { node: NodeId::new(name), epoch: NodeEpoch(1) }
     }
 
     fn serving(owner: &str, epoch: u64) -> ShardRecord {
@@ -337,7 +383,13 @@ mod tests {
         by: Option<&str>,
         dead: &[&str],
     ) -> Result<(), TransitionError> {
-        check_transition(old, new, by.map(tenure).as_ref(), |asked| !dead.contains(&asked.node.0.as_str()))
+        let lives = |asked: &Tenure| !dead.contains(&asked.node.0.as_str());
+        check_transition(old, new, by.map(tenure).as_ref(), lives, |asked, log| *log == log_of_node(&asked.node.0, 1))
+    }
+
+    /// The first log of a node is open and its own.
+    fn log_of_node(node: &str, number: u64) -> LogId {
+        LogId::new(NodeId::new(node), number, "tenants").unwrap()
     }
 
     /// The old record, the new one, who proposes it, and whose tenures are over.
@@ -345,8 +397,9 @@ mod tests {
 
     #[test]
     fn allowed_moves() {
-        let moves: [Move; 15] = [
+        let moves: [Move; 16] = [
             (None, serving("a", 1), None, &[]),
+            (None, serving("a", 42), None, &[]),
             (Some(retired(4)), serving("a", 5), None, &[]),
             (Some(replicated(0, 2)), serving("a", 1), None, &[]),
             (Some(serving("a", 1)), moving(1), None, &[]),
@@ -405,7 +458,7 @@ mod tests {
     }
 
     fn in_log(owner: &str, epoch: u64) -> Option<History> {
-        Some(History { log: LogId::new(NodeId::new(owner), 1, "tenants"), epoch: OwnerEpoch(epoch) })
+        Some(History { log: log_of_node(owner, 1), epoch: OwnerEpoch(epoch) })
     }
 
     #[test]
@@ -470,15 +523,39 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_without_an_owner_has_no_history_and_only_its_owner_makes_it_replicated() {
+    fn the_log_of_a_new_history_is_open_and_held_by_the_owner() {
+        let other = |node: &str, epoch| Some(History { log: log_of_node(node, 2), epoch: OwnerEpoch(epoch) });
+        let refused = |node: &str| Err(TransitionError::LogNotHeld { log: log_of_node(node, 2), tenure: tenure(node) });
+        let own = serving("a", 3).with_history(other("a", 3));
+        assert_eq!(check(Some(&serving("a", 3)), &own, Some("a"), &[]), refused("a"));
+        let end = serving("b", 5).with_history(other("b", 5));
+        assert_eq!(check(Some(&moving(4)), &end, Some("a"), &[]), refused("b"));
+        // What stays as it is, is not asked for: the log of a dead owner is nobody's.
+        let granted = serving("b", 4).with_history(other("a", 3));
+        assert_eq!(check(Some(&own), &granted, None, &["a"]), Ok(()));
+    }
+
+    #[test]
+    fn who_makes_a_shard_nobodys_has_taken_over_its_commits() {
         let old = serving("a", 1).with_history(in_log("a", 1));
-        assert_eq!(check(Some(&old), &retired(1), None, &["a"]), Ok(()));
-        assert_eq!(check(Some(&old), &replicated(1, 1), Some("a"), &[]), Ok(()));
-        let lost = check(Some(&old), &replicated(1, 1), None, &["a"]);
-        assert_eq!(lost, Err(TransitionError::NotOwner { owner: tenure("a") }));
-        for kept in [retired(1), replicated(1, 1)] {
-            let refused = check(Some(&old), &kept.with_history(in_log("a", 1)), Some("a"), &[]);
+        for new in [retired(1), replicated(1, 1)] {
+            assert_eq!(check(Some(&old), &new, Some("a"), &[]), Ok(()));
+            let kept = new.clone().with_history(in_log("a", 1));
+            let refused = check(Some(&old), &kept, Some("a"), &[]);
             assert!(matches!(refused, Err(TransitionError::History { .. })), "{refused:?}");
+            for by in [None, Some("b")] {
+                let lost = check(Some(&old), &new, by, &["a"]);
+                assert_eq!(lost, Err(TransitionError::NotOwner { owner: tenure("a") }));
+            }
+            // Nor in two steps: the next owner has not read what is in the log of the one before.
+            let granted = serving("b", 2).with_history(in_log("a", 1));
+            let new = ShardRecord { epoch: OwnerEpoch(2), ..new };
+            let lost = check(Some(&granted), &new, Some("b"), &["a"]);
+            assert_eq!(lost, Err(TransitionError::LogNotHeld { log: log_of_node("a", 1), tenure: tenure("b") }));
+            let adopted = serving("b", 2).with_history(in_log("b", 2));
+            assert_eq!(check(Some(&adopted), &new, Some("b"), &["a"]), Ok(()));
+            // Without commits in a log nothing can be lost.
+            assert_eq!(check(Some(&serving("b", 2)), &new, None, &["b"]), Ok(()));
         }
     }
 

@@ -292,7 +292,8 @@ mod tests {
         let root = core.root(&key).map(|root| root.version);
         let value = (round % 5 != 4 || root.is_none()).then(|| RootValue(round.to_le_bytes().to_vec()));
         let roots = vec![RootChange { key, expected: root.unwrap_or(Revision::NONE), value }];
-        let batch = Batch { transitions: vec![Transition { shard, expected, record, by: None }], roots };
+        let transitions = vec![Transition { shard, expected, record, by: None }];
+        let batch = Batch { transitions, roots, expects: Vec::new() };
         core.step(&Request::Apply(batch), now).reply.unwrap();
         core.step(&Request::Deregister(grant.tenure), now).reply.unwrap();
     }
@@ -346,12 +347,12 @@ mod tests {
     #[test]
     fn shards_and_roots_are_found_by_the_beginning_of_their_names() {
         let mut core = CoordinatorCore::new(std::time::Duration::from_secs(3600));
-        for key in ["logs", "logs/a", "logs/b", "logs0"] {
+        for key in ["maps", "maps/a", "maps/b", "maps0"] {
             let change =
                 RootChange { key: key.to_owned(), expected: Revision::NONE, value: Some(RootValue::default()) };
             core.step(&Request::Apply(change.into()), MonoTime(0)).reply.unwrap();
         }
         let view = ClusterView::new(core.snapshot());
-        assert_eq!(view.roots("logs/").map(|(key, _)| key).collect::<Vec<_>>(), ["logs/a", "logs/b"]);
+        assert_eq!(view.roots("maps/").map(|(key, _)| key).collect::<Vec<_>>(), ["maps/a", "maps/b"]);
     }
 }

@@ -138,9 +138,8 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::LogId;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
-    use savanna_ownership::logs::{self, LogPlace};
+    use savanna_ownership::logs::{self, LogPlace, NewLog};
     use savanna_ownership::{History, Incarnation, MonoTime, NodeSpec};
 
     use super::*;
@@ -175,8 +174,9 @@ mod tests {
 
         /// An owner says that the commits of a shard are in its log.
         fn take(&mut self, shard: &str, owner: &Tenure, epoch: u64) -> History {
-            let log: LogId = format!("{}.1/{shard}", owner.node).parse().unwrap();
-            let begun = logs::begin(&self.view(), &log, LogPlace::Private(shard.to_owned()), owner.clone()).unwrap();
+            let new = NewLog::numbered(&owner.node, shard, &(1..2)).unwrap();
+            let log = new.id().clone();
+            let begun = logs::begin(&self.view(), new, LogPlace::Private(shard.to_owned()), owner.clone()).unwrap();
             self.0.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
             let (shard, history) = (ShardId::new(shard), History { log, epoch: OwnerEpoch(epoch) });
             let record = self.0.shard(&shard).unwrap().clone();
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(cluster.grant(3, false), ["keys n2 2", "streams n2 1", "tenants n3 1"]);
         assert_eq!(cluster.view().shard(&ShardId::new("keys")).unwrap().value.history, Some(history));
         let again = cluster.join("n1", ALL);
-        assert_eq!(again.epoch, OwnerEpoch(2));
+        assert_eq!(again.epoch, NodeEpoch(2));
         assert_eq!(cluster.grant(3, false)[0], "keys n2 2", "who comes back gets nothing back");
     }
 

@@ -35,7 +35,7 @@ use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
 use savanna_ownership::keeper::LeaseKeeper;
 use savanna_ownership::lease::Loss;
-use savanna_ownership::logs::{self, LogPlace, LogRecord, LogRecordError, LogState};
+use savanna_ownership::logs::{self, LogPlace, LogRecord, LogRecordError, LogState, NewLog};
 use savanna_ownership::remote::RemoteCoordinator;
 use savanna_ownership::{
     BootClock, ClusterView, Coordinator, CoordinatorError, History, Incarnation, NodeSpec, ShardRecord, Tenure,
@@ -469,12 +469,11 @@ impl Joined {
     /// Begins a log of this node. All logs of a service lie in one folder, which the log's owner has fenced: nobody may seal what is there,
     /// so its place is told as one that only the node knows.
     async fn begin_log(&self, service: &'static str, view: &ClusterView) -> Result<LogId, TakeError> {
-        let node = &self.tenure.node;
         let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source };
-        let number = self.coordinator.allocate(&format!("{}{node}", logs::PREFIX), 1).await.map_err(failed)?.start;
-        let log = LogId::new(node.clone(), number, service);
+        let new = NewLog::allocate(&*self.coordinator, &self.tenure.node, service).await.map_err(failed)?;
+        let log = new.id().clone();
         let place = LogPlace::Private(service.to_owned());
-        let begun = logs::begin(view, &log, place, self.tenure.clone())?;
+        let begun = logs::begin(view, new, place, self.tenure.clone())?;
         self.coordinator.apply(&begun.into()).await.map_err(failed)?;
         Ok(log)
     }
@@ -666,6 +665,7 @@ async fn tell_routes(mut view: View, front: Arc<Front>) {
 
 #[cfg(test)]
 mod tests {
+    use savanna_epoch::NodeEpoch;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
     use savanna_ownership::{LeaseTerms, MonoTime, Revision};
 
@@ -674,7 +674,7 @@ mod tests {
     #[test]
     fn a_process_owns_what_it_was_granted_and_nothing_that_another_of_its_name_was() {
         let directory = tempfile::tempdir().unwrap();
-        let papers = Papers::ensure(directory.path(), OwnerEpoch(50), LeaseTerms::default()).unwrap();
+        let papers = Papers::ensure(directory.path(), NodeEpoch(50), LeaseTerms::default()).unwrap();
         let mut core = CoordinatorCore::new(Duration::from_secs(3600));
         let join = |core: &mut CoordinatorCore, incarnation| {
             let (name, incarnation) = (NodeId::new("n1"), Incarnation(incarnation));
@@ -692,7 +692,7 @@ mod tests {
         let role = |core: &CoordinatorCore, tenure: &Tenure, shard: &str| {
             role_of(&ClusterView::new(core.snapshot()), &ShardId::new(shard), tenure, &papers)
         };
-        let granted = Grant { epoch: Some(OwnerEpoch(1)), log_epoch: OwnerEpoch(51) };
+        let granted = Grant { epoch: Some(OwnerEpoch(1)), log_epoch: NodeEpoch(51) };
         assert_eq!(role(&core, &first, "keys"), Role::Owner(granted));
         assert_eq!(role(&core, &first, "tenants"), Role::Front);
         core.step(&Request::Deregister(first), MonoTime(0)).reply.unwrap();
@@ -716,10 +716,11 @@ mod tests {
             other => panic!("expected a grant, came {other:?}"),
         };
         let first = join(&mut core, 1);
-        let log = LogId::new(NodeId::new("n1"), 1, "keys");
+        let new = NewLog::numbered(&first.node, "keys", &(1..2)).unwrap();
+        let log = new.id().clone();
         let view = |core: &CoordinatorCore| ClusterView::new(core.snapshot());
         let place = LogPlace::Private("keys".to_owned());
-        let begun = logs::begin(&view(&core), &log, place, first.clone()).unwrap();
+        let begun = logs::begin(&view(&core), new, place, first.clone()).unwrap();
         core.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
         let unnamed =
             |core: &CoordinatorCore, service: &str, tenure: &Tenure| unnamed_log(&view(core), service, tenure).unwrap();

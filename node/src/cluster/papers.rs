@@ -19,7 +19,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::{NodeEpoch, OwnerEpoch};
 use savanna_ownership::LeaseTerms;
 use savanna_rpc::Cluster;
 
@@ -32,7 +32,7 @@ pub(crate) struct Papers {
     /// Shown in greetings.
     pub(crate) cluster: Cluster,
     /// The epochs of logs of shards are above this one.
-    log_epochs_above: OwnerEpoch,
+    log_epochs_above: NodeEpoch,
     /// Of all nodes.
     lease: LeaseTerms,
 }
@@ -122,7 +122,7 @@ impl Papers {
     ///
     /// # Errors
     /// [`PapersError`].
-    pub(crate) fn ensure(directory: &Path, newest: OwnerEpoch, lease: LeaseTerms) -> Result<Self, PapersError> {
+    pub(crate) fn ensure(directory: &Path, newest: NodeEpoch, lease: LeaseTerms) -> Result<Self, PapersError> {
         if let Some(papers) = Self::read(directory, lease)? {
             return Ok(papers);
         }
@@ -146,8 +146,8 @@ impl Papers {
     }
 
     /// Under which the log of a shard is opened by who owns it under `epoch`.
-    pub(crate) const fn log_epoch(&self, epoch: OwnerEpoch) -> OwnerEpoch {
-        OwnerEpoch(self.log_epochs_above.0 + epoch.0)
+    pub(crate) const fn log_epoch(&self, epoch: OwnerEpoch) -> NodeEpoch {
+        NodeEpoch(self.log_epochs_above.0 + epoch.0)
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -168,11 +168,11 @@ impl Papers {
         let whole = |key: &str| u64::try_from(number(key)?).map_err(|error| format!("{key}: {error}"));
         let [ttl, margin] = [whole("lease_ttl_us")?, whole("lease_margin_us")?].map(Duration::from_micros);
         let lease = LeaseTerms::new(ttl, margin).map_err(|error| error.to_string())?;
-        Ok(Self { cluster, log_epochs_above: OwnerEpoch(whole("log_epochs_above")?), lease })
+        Ok(Self { cluster, log_epochs_above: NodeEpoch(whole("log_epochs_above")?), lease })
     }
 }
 
-fn text(newest: OwnerEpoch, lease: LeaseTerms) -> String {
+fn text(newest: NodeEpoch, lease: LeaseTerms) -> String {
     let hex = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");
@@ -202,13 +202,13 @@ mod tests {
     #[test]
     fn a_node_whose_lease_lasts_otherwise_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        Papers::ensure(directory.path(), OwnerEpoch(57), lease()).unwrap();
+        Papers::ensure(directory.path(), NodeEpoch(57), lease()).unwrap();
         let second = Duration::from_secs(1);
         for other in [(lease().ttl() * 2, lease().margin()), (lease().ttl(), lease().margin() * 2)] {
             let other = LeaseTerms::new(other.0, other.1).unwrap();
             for refused in [
                 Papers::read(directory.path(), other).map(drop),
-                Papers::ensure(directory.path(), OwnerEpoch(58), other).map(drop),
+                Papers::ensure(directory.path(), NodeEpoch(58), other).map(drop),
             ] {
                 assert!(matches!(refused, Err(PapersError::Lease { .. })), "{refused:?}");
             }
@@ -221,14 +221,14 @@ mod tests {
     fn papers_are_made_once_and_are_their_owners_alone() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Papers::read(directory.path(), lease()).unwrap().is_none() && !are_in(directory.path()));
-        let made = Papers::ensure(directory.path(), OwnerEpoch(57), lease()).unwrap();
+        let made = Papers::ensure(directory.path(), NodeEpoch(57), lease()).unwrap();
         assert!(are_in(directory.path()) && made.cluster.has_secret());
-        assert_eq!(made.log_epoch(OwnerEpoch(1)), OwnerEpoch(58));
+        assert_eq!(made.log_epoch(OwnerEpoch(1)), NodeEpoch(58));
         let path = directory.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let again = Papers::ensure(directory.path(), OwnerEpoch(90), lease()).unwrap();
-        assert_eq!(again.log_epoch(OwnerEpoch(1)), OwnerEpoch(58));
+        let again = Papers::ensure(directory.path(), NodeEpoch(90), lease()).unwrap();
+        assert_eq!(again.log_epoch(OwnerEpoch(1)), NodeEpoch(58));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(Papers::read(directory.path(), lease()), Err(PapersError::Open { .. })));

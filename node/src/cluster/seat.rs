@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use savanna_epoch::{NodeId, OwnerEpoch};
+use savanna_epoch::{NodeEpoch, NodeId};
 use savanna_rpc::{
     Addresses, Cluster, Delivery, Method, Request, RpcError, SessionLimits, TcpConfig, TcpTransport, Transport,
 };
@@ -32,7 +32,7 @@ pub(super) struct Seat {
     /// The node.
     pub(super) node: String,
     /// Of its lease of the data directory.
-    pub(super) epoch: OwnerEpoch,
+    pub(super) epoch: NodeEpoch,
     /// Where the coordinator listens.
     pub(super) address: String,
 }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(Seat::read(directory.path()), None);
         let seat = |node: &str, epoch| Seat {
             node: node.to_owned(),
-            epoch: OwnerEpoch(epoch),
+            epoch: NodeEpoch(epoch),
             address: "127.0.0.1:1".to_owned(),
         };
         for said in [seat("n1", 3), seat("n2", 4)] {

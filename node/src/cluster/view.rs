@@ -110,13 +110,13 @@ impl Directory for View {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use savanna_epoch::OwnerEpoch;
+    use savanna_epoch::{NodeEpoch, OwnerEpoch};
     use savanna_ownership::{Incarnation, NodeRecord, NodeSpec, Revision, Snapshot};
 
     use super::*;
 
     pub(in crate::cluster) fn tenure(node: &str, epoch: u64) -> Tenure {
-        Tenure { node: NodeId::new(node), epoch: OwnerEpoch(epoch) }
+        Tenure { node: NodeId::new(node), epoch: NodeEpoch(epoch) }
     }
 
     /// Node n1 lives under its second tenure.
@@ -137,7 +137,7 @@ pub(super) mod tests {
         };
         ClusterView::new(Snapshot {
             revision: Revision(1),
-            nodes: vec![NodeRecord::granted(&spec, OwnerEpoch(epoch))],
+            nodes: vec![NodeRecord::granted(&spec, NodeEpoch(epoch))],
             shards: shards.iter().map(shard).collect(),
             roots: Vec::new(),
         })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use savanna_epoch::{NodeId, OwnerEpoch};
+use savanna_epoch::{NodeEpoch, NodeId, OwnerEpoch};
 use savanna_journal::Options;
 use savanna_keys::config::Config;
 use savanna_keys::handle::{Answer, HandleError, KeysHandle, KeysRequest, Owner, SharedKeysHandle};
@@ -48,7 +48,7 @@ async fn engine_process() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let log = Some((Options::dir(directory.path()), OwnerEpoch(2)));
+    let log = Some((Options::dir(directory.path()), NodeEpoch(2)));
     let keys = start(HostOptions { threads: 2, config: Config::default(), log, lease: None, seed: 1, elsewhere: None });
     let engine = serve("engine", keys.handle()).await;
     let former = serve("former", Arc::new(Former(AtomicUsize::new(0)))).await;

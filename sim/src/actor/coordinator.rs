@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::Bytes;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{NodeEpoch, NodeId, ShardId};
 use savanna_journal::{
     Draft, JournalError, Lsn, Options,
     sim::{SimDisk, Step, SteppedJournal},
@@ -53,7 +53,7 @@ impl Coordinator {
     ) -> Result<Self, JournalError> {
         let mut core = CoordinatorCore::new(ttl);
         let mut last = Lsn::NONE;
-        let journal = SteppedJournal::open(&Options::disk(disk), OwnerEpoch(incarnation), &mut |record| {
+        let journal = SteppedJournal::open(&Options::disk(disk), NodeEpoch(incarnation), &mut |record| {
             let entry: Entry = serde_json::from_slice(&record.payload)?;
             last = record.lsn;
             core.replay(&entry)?;

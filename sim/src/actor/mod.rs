@@ -6,6 +6,7 @@ mod owner;
 
 use std::time::Duration;
 
+use savanna_epoch::{NodeEpoch, OwnerEpoch};
 use savanna_ownership::MonoTime;
 use savanna_rpc::sim::{
     Endpoint, EndpointAction, EndpointInput, EndpointLimits, NodeAction, NodeInput, Packet, SimNode, TimerId,
@@ -18,6 +19,11 @@ pub(crate) use self::{
     owner::{Owner, OwnerConfig},
 };
 use crate::history::Told;
+
+/// The epoch under which the log of a shard is opened. Each shard has one of its own here, so that the log's fence is the shard's.
+pub(crate) const fn log_epoch(epoch: OwnerEpoch) -> NodeEpoch {
+    NodeEpoch(epoch.0)
+}
 
 /// What an actor does in one step.
 pub(crate) type Out = Vec<NodeAction<Packet, Told>>;

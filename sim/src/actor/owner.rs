@@ -21,7 +21,7 @@ use savanna_rpc::{
     sim::{EndpointAction, EndpointInput, HandlerKey, NodeAction, NodeInput, Packet, TimerId},
 };
 
-use super::{OWN_TIMERS, Out, OwnInput, Rpc, mono, reading};
+use super::{OWN_TIMERS, Out, OwnInput, Rpc, log_epoch, mono, reading};
 use crate::{
     history::Told,
     protocol::{
@@ -391,7 +391,7 @@ impl Owner {
         let mut registers = BTreeMap::new();
         let mut values = Vec::new();
         let options = Options::disk(Arc::clone(&self.config.disks[number])).segment_bytes(SEGMENT_BYTES);
-        let opened = SteppedJournal::open(&options, epoch, &mut |record| {
+        let opened = SteppedJournal::open(&options, log_epoch(epoch), &mut |record| {
             let RegisterRequest { key, value } = decode_value(WRITE, &record.payload)?;
             registers.insert(key, (value, record.lsn));
             values.push(value);

@@ -120,7 +120,7 @@ impl World {
         let store = Arc::new(FailingStore::default());
         let mut world = Self {
             runtime: runtime.expect("a runtime"),
-            storage: Storage::new(Arc::clone(&store) as _, Path::from("here"), OwnerEpoch(1), 4_096),
+            storage: Storage::new(Arc::clone(&store) as _, Path::from("here"), 4_096),
             store,
             epoch: 1,
             paper: Arc::default(),
@@ -270,7 +270,7 @@ impl World {
     fn recover(&mut self) -> Result<(), String> {
         let written: Vec<u64> = self.tenants.iter().map(|tenant| tenant.written).collect();
         self.epoch += 1;
-        self.storage = Storage::new(Arc::clone(&self.store) as _, Path::from("here"), OwnerEpoch(self.epoch), 4_096);
+        self.storage = Storage::new(Arc::clone(&self.store) as _, Path::from("here"), 4_096);
         let (mut tails, durable) = (vec![Vec::new(); TENANTS], self.paper().durable);
         if self.variant != Variant::NoRedo {
             let paper = self.paper();
@@ -293,7 +293,8 @@ impl World {
     }
 
     fn wake(&mut self, at: usize, tail: &[(Lsn, Vec<u8>)]) -> Result<Served, String> {
-        let home = self.runtime.block_on(Home::open(&self.storage, at as u64 + 1)).expect("what was written");
+        let epoch = OwnerEpoch(self.epoch);
+        let home = self.runtime.block_on(Home::open(&self.storage, at as u64 + 1, epoch)).expect("what was written");
         let mut rows = Replaying::over(home.store());
         for (lsn, record) in tail {
             rows.redo(*lsn, record).map_err(|error| error.to_string())?;

@@ -2,7 +2,7 @@
 //!
 //! | simulation | cores of the product | simulated around them |
 //! |---|---|---|
-//! | [`owner`] | the host's decisions (who sleeps, wakes, is flushed, evicted, removed; when the log is cut), the owner with its list of tenants, the journal with its fence, homes and databases | disk, store |
+//! | [`owner`] | the host's decisions (who sleeps, wakes, is flushed, evicted, removed; when the log is cut), the owner with its records in the coordinator, the coordinator, the journal with its fence, homes and databases | disk, store, answers of the coordinator |
 //! | [`flushing`] | the host's flushes and evictions, homes and databases, what cuts the log | log, store |
 //!
 //! Every commit leaves rows that show which it was, so that half of one, a lost one and a row that has come back are all noticed.
@@ -11,6 +11,7 @@
 //! A [`Variant`](owner::Variant) of either breaks what drives the cores on purpose, to show that the checkers notice.
 
 mod awake;
+mod coordinator;
 pub mod flushing;
 pub mod owner;
 mod process;

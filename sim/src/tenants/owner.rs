@@ -1,6 +1,7 @@
-//! An owner of several tenants over one log and a store that fails: tenants are made, reserved, removed, written to, flushed, put to
-//! sleep; the list of tenants is saved, the log is cut, its disk runs full, the process ends. From one seed, but for how far the log's
-//! own thread has come when the process ends: whatever that is, what was told has to be there.
+//! An owner of several tenants over one log, a coordinator and a store that fails: tenants are made, reserved, removed, written to, flushed,
+//! put to sleep; what is left of those that are gone is removed, the log is cut, its disk runs full, answers of the coordinator are lost, the
+//! process ends. From one seed, but for how far the log's own thread has come when the process ends: whatever that is, what was told has to
+//! be there.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -8,17 +9,19 @@ use futures::TryStreamExt;
 use object_store::{ObjectStore, path::Path};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{
     Disk,
     sim::{Fault, SimDisk},
 };
+use savanna_ownership::{BootClock, embedded::EmbeddedCoordinator};
 use savanna_tenants_host::policy::MemoryPressure;
 use savanna_tenants_segments::TenantId;
 use tokio::runtime::Runtime;
 
 use super::{
     awake::Awake,
+    coordinator::Trouble,
     process::Process,
     rows::{key, rows},
     store::FailingStore,
@@ -26,6 +29,7 @@ use super::{
 use crate::fence_blind::FenceBlindDisk;
 
 const NAMES: u64 = 6;
+const LEASE: Duration = Duration::from_secs(3);
 /// The commit of an owner that was replaced: nobody may ever see it.
 const FORMER: u64 = u64::MAX;
 
@@ -34,7 +38,7 @@ const FORMER: u64 = u64::MAX;
 pub enum Variant {
     /// Nothing: the product as it is.
     Sound,
-    /// The log is cut where no tenant that is awake needs it, though the list of tenants does, and those who sleep.
+    /// The log is cut where no tenant that is awake needs it, though those do who sleep.
     CutsForAwake,
     /// The thread does not say that its tenants need the log.
     CutsForSleepers,
@@ -64,12 +68,13 @@ struct World {
     /// Whether operations of the disk fail, or are going to.
     disk_fails: bool,
     store: Arc<FailingStore>,
+    coordinator: Arc<EmbeddedCoordinator>,
     epoch: u64,
     process: Process,
     /// An owner that goes on and does not know that it was replaced.
     former: Option<Process>,
     told: BTreeMap<String, Told>,
-    /// Of what the log did not take, nobody knows whether it happened.
+    /// Of what was not answered, nobody knows whether it happened.
     unsure: Vec<String>,
     dice: ChaCha8Rng,
     variant: Variant,
@@ -87,8 +92,10 @@ pub struct Happened {
     pub reserved: u32,
     /// Tenants that were made of a backup of another.
     pub copied: u32,
-    /// Times that the list of tenants was saved.
+    /// Times that what is left of tenants was removed.
     pub saved: u32,
+    /// Answers of the coordinator that were lost, and processes that ended in the middle of changes.
+    pub unanswered: u32,
     /// Cuts of the log.
     pub cuts: u32,
     /// Tenants that fell asleep.
@@ -110,8 +117,14 @@ impl World {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         let runtime = Arc::new(runtime.expect("a runtime"));
         let (disk, store) = (SimDisk::new(seed), Arc::new(FailingStore::default()));
+        let coordinator = {
+            let _inside = runtime.enter();
+            Arc::new(EmbeddedCoordinator::volatile(LEASE, Arc::new(BootClock)))
+        };
+        let first = (&coordinator, NodeEpoch(1));
         Self {
-            process: Process::open(&runtime, on(&disk, variant), &store, OwnerEpoch(1), variant),
+            process: Process::open(&runtime, on(&disk, variant), &store, first, variant),
+            coordinator,
             runtime,
             disk,
             disk_fails: false,
@@ -146,7 +159,8 @@ impl World {
                 let pressure = MemoryPressure::of(bytes, 1_000, NAMES as usize);
                 self.happened.slept += u32::from(self.process.maintain(&name, idle_for, pressure));
             }
-            820..880 => self.save(),
+            820..870 => self.clean_up(),
+            870..880 => self.lose_answers(),
             880..930 => self.happened.cuts += u32::from(self.process.cut()),
             930..940 => return self.replace(),
             940..960 => self.store.fail_after(self.dice.random_range(0..4), self.dice.random()),
@@ -169,8 +183,7 @@ impl World {
         if self.told.contains_key(&name) || self.unsure.contains(&name) {
             return Ok(());
         }
-        let Ok(lsn) = self.process.owner.lock().create(&name) else { return Ok(()) };
-        if !self.process.is_durable(lsn) {
+        if self.process.create(&name).is_err() {
             self.unsure.push(name);
             return Ok(());
         }
@@ -184,9 +197,9 @@ impl World {
     }
 
     fn remove(&mut self, name: String) {
-        let Some(lsn) = self.process.remove(&name) else { return };
+        let Some(removed) = self.process.remove(&name) else { return };
         self.told.remove(&name);
-        if self.process.is_durable(lsn) {
+        if removed.is_ok() {
             self.happened.removed += 1;
         } else {
             self.unsure.push(name);
@@ -195,16 +208,13 @@ impl World {
 
     /// Somebody restores a tenant and does not come to the end of it.
     fn reserve(&mut self) -> Result<(), String> {
-        let Ok((tenant, lsn)) = self.process.owner.lock().reserve() else { return Ok(()) };
-        if !self.process.is_durable(lsn) {
-            return Ok(());
-        }
+        let Ok(tenant) = self.process.reserve() else { return Ok(()) };
         self.happened.reserved += 1;
         let nothing = futures::stream::iter([Ok(bytes::Bytes::from_static(b"no archive"))]);
         let restored = self.runtime.block_on(self.process.storage.restore(tenant, Box::pin(nothing)));
         assert!(restored.is_err());
         if self.dice.random() {
-            _ = self.process.owner.lock().give_up(tenant);
+            self.process.owner.lock().give_up(tenant);
         }
         Ok(())
     }
@@ -222,10 +232,7 @@ impl World {
             return Ok(());
         }
         let archive = self.process.back_up(from);
-        let Ok((tenant, lsn)) = self.process.owner.lock().reserve() else { return Ok(()) };
-        if !self.process.is_durable(lsn) {
-            return Ok(());
-        }
+        let Ok(tenant) = self.process.reserve() else { return Ok(()) };
         self.store.fail_after(self.dice.random_range(0..8), self.dice.random());
         if self.variant == Variant::NamedBeforeRestored {
             self.name_copy(tenant, &to, number);
@@ -233,14 +240,13 @@ impl World {
         if self.process.restore(tenant, archive) && self.variant != Variant::NamedBeforeRestored {
             self.name_copy(tenant, &to, number);
         } else if self.dice.random() {
-            _ = self.process.owner.lock().give_up(tenant);
+            self.process.owner.lock().give_up(tenant);
         }
         Ok(())
     }
 
     fn name_copy(&mut self, tenant: TenantId, name: &str, number: u64) {
-        let Ok(lsn) = self.process.owner.lock().create_as(tenant, name) else { return };
-        if self.process.is_durable(lsn) {
+        if self.process.create_as(tenant, name).is_ok() {
             self.happened.copied += 1;
             self.told.insert(name.to_owned(), Told { certain: number, tried: number });
         } else {
@@ -260,8 +266,16 @@ impl World {
         Ok(())
     }
 
-    fn save(&mut self) {
-        self.happened.saved += u32::from(self.process.save());
+    /// Something happens to a change of the records, soon.
+    fn lose_answers(&mut self) {
+        self.happened.unanswered += 1;
+        let is_made = self.dice.random();
+        let trouble = if self.dice.random() { Trouble::Lost { is_made } } else { Trouble::Ends { is_made } };
+        self.process.asked.trouble_after(self.dice.random_range(0..4), trouble);
+    }
+
+    fn clean_up(&mut self) {
+        self.happened.saved += u32::from(self.process.clean_up());
         if self.dice.random() {
             self.store.heal();
         }
@@ -300,7 +314,7 @@ impl World {
                 }
             }
             1 | 2 => former.flush(name, 4),
-            3 => _ = former.save(),
+            3 => _ = former.clean_up(),
             4 => _ = former.cut(),
             _ => {}
         }
@@ -311,8 +325,8 @@ impl World {
     fn take_over(&mut self) -> Result<Process, String> {
         self.store.heal();
         self.epoch += 1;
-        let epoch = OwnerEpoch(self.epoch);
-        let process = Process::open(&self.runtime, on(&self.disk, self.variant), &self.store, epoch, self.variant);
+        let next = (&self.coordinator, NodeEpoch(self.epoch));
+        let process = Process::open(&self.runtime, on(&self.disk, self.variant), &self.store, next, self.variant);
         let former = std::mem::replace(&mut self.process, process);
         let names = self.process.names();
         for name in std::mem::take(&mut self.unsure) {
@@ -358,9 +372,9 @@ impl World {
 
     /// When all is saved, the storage has nothing of tenants that there are not.
     fn check_storage(&mut self) -> Result<(), String> {
-        self.save();
+        self.clean_up();
         self.store.heal();
-        self.save();
+        self.clean_up();
         let prefix = Path::from("here/tenants");
         let objects: Vec<_> = self.runtime.block_on(self.store.list(Some(&prefix)).try_collect()).expect("it works");
         let owner = self.process.owner.lock();

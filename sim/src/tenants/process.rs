@@ -13,8 +13,9 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use parking_lot::Mutex;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::{NodeEpoch, NodeId};
 use savanna_journal::{Disk, Lsn, Options};
+use savanna_ownership::{Incarnation, NodeSpec, embedded::EmbeddedCoordinator, logs::LogPlace};
 use savanna_tenants_host::{
     log::truncate,
     policy::{Flush, Found, Limits, MemoryPressure, Plan, plan},
@@ -24,15 +25,17 @@ use savanna_tenants_host::{
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::{
     database::Step,
-    owner::{Owner, Recovery, Tail, save_roots, wake},
-    roots::RootsFile,
+    owner::{Owner, Recovery, Tail, clean_up, create, create_as, remove, reserve, wake},
+    shards::Member,
     storage::Storage,
 };
+use savanna_tenants_values::error::Result;
 use savanna_transaction::{Change, Isolation};
 use tokio::{runtime::Runtime, time::timeout};
 
 use super::{
     awake::{Awake, Came},
+    coordinator::Asked,
     owner::Variant,
     rows::key,
     store::FailingStore,
@@ -47,8 +50,8 @@ pub(super) struct Process {
     runtime: Arc<Runtime>,
     variant: Variant,
     pub(super) storage: Arc<Storage>,
+    pub(super) asked: Arc<Asked>,
     pub(super) owner: Arc<Mutex<Owner>>,
-    roots: RootsFile,
     slots: Slots<Awake, ()>,
     /// What is to be redone of those who wake.
     waking: BTreeMap<TenantId, Tail>,
@@ -62,19 +65,30 @@ impl Process {
         runtime: &Arc<Runtime>,
         disk: Arc<dyn Disk>,
         store: &Arc<FailingStore>,
-        epoch: OwnerEpoch,
+        (coordinator, epoch): (&Arc<EmbeddedCoordinator>, NodeEpoch),
         variant: Variant,
     ) -> Self {
-        let storage = Storage::new(Arc::clone(store) as _, Path::from("here"), epoch, 4_096);
-        let recovery = Recovery::read(Options::disk(disk), epoch).expect("a log");
-        let opened = runtime.block_on(Owner::open(recovery, &storage, (LOG_DISTANCE, 1)));
-        let (owner, roots) = opened.expect("the log of tenants");
+        let storage = Storage::new(Arc::clone(store) as _, Path::from("here"), 4_096);
+        let asked = Asked::new(Arc::clone(coordinator) as _);
+        let owner = runtime.block_on(async {
+            let spec = NodeSpec {
+                name: NodeId::new("owner"),
+                incarnation: Incarnation(epoch.0),
+                address: "here".to_owned(),
+                labels: BTreeMap::new(),
+            };
+            let tenure = coordinator.reside(&spec).await.expect("nobody else has the name");
+            let place = LogPlace::Folder("log".to_owned());
+            let member = Member::join(Arc::clone(&asked) as _, tenure, place).await.expect("its own log");
+            let recovery = Recovery::read(Options::disk(disk), epoch).expect("a log");
+            Owner::open(recovery, member, &storage, (LOG_DISTANCE, 1)).await.expect("the log of tenants")
+        });
         Self {
+            asked,
             runtime: Arc::clone(runtime),
             variant,
             storage,
             owner: Arc::new(Mutex::new(owner)),
-            roots,
             slots: Slots::new(0),
             waking: BTreeMap::new(),
             retries: Retries::default(),
@@ -120,8 +134,12 @@ impl Process {
     /// A tenant that wakes has woken, or could not.
     fn end_waking(&mut self, tenant: TenantId) {
         let Some(tail) = self.waking.remove(&tenant) else { return };
-        let journal = Arc::clone(self.owner.lock().journal());
-        match self.runtime.block_on(wake(&self.storage, &journal, tenant, &tail)) {
+        let (journal, epoch) = {
+            let owner = self.owner.lock();
+            (Arc::clone(owner.journal()), owner.epoch(tenant))
+        };
+        let epoch = epoch.expect("it is there");
+        match self.runtime.block_on(wake(&self.storage, &journal, (tenant, epoch), &tail)) {
             Ok(woken) => {
                 self.retries.forget(tenant);
                 self.slots.woken(tenant, Awake::new(woken));
@@ -154,13 +172,37 @@ impl Process {
         self.slots.awake_mut(tenant)
     }
 
-    /// Removes a tenant that nobody uses; none if it is not there, is in use, or the log has ended.
-    pub(super) fn remove(&mut self, name: &str) -> Option<Lsn> {
-        let mut owner = self.owner.lock();
-        let tenant = owner.tenant(name)?;
-        let removed = self.slots.remove(tenant, &mut owner, |awake| !awake.is_flushing()).ok()?;
-        self.retries.forget(tenant);
+    /// Removes a tenant that nobody uses; none if it is not there, or is in use.
+    pub(super) fn remove(&mut self, name: &str) -> Option<Result<()>> {
+        let tenant = {
+            let owner = self.owner.lock();
+            let tenant = owner.tenant(name)?;
+            self.slots.begin_removing(tenant, &owner, |awake| !awake.is_flushing()).ok()?;
+            tenant
+        };
+        let removed = self.runtime.block_on(remove(&self.owner, tenant));
+        if removed.is_ok() {
+            self.slots.removed(tenant);
+            self.retries.forget(tenant);
+        } else {
+            self.slots.stays(tenant);
+        }
         Some(removed)
+    }
+
+    /// Makes a tenant.
+    pub(super) fn create(&self, name: &str) -> Result<TenantId> {
+        self.runtime.block_on(create(&self.owner, name))
+    }
+
+    /// Makes a tenant of a reserved number.
+    pub(super) fn create_as(&self, tenant: TenantId, name: &str) -> Result<()> {
+        self.runtime.block_on(create_as(&self.owner, tenant, name))
+    }
+
+    /// Gives a number to a tenant that is to be restored.
+    pub(super) fn reserve(&self) -> Result<TenantId> {
+        self.runtime.block_on(reserve(&self.owner))
     }
 
     /// Commits two rows that say which commit it was; none if the log has ended.
@@ -235,9 +277,9 @@ impl Process {
         self.runtime.block_on(self.storage.restore(tenant, Box::pin(archive))).is_ok()
     }
 
-    /// Saves the list of tenants; whether the store took it.
-    pub(super) fn save(&self) -> bool {
-        self.unless_full(save_roots(&self.owner, &self.storage, &self.roots)).is_some_and(|saved| saved.is_ok())
+    /// Removes what is left of tenants that are gone; whether the store and the coordinator took it.
+    pub(super) fn clean_up(&self) -> bool {
+        self.runtime.block_on(clean_up(&self.owner, &self.storage)).is_ok()
     }
 
     /// Says from where on the log is needed.

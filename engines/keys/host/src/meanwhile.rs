@@ -137,7 +137,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Waker;
 
-    use savanna_epoch::OwnerEpoch;
+    use savanna_epoch::NodeEpoch;
     use savanna_journal::Options;
     use savanna_keys::config::Config;
     use savanna_keys::placement::{KeyHash, Placement};
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn what_a_transaction_says_before_its_script_waits_for_its_changes() {
         let folder = tempfile::tempdir().expect("a folder");
-        let log = Some((Options::dir(folder.path()), OwnerEpoch(1)));
+        let log = Some((Options::dir(folder.path()), NodeEpoch(1)));
         let options = HostOptions { threads: 2, config: Config::default(), log, lease: None, seed: 1, elsewhere: None };
         let (_service, mut workers) = Service::open(options, vec![Waker::noop().clone(); 2]).expect("an empty log");
         let (looks, mails) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());

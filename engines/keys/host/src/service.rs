@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Journal, Options, Stats as LogStats};
 use savanna_keys::access::Users;
 use savanna_keys::actor::Actor;
@@ -34,7 +34,7 @@ pub struct HostOptions {
     /// What is set.
     pub config: Config,
     /// Where its log is, and under which epoch it is written; none to keep nothing.
-    pub log: Option<(Options, OwnerEpoch)>,
+    pub log: Option<(Options, NodeEpoch)>,
     /// The lease under which it may tell anybody anything; none where nobody else could have its keys.
     pub lease: Option<LeaseGuard>,
     /// A seed for what is left to chance.
@@ -220,7 +220,7 @@ impl Stopper {
 mod tests {
     use std::sync::mpsc::channel;
 
-    use savanna_epoch::NodeId;
+    use savanna_epoch::{NodeId, OwnerEpoch};
     use savanna_keys::command::{Command, CommandNumber};
     use savanna_keys::handle::KeysReply;
     use savanna_keys::request::OwnedArgs;

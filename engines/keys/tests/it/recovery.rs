@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, Options};
 use savanna_keys::actor::Actor;
 use savanna_keys::config::Config;
@@ -95,7 +95,7 @@ fn everything_in_the_log_comes_back_with_any_number_of_actors() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut actor, session) = new_actor();
     let journal =
-        recover(Options::dir(folder.path()), OwnerEpoch(1), slice::from_mut(&mut actor)).expect("an empty log");
+        recover(Options::dir(folder.path()), NodeEpoch(1), slice::from_mut(&mut actor)).expect("an empty log");
     scripted(&mut actor, session);
     let append = |draft: Draft<'_>| journal.append(&[draft]);
     actor.append_changes(append).expect("takes it").expect("something changed");
@@ -107,7 +107,7 @@ fn everything_in_the_log_comes_back_with_any_number_of_actors() {
     for (opening, actors) in [(2, 1), (3, 4)] {
         let placement = Placement::over(actors);
         let mut recovered = new_actors(actors, &Config::default(), 0);
-        recover(Options::dir(folder.path()), OwnerEpoch(opening), &mut recovered).expect("reads");
+        recover(Options::dir(folder.path()), NodeEpoch(opening), &mut recovered).expect("reads");
         let keyspaces: Vec<&Keyspace> = recovered.iter().map(Actor::keys).collect();
         assert_eq!(contents(&keyspaces), before, "{actors} actors");
         for (actor, keys) in keyspaces.iter().enumerate() {
@@ -200,7 +200,7 @@ fn deletions_and_the_clock_outlive_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut actor, session) = new_actor();
     let journal =
-        recover(Options::dir(folder.path()), OwnerEpoch(1), slice::from_mut(&mut actor)).expect("an empty log");
+        recover(Options::dir(folder.path()), NodeEpoch(1), slice::from_mut(&mut actor)).expect("an empty log");
     for line in ["SET deleted a", "SADD emptied a", "SREM emptied a", "DEL deleted", "SET last a"] {
         run(&mut actor, session, line);
     }
@@ -209,7 +209,7 @@ fn deletions_and_the_clock_outlive_a_restart() {
     drop(journal);
     let placement = Placement::over(4);
     let mut recovered = new_actors(4, &Config::default(), 0);
-    recover(Options::dir(folder.path()), OwnerEpoch(2), &mut recovered).expect("reads");
+    recover(Options::dir(folder.path()), NodeEpoch(2), &mut recovered).expect("reads");
     let keyspaces: Vec<&Keyspace> = recovered.iter().map(Actor::keys).collect();
     for key in [&b"deleted"[..], b"emptied"] {
         let of = placement.actor_of(KeyHash::of(key).group()).index();
@@ -238,13 +238,12 @@ fn a_part_of_a_string_that_changes_takes_the_log_a_part() {
 #[test]
 fn records_that_are_no_deltas_are_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
-    let journal =
-        Journal::open(Options::dir(folder.path()), OwnerEpoch(1), &mut |_| Ok::<(), &str>(())).expect("opens");
+    let journal = Journal::open(Options::dir(folder.path()), NodeEpoch(1), &mut |_| Ok::<(), &str>(())).expect("opens");
     journal.append(&[Draft { shard: 0, kind: 1, payload: b"\x08\0\0\0nonsense" }]).expect("takes it");
     journal.close().expect("flushes");
     drop(journal);
     let (mut actor, _) = new_actor();
-    let error = recover(Options::dir(folder.path()), OwnerEpoch(2), slice::from_mut(&mut actor)).expect_err("no delta");
+    let error = recover(Options::dir(folder.path()), NodeEpoch(2), slice::from_mut(&mut actor)).expect_err("no delta");
     assert!(error.to_string().contains("expected a change of a key"), "{error}");
 }
 

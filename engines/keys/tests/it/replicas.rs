@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, Options};
 use savanna_keys::actor::gossip::PERIOD;
 use savanna_keys::config::Config;
@@ -444,7 +444,7 @@ fn a_list_is_refused_by_name() {
 fn restarted(world: &mut World, folder: &Path, opening: u64) -> (World, Vec<Client>) {
     (0..world.actor_count()).for_each(|actor| world.append(actor));
     let nothing = &mut |_: savanna_journal::Record| Ok::<(), &str>(());
-    let journal = Journal::open(Options::dir(folder), OwnerEpoch(opening), nothing).expect("opens");
+    let journal = Journal::open(Options::dir(folder), NodeEpoch(opening), nothing).expect("opens");
     for (shard, payload) in world.log.records().iter() {
         journal.append(&[Draft { shard: *shard, kind: 1, payload }]).expect("takes it");
     }
@@ -454,7 +454,7 @@ fn restarted(world: &mut World, folder: &Path, opening: u64) -> (World, Vec<Clie
     actors.iter_mut().for_each(|actor| {
         actor.tick(world.now);
     });
-    recover(Options::dir(folder), OwnerEpoch(opening + 1), &mut actors).expect("reads");
+    recover(Options::dir(folder), NodeEpoch(opening + 1), &mut actors).expect("reads");
     let mut after = World::of(actors, SimLog::default(), opening);
     after.now = world.now;
     let clients = (0..after.actor_count()).map(|actor| after.client(actor)).collect();

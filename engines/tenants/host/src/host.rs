@@ -3,9 +3,10 @@
 use std::{io, sync::Arc, thread::JoinHandle};
 
 use parking_lot::Mutex;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Journal, JournalError, Lsn};
 use savanna_ownership::guard::LeaseGuard;
+use savanna_tenants_store::shards::Member;
 use savanna_tenants_values::error::SqlError;
 use tokio::{
     runtime::Runtime,
@@ -29,8 +30,10 @@ const STORE_THREADS: usize = 8;
 pub struct HostOptions {
     /// Where tenants are kept.
     pub keeping: Keeping,
-    /// The epoch under which this process owns them.
-    pub epoch: OwnerEpoch,
+    /// The node in its cluster, and the log that it holds.
+    pub member: Member,
+    /// The epoch under which this process opens that log.
+    pub epoch: NodeEpoch,
     /// Threads that tenants live on.
     pub threads: usize,
     /// The lease under which anybody may be told anything; none where nobody else could have the tenants.
@@ -74,7 +77,7 @@ impl Host {
     /// # Errors
     /// [`HostError::Recovery`], [`HostError::Start`].
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
-        let HostOptions { keeping, epoch, threads, lease } = options;
+        let HostOptions { keeping, member, epoch, threads, lease } = options;
         let mut background = tokio::runtime::Builder::new_multi_thread();
         // Its blocking threads run the statements that take long, too, one for each thread.
         let background = background.worker_threads(1).max_blocking_threads(threads.max(1) + STORE_THREADS);
@@ -82,7 +85,7 @@ impl Host {
         let background = background.enable_all().build();
         let background = background.map_err(HostError::Start)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
-        let process = Process::open(keeping, epoch, senders.clone(), background.handle())?;
+        let process = Process::open(keeping, (member, epoch), senders.clone(), background.handle())?;
         let stopper = Stopper(watch::Sender::new(false));
         let mut host = Self {
             tenants: Tenants::new(Arc::clone(&process), stopper.clone()),

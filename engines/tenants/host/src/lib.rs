@@ -20,6 +20,7 @@
 
 mod access;
 mod alarm;
+mod alone;
 mod connections;
 pub mod flushing;
 mod host;
@@ -50,7 +51,10 @@ pub use savanna_tenants_sql::{
     plan::OutputColumn,
     settings::{SERVER_VERSION, Timeouts},
 };
-pub use savanna_tenants_store::storage::Archive;
+pub use savanna_tenants_store::{
+    shards::{Member, ShardsError},
+    storage::Archive,
+};
 pub use savanna_tenants_values::{error, error::SqlError, types, value};
 
 pub use crate::{

@@ -12,17 +12,17 @@ use std::{
 
 use object_store::{ObjectStore, path::Path};
 use parking_lot::Mutex;
-use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Disk, Journal, Lsn, Options};
+use savanna_epoch::NodeEpoch;
+use savanna_journal::{Disk, Journal, Options};
 use savanna_tenants::{
     activity::{Activity, Counts},
     budget::Amounts,
 };
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::{
-    owner::{Owner, Recovery, save_end, save_roots},
+    owner::{Owner, Recovery, clean_up, create, save_end},
     role::Acquaintance,
-    roots::RootsFile,
+    shards::Member,
     storage::Storage,
 };
 use savanna_tenants_values::{
@@ -112,8 +112,8 @@ pub type Key = (i32, i32);
 /// What the threads of a process share.
 pub(crate) struct Process {
     pub(crate) owner: Mutex<Owner>,
-    /// Where the list of tenants is saved, by one at a time.
-    roots: tokio::sync::Mutex<RootsFile>,
+    /// Held by whoever cleans up behind the owner, or notes where its log ends.
+    cleaning: tokio::sync::Mutex<()>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) storage: Arc<Storage>,
     pub(crate) keeping: Keeping,
@@ -149,13 +149,13 @@ impl Process {
     /// Reads the log, and looks after it from then on.
     pub(crate) fn open(
         keeping: Keeping,
-        epoch: OwnerEpoch,
+        (member, epoch): (Member, NodeEpoch),
         threads: Vec<mpsc::UnboundedSender<Order>>,
         background: &tokio::runtime::Handle,
     ) -> Result<Arc<Self>> {
         let storage = match &keeping.store {
-            None => Storage::local(&keeping.data_dir.join("store"), epoch, keeping.blocks_bytes)?,
-            Some((store, prefix)) => Storage::new(Arc::clone(store), prefix.clone(), epoch, keeping.blocks_bytes),
+            None => Storage::local(&keeping.data_dir.join("store"), keeping.blocks_bytes)?,
+            Some((store, prefix)) => Storage::new(Arc::clone(store), prefix.clone(), keeping.blocks_bytes),
         };
         let log = match &keeping.log {
             None => Options::dir(keeping.data_dir.join("log")),
@@ -166,16 +166,17 @@ impl Process {
             Some(notes) => log.high_water(Arc::clone(notes)),
         };
         let recovery = Recovery::read(log, epoch)?;
-        background.block_on(storage.claim(&keeping.data_dir))?;
-        let opening = Owner::open(recovery, &storage, (keeping.log_distance, threads.len()));
-        let (mut owner, roots) = background.block_on(opening)?;
-        if owner.tenant(ADMINISTRATION).is_none() {
-            owner.create(ADMINISTRATION)?;
+        background.block_on(storage.claim(&member, &keeping.data_dir))?;
+        let opening = Owner::open(recovery, member, &storage, (keeping.log_distance, threads.len()));
+        let owner = Mutex::new(background.block_on(opening)?);
+        if owner.lock().tenant(ADMINISTRATION).is_none() {
+            background.block_on(create(&owner, ADMINISTRATION))?;
         }
+        let journal = Arc::clone(owner.lock().journal());
         let process = Arc::new(Self {
-            journal: Arc::clone(owner.journal()),
-            owner: Mutex::new(owner),
-            roots: tokio::sync::Mutex::new(roots),
+            journal,
+            owner,
+            cleaning: tokio::sync::Mutex::default(),
             storage,
             statements: Pool::new(keeping.statements_bytes),
             aside: Places::new(threads.len().max(2), keeping.patience),
@@ -187,7 +188,9 @@ impl Process {
             usage: threads.iter().map(|_| Usage::default()).collect(),
             threads,
         });
+        // Apart, so that the log is cut though the storage or the coordinator does not answer.
         background.spawn(maintain_log(Arc::downgrade(&process)));
+        background.spawn(clean(Arc::downgrade(&process)));
         Ok(process)
     }
 
@@ -222,13 +225,16 @@ impl Process {
         self.activities.lock().remove(&tenant);
     }
 
-    /// Makes a tenant. It may be told of when the log is durable up to the answer.
+    /// Makes a tenant, whether or not anybody waits for that; the answer is durable.
     ///
     /// # Errors
-    /// 42602 if it cannot be called so, 42P04 if there is one; those of the log.
-    pub(crate) fn create(&self, name: &str) -> Result<Lsn> {
+    /// 42602 if it cannot be called so, 42P04 if there is one; those of the coordinator.
+    pub(crate) async fn create(self: &Arc<Self>, name: &str) -> Result<()> {
         check_name(name)?;
-        self.owner.lock().create(name)
+        let (process, name) = (Arc::clone(self), name.to_owned());
+        let creating = async move { create(&process.owner, &name).await };
+        let created = self.background.spawn(creating).await.map_err(SqlError::internal)?;
+        created.map(drop)
     }
 
     /// What a tenant knows of somebody.
@@ -259,22 +265,22 @@ impl Process {
         MemoryPressure::of(total, self.keeping.rows_bytes, self.awake())
     }
 
-    /// Saves where the log ends, which nobody writes to any more, so that the next start misses what is deleted of it.
+    /// Notes where the log ends, which nobody writes to any more, so that the next start misses what is deleted of it.
     /// Blocks for some seconds at most.
     pub(crate) fn save_end(self: &Arc<Self>) {
         let (done, saved) = std::sync::mpsc::channel();
         let process = Arc::clone(self);
         self.background.spawn(async move {
-            let roots = process.roots.lock().await;
+            let _alone = process.cleaning.lock().await;
             // Nobody waits for what takes too long.
-            _ = done.send(save_end(&process.owner, &roots).await);
+            _ = done.send(save_end(&process.owner).await);
         });
         match saved.recv_timeout(LAST_SAVE_TIME) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "where the log of tenants ends is not noted beside their list"),
-            Err(_) => tracing::warn!(
-                "where the log of tenants ends is not noted beside their list: the storage did not answer in time"
-            ),
+            Ok(Err(error)) => tracing::warn!(%error, "where the log of tenants ends is not noted"),
+            Err(_) => {
+                tracing::warn!("where the log of tenants ends is not noted: the coordinator did not answer in time")
+            }
         }
     }
 
@@ -291,18 +297,23 @@ fn machine_memory() -> Option<usize> {
     kibibytes.parse::<usize>().ok()?.checked_mul(1_024)
 }
 
-/// Saves the list of tenants, cuts the log where nobody needs it, and wakes those who hold it up in their sleep.
+/// Removes what is left of tenants that are gone, and notes where the log ends.
+async fn clean(process: std::sync::Weak<Process>) {
+    loop {
+        tokio::time::sleep(ROUND).await;
+        let Some(process) = process.upgrade() else { return };
+        let _alone = process.cleaning.lock().await;
+        if let Err(error) = clean_up(&process.owner, &process.storage).await {
+            tracing::warn!(%error, "what is left of removed databases is not removed yet; it is tried again");
+        }
+    }
+}
+
+/// Cuts the log where nobody needs it, and wakes those who hold it up in their sleep.
 async fn maintain_log(process: std::sync::Weak<Process>) {
     loop {
         tokio::time::sleep(ROUND).await;
         let Some(process) = process.upgrade() else { return };
-        let saved = {
-            let roots = process.roots.lock().await;
-            save_roots(&process.owner, &process.storage, &roots).await
-        };
-        if let Err(error) = saved {
-            tracing::warn!(%error, "the list of tenants could not be saved; the log is kept until it can");
-        }
         let truncated = truncate(&mut process.owner.lock());
         if let Err(error) = truncated.cut {
             tracing::error!(%error, "the log could not be cut");

@@ -499,8 +499,7 @@ impl Session {
         let done = |tag: &str| Outcome::Done { tag: tag.to_owned() };
         match outcome {
             Outcome::CreateDatabase(name) => {
-                let created = self.thread.process.create(&name)?;
-                self.after = self.after.max(created);
+                self.thread.process.create(&name).await?;
                 Ok(done("CREATE DATABASE"))
             }
             Outcome::DropDatabase { name, if_exists } => {
@@ -522,7 +521,7 @@ impl Session {
             return Err(SqlError::new("55006", "cannot drop the currently open database"));
         }
         match tenants::remove(&self.thread.process, name).await {
-            Ok(removed) => self.after = self.after.max(removed),
+            Ok(()) => {}
             Err(error) if if_exists && error.state == state::INVALID_CATALOG_NAME => {
                 peer.notice(&Notice::plain(format!("database \"{name}\" does not exist, skipping")));
             }

@@ -3,8 +3,13 @@
 //! ```text
 //!           begin_waking: takes its tail        woken                    sleep: all is flushed
 //!  asleep ────────────────────────────► waking ───────► awake ─────────────────────────────► asleep
-//!     ▲                                    │               │ remove: nobody is there
-//!     └─ cannot_wake: puts the tail back ◄─┘               └──────► gone
+//!     ▲                                    │
+//!     └─ cannot_wake: puts the tail back ◄─┘
+//!
+//!                  begin_removing: nobody is there              removed
+//!  asleep, awake ─────────────────────────────────► leaving ─────────────► gone
+//!        ▲                                             │
+//!        └──────── stays: it could not be removed ◄────┘
 //! ```
 //!
 //! A tenant that sleeps is its owner's: its name, and the tail of the log that was not redone. One that wakes or is awake needs the log
@@ -32,6 +37,12 @@ enum State<S, W> {
         needs_log_from: Option<Lsn>,
     },
     Awake(S),
+    /// It is being removed. Whoever comes meanwhile waits for what becomes of that.
+    Leaving {
+        /// If it is awake.
+        slot: Option<S>,
+        waiters: Vec<W>,
+    },
 }
 
 impl<S, W> Slots<S, W> {
@@ -62,7 +73,7 @@ impl<S, W> Slots<S, W> {
     pub fn all_awake(&self) -> impl Iterator<Item = (TenantId, &S)> {
         self.states.iter().filter_map(|(tenant, state)| match state {
             State::Awake(slot) => Some((*tenant, slot)),
-            State::Waking { .. } => None,
+            State::Waking { .. } | State::Leaving { .. } => None,
         })
     }
 
@@ -72,10 +83,10 @@ impl<S, W> Slots<S, W> {
         !self.states.contains_key(&tenant)
     }
 
-    /// Somebody waits until a tenant has woken. Returns who does not, because it does not wake now.
+    /// Somebody waits until a tenant has woken, or was not removed. Returns who does not, because neither is under way.
     pub fn wait(&mut self, tenant: TenantId, waiter: W) -> Option<W> {
         match self.states.get_mut(&tenant) {
-            Some(State::Waking { waiters, .. }) => {
+            Some(State::Waking { waiters, .. } | State::Leaving { waiters, .. }) => {
                 waiters.push(waiter);
                 None
             }
@@ -113,24 +124,46 @@ impl<S, W> Slots<S, W> {
         self.states.remove(&tenant);
     }
 
-    /// Removes a tenant for ever, if it is `is_free` or sleeps. In one step: it is never let go and still there.
+    /// Begins to remove a tenant for ever, if it is `is_free` or sleeps: nobody is let in to it from now on.
     ///
     /// # Errors
-    /// 3D000 if there is none, 55006 if somebody is there or it wakes; those of the log.
-    pub fn remove(&mut self, tenant: TenantId, owner: &mut Owner, is_free: impl FnOnce(&S) -> bool) -> Result<Lsn> {
-        let name = owner.name(tenant).ok_or_else(dropped)?.to_owned();
+    /// 3D000 if there is none, 55006 if somebody is there, it wakes or is being removed.
+    pub fn begin_removing(&mut self, tenant: TenantId, owner: &Owner, is_free: impl FnOnce(&S) -> bool) -> Result<()> {
+        let name = owner.name(tenant).ok_or_else(dropped)?;
         let is_free = match self.states.get(&tenant) {
             Some(State::Awake(slot)) => is_free(slot),
-            Some(State::Waking { .. }) => false,
+            Some(State::Waking { .. } | State::Leaving { .. }) => false,
             None => true,
         };
         if !is_free {
             let message = format!("database \"{name}\" is being accessed by other users");
             return Err(SqlError::new("55006", message));
         }
-        let removed = owner.remove(&name)?;
-        self.states.remove(&tenant);
-        Ok(removed)
+        let slot = match self.states.remove(&tenant) {
+            Some(State::Awake(slot)) => Some(slot),
+            _ => None,
+        };
+        self.states.insert(tenant, State::Leaving { slot, waiters: Vec::new() });
+        Ok(())
+    }
+
+    /// A tenant was removed. Returns who waited for what became of that.
+    pub fn removed(&mut self, tenant: TenantId) -> Vec<W> {
+        match self.states.remove(&tenant) {
+            Some(State::Leaving { waiters, .. }) => waiters,
+            _ => Vec::new(),
+        }
+    }
+
+    /// A tenant could not be removed, and is as it was. Returns who waited for that.
+    pub fn stays(&mut self, tenant: TenantId) -> Vec<W> {
+        match self.states.remove(&tenant) {
+            Some(State::Leaving { slot, waiters }) => {
+                self.states.extend(slot.map(|slot| (tenant, State::Awake(slot))));
+                waiters
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// From where on the thread's tenants need the log. `behind` is where the log ended before anybody asked: what they commit
@@ -138,7 +171,8 @@ impl<S, W> Slots<S, W> {
     pub fn log_floor(&self, behind: Lsn, needs: impl Fn(&S) -> Option<Lsn>) -> Lsn {
         let needs = self.states.values().filter_map(|state| match state {
             State::Waking { needs_log_from, .. } => *needs_log_from,
-            State::Awake(slot) => needs(slot),
+            State::Awake(slot) | State::Leaving { slot: Some(slot), .. } => needs(slot),
+            State::Leaving { slot: None, .. } => None,
         });
         needs.min().map_or(behind, |first| first.min(behind))
     }
@@ -151,33 +185,46 @@ pub(crate) fn dropped() -> SqlError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use object_store::{memory::InMemory, path::Path};
-    use savanna_epoch::OwnerEpoch;
+    use parking_lot::Mutex;
+    use savanna_epoch::{NodeEpoch, NodeId};
     use savanna_journal::Options;
+    use savanna_ownership::{BootClock, Incarnation, NodeSpec, embedded::EmbeddedCoordinator, logs::LogPlace};
     use savanna_tenants_store::{
         log::{Log, Shard},
-        owner::Recovery,
+        owner::{Recovery, create, remove},
+        shards::Member,
         storage::Storage,
     };
 
     use super::*;
 
     /// An owner of a tenant of whom the log has a commit that was not redone.
-    async fn owner(directory: &std::path::Path) -> (Owner, TenantId) {
-        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(1), 1 << 20);
+    async fn owner(directory: &std::path::Path) -> (Mutex<Owner>, TenantId) {
+        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), 1 << 20);
+        let coordinator = Arc::new(EmbeddedCoordinator::volatile(Duration::from_secs(3), Arc::new(BootClock)));
         let mut tenant = None;
         let mut opened = None;
         for epoch in 1..=2 {
-            let recovery = Recovery::read(Options::dir(directory), OwnerEpoch(epoch)).expect("a log");
-            let (mut owner, _) = Owner::open(recovery, &storage, (1 << 20, 1)).await.expect("it can be redone");
+            let spec = NodeSpec {
+                name: NodeId::new("a"),
+                incarnation: Incarnation(epoch),
+                address: "here".to_owned(),
+                labels: BTreeMap::new(),
+            };
+            let tenure = coordinator.reside(&spec).await.expect("nobody else is there");
+            let place = LogPlace::Private("log".to_owned());
+            let member = Member::join(Arc::clone(&coordinator) as _, tenure, place).await.expect("its log");
+            let recovery = Recovery::read(Options::dir(directory), NodeEpoch(epoch)).expect("a log");
+            let owner = Owner::open(recovery, member, &storage, (1 << 20, 1)).await.expect("it can be redone");
+            let owner = Mutex::new(owner);
             if epoch == 1 {
-                owner.create("shop").expect("there is none");
-                let shard = owner.tenant("shop").expect("it was made");
-                let mut log = Shard { journal: Arc::clone(owner.journal()), shard };
-                log.append(&[0; 8]).expect("a log that works");
-                owner.journal().close().expect("a log that works");
+                let shard = create(&owner, "shop").await.expect("there is none");
+                let journal = Arc::clone(owner.lock().journal());
+                Shard { journal: Arc::clone(&journal), shard }.append(&[0; 8]).expect("a log that works");
+                journal.close().expect("a log that works");
                 tenant = Some(shard);
             }
             opened = Some(owner);
@@ -188,7 +235,8 @@ mod tests {
     #[tokio::test]
     async fn the_log_is_kept_for_a_tenant_that_wakes_until_it_is_awake_and_for_its_owner_if_it_cannot() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (mut owner, shop) = owner(directory.path()).await;
+        let (owner, shop) = owner(directory.path()).await;
+        let mut owner = owner.lock();
         let mut slots = Slots::<Option<Lsn>, &str>::new(0);
         assert!(slots.is_asleep(shop));
         assert_eq!(slots.wait(shop, "ann"), Some("ann"), "nobody waits for one that sleeps");
@@ -214,16 +262,29 @@ mod tests {
     #[tokio::test]
     async fn a_tenant_is_removed_if_it_is_free_or_sleeps_and_not_while_it_wakes() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (mut owner, shop) = owner(directory.path()).await;
-        let mut slots = Slots::<(), ()>::new(0);
-        let tail = slots.begin_waking(shop, Vec::new(), &mut owner);
-        assert_eq!(slots.remove(shop, &mut owner, |()| true).expect_err("it wakes").state, "55006");
+        let (owner, shop) = owner(directory.path()).await;
+        let mut slots = Slots::<Option<Lsn>, &str>::new(0);
+        let tail = slots.begin_waking(shop, Vec::new(), &mut owner.lock());
+        let begin = |slots: &mut Slots<_, _>, is_free| slots.begin_removing(shop, &owner.lock(), |_| is_free);
+        assert_eq!(begin(&mut slots, true).expect_err("it wakes").state, "55006");
         drop(tail);
-        slots.woken(shop, ());
-        assert_eq!(slots.remove(shop, &mut owner, |()| false).expect_err("somebody is there").state, "55006");
+        slots.woken(shop, Some(Lsn(7)));
+        assert_eq!(begin(&mut slots, false).expect_err("somebody is there").state, "55006");
         assert!(slots.awake(shop).is_some());
-        slots.remove(shop, &mut owner, |()| true).expect("it is free");
+
+        begin(&mut slots, true).expect("it is free");
+        assert!(slots.awake(shop).is_none() && !slots.is_asleep(shop), "nobody is let in");
+        assert_eq!(begin(&mut slots, true).expect_err("it is being removed").state, "55006");
+        assert_eq!(slots.wait(shop, "ann"), None);
+        assert_eq!(slots.log_floor(Lsn(9), |needs| *needs), Lsn(7), "it may stay");
+        assert_eq!(slots.stays(shop), ["ann"]);
+        assert!(slots.awake(shop).is_some());
+
+        begin(&mut slots, true).expect("it is free");
+        remove(&owner, shop).await.expect("it is there");
+        assert_eq!(slots.wait(shop, "bob"), None);
+        assert_eq!(slots.removed(shop), ["bob"]);
         assert!(slots.is_asleep(shop));
-        assert_eq!(slots.remove(shop, &mut owner, |()| true).expect_err("it is gone").state, "3D000");
+        assert_eq!(begin(&mut slots, true).expect_err("it is gone").state, "3D000");
     }
 }

@@ -7,10 +7,15 @@ use std::{
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use savanna_journal::{Lsn, Stats as LogStats};
+use savanna_journal::Stats as LogStats;
 use savanna_tenants::activity::Counts;
 use savanna_tenants_segments::TenantId;
-use savanna_tenants_store::{owner::wake, role::Acquaintance, storage::Archive};
+use savanna_tenants_store::{
+    owner::{self, wake},
+    role::Acquaintance,
+    shards::FIRST_EPOCH,
+    storage::Archive,
+};
 use savanna_tenants_values::error::{SqlError, state};
 use tokio::sync::oneshot;
 
@@ -106,19 +111,17 @@ impl Tenants {
     /// Makes one; the answer is durable.
     ///
     /// # Errors
-    /// 42P04 if there is one, 42602 if it cannot be called so; those of the log.
+    /// 42P04 if there is one, 42602 if it cannot be called so; those of the coordinator.
     pub async fn create(&self, name: &str) -> Result<(), SqlError> {
-        let lsn = self.process.create(name)?;
-        self.durable(lsn).await
+        self.process.create(name).await
     }
 
     /// Removes one; the answer is durable.
     ///
     /// # Errors
-    /// 3D000 if there is none, 55006 if somebody is there; those of the log.
+    /// 3D000 if there is none, 55006 if somebody is there; those of the coordinator.
     pub async fn remove(&self, name: &str) -> Result<(), SqlError> {
-        let lsn = remove(&self.process, name).await?;
-        self.durable(lsn).await
+        remove(&self.process, name).await
     }
 
     /// One with all that is committed in it by now, as an archive. It goes on meanwhile.
@@ -138,7 +141,7 @@ impl Tenants {
     /// Makes one of an archive; it is there, and durable, or it is not there. It goes on if nobody waits for the answer.
     ///
     /// # Errors
-    /// 42P04 if there is one, 42602 if it cannot be called so, 22P04 if the archive is none; those of the log and the storage.
+    /// 42P04 if there is one, 42602 if it cannot be called so, 22P04 if the archive is none; those of the coordinator and the storage.
     pub async fn restore(
         &self,
         name: &str,
@@ -148,14 +151,10 @@ impl Tenants {
         let restoring = restore(Arc::clone(&self.process), name.to_owned(), archive);
         self.process.background.spawn(restoring).await.map_err(SqlError::internal)?
     }
-
-    async fn durable(&self, lsn: Lsn) -> Result<(), SqlError> {
-        Ok(self.process.journal.wait_durable(lsn).await?)
-    }
 }
 
-/// Removes a tenant in which nobody is, or who is there leaves soon. It may be told of when the log is durable up to the answer.
-pub(crate) async fn remove(process: &Process, name: &str) -> Result<Lsn, SqlError> {
+/// Removes a tenant in which nobody is, or who is there leaves soon; the answer is durable.
+pub(crate) async fn remove(process: &Process, name: &str) -> Result<(), SqlError> {
     if name == ADMINISTRATION {
         return Err(SqlError::new("55006", "cannot drop the database of the administrators"));
     }
@@ -182,20 +181,16 @@ async fn restore(
     if process.tenant(&name).is_ok() {
         return Err(SqlError::new(state::DUPLICATE_DATABASE, format!("database \"{name}\" already exists")));
     }
-    let (tenant, reserved) = process.owner.lock().reserve()?;
     // If the process ends before the tenant is there, whoever comes next removes what it has left.
-    process.journal.wait_durable(reserved).await?;
+    let tenant = owner::reserve(&process.owner).await?;
     let created = match fill(&process, tenant, archive).await {
-        Ok(()) => process.owner.lock().create_as(tenant, &name),
+        Ok(()) => owner::create_as(&process.owner, tenant, &name).await,
         Err(error) => Err(error),
     };
-    match created {
-        Ok(lsn) => Ok(process.journal.wait_durable(lsn).await?),
-        Err(error) => {
-            process.owner.lock().give_up(tenant)?;
-            Err(error)
-        }
+    if created.is_err() {
+        process.owner.lock().give_up(tenant);
     }
+    created
 }
 
 /// Puts an archive where a tenant is to be, and makes sure that it can be used.
@@ -205,6 +200,6 @@ async fn fill(
     archive: BoxStream<'static, std::io::Result<Bytes>>,
 ) -> Result<(), SqlError> {
     process.storage.restore(tenant, archive).await?;
-    wake(&process.storage, &process.journal, tenant, &Vec::new()).await?;
+    wake(&process.storage, &process.journal, (tenant, FIRST_EPOCH), &Vec::new()).await?;
     Ok(())
 }

@@ -3,13 +3,12 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Instant};
 
 use futures::future::LocalBoxFuture;
-use savanna_journal::Lsn;
 use savanna_ownership::guard::LeaseGuard;
 use savanna_tenants::budget::Budget;
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::{
     database::{Database, SessionId},
-    owner::{Tail, wake},
+    owner::{self, Tail, wake},
     role::Acquaintance,
     storage::Home,
 };
@@ -42,7 +41,7 @@ pub(crate) enum Order {
     /// All that was committed of a tenant by now is to be in its storage.
     Save { tenant: TenantId, saved: oneshot::Sender<Result<()>> },
     /// A tenant is to go for ever, if nobody is there.
-    Remove { tenant: TenantId, removed: oneshot::Sender<Result<Lsn>> },
+    Remove { tenant: TenantId, removed: oneshot::Sender<Result<()>> },
     /// The statement of the connection with this key was interrupted, and is not to wait any longer.
     StopWaiting(Key),
     /// The host stops: every connection is closed.
@@ -121,10 +120,7 @@ impl ThreadContext {
                     self.begin_waking(tenant, Vec::new());
                 }
             }
-            Order::Remove { tenant, removed } => {
-                // Whoever asked may have gone.
-                _ = removed.send(self.remove(tenant));
-            }
+            Order::Remove { tenant, removed } => self.remove(tenant, removed),
             Order::StopWaiting(key) => {
                 if let Some(session) = self.sessions.borrow().get(&key) {
                     let (slot, id) = (Rc::clone(&session.slot), session.id);
@@ -180,7 +176,10 @@ impl ThreadContext {
         let thread = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let (process, again) = (Arc::clone(&thread.process), tail.clone());
-            let waking = async move { wake(&process.storage, &process.journal, tenant, &again).await };
+            let waking = async move {
+                let epoch = process.owner.lock().epoch(tenant).ok_or_else(dropped)?;
+                wake(&process.storage, &process.journal, (tenant, epoch), &again).await
+            };
             let woken = thread.process.background.spawn(waking).await;
             thread.end_waking(tenant, tail, woken.unwrap_or_else(|error| Err(SqlError::internal(error))));
         });
@@ -208,13 +207,37 @@ impl ThreadContext {
         }
     }
 
-    /// Removes a tenant for ever, if nobody is there.
-    fn remove(&self, tenant: TenantId) -> Result<Lsn> {
+    /// Removes a tenant for ever, if nobody is there, whether or not anybody waits for that.
+    fn remove(self: &Rc<Self>, tenant: TenantId, removed: oneshot::Sender<Result<()>>) {
         let is_free = |slot: &Rc<TenantSlot>| slot.is_empty() && !slot.flushing.get();
-        let removed = self.slots.borrow_mut().remove(tenant, &mut self.process.owner.lock(), is_free)?;
-        self.process.forget_activity(tenant);
-        self.process.retries.lock().forget(tenant);
-        Ok(removed)
+        let begun = self.slots.borrow_mut().begin_removing(tenant, &self.process.owner.lock(), is_free);
+        if begun.is_err() {
+            // Whoever asked may have gone.
+            _ = removed.send(begun);
+            return;
+        }
+        let thread = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let process = Arc::clone(&thread.process);
+            let removing = async move { owner::remove(&process.owner, tenant).await };
+            let done = thread.process.background.spawn(removing).await;
+            let done = done.unwrap_or_else(|error| Err(SqlError::internal(error)));
+            thread.end_removing(tenant, done.is_ok());
+            // Whoever asked may have gone.
+            _ = removed.send(done);
+        });
+    }
+
+    fn end_removing(self: &Rc<Self>, tenant: TenantId, is_gone: bool) {
+        if is_gone {
+            self.process.forget_activity(tenant);
+            self.process.retries.lock().forget(tenant);
+            let waiters = self.slots.borrow_mut().removed(tenant);
+            waiters.into_iter().for_each(|waiter| refuse(waiter, dropped()));
+        } else {
+            let waiters = self.slots.borrow_mut().stays(tenant);
+            waiters.into_iter().for_each(|waiter| self.receive(tenant, waiter));
+        }
     }
 
     /// The tenants that are awake.

@@ -7,10 +7,16 @@
 //! DROPPED  nothing
 //! UNLINKED csn, 8 bytes | write | write | ..       a commit as former releases wrote it
 //! RESERVED nothing                               the shard is a number that is given; what is stored under it is nobody's yet
+//! OWNED    epoch of the shard, 8 bytes            the tenant's history of that epoch begins behind it
+//! TAIL     epoch of the shard, 8 bytes | commit   a record COMMIT that another log had, taken over under that epoch
 //! ```
+//!
+//! CREATED, DROPPED and RESERVED are of former releases.
 
 use std::{fmt::Debug, sync::Arc};
 
+use bytes::Bytes;
+use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn};
 use savanna_transaction::{Committed, Csn};
 
@@ -20,6 +26,8 @@ pub(crate) const CREATED: u16 = 2;
 pub(crate) const DROPPED: u16 = 3;
 pub(crate) const RESERVED: u16 = 4;
 pub(crate) const COMMIT: u16 = 5;
+pub(crate) const OWNED: u16 = 6;
+pub(crate) const TAIL: u16 = 7;
 
 const GONE: u32 = u32::MAX;
 
@@ -77,12 +85,27 @@ pub(crate) fn encode(before: Csn, committed: &Committed<Box<[u8]>>) -> Vec<u8> {
 /// A record that is no commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected {expected} at byte {at} of a commit's record, but the record ends there; another program wrote \
-         it"
+    "expected {expected} at byte {at} of a tenant's record, but it has something else, or ends there; another program wrote it"
 )]
 pub struct RecordError {
     expected: &'static str,
     at: usize,
+}
+
+/// The epoch that a record of [`OWNED`] names.
+pub(crate) fn owned(record: &[u8]) -> Result<OwnerEpoch, RecordError> {
+    let (epoch, rest) = record.split_first_chunk().ok_or(RecordError { expected: "an epoch", at: 0 })?;
+    if rest.is_empty() {
+        Ok(OwnerEpoch(u64::from_le_bytes(*epoch)))
+    } else {
+        Err(RecordError { expected: "the end", at: epoch.len() })
+    }
+}
+
+/// The epoch that a record of [`TAIL`] names, and the commit.
+pub(crate) fn tail(record: &Bytes) -> Result<(OwnerEpoch, Bytes), RecordError> {
+    let (epoch, commit) = record.split_first_chunk().ok_or(RecordError { expected: "an epoch", at: 0 })?;
+    Ok((OwnerEpoch(u64::from_le_bytes(*epoch)), record.slice_ref(commit)))
 }
 
 /// The record of a commit that does not say which one came before it.

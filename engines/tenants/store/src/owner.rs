@@ -1,27 +1,41 @@
 //! All tenants of one process: which there are, their common log, and how they come back after a crash.
 //!
+//! Which there are the [coordinator's records](crate::shards) say. When the log was opened, and nobody else writes to it any more, the
+//! tenants that have their commits in it are taken over from the node's former tenure, each under a higher epoch.
+//!
 //! The log is redone in two passes. The first, when it is opened, sorts its records by tenant: their *tails*. The second is
 //! each tenant's own, when it wakes: it reads its manifest, which says up to which commit its storage has everything, and does
 //! the later commits of its tail again. Nothing is written meanwhile, so that a recovery which is cut short simply begins again; and a
 //! process that owns thousands of tenants serves at once.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+mod adoption;
+mod changes;
+mod opening;
+mod tails;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
+use savanna_epoch::{NodeEpoch, OwnerEpoch};
+use savanna_journal::{Journal, Lsn, Options, Record};
+use savanna_ownership::{ClusterView, Ownership, Revision, ShardRecord, Transition, Versioned};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 use crate::{
     database::{Database, ReplayError, Replaying},
-    log::{COMMIT, CREATED, DROPPED, RESERVED, Shard, UNLINKED, append, link},
-    roots::{Roots, RootsFile},
-    storage::{Home, Storage, StorageError},
+    log::{CREATED, DROPPED, RESERVED, RecordError, Shard, TAIL, UNLINKED},
+    shards::{self, Member, ShardsResult},
+    storage::{Home, Storage},
     truncation::Truncation,
+};
+
+pub use self::adoption::adopt;
+pub use self::changes::{clean_up, create, create_as, remove, reserve, save_end};
+use self::{
+    adoption::{Arriving, copy, histories},
+    opening::{carry_over, collectable, former_tenants, log_end, propose, take_over},
+    tails::Tails,
 };
 
 /// Why a log cannot be redone.
@@ -37,36 +51,37 @@ pub enum RedoError {
     },
     /// A commit of a tenant that was never made.
     #[error(
-        "expected a commit of a tenant that the log created before, came one of tenant {0}; the beginning of the \
-         log is missing"
+        "expected a commit of a tenant that there is or was, came one of tenant {0}, of whom neither the log nor the coordinator \
+         knows; restore the data directory and the storage from one backup"
     )]
     NoTenant(TenantId),
+    /// A record of a tenant is none.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// A kind of record that there is not.
     #[error("expected a record of a tenant, came one of kind {0}; a later release wrote it: use that release")]
     Kind(u16),
-    /// The log ends before where it ended when the list of tenants was saved.
+    /// The log ends before where it is known to have ended.
     #[error(
-        "expected the log to end at LSN {listed} or later, where it ended when the list of tenants was saved, but \
-         it ends at LSN {last}: its end was deleted, or it was replaced by an older copy. Restore the log and the \
-         storage from one backup, or move both away to start empty"
+        "expected the log to end at LSN {listed} or later, where it ended before, but it ends at LSN {last}: its end was deleted, or \
+         it was replaced by an older copy. Restore the data directory and the storage from one backup, or move both away to start empty"
     )]
     LogBehind {
-        /// Up to where the list of tenants knows of the log.
+        /// Up to where the log is known.
         listed: Lsn,
-        /// Where the log ends.
+        /// Where it ends.
         last: Lsn,
     },
-    /// The log was cut, which is only done when the list of tenants is saved, and there is no list.
+    /// The log has records, and nobody knows whose.
     #[error(
-        "expected a list of tenants, because the log begins at LSN {0}, found none: the list was deleted. Restore \
-         the log and the storage from one backup, or move both away to start empty"
+        "expected an empty log, or records of its tenants beside it, but the log begins at LSN {0} and there are no such records: they were \
+         deleted. Restore the data directory and the storage from one backup, or move both away to start empty"
     )]
-    NoRoots(Lsn),
-    /// The storage has a tenant of whom neither the log nor the list of tenants knows.
+    NoRecords(Lsn),
+    /// The storage has a tenant that nobody knows.
     #[error(
-        "the storage has segments of tenant {0}, but neither the log nor the list of tenants names that tenant: \
-         the log was deleted, or replaced by an older copy. Restore the log and the storage from one backup, or \
-         move both away to start empty"
+        "the storage has segments of tenant {0}, of whom neither the log nor the coordinator knows: they were deleted, or replaced by an older \
+         copy. Restore the data directory and the storage from one backup, or move both away to start empty"
     )]
     Unknown(TenantId),
     /// A tenant's name that is no text.
@@ -95,7 +110,7 @@ impl Recovery {
     ///
     /// # Errors
     /// Those of the journal.
-    pub fn read(options: Options, epoch: OwnerEpoch) -> Result<Self> {
+    pub fn read(options: Options, epoch: NodeEpoch) -> Result<Self> {
         let mut records = Vec::new();
         let journal = Journal::open(options, epoch, &mut |record: Record| {
             records.push(record);
@@ -105,79 +120,122 @@ impl Recovery {
     }
 }
 
+/// A tenant of this process.
+#[derive(Clone, Debug)]
+struct Held {
+    name: String,
+    epoch: OwnerEpoch,
+    /// The versions of the shard's record and of the name's root.
+    shard: Revision,
+    named: Revision,
+}
+
 /// The tenants of a process, by name, their tails, and their log.
 #[derive(Debug)]
 pub struct Owner {
     journal: Arc<Journal>,
+    member: Member,
     names: BTreeMap<String, TenantId>,
-    roots: Roots,
-    /// The first record that the saved roots do not have.
-    unsaved_from: Option<Lsn>,
+    tenants: BTreeMap<TenantId, Held>,
     tails: BTreeMap<TenantId, Tail>,
     /// When the log may be cut.
     pub truncation: Truncation,
-    /// Where the log is to be cut when what was said of tenants up to the other place is durable.
-    planned_cut: Option<(Lsn, Lsn)>,
+    /// Where the log is to be cut, when that has failed.
+    planned_cut: Option<Lsn>,
+    /// From where on the log has what is copied of other logs, as long as nobody else knows that it is needed.
+    adopting: Option<Lsn>,
     bytes_before: u64,
-    /// Of tenants up to this number a former owner may have left something in the storage after they were removed.
-    strays_upto: Option<TenantId>,
+    /// The version of the note of where the log ends, and whether the log was cut since.
+    noted: (Revision, bool),
+    /// Numbers that tenants are being restored under, with the versions of their roots.
+    reserved: BTreeMap<TenantId, Revision>,
+    /// Numbers of which the storage perhaps has something that is to go, likewise.
+    garbage: BTreeMap<TenantId, Revision>,
+    /// The records as they were at the start, as long as former owners may have left something in the storage of tenants that were
+    /// removed by then.
+    strays_of: Option<ClusterView>,
 }
 
 impl Owner {
-    /// The tenants of a log and their storage.
+    /// Takes over the tenants of a log. What former releases kept beside it is carried over to the coordinator's records.
     ///
     /// # Errors
-    /// Those of the storage; XX001 if the log is not one of tenants.
+    /// Those of the storage and the coordinator; XX001 if the log is not one of tenants.
     pub async fn open(
         recovery: Recovery,
-        storage: &Arc<Storage>,
+        member: Member,
+        storage: &Storage,
         (log_distance, threads): (u64, usize),
-    ) -> Result<(Self, RootsFile)> {
+    ) -> Result<Self> {
         let Recovery { journal, records } = recovery;
-        // Read after the log was opened: nobody changes it any more.
-        let (file, roots) = RootsFile::open(storage).await?;
+        // Listed before the records are read: whoever made them is in these.
+        let (stored, noted) = (storage.tenants().await?, storage.noted().await?);
+        let mut view = member.view().await?;
+        if shards::numbers(&view)?.is_none() {
+            let former = former_tenants(storage, &journal, &records).await?;
+            carry_over(&member, former, OwnerEpoch(journal.epoch().0), &view).await?;
+            view = member.view().await?;
+        }
+        let noted_end = log_end(&member, &view, &journal, &records).await?;
+        let mut view = take_over(&member, view).await?;
+        let mut truncation = Truncation::new(log_distance, threads);
+        let mut bytes_before = 0;
+        for record in &records {
+            bytes_before += record.payload.len() as u64;
+            truncation.note_end(record.lsn, bytes_before);
+        }
+        let mut tails = tails_here(&member, &view, records)?;
+        let arriving = arriving(&member, &view, &mut tails)?;
+        tails.extend(copy(&journal, &arriving).await?);
+        let arrived = arriving.iter().map(|arriving| arriving.arrives(&member));
+        view = propose(&member, arrived.chain(unnamed(&member, &view)?).collect(), view).await?;
         let mut owner = Self {
-            journal,
             names: BTreeMap::new(),
-            roots,
-            unsaved_from: None,
-            tails: BTreeMap::new(),
-            truncation: Truncation::new(log_distance, threads),
+            tenants: BTreeMap::new(),
+            tails,
+            truncation,
             planned_cut: None,
-            bytes_before: 0,
-            strays_upto: None,
+            adopting: None,
+            bytes_before,
+            noted: (noted_end, false),
+            reserved: BTreeMap::new(),
+            garbage: collectable(&view, &member.tenure)?,
+            strays_of: None,
+            journal,
+            member,
         };
-        let last = owner.journal.appended();
-        let first = records.first().map_or_else(|| last.next(), |record| record.lsn);
-        let listed = Lsn(owner.roots.at.max(owner.roots.end));
-        if listed > last {
-            return Err(RedoError::LogBehind { listed, last }.into());
+        owner.hold(&view)?;
+        // Were such a number given again, somebody would have another's rows.
+        for tenant in stored.union(&noted) {
+            if !is_known(&view, *tenant)? {
+                return Err(RedoError::Unknown(*tenant).into());
+            }
         }
-        if owner.roots.at == 0 && first > Lsn(1) {
-            return Err(RedoError::NoRoots(first).into());
-        }
-        for record in records {
-            owner.bytes_before += record.payload.len() as u64;
-            owner.truncation.note_end(record.lsn, owner.bytes_before);
-            owner.redo(record)?;
-        }
-        owner.compare(storage).await?;
-        // Whoever they were reserved for ended before the tenant was there.
-        let left = std::mem::take(&mut owner.roots.reserved);
-        owner.roots.removed.extend(left);
-        owner.strays_upto = Some(owner.roots.last);
-        owner.names = owner.roots.tenants.iter().map(|(id, name)| (name.clone(), *id)).collect();
-        Ok((owner, file))
+        owner.miss(noted.difference(&stored));
+        owner.strays_of = Some(view);
+        Ok(owner)
     }
 
-    /// Whether the storage is that of this log, as far as numbers say so.
-    async fn compare(&self, storage: &Storage) -> Result<()> {
-        let (stored, noted) = (storage.tenants().await?, storage.noted().await?);
-        // Were such a number given again, somebody would have another's rows.
-        if let Some(unknown) = stored.union(&noted).find(|tenant| **tenant > self.roots.last) {
-            return Err(RedoError::Unknown(*unknown).into());
+    /// Takes in the tenants that this node serves and whose commits are in its log.
+    fn hold(&mut self, view: &ClusterView) -> ShardsResult<()> {
+        let mut names = shards::names(view)?;
+        for (tenant, record) in shards::tenants(view)? {
+            let is_here = record.value.history.as_ref().is_some_and(|history| history.log == self.member.log);
+            if record.value.owner() == Some(&self.member.tenure) && is_here {
+                let Some((name, named)) = names.remove(&tenant) else {
+                    tracing::error!(tenant, "expected a name of the tenant in the coordinator's records, found none");
+                    continue;
+                };
+                let held = Held { name, epoch: record.value.epoch, shard: record.version, named };
+                self.note_created(tenant, held);
+            }
         }
-        for tenant in noted.difference(&stored) {
+        Ok(())
+    }
+
+    /// Says of which tenants the storage has lost everything.
+    fn miss<'t>(&self, lost: impl Iterator<Item = &'t TenantId>) {
+        for tenant in lost {
             if let Some(name) = self.name(*tenant) {
                 tracing::error!(
                     tenant,
@@ -187,57 +245,20 @@ impl Owner {
                 );
             }
         }
-        Ok(())
     }
 
-    fn redo(&mut self, record: Record) -> std::result::Result<(), RedoError> {
-        let Record { shard, lsn, kind, .. } = record;
-        let is_in_roots = self.roots.has(lsn);
-        match kind {
-            COMMIT | UNLINKED => {
-                if self.roots.tenants.contains_key(&shard) {
-                    let commit = if kind == COMMIT { record.payload } else { link(&record.payload).into() };
-                    self.tails.entry(shard).or_default().push((lsn, commit));
-                } else if !is_in_roots && !self.roots.removed.contains(&shard) {
-                    return Err(RedoError::NoTenant(shard));
-                }
-            }
-            CREATED | DROPPED | RESERVED if is_in_roots => {}
-            CREATED => {
-                let name = str::from_utf8(&record.payload).map_err(|_| RedoError::Name)?;
-                self.note_created(shard, name, lsn);
-            }
-            DROPPED => self.note_removed(shard, lsn),
-            RESERVED => self.note_reserved(shard, lsn),
-            kind => return Err(RedoError::Kind(kind)),
+    fn note_created(&mut self, tenant: TenantId, held: Held) {
+        self.reserved.remove(&tenant);
+        self.names.insert(held.name.clone(), tenant);
+        self.tenants.insert(tenant, held);
+    }
+
+    fn note_removed(&mut self, tenant: TenantId, version: Revision) {
+        if let Some(held) = self.tenants.remove(&tenant) {
+            self.names.remove(&held.name);
         }
-        Ok(())
-    }
-
-    fn note_created(&mut self, tenant: TenantId, name: &str, lsn: Lsn) {
-        self.roots.last = self.roots.last.max(tenant);
-        self.roots.reserved.remove(&tenant);
-        self.roots.tenants.insert(tenant, name.to_owned());
-        self.note_change(lsn);
-    }
-
-    fn note_removed(&mut self, tenant: TenantId, lsn: Lsn) {
-        self.roots.tenants.remove(&tenant);
-        self.roots.reserved.remove(&tenant);
-        self.roots.removed.insert(tenant);
         self.tails.remove(&tenant);
-        self.note_change(lsn);
-    }
-
-    fn note_reserved(&mut self, tenant: TenantId, lsn: Lsn) {
-        self.roots.last = self.roots.last.max(tenant);
-        self.roots.reserved.insert(tenant);
-        self.note_change(lsn);
-    }
-
-    fn note_change(&mut self, lsn: Lsn) {
-        self.roots.at = lsn.0;
-        self.unsaved_from.get_or_insert(lsn);
+        self.garbage.insert(tenant, version);
     }
 
     /// The log.
@@ -257,67 +278,26 @@ impl Owner {
         self.names.iter().map(|(name, tenant)| (name.as_str(), *tenant))
     }
 
-    /// Makes a tenant, which sleeps. It may be told of when the log is durable up to the answer.
-    ///
-    /// # Errors
-    /// 42P04 if there is one; those of the journal.
-    pub fn create(&mut self, name: &str) -> Result<Lsn> {
-        self.create_as(self.roots.last + 1, name)
-    }
-
-    /// Gives a number to a tenant that is to be [made](Self::create_as) when its rows are in the storage. If the process ends
-    /// before, what is there is removed.
-    ///
-    /// # Errors
-    /// Those of the journal.
-    pub fn reserve(&mut self) -> Result<(TenantId, Lsn)> {
-        let tenant = self.roots.last + 1;
-        let lsn = self.append(tenant, RESERVED, &[])?;
-        self.note_reserved(tenant, lsn);
-        Ok((tenant, lsn))
+    /// The epoch under which this process has a tenant.
+    #[must_use]
+    pub fn epoch(&self, tenant: TenantId) -> Option<OwnerEpoch> {
+        self.tenants.get(&tenant).map(|held| held.epoch)
     }
 
     /// Gives a reserved number up: what the storage has under it is removed.
-    ///
-    /// # Errors
-    /// Those of the journal.
-    pub fn give_up(&mut self, tenant: TenantId) -> Result<Lsn> {
-        let lsn = self.append(tenant, DROPPED, &[])?;
-        self.note_removed(tenant, lsn);
-        Ok(lsn)
-    }
-
-    /// Makes a tenant of a reserved number, as [`create`](Self::create).
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
-    pub fn create_as(&mut self, tenant: TenantId, name: &str) -> Result<Lsn> {
-        if self.names.contains_key(name) {
-            let message = format!("database \"{name}\" already exists");
-            return Err(SqlError::new(state::DUPLICATE_DATABASE, message));
+    pub fn give_up(&mut self, tenant: TenantId) {
+        if let Some(version) = self.reserved.remove(&tenant) {
+            self.garbage.insert(tenant, version);
         }
-        let lsn = self.append(tenant, CREATED, name.as_bytes())?;
-        self.note_created(tenant, name, lsn);
-        self.names.insert(name.to_owned(), tenant);
-        Ok(lsn)
     }
 
-    /// Removes a tenant that nobody uses. It may be told of when the log is durable up to the answer.
-    ///
-    /// # Errors
-    /// 3D000 if there is none; those of the journal.
-    pub fn remove(&mut self, name: &str) -> Result<Lsn> {
-        let Some(tenant) = self.tenant(name) else {
-            let message = format!("database \"{name}\" does not exist");
-            return Err(SqlError::new(state::INVALID_CATALOG_NAME, message));
-        };
-        let lsn = self.give_up(tenant)?;
-        self.names.remove(name);
-        Ok(lsn)
+    fn expect_free(&self, name: &str) -> Result<()> {
+        if self.names.contains_key(name) { Err(duplicate(name)) } else { Ok(()) }
     }
 
-    fn append(&self, shard: u64, kind: u16, payload: &[u8]) -> std::result::Result<Lsn, JournalError> {
-        append(&self.journal, &[Draft { shard, kind, payload }])
+    /// Refuses what would wait for space, as the log does.
+    fn expect_space(&self) -> Result<()> {
+        self.journal.full().map_or(Ok(()), |full| Err(full.into()))
     }
 
     /// A tenant wakes on a thread: what is to be redone of it.
@@ -331,7 +311,7 @@ impl Owner {
 
     /// A tenant could not wake: its tail is kept for the next time.
     pub fn put_back(&mut self, tenant: TenantId, tail: Tail) {
-        if !tail.is_empty() && self.roots.tenants.contains_key(&tenant) {
+        if !tail.is_empty() && self.tenants.contains_key(&tenant) {
             self.tails.insert(tenant, tail);
         }
     }
@@ -347,7 +327,7 @@ impl Owner {
     /// The name of a tenant.
     #[must_use]
     pub fn name(&self, tenant: TenantId) -> Option<&str> {
-        self.roots.tenants.get(&tenant).map(String::as_str)
+        self.tenants.get(&tenant).map(|held| held.name.as_str())
     }
 
     /// Notes how long the log is by now.
@@ -356,45 +336,26 @@ impl Owner {
         self.truncation.note_end(self.journal.durable(), bytes);
     }
 
-    /// Plans where to cut the log, and cuts it there when what had been said of tenants by then is durable: until then a crash may bring
-    /// back one that was removed, with all that it needs. What is said meanwhile needs nothing before that place.
+    /// Cuts the log where nobody needs it.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// Those of the journal; it is tried again then.
     pub fn cut(&mut self) -> Result<()> {
-        let durable = self.journal.durable();
         if self.planned_cut.is_none() {
             let tails = self.tails.values().filter_map(|tail| tail.first()).map(|(lsn, _)| *lsn);
-            let others = tails.chain(self.unsaved_from).chain([durable.next()]).min();
-            self.planned_cut = self.truncation.cut(others).map(|lsn| (lsn, Lsn(self.roots.at)));
+            let others = tails.chain(self.adopting).chain([self.journal.durable().next()]).min();
+            self.planned_cut = self.truncation.cut(others);
         }
-        if let Some((lsn, settled)) = self.planned_cut
-            && settled <= durable
-        {
+        if let Some(lsn) = self.planned_cut {
             self.journal.truncate_before(lsn)?;
             self.planned_cut = None;
+            self.noted.1 = true;
         }
         Ok(())
     }
-
-    /// The list of tenants, if it is to be saved: it holds up the log, or there is something to be removed.
-    fn unsaved_roots(&self) -> Option<Roots> {
-        let is_in_the_way = self.unsaved_from.is_some_and(|lsn| lsn < self.truncation.horizon());
-        (is_in_the_way || !self.roots.removed.is_empty()).then(|| self.roots_now())
-    }
-
-    fn roots_now(&self) -> Roots {
-        Roots { end: self.journal.durable().0, ..self.roots.clone() }
-    }
-
-    pub(crate) fn roots_saved(&mut self, roots: &Roots, forgotten: &BTreeSet<TenantId>) {
-        self.roots.removed.retain(|tenant| !forgotten.contains(tenant));
-        // Others may have come or gone while it was saved.
-        self.unsaved_from = (self.roots.at > roots.at).then(|| Lsn(roots.at).next());
-    }
 }
 
-/// Wakes a tenant: opens its place in the storage and does the commits of its tail again that are not there. The database has
+/// Wakes a tenant that is owned under an epoch: opens its place in the storage and does the commits of its tail again that are not there. The database has
 /// its catalog, and can be used at once.
 ///
 /// # Errors
@@ -402,10 +363,10 @@ impl Owner {
 pub async fn wake(
     storage: &Arc<Storage>,
     journal: &Arc<Journal>,
-    tenant: TenantId,
+    (tenant, epoch): (TenantId, OwnerEpoch),
     tail: &Tail,
 ) -> Result<(Arc<Home>, Database)> {
-    let home = Home::open(storage, tenant).await?;
+    let home = Home::open(storage, tenant, epoch).await?;
     let mut rows = Replaying::over(home.store());
     let refused = |error| RedoError::Replay { tenant, error };
     for (lsn, record) in tail {
@@ -420,156 +381,71 @@ pub async fn wake(
     Ok((home, database))
 }
 
-/// Saves the list of tenants if it has changed, and removes from the storage what no tenant has any more: as the list is when this
-/// begins, once that is durable. However many come and go meanwhile, it is saved.
-///
-/// # Errors
-/// Those of the storage and of the log; ask again.
-pub async fn save_roots(
-    owner: &parking_lot::Mutex<Owner>,
-    storage: &Storage,
-    file: &RootsFile,
-) -> std::result::Result<(), StorageError> {
-    remove_strays(owner, storage).await?;
-    let Some(mut roots) = owner.lock().unsaved_roots() else { return Ok(()) };
-    settled(owner, Lsn(roots.at)).await?;
-    let forgotten = std::mem::take(&mut roots.removed);
-    for tenant in &forgotten {
-        storage.remove(*tenant).await?;
-    }
-    file.save(&roots).await?;
-    owner.lock().roots_saved(&roots, &forgotten);
-    Ok(())
-}
-
-/// Saves the list of tenants with the end of a log that nobody writes to any more: the next start misses what is deleted of it.
-///
-/// # Errors
-/// Those of the storage and of the log.
-pub async fn save_end(owner: &parking_lot::Mutex<Owner>, file: &RootsFile) -> std::result::Result<(), StorageError> {
-    let journal = Arc::clone(owner.lock().journal());
-    journal.wait_durable(journal.appended()).await?;
-    let roots = owner.lock().roots_now();
-    file.save(&roots).await
-}
-
-/// Waits until what was said of tenants up to a place is durable. Until then a crash may bring back one that was removed.
-async fn settled(owner: &parking_lot::Mutex<Owner>, upto: Lsn) -> std::result::Result<(), StorageError> {
-    let journal = Arc::clone(owner.lock().journal());
-    Ok(journal.wait_durable(upto).await?)
-}
-
-/// Removes, once after the start, what former owners left of tenants after those were removed: one that did not know yet that it was
-/// replaced may have flushed. The list of tenants has nothing of that.
-async fn remove_strays(owner: &parking_lot::Mutex<Owner>, storage: &Storage) -> std::result::Result<(), StorageError> {
-    let Some(upto) = owner.lock().strays_upto else { return Ok(()) };
-    for tenant in storage.tenants().await? {
-        let (is_gone, said) = {
-            let owner = owner.lock();
-            (owner.name(tenant).is_none(), Lsn(owner.roots.at))
-        };
-        if tenant <= upto && is_gone {
-            settled(owner, said).await?;
-            storage.remove(tenant).await?;
+/// What the log has of the tenants that this node serves and whose histories are in it, or nowhere yet.
+fn tails_here(member: &Member, view: &ClusterView, records: Vec<Record>) -> Result<BTreeMap<TenantId, Tail>> {
+    let mut served = shards::tenants(view)?;
+    served.retain(|_, record| {
+        let is_here = record.value.history.as_ref().is_none_or(|history| member.is_here(&history.log));
+        record.value.owner() == Some(&member.tenure) && is_here
+    });
+    let mut tails = Tails::of(histories(&served));
+    for record in records {
+        let (tenant, kind) = (record.shard, record.kind);
+        if !(UNLINKED..=TAIL).contains(&kind) {
+            return Err(RedoError::Kind(kind).into());
+        }
+        // What former releases said of tenants was carried over.
+        let is_said = matches!(kind, CREATED | DROPPED | RESERVED);
+        if !tails.take(record).map_err(RedoError::Record)? && !is_said && !is_known(view, tenant)? {
+            return Err(RedoError::NoTenant(tenant).into());
         }
     }
-    owner.lock().strays_upto = None;
-    Ok(())
+    Ok(tails.into_tails())
+}
+
+/// Tenants that this node serves and whose histories are in its log as that was called when others had it.
+fn arriving(member: &Member, view: &ClusterView, tails: &mut BTreeMap<TenantId, Tail>) -> ShardsResult<Vec<Arriving>> {
+    let is_before = |record: &ShardRecord| {
+        let log = record.history.as_ref().map(|history| &history.log);
+        record.owner() == Some(&member.tenure) && log.is_some_and(|log| member.before.contains(log))
+    };
+    let before = shards::tenants(view)?.into_iter().filter(|(_, record)| is_before(&record.value));
+    let arriving = before.map(|(tenant, record)| {
+        let commits = tails.remove(&tenant).unwrap_or_default().into_iter().map(|(_, commit)| commit).collect();
+        Arriving { tenant, record: record.clone(), commits }
+    });
+    Ok(arriving.collect())
+}
+
+/// The histories of tenants that were made, or carried over, and are served by nobody yet: whatever the log has of them counts.
+fn unnamed(member: &Member, view: &ClusterView) -> ShardsResult<Vec<Transition>> {
+    let is_unnamed = |record: &ShardRecord| record.owner() == Some(&member.tenure) && record.history.is_none();
+    let unnamed = shards::tenants(view)?.into_iter().filter(|(_, record)| is_unnamed(&record.value));
+    let named = unnamed.map(|(tenant, Versioned { version, value })| {
+        member.transition(tenant, *version, value.clone().with_history(Some(member.history(value.epoch))))
+    });
+    Ok(named.collect())
+}
+
+/// Whether there is or was a tenant of this number, or one is to come.
+fn is_known(view: &ClusterView, tenant: TenantId) -> ShardsResult<bool> {
+    let carried = shards::numbers(view)?.is_some_and(|numbers| tenant <= numbers.carried);
+    let is_garbage = view.root(&shards::garbage_key(tenant)).is_some();
+    Ok(carried || is_garbage || view.shard(&shards::shard(tenant)).is_some())
+}
+
+/// Whether there was a tenant of this number, and nothing of it is to be there.
+fn is_gone(view: &ClusterView, tenant: TenantId) -> ShardsResult<bool> {
+    let is_served = |record: &Versioned<ShardRecord>| record.value.ownership != Ownership::Retired;
+    let is_there = view.shard(&shards::shard(tenant)).is_some_and(is_served);
+    // What is garbage goes by its own record.
+    let is_garbage = view.root(&shards::garbage_key(tenant)).is_some();
+    Ok(is_known(view, tenant)? && !is_there && !is_garbage)
+}
+
+fn duplicate(name: &str) -> SqlError {
+    SqlError::new(state::DUPLICATE_DATABASE, format!("database \"{name}\" already exists"))
 }
 
 #[cfg(test)]
-mod tests {
-    use object_store::{memory::InMemory, path::Path};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn tenants_that_are_made_while_the_list_is_saved_hold_up_the_log_from_there_on_only() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(1), 1 << 20);
-        let recovery = Recovery::read(Options::dir(directory.path()), OwnerEpoch(1)).expect("a log");
-        let (mut owner, _) = Owner::open(recovery, &storage, (1 << 20, 1)).await.expect("a new log");
-        let first = owner.create("first").expect("there is none");
-        assert_eq!(owner.unsaved_from, Some(first));
-        let saved = owner.roots.clone();
-        let second = owner.create("second").expect("there is none");
-        owner.roots_saved(&saved, &BTreeSet::new());
-        assert_eq!(owner.unsaved_from, Some(first.next()));
-        assert!(first.next() <= second);
-        let saved = owner.roots.clone();
-        owner.roots_saved(&saved, &BTreeSet::new());
-        assert_eq!(owner.unsaved_from, None);
-    }
-
-    /// An owner of two tenants whose log has a commit of each, and takes an hour to make anything durable that is not as large as
-    /// [`flush`] makes it.
-    async fn slow_owner(directory: &std::path::Path) -> (parking_lot::Mutex<Owner>, Arc<Storage>, RootsFile) {
-        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(2), 1 << 20);
-        {
-            let recovery = Recovery::read(Options::dir(directory), OwnerEpoch(1)).expect("a log");
-            let (mut owner, _) = Owner::open(recovery, &storage, (64, 1)).await.expect("a new log");
-            for name in ["kept", "gone"] {
-                owner.create(name).expect("there is none");
-                let shard = owner.tenant(name).expect("it was made");
-                owner.append(shard, COMMIT, &[0; 100]).expect("a log that works");
-            }
-            owner.journal.close().expect("a log that works");
-        }
-        let slow = Options::dir(directory).linger(std::time::Duration::from_secs(3_600)).batch_bytes(FULL);
-        let recovery = Recovery::read(slow, OwnerEpoch(2)).expect("the log");
-        let (owner, file) = Owner::open(recovery, &storage, (64, 1)).await.expect("it can be redone");
-        (parking_lot::Mutex::new(owner), storage, file)
-    }
-
-    /// Bytes that are not waited with.
-    const FULL: usize = 16 << 10;
-
-    /// Makes everything durable.
-    async fn flush(owner: &parking_lot::Mutex<Owner>) {
-        let (journal, lsn) = {
-            let owner = owner.lock();
-            let lsn = owner.append(owner.tenant("kept").expect("it was made"), COMMIT, &[0; FULL]);
-            (Arc::clone(&owner.journal), lsn.expect("a log that works"))
-        };
-        journal.wait_durable(lsn).await.expect("a log that works");
-    }
-
-    #[tokio::test]
-    async fn the_log_keeps_what_a_removed_tenant_needs_until_its_removal_is_durable() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let (owner, ..) = slow_owner(directory.path()).await;
-        flush(&owner).await;
-        {
-            let mut owner = owner.lock();
-            assert!(!owner.take_tail(1, 0).is_empty(), "it wakes");
-            owner.remove("gone").expect("it is there");
-            owner.note_log();
-            let behind = owner.journal.appended().next();
-            owner.truncation.set_floor(0, behind);
-            // As if the list was saved: that is another test's.
-            owner.unsaved_from = None;
-            owner.cut().expect("a log that works");
-            assert!(owner.planned_cut.is_some(), "it waits for the removal");
-        }
-        flush(&owner).await;
-        let mut owner = owner.lock();
-        owner.remove("kept").expect("it is there");
-        owner.cut().expect("a log that works");
-        assert_eq!(owner.planned_cut, None, "a later removal does not hold it up");
-    }
-
-    #[tokio::test]
-    async fn nothing_of_a_removed_tenant_goes_before_its_removal_is_durable_and_later_ones_do_not_hold_that_up() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let (owner, storage, file) = slow_owner(directory.path()).await;
-        let removed = owner.lock().remove("gone").expect("it is there");
-        let mut saving = Box::pin(save_roots(&owner, &storage, &file));
-        assert!(futures::poll!(&mut saving).is_pending(), "it waits for the removal");
-        assert!(owner.lock().journal.durable() < removed);
-        flush(&owner).await;
-        owner.lock().create("new").expect("there is none");
-        saving.await.expect("what it saves is durable");
-        let owner = owner.lock();
-        assert!(owner.roots.removed.is_empty() && owner.unsaved_from.is_some_and(|from| from > removed));
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
-//! Which tenants there are, as it is kept beside the log, so that the log can be cut: one object under a manifest of its own.
+//! Which tenants there were, as former releases kept it: in records of the log, and in an object of the storage for what the log had been cut
+//! behind. It is read once, and carried over to the coordinator's records.
 //!
 //! ```text
 //! roots    format version, 1 byte | as postcard writes it | where the log ended, as postcard writes it; not in format 1
@@ -6,19 +7,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use savanna_journal::Lsn;
-use savanna_manifest::{Manifest, ManifestError};
+use savanna_journal::{Lsn, Record};
+use savanna_manifest::ManifestError;
 use savanna_tenants_segments::TenantId;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{Storage, StorageError, now};
+use crate::{
+    log::{COMMIT, CREATED, DROPPED, RESERVED, UNLINKED},
+    owner::RedoError,
+    storage::{Storage, StorageError},
+};
 
 const FORMAT: u8 = 2;
 /// Without the end of the log.
 const FORMAT_WITHOUT_END: u8 = 1;
 const ENTRY: &str = "roots";
 
-/// Which tenants there are after a place in the log.
+/// Which tenants there were after a place in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Roots {
     /// Records up to here are in it.
@@ -37,15 +42,18 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// Whether a record of the log is in it already.
-    pub(crate) fn has(&self, lsn: Lsn) -> bool {
-        lsn.0 <= self.at
-    }
-
-    fn encode(&self) -> Result<Vec<u8>, StorageError> {
-        let mut bytes = vec![FORMAT];
-        bytes.extend(postcard::to_stdvec(&(self, self.end)).map_err(|error| StorageError::Roots(error.to_string()))?);
-        Ok(bytes)
+    /// What a storage has of them; nothing if it has none.
+    pub(crate) async fn read(storage: &Storage) -> Result<Self, StorageError> {
+        let reader = storage.reader(&storage.roots_prefix());
+        let snapshot = match reader.current().await {
+            Ok(snapshot) => snapshot,
+            Err(ManifestError::NoManifest { .. }) => return Ok(Self::default()),
+            Err(error) => return Err(error.into()),
+        };
+        match snapshot.entries.get(ENTRY) {
+            Some(object) => Self::decode(&reader.read(object).await?),
+            None => Ok(Self::default()),
+        }
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, StorageError> {
@@ -60,36 +68,36 @@ impl Roots {
             None => Err(StorageError::Roots("it is empty".to_owned())),
         }
     }
-}
 
-/// Where roots are kept.
-#[derive(Debug)]
-pub struct RootsFile {
-    manifest: Manifest,
-}
-
-impl RootsFile {
-    /// Takes the roots of a storage over, and reads them.
-    pub(crate) async fn open(storage: &Storage) -> Result<(Self, Roots), StorageError> {
-        let manifest = storage.take_over(&storage.roots_prefix()).await?;
-        let snapshot = manifest.current();
-        let roots = match snapshot.entries.get(ENTRY) {
-            Some(object) => Roots::decode(&manifest.read(object).await?)?,
-            None => Roots::default(),
-        };
-        Ok((Self { manifest }, roots))
+    /// Takes in what the log says of tenants behind them.
+    pub(crate) fn follow(&mut self, records: &[Record]) -> Result<(), RedoError> {
+        for record in records.iter().filter(|record| record.lsn.0 > self.at) {
+            let tenant = record.shard;
+            match record.kind {
+                CREATED => {
+                    let name = str::from_utf8(&record.payload).map_err(|_| RedoError::Name)?;
+                    self.reserved.remove(&tenant);
+                    self.tenants.insert(tenant, name.to_owned());
+                }
+                DROPPED => {
+                    self.tenants.remove(&tenant);
+                    self.reserved.remove(&tenant);
+                    self.removed.insert(tenant);
+                }
+                RESERVED => drop(self.reserved.insert(tenant)),
+                COMMIT | UNLINKED if !self.tenants.contains_key(&tenant) && !self.removed.contains(&tenant) => {
+                    return Err(RedoError::NoTenant(tenant));
+                }
+                _ => continue,
+            }
+            self.last = self.last.max(tenant);
+        }
+        Ok(())
     }
 
-    pub(crate) async fn save(&self, roots: &Roots) -> Result<(), StorageError> {
-        let object = self.manifest.put_object(roots.encode()?.into()).await?;
-        let committed = self.manifest.commit(now(), |draft| {
-            draft.insert(ENTRY, object.clone());
-        });
-        committed.await?;
-        match self.manifest.collect_garbage(now()).await {
-            Ok(_) | Err(ManifestError::Storage { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+    /// Up to where they know of the log.
+    pub(crate) fn listed(&self) -> Lsn {
+        Lsn(self.at.max(self.end))
     }
 }
 
@@ -108,7 +116,6 @@ mod tests {
             end: 400,
         };
         let bytes = [&[2, 0xac, 2, 9, 1, 7, 4][..], b"shop", &[1, 8, 1, 9, 0x90, 3]].concat();
-        assert_eq!(roots.encode().unwrap(), bytes);
         assert_eq!(Roots::decode(&bytes).unwrap(), roots);
         assert!(Roots::decode(&[3]).is_err() && Roots::decode(&[]).is_err() && Roots::decode(&bytes[..5]).is_err());
         let former = [&[1], &bytes[1..bytes.len() - 2]].concat();

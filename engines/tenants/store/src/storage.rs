@@ -4,13 +4,13 @@
 //! PREFIX/tenants/NUMBER/manifest ..      which segments there are, newest commits first by their names:
 //!                                        UPTO-AFTER-PART, twenty digits each, four of the part
 //! PREFIX/tenants/NUMBER/objects ..       the segments
-//! PREFIX/roots/ ..                       which tenants there are: see `roots`
 //! PREFIX/stored/NUMBER                   up to which commit there are segments: see `stored`
 //! PREFIX/log                             whose storage this is: see `claim`
+//! PREFIX/roots/ ..                       which tenants there were, from a former release: see `roots`
 //! ```
 //!
-//! A tenant's manifest is taken over before the first segment is added to it: from then on the store refuses whoever owned
-//! it under an older epoch.
+//! All nodes of a cluster share a storage, and each tenant has one owner. A tenant's manifest is taken over under its owner's epoch before the
+//! first segment is added to it: from then on the store refuses whoever owned the tenant under an older one.
 
 mod archive;
 mod claim;
@@ -43,7 +43,7 @@ pub use self::{
     home::Home,
     snapshot::{BlockPlace, Snapshot},
 };
-use crate::segments::damaged;
+use crate::{segments::damaged, shards::ShardsError};
 
 /// Why the storage did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -79,19 +79,21 @@ pub enum StorageError {
     /// Whoever sends an archive has stopped.
     #[error("the backup ended too early: {0}; send it again")]
     Sender(#[source] std::io::Error),
-    /// Another log's storage, or another storage than the log's.
+    /// Another cluster's storage, or another storage than the cluster's.
     #[error(
-        "expected the store of this data directory at `{0}`, found the store of another one, or the file \
-         `store-id` of this one was deleted; name the right store, or start with an empty directory and an empty \
-         store"
+        "expected the store of this cluster at `{0}`, found the store of another one, or the coordinator's records of this one were \
+         deleted; name the right store, or start with an empty data directory and an empty store"
     )]
     Foreign(String),
-    /// The log's storage is not there any more.
+    /// The cluster's storage is not there any more.
     #[error(
-        "expected a store at `{0}`, because the log in this directory belongs to it, found none: it was deleted or \
-         moved. Restore the log and the store from one backup, or move both away to start empty"
+        "expected a store at `{0}`, because the tenants of this cluster are in it, found none: it was deleted or moved. Restore the data \
+         directory and the store from one backup, or move both away to start empty"
     )]
     Gone(String),
+    /// The coordinator, which knows whose storage it is.
+    #[error(transparent)]
+    Shards(#[from] ShardsError),
     /// A tenant's segments are not there any more, or older ones are.
     #[error(
         "expected a tenant's segments with its commits up to {noted} under `{place}`, found commits up to {found}: \
@@ -112,8 +114,8 @@ pub enum StorageError {
     /// The directory of the log.
     #[error("could not use the directory of the log: {0}")]
     Directory(#[source] std::io::Error),
-    /// The list of tenants is none.
-    #[error("could not read the list of tenants: {0}; restore it from a backup")]
+    /// The list of tenants of a former release is none.
+    #[error("could not read the list of tenants of a former release: {0}; restore it from a backup")]
     Roots(String),
     /// The work on the storage ended without an answer.
     #[error("the work on the storage ended: {0}; try again")]
@@ -133,14 +135,13 @@ impl From<StorageError> for SqlError {
     }
 }
 
-/// The storage of all tenants of a process.
+/// The storage of all tenants of a cluster, as a process uses it.
 #[derive(Debug)]
 pub struct Storage {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     /// What errors call the store.
     name: String,
-    epoch: OwnerEpoch,
     cache: Arc<BlockCache>,
     /// Segments that were opened so far.
     opened: AtomicU64,
@@ -149,33 +150,23 @@ pub struct Storage {
 impl Storage {
     /// In a store, under a prefix that belongs to it, with a cache of so many bytes of blocks. Asks nothing yet.
     #[must_use]
-    pub fn new(store: Arc<dyn ObjectStore>, prefix: Path, epoch: OwnerEpoch, cache_bytes: usize) -> Arc<Self> {
+    pub fn new(store: Arc<dyn ObjectStore>, prefix: Path, cache_bytes: usize) -> Arc<Self> {
         let name = store.to_string();
-        Self::named(store, prefix, name, epoch, cache_bytes)
+        Self::named(store, prefix, name, cache_bytes)
     }
 
-    fn named(
-        store: Arc<dyn ObjectStore>,
-        prefix: Path,
-        name: String,
-        epoch: OwnerEpoch,
-        cache_bytes: usize,
-    ) -> Arc<Self> {
+    fn named(store: Arc<dyn ObjectStore>, prefix: Path, name: String, cache_bytes: usize) -> Arc<Self> {
         let cache = Arc::new(BlockCache::new(cache_bytes));
-        Arc::new(Self { store, prefix, name, epoch, cache, opened: AtomicU64::new(0) })
+        Arc::new(Self { store, prefix, name, cache, opened: AtomicU64::new(0) })
     }
 
     /// In a local directory, as [`new`](Self::new).
     ///
     /// # Errors
     /// If the directory cannot be used.
-    pub fn local(
-        directory: &std::path::Path,
-        epoch: OwnerEpoch,
-        cache_bytes: usize,
-    ) -> Result<Arc<Self>, StorageError> {
+    pub fn local(directory: &std::path::Path, cache_bytes: usize) -> Result<Arc<Self>, StorageError> {
         let store = Arc::new(LocalStore::open(directory)?);
-        Ok(Self::named(store, Path::default(), directory.display().to_string(), epoch, cache_bytes))
+        Ok(Self::named(store, Path::default(), directory.display().to_string(), cache_bytes))
     }
 
     /// The blocks that are in memory.
@@ -227,11 +218,13 @@ impl Storage {
         Reader::new(Arc::clone(&self.store), prefix, RetryPolicy::default(), WriterId::random())
     }
 
-    pub(crate) async fn take_over(&self, prefix: &Path) -> Result<Manifest, StorageError> {
+    /// Takes the manifest of a tenant over for its owner.
+    pub(crate) async fn take_over(&self, tenant: TenantId, epoch: OwnerEpoch) -> Result<Manifest, StorageError> {
         // Readers elsewhere pin what they read; nobody else needs an old version.
         let retention = Retention::default();
         let options = Options { retry: RetryPolicy::default(), retention };
-        Ok(Manifest::open(Arc::clone(&self.store), prefix, self.epoch, options, now()).await?)
+        let prefix = self.tenant_prefix(tenant);
+        Ok(Manifest::open(Arc::clone(&self.store), &prefix, epoch, options, now()).await?)
     }
 
     fn next_number(&self) -> u64 {

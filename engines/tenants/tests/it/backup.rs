@@ -4,6 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use savanna_epoch::OwnerEpoch;
 use savanna_tenants_store::storage::{Archive, StorageError};
 
 use crate::desk::{Desk, Stored};
@@ -70,7 +71,7 @@ fn a_backup_is_the_tenant_as_it_was_though_it_goes_on_meanwhile() {
 
     assert_eq!(restore(stored, 2, &archive).expect("it is whole"), csn.0);
     assert!(matches!(restore(stored, 2, &archive), Err(StorageError::Occupied(_))));
-    let mut copy = Desk::of(Arc::clone(&stored.storage), 2, &[]);
+    let mut copy = Desk::of((Arc::clone(&stored.storage), OwnerEpoch(1)), 2, &[]);
     let client = copy.client();
     assert_eq!(copy.query(client, "SELECT count(*), sum(id), sum(length(b)) FROM t"), ["200|19900|19900"]);
     assert_eq!(copy.query(client, "SELECT id FROM t WHERE b = repeat('x', 77)"), ["77"]);

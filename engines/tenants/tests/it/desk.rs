@@ -91,9 +91,9 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    fn new(storage: Arc<Storage>, tenant: u64) -> Self {
+    fn new(storage: Arc<Storage>, tenant: u64, epoch: OwnerEpoch) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let home = runtime.block_on(Home::open(&storage, tenant)).expect("memory");
+        let home = runtime.block_on(Home::open(&storage, tenant, epoch)).expect("memory");
         Self { runtime, storage, home }
     }
 }
@@ -105,13 +105,13 @@ impl Desk {
 
     /// A tenant whose rows go to segments, of which only so many bytes are kept in memory.
     pub(crate) fn stored(cache_bytes: usize) -> Self {
-        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), OwnerEpoch(1), cache_bytes);
-        Self::of(storage, 1, &[])
+        let storage = Storage::new(Arc::new(InMemory::new()), Path::default(), cache_bytes);
+        Self::of((storage, OwnerEpoch(1)), 1, &[])
     }
 
-    /// A tenant as it is in a storage, and with these records in its log.
-    pub(crate) fn of(storage: Arc<Storage>, tenant: u64, records: &[Vec<u8>]) -> Self {
-        let stored = Stored::new(storage, tenant);
+    /// A tenant as it is in a storage, owned under an epoch, and with these records in its log.
+    pub(crate) fn of((storage, epoch): (Arc<Storage>, OwnerEpoch), tenant: u64, records: &[Vec<u8>]) -> Self {
+        let stored = Stored::new(storage, tenant, epoch);
         let mut desk = Self::over(stored.home.store(), records);
         desk.stored = Some(stored);
         while let Some(want) = desk.tenant.database().load().expect("a catalog") {

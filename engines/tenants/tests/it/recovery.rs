@@ -182,7 +182,7 @@ fn what_is_given_up_while_something_else_is_removed_goes_as_well() {
 #[test]
 fn what_a_former_owner_wrote_down_late_is_taken_over() {
     let objects: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-    let storage = |epoch| Storage::new(Arc::clone(&objects), Path::default(), OwnerEpoch(epoch), 1 << 20);
+    let storage = |epoch| (Storage::new(Arc::clone(&objects), Path::default(), 1 << 20), OwnerEpoch(epoch));
     let mut former = Desk::of(storage(1), 1, &[]);
     let client = former.client();
     former.setup(client, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1), (2, 2)"]);
@@ -219,7 +219,7 @@ fn a_former_owner_writes_nothing_once_the_next_one_has_taken_over() {
     // With an epoch that nobody is above, as if the manifest let everybody through, it does harm.
     for (epoch, expected) in [(1, ["1|1", "2|2"].as_slice()), (9, &["1|1", "2|0", "3|3"])] {
         let objects: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-        let storage = |epoch| Storage::new(Arc::clone(&objects), Path::default(), OwnerEpoch(epoch), 1 << 20);
+        let storage = |epoch| (Storage::new(Arc::clone(&objects), Path::default(), 1 << 20), OwnerEpoch(epoch));
         let mut former = Desk::of(storage(epoch), 1, &[]);
         let stale = former.client();
         former.setup(stale, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)"]);
@@ -238,7 +238,7 @@ fn a_former_owner_writes_nothing_once_the_next_one_has_taken_over() {
 #[test]
 fn numbers_that_a_former_owner_gave_up_do_not_count_as_flushed() {
     let objects: Arc<dyn object_store::ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-    let storage = |epoch| Storage::new(Arc::clone(&objects), Path::default(), OwnerEpoch(epoch), 1 << 20);
+    let storage = |epoch| (Storage::new(Arc::clone(&objects), Path::default(), 1 << 20), OwnerEpoch(epoch));
     let mut former = Desk::of(storage(1), 1, &[]);
     let (a, b) = (former.client(), former.client());
     former.setup(a, &["CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)"]);

@@ -20,8 +20,7 @@ use object_store::{
     throttle::{ThrottleConfig, ThrottledStore},
 };
 
-use savanna_epoch::OwnerEpoch;
-use savanna_journal::OsDisk;
+use savanna_epoch::NodeEpoch;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions, TlsFiles};
 use savanna_tenants_host::{
     Host, HostOptions, Keeping, Tenants,
@@ -50,8 +49,8 @@ fn main() -> ExitCode {
         eprintln!("{usage}");
         return ExitCode::from(2);
     };
-    let high_water = OsDisk::new(data_dir.join("high-water"));
-    let mut keeping = Keeping { high_water: Some(Arc::new(high_water)), ..Keeping::local(data_dir) };
+    let high_water = data_dir.join("high-water");
+    let mut keeping = Keeping::local(data_dir);
     let mut rates = keeping.per_second;
     let mut files = Vec::new();
     let Admission { mut requires_tls, mut clients_max, .. } = Admission::default();
@@ -86,14 +85,14 @@ fn main() -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let admission = Admission { requires_tls, clients_max, ..Admission::default() };
     let options = ServerOptions { listen, tls, admission };
-    let (server, tenants) =
-        match start(options, HostOptions { keeping, epoch: OwnerEpoch(epoch), threads, lease: None }) {
-            Ok(started) => started,
-            Err(error) => {
-                eprintln!("{error}");
-                return ExitCode::FAILURE;
-            }
-        };
+    let host = HostOptions::alone(keeping, NodeEpoch(epoch), threads, Some(&high_water));
+    let (server, tenants) = match host.map_err(ServerError::from).and_then(|host| start(options, host)) {
+        Ok(started) => started,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
     println!("listening on {}", server.address());
     let stopper = server.stopper();
     std::thread::spawn(move || {

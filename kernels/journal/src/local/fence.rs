@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use super::{disk::Disk, parse_segment_name};
 use crate::{error::JournalError, segment::Term};
@@ -12,7 +12,7 @@ use crate::{error::JournalError, segment::Term};
 const RAISE_ATTEMPTS: usize = 64;
 
 /// The fence of one term.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fence {
     term: Term,
     name: String,
@@ -20,8 +20,8 @@ pub(super) struct Fence {
 
 impl Fence {
     /// Takes the log over under `epoch`: from here on, no older owner acknowledges anything.
-    pub(super) fn raise(disk: &Arc<dyn Disk>, epoch: OwnerEpoch) -> Result<Self, JournalError> {
-        if epoch == OwnerEpoch::NONE {
+    pub(super) fn raise(disk: &Arc<dyn Disk>, epoch: NodeEpoch) -> Result<Self, JournalError> {
+        if epoch == NodeEpoch::NONE {
             return Err(JournalError::NoEpoch);
         }
         for _ in 0..RAISE_ATTEMPTS {
@@ -103,9 +103,9 @@ pub(super) fn list(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
 ///
 /// # Errors
 /// [`JournalError::Io`] if the directory cannot be read.
-pub fn newest_epoch(dir: &std::path::Path) -> Result<OwnerEpoch, JournalError> {
+pub fn newest_epoch(dir: &std::path::Path) -> Result<NodeEpoch, JournalError> {
     if !dir.try_exists().map_err(JournalError::io("look for", dir.display().to_string()))? {
-        return Ok(OwnerEpoch::NONE);
+        return Ok(NodeEpoch::NONE);
     }
     Ok(newest(&super::OsDisk::new(dir))?.epoch)
 }
@@ -128,5 +128,5 @@ fn fence_name(term: Term) -> String {
 
 fn parse_fence_name(name: &str) -> Option<Term> {
     let (epoch, opening) = name.strip_prefix("fence-")?.split_once('-')?;
-    Some(Term { epoch: OwnerEpoch(epoch.parse().ok()?), opening: opening.parse().ok()? })
+    Some(Term { epoch: NodeEpoch(epoch.parse().ok()?), opening: opening.parse().ok()? })
 }

@@ -144,13 +144,13 @@ fn decode(bytes: &[u8]) -> Option<Lsn> {
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::OwnerEpoch;
+    use savanna_epoch::NodeEpoch;
 
     use super::*;
     use crate::sim::SimDisk;
 
     fn term(epoch: u64) -> Term {
-        Term { epoch: OwnerEpoch(epoch), opening: 1 }
+        Term { epoch: NodeEpoch(epoch), opening: 1 }
     }
 
     fn read_back(disk: &Arc<SimDisk>) -> Option<Lsn> {

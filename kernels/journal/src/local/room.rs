@@ -165,7 +165,7 @@ mod tests {
     };
 
     fn active(disk: &Arc<SimDisk>, name: &str, allocated: usize) -> Active {
-        let term = Term { epoch: savanna_epoch::OwnerEpoch(1), opening: 1 };
+        let term = Term { epoch: savanna_epoch::NodeEpoch(1), opening: 1 };
         let (first, base) = (Lsn(1), Lsn::NONE);
         let header =
             Header { term, sequence: 1, first, base, oldest: first, body: None, opens_term: true, seals: false };

@@ -10,23 +10,27 @@
 
 use std::{io, sync::Arc};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
-use super::{Disk, Taken, create_segment, fence, parse_segment_name, recovery, remove, stage};
+use super::{Disk, Taken, create_segment, fence, high_water, parse_segment_name, recovery, remove, stage};
 use crate::{
     error::JournalError,
     record::{self, Lsn, Record},
-    segment::{Header, SEGMENT_HEADER},
+    segment::{Header, SEGMENT_HEADER, Term},
 };
 
 /// Others that may seal the log at the same time, before it is reported.
 const ATTEMPTS: usize = 64;
 
 /// Ends the log, if it has not ended. Returns its last record's LSN.
-pub(crate) fn seal(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: OwnerEpoch) -> Result<Lsn, JournalError> {
+pub(crate) fn seal(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: NodeEpoch) -> Result<Lsn, JournalError> {
     for _ in 0..ATTEMPTS {
         if let Some(last) = end_of(disk.as_ref())? {
             return Ok(last);
+        }
+        let is_noted = notes.map(high_water::read).transpose()?.flatten().is_some();
+        if !is_noted && fence::newest_of(&fence::list(disk.as_ref())?) == Term::default() {
+            return Err(JournalError::NoLog { log: disk.describe("") });
         }
         match seal_once(disk, notes, epoch) {
             // Whoever else seals it under this epoch comes to the same end.
@@ -39,7 +43,7 @@ pub(crate) fn seal(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: OwnerE
     })
 }
 
-fn seal_once(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: OwnerEpoch) -> Result<Lsn, JournalError> {
+fn seal_once(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: NodeEpoch) -> Result<Lsn, JournalError> {
     let taken = Taken::over(disk, notes, epoch, true, &mut |_| Ok(()))?;
     let bytes = taken.unsure.iter().map(|record| record::encoded_len(record.payload.len()) as u64).sum();
     let header = Header { body: Some(bytes), seals: true, ..taken.next_header() };
@@ -70,10 +74,16 @@ pub(crate) fn end_of(disk: &dyn Disk) -> Result<Option<Lsn>, JournalError> {
     Ok((header.seals && header.term == term).then_some(header.base))
 }
 
-/// Hands over the records of a log that has ended, and changes nothing.
+/// Hands over the records of a log that has ended at `last`, and changes nothing.
 pub(crate) fn read_sealed(
     disk: &dyn Disk,
+    last: Lsn,
     deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
 ) -> Result<(), JournalError> {
-    recovery::replay(disk, &recovery::find(disk, None)?, deliver).map(drop)
+    let found = recovery::find(disk, None)?;
+    let end = found.last().filter(|newest| newest.header.seals).map(|newest| newest.header.base);
+    if end != Some(last) {
+        return Err(JournalError::replaced(disk.describe(""), last, end));
+    }
+    recovery::replay(disk, &found, deliver).map(drop)
 }

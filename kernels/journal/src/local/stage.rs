@@ -9,6 +9,9 @@
 //! newest record of a file is of before, and says nothing that the log does not have. Of use are the records that follow the
 //! log's last without a gap; whoever opens the log next takes them into its first segment, and removes the files. They are never
 //! flushed: after a loss of power, whatever whole records are there are taken.
+//!
+//! An owner that was fenced may stage on. So nobody is told of a staged record before the fence was seen *after* it was staged: whoever
+//! removed the fence later reads the record.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,6 +19,7 @@ use bytes::Bytes;
 
 use super::{
     disk::{Disk, DiskFile},
+    fence::Fence,
     write_all,
 };
 use crate::{
@@ -34,12 +38,14 @@ const LONG_BYTES: usize = 4 * FILE_BYTES;
 #[derive(Debug)]
 pub(crate) struct Stage {
     disk: Arc<dyn Disk>,
-    term: Term,
+    fence: Fence,
     files: [Option<StageFile>; 2],
     current: usize,
     /// The records from here on up to `last` are staged without a gap.
     first: Lsn,
     last: Lsn,
+    /// The fence stood when the records up to here were staged: whoever takes the log over finds them.
+    fenced: Lsn,
     buffer: Vec<u8>,
     has_failed: bool,
 }
@@ -54,22 +60,31 @@ struct StageFile {
 }
 
 impl Stage {
-    pub(crate) fn new(disk: Arc<dyn Disk>, term: Term) -> Self {
+    pub(super) fn new(disk: Arc<dyn Disk>, fence: Fence) -> Self {
         Self {
             disk,
-            term,
+            fence,
             files: [None, None],
             current: 0,
             first: Lsn::NONE,
             last: Lsn::NONE,
+            fenced: Lsn::NONE,
             buffer: Vec::new(),
             has_failed: false,
         }
     }
 
-    /// Whether everything up to a record survives the end of the process.
-    pub(crate) fn survives(&self, lsn: Lsn, durable: Lsn) -> bool {
-        lsn <= durable || lsn <= self.last && self.first <= durable.next()
+    /// Whether everything up to a record survives the end of the process, in this log or in that of whoever took it over.
+    pub(crate) fn survives(&mut self, lsn: Lsn, durable: Lsn) -> bool {
+        lsn <= durable || lsn <= self.last && self.first <= durable.next() && self.is_found(lsn)
+    }
+
+    /// Whether a newer owner finds a record that is staged: it removes the fence before it reads. Looks once for all that is staged by now.
+    fn is_found(&mut self, lsn: Lsn) -> bool {
+        if lsn > self.fenced && self.fence.check(self.disk.as_ref()).is_ok() {
+            self.fenced = self.last;
+        }
+        lsn <= self.fenced
     }
 
     /// Stages a group of records. That it fails takes nothing away from the log.
@@ -111,13 +126,13 @@ impl Stage {
         let slot = &mut self.files[self.current];
         let file = match slot {
             Some(file) => file,
-            None => slot.insert(StageFile::create(disk.as_ref(), self.term, self.current)?),
+            None => slot.insert(StageFile::create(disk.as_ref(), self.fence.term(), self.current)?),
         };
         self.buffer.clear();
         for (at, draft) in group.iter().enumerate() {
             let header = RecordHeader {
                 stream,
-                epoch: self.term.epoch,
+                epoch: self.fence.term().epoch,
                 lsn: Lsn(first.0 + at as u64),
                 shard: draft.shard,
                 kind: draft.kind,

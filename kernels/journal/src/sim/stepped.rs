@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, error::Error, sync::Arc, time::Duration};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use crate::{
     backend::{Backend, Outcome, perform},
@@ -55,7 +55,7 @@ impl<R> SteppedJournal<R> {
     /// If the options are of an object store.
     pub fn open<E: Into<Box<dyn Error + Send + Sync>>>(
         options: &Options,
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
         replay: &mut dyn FnMut(Record) -> Result<(), E>,
     ) -> Result<Self, JournalError> {
         let Place::Disk(disk) = &options.place else {

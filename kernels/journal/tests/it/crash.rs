@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{
     Disk, Lsn, Record,
     sim::{Fault, SimDisk, Step, SteppedJournal},
@@ -54,7 +54,7 @@ impl Checker {
         self.epoch += 1;
         let mut records: Vec<Record> = Vec::new();
         let options = on(&self.disk).high_water(Arc::clone(&self.notes) as Arc<dyn Disk>);
-        let opened = SteppedJournal::open(&options, OwnerEpoch(self.epoch), &mut |record| {
+        let opened = SteppedJournal::open(&options, NodeEpoch(self.epoch), &mut |record| {
             records.push(record);
             Ok::<(), Infallible>(())
         });

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{
     Disk, JournalError, Lsn, Options, OsDisk, Record,
     sim::{SimDisk, Step, SteppedJournal},
@@ -43,7 +43,7 @@ impl Older {
             if sight == Sight::Blind && operation == Operation::Exists { Then::SayYes } else { Then::Go }
         });
         let options = Options::disk(disk).segment_bytes(SEGMENT_BYTES);
-        let journal = SteppedJournal::open(&options, OwnerEpoch(1), &mut |_| Ok::<(), Infallible>(()));
+        let journal = SteppedJournal::open(&options, NodeEpoch(1), &mut |_| Ok::<(), Infallible>(()));
         Self { journal: journal.expect("opened"), history: Arc::clone(history), lsns: BTreeMap::new(), to_append: 8 }
     }
 
@@ -63,7 +63,7 @@ impl Older {
             Step::Idle => false,
             Step::Stopped(reason) => {
                 assert!(
-                    matches!(reason, Some(JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) })),
+                    matches!(reason, Some(JournalError::Fenced { ours: NodeEpoch(1), theirs: NodeEpoch(2) })),
                     "{reason:?}"
                 );
                 self.to_append = 0;
@@ -102,7 +102,7 @@ fn take_over(sight: Sight, steps: usize, interrupted: usize, crash: bool) -> Res
     };
     let options = Options::disk(interposed).segment_bytes(SEGMENT_BYTES);
     let mut taken: Vec<Record> = Vec::new();
-    let mut newer = SteppedJournal::open(&options, OwnerEpoch(2), &mut |record| {
+    let mut newer = SteppedJournal::open(&options, NodeEpoch(2), &mut |record| {
         taken.push(record);
         Ok::<(), Infallible>(())
     })
@@ -229,7 +229,7 @@ fn stopped_owner(at: Operation, nth: usize, newer_knows: bool) {
     stopping.go.send(()).expect("it waits");
     let error = heard.recv().expect("answered").expect_err("nobody is told");
     let fenced =
-        |error: &JournalError| matches!(error, JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) });
+        |error: &JournalError| matches!(error, JournalError::Fenced { ours: NodeEpoch(1), theirs: NodeEpoch(2) });
     assert!(fenced(&error), "{error}");
     assert!(error.to_string().contains("epoch 1, but another owner took it over under epoch 2. Stop serving and exit"));
     assert!(fenced(&append(&older, b"late").expect_err("refused")));
@@ -263,7 +263,7 @@ fn an_idle_owner_learns_of_the_fence_with_its_next_append() {
     let (_newer, _) = open(Options::dir(dir.path()), 9).expect("taken over");
     let lsn = append(&older, b"late").expect("buffered");
     let error = wait(&older, lsn).expect_err("not written");
-    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(7), theirs: OwnerEpoch(9) }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { ours: NodeEpoch(7), theirs: NodeEpoch(9) }), "{error}");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn an_older_epoch_and_epoch_zero_are_refused() {
     let disk = SimDisk::new(0);
     let (journal, _) = open(on(&disk), 5).expect("opened");
     let error = open(on(&disk), 4).map(|_| ()).expect_err("older");
-    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(4), theirs: OwnerEpoch(5) }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { ours: NodeEpoch(4), theirs: NodeEpoch(5) }), "{error}");
     assert!(matches!(open(on(&disk), 0), Err(JournalError::NoEpoch)));
     let lsn = append(&journal, b"still ours").expect("accepted");
     wait(&journal, lsn).expect("durable");
@@ -293,7 +293,7 @@ fn a_second_opening_under_one_epoch_fences_the_first() {
     let (second, records) = open(on(&disk), 5).expect("opened again");
     assert_eq!(records.len(), 1);
     let error = wait(&first, append(&first, b"b").expect("buffered")).expect_err("fenced");
-    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(5), theirs: OwnerEpoch(5) }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { ours: NodeEpoch(5), theirs: NodeEpoch(5) }), "{error}");
     wait(&second, append(&second, b"c").expect("accepted")).expect("durable");
     drop(second);
     let (_, records) = open(on(&disk), 6).expect("opened");
@@ -323,7 +323,7 @@ fn of_owners_that_open_at_once_the_highest_epoch_stays() {
         };
         let refused = lower.and_then(|(lower, _)| wait(&lower, append(&lower, b"lower")?));
         assert!(
-            matches!(refused, Err(JournalError::Fenced { ours: OwnerEpoch(2), theirs: OwnerEpoch(3) })),
+            matches!(refused, Err(JournalError::Fenced { ours: NodeEpoch(2), theirs: NodeEpoch(3) })),
             "at operation {interrupted}: {refused:?}"
         );
         wait(&higher, append(&higher, b"higher").expect("accepted")).expect("durable");

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Draft, Journal, JournalError, Lsn, Options, Record, sim::SimDisk};
 
 /// Small segments, so that a short script rolls several times.
@@ -16,7 +16,7 @@ pub(crate) fn on(disk: &Arc<SimDisk>) -> Options {
 /// Opens a journal and collects what it replays.
 pub(crate) fn open(options: Options, epoch: u64) -> Result<(Journal, Vec<Record>), JournalError> {
     let mut records = Vec::new();
-    let journal = Journal::open(options, OwnerEpoch(epoch), &mut |record| {
+    let journal = Journal::open(options, NodeEpoch(epoch), &mut |record| {
         records.push(record);
         Ok::<(), Infallible>(())
     })?;

@@ -6,7 +6,7 @@ use std::sync::{
     mpsc,
 };
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Filter, Journal, JournalError, Lsn, Options, Record, sim::SimDisk};
 
 use crate::history::{History, append, drafts, on, open, wait};
@@ -17,7 +17,7 @@ fn what_was_appended_is_replayed_with_all_that_was_said_of_it() {
     let options = || Options::dir(dir.path().join("a/b")).stream(5);
     let (journal, records) = open(options(), 3).expect("opened");
     assert!(records.is_empty());
-    assert_eq!((journal.durable(), journal.appended(), journal.epoch()), (Lsn(0), Lsn(0), OwnerEpoch(3)));
+    assert_eq!((journal.durable(), journal.appended(), journal.epoch()), (Lsn(0), Lsn(0), NodeEpoch(3)));
     let group =
         [Draft { shard: 8, kind: 2, payload: b"first" }, Draft { shard: u64::MAX, kind: u16::MAX, payload: b"" }];
     assert_eq!(journal.append(&group).expect("accepted"), Lsn(2));
@@ -29,7 +29,7 @@ fn what_was_appended_is_replayed_with_all_that_was_said_of_it() {
     let (journal, records) = open(options(), 4).expect("opened");
     let record = |stream, lsn, shard, kind, payload: &'static [u8]| Record {
         stream,
-        epoch: OwnerEpoch(3),
+        epoch: NodeEpoch(3),
         lsn: Lsn(lsn),
         shard,
         kind,
@@ -42,7 +42,7 @@ fn what_was_appended_is_replayed_with_all_that_was_said_of_it() {
     drop(journal);
     let (_, records) = open(options(), 5).expect("opened");
     assert_eq!(records.len(), 4, "dropping a journal flushes it");
-    assert_eq!(records[3].epoch, OwnerEpoch(4));
+    assert_eq!(records[3].epoch, NodeEpoch(4));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn an_error_of_the_replay_function_ends_the_opening() {
     let (journal, _) = open(on(&disk), 1).expect("opened");
     append(&journal, b"x").expect("accepted");
     drop(journal);
-    let refused = Journal::open(on(&disk), OwnerEpoch(2), &mut |_| Err("no such shard"));
+    let refused = Journal::open(on(&disk), NodeEpoch(2), &mut |_| Err("no such shard"));
     assert_eq!(refused.expect_err("refused").to_string(), "could not replay the record with LSN 1: no such shard");
 }
 

@@ -9,9 +9,9 @@ use std::{
     },
 };
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{
-    Disk, Filter, JournalError, Lsn, Options, Record, SealedLog, seal,
+    Disk, Draft, Filter, JournalError, Lsn, Options, Record, seal,
     sim::{Fault, SimDisk, Step, SteppedJournal},
 };
 
@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// The epoch of the controller.
-const CONTROL: OwnerEpoch = OwnerEpoch(2);
+const CONTROL: NodeEpoch = NodeEpoch(2);
 
 fn read(options: &Options, filter: &Filter) -> Result<Vec<Record>, JournalError> {
     let mut records = Vec::new();
-    SealedLog::find(options)?.read(filter, &mut |record| {
+    seal(options, CONTROL)?.read(filter, &mut |record| {
         records.push(record);
         Ok::<(), Infallible>(())
     })?;
@@ -50,7 +50,7 @@ fn dead_owners_log(disk: &Arc<SimDisk>) -> (History, Lsn) {
     journal.truncate_before(truncated).expect("it is durable");
     journal.close().expect("closed");
     // The end that a closed log has is not there when its owner is killed.
-    let mut owner = SteppedJournal::open(&on(disk), OwnerEpoch(1), &mut |_| Ok::<(), Infallible>(())).expect("opened");
+    let mut owner = SteppedJournal::open(&on(disk), NodeEpoch(1), &mut |_| Ok::<(), Infallible>(())).expect("opened");
     for _ in 0..3 {
         let (group, payloads) = history.next_group(2, 300);
         let lsn = owner.append(&drafts(&payloads)).expect("accepted");
@@ -171,7 +171,7 @@ struct Owner {
 
 impl Owner {
     fn open(disk: &Arc<SimDisk>, history: &Arc<Mutex<History>>) -> Self {
-        let journal = SteppedJournal::open(&on(disk), OwnerEpoch(1), &mut |_| Ok::<(), Infallible>(()));
+        let journal = SteppedJournal::open(&on(disk), NodeEpoch(1), &mut |_| Ok::<(), Infallible>(()));
         let journal = journal.expect("opened");
         Self {
             journal,
@@ -252,10 +252,9 @@ fn sealing_again_finds_the_same_end_and_changes_nothing() {
     let first = seal(&on(&disk), CONTROL).expect("sealed");
     let files = disk.files();
     for epoch in [1, 2, 7] {
-        assert_eq!(seal(&on(&disk), OwnerEpoch(epoch)).expect("sealed").last(), first.last());
+        assert_eq!(seal(&on(&disk), NodeEpoch(epoch)).expect("sealed").last(), first.last());
     }
     assert_eq!(disk.files(), files);
-    assert_eq!(SealedLog::find(&on(&disk)).expect("found").last(), first.last());
 }
 
 #[test]
@@ -307,7 +306,6 @@ fn one_that_began_to_seal_and_wakes_up_when_another_has_ended_the_log_changes_no
     let first = seal(&on(&disk), CONTROL).expect("sealed");
     let before = read_all(&on(&disk)).expect("read");
     disk.put("fence-00000000000000000002-0000000007", b"");
-    assert!(matches!(SealedLog::find(&on(&disk)), Err(JournalError::NotSealed { .. })), "somebody is at it");
     let again = seal(&on(&disk), CONTROL).expect("sealed");
     assert_eq!(again.last(), first.last());
     assert_eq!(read_all(&on(&disk)).expect("read"), before);
@@ -340,29 +338,28 @@ fn a_sealed_log_is_opened_by_nobody_and_stays_sealed() {
         let usable = opened.and_then(|(journal, _)| wait(&journal, append(&journal, b"x")?));
         let sealed = sealed.lock().expect("not poisoned").take().expect("sealing was tried");
         assert!(usable.is_ok() != sealed.is_ok(), "at operation {interrupted}: {usable:?}, {sealed:?}");
-        let records = read_all(&on(&copy));
+        let records = read_all(&on(&copy)).expect("read");
+        let end = records.last().expect("there");
         match sealed {
-            Ok(last) => assert_eq!(records.expect("read").last().expect("there").lsn, last),
-            Err(_) => assert!(matches!(records, Err(JournalError::NotSealed { .. }))),
+            Ok(last) => assert_eq!(end.lsn, last),
+            Err(_) => assert_eq!(&end.payload[..], b"x", "it has what the new owner wrote"),
         }
     }
 }
 
 #[test]
-fn a_log_that_goes_on_is_not_read_and_an_empty_one_can_be_sealed() {
+fn an_empty_log_can_be_sealed_and_one_that_a_newer_owner_has_cannot() {
     let disk = SimDisk::new(1);
-    assert!(matches!(read_all(&on(&disk)), Err(JournalError::NotSealed { .. })));
-    let empty = seal(&on(&disk), OwnerEpoch(1)).expect("sealed");
+    open(on(&disk), 1).expect("opened").0.close().expect("closed");
+    let empty = seal(&on(&disk), NodeEpoch(1)).expect("sealed");
     assert_eq!(empty.last(), Lsn::NONE);
     assert!(read_all(&on(&disk)).expect("read").is_empty());
     let disk = SimDisk::new(1);
     dead_owners_log(&disk);
-    let error = read_all(&on(&disk)).expect_err("not sealed");
-    assert!(error.to_string().starts_with("expected a sealed log, but sim:/ has not ended"), "{error}");
-    assert!(matches!(seal(&on(&disk), OwnerEpoch(0)), Err(JournalError::NoEpoch)));
+    assert!(matches!(seal(&on(&disk), NodeEpoch(0)), Err(JournalError::NoEpoch)));
     let (_newer, _) = open(on(&disk), 5).expect("taken over");
     let error = seal(&on(&disk), CONTROL).expect_err("a newer owner has it");
-    assert!(matches!(error, JournalError::Fenced { ours: CONTROL, theirs: OwnerEpoch(5) }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { ours: CONTROL, theirs: NodeEpoch(5) }), "{error}");
 }
 
 #[test]
@@ -399,7 +396,8 @@ fn several_read_at_once_each_its_own_shards_and_nobody_has_all_of_it_in_memory()
             Then::Go
         })
     };
-    let sealed = SealedLog::find(&Options::disk(counting)).expect("found");
+    let sealed = seal(&Options::disk(counting), CONTROL).expect("found");
+    reads.store(0, Ordering::Relaxed);
     let mut at = Vec::new();
     let read = sealed.read(&Filter::default(), &mut |_| {
         at.push(reads.load(Ordering::Relaxed));
@@ -417,7 +415,7 @@ fn what_a_killed_owner_had_staged_is_in_the_sealed_log() {
     let options = || Options::dir(dir.path()).patience(patient);
     let (journal, _) = open(options(), 1).expect("opened");
     wait(&journal, append(&journal, b"durable").expect("accepted")).expect("durable");
-    let draft = savanna_journal::Draft { shard: 1, kind: 1, payload: b"staged" };
+    let draft = Draft { shard: 1, kind: 1, payload: b"staged" };
     let staged = journal.append_staged(&[draft]).expect("accepted");
     assert!(journal.survives(staged) && journal.durable() < staged);
     // As if it were killed: it neither flushes nor closes.
@@ -425,6 +423,75 @@ fn what_a_killed_owner_had_staged_is_in_the_sealed_log() {
     assert_eq!(seal(&options(), CONTROL).expect("sealed").last(), staged);
     let records = read_all(&options()).expect("read");
     assert_eq!(records.iter().map(|record| &record.payload[..]).collect::<Vec<_>>(), [&b"durable"[..], b"staged"]);
+}
+
+/// An owner stages records and looks whether they may be told, `before` the operations of sealing and at the `interrupted`-th of them.
+fn stage_under_a_seal(before: bool, interrupted: usize) -> bool {
+    let disk = SimDisk::new(interrupted as u64);
+    let owner = on(&disk).patience(std::time::Duration::from_secs(3600));
+    let owner = Arc::new(open(owner, 1).expect("opened").0);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let stage = {
+        let (owner, told) = (Arc::clone(&owner), Arc::clone(&told));
+        move || {
+            let lsn = owner.append_staged(&[Draft { shard: 1, kind: 1, payload: b"staged" }]).expect("accepted");
+            if owner.survives(lsn) {
+                told.lock().expect("not poisoned").push(lsn);
+            }
+        }
+    };
+    if before {
+        stage();
+    }
+    let count = Arc::new(AtomicUsize::new(0));
+    let interposed = {
+        let (count, stage) = (Arc::clone(&count), stage.clone());
+        Interposed::new(Arc::clone(&disk) as Arc<dyn Disk>, move |_| {
+            if count.fetch_add(1, Ordering::Relaxed) + 1 == interrupted {
+                stage();
+            }
+            Then::Go
+        })
+    };
+    let last = seal(&Options::disk(interposed).segment_bytes(SEGMENT_BYTES), CONTROL).expect("sealed").last();
+    stage();
+    let told = told.lock().expect("not poisoned");
+    assert!(!before || told.contains(&Lsn(1)), "what was staged in time is told");
+    let lost: Vec<&Lsn> = told.iter().filter(|lsn| **lsn > last).collect();
+    assert!(lost.is_empty(), "at operation {interrupted}: {lost:?} were told behind the end at {last}");
+    count.load(Ordering::Relaxed) >= interrupted
+}
+
+#[test]
+fn what_an_owner_stages_while_its_log_is_sealed_is_told_only_if_the_sealed_log_has_it() {
+    for before in [false, true] {
+        let runs = (1..).take_while(|interrupted| stage_under_a_seal(before, *interrupted)).count();
+        assert!(runs > 12, "{runs}");
+    }
+}
+
+#[test]
+fn a_place_without_a_log_is_not_taken_for_an_empty_one() {
+    let disk = SimDisk::new(1);
+    let error = seal(&on(&disk), CONTROL).expect_err("there is nothing");
+    assert!(error.to_string().starts_with("expected a log in sim:/, found none"), "{error}");
+    assert!(disk.files().is_empty(), "it is left as it is");
+    // What was sealed and is gone, in part or as a whole, or is another log by now.
+    dead_owners_log(&disk);
+    let sealed = seal(&on(&disk), CONTROL).expect("sealed");
+    let names: Vec<String> = disk.files().into_iter().map(|(name, _)| name).collect();
+    let read = || sealed.read(&Filter::default(), &mut |_| Ok::<(), Infallible>(()));
+    read().expect("read");
+    for name in names.iter().rev().filter(|name| name.starts_with("segment-")) {
+        disk.remove(name).expect("removed");
+        let error = read().expect_err("it is not whole");
+        assert!(matches!(error, JournalError::Replaced { last, .. } if last == sealed.last()), "{name}: {error}");
+    }
+    names.iter().filter(|name| !name.starts_with("segment-")).for_each(|name| disk.remove(name).expect("removed"));
+    open(on(&disk), 1).expect("opened").0.close().expect("closed");
+    seal(&on(&disk), CONTROL).expect("sealed");
+    let error = read().expect_err("another log").to_string();
+    assert!(error.contains("found an end at LSN 0"), "{error}");
 }
 
 #[test]

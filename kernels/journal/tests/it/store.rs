@@ -14,8 +14,8 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
-use savanna_epoch::OwnerEpoch;
-use savanna_journal::{Filter, Journal, JournalError, Lsn, Options, Record, SealedLog, seal};
+use savanna_epoch::NodeEpoch;
+use savanna_journal::{Filter, Journal, JournalError, Lsn, Options, Record, seal};
 
 use crate::history::{History, append, drafts, open, wait};
 
@@ -235,13 +235,13 @@ fn of_two_writers_the_older_is_fenced() {
     let (told, heard) = mpsc::channel();
     older.gate().hold(late, move |outcome| told.send(outcome).expect("heard"));
     let error = heard.recv().expect("answered").expect_err("fenced");
-    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { ours: NodeEpoch(1), theirs: NodeEpoch(2) }), "{error}");
     wait(&newer, append(&newer, b"newer").expect("accepted")).expect("durable");
     assert!(matches!(open(at(&store), 1), Err(JournalError::Fenced { .. })));
     let (_, records) = open(at(&store), 2).expect("a second opening under one epoch");
     assert_eq!(records.len(), 2);
     let error = wait(&newer, append(&newer, b"late").expect("buffered")).expect_err("fenced");
-    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(2), theirs: OwnerEpoch(2) }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { ours: NodeEpoch(2), theirs: NodeEpoch(2) }), "{error}");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn an_owner_that_wakes_up_after_truncations_is_still_fenced() {
     }
     assert!(store.objects().len() <= 6, "{:?}", store.objects());
     let error = wait(&older, append(&older, b"late").expect("buffered")).expect_err("fenced");
-    assert!(matches!(error, JournalError::Fenced { theirs: OwnerEpoch(2), .. }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { theirs: NodeEpoch(2), .. }), "{error}");
     let (journal, records) = open(at(&store), 4).expect("opened");
     assert!(records.is_empty(), "all was truncated");
     assert_eq!(append(&journal, b"x").expect("accepted"), Lsn(24));
@@ -313,7 +313,7 @@ fn of_two_that_put_their_fence_under_one_number_one_has_opened() {
     let store = Flaky::new();
     let other = overtake(&store, 3);
     let error = open(at(&store), 2).map(|_| ()).expect_err("refused");
-    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(2), theirs: OwnerEpoch(3) }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { ours: NodeEpoch(2), theirs: NodeEpoch(3) }), "{error}");
     let winner = other.lock().expect("not poisoned").take().expect("opened");
     wait(&winner, append(&winner, b"told").expect("accepted")).expect("durable");
 }
@@ -329,7 +329,7 @@ fn a_truncation_that_meets_the_fence_of_another_owner_removes_nothing() {
     let newer = overtake(&store, 2);
     older.truncate_before(Lsn(4)).expect("accepted");
     let error = older.close().expect_err("it was taken over");
-    assert!(matches!(error, JournalError::Fenced { ours: OwnerEpoch(1), theirs: OwnerEpoch(2) }), "{error}");
+    assert!(matches!(error, JournalError::Fenced { ours: NodeEpoch(1), theirs: NodeEpoch(2) }), "{error}");
     let mut newer = newer.lock().expect("not poisoned");
     append_durably(newer.as_ref().expect("opened"), &mut history, 1).expect("durable");
     drop(newer.take());
@@ -472,7 +472,7 @@ fn a_missing_object_is_an_error() {
 
 fn read_sealed(store: &Arc<Flaky>, filter: &Filter) -> std::result::Result<Vec<Record>, JournalError> {
     let mut records = Vec::new();
-    SealedLog::find(&at(store))?.read(filter, &mut |record| {
+    seal(&at(store), OwnerEpoch(4))?.read(filter, &mut |record| {
         records.push(record);
         Ok::<(), std::convert::Infallible>(())
     })?;
@@ -503,7 +503,7 @@ fn whichever_request_of_sealing_fails_it_is_sealed_by_the_next_and_the_owner_is_
     let undisturbed = Flaky::new();
     let (owner, ..) = log_of_three(&undisturbed);
     let before = undisturbed.requests();
-    seal(&at(&undisturbed), OwnerEpoch(4)).expect("sealed");
+    seal(&at(&undisturbed), NodeEpoch(4)).expect("sealed");
     let requests = undisturbed.requests() - before;
     assert!(requests >= 4, "{requests}");
     drop(owner);
@@ -513,13 +513,13 @@ fn whichever_request_of_sealing_fails_it_is_sealed_by_the_next_and_the_owner_is_
             let store = Flaky::new();
             let (owner, history, truncated) = log_of_three(&store);
             store.fail(nth, fault);
-            let first = seal(&at(&store), OwnerEpoch(4));
+            let first = seal(&at(&store), NodeEpoch(4));
             store.forget_faults();
-            let sealed = seal(&at(&store), OwnerEpoch(4)).unwrap_or_else(|error| panic!("{context}: {error}"));
+            let sealed = seal(&at(&store), NodeEpoch(4)).unwrap_or_else(|error| panic!("{context}: {error}"));
             assert_eq!(sealed.last(), Lsn(18), "{context}");
             assert!(first.is_err() || first.expect("sealed").last() == sealed.last(), "{context}");
             let error = wait(&owner, append(&owner, b"late").expect("buffered")).expect_err("fenced");
-            assert!(matches!(error, JournalError::Fenced { theirs: OwnerEpoch(4), .. }), "{context}: {error}");
+            assert!(matches!(error, JournalError::Fenced { theirs: NodeEpoch(4), .. }), "{context}: {error}");
             let records = read_sealed(&store, &Filter::default()).unwrap_or_else(|error| panic!("{context}: {error}"));
             history.check(&records, truncated).unwrap_or_else(|error| panic!("{context}: {error}"));
             assert_eq!(records.last().expect("there").lsn, sealed.last(), "{context}");
@@ -531,11 +531,11 @@ fn whichever_request_of_sealing_fails_it_is_sealed_by_the_next_and_the_owner_is_
 fn a_sealed_log_in_a_store_is_read_by_several_and_opened_by_nobody() {
     let store = Flaky::new();
     let (owner, history, truncated) = log_of_three(&store);
-    assert!(matches!(read_sealed(&store, &Filter::default()), Err(JournalError::NotSealed { .. })));
     drop(owner);
-    let end = seal(&at(&store), OwnerEpoch(4)).expect("sealed").last();
+    let sealed = seal(&at(&store), NodeEpoch(4)).expect("sealed");
+    let end = sealed.last();
     let objects = store.objects();
-    assert_eq!(seal(&at(&store), OwnerEpoch(1)).expect("sealed").last(), end);
+    assert_eq!(seal(&at(&store), NodeEpoch(1)).expect("sealed").last(), end);
     for epoch in [3, 4, 9] {
         assert!(matches!(open(at(&store), epoch), Err(JournalError::Sealed { last, .. }) if last == end));
     }
@@ -558,6 +558,19 @@ fn a_sealed_log_in_a_store_is_read_by_several_and_opened_by_nobody() {
             history.check(&records, truncated).expect("only what was needed no more is gone");
         }
     }
+    futures::executor::block_on(store.inner.delete(objects.last().expect("the end"))).expect("deleted");
+    let error = sealed.read(&Filter::default(), &mut |_| Ok::<(), std::convert::Infallible>(())).expect_err("no end");
+    assert!(matches!(error, JournalError::Replaced { last, .. } if last == end), "{error}");
+}
+
+#[test]
+fn a_prefix_without_a_log_is_not_taken_for_an_empty_one() {
+    let store = Flaky::new();
+    let error = seal(&at(&store), OwnerEpoch(4)).expect_err("there is nothing");
+    assert!(matches!(error, JournalError::NoLog { .. }), "{error}");
+    assert!(store.objects().is_empty(), "it is left as it is");
+    open(at(&store), 1).expect("opened").0.close().expect("closed");
+    assert_eq!(seal(&at(&store), OwnerEpoch(4)).expect("sealed").last(), Lsn::NONE);
 }
 
 #[test]
@@ -571,7 +584,7 @@ fn an_owner_that_writes_while_its_log_is_sealed_is_before_the_end_or_fenced() {
             append_durably(&owner, &mut history.lock().expect("not poisoned"), 2).expect("durable");
         });
     }
-    assert_eq!(seal(&at(&store), OwnerEpoch(4)).expect("sealed").last(), Lsn(20));
+    assert_eq!(seal(&at(&store), NodeEpoch(4)).expect("sealed").last(), Lsn(20));
     let records = read_sealed(&store, &Filter::default()).expect("read");
     history.lock().expect("not poisoned").check(&records, truncated).expect("the log");
     wait(&owner, append(&owner, b"late").expect("buffered")).expect_err("fenced");

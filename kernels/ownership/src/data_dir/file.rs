@@ -200,7 +200,7 @@ fn checked(bytes: &[u8]) -> Result<&str, String> {
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::OwnerEpoch;
+    use savanna_epoch::NodeEpoch;
 
     use super::*;
     use crate::data_dir::Process;
@@ -212,7 +212,7 @@ mod tests {
     fn lease() -> LeaseFile {
         let process =
             |number: u32| Process { incarnation: Incarnation(u64::from(number) << 40), pid: number, birth: None };
-        LeaseFile { epoch: OwnerEpoch(7), holder: Some(process(4711)), claim: Some(process(4712)) }
+        LeaseFile { epoch: NodeEpoch(7), holder: Some(process(4711)), claim: Some(process(4712)) }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use tokio::sync::watch;
 
 use super::file::{LeasePath, Locked, OpenLease};
@@ -18,7 +18,7 @@ use crate::record::Incarnation;
 use crate::time::{Clock, MonoTime};
 
 /// Reads the newest epoch that is known beside the lease file.
-pub type EpochFloor = Arc<dyn Fn() -> io::Result<OwnerEpoch> + Send + Sync>;
+pub type EpochFloor = Arc<dyn Fn() -> io::Result<NodeEpoch> + Send + Sync>;
 
 /// How to take a directory.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ pub enum LossCause {
         /// Its process number, unless it has left again.
         by: Option<u32>,
         /// Under which epoch.
-        epoch: OwnerEpoch,
+        epoch: NodeEpoch,
     },
     /// The lease file is not there any more.
     FileGone,
@@ -80,7 +80,7 @@ pub struct DataDirLease {
     path: LeasePath,
     terms: LeaseTerms,
     me: Process,
-    epoch: OwnerEpoch,
+    epoch: NodeEpoch,
     guard: LeaseGuard,
     status: watch::Receiver<LeaseStatus>,
     cause: Arc<OnceLock<LossCause>>,
@@ -115,7 +115,7 @@ impl DataDirLease {
         let path = LeasePath::new(directory);
         let me = Process::own(options.incarnation);
         let ttl = options.terms.ttl();
-        let mut candidate = Candidate::new(me, ttl, OwnerEpoch::NONE);
+        let mut candidate = Candidate::new(me, ttl, NodeEpoch::NONE);
         loop {
             if !is_wanted() {
                 return Err(DataDirError::Unwanted);
@@ -157,7 +157,7 @@ impl DataDirLease {
     pub fn take_if_free(directory: &Path, options: &DataDirOptions) -> Result<Result<Self, LeaseFile>, DataDirError> {
         let path = LeasePath::new(directory);
         let me = Process::own(options.incarnation);
-        let mut candidate = Candidate::new(me, options.terms.ttl(), OwnerEpoch::NONE);
+        let mut candidate = Candidate::new(me, options.terms.ttl(), NodeEpoch::NONE);
         let locked = path.lock(options.terms.ttl())?;
         let file = look(&locked, options, &mut candidate)?;
         let is_holder_dead = file.and_then(|file| file.holder).is_some_and(|holder| holder.is_known_dead());
@@ -215,7 +215,7 @@ impl DataDirLease {
 
     /// The epoch under which the directory was taken: the fencing number for everything in it.
     #[must_use]
-    pub const fn epoch(&self) -> OwnerEpoch {
+    pub const fn epoch(&self) -> NodeEpoch {
         self.epoch
     }
 
@@ -284,7 +284,7 @@ fn look(
             tracing::warn!(%error, "the lease file is damaged");
             Ok(Some(candidate.stand_in()))
         }
-        Ok(None) if floor > OwnerEpoch::NONE => {
+        Ok(None) if floor > NodeEpoch::NONE => {
             tracing::warn!("the data directory has journals, but no lease file");
             Ok(Some(candidate.stand_in()))
         }
@@ -295,7 +295,7 @@ fn look(
 struct Renewer {
     file: OpenLease,
     me: Process,
-    epoch: OwnerEpoch,
+    epoch: NodeEpoch,
     ttl: Duration,
     holder: LeaseHolder,
     guard: LeaseGuard,
@@ -323,7 +323,10 @@ impl Renewer {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
             let now = self.clock.now();
-            for action in self.holder.step(input, now) {
+            let actions = self.holder.step(input, now);
+            // Before anybody hears of it: who is told that the lease is over finds that it is.
+            self.guard.publish(&self.holder);
+            for action in actions {
                 if let HolderAction::Renew(id) = action {
                     inputs.extend(self.renew(id));
                 }
@@ -332,7 +335,6 @@ impl Renewer {
                     self.status.send_replace(status);
                 }
             }
-            self.guard.publish(&self.holder);
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
 
 use super::{EmbeddedCoordinator, Log, LogError, LogPosition};
@@ -137,7 +137,7 @@ impl EmbeddedCoordinator {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub async fn open(journal: Options, epoch: OwnerEpoch, options: EmbeddedOptions) -> Result<Self, OpenError> {
+    pub async fn open(journal: Options, epoch: NodeEpoch, options: EmbeddedOptions) -> Result<Self, OpenError> {
         let ttl = options.ttl;
         let opening = tokio::task::spawn_blocking(move || {
             let mut recovery = Recovery::new(ttl);
@@ -182,7 +182,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(3);
 
     fn record(kind: u16, payload: Vec<u8>) -> Record {
-        Record { stream: 0, epoch: OwnerEpoch(1), lsn: Lsn(9), shard: SHARD, kind, payload: Bytes::from(payload) }
+        Record { stream: 0, epoch: NodeEpoch(1), lsn: Lsn(9), shard: SHARD, kind, payload: Bytes::from(payload) }
     }
 
     /// Five allocations, as records, and the core after them.

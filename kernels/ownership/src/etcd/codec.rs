@@ -46,6 +46,11 @@ impl Keys {
         &self.prefix
     }
 
+    /// Where the format of all other keys is.
+    pub(super) fn format(&self) -> String {
+        format!("{}format", self.prefix)
+    }
+
     pub(super) fn area(&self, area: Area) -> String {
         format!("{}{}", self.prefix, area.segment())
     }

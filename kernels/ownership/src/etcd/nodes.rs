@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::{KeyValue, PutOptions, TxnOp};
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 
 use super::codec::{Area, StoredNode, decode, encode};
 use super::{ATTEMPTS, EtcdCoordinator, at_version, too_busy};
@@ -14,7 +14,7 @@ use crate::record::{Incarnation, NodeRecord, NodeSpec, Tenure};
 /// A name's keys, read at one revision.
 struct NameState {
     node: Option<(KeyValue, StoredNode)>,
-    epoch: (Option<KeyValue>, OwnerEpoch),
+    epoch: (Option<KeyValue>, NodeEpoch),
     claim: (Option<KeyValue>, Option<Incarnation>),
 }
 
@@ -23,7 +23,7 @@ impl EtcdCoordinator {
         let keys = [Area::Nodes, Area::Epochs, Area::Claims].map(|area| self.keys.key(area, name));
         let mut read = self.get_all(keys.map(|key| TxnOp::get(key, None)).into()).await?.into_iter();
         let [node, epoch, claim] = std::array::from_fn(|_| read.next().flatten());
-        let newest = epoch.as_ref().map(decode).transpose()?.unwrap_or(OwnerEpoch::NONE);
+        let newest = epoch.as_ref().map(decode).transpose()?.unwrap_or(NodeEpoch::NONE);
         let claimant = claim.as_ref().map(decode).transpose()?;
         let node = match node {
             Some(kv) => {

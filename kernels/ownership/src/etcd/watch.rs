@@ -79,8 +79,19 @@ impl Watcher {
                     }
                 },
                 Ok(None) => {}
-                Err(error) => return self.end(error),
+                Err(error) => {
+                    self.drop_part_of(event);
+                    return self.end(error);
+                }
             }
+        }
+    }
+
+    /// A revision comes as a whole or not at all: who takes a part of it in goes on behind it.
+    fn drop_part_of(&mut self, event: &Event) {
+        let revision = event.kv().map(version_of);
+        if matches!(self.pending.back(), Some(Ok(change)) if Some(change.revision) == revision) {
+            self.pending.pop_back();
         }
     }
 

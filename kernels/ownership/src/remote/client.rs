@@ -1,6 +1,6 @@
 //! The asking side.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use savanna_epoch::{NodeId, ShardId};
-use savanna_rpc::{Method, Transport, call};
+use savanna_rpc::{Delivery, Method, Request, RpcError, Transport, decode_value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::method::{
-    Allocate, Apply, Claim, Deregister, Follow, Heartbeat, Ids, ReadAll, ReadRoot, ReadShard, Register, Since,
+    Allocate, Apply, Claim, Deregister, Follow, Heartbeat, Ids, Part, ReadAll, ReadRoot, ReadShard, Register, Since,
+    SnapshotPart,
 };
 use crate::batch::Batch;
 use crate::coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
@@ -46,10 +47,42 @@ impl std::fmt::Debug for RemoteCoordinator {
     }
 }
 
-/// A reply, and whether the request may have been carried out before the attempt that brought it.
-struct Answer<T> {
-    reply: Result<T, CoordinatorError>,
-    is_repeated: bool,
+/// Why an attempt brought no result.
+enum Failure {
+    /// The coordinator says no.
+    Refused(CoordinatorError),
+    /// Nothing of it was done.
+    NotBegun { reason: String },
+    /// It may have been carried out.
+    Unknown { reason: String },
+}
+
+impl Failure {
+    fn of_call(error: &RpcError) -> Self {
+        let reason = error.to_string();
+        match (error.delivery(), error) {
+            // A handler that ran may have had no words for its reply.
+            (Delivery::Unknown, _) | (_, RpcError::Malformed { .. }) => Self::Unknown { reason },
+            (Delivery::NotStarted, _) => Self::NotBegun { reason },
+        }
+    }
+
+    fn of_reply(error: CoordinatorError) -> Self {
+        match error {
+            // What it has written to its journal last may be durable.
+            CoordinatorError::Stopped { reason } | CoordinatorError::Unavailable { reason } => Self::Unknown { reason },
+            error => Self::Refused(error),
+        }
+    }
+}
+
+impl From<Failure> for CoordinatorError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(error) => error,
+            Failure::NotBegun { reason } | Failure::Unknown { reason } => Self::Unavailable { reason },
+        }
+    }
 }
 
 impl RemoteCoordinator {
@@ -59,75 +92,78 @@ impl RemoteCoordinator {
         Self { transport, at, patience }
     }
 
+    /// Asks until there is an answer, or patience ends.
     async fn ask<M, T>(&self, request: &M::Request) -> Result<T, CoordinatorError>
     where
         M: Method<Reply = Result<T, CoordinatorError>>,
         M::Request: Sync,
         T: Serialize + DeserializeOwned + Send,
     {
-        self.ask_until_answered::<M, T>(request).await.reply
+        self.ask_while::<M, T>(|failure| !matches!(failure, Failure::Refused(_)), request).await
     }
 
-    /// Asks until there is an answer, or patience ends: then the answer is `Unavailable`.
-    async fn ask_until_answered<M, T>(&self, request: &M::Request) -> Answer<T>
+    /// As [`Self::ask`], but never again once it may have been carried out.
+    async fn ask_once<M, T>(&self, request: &M::Request) -> Result<T, CoordinatorError>
+    where
+        M: Method<Reply = Result<T, CoordinatorError>>,
+        M::Request: Sync,
+        T: Serialize + DeserializeOwned + Send,
+    {
+        self.ask_while::<M, T>(|failure| matches!(failure, Failure::NotBegun { .. }), request).await
+    }
+
+    async fn ask_while<M, T>(
+        &self,
+        may_repeat: fn(&Failure) -> bool,
+        request: &M::Request,
+    ) -> Result<T, CoordinatorError>
     where
         M: Method<Reply = Result<T, CoordinatorError>>,
         M::Request: Sync,
         T: Serialize + DeserializeOwned + Send,
     {
         let deadline = Instant::now() + self.patience;
-        let mut is_repeated = false;
         loop {
-            let reply = self.attempt::<M, T>(request, ATTEMPT).await;
-            let is_answered = !matches!(reply, Err(CoordinatorError::Unavailable { .. }));
-            if is_answered || Instant::now() + PAUSE >= deadline {
-                return Answer { reply, is_repeated };
+            match self.attempt::<M, T>(request, ATTEMPT).await {
+                Err(failure) if may_repeat(&failure) && Instant::now() + PAUSE < deadline => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                answer => return answer.map_err(CoordinatorError::from),
             }
-            is_repeated = true;
-            tokio::time::sleep(PAUSE).await;
         }
     }
 
-    async fn attempt<M, T>(&self, request: &M::Request, timeout: Duration) -> Result<T, CoordinatorError>
+    async fn attempt<M, T>(&self, request: &M::Request, timeout: Duration) -> Result<T, Failure>
     where
         M: Method<Reply = Result<T, CoordinatorError>>,
         M::Request: Sync,
         T: Serialize + DeserializeOwned + Send,
     {
-        call::<M>(&*self.transport, &self.at, request, timeout)
-            .await
-            .unwrap_or_else(|error| Err(CoordinatorError::Unavailable { reason: error.to_string() }))
-    }
-
-    /// The version that all records of a batch have, if they are what it was to make of them.
-    async fn applied_at(&self, batch: &Batch) -> Result<Option<Revision>, CoordinatorError> {
-        let mut versions = BTreeSet::new();
-        for change in &batch.transitions {
-            match self.shard(&change.shard).await? {
-                Some(found) if found.value == change.record => versions.insert(found.version),
-                _ => return Ok(None),
-            };
-        }
-        for change in &batch.roots {
-            match (self.root(&change.key).await?, &change.value) {
-                (Some(found), Some(wanted)) if found.value == *wanted => drop(versions.insert(found.version)),
-                // A root that was not there cannot have been deleted.
-                (None, None) if change.expected != Revision::NONE => {}
-                _ => return Ok(None),
-            }
-        }
-        Ok((versions.len() <= 1).then(|| versions.pop_last().unwrap_or(Revision::NONE)))
+        let request =
+            Request::of::<M>(request, timeout).map_err(|error| Failure::NotBegun { reason: error.to_string() })?;
+        let reply = self.transport.call(&self.at, request).await.map_err(|error| Failure::of_call(&error))?;
+        let reply: M::Reply =
+            decode_value(M::NAME, &reply).map_err(|error| Failure::Unknown { reason: error.to_string() })?;
+        reply.map_err(Failure::of_reply)
     }
 
     async fn changes(&self, since: Revision, wait: Duration) -> Result<Vec<Change>, CoordinatorError> {
-        self.attempt::<Follow, _>(&Since { since, wait }, wait + ATTEMPT).await
+        Ok(self.attempt::<Follow, _>(&Since { since, wait }, wait + ATTEMPT).await?)
     }
-}
 
-impl<T> Answer<T> {
-    /// Whether an earlier attempt may be what this one conflicts with.
-    const fn may_conflict_with_itself(&self) -> bool {
-        self.is_repeated && matches!(self.reply, Err(CoordinatorError::Conflict { .. }))
+    /// A snapshot, part by part; `Compacted` if the service keeps it no longer.
+    async fn snapshot_in_parts(&self) -> Result<Snapshot, CoordinatorError> {
+        let SnapshotPart { records: mut snapshot, mut has_more } =
+            self.ask::<ReadAll, _>(&Part { of: None, behind: 0 }).await?;
+        while has_more {
+            let behind = snapshot.nodes.len() + snapshot.shards.len() + snapshot.roots.len();
+            let part = self.ask::<ReadAll, _>(&Part { of: Some(snapshot.revision), behind }).await?;
+            has_more = part.has_more;
+            snapshot.nodes.extend(part.records.nodes);
+            snapshot.shards.extend(part.records.shards);
+            snapshot.roots.extend(part.records.roots);
+        }
+        Ok(snapshot)
     }
 }
 
@@ -150,7 +186,16 @@ impl Coordinator for RemoteCoordinator {
     }
 
     async fn snapshot(&self) -> Result<Snapshot, CoordinatorError> {
-        self.ask::<ReadAll, _>(&()).await
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match self.snapshot_in_parts().await {
+                Err(CoordinatorError::Compacted { .. }) if Instant::now() < deadline => {}
+                Err(error @ CoordinatorError::Compacted { .. }) => {
+                    return Err(CoordinatorError::Unavailable { reason: error.to_string() });
+                }
+                snapshot => return snapshot,
+            }
+        }
     }
 
     async fn shard(&self, shard: &ShardId) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError> {
@@ -158,14 +203,7 @@ impl Coordinator for RemoteCoordinator {
     }
 
     async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError> {
-        let answer = self.ask_until_answered::<Apply, _>(&batch.clone()).await;
-        if !answer.may_conflict_with_itself() {
-            return answer.reply;
-        }
-        match self.applied_at(batch).await? {
-            Some(version) => Ok(version),
-            None => answer.reply,
-        }
+        self.ask_once::<Apply, _>(&batch.clone()).await
     }
 
     async fn allocate(&self, name: &str, count: u64) -> Result<Range<u64>, CoordinatorError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use savanna_epoch::{OwnerEpoch, ShardId};
+use savanna_epoch::{NodeEpoch, OwnerEpoch, ShardId};
 use savanna_journal::Options;
 use savanna_journal::sim::{Fault, SimDisk};
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
@@ -17,7 +17,7 @@ async fn open(disk: &Arc<SimDisk>, epoch: u64) -> Option<EmbeddedCoordinator> {
     // A lease outlives the test: what it is about is the journal.
     let options = EmbeddedOptions { ttl: Duration::from_secs(3600), clock: Arc::new(BootClock), guard: None };
     let journal = Options::disk(Arc::clone(disk) as Arc<_>).segment_bytes(8 << 10);
-    EmbeddedCoordinator::open(journal, OwnerEpoch(epoch), options).await.ok()
+    EmbeddedCoordinator::open(journal, NodeEpoch(epoch), options).await.ok()
 }
 
 /// What the coordinator acknowledged.
@@ -144,7 +144,7 @@ async fn a_long_history_survives_a_power_cut_while_an_image_replaces_it() {
         // The image waits for company, so that nothing but the coordinator's own care puts it before the cut.
         let journal = Options::disk(Arc::clone(&disk) as Arc<_>).linger(Duration::from_millis(20));
         let options = EmbeddedOptions { ttl: Duration::from_secs(3600), clock: Arc::new(BootClock), guard: None };
-        drop(EmbeddedCoordinator::open(journal, OwnerEpoch(2), options).await);
+        drop(EmbeddedCoordinator::open(journal, NodeEpoch(2), options).await);
         let was_cut = disk.operations() >= nth;
         images += u32::from(disk.files().iter().any(|(name, _)| name.starts_with("segment-00000000000000000002")));
         disk.crash();

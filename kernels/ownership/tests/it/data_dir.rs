@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, Options};
 use savanna_ownership::data_dir::{DataDirError, DataDirLease, DataDirOptions, LossCause};
 use savanna_ownership::guard::LeaseStatus;
@@ -27,7 +27,7 @@ fn options() -> DataDirOptions {
     DataDirOptions {
         terms: LeaseTerms::new(Duration::from_millis(900), Duration::from_millis(200)).unwrap(),
         incarnation: Incarnation(u64::from(std::process::id()) << 32 | u64::from(clock.subsec_nanos())),
-        epoch_floor: Arc::new(|| Ok(OwnerEpoch::NONE)),
+        epoch_floor: Arc::new(|| Ok(NodeEpoch::NONE)),
         clock: Arc::new(BootClock),
     }
 }
@@ -176,12 +176,12 @@ fn a_damaged_lease_file_is_waited_out_and_written_anew_above_what_the_journal_kn
             None => std::fs::remove_file(directory.path().join("lease")).unwrap(),
         }
         let mut waits = 0;
-        let above = DataDirOptions { epoch_floor: Arc::new(|| Ok(OwnerEpoch(7))), ..options() };
+        let above = DataDirOptions { epoch_floor: Arc::new(|| Ok(NodeEpoch(7))), ..options() };
         let lease = DataDirLease::acquire(directory.path(), &above, |waiting| {
             assert_eq!((waiting.holder, waiting.at_most), (None, above.terms.ttl()));
             waits += 1;
         });
-        assert_eq!((lease.unwrap().epoch(), waits), (OwnerEpoch(9), 1));
+        assert_eq!((lease.unwrap().epoch(), waits), (NodeEpoch(9), 1));
     }
 }
 
@@ -264,7 +264,7 @@ fn of_two_that_claim_a_directory_the_later_gets_it_and_the_earlier_gives_up() {
     });
     let (earlier, later) = heard.recv_timeout(PATIENCE).expect("one of the two gives up");
     assert!(matches!(earlier, Err(DataDirError::Superseded { .. })), "{earlier:?}");
-    assert_eq!(later.unwrap().epoch(), OwnerEpoch(2));
+    assert_eq!(later.unwrap().epoch(), NodeEpoch(2));
 }
 
 /// A clock by which it takes ten leases until a claim is on disk.
@@ -326,7 +326,7 @@ fn the_holder_outlives_many_leases_while_nobody_claims() {
     std::thread::sleep(3 * terms.ttl());
     // It may have been late on a busy machine, but it has not lost the directory.
     assert!(!matches!(*status.borrow_and_update(), LeaseStatus::Lost(_) | LeaseStatus::Draining));
-    assert_eq!(lease.epoch(), OwnerEpoch(1));
+    assert_eq!(lease.epoch(), NodeEpoch(1));
 }
 
 #[test]

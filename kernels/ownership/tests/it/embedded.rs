@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::Options;
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::{
@@ -20,7 +20,7 @@ fn options() -> EmbeddedOptions {
 
 async fn open(directory: &TempDir, epoch: u64) -> EmbeddedCoordinator {
     let journal = Options::dir(directory.path().join("coordinator"));
-    EmbeddedCoordinator::open(journal, OwnerEpoch(epoch), options()).await.unwrap()
+    EmbeddedCoordinator::open(journal, NodeEpoch(epoch), options()).await.unwrap()
 }
 
 async fn start() -> Option<(Arc<dyn Coordinator>, TempDir)> {
@@ -35,10 +35,10 @@ async fn start_with_long_leases() -> Option<(Arc<dyn Coordinator>, TempDir)> {
     let directory = tempfile::tempdir().unwrap();
     let options = EmbeddedOptions { ttl: LONG_TTL, ..options() };
     let journal = Options::dir(directory.path().join("coordinator"));
-    Some((Arc::new(EmbeddedCoordinator::open(journal, OwnerEpoch(1), options).await.unwrap()), directory))
+    Some((Arc::new(EmbeddedCoordinator::open(journal, NodeEpoch(1), options).await.unwrap()), directory))
 }
 
-suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
+suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says, a_history_is_set_to_a_log_that_is_open_and_held, no_history_is_set_to_a_log_once_it_is_sealed,);
 
 #[tokio::test]
 async fn a_newer_epoch_on_the_same_journal_stops_the_older_coordinator() {
@@ -85,7 +85,7 @@ async fn nothing_is_answered_while_the_lease_of_the_data_directory_does_not_cove
     guard.publish(&holder);
     let options = EmbeddedOptions { guard: Some(guard.clone()), ..options() };
     let journal = Options::dir(directory.path().join("coordinator"));
-    let coordinator = EmbeddedCoordinator::open(journal, OwnerEpoch(1), options).await.unwrap();
+    let coordinator = EmbeddedCoordinator::open(journal, NodeEpoch(1), options).await.unwrap();
     assert_eq!(coordinator.allocate("x", 1).await.unwrap(), 1..2);
     guard.revoke();
     let reads_and_writes = [coordinator.allocate("x", 1).await.map(drop), coordinator.snapshot().await.map(drop)];

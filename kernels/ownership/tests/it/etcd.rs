@@ -6,11 +6,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::{Txn, TxnOp};
 use futures::StreamExt as _;
+use savanna_epoch::{OwnerEpoch, ShardId};
 use savanna_ownership::etcd::{EtcdCoordinator, EtcdOptions};
-use savanna_ownership::{Coordinator, CoordinatorError, Revision, RootValue};
+use savanna_ownership::view::Follower;
+use savanna_ownership::{
+    ClusterView, Coordinator, CoordinatorError, Revision, RootValue, ShardRecord, Snapshot, Transition,
+};
 use tempfile::TempDir;
 
+use crate::remote::fill;
 use crate::suite::{LONG_TTL, spec, suite, with_patience};
 
 /// An etcd that ends with the test.
@@ -98,7 +104,7 @@ async fn start_with_long_leases() -> Option<(Arc<dyn Coordinator>, Etcd)> {
     Some((Arc::new(EtcdCoordinator::connect(options).await.unwrap()), etcd))
 }
 
-suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says,);
+suite!(start_with_long_leases: random_batches_are_applied_as_the_model_says, a_history_is_set_to_a_log_that_is_open_and_held, no_history_is_set_to_a_log_once_it_is_sealed,);
 
 #[tokio::test]
 async fn two_coordinators_on_one_etcd_see_each_other_and_prefixes_are_apart() {
@@ -137,6 +143,98 @@ async fn a_watch_from_before_a_compaction_says_so() {
             Err(error) => error,
         };
         assert!(matches!(refused, CoordinatorError::Compacted { .. }), "{refused:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_revision_of_which_a_part_cannot_be_read_is_not_passed() {
+    let Some(mut etcd) = launch() else { return };
+    with_patience(async {
+        let coordinator = connect(&mut etcd, "/savanna/").await;
+        let since = coordinator.snapshot().await.unwrap().revision;
+        let before = coordinator.put_root("r", Revision::NONE, RootValue::default()).await.unwrap();
+        let mut client = etcd_client::Client::connect([&etcd.endpoint], None).await.unwrap();
+        for (good, bad) in [("/savanna/roots/a", "/savanna/shards/z"), ("/savanna/shards/zz", "/savanna/nodes/z")] {
+            let good_value = if good.contains("roots") { "1".to_owned() } else { json_of_a_retired_shard() };
+            let writes = vec![TxnOp::put(good, good_value, None), TxnOp::put(bad, "{", None)];
+            client.txn(Txn::new().and_then(writes)).await.unwrap();
+        }
+        for _ in 0..2 {
+            let mut changes = coordinator.watch(since).await.unwrap();
+            assert_eq!(changes.next().await.unwrap().unwrap().revision, before);
+            let next = changes.next().await.unwrap();
+            assert!(matches!(next, Err(CoordinatorError::Corrupt { .. })), "{next:?}");
+            assert!(changes.next().await.is_none());
+        }
+        // A follower stays before it.
+        let view = ClusterView::new(Snapshot { revision: since, ..Snapshot::default() });
+        let mut follower = Follower::new(Arc::new(coordinator), view);
+        follower.next().await.unwrap();
+        for _ in 0..3 {
+            assert!(matches!(follower.next().await, Err(CoordinatorError::Corrupt { .. })));
+            assert_eq!(follower.view().revision(), before);
+        }
+    })
+    .await;
+}
+
+fn json_of_a_retired_shard() -> String {
+    serde_json::to_string(&ShardRecord::retired(OwnerEpoch(1))).unwrap()
+}
+
+#[tokio::test]
+async fn records_of_another_format_are_refused_at_the_start_and_by_every_transaction() {
+    let Some(mut etcd) = launch() else { return };
+    with_patience(async {
+        let coordinator = connect(&mut etcd, "/savanna/").await;
+        let tenure = coordinator.register(&spec("n1", 1)).await.unwrap().tenure;
+        let version = coordinator.put_root("r", Revision::NONE, RootValue::default()).await.unwrap();
+        let mut client = etcd_client::Client::connect([&etcd.endpoint], None).await.unwrap();
+        // A later release takes the records over; then somebody removes all.
+        for found in ["2", "none"] {
+            match found {
+                "none" => drop(client.delete("/savanna/format", None).await.unwrap()),
+                found => drop(client.put("/savanna/format", found, None).await.unwrap()),
+            }
+            let shard = Transition {
+                shard: ShardId::new("s"),
+                expected: Revision::NONE,
+                record: ShardRecord::serving(tenure.clone(), OwnerEpoch(1)),
+                by: None,
+            };
+            let refused = [
+                coordinator.put_root("r", version, RootValue::default()).await.map(drop),
+                coordinator.delete_root("r", version).await.map(drop),
+                coordinator.transition(&shard).await.map(drop),
+                coordinator.allocate("x", 1).await.map(drop),
+                coordinator.register(&spec("n2", 1)).await.map(drop),
+                coordinator.claim(&spec("n1", 2)).await.map(drop),
+            ];
+            for result in refused {
+                let error = result.unwrap_err();
+                assert!(matches!(&error, CoordinatorError::Format { found: came, .. } if came == found), "{error:?}");
+            }
+            if found != "none" {
+                let error = EtcdCoordinator::connect(options(&etcd, "/savanna/")).await.unwrap_err().to_string();
+                assert!(error.contains("under `/savanna/` in format 1, came format 2"), "{error}");
+                assert!(EtcdCoordinator::connect(options(&etcd, "/other/")).await.is_ok(), "another prefix");
+            }
+        }
+        let read = coordinator.root("r").await.unwrap().unwrap();
+        assert_eq!(read.version, version, "nothing was written");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_shards_and_roots_are_one_snapshot() {
+    let Some(mut etcd) = launch() else { return };
+    with_patience(async {
+        let coordinator = connect(&mut etcd, "/savanna/").await;
+        fill(&coordinator, 5_000, 20_000, 1_100).await;
+        let snapshot = coordinator.snapshot().await.unwrap();
+        assert_eq!((snapshot.shards.len(), snapshot.roots.len()), (5_000, 20_000));
     })
     .await;
 }

@@ -6,10 +6,11 @@ use rand::seq::IndexedRandom;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::{LogId, OwnerEpoch, ShardId};
+use savanna_ownership::logs::{self, LogRecord, LogState};
 use savanna_ownership::transition::check_transition;
 use savanna_ownership::{
-    Batch, CoordinatorError, Exclusive, History, MAX_BATCH_RECORDS, Ownership, ReplicationVector, Revision,
-    RingVersion, RootChange, RootValue, ShardRecord, Snapshot, Tenure, Transition, Versioned,
+    Batch, CoordinatorError, Exclusive, Expected, History, MAX_BATCH_RECORDS, Ownership, ReplicationVector, Revision,
+    RingVersion, RootChange, RootExpectation, RootValue, ShardRecord, Snapshot, Tenure, Transition, Versioned,
 };
 
 /// Why the model refuses a batch.
@@ -25,7 +26,10 @@ pub(crate) enum Refusal {
 impl Refusal {
     pub(crate) fn is_the_same_as(&self, error: &CoordinatorError) -> bool {
         match (self, error) {
-            (Self::Conflict(record), CoordinatorError::Conflict { record: came, .. }) => record == came,
+            (
+                Self::Conflict(record),
+                CoordinatorError::Conflict { record: came, .. } | CoordinatorError::OtherValue { record: came, .. },
+            ) => record == came,
             (Self::Rule(shard), CoordinatorError::Transition { shard: came, .. }) => shard == came,
             (Self::Limit, CoordinatorError::Invalid { .. }) => true,
             _ => false,
@@ -46,25 +50,43 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(seed: u64, tenures: Vec<Tenure>) -> Self {
-        Self {
+    /// Begins with the roots that are there, and fills in their versions.
+    pub(crate) fn new(
+        seed: u64,
+        tenures: Vec<Tenure>,
+        begin: &Snapshot,
+        versions: &mut BTreeMap<Revision, Revision>,
+    ) -> Self {
+        let mut model = Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
             tenures,
             revision: Revision::NONE,
             shards: BTreeMap::new(),
             roots: BTreeMap::new(),
             values: 0,
+        };
+        for (key, root) in &begin.roots {
+            model.revision = model.revision.next();
+            versions.insert(model.revision, root.version);
+            model.roots.insert(key.clone(), Versioned { version: model.revision, value: root.value.clone() });
         }
+        model
     }
 
     fn lives(&self, tenure: &Tenure) -> bool {
         self.tenures[..self.tenures.len() - 1].contains(tenure)
     }
 
+    fn holds(&self, tenure: &Tenure, log: &LogId) -> bool {
+        let record =
+            self.roots.get(&logs::key(log)).map(|root| serde_json::from_slice::<LogRecord>(&root.value.0).unwrap());
+        record.is_some_and(|record| record.state == LogState::Open && record.holder == *tenure)
+    }
+
     /// All of it, or nothing.
     pub(crate) fn apply(&mut self, batch: &Batch) -> Result<Revision, Refusal> {
         let count = batch.transitions.len() + batch.roots.len();
-        if count == 0 || count > MAX_BATCH_RECORDS {
+        if count == 0 || count + batch.expects.len() > MAX_BATCH_RECORDS {
             return Err(Refusal::Limit);
         }
         for change in &batch.transitions {
@@ -80,9 +102,20 @@ impl Model {
                 return Err(Refusal::Conflict(change.key.clone()));
             }
         }
+        for expectation in &batch.expects {
+            let root = self.roots.get(&expectation.key);
+            let is_so = match &expectation.expected {
+                Expected::Version(version) => root.map_or(Revision::NONE, |root| root.version) == *version,
+                Expected::Value(value) => root.is_some_and(|root| root.value == *value),
+            };
+            if !is_so {
+                return Err(Refusal::Conflict(expectation.key.clone()));
+            }
+        }
         for change in &batch.transitions {
             let old = self.shards.get(&change.shard).map(|record| &record.value);
-            check_transition(old, &change.record, change.by.as_ref(), |tenure| self.lives(tenure))
+            let lives = |tenure: &Tenure| self.lives(tenure);
+            check_transition(old, &change.record, change.by.as_ref(), lives, |tenure, log| self.holds(tenure, log))
                 .map_err(|_| Refusal::Rule(change.shard.0.clone()))?;
         }
         self.revision = self.revision.next();
@@ -118,7 +151,33 @@ impl Model {
             let change = self.propose_root(format!("roots/{number}"));
             batch.roots.push(change);
         }
+        if self.rng.random_bool(0.3) {
+            let key = format!("roots/{}", self.rng.random_range(4..6));
+            let expectation = self.expect(key);
+            batch.expects.push(expectation);
+            // It is written at times.
+            if self.rng.random_bool(0.3) {
+                let key = format!("roots/{}", self.rng.random_range(4..6));
+                if batch.expects[0].key != key {
+                    let change = self.propose_root(key);
+                    batch.roots.push(change);
+                }
+            }
+        }
         batch
+    }
+
+    /// What a root is, most of the time.
+    fn expect(&mut self, key: String) -> RootExpectation {
+        let current = self.roots.get(&key).cloned();
+        let expected = match current {
+            Some(root) if self.rng.random() => {
+                let value = if self.rng.random_bool(0.1) { RootValue(Vec::new()) } else { root.value };
+                Expected::Value(value)
+            }
+            current => Expected::Version(self.expected(current.map(|root| root.version))),
+        };
+        RootExpectation { key, expected }
     }
 
     /// The right version, most of the time.
@@ -143,7 +202,8 @@ impl Model {
         let other = self.tenures.choose(rng).expect("there are some").clone();
         let epoch = current.as_ref().map_or(OwnerEpoch::NONE, |record| record.value.epoch);
         let history = current.as_ref().and_then(|record| record.value.history.clone());
-        let at = |owner: &Tenure, epoch| Some(History { log: LogId::new(owner.node.clone(), 1, "tenants"), epoch });
+        let at =
+            |owner: &Tenure, epoch| Some(History { log: LogId::new(owner.node.clone(), 1, "tenants").unwrap(), epoch });
         let serving = |owner: &Tenure, epoch| ShardRecord::serving(owner.clone(), epoch);
         let state = current.as_ref().map(|record| record.value.ownership.clone());
         let (record, by) = match state {

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::guard::LeaseStatus;
 use savanna_ownership::keeper::LeaseKeeper;
 use savanna_ownership::lease::Loss;
+use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState, NewLog};
+use savanna_ownership::transition::TransitionError;
 use savanna_ownership::{
-    Batch, BootClock, Changed, ClaimOutcome, ClusterView, Coordinator, CoordinatorError, Exclusive, History,
-    Incarnation, LeaseTerms, NodeSpec, Ownership, ReplicationVector, Revision, RingVersion, RootChange, RootValue,
-    ShardRecord, Tenure, TierReplicas, Transition,
+    Batch, BootClock, Changed, ClaimOutcome, ClusterView, Coordinator, CoordinatorError, Exclusive, Expected, History,
+    Incarnation, LeaseTerms, NodeSpec, Ownership, ReplicationVector, Revision, RingVersion, RootChange,
+    RootExpectation, RootValue, ShardRecord, Tenure, TierReplicas, Transition,
 };
 
 use crate::model::{Model, Seen};
@@ -35,6 +37,8 @@ macro_rules! suite {
             roots_change_by_compare_and_set,
             only_one_of_many_writes_a_root,
             a_grant_keeps_the_history_and_the_new_owner_sets_it,
+            a_batch_depends_on_roots_that_it_does_not_write,
+            only_one_of_many_batches_that_depend_on_what_the_others_write_is_done,
             a_watch_continues_a_snapshot_without_gap,
             a_keeper_renews_and_stops_before_the_claimant_serves,
             a_released_lease_is_free_at_once,
@@ -301,12 +305,146 @@ pub(crate) async fn only_one_of_many_writes_a_root(coordinator: Arc<dyn Coordina
     }
 }
 
+/// Begins a log of a node.
+pub(crate) async fn begin_log(coordinator: &dyn Coordinator, holder: &Tenure) -> LogId {
+    let new = NewLog::allocate(coordinator, &holder.node, "tenants").await.unwrap();
+    let log = new.id().clone();
+    let view = ClusterView::new(coordinator.snapshot().await.unwrap());
+    let begun = logs::begin(&view, new, LogPlace::Folder(format!("logs/{log}")), holder.clone()).unwrap();
+    coordinator.apply(&begun.into()).await.unwrap();
+    log
+}
+
+pub(crate) async fn a_history_is_set_to_a_log_that_is_open_and_held(coordinator: Arc<dyn Coordinator>) {
+    let (a, b) = (node(&*coordinator, "a", 1).await, node(&*coordinator, "b", 1).await);
+    let log = begin_log(&*coordinator, &a).await;
+    let view = || async { ClusterView::new(coordinator.snapshot().await.unwrap()) };
+    let in_log = |log: &LogId, owner: &Tenure, epoch| {
+        serving(owner, epoch).with_history(Some(History { log: log.clone(), epoch: OwnerEpoch(epoch) }))
+    };
+    let mut version = coordinator.transition(&change("tenants/1", Revision::NONE, serving(&a, 1), None)).await.unwrap();
+    let not_held = |result: Result<Revision, CoordinatorError>| match result {
+        Err(CoordinatorError::Transition { source: TransitionError::LogNotHeld { .. }, .. }) => {}
+        other => panic!("expected a refusal for the log, came {other:?}"),
+    };
+    // One that nobody began.
+    let unknown = LogId::new(a.node.clone(), log.number + 1, "tenants").unwrap();
+    not_held(coordinator.transition(&change("tenants/1", version, in_log(&unknown, &a, 1), Some(&a))).await);
+    // One that changes at the same time.
+    let root = coordinator.root(&logs::key(&log)).await.unwrap().unwrap();
+    let rewritten = RootChange { key: logs::key(&log), expected: root.version, value: Some(root.value.clone()) };
+    let adoption = change("tenants/1", version, in_log(&log, &a, 1), Some(&a));
+    let both = Batch { transitions: vec![adoption.clone()], roots: vec![rewritten], ..Batch::default() };
+    not_held(coordinator.apply(&both).await);
+    version = coordinator.transition(&adoption).await.unwrap();
+    // One of an earlier tenure of the node, and one that is sealed.
+    coordinator.deregister(&a).await.unwrap();
+    let again = node(&*coordinator, "a", 2).await;
+    let granted = serving(&again, 2).with_history(in_log(&log, &a, 1).history);
+    version = coordinator.transition(&change("tenants/1", version, granted.clone(), None)).await.unwrap();
+    let adoption = change("tenants/1", version, in_log(&log, &again, 2), Some(&again));
+    not_held(coordinator.transition(&adoption).await);
+    let retired = change("tenants/1", version, ShardRecord::retired(OwnerEpoch(2)), Some(&again));
+    not_held(coordinator.transition(&retired).await);
+    let sealed = logs::seal(&view().await, &log).unwrap();
+    coordinator.apply(&sealed.into()).await.unwrap();
+    not_held(coordinator.transition(&adoption).await);
+    // The next log has another name, and the history is in it then.
+    let next = begin_log(&*coordinator, &again).await;
+    assert!(next.number > log.number);
+    let adoption = change("tenants/1", version, in_log(&next, &again, 2), Some(&again));
+    coordinator.transition(&adoption).await.unwrap();
+    let removed = logs::remove(&view().await, &log).unwrap();
+    coordinator.apply(&removed.into()).await.unwrap();
+    assert!(begin_log(&*coordinator, &b).await.number >= 1);
+    assert!(begin_log(&*coordinator, &again).await.number > next.number);
+}
+
+pub(crate) async fn no_history_is_set_to_a_log_once_it_is_sealed(coordinator: Arc<dyn Coordinator>) {
+    let a = node(&*coordinator, "a", 1).await;
+    let mut adopted = 0;
+    for round in 0..30 {
+        let log = begin_log(&*coordinator, &a).await;
+        let shard = format!("tenants/{round}");
+        let version = coordinator.transition(&change(&shard, Revision::NONE, serving(&a, 1), None)).await.unwrap();
+        let history = Some(History { log: log.clone(), epoch: OwnerEpoch(1) });
+        let adoption = change(&shard, version, serving(&a, 1).with_history(history), Some(&a));
+        let root = coordinator.root(&logs::key(&log)).await.unwrap().unwrap();
+        let open: LogRecord = serde_json::from_slice(&root.value.0).unwrap();
+        let sealed = RootValue(serde_json::to_vec(&LogRecord { state: LogState::Sealed, ..open }).unwrap());
+        let sealing = async {
+            tokio::time::sleep(Duration::from_micros(round * 60)).await;
+            coordinator.put_root(&logs::key(&log), root.version, sealed).await
+        };
+        let (adoption, sealing) = futures::join!(coordinator.transition(&adoption), sealing);
+        let sealed_at = sealing.unwrap();
+        adopted += u32::from(adoption.is_ok());
+        assert!(adoption.is_err() || adoption.clone().unwrap() < sealed_at, "{adoption:?}, sealed at {sealed_at}");
+    }
+    println!("{adopted} of 30 came before the log was sealed");
+}
+
+pub(crate) async fn a_batch_depends_on_roots_that_it_does_not_write(coordinator: Arc<dyn Coordinator>) {
+    let value = |text: &str| RootValue(text.as_bytes().to_vec());
+    let first = coordinator.put_root("term", Revision::NONE, value("1")).await.unwrap();
+    let batch = |key: &str, expects: &[(&str, Expected)]| Batch {
+        roots: vec![RootChange { key: key.to_owned(), expected: Revision::NONE, value: Some(value("x")) }],
+        expects: expects
+            .iter()
+            .map(|(key, expected)| RootExpectation { key: (*key).to_owned(), expected: expected.clone() })
+            .collect(),
+        ..Batch::default()
+    };
+    let (at, has) = (Expected::Version, |text| Expected::Value(value(text)));
+    let all = [("term", at(first)), ("none", at(Revision::NONE))];
+    let after = coordinator.apply(&batch("a", &all)).await.unwrap();
+    coordinator.apply(&batch("b", &[("term", has("1"))])).await.unwrap();
+    let root = coordinator.root("term").await.unwrap().unwrap();
+    assert_eq!((root.version, root.value), (first, value("1")), "it is not written");
+    let conflict = |result, record: &str, expected, current| {
+        assert_eq!(result, Err(CoordinatorError::Conflict { record: record.to_owned(), expected, current }));
+    };
+    conflict(coordinator.apply(&batch("c", &[("term", at(after))])).await, "term", after, first);
+    let all = [("term", at(first)), ("none", at(first))];
+    conflict(coordinator.apply(&batch("c", &all)).await, "none", first, Revision::NONE);
+    let other = |record: &str, current| Err(CoordinatorError::OtherValue { record: record.to_owned(), current });
+    assert_eq!(coordinator.apply(&batch("c", &[("term", has("2"))])).await, other("term", first));
+    assert_eq!(coordinator.apply(&batch("c", &[("none", has(""))])).await, other("none", Revision::NONE));
+    assert_eq!(coordinator.root("c").await.unwrap(), None, "nothing of it was done");
+    let both = coordinator.apply(&batch("c", &[("c", at(Revision::NONE))])).await;
+    assert!(matches!(both, Err(CoordinatorError::Invalid { .. })), "{both:?}");
+    let nothing = Batch { roots: Vec::new(), ..batch("c", &[("term", at(first))]) };
+    let nothing = coordinator.apply(&nothing).await;
+    assert!(matches!(nothing, Err(CoordinatorError::Invalid { .. })), "{nothing:?}");
+}
+
+pub(crate) async fn only_one_of_many_batches_that_depend_on_what_the_others_write_is_done(
+    coordinator: Arc<dyn Coordinator>,
+) {
+    // Each writes its own root and needs all others not to be there.
+    for round in 0..5 {
+        let key = |writer| format!("round/{round}/{writer}");
+        let attempts = (0..6).map(|writer| {
+            let coordinator = Arc::clone(&coordinator);
+            let value = Some(RootValue(vec![writer]));
+            let absent = |other| RootExpectation { key: key(other), expected: Expected::Version(Revision::NONE) };
+            let batch = Batch {
+                roots: vec![RootChange { key: key(writer), expected: Revision::NONE, value }],
+                expects: (0..6).filter(|other| *other != writer).map(absent).collect(),
+                ..Batch::default()
+            };
+            async move { coordinator.apply(&batch).await }
+        });
+        let results = futures::future::join_all(attempts).await;
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "round {round}: {results:?}");
+    }
+}
+
 pub(crate) async fn a_grant_keeps_the_history_and_the_new_owner_sets_it(coordinator: Arc<dyn Coordinator>) {
     let (a, b) = (node(&*coordinator, "a", 1).await, node(&*coordinator, "b", 1).await);
-    let history = |owner: &Tenure, epoch| {
-        Some(History { log: LogId::new(owner.node.clone(), 1, "tenants"), epoch: OwnerEpoch(epoch) })
-    };
-    let (at_a, at_b) = (history(&a, 1), history(&b, 2));
+    let history = |log: &LogId, epoch| Some(History { log: log.clone(), epoch: OwnerEpoch(epoch) });
+    let (log_a, log_b) = (begin_log(&*coordinator, &a).await, begin_log(&*coordinator, &b).await);
+    let (at_a, at_b) = (history(&log_a, 1), history(&log_b, 2));
     let v1 = coordinator.transition(&change("tenants/1", Revision::NONE, serving(&a, 1), None)).await.unwrap();
     let adopted = serving(&a, 1).with_history(at_a.clone());
     let by_another = coordinator.transition(&change("tenants/1", v1, adopted.clone(), Some(&b))).await;
@@ -331,12 +469,18 @@ pub(crate) async fn random_batches_are_applied_as_the_model_says(coordinator: Ar
     for name in ["a", "b", "c", "gone"] {
         tenures.push(node(&*coordinator, name, 1).await);
     }
+    // Two have a log that is open, one's is sealed, one has none.
+    begin_log(&*coordinator, &tenures[0]).await;
+    begin_log(&*coordinator, &tenures[1]).await;
+    let sealed = begin_log(&*coordinator, &tenures[3]).await;
     coordinator.deregister(&tenures[3]).await.unwrap();
+    let view = ClusterView::new(coordinator.snapshot().await.unwrap());
+    coordinator.apply(&logs::seal(&view, &sealed).unwrap().into()).await.unwrap();
     let begin = coordinator.snapshot().await.unwrap();
-    let mut model = Model::new(7, tenures);
     let mut versions = BTreeMap::from([(Revision::NONE, Revision::NONE)]);
+    let mut model = Model::new(7, tenures, &begin, &mut versions);
     let mut seen = Seen::default();
-    for number in 0..150 {
+    for number in 0..250 {
         let batch = model.propose();
         let real = Batch {
             transitions: batch
@@ -346,6 +490,17 @@ pub(crate) async fn random_batches_are_applied_as_the_model_says(coordinator: Ar
                 .map(|t| Transition { expected: versions[&t.expected], ..t })
                 .collect(),
             roots: batch.roots.iter().cloned().map(|r| RootChange { expected: versions[&r.expected], ..r }).collect(),
+            expects: batch
+                .expects
+                .iter()
+                .map(|expectation| RootExpectation {
+                    key: expectation.key.clone(),
+                    expected: match &expectation.expected {
+                        Expected::Version(version) => Expected::Version(versions[version]),
+                        Expected::Value(value) => Expected::Value(value.clone()),
+                    },
+                })
+                .collect(),
         };
         let expected = model.apply(&batch);
         let came = coordinator.apply(&real).await;
@@ -440,6 +595,9 @@ pub(crate) async fn names_and_values_outside_of_the_limits_are_refused(coordinat
         coordinator.put_root("a\nb", Revision::NONE, RootValue(Vec::new())).await.map(drop),
         coordinator.put_root("large", Revision::NONE, large).await.map(drop),
         coordinator.transition(&change("", Revision::NONE, serving(&tenure(), 1), None)).await.map(drop),
+        coordinator.put_root("logs/a", Revision::NONE, RootValue(Vec::new())).await.map(drop),
+        coordinator.transition(&change("s", Revision::NONE, replicated(17), None)).await.map(drop),
+        coordinator.transition(&change("s", Revision::NONE, in_log(&long, "tenants"), None)).await.map(drop),
     ] {
         let message = result.unwrap_err().to_string();
         assert!(message.starts_with("expected") && message.contains("came"), "{message}");
@@ -448,6 +606,19 @@ pub(crate) async fn names_and_values_outside_of_the_limits_are_refused(coordinat
     assert!(dead.unwrap_err().to_string().contains("whose tenure is over"));
 }
 
+/// A record with replicas in so many tiers.
+fn replicated(tiers: usize) -> ShardRecord {
+    let vector = ReplicationVector(vec![TierReplicas { nodes: 1, threads: 1 }; tiers]);
+    let ownership = Ownership::Replicated { ring_version: RingVersion(1), vector };
+    ShardRecord { epoch: OwnerEpoch::NONE, ownership, history: None }
+}
+
+/// A record whose commits are in a log of this node and service, which is not looked for.
+fn in_log(node: &str, service: &str) -> ShardRecord {
+    let log = LogId { node: NodeId::new(node), number: 1, service: service.to_owned() };
+    serving(&tenure(), 1).with_history(Some(History { log, epoch: OwnerEpoch(1) }))
+}
+
 fn tenure() -> Tenure {
-    Tenure { node: NodeId::new("nobody"), epoch: OwnerEpoch(1) }
+    Tenure { node: NodeId::new("nobody"), epoch: NodeEpoch(1) }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_journal::Options;
 use savanna_journal::sim::SimDisk;
 use savanna_ownership::core::CHANGES_KEPT;
@@ -22,7 +22,7 @@ async fn write(coordinator: &dyn Coordinator, expected: Revision) -> Revision {
         expected,
         value: Some(RootValue(expected.0.to_le_bytes().to_vec())),
     };
-    let batch = Batch { transitions: Vec::new(), roots: (0..MAX_BATCH_RECORDS).map(root).collect() };
+    let batch = Batch { roots: (0..MAX_BATCH_RECORDS).map(root).collect(), ..Batch::default() };
     coordinator.apply(&batch).await.unwrap()
 }
 
@@ -30,7 +30,7 @@ async fn write(coordinator: &dyn Coordinator, expected: Revision) -> Revision {
 async fn a_follower_goes_over_to_a_snapshot_when_it_is_too_far_behind_and_misses_nothing() {
     let options = EmbeddedOptions { ttl: LONG_TTL, clock: Arc::new(BootClock), guard: None };
     let journal = Options::disk(SimDisk::new(1) as Arc<_>);
-    let coordinator = Arc::new(EmbeddedCoordinator::open(journal, OwnerEpoch(1), options).await.unwrap());
+    let coordinator = Arc::new(EmbeddedCoordinator::open(journal, NodeEpoch(1), options).await.unwrap());
     let mut version = write(&*coordinator, Revision::NONE).await;
     let mut follower = Follower::new(Arc::clone(&coordinator) as Arc<dyn Coordinator>, ClusterView::default());
     assert_eq!(follower.next().await.unwrap().what.len(), MAX_BATCH_RECORDS);

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_tenants_host::{Host, HostOptions, Keeping};
 
 fn start(directory: &Path) -> Host {
     let keeping = Keeping::local(directory);
-    Host::start(HostOptions { keeping, epoch: OwnerEpoch(1), threads: 2, lease: None }).unwrap()
+    Host::start(HostOptions::alone(keeping, NodeEpoch(1), 2, None).unwrap()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ use savanna_transaction::Csn;
 use serde::{Deserialize, Serialize};
 
 use super::{Snapshot, Storage, StorageError, now};
+use crate::shards::FIRST_EPOCH;
 
 const MAGIC: &[u8; 8] = b"SVTENANT";
 const FORMAT: u8 = 1;
@@ -199,7 +200,7 @@ impl Storage {
         let mut incoming = Incoming { stream: archive, ahead: BytesMut::new(), taken: 0 };
         let contents = Contents::read(&mut incoming).await?;
         let prefix: Path = self.tenant_prefix(tenant);
-        let manifest = self.take_over(&prefix).await?;
+        let manifest = self.take_over(tenant, FIRST_EPOCH).await?;
         if !manifest.current().entries.is_empty() {
             return Err(StorageError::Occupied(self.place(&prefix)));
         }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use parking_lot::Mutex;
+use savanna_epoch::OwnerEpoch;
 use savanna_manifest::{Manifest, ManifestError, ObjectRef, Reader};
 use savanna_tenants_segments::{Block, PageId, Segment, TAIL_BYTES, TenantId, open_tail};
 use savanna_transaction::Csn;
@@ -29,6 +30,8 @@ pub(super) fn entry_name(after: Csn, upto: Csn, part: u32) -> String {
 pub struct Home {
     pub(super) storage: Arc<Storage>,
     pub(super) tenant: TenantId,
+    /// Under which its owner takes the manifest over.
+    epoch: OwnerEpoch,
     prefix: Path,
     pub(super) reader: Reader,
     pub(super) segments: Arc<Segments>,
@@ -48,11 +51,11 @@ pub(super) struct Owned {
 }
 
 impl Home {
-    /// Opens a tenant's place: reads its manifest and the ends of its segments.
+    /// Opens a tenant's place for its owner under this epoch: reads its manifest and the ends of its segments.
     ///
     /// # Errors
     /// Those of the store, and if what is there is not what was written.
-    pub async fn open(storage: &Arc<Storage>, tenant: TenantId) -> Result<Arc<Self>, StorageError> {
+    pub async fn open(storage: &Arc<Storage>, tenant: TenantId, epoch: OwnerEpoch) -> Result<Arc<Self>, StorageError> {
         let prefix = storage.tenant_prefix(tenant);
         // Before the manifest is: a former owner may be writing both, the manifest first.
         let noted = storage.stored(tenant).await?;
@@ -72,6 +75,7 @@ impl Home {
         Ok(Arc::new(Self {
             storage: Arc::clone(storage),
             tenant,
+            epoch,
             prefix,
             reader,
             segments: Arc::new(Segments::new(tenant, Arc::clone(&storage.cache), opened)),
@@ -178,7 +182,7 @@ impl Home {
     /// The manifest, taken over by this owner.
     pub(super) async fn owned_manifest<'a>(&self, owned: &'a mut Owned) -> Result<&'a Manifest, StorageError> {
         if owned.manifest.is_none() {
-            let manifest = self.storage.take_over(&self.prefix).await?;
+            let manifest = self.storage.take_over(self.tenant, self.epoch).await?;
             let entries = manifest.current().entries.clone();
             if entries != owned.entries {
                 // What became of the last change was not certain, or a former owner has written down what it had in the log

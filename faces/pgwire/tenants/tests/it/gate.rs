@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
-use savanna_journal::{Disk, DiskFile, OsDisk};
-use savanna_pgwire_tenants::Server;
-use savanna_tenants_host::Keeping;
+use savanna_epoch::NodeEpoch;
+use savanna_journal::{Disk, DiskFile, Options, OsDisk};
+use savanna_pgwire_tenants::{Listener, Server};
+use savanna_tenants_host::{Host, HostOptions, Keeping};
 
 use crate::server;
 
@@ -107,9 +108,12 @@ impl DiskFile for HeldFile {
 
 fn start(directory: &Path, valve: &Arc<Valve>) -> Server {
     let data = directory.join("data");
-    let log = Held { disk: OsDisk::new(data.join("log")), valve: Arc::clone(valve) };
-    let keeping = Keeping { log: Some(Arc::new(log)), ..Keeping::local(data) };
-    server::start(server::options(), keeping, 2).unwrap()
+    let held = |name| Arc::new(Held { disk: OsDisk::new(data.join(name)), valve: Arc::clone(valve) });
+    let (log, coordinator) = (held("log"), Options::disk(held("coordinator")));
+    let keeping = Keeping { log: Some(log), ..Keeping::local(&data) };
+    let listener = Listener::bind(server::options()).unwrap();
+    let host = HostOptions::beside(coordinator, keeping, NodeEpoch(1), 2).unwrap();
+    listener.serve(Host::start(host).unwrap()).unwrap()
 }
 
 /// A client that speaks the simple protocol.

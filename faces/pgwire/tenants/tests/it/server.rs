@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions, TlsError, TlsFiles};
 use savanna_tenants_host::{Host, HostOptions, Keeping};
 
@@ -18,7 +18,7 @@ pub(crate) fn options() -> ServerOptions {
 /// A server on so many threads.
 pub(crate) fn start(options: ServerOptions, keeping: Keeping, threads: usize) -> Result<Server, ServerError> {
     let listener = Listener::bind(options)?;
-    listener.serve(Host::start(HostOptions { keeping, epoch: OwnerEpoch(1), threads, lease: None })?)
+    listener.serve(Host::start(HostOptions::alone(keeping, NodeEpoch(1), threads, None)?)?)
 }
 
 fn local(directory: &Path) -> Keeping {

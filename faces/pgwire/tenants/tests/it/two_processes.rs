@@ -14,7 +14,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{SinkExt, TryStreamExt};
-use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_epoch::{NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use savanna_identity::Users;
 use savanna_pgwire_tenants::{Back, Front, Listener};
 use savanna_rpc::{
@@ -75,7 +75,7 @@ fn tenants_process() {
     let Some(front) = std::env::var_os(FRONT) else { return };
     let directory = tempfile::tempdir().unwrap();
     let keeping = Keeping::local(directory.path().join("data"));
-    let host = Host::start(HostOptions { keeping, epoch: OwnerEpoch(1), threads: 2, lease: None }).unwrap();
+    let host = Host::start(HostOptions::alone(keeping, NodeEpoch(1), 2, None).unwrap()).unwrap();
     tokio::runtime::Runtime::new().unwrap().block_on(serve(&host, front.into_string().unwrap()));
 }
 

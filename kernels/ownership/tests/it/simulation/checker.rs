@@ -5,19 +5,58 @@ use std::ops::Range;
 
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::event::{Entry, Event};
-use savanna_ownership::{Exclusive, Incarnation, Ownership, ShardRecord, Tenure};
+use savanna_ownership::logs::{self, LogRecord, LogState};
+use savanna_ownership::{Exclusive, History, Incarnation, Ownership, RootValue, ShardRecord, Tenure};
 
 use super::process::Process;
 
 /// A broken promise, and the true time (ns) at which it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    TwoServers { at: u64, shard: ShardId, granule: u8, first: (Tenure, OwnerEpoch), second: (Tenure, OwnerEpoch) },
-    TwoHolders { at: u64, name: NodeId, first: Incarnation, second: Incarnation },
-    EpochReused { at: u64, shard: ShardId, epoch: OwnerEpoch, first: Tenure, second: Tenure },
-    HistoryEpoch { at: u64, shard: ShardId, before: Box<ShardRecord>, after: Box<ShardRecord> },
-    CommitsLost { at: u64, shard: ShardId, before: Box<ShardRecord>, after: Box<ShardRecord> },
-    IdsTwice { at: u64, first: Range<u64>, second: Range<u64> },
+    TwoServers {
+        at: u64,
+        shard: ShardId,
+        granule: u8,
+        first: (Tenure, OwnerEpoch),
+        second: (Tenure, OwnerEpoch),
+    },
+    TwoHolders {
+        at: u64,
+        name: NodeId,
+        first: Incarnation,
+        second: Incarnation,
+    },
+    EpochReused {
+        at: u64,
+        shard: ShardId,
+        epoch: OwnerEpoch,
+        first: Tenure,
+        second: Tenure,
+    },
+    HistoryEpoch {
+        at: u64,
+        shard: ShardId,
+        before: Box<ShardRecord>,
+        after: Box<ShardRecord>,
+    },
+    CommitsLost {
+        at: u64,
+        shard: ShardId,
+        before: Box<ShardRecord>,
+        after: Box<ShardRecord>,
+    },
+    /// A log that had ended or was forgotten goes on, or is forgotten although a shard's commits are in it.
+    LogChanged {
+        at: u64,
+        key: String,
+        before: Box<Option<LogRecord>>,
+        after: Box<Option<LogRecord>>,
+    },
+    IdsTwice {
+        at: u64,
+        first: Range<u64>,
+        second: Range<u64>,
+    },
 }
 
 #[derive(Default)]
@@ -28,6 +67,8 @@ pub(super) struct Checker {
     ids: BTreeMap<u64, u64>,
     /// Shards by the durable history.
     durable: BTreeMap<ShardId, ShardRecord>,
+    /// Logs by the durable history; none of those that were forgotten.
+    logs: BTreeMap<String, Option<LogRecord>>,
 }
 
 impl Checker {
@@ -79,9 +120,11 @@ impl Checker {
     pub(super) fn durable(&mut self, at: u64, entry: &Entry) -> Result<(), Violation> {
         match &entry.event {
             Event::ShardChanged { shard, record } => self.changed(at, shard, record),
-            Event::BatchApplied { shards, .. } => {
-                shards.iter().try_for_each(|(shard, record)| self.changed(at, shard, record))
+            Event::BatchApplied { shards, roots } => {
+                shards.iter().try_for_each(|(shard, record)| self.changed(at, shard, record))?;
+                roots.iter().try_for_each(|(key, value)| self.log_changed(at, key, value.as_ref()))
             }
+            Event::RootChanged { key, value } => self.log_changed(at, key, value.as_ref()),
             _ => Ok(()),
         }
     }
@@ -98,15 +141,43 @@ impl Checker {
         if record.epoch < before.epoch || (granted && record.epoch == before.epoch) {
             return Err(Violation::HistoryEpoch { at, shard: shard.clone(), before, after });
         }
-        // The commits of a shard are where they were, or where its owner is, unless it is gone.
+        // The commits of a shard are where they were, or where its owner is, unless its owner, who had them all, let it go.
+        let holds = |history: &History, owner: &Tenure| {
+            let log = self.logs.get(&logs::key(&history.log)).and_then(Option::as_ref);
+            log.is_some_and(|log| log.state == LogState::Open && log.holder == *owner)
+        };
         let is_at_the_owner = match (&record.history, record.owner()) {
-            (Some(history), Some(owner)) => history.log.node == owner.node && history.epoch == record.epoch,
-            (history, owner) => history.is_none() && owner.is_none(),
+            (Some(history), Some(owner)) => history.epoch == record.epoch && holds(history, owner),
+            (None, None) => match (&before.history, before.owner()) {
+                (Some(history), Some(owner)) => holds(history, owner),
+                (history, _) => history.is_none(),
+            },
+            _ => false,
         };
         let is_planned = matches!(before.ownership, Ownership::Exclusive(Exclusive::Moving { .. }));
         if record.history != before.history && !(is_at_the_owner && (!granted || is_planned)) {
             return Err(Violation::CommitsLost { at, shard: shard.clone(), before, after });
         }
         Ok(())
+    }
+
+    fn log_changed(&mut self, at: u64, key: &str, value: Option<&RootValue>) -> Result<(), Violation> {
+        let after: Option<LogRecord> = value.map(|value| serde_json::from_slice(&value.0).expect("a log's"));
+        let before = self.logs.insert(key.to_owned(), after.clone());
+        let is_named = || {
+            let mut histories = self.durable.values().filter_map(|record| record.history.as_ref());
+            histories.any(|history| logs::key(&history.log) == key)
+        };
+        let is_allowed = match (&before, &after) {
+            (None, Some(log)) => log.state == LogState::Open,
+            (Some(Some(before)), Some(_)) => before.state == LogState::Open,
+            (Some(Some(before)), None) => before.state == LogState::Sealed && !is_named(),
+            (None | Some(None), None) | (Some(None), Some(_)) => false,
+        };
+        if is_allowed {
+            return Ok(());
+        }
+        let (before, after) = (Box::new(before.flatten()), Box::new(after));
+        Err(Violation::LogChanged { at, key: key.to_owned(), before, after })
     }
 }

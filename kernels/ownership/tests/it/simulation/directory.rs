@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use savanna_epoch::OwnerEpoch;
+use savanna_epoch::NodeEpoch;
 use savanna_ownership::data_dir::{Candidate, CandidateAction, LeaseFile, LossCause, Process, renewal};
 use savanna_ownership::lease::{HolderAction, HolderInput, RenewalId};
 use savanna_ownership::{Incarnation, LeaseHolder, LeaseTerms, MonoTime};
@@ -40,9 +40,9 @@ enum Sabotage {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Violation {
-    TwoServe { at: u64, first: OwnerEpoch, second: OwnerEpoch },
-    EpochTwice { at: u64, epoch: OwnerEpoch },
-    LostUncontested { at: u64, epoch: OwnerEpoch },
+    TwoServe { at: u64, first: NodeEpoch, second: NodeEpoch },
+    EpochTwice { at: u64, epoch: NodeEpoch },
+    LostUncontested { at: u64, epoch: NodeEpoch },
     NobodyServes,
 }
 
@@ -75,7 +75,7 @@ enum Event {
 
 enum State {
     Candidate(Candidate),
-    Holder { lease: LeaseHolder, epoch: OwnerEpoch, contested: bool, late: bool },
+    Holder { lease: LeaseHolder, epoch: NodeEpoch, contested: bool, late: bool },
     Gone,
 }
 
@@ -118,7 +118,7 @@ struct World {
     is_damaged: bool,
     /// Who has the lock on the file.
     locked_by: Option<usize>,
-    newest: OwnerEpoch,
+    newest: NodeEpoch,
     pids: u32,
     counts: Counts,
 }
@@ -141,7 +141,7 @@ impl World {
             file: None,
             is_damaged: false,
             locked_by: None,
-            newest: OwnerEpoch::NONE,
+            newest: NodeEpoch::NONE,
             pids: 0,
             counts: Counts::default(),
         };
@@ -230,7 +230,7 @@ impl World {
     fn start(&mut self, place: usize) {
         self.pids += 1;
         let me = Process { incarnation: Incarnation(u64::from(self.pids)), pid: self.pids, birth: None };
-        let candidate = Candidate::new(me, terms().ttl(), OwnerEpoch::NONE);
+        let candidate = Candidate::new(me, terms().ttl(), NodeEpoch::NONE);
         let life = self.places[place].life + 1;
         self.places[place] = Place { me, life, state: State::Candidate(candidate), paused_until: 0 };
         self.schedule_within(10 * MILLISECOND, place, Event::Step);
@@ -406,7 +406,7 @@ impl Place {
         matches!(&self.state, State::Holder { lease, .. } if lease.serving(MonoTime(at)))
     }
 
-    fn epoch(&self) -> Option<OwnerEpoch> {
+    fn epoch(&self) -> Option<NodeEpoch> {
         match &self.state {
             State::Holder { epoch, .. } => Some(*epoch),
             _ => None,

@@ -3,7 +3,8 @@
 //! allows, a network that delays, repeats and loses messages, and processes and a coordinator that pause and crash.
 //!
 //! Checked after every event: no granule of a shard has two servers at one true instant, no name two holders, no epoch two
-//! owners, no id two receivers, the durable history obeys the epochs, and the commits of a shard stay where a record says that they are. Broken variants show that the checks bite.
+//! owners, no id two receivers, the durable history obeys the epochs, and the commits of a shard stay
+//! where a record says that they are, in a log whose owner writes it. Broken variants show that the checks bite.
 
 mod checker;
 mod directory;
@@ -107,4 +108,9 @@ fn a_batch_that_is_done_by_half_is_noticed() {
 #[test]
 fn a_grant_that_forgets_in_which_log_the_commits_are_is_noticed() {
     assert_caught(Sabotage::GrantTakesHistory, |violation| matches!(violation, Violation::CommitsLost { .. }));
+}
+
+#[test]
+fn a_history_in_a_log_that_its_owner_does_not_hold_is_noticed() {
+    assert_caught(Sabotage::FormerLog, |violation| matches!(violation, Violation::CommitsLost { .. }));
 }

@@ -8,9 +8,10 @@ use rand_chacha::ChaCha8Rng;
 use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::core::{Reply, Request};
 use savanna_ownership::lease::{HolderAction, HolderInput};
+use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState, NewLog};
 use savanna_ownership::{
-    Batch, ClaimOutcome, CoordinatorError, Exclusive, Grant, History, Incarnation, LeaseHolder, LeaseTerms, MonoTime,
-    NodeSpec, Ownership, Revision, ShardRecord, Tenure, Transition, Versioned,
+    Batch, ClaimOutcome, ClusterView, CoordinatorError, Exclusive, Grant, History, Incarnation, LeaseHolder,
+    LeaseTerms, MonoTime, NodeSpec, Ownership, Revision, ShardRecord, Tenure, Transition, Versioned,
 };
 
 /// A clock that runs too fast or too slow.
@@ -43,6 +44,9 @@ pub(super) enum Answer {
     Read(Option<Versioned<ShardRecord>>),
 }
 
+/// The records of all logs.
+type Logs = BTreeMap<LogId, LogRecord>;
+
 /// How the process is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
@@ -57,11 +61,16 @@ pub(super) struct Habits {
 pub(super) const TIMEOUT: u64 = 800_000_000;
 
 enum Waiting {
-    Join { sent_at: MonoTime },
+    Join {
+        sent_at: MonoTime,
+    },
     Renewal(savanna_ownership::lease::RenewalId),
     Read(ShardId),
     Propose(Vec<(ShardId, ShardRecord)>),
     Ids,
+    LogNumber,
+    /// A change of a log's record; what became of it shows in the view.
+    Log,
 }
 
 /// What a process believes of a shard.
@@ -83,6 +92,8 @@ pub(super) struct Process {
     lease: Option<(Tenure, LeaseHolder)>,
     beliefs: BTreeMap<ShardId, Belief>,
     waiting: BTreeMap<u64, (u64, Waiting)>,
+    /// A name for its next log.
+    new_log: Option<NewLog>,
     next_request: u64,
 }
 
@@ -98,6 +109,7 @@ impl Process {
             lease: None,
             beliefs: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            new_log: None,
             next_request: 0,
         }
     }
@@ -117,13 +129,13 @@ impl Process {
         })
     }
 
-    /// Does what is due and something at random. `others` are tenures that it might hand shards to.
+    /// Does what is due and something at random. In `view` are tenures that it might hand shards to, and logs.
     pub(super) fn wake(
         &mut self,
         at: u64,
         rng: &mut ChaCha8Rng,
         shards: &[ShardId],
-        others: &[Tenure],
+        view: &ClusterView,
     ) -> Vec<(u64, Ask)> {
         let now = self.clock.read(at);
         self.give_up_unanswered(at);
@@ -145,6 +157,8 @@ impl Process {
         if !self.serving(at) {
             return asks;
         }
+        let logs = logs::all(view).expect("logs write their records");
+        asks.extend(self.care_for_logs(at, rng, view, &logs));
         if rng.random_bool(0.2) {
             let allocate = Request::Allocate { name: "ids".to_owned(), count: rng.random_range(1..20) };
             asks.push(self.ask(at, Ask::Change(allocate), Waiting::Ids));
@@ -158,7 +172,7 @@ impl Process {
         } else {
             let proposals: Vec<_> = chosen
                 .into_iter()
-                .filter_map(|shard| self.proposal(&shard, rng, others).map(|(record, lost)| (shard, record, lost)))
+                .filter_map(|shard| self.proposal(&shard, rng, view, &logs).map(|(record, lost)| (shard, record, lost)))
                 .collect();
             if !proposals.is_empty() {
                 asks.push(self.propose(at, proposals));
@@ -167,11 +181,42 @@ impl Process {
         asks
     }
 
+    /// Goes on with a log of its own, or ends or forgets one of others.
+    fn care_for_logs(&mut self, at: u64, rng: &mut ChaCha8Rng, view: &ClusterView, logs: &Logs) -> Option<(u64, Ask)> {
+        let me = self.tenure()?.clone();
+        let is_mine = |record: &LogRecord| record.state == LogState::Open && record.holder == me;
+        let is_waiting = self.waiting.values().any(|(_, waiting)| matches!(waiting, Waiting::LogNumber | Waiting::Log));
+        if is_waiting {
+            return None;
+        }
+        let change = if logs.values().any(is_mine) {
+            let (log, _) = logs.iter().nth(rng.random_range(0..logs.len() * 8))?;
+            logs::seal(view, log).or_else(|_| logs::remove(view, log)).ok()?
+        } else if let Some(new) = self.new_log.take() {
+            logs::begin(view, new, LogPlace::Folder(String::new()), me).ok()?
+        } else if let Some(taken) = logs.keys().find_map(|log| logs::take_over(view, log, me.clone()).ok())
+            && rng.random()
+        {
+            taken
+        } else {
+            let allocate = Request::Allocate { name: NewLog::sequence(&self.name), count: 1 };
+            return Some(self.ask(at, Ask::Change(allocate), Waiting::LogNumber));
+        };
+        Some(self.ask(at, Ask::Change(Request::Apply(change.into())), Waiting::Log))
+    }
+
     /// A next record for a shard, and the granules that this process loses by it.
-    fn proposal(&self, shard: &ShardId, rng: &mut ChaCha8Rng, others: &[Tenure]) -> Option<(ShardRecord, u8)> {
+    fn proposal(
+        &self,
+        shard: &ShardId,
+        rng: &mut ChaCha8Rng,
+        view: &ClusterView,
+        logs: &Logs,
+    ) -> Option<(ShardRecord, u8)> {
         let me = self.tenure()?.clone();
         let belief = self.beliefs.get(shard)?;
-        let other = others.iter().filter(|tenure| **tenure != me).collect::<Vec<_>>().choose(rng).copied().cloned();
+        let others: Vec<&Tenure> = view.nodes().map(|node| &node.tenure).filter(|tenure| **tenure != me).collect();
+        let other = others.choose(rng).copied().cloned();
         let Some(known) = &belief.known else {
             return Some((ShardRecord::serving(me, OwnerEpoch::NONE.next()), 0));
         };
@@ -179,7 +224,11 @@ impl Process {
         let same = |state| ShardRecord::exclusive(epoch, state).with_history(history.clone());
         let next = |state| ShardRecord::exclusive(epoch.next(), state).with_history(history.clone());
         let serving = |owner: &Tenure| Exclusive::Serving { owner: owner.clone() };
-        let log_of = |owner: &Tenure, epoch| Some(History { log: LogId::new(owner.node.clone(), 1, "tenants"), epoch });
+        let log_of = |owner: &Tenure, epoch| {
+            let is_its = |record: &LogRecord| record.state == LogState::Open && record.holder == *owner;
+            let (log, _) = logs.iter().find(|(_, record)| is_its(record))?;
+            Some(History { log: log.clone(), epoch })
+        };
         let choice = rng.random_range(0..5);
         Some(match &known.value.ownership {
             Ownership::Exclusive(state) if *state.owner() == me && choice == 4 => {
@@ -275,6 +324,10 @@ impl Process {
                 (Vec::new(), None)
             }
             (Waiting::Ids, Answer::Change(Ok(Reply::Ids(ids)))) => (Vec::new(), Some(ids)),
+            (Waiting::LogNumber, Answer::Change(Ok(Reply::Ids(numbers)))) => {
+                self.new_log = NewLog::numbered(&self.name, "tenants", &numbers).ok();
+                (Vec::new(), None)
+            }
             // A refused proposal settles nothing: a copy of it may come again when the refusal's reason is gone.
             _ => (Vec::new(), None),
         }

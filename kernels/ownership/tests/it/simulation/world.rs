@@ -1,7 +1,7 @@
 //! True time, the network, the coordinator with its log, and what befalls them.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
@@ -9,7 +9,10 @@ use rand_chacha::ChaCha8Rng;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_ownership::core::{CoordinatorCore, Reply, Request};
 use savanna_ownership::event::{Entry, Event as Fact};
-use savanna_ownership::{Batch, Exclusive, Incarnation, LeaseTerms, MonoTime, Ownership, ShardRecord, Tenure};
+use savanna_ownership::logs::{LogRecord, LogState};
+use savanna_ownership::{
+    Batch, ClusterView, Exclusive, Incarnation, LeaseTerms, MonoTime, Ownership, RootValue, ShardRecord, Tenure,
+};
 
 use super::checker::{Checker, Violation};
 use super::process::{Answer, Ask, DriftingClock, Habits, Process};
@@ -28,6 +31,8 @@ pub(super) enum Sabotage {
     HalfBatches,
     /// A grant makes the new owner's log the one with the shard's commits.
     GrantTakesHistory,
+    /// The commits of a shard are said to be in the log that its owner had before.
+    FormerLog,
 }
 
 /// How often things happened.
@@ -43,6 +48,10 @@ pub(super) struct Counts {
     duals: u64,
     batches: u64,
     histories: u64,
+    logs_begun: u64,
+    logs_taken_over: u64,
+    logs_sealed: u64,
+    logs_removed: u64,
     ids: u64,
     process_pauses: u64,
     process_crashes: u64,
@@ -51,7 +60,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    fn each(&self) -> [u64; 15] {
+    fn each(&self) -> [u64; 19] {
         [
             self.grants,
             self.expiries,
@@ -63,6 +72,10 @@ impl Counts {
             self.duals,
             self.batches,
             self.histories,
+            self.logs_begun,
+            self.logs_taken_over,
+            self.logs_sealed,
+            self.logs_removed,
             self.ids,
             self.process_pauses,
             self.process_crashes,
@@ -86,6 +99,10 @@ impl Counts {
         self.duals += other.duals;
         self.batches += other.batches;
         self.histories += other.histories;
+        self.logs_begun += other.logs_begun;
+        self.logs_taken_over += other.logs_taken_over;
+        self.logs_sealed += other.logs_sealed;
+        self.logs_removed += other.logs_removed;
         self.ids += other.ids;
         self.process_pauses += other.process_pauses;
         self.process_crashes += other.process_crashes;
@@ -168,6 +185,8 @@ struct Coordinator {
     core: CoordinatorCore,
     clock: DriftingClock,
     log: Vec<Entry>,
+    /// Roots of logs that have been begun.
+    logs: BTreeSet<String>,
     durable: usize,
     /// Answers that wait for the log to be durable up to a length.
     held: BTreeMap<usize, Vec<Event>>,
@@ -188,6 +207,8 @@ pub(super) struct World {
     crashed: Vec<bool>,
     shards: Vec<ShardId>,
     coordinator: Coordinator,
+    /// What is durable.
+    view: ClusterView,
     checker: Checker,
     counts: Counts,
     next_incarnation: u64,
@@ -200,6 +221,7 @@ impl World {
             core: CoordinatorCore::new(TTL),
             clock: drifting_clock(&mut rng),
             log: Vec::new(),
+            logs: BTreeSet::new(),
             durable: 0,
             held: BTreeMap::new(),
             up: true,
@@ -216,6 +238,7 @@ impl World {
             crashed: vec![false; PROCESSES],
             shards: (0..SHARDS).map(|number| ShardId::new(format!("tenants/{number}"))).collect(),
             coordinator,
+            view: ClusterView::default(),
             checker: Checker::default(),
             counts: Counts::default(),
             next_incarnation: 0,
@@ -292,9 +315,7 @@ impl World {
             Event::Wake { process } => {
                 self.schedule_within(200 * MILLISECOND, Event::Wake { process });
                 if !self.crashed[process] {
-                    let others: Vec<Tenure> =
-                        self.coordinator.core.snapshot().nodes.into_iter().map(|node| node.tenure).collect();
-                    let asks = self.processes[process].wake(self.at, &mut self.rng, &self.shards, &others);
+                    let asks = self.processes[process].wake(self.at, &mut self.rng, &self.shards, &self.view);
                     self.send_asks(process, asks);
                 }
                 Ok(())
@@ -366,6 +387,7 @@ impl World {
                 let forgery: Option<Forgery> = match self.sabotage {
                     Sabotage::EpochNotBumped => Some(forget_the_bump),
                     Sabotage::GrantTakesHistory => Some(take_the_history),
+                    Sabotage::FormerLog => Some(name_the_former_log),
                     _ => None,
                 };
                 let before = forgery.map(|forgery| (self.coordinator.core.clone(), forgery));
@@ -438,7 +460,21 @@ impl World {
                 shards.iter().for_each(|(_, record)| self.count_record(record));
                 &mut self.counts.batches
             }
-            Fact::IdsAllocated { .. } | Fact::RootChanged { .. } => return,
+            Fact::RootChanged { key, value } => {
+                let is_sealed = |value: &RootValue| {
+                    serde_json::from_slice::<LogRecord>(&value.0).expect("a log's").state == LogState::Sealed
+                };
+                match (value, self.coordinator.logs.contains(key)) {
+                    (None, _) => &mut self.counts.logs_removed,
+                    (Some(value), _) if is_sealed(value) => &mut self.counts.logs_sealed,
+                    (Some(_), true) => &mut self.counts.logs_taken_over,
+                    (Some(_), false) => {
+                        self.coordinator.logs.insert(key.clone());
+                        &mut self.counts.logs_begun
+                    }
+                }
+            }
+            Fact::IdsAllocated { .. } => return,
         };
         *counter += 1;
     }
@@ -457,6 +493,9 @@ impl World {
         let durable = self.coordinator.durable.max(length);
         for entry in &self.coordinator.log[self.coordinator.durable..durable] {
             self.checker.durable(self.at, entry)?;
+            if let Some(change) = entry.change() {
+                self.view.apply(&change);
+            }
         }
         self.coordinator.durable = durable;
         let waiting = self.coordinator.held.split_off(&(durable + 1));
@@ -568,5 +607,12 @@ fn take_the_history(old: &ShardRecord, new: &mut ShardRecord) {
     {
         history.log.node = state.owner().node.clone();
         history.epoch = new.epoch;
+    }
+}
+
+/// An owner's commits are said to be in a log that it does not write any more.
+fn name_the_former_log(old: &ShardRecord, new: &mut ShardRecord) {
+    if let (true, Some(history)) = (old.history != new.history, &mut new.history) {
+        history.log.number = history.log.number.saturating_sub(1);
     }
 }

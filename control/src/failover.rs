@@ -1,0 +1,263 @@
+//! What becomes of the logs and shards of nodes that are gone.
+//!
+//! | step | who | does | interrupted here |
+//! |---|---|---|---|
+//! | F1 | coordinator | ends the lease of X | the next one gives X a whole lease again |
+//! | F2 | controller | [`Intent::SealRecord`]: the record of X's log says that it is sealed, unless X came back first | is proposed again |
+//! | F3 | controller | [`Intent::SealLog`]: the log itself ends | is done again, by the controller or by who adopts |
+//! | F4 | controller | places the shards | nothing is kept; placed anew |
+//! | F5 | controller | [`Intent::Grant`]: new owners, in batches; the histories stay | the rest is still owned by who is gone |
+//! | F6 | new owners | adopt: read the sealed log, write to their own, set the history, serve | another gets the shard, and reads the same log |
+//! | F7 | controller | [`Intent::DeleteLog`], then [`Intent::ForgetLog`], once no history names it | is done again |
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
+use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState};
+use savanna_ownership::{
+    Batch, ClusterView, Exclusive, MAX_BATCH_RECORDS, Ownership, RootChange, ShardRecord, Tenure, Transition, Versioned,
+};
+
+use crate::election::MASTER;
+
+/// The shard that everybody needs to log in: the first to get an owner again.
+const LOGIN: &str = "tenants/postgres";
+
+/// Grants in one batch: each names at most three nodes, and etcd compares all of them in one transaction.
+const GRANTS_PER_BATCH: usize = MAX_BATCH_RECORDS / 2 - 1;
+
+/// How busy nodes and shards are, by the nodes' own account; in any unit that is the same for all. What is not there is not busy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loads {
+    /// By node.
+    pub nodes: BTreeMap<NodeId, u64>,
+    /// By shard.
+    pub shards: BTreeMap<ShardId, u64>,
+}
+
+/// Something to do. Those of one log build on each other: when one fails, the later ones of that log are dropped, and the next decision, by a
+/// later view, says what is still to do. Those of other logs go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Propose that a log is sealed.
+    SealRecord {
+        /// The log.
+        log: LogId,
+        /// What to propose.
+        change: RootChange,
+    },
+    /// End a log whose record says that it is sealed. May be repeated.
+    SealLog {
+        /// The log.
+        log: LogId,
+        /// Where it is.
+        place: LogPlace,
+        /// The epoch under which it is sealed.
+        epoch: NodeEpoch,
+    },
+    /// Propose new owners.
+    Grant {
+        /// The log that their shards' histories name; none of shards without one.
+        log: Option<LogId>,
+        /// What to propose.
+        batch: Batch,
+    },
+    /// Delete a log that no shard needs, if it is there; in an object store all but the object that ends it. May be repeated.
+    DeleteLog {
+        /// The log.
+        log: LogId,
+        /// Where it is.
+        place: LogPlace,
+    },
+    /// Propose to delete the record of a log that is deleted.
+    ForgetLog {
+        /// The log.
+        log: LogId,
+        /// What to propose.
+        change: RootChange,
+    },
+}
+
+impl Intent {
+    /// The log that it is about.
+    #[must_use]
+    pub const fn log(&self) -> Option<&LogId> {
+        match self {
+            Self::SealRecord { log, .. }
+            | Self::SealLog { log, .. }
+            | Self::DeleteLog { log, .. }
+            | Self::ForgetLog { log, .. } => Some(log),
+            Self::Grant { log, .. } => log.as_ref(),
+        }
+    }
+}
+
+/// Why nobody can own a shard for now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// There is no node.
+    NoNode,
+    /// Its commits are in a log on the disk of a node that is gone: it waits for that node.
+    Private(LogId),
+    /// Its commits are in a log of which there is no record that can be read. Somebody has to look.
+    Lost(LogId),
+}
+
+/// What to do now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// In this order.
+    pub intents: Vec<Intent>,
+    /// Shards of nodes that are gone, for which nothing can be done.
+    pub stuck: BTreeMap<ShardId, Stuck>,
+}
+
+/// What to do about nodes that are gone, as far as the view knows. An old view leads to proposals that are refused.
+#[must_use]
+pub fn step(view: &ClusterView, loads: &Loads) -> Decision {
+    let mut decision = Decision { intents: logs_that_end(view), ..Decision::default() };
+    let mut placement = Placement::new(view, loads);
+    let mut grants: Vec<(Option<Source>, Vec<Transition>)> = Vec::new();
+    for (shard, record) in orphans(view, loads) {
+        let source = match past_of(view, &record.value) {
+            Past::Readable(source) => source,
+            Past::Unsealed => continue,
+            Past::Stuck(stuck) => {
+                decision.stuck.insert(shard.clone(), stuck);
+                continue;
+            }
+        };
+        let Some(to) = placement.place(shard, &record.value, source.as_ref()) else {
+            decision.stuck.insert(shard.clone(), Stuck::NoNode);
+            continue;
+        };
+        let grant = grant(shard, record, to);
+        match grants.iter_mut().find(|(of, _)| *of == source) {
+            Some((_, same)) => same.push(grant),
+            None => grants.push((source, vec![grant])),
+        }
+    }
+    for (source, transitions) in grants {
+        if let Some(Source { log, record }) = &source
+            && record.state == LogState::Sealed
+        {
+            let (place, epoch) = (record.place.clone(), record.seal_epoch());
+            decision.intents.push(Intent::SealLog { log: log.clone(), place, epoch });
+        }
+        let batches =
+            transitions.chunks(GRANTS_PER_BATCH).map(|some| Batch { transitions: some.to_vec(), ..Batch::default() });
+        let log = source.map(|source| source.log);
+        decision.intents.extend(batches.map(|batch| Intent::Grant { log: log.clone(), batch }));
+    }
+    decision
+}
+
+/// What is to be done about logs whose holder is gone (F2), or that no shard needs any more (F7).
+fn logs_that_end(view: &ClusterView) -> Vec<Intent> {
+    let names = view.roots(logs::PREFIX).filter_map(|(key, _)| key[logs::PREFIX.len()..].parse::<LogId>().ok());
+    let mut intents = Vec::new();
+    for log in names {
+        // One that cannot be read is somebody else's, or is told of the shards that need it.
+        let Ok(Some((_, LogRecord { place, .. }))) = logs::get(view, &log) else { continue };
+        if matches!(place, LogPlace::Private(_)) {
+            continue;
+        }
+        if let Ok(change) = logs::seal(view, &log) {
+            intents.push(Intent::SealRecord { log, change });
+        } else if let Ok(change) = logs::remove(view, &log) {
+            intents.push(Intent::DeleteLog { log: log.clone(), place });
+            intents.push(Intent::ForgetLog { log, change });
+        }
+    }
+    intents
+}
+
+/// The shards whose owner is gone, in the order in which they get another: the one that everybody needs, then the busiest.
+fn orphans<'v>(view: &'v ClusterView, loads: &Loads) -> Vec<(&'v ShardId, &'v Versioned<ShardRecord>)> {
+    let is_orphan = |record: &Versioned<ShardRecord>| record.value.owner().is_some_and(|owner| !view.lives(owner));
+    let mut orphans: Vec<_> =
+        view.shards("").filter(|(shard, record)| shard.0 != MASTER && is_orphan(record)).collect();
+    orphans.sort_by_key(|(shard, _)| (shard.0 != LOGIN, Reverse(load_of(loads, shard)), *shard));
+    orphans
+}
+
+fn load_of(loads: &Loads, shard: &ShardId) -> u64 {
+    loads.shards.get(shard).copied().unwrap_or_default()
+}
+
+/// The log that a shard's commits are in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Source {
+    log: LogId,
+    record: LogRecord,
+}
+
+/// Where a new owner finds the commits of a shard.
+enum Past {
+    /// Here; or in no log.
+    Readable(Option<Source>),
+    /// In a log whose record is sealed first.
+    Unsealed,
+    Stuck(Stuck),
+}
+
+fn past_of(view: &ClusterView, record: &ShardRecord) -> Past {
+    let Some(history) = &record.history else { return Past::Readable(None) };
+    let log = history.log.clone();
+    let Ok(Some((_, record))) = logs::get(view, &log) else { return Past::Stuck(Stuck::Lost(log)) };
+    let is_private = matches!(record.place, LogPlace::Private(_));
+    match record.state {
+        LogState::Open if view.lives(&record.holder) => Past::Readable(Some(Source { log, record })),
+        _ if is_private => Past::Stuck(Stuck::Private(log)),
+        LogState::Open => Past::Unsealed,
+        LogState::Sealed => Past::Readable(Some(Source { log, record })),
+    }
+}
+
+fn grant(shard: &ShardId, record: &Versioned<ShardRecord>, to: Tenure) -> Transition {
+    let ShardRecord { epoch, history, .. } = record.value.clone();
+    let granted = ShardRecord::serving(to, epoch.next()).with_history(history);
+    Transition { shard: shard.clone(), expected: record.version, record: granted, by: None }
+}
+
+/// Where shards go.
+struct Placement<'v> {
+    view: &'v ClusterView,
+    loads: &'v Loads,
+    /// How busy each living node is, with what it has got by now.
+    nodes: BTreeMap<Tenure, u64>,
+}
+
+impl<'v> Placement<'v> {
+    fn new(view: &'v ClusterView, loads: &'v Loads) -> Self {
+        let load = |node: &NodeId| loads.nodes.get(node).copied().unwrap_or_default();
+        let nodes = view.nodes().map(|node| (node.tenure.clone(), load(&node.tenure.node))).collect();
+        Self { view, loads, nodes }
+    }
+
+    /// The node that gets a shard; none if there is no node.
+    fn place(&mut self, shard: &ShardId, record: &ShardRecord, source: Option<&Source>) -> Option<Tenure> {
+        let coldest = || self.nodes.iter().min_by_key(|(_, load)| **load).map(|(node, _)| node);
+        let to = self.destined(record, source).or_else(coldest)?.clone();
+        if let Some(load) = self.nodes.get_mut(&to) {
+            // One without a load counts too, so that many of them are spread.
+            *load = load.saturating_add(load_of(self.loads, shard).max(1));
+        }
+        Some(to)
+    }
+
+    /// Who alone may get a shard, or has something of it already.
+    fn destined<'r>(&self, record: &'r ShardRecord, source: Option<&'r Source>) -> Option<&'r Tenure> {
+        let survivor = match &record.ownership {
+            Ownership::Exclusive(Exclusive::Dual { from, .. }) => Some(from),
+            _ => None,
+        };
+        let holder = source.filter(|source| source.record.state == LogState::Open).map(|source| &source.record.holder);
+        let target = match &record.ownership {
+            Ownership::Exclusive(Exclusive::Moving { to, .. }) => Some(to),
+            _ => None,
+        };
+        [survivor, holder, target].into_iter().flatten().find(|tenure| self.view.lives(tenure))
+    }
+}

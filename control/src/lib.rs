@@ -1,0 +1,16 @@
+//! Who decides in a cluster, and what: the shards of a node that is gone get other owners.
+//!
+//! Pure: no I/O, no clock, and no memory either. Everything that a decision needs is in the records that a
+//! [`ClusterView`](savanna_ownership::ClusterView) holds, and in what nodes say of their load; so a controller that dies is
+//! replaced by one that knows as much, and two that believe to be the only one do no harm. Every intent is a proposal at a
+//! version, or something that may be repeated.
+//!
+//! Time does not come in: whether a node is gone is decided by its lease alone, which the coordinator ends.
+//!
+//! * [`election`]: which node is the controller.
+//! * [`failover`]: the logs and shards of nodes that are gone.
+
+pub mod election;
+pub mod failover;
+
+pub use failover::{Decision, Intent, Loads, Stuck, step};

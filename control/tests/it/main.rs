@@ -1,0 +1,4 @@
+//! Failover from outside: a cluster simulated from a seed, and what single decisions are.
+
+mod decisions;
+mod simulation;

@@ -1,0 +1,189 @@
+//! Tenants are made and removed: first in the records, then here, then in the storage.
+//!
+//! | after | a process that ends there leaves | the next owner |
+//! |---|---|---|
+//! | a number was taken | a number that nobody has | gives another |
+//! | name and shard were made | a tenant without a log, of which nobody was told | says which log it is, serves it |
+//! | the log was named | the tenant | serves it |
+//! | a number was reserved | perhaps something in the storage | removes that, and the reservation |
+//! | shard and name were removed | perhaps all of it in the storage, as garbage | removes that, and its note |
+//! | the storage has nothing of it | a note of garbage | removes it |
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use savanna_ownership::{Batch, CoordinatorError, Revision, ShardRecord};
+use savanna_tenants_segments::TenantId;
+use savanna_tenants_values::error::{Result, SqlError, state};
+
+use super::{Held, Owner, duplicate, is_gone};
+use crate::{
+    shards::{self, FIRST_EPOCH, Garbage, LogNote, Member, Named, ShardsError},
+    storage::Storage,
+};
+
+/// Makes a tenant, which sleeps. It is there, or it is not there and nobody has its name.
+///
+/// # Errors
+/// 42P04 if there is one, 53100 if the log has no space; those of the coordinator.
+pub async fn create(owner: &Mutex<Owner>, name: &str) -> Result<TenantId> {
+    let member = {
+        let owner = owner.lock();
+        owner.expect_space()?;
+        owner.expect_free(name)?;
+        owner.member.clone()
+    };
+    let tenant = member.number().await?;
+    make(owner, &member, (tenant, name), None).await?;
+    Ok(tenant)
+}
+
+/// Gives a number to a tenant that is to be [made](create_as) when its rows are in the storage. If the process ends before, what is there is
+/// removed.
+///
+/// # Errors
+/// 53100 if the log has no space; those of the coordinator.
+pub async fn reserve(owner: &Mutex<Owner>) -> Result<TenantId> {
+    let member = {
+        let owner = owner.lock();
+        owner.expect_space()?;
+        owner.member.clone()
+    };
+    let tenant = member.number().await?;
+    let reserved = Garbage::Reserved { by: member.tenure.clone() };
+    let root = shards::put(shards::garbage_key(tenant), Revision::NONE, &reserved);
+    let version = member.propose(&root.into()).await.map_err(ShardsError::from)?;
+    owner.lock().reserved.insert(tenant, version);
+    Ok(tenant)
+}
+
+/// Makes a tenant of a reserved number, as [`create`].
+///
+/// # Errors
+/// As [`create`].
+pub async fn create_as(owner: &Mutex<Owner>, tenant: TenantId, name: &str) -> Result<()> {
+    let (member, reserved) = {
+        let owner = owner.lock();
+        owner.expect_free(name)?;
+        (owner.member.clone(), owner.reserved.get(&tenant).copied())
+    };
+    make(owner, &member, (tenant, name), reserved).await
+}
+
+async fn make(
+    owner: &Mutex<Owner>,
+    member: &Member,
+    (tenant, name): (TenantId, &str),
+    reserved: Option<Revision>,
+) -> Result<()> {
+    let key = shards::name_key(name);
+    let record = ShardRecord::serving(member.tenure.clone(), FIRST_EPOCH);
+    let named = shards::put(key.clone(), Revision::NONE, &Named { number: tenant });
+    let reservation = reserved.map(|version| shards::delete(shards::garbage_key(tenant), version));
+    let batch = Batch {
+        transitions: vec![member.transition(tenant, Revision::NONE, record.clone())],
+        roots: std::iter::once(named).chain(reservation).collect(),
+    };
+    let named = match member.propose(&batch).await {
+        Err(CoordinatorError::Conflict { record, .. }) if record == key => return Err(duplicate(name)),
+        made => made.map_err(ShardsError::from)?,
+    };
+    // A grant leaves the history as it is, so that it comes after.
+    let record = record.with_history(Some(member.history(FIRST_EPOCH)));
+    let begun = member.propose(&member.transition(tenant, named, record).into()).await;
+    let shard = begun.map_err(ShardsError::from)?;
+    owner.lock().note_created(tenant, Held { name: name.to_owned(), epoch: FIRST_EPOCH, shard, named });
+    Ok(())
+}
+
+/// Removes a tenant that nobody uses, and that nobody begins to use.
+///
+/// # Errors
+/// 3D000 if there is none, 53100 if the log has no space; those of the coordinator.
+pub async fn remove(owner: &Mutex<Owner>, tenant: TenantId) -> Result<()> {
+    let (member, held) = {
+        let owner = owner.lock();
+        owner.expect_space()?;
+        (owner.member.clone(), owner.tenants.get(&tenant).cloned())
+    };
+    let Some(Held { name, epoch, shard, named }) = held else {
+        return Err(SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped"));
+    };
+    let batch = Batch {
+        transitions: vec![member.transition(tenant, shard, ShardRecord::retired(epoch))],
+        roots: vec![
+            shards::delete(shards::name_key(&name), named),
+            shards::put(shards::garbage_key(tenant), Revision::NONE, &Garbage::Removed),
+        ],
+    };
+    let version = member.propose(&batch).await.map_err(ShardsError::from)?;
+    owner.lock().note_removed(tenant, version);
+    Ok(())
+}
+
+/// Removes from the storage what no tenant has any more, and notes where the log ends if it was cut.
+///
+/// # Errors
+/// Those of the storage and of the coordinator; ask again.
+pub async fn clean_up(owner: &Mutex<Owner>, storage: &Storage) -> Result<()> {
+    remove_strays(owner, storage).await?;
+    let (member, garbage) = {
+        let owner = owner.lock();
+        (owner.member.clone(), owner.garbage.clone())
+    };
+    for (tenant, version) in garbage {
+        storage.remove(tenant).await?;
+        let root = shards::delete(shards::garbage_key(tenant), version);
+        match member.coordinator.apply(&root.into()).await {
+            // The note went before, and the answer was lost, or another owner has removed it and what it was about.
+            Ok(_) | Err(CoordinatorError::Conflict { .. }) => drop(owner.lock().garbage.remove(&tenant)),
+            Err(error) => return Err(ShardsError::from(error).into()),
+        }
+    }
+    if owner.lock().noted.1 {
+        note_end(owner).await?;
+    }
+    Ok(())
+}
+
+/// Notes the end of a log that nobody writes to any more: the next start misses what is deleted of it.
+///
+/// # Errors
+/// Those of the coordinator and of the log.
+pub async fn save_end(owner: &Mutex<Owner>) -> Result<()> {
+    let journal = Arc::clone(owner.lock().journal());
+    journal.wait_durable(journal.appended()).await?;
+    note_end(owner).await?;
+    if owner.lock().noted.1 { note_end(owner).await } else { Ok(()) }
+}
+
+/// Notes where the log ends.
+async fn note_end(owner: &Mutex<Owner>) -> Result<()> {
+    let (member, journal, noted) = {
+        let owner = owner.lock();
+        (owner.member.clone(), Arc::clone(&owner.journal), owner.noted.0)
+    };
+    let end = LogNote { end: journal.durable().0 };
+    let root = shards::put(shards::log_key(&member.log), noted, &end);
+    let noted = match member.coordinator.apply(&root.into()).await {
+        Ok(version) => (version, false),
+        // The answer was lost, or a former owner had still to say how far it had come; this one says it the next time.
+        Err(CoordinatorError::Conflict { current, .. }) => (current, true),
+        Err(error) => return Err(ShardsError::from(error).into()),
+    };
+    owner.lock().noted = noted;
+    Ok(())
+}
+
+/// Removes, once after the start, what former owners left of tenants after those were removed: one that did not know yet that it was
+/// replaced may have flushed. No record says so.
+async fn remove_strays(owner: &Mutex<Owner>, storage: &Storage) -> Result<()> {
+    let Some(view) = owner.lock().strays_of.clone() else { return Ok(()) };
+    for tenant in storage.tenants().await? {
+        if is_gone(&view, tenant)? {
+            storage.remove(tenant).await?;
+        }
+    }
+    owner.lock().strays_of = None;
+    Ok(())
+}

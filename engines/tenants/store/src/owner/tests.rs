@@ -1,0 +1,452 @@
+use std::collections::BTreeSet;
+
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path as ObjectPath};
+use parking_lot::Mutex;
+use savanna_epoch::LogId;
+use savanna_journal::{Draft, SealedLog, seal};
+use savanna_ownership::{
+    Coordinator, Exclusive, RootChange, Tenure, Transition,
+    embedded::EmbeddedCoordinator,
+    logs::{self, LogPlace},
+};
+
+use super::*;
+use crate::{
+    log::{COMMIT, append},
+    shards::{
+        FIRST_EPOCH,
+        tests::{Fragile, Trouble, coordinator, node, place},
+    },
+};
+
+/// A cluster: its coordinator and store, and a directory for the log.
+struct Cluster {
+    coordinator: Arc<EmbeddedCoordinator>,
+    store: Arc<InMemory>,
+    directory: tempfile::TempDir,
+    /// Counts the processes.
+    epoch: u64,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let (coordinator, store) = (coordinator(), Arc::default());
+        Self { coordinator, store, directory: tempfile::tempdir().expect("a directory"), epoch: 0 }
+    }
+
+    fn storage(&self) -> Arc<Storage> {
+        Storage::new(Arc::clone(&self.store) as _, ObjectPath::default(), 1 << 20)
+    }
+
+    /// The next process of a node takes over, and something happens after so many changes.
+    async fn open(&mut self, name: &str, trouble: (u32, Trouble)) -> Result<Mutex<Owner>> {
+        self.epoch += 1;
+        let tenure = node(&self.coordinator, name, self.epoch).await;
+        let trouble = Mutex::new(trouble);
+        let coordinator = Arc::new(Fragile { inner: Arc::clone(&self.coordinator), trouble });
+        let member = Member::join(coordinator, tenure, place()).await?;
+        let recovery = Recovery::read(Options::dir(self.directory.path()), NodeEpoch(self.epoch))?;
+        Ok(Mutex::new(Owner::open(recovery, member, &self.storage(), (64, 1)).await?))
+    }
+
+    async fn reopen(&mut self) -> Mutex<Owner> {
+        self.open("a", (0, Trouble::Over)).await.expect("nothing is wrong with it")
+    }
+
+    async fn view(&self) -> ClusterView {
+        ClusterView::new(self.coordinator.snapshot().await.expect("it answers"))
+    }
+
+    async fn put(&self, root: RootChange) {
+        self.coordinator.apply(&root.into()).await.expect("it is new");
+    }
+
+    /// Puts something where the storage has a tenant.
+    async fn store_of(&self, tenant: TenantId) {
+        let path = ObjectPath::from(format!("tenants/{tenant:020}/objects/a"));
+        self.store.put(&path, "rows".into()).await.expect("memory");
+    }
+
+    async fn stored(&self) -> BTreeSet<TenantId> {
+        self.storage().tenants().await.expect("memory")
+    }
+}
+
+fn names(owner: &Mutex<Owner>) -> Vec<(String, TenantId)> {
+    owner.lock().tenants().map(|(name, tenant)| (name.to_owned(), tenant)).collect()
+}
+
+fn commit(owner: &Mutex<Owner>, tenant: TenantId, number: u8) {
+    let journal = Arc::clone(owner.lock().journal());
+    append(&journal, &[Draft { shard: tenant, kind: COMMIT, payload: &[number; 8] }]).expect("a log that works");
+}
+
+/// The first bytes of what is to be done again of a tenant.
+fn tail(owner: &Mutex<Owner>, tenant: TenantId) -> Vec<u8> {
+    let tail = owner.lock().take_tail(tenant, 0);
+    assert!(tail.is_sorted_by_key(|(lsn, _)| *lsn));
+    tail.iter().map(|(_, commit)| commit[0]).collect()
+}
+
+fn close(owner: Mutex<Owner>) {
+    owner.into_inner().journal.close().expect("a log that works");
+}
+
+/// What the records say is what an owner says, and every tenant is served by it from its log.
+async fn check(cluster: &Cluster, owner: &Mutex<Owner>) {
+    let view = cluster.view().await;
+    let mut named: Vec<_> =
+        shards::names(&view).expect("names").into_iter().map(|(id, (name, _))| (name, id)).collect();
+    named.sort();
+    assert_eq!(named, names(owner));
+    for (tenant, record) in shards::tenants(&view).expect("tenants") {
+        let owner = owner.lock();
+        match &record.value.ownership {
+            Ownership::Retired => assert_eq!(owner.epoch(tenant), None),
+            Ownership::Exclusive(Exclusive::Serving { owner: tenure }) => {
+                assert_eq!((tenure, owner.epoch(tenant)), (&owner.member.tenure, Some(record.value.epoch)));
+                let history = record.value.history.as_ref().expect("its commits are in a log");
+                assert_eq!(history.log, owner.member.log);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Each way in which a change can be interrupted, at each of the first changes.
+fn interruptions() -> impl Iterator<Item = (u32, Trouble)> {
+    let ways = [false, true].into_iter().flat_map(|is_made| [Trouble::Ends { is_made }, Trouble::Lost { is_made }]);
+    ways.flat_map(|way| (0..4).map(move |changes| (changes, way)))
+}
+
+/// The changes that a start makes, once there is a log.
+async fn changes_of_a_start(cluster: &mut Cluster) -> u32 {
+    for changes in 0.. {
+        if let Ok(owner) = cluster.open("a", (changes, Trouble::Ends { is_made: false })).await {
+            close(owner);
+            return changes;
+        }
+    }
+    unreachable!("a start makes a few changes")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_is_made_and_removed_whole_or_not_at_all_wherever_that_ends() {
+    for (changes, trouble) in interruptions() {
+        let mut cluster = Cluster::new();
+        close(cluster.reopen().await);
+        let start = changes_of_a_start(&mut cluster).await;
+        let owner = cluster.open("a", (start + changes, trouble)).await.expect("that comes later");
+        let made = create(&owner, "shop").await;
+        let removed = match &made {
+            Ok(tenant) => {
+                cluster.store_of(*tenant).await;
+                Some(remove(&owner, *tenant).await)
+            }
+            Err(_) => None,
+        };
+        let cleaned = clean_up(&owner, &cluster.storage()).await;
+        if matches!(trouble, Trouble::Lost { .. }) {
+            assert!(made.is_ok() && removed == Some(Ok(())), "{changes} {trouble:?}");
+            assert!(cleaned.is_ok() || clean_up(&owner, &cluster.storage()).await.is_ok(), "it is asked again");
+        }
+        close(owner);
+        let owner = cluster.reopen().await;
+        check(&cluster, &owner).await;
+        let is_there = owner.lock().tenant("shop").is_some();
+        match (made, removed) {
+            (Ok(_), Some(Ok(()))) => assert!(!is_there, "{changes} {trouble:?}"),
+            (Ok(_), Some(Err(_))) => {}
+            (Ok(_), None) => assert!(is_there, "{changes} {trouble:?}"),
+            (Err(error), _) => assert_eq!(error.state, "58000"),
+        }
+        // Whatever came of it, the name can be had, and nothing of another is there.
+        if !is_there {
+            let shop = create(&owner, "shop").await.expect("nobody has the name");
+            assert!(!cluster.stored().await.contains(&shop));
+        }
+        clean_up(&owner, &cluster.storage()).await.expect("it works");
+        check(&cluster, &owner).await;
+        assert!(shards::garbage(&cluster.view().await).expect("garbage").is_empty());
+        close(owner);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_reserved_by_a_process_that_ended_goes() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    let (lost, given_up, made) = (reserve(&owner).await, reserve(&owner).await, reserve(&owner).await);
+    let [lost, given_up, made] = [lost, given_up, made].map(|reserved| reserved.expect("it works"));
+    for tenant in [lost, given_up, made] {
+        cluster.store_of(tenant).await;
+    }
+    owner.lock().give_up(given_up);
+    create_as(&owner, made, "copy").await.expect("nobody has the name");
+    clean_up(&owner, &cluster.storage()).await.expect("it works");
+    assert_eq!(cluster.stored().await, BTreeSet::from([lost, made]), "one may still be restored");
+    close(owner);
+    let owner = cluster.reopen().await;
+    clean_up(&owner, &cluster.storage()).await.expect("it works");
+    assert_eq!(cluster.stored().await, BTreeSet::from([made]));
+    check(&cluster, &owner).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_given_once() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    create(&owner, "shop").await.expect("nobody has it");
+    assert_eq!(create(&owner, "shop").await.expect_err("it is there").state, "42P04");
+    // Somebody else's, of whom this process does not know.
+    cluster.put(shards::put(shards::name_key("other"), Revision::NONE, &shards::Named { number: 70 })).await;
+    assert_eq!(create(&owner, "other").await.expect_err("it is there").state, "42P04");
+    assert_eq!(names(&owner), [("shop".to_owned(), 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_process_has_its_tenants_under_a_higher_epoch_and_finds_their_commits() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    let shop = create(&owner, "shop").await.expect("nobody has it");
+    let mut epoch = owner.lock().epoch(shop).expect("it is there");
+    assert_eq!(epoch, FIRST_EPOCH);
+    let mut commits = vec![0];
+    commit(&owner, shop, 0);
+    close(owner);
+    // A node of another name has the directory in between.
+    for (number, name) in (1..).zip(["a", "a", "b", "b", "a"]) {
+        let before = cluster.coordinator.snapshot().await.expect("it answers").nodes;
+        for node in before {
+            cluster.coordinator.deregister(&node.tenure).await.expect("it is there");
+        }
+        let owner = cluster.open(name, (0, Trouble::Over)).await.expect("nothing is wrong with it");
+        check(&cluster, &owner).await;
+        let next = owner.lock().epoch(shop).expect("it is there");
+        assert!(next > epoch, "{name}");
+        epoch = next;
+        assert_eq!(tail(&owner, shop), commits, "{name}");
+        commits.push(number);
+        commit(&owner, shop, number);
+        close(owner);
+    }
+}
+
+/// A directory as a former release left it: a log that says which tenants there are, and the object that says it of what was cut off.
+async fn former(cluster: &mut Cluster) {
+    cluster.epoch = 40;
+    let nothing = &mut |_: Record| Ok::<(), RedoError>(());
+    let journal = Journal::open(Options::dir(cluster.directory.path()), NodeEpoch(40), nothing).expect("a new log");
+    let records: [(u64, u16, &[u8]); 9] = [
+        (1, CREATED, b"postgres"),
+        (2, CREATED, b"gone"),
+        (2, COMMIT, &[0; 8]),
+        (2, DROPPED, b""),
+        (3, CREATED, b"shop"),
+        (3, COMMIT, &[0; 8]),
+        (4, RESERVED, b""),
+        (70, CREATED, b"late"),
+        (3, UNLINKED, &[0; 8]),
+    ];
+    for (shard, kind, payload) in records {
+        append(&journal, &[Draft { shard, kind, payload }]).expect("a log that works");
+    }
+    journal.close().expect("a log that works");
+    for tenant in [2, 3, 4] {
+        cluster.store_of(tenant).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_former_release_kept_is_carried_over_once_wherever_that_is_interrupted() {
+    for way in [false, true].map(|is_made| Trouble::Ends { is_made }) {
+        for changes in 0.. {
+            let mut cluster = Cluster::new();
+            former(&mut cluster).await;
+            let opened = cluster.open("a", (changes, way)).await;
+            let is_uninterrupted = opened.is_ok();
+            drop(opened);
+            let owner = cluster.reopen().await;
+            let named = [("late", 70), ("postgres", 1), ("shop", 3)].map(|(name, id)| (name.to_owned(), id));
+            assert_eq!(names(&owner), named);
+            check(&cluster, &owner).await;
+            let above = owner.lock().tenants().all(|(_, id)| owner_epoch(&cluster, id) > OwnerEpoch(40));
+            assert!(above, "the storage was written under epoch 40");
+            assert_eq!(owner.lock().take_tail(3, 0).len(), 2);
+            clean_up(&owner, &cluster.storage()).await.expect("it works");
+            assert_eq!(cluster.stored().await, BTreeSet::from([3]));
+            assert!(create(&owner, "new").await.expect("nobody has it") > 70, "numbers are not given twice");
+            remove(&owner, 3).await.expect("it is there");
+            close(owner);
+            // What the log says of tenants does not count again.
+            let owner = cluster.reopen().await;
+            assert_eq!(owner.lock().tenant("shop"), None);
+            check(&cluster, &owner).await;
+            if is_uninterrupted {
+                assert!(changes > 4);
+                break;
+            }
+        }
+    }
+}
+
+fn owner_epoch(cluster: &Cluster, tenant: TenantId) -> OwnerEpoch {
+    let record = futures::executor::block_on(cluster.coordinator.shard(&shards::shard(tenant)));
+    record.expect("it answers").expect("it is there").value.epoch
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_became_shorter_or_whose_records_are_gone_is_refused() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    let shop = create(&owner, "shop").await.expect("nobody has it");
+    commit(&owner, shop, 1);
+    save_end(&owner).await.expect("it works");
+    close(owner);
+    let log = std::mem::replace(&mut cluster.directory, tempfile::tempdir().expect("a directory"));
+    let refused = cluster.open("a", (0, Trouble::Over)).await.expect_err("the log is gone");
+    assert!(refused.message.contains("where it ended before"), "{refused}");
+    cluster.directory = log;
+    close(cluster.reopen().await);
+
+    cluster.store_of(9).await;
+    let refused = cluster.open("a", (0, Trouble::Over)).await.expect_err("nobody knows tenant 9");
+    assert!(refused.message.contains("segments of tenant 9"), "{refused}");
+    let stranger = ObjectPath::from("tenants/00000000000000000009/objects/a");
+    cluster.store.delete(&stranger).await.expect("memory");
+
+    cluster.coordinator = coordinator();
+    let refused = cluster.open("a", (0, Trouble::Over)).await.expect_err("the records are gone");
+    assert!(refused.message.contains("of whom neither the log nor the coordinator knows"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_of_a_node_that_lives_are_left_alone() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    create(&owner, "shop").await.expect("nobody has it");
+    let tenure = node(&cluster.coordinator, "b", 70).await;
+    let other = tempfile::tempdir().expect("a directory");
+    let place = LogPlace::Folder("elsewhere".to_owned());
+    let member = Member::join(Arc::clone(&cluster.coordinator) as _, tenure, place).await.expect("a new log");
+    let recovery = Recovery::read(Options::dir(other.path()), NodeEpoch(1)).expect("a log");
+    let beside = Owner::open(recovery, member, &cluster.storage(), (64, 1)).await.expect("nothing is wrong with it");
+    assert_eq!(beside.tenants().count(), 0);
+    let beside = Mutex::new(beside);
+    assert_eq!(create(&beside, "shop").await.expect_err("it is there").state, "42P04");
+    assert_eq!(create(&beside, "yard").await.expect("nobody has it"), 3, "a number was lost to the refusal");
+}
+
+/// A cluster whose node `a` is gone: its log is sealed, its tenants are another's, and what it had of the tenants `shop` and `yard`.
+struct Left {
+    cluster: Cluster,
+    name: LogId,
+    sealed: SealedLog,
+    _log: tempfile::TempDir,
+    tenants: [TenantId; 2],
+}
+
+impl Left {
+    async fn new() -> Self {
+        let mut cluster = Cluster::new();
+        let owner = cluster.reopen().await;
+        let [shop, yard] =
+            [create(&owner, "shop").await, create(&owner, "yard").await].map(|made| made.expect("nobody has it"));
+        [1, 2].into_iter().for_each(|number| commit(&owner, shop, number));
+        commit(&owner, yard, 9);
+        let member = owner.lock().member.clone();
+        close(owner);
+        cluster.coordinator.deregister(&member.tenure).await.expect("it is there");
+        let ends = logs::seal(&cluster.view().await, &member.log).expect("nobody has it");
+        cluster.put(ends).await;
+        let log = std::mem::replace(&mut cluster.directory, tempfile::tempdir().expect("a directory"));
+        let sealed = seal(&Options::dir(log.path()), NodeEpoch(1_000)).expect("nobody has it");
+        Self { cluster, name: member.log, sealed, _log: log, tenants: [shop, yard] }
+    }
+
+    /// The next process of the node `b`, which has a log of its own.
+    async fn open(&mut self, trouble: (u32, Trouble)) -> Result<Mutex<Owner>> {
+        self.cluster.epoch += 1;
+        let tenure = node(&self.cluster.coordinator, "b", self.cluster.epoch).await;
+        let coordinator =
+            Arc::new(Fragile { inner: Arc::clone(&self.cluster.coordinator), trouble: Mutex::new(trouble) });
+        let place = LogPlace::Folder("elsewhere".to_owned());
+        let member = Member::join(coordinator, tenure, place).await?;
+        let recovery = Recovery::read(Options::dir(self.cluster.directory.path()), NodeEpoch(self.cluster.epoch))?;
+        Ok(Mutex::new(Owner::open(recovery, member, &self.cluster.storage(), (64, 1)).await?))
+    }
+
+    /// Somebody grants all tenants whose owners are gone.
+    async fn grant(&self, to: &Tenure) {
+        let view = self.cluster.view().await;
+        for (tenant, Versioned { version, value }) in shards::tenants(&view).expect("tenants") {
+            if value.owner().is_some_and(|owner| !view.lives(owner)) {
+                let record = ShardRecord::serving(to.clone(), value.epoch.next()).with_history(value.history.clone());
+                let (shard, expected) = (shards::shard(tenant), *version);
+                let grant = Transition { shard, expected, record, by: None };
+                self.cluster.coordinator.transition(&grant).await.expect("nobody lives who has it");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_of_a_sealed_log_arrive_whole_however_often_that_is_interrupted() {
+    for is_made in [false, true] {
+        for changes in 0..3 {
+            let mut left = Left::new().await;
+            let [shop, yard] = left.tenants;
+            close(left.open((0, Trouble::Over)).await.expect("a new log"));
+            for _ in 0..3 {
+                // A start of this node changes its log's record, and grants itself again what it had been granted.
+                let Ok(owner) = left.open((changes + 1, Trouble::Ends { is_made })).await else { continue };
+                let tenure = owner.lock().member.tenure.clone();
+                left.grant(&tenure).await;
+                let before = names(&owner);
+                let view = left.cluster.view().await;
+                owner.lock().hold(&view).expect("names");
+                assert_eq!(names(&owner), before, "the histories of others name another log");
+                _ = adopt(&owner, &left.name, &left.sealed).await;
+                close(owner);
+            }
+            let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
+            let tenure = owner.lock().member.tenure.clone();
+            left.grant(&tenure).await;
+            adopt(&owner, &left.name, &left.sealed).await.expect("nothing is in its way");
+            check(&left.cluster, &owner).await;
+            assert_eq!((tail(&owner, shop), tail(&owner, yard)), (vec![1, 2], vec![9]), "{changes} {is_made}");
+            assert_eq!(logs::shards_in(&left.cluster.view().await, &left.name).count(), 0, "nobody needs it any more");
+            commit(&owner, shop, 3);
+            close(owner);
+            // From now on its own log has all.
+            let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
+            check(&left.cluster, &owner).await;
+            assert_eq!((tail(&owner, shop), tail(&owner, yard)), (vec![1, 2, 3], vec![9]), "{changes} {is_made}");
+            close(owner);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_copied_is_not_cut_before_anybody_knows_that_it_is_needed() {
+    let mut left = Left::new().await;
+    let [shop, yard] = left.tenants;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    let tenure = owner.lock().member.tenure.clone();
+    left.grant(&tenure).await;
+    let (name, sealed) = (left.name.clone(), left.sealed.clone());
+    let mut adopting = Box::pin(adopt(&owner, &name, &sealed));
+    while futures::poll!(&mut adopting).is_pending() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        // As if the thread's tenants needed nothing, and the log were long.
+        let mut owner = owner.lock();
+        let behind = owner.journal.appended().next();
+        owner.truncation.set_floor(0, behind);
+        owner.note_log();
+        owner.cut().expect("a log that works");
+    }
+    drop(adopting);
+    close(owner);
+    let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
+    assert_eq!((tail(&owner, shop), tail(&owner, yard)), (vec![1, 2], vec![9]));
+}

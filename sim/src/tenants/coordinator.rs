@@ -1,0 +1,118 @@
+//! The coordinator as one process of an owner sees it: an answer may be lost, and the process may end in the middle of several changes.
+
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use savanna_epoch::ShardId;
+use savanna_ownership::{
+    Batch, ChangeStream, ClaimOutcome, Coordinator, CoordinatorError, Grant, NodeSpec, Revision, RootValue,
+    ShardRecord, Snapshot, Tenure, Versioned,
+};
+
+/// What happens to a change, which is made or not.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Trouble {
+    /// Its answer is lost.
+    Lost { is_made: bool },
+    /// The process hears of nothing any more.
+    Ends { is_made: bool },
+}
+
+/// A coordinator, and what happens after so many changes.
+pub(super) struct Asked {
+    coordinator: Arc<dyn Coordinator>,
+    trouble: Mutex<Option<(u32, Trouble)>>,
+    has_ended: Mutex<bool>,
+}
+
+impl Asked {
+    pub(super) fn new(coordinator: Arc<dyn Coordinator>) -> Arc<Self> {
+        Arc::new(Self { coordinator, trouble: Mutex::default(), has_ended: Mutex::default() })
+    }
+
+    /// After so many changes something happens.
+    pub(super) fn trouble_after(&self, changes: u32, trouble: Trouble) {
+        *self.trouble.lock() = Some((changes, trouble));
+    }
+
+    fn next(&self) -> Option<Trouble> {
+        let mut trouble = self.trouble.lock();
+        match trouble.take() {
+            Some((0, now)) => Some(now),
+            later => {
+                *trouble = later.map(|(changes, later)| (changes - 1, later));
+                None
+            }
+        }
+    }
+
+    fn alive(&self) -> Result<(), CoordinatorError> {
+        if *self.has_ended.lock() { Err(ended()) } else { Ok(()) }
+    }
+}
+
+fn ended() -> CoordinatorError {
+    CoordinatorError::Stopped { reason: "of the simulation".to_owned() }
+}
+
+#[async_trait]
+impl Coordinator for Asked {
+    async fn register(&self, spec: &NodeSpec) -> Result<Grant, CoordinatorError> {
+        self.coordinator.register(spec).await
+    }
+
+    async fn claim(&self, spec: &NodeSpec) -> Result<ClaimOutcome, CoordinatorError> {
+        self.coordinator.claim(spec).await
+    }
+
+    async fn heartbeat(&self, tenure: &Tenure) -> Result<Duration, CoordinatorError> {
+        self.coordinator.heartbeat(tenure).await
+    }
+
+    async fn deregister(&self, tenure: &Tenure) -> Result<(), CoordinatorError> {
+        self.coordinator.deregister(tenure).await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot, CoordinatorError> {
+        self.alive()?;
+        self.coordinator.snapshot().await
+    }
+
+    async fn shard(&self, shard: &ShardId) -> Result<Option<Versioned<ShardRecord>>, CoordinatorError> {
+        self.alive()?;
+        self.coordinator.shard(shard).await
+    }
+
+    async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError> {
+        self.alive()?;
+        let Some(trouble) = self.next() else { return self.coordinator.apply(batch).await };
+        let (Trouble::Lost { is_made } | Trouble::Ends { is_made }) = trouble;
+        if is_made {
+            self.coordinator.apply(batch).await?;
+        }
+        match trouble {
+            Trouble::Lost { .. } => {
+                Err(CoordinatorError::Unavailable { reason: "the simulation lost the answer".to_owned() })
+            }
+            Trouble::Ends { .. } => {
+                *self.has_ended.lock() = true;
+                Err(ended())
+            }
+        }
+    }
+
+    async fn allocate(&self, name: &str, count: u64) -> Result<Range<u64>, CoordinatorError> {
+        self.alive()?;
+        self.coordinator.allocate(name, count).await
+    }
+
+    async fn root(&self, key: &str) -> Result<Option<Versioned<RootValue>>, CoordinatorError> {
+        self.alive()?;
+        self.coordinator.root(key).await
+    }
+
+    async fn watch(&self, since: Revision) -> Result<ChangeStream, CoordinatorError> {
+        self.coordinator.watch(since).await
+    }
+}
