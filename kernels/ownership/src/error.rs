@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use savanna_epoch::{LogId, NodeId, NodeEpoch};
+use savanna_epoch::{LogId, NodeEpoch, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::logs;

@@ -98,6 +98,7 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
 
 #[cfg(test)]
 mod tests {
+    use savanna_epoch::NodeEpoch;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
     use savanna_ownership::logs::{self, LogPlace, NewLog};
     use savanna_ownership::{History, Incarnation, MonoTime, NodeSpec, Tenure};

@@ -566,6 +566,7 @@ async fn tell_routes(mut view: View, front: Arc<Front>) {
 
 #[cfg(test)]
 mod tests {
+    use savanna_epoch::NodeEpoch;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
     use savanna_ownership::{MonoTime, Revision, ShardRecord};
 

@@ -230,9 +230,7 @@ impl Reader<'_> {
     }
 
     fn count(&self, key: &'static str) -> Result<usize, ConfigError> {
-        self.get(key, "a whole number, 1 to 65535", |text| {
-            text.parse::<u16>().ok().filter(|n| *n > 0).map(usize::from)
-        })
+        self.get(key, "a whole number, 1 to 65535", |text| text.parse::<u16>().ok().filter(|n| *n > 0).map(usize::from))
     }
 
     fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
