@@ -17,6 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
 NODES = ["n1", "n2", "n3"]
+# A shard each; beside them, each tenant is one.
+SERVICES = {"keys", "streams", "tenants"}
 PATIENCE = 60
 ANY_PORTS = [word for port in ("http", "pgwire", "keys", "tenants", "cluster") for word in (f"--{port}-port", "0")]
 
@@ -86,7 +88,7 @@ class Cluster:
     def is_served(self, node):
         shards = self.shards(node)
         names = {entry["name"] for entry in self.get(node, "/api/v1/nodes")["nodes"]}
-        return names == set(NODES) and len(shards) == 3 and all(shard["state"] == "serving" for shard in shards.values())
+        return names == set(NODES) and set(shards) >= SERVICES and all(shard["state"] == "serving" for shard in shards.values())
 
     def until(self, holds, what):
         deadline = time.monotonic() + PATIENCE

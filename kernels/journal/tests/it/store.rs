@@ -472,7 +472,7 @@ fn a_missing_object_is_an_error() {
 
 fn read_sealed(store: &Arc<Flaky>, filter: &Filter) -> std::result::Result<Vec<Record>, JournalError> {
     let mut records = Vec::new();
-    seal(&at(store), OwnerEpoch(4))?.read(filter, &mut |record| {
+    seal(&at(store), NodeEpoch(4))?.read(filter, &mut |record| {
         records.push(record);
         Ok::<(), std::convert::Infallible>(())
     })?;
@@ -566,11 +566,11 @@ fn a_sealed_log_in_a_store_is_read_by_several_and_opened_by_nobody() {
 #[test]
 fn a_prefix_without_a_log_is_not_taken_for_an_empty_one() {
     let store = Flaky::new();
-    let error = seal(&at(&store), OwnerEpoch(4)).expect_err("there is nothing");
+    let error = seal(&at(&store), NodeEpoch(4)).expect_err("there is nothing");
     assert!(matches!(error, JournalError::NoLog { .. }), "{error}");
     assert!(store.objects().is_empty(), "it is left as it is");
     open(at(&store), 1).expect("opened").0.close().expect("closed");
-    assert_eq!(seal(&at(&store), OwnerEpoch(4)).expect("sealed").last(), Lsn::NONE);
+    assert_eq!(seal(&at(&store), NodeEpoch(4)).expect("sealed").last(), Lsn::NONE);
 }
 
 #[test]

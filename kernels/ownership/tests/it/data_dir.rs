@@ -347,5 +347,5 @@ fn who_takes_only_what_is_free_leaves_a_living_holder_alone() {
     killed.signal("-KILL");
     killed.rest();
     let next = DataDirLease::take_if_free(directory.path(), &options()).unwrap().expect("its holder is dead");
-    assert_eq!(next.epoch(), OwnerEpoch(3));
+    assert_eq!(next.epoch(), NodeEpoch(3));
 }

@@ -365,7 +365,7 @@ async fn a_snapshot_that_no_frame_holds_comes_in_parts_of_one_revision() {
     let journal = Options::disk(SimDisk::new(1) as Arc<_>);
     let options = EmbeddedOptions { ttl: LONG_TTL, clock: Arc::new(BootClock), guard: None };
     let embedded: Arc<dyn Coordinator> =
-        Arc::new(EmbeddedCoordinator::open(journal, OwnerEpoch(1), options).await.unwrap());
+        Arc::new(EmbeddedCoordinator::open(journal, NodeEpoch(1), options).await.unwrap());
     embedded.register(&spec("n1", 1)).await.unwrap();
     // More than 20 MiB of values.
     fill(&*embedded, 5_000, 20_000, 1_100).await;

@@ -83,6 +83,7 @@ async fn make(
     let batch = Batch {
         transitions: vec![member.transition(tenant, Revision::NONE, record.clone())],
         roots: std::iter::once(named).chain(reservation).collect(),
+        ..Batch::default()
     };
     let named = match member.propose(&batch).await {
         Err(CoordinatorError::Conflict { record, .. }) if record == key => return Err(duplicate(name)),
@@ -115,6 +116,7 @@ pub async fn remove(owner: &Mutex<Owner>, tenant: TenantId) -> Result<()> {
             shards::delete(shards::name_key(&name), named),
             shards::put(shards::garbage_key(tenant), Revision::NONE, &Garbage::Removed),
         ],
+        ..Batch::default()
     };
     let version = member.propose(&batch).await.map_err(ShardsError::from)?;
     owner.lock().note_removed(tenant, version);

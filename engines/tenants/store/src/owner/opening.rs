@@ -60,7 +60,11 @@ pub(super) async fn carry_over(
         let named = |(tenant, name): &(TenantId, String)| {
             shards::put(shards::name_key(name), Revision::NONE, &Named { number: *tenant })
         };
-        Batch { transitions: tenants.iter().map(served).collect(), roots: tenants.iter().map(named).collect() }
+        Batch {
+            transitions: tenants.iter().map(served).collect(),
+            roots: tenants.iter().map(named).collect(),
+            ..Batch::default()
+        }
     });
     member.propose_batches(batches).await?;
     let garbage: BTreeSet<TenantId> = former.removed.into_iter().chain(former.reserved).collect();
