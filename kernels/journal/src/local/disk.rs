@@ -16,7 +16,7 @@ use rustix::{
 
 /// A directory that holds one log. The real one is [`OsDisk`], the simulated one [`SimDisk`](crate::sim::SimDisk).
 pub trait Disk: Debug + Send + Sync {
-    /// The names of all files.
+    /// The names of all files; none if the directory is not there.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -130,7 +130,7 @@ pub struct OsDisk {
 }
 
 impl OsDisk {
-    /// The directory is created when it is first used.
+    /// The directory is created with its first file: who only looks for a log leaves everything as it is.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), create: Once::new() }
     }
@@ -149,9 +149,12 @@ impl OsDisk {
 
 impl Disk for OsDisk {
     fn list(&self) -> io::Result<Vec<String>> {
-        self.create_dir()?;
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.dir)? {
+        let entries = match std::fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(names),
+            entries => entries?,
+        };
+        for entry in entries {
             // A name that is not Unicode is none of the log's.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
@@ -171,6 +174,7 @@ impl Disk for OsDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.create_dir()?;
         let file = OpenOptions::new().write(true).create_new(true).open(self.dir.join(name))?;
         Ok(Box::new(OsFile(file)))
     }

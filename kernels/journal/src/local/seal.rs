@@ -12,7 +12,11 @@ use std::{io, sync::Arc};
 
 use savanna_epoch::NodeEpoch;
 
-use super::{Disk, Taken, create_segment, fence, high_water, parse_segment_name, recovery, remove, stage};
+use super::{
+    Disk, Taken, create_segment, fence,
+    high_water::{self, Noted},
+    parse_segment_name, recovery, remove, stage,
+};
 use crate::{
     error::JournalError,
     record::{self, Lsn, Record},
@@ -28,9 +32,10 @@ pub(crate) fn seal(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: NodeEp
         if let Some(last) = end_of(disk.as_ref())? {
             return Ok(last);
         }
-        let is_noted = notes.map(high_water::read).transpose()?.flatten().is_some();
-        if !is_noted && fence::newest_of(&fence::list(disk.as_ref())?) == Term::default() {
-            return Err(JournalError::NoLog { log: disk.describe("") });
+        if fence::newest_of(&fence::list(disk.as_ref())?) == Term::default() {
+            // Found out before anything is written: what sealing begins would be taken for the log by who does not know the notes.
+            let noted = notes.map(high_water::read).transpose()?.flatten();
+            return Err(no_log(disk.describe(""), noted));
         }
         match seal_once(disk, notes, epoch) {
             // Whoever else seals it under this epoch comes to the same end.
@@ -41,6 +46,16 @@ pub(crate) fn seal(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: NodeEp
     Err(JournalError::Stopped {
         reason: format!("{ATTEMPTS} others sealed the log at the same time and none ended it"),
     })
+}
+
+/// Nothing is there: nobody ever wrote there, or all of it is gone.
+fn no_log(log: String, noted: Option<Noted>) -> JournalError {
+    match noted {
+        Some(Noted { durable, file }) if durable > Lsn::NONE => {
+            JournalError::Lost { log, last: Lsn::NONE, durable, note: file }
+        }
+        _ => JournalError::NoLog { log },
+    }
 }
 
 fn seal_once(disk: &Arc<dyn Disk>, notes: Option<&dyn Disk>, epoch: NodeEpoch) -> Result<Lsn, JournalError> {

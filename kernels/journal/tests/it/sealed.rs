@@ -11,7 +11,7 @@ use std::{
 
 use savanna_epoch::NodeEpoch;
 use savanna_journal::{
-    Disk, Draft, Filter, JournalError, Lsn, Options, Record, seal,
+    Disk, Draft, Filter, JournalError, Lsn, Options, OsDisk, Record, SealedLog, seal,
     sim::{Fault, SimDisk, Step, SteppedJournal},
 };
 
@@ -24,8 +24,13 @@ use crate::{
 const CONTROL: NodeEpoch = NodeEpoch(2);
 
 fn read(options: &Options, filter: &Filter) -> Result<Vec<Record>, JournalError> {
+    records_of(&seal(options, CONTROL)?, filter)
+}
+
+/// Reads without sealing again, which would mend an end that was lost.
+fn records_of(sealed: &SealedLog, filter: &Filter) -> Result<Vec<Record>, JournalError> {
     let mut records = Vec::new();
-    seal(options, CONTROL)?.read(filter, &mut |record| {
+    sealed.read(filter, &mut |record| {
         records.push(record);
         Ok::<(), Infallible>(())
     })?;
@@ -96,13 +101,15 @@ fn whichever_step_of_sealing_fails_it_is_sealed_by_the_next_and_has_what_was_dur
                 if fault == Fault::PowerCut || crash {
                     disk.crash();
                 }
-                let sealed = seal(&on(&disk), CONTROL).unwrap_or_else(|error| panic!("{context}: {error}"));
-                let records = read_all(&on(&disk)).unwrap_or_else(|error| panic!("{context}: {error}"));
+                // What was sealed is read as it is, and not sealed again before.
+                let sealed = first
+                    .unwrap_or_else(|_| seal(&on(&disk), CONTROL).unwrap_or_else(|error| panic!("{context}: {error}")));
+                let records =
+                    records_of(&sealed, &Filter::default()).unwrap_or_else(|error| panic!("{context}: {error}"));
                 history.check(&records, truncated).unwrap_or_else(|error| panic!("{context}: {error}"));
                 assert_eq!(records.last().expect("there").lsn, sealed.last(), "{context}");
-                if let Ok(first) = first {
-                    assert_eq!(first.last(), sealed.last(), "{context}: what was sealed has grown or shrunk");
-                }
+                let again = seal(&on(&disk), CONTROL).unwrap_or_else(|error| panic!("{context}: {error}"));
+                assert_eq!(again.last(), sealed.last(), "{context}: what was sealed has grown or shrunk");
                 if !(fault == Fault::PowerCut || crash) {
                     assert_eq!(records, all, "{context}");
                 }
@@ -135,7 +142,8 @@ fn seal_under_an_owner(steps: usize, interrupted: usize, crash: bool) -> Result<
     let options = Options::disk(interposed).segment_bytes(SEGMENT_BYTES);
     let sealed = seal(&options, CONTROL).map_err(|error| error.to_string())?;
     let was_interrupted = count.load(Ordering::Relaxed) >= interrupted;
-    let at_once = read_all(&on(&disk)).map_err(|error| error.to_string())?;
+    let read = || records_of(&sealed, &Filter::default()).map_err(|error| error.to_string());
+    let at_once = read()?;
     let truncated = owner.lock().expect("not poisoned").truncated;
     history.lock().expect("not poisoned").check(&at_once, truncated)?;
     while owner.lock().expect("not poisoned").step() {}
@@ -146,7 +154,7 @@ fn seal_under_an_owner(steps: usize, interrupted: usize, crash: bool) -> Result<
     if crash {
         disk.crash();
     }
-    let later = read_all(&on(&disk)).map_err(|error| error.to_string())?;
+    let later = read()?;
     if later != at_once {
         return Err(format!("{} records became {}", at_once.len(), later.len()));
     }
@@ -492,6 +500,39 @@ fn a_place_without_a_log_is_not_taken_for_an_empty_one() {
     seal(&on(&disk), CONTROL).expect("sealed");
     let error = read().expect_err("another log").to_string();
     assert!(error.contains("found an end at LSN 0"), "{error}");
+}
+
+#[test]
+fn where_no_directory_is_none_is_made_by_who_looks_for_a_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (log, notes) = (dir.path().join("a").join("log"), dir.path().join("notes"));
+    let options = Options::dir(&log).high_water(Arc::new(OsDisk::new(&notes)) as Arc<dyn Disk>);
+    let error = seal(&options, CONTROL).expect_err("there is nothing");
+    assert!(matches!(error, JournalError::NoLog { .. }), "{error}");
+    assert!(!dir.path().join("a").exists() && !notes.exists(), "something was made");
+    open(options.clone(), 1).expect("opened").0.close().expect("closed");
+    let sealed = seal(&options, CONTROL).expect("sealed");
+    std::fs::remove_dir_all(&log).expect("removed");
+    let error = records_of(&sealed, &Filter::default()).expect_err("it is gone");
+    assert!(matches!(error, JournalError::Replaced { .. }), "{error}");
+    assert!(!log.exists(), "something was made");
+}
+
+#[test]
+fn a_log_that_is_gone_and_of_which_notes_say_how_long_it_was_is_not_sealed_as_an_empty_one() {
+    let (disk, notes) = (SimDisk::new(1), SimDisk::new(2));
+    let noted = || on(&disk).high_water(Arc::clone(&notes) as Arc<dyn Disk>);
+    let (journal, _) = open(noted(), 1).expect("opened");
+    wait(&journal, append(&journal, b"told").expect("accepted")).expect("durable");
+    journal.close().expect("closed");
+    disk.files().iter().for_each(|(name, _)| disk.remove(name).expect("removed"));
+    for _ in 0..2 {
+        let error = seal(&noted(), CONTROL).expect_err("it is gone");
+        assert!(matches!(error, JournalError::Lost { durable: Lsn(1), .. }), "{error}");
+        assert!(disk.files().is_empty(), "it is left as it is");
+        let error = seal(&on(&disk), CONTROL).expect_err("there is nothing");
+        assert!(matches!(error, JournalError::NoLog { .. }), "{error}");
+    }
 }
 
 #[test]
