@@ -13,6 +13,9 @@ use crate::record::{History, Ownership, Revision, ShardRecord, Transition};
 /// How many records one batch may change and expect: with the nodes and logs that they name, etcd compares twice as many in one transaction.
 pub const MAX_BATCH_RECORDS: usize = 64;
 
+/// How many bytes the names in one batch may have. etcd gets each up to three times, and takes 1.5 MiB with the values.
+const MAX_BATCH_NAME_BYTES: usize = 128 << 10;
+
 /// A proposed change of a root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootChange {
@@ -110,11 +113,23 @@ pub(crate) fn check_batch(batch: &Batch) -> Result<(), CoordinatorError> {
             return invalid("each root once in a batch".to_owned(), format!("`{key}` twice"), "make one change of it");
         }
     }
+    let names: usize =
+        batch.transitions.iter().map(names_in).sum::<usize>() + keys.iter().map(|key| key.len()).sum::<usize>();
+    if names > MAX_BATCH_NAME_BYTES {
+        let expected = format!("at most {MAX_BATCH_NAME_BYTES} bytes of names in a batch");
+        return invalid(expected, format!("{names} bytes"), "make several batches of it");
+    }
     if bytes > MAX_ROOT_BYTES {
         let expected = format!("at most {MAX_ROOT_BYTES} bytes of values in a batch");
         return invalid(expected, format!("{bytes} bytes"), "make several batches of it");
     }
     Ok(())
+}
+
+/// The bytes of the names in a change.
+fn names_in(change: &Transition) -> usize {
+    let by = change.by.as_ref().map_or(0, |by| by.node.0.len());
+    change.shard.0.len() + change.record.bytes() + by
 }
 
 /// The most tiers that a replication vector may name.

@@ -29,6 +29,10 @@ pub use request::{Reply, Request, Step};
 pub const CHANGES_KEPT: usize = 16_384;
 /// How many bytes the changes have that are kept.
 pub const CHANGES_KEPT_BYTES: usize = 64 << 20;
+/// How many changes are copied at once for a watcher that is behind, while others wait for the coordinator.
+pub const CHANGES_AT_ONCE: usize = 1024;
+/// How many bytes they have, except for the last of them.
+pub const CHANGES_AT_ONCE_BYTES: usize = 4 << 20;
 
 /// All that has to survive, as one value: what a journal starts with after it was cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,7 +174,8 @@ impl CoordinatorCore {
         }
     }
 
-    /// The changes after `since` and up to `until`.
+    /// The first changes after `since` and up to `until`: at most [`CHANGES_AT_ONCE`], and no more once they have [`CHANGES_AT_ONCE_BYTES`]. None if
+    /// there are none.
     ///
     /// # Errors
     /// `Compacted` if some of them are no longer kept.
@@ -179,7 +184,14 @@ impl CoordinatorCore {
             return Err(CoordinatorError::Compacted { since, oldest: self.changes_after });
         }
         let first = self.changes.partition_point(|change| change.revision <= since);
-        Ok(self.changes.iter().skip(first).take_while(|change| change.revision <= until).cloned().collect())
+        let mut room = CHANGES_AT_ONCE_BYTES;
+        let has_room = |change: &&Change| {
+            let had_room = room > 0;
+            room = room.saturating_sub(change.bytes());
+            had_room
+        };
+        let changes = self.changes.range(first..).take_while(|change| change.revision <= until);
+        Ok(changes.take(CHANGES_AT_ONCE).take_while(has_room).cloned().collect())
     }
 
     /// Decides a request that arrived at `now`, and applies what follows from it.
@@ -527,7 +539,7 @@ mod tests {
             core.changes(Revision(0), until),
             Err(CoordinatorError::Compacted { since: Revision(0), oldest: Revision(1) })
         );
-        assert_eq!(core.changes(Revision(1), until).unwrap().len(), CHANGES_KEPT);
+        assert_eq!(core.changes(Revision(1), until).unwrap().len(), CHANGES_AT_ONCE, "the rest comes next");
         assert_eq!(core.changes(Revision(1), Revision(3)).unwrap().len(), 2);
     }
 
@@ -544,8 +556,15 @@ mod tests {
         let Err(CoordinatorError::Compacted { oldest, .. }) = core.changes(Revision(1), version) else {
             panic!("100 MiB of changes are kept")
         };
-        let kept = core.changes(oldest, version).unwrap();
-        assert!((60..=64).contains(&kept.len()), "{}", kept.len());
+        let (mut since, mut kept, mut most) = (oldest, 0, 0);
+        while since < version {
+            let some = core.changes(since, version).unwrap();
+            since = some.last().expect("there are more").revision;
+            kept += some.len();
+            most = most.max(some.len());
+        }
+        assert!((60..=64).contains(&kept), "{kept}");
+        assert!((2..=4).contains(&most), "{most} MiB at once");
     }
 
     #[test]

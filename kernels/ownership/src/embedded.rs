@@ -163,6 +163,7 @@ async fn end_expired_leases(shared: Arc<Shared>) {
 
 impl Shared {
     async fn submit(&self, request: &Request) -> Result<Reply, CoordinatorError> {
+        let has_written;
         let (reply, revision, position) = {
             let mut inner = self.inner.lock();
             self.running()?;
@@ -175,9 +176,16 @@ impl Shared {
                     .collect();
                 inner.appended = Some(self.log.append(&payloads).map_err(|error| self.stop(error))?);
             }
+            has_written = !step.entries.is_empty();
             (step.reply, inner.core.revision(), inner.appended)
         };
-        self.wait_durable(revision, position).await?;
+        self.wait_durable(revision, position).await.map_err(|error| match error {
+            // What was appended may be found when the process starts again.
+            CoordinatorError::Stopped { .. } if has_written => {
+                CoordinatorError::Unavailable { reason: error.to_string() }
+            }
+            error => error,
+        })?;
         reply
     }
 
@@ -324,7 +332,8 @@ impl Watcher {
                         return Some((Err(error), Self { ended: true, ..self }));
                     }
                 }
-                self.seen = durable;
+                // No more than some of them come at once.
+                self.seen = self.pending.back().map_or(durable, |last| last.revision);
                 continue;
             }
             if let Some(error) = failure {

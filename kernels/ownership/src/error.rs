@@ -95,7 +95,7 @@ pub enum CoordinatorError {
         /// What happened.
         reason: String,
     },
-    /// The coordinator of this process has stopped, because its journal failed or refused it.
+    /// The coordinator of this process has stopped, because its journal failed or refused it; nothing of the request was done.
     #[error("expected a running coordinator, but it has stopped: {reason}; restart the process")]
     Stopped {
         /// Why.

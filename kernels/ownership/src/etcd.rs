@@ -15,7 +15,7 @@
 //! of the tenures involved, so that a lease cannot end or begin between the decision and its effect, and the records of the logs that new
 //! histories name.
 //!
-//! The format is compared in every transaction and when a coordinator connects. A release that keeps its records otherwise, or knows more of
+//! The format is compared in every transaction and when a coordinator connects, which refuses records without one. A release that keeps its records otherwise, or knows more of
 //! them, writes another format: the nodes of both never write on one etcd, for one would write back records without what it does not know.
 //!
 //! etcd before 3.4.31 (and 3.5 before 3.5.13) has a weakness in clusters of several members: a leader that stalls and is
@@ -37,7 +37,7 @@ use etcd_client::{
 };
 use savanna_epoch::{LogId, NodeId, ShardId};
 
-use crate::batch::{Batch, check_batch, expect_root, expect_root_version, expect_version};
+use crate::batch::{Batch, Expected, check_batch, expect_root, expect_root_version, expect_version};
 use crate::coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
 use crate::error::{CoordinatorError, FIRST_ID, NameOf, check_name, next_ids};
 use crate::event::RootValue;
@@ -109,10 +109,12 @@ impl EtcdCoordinator {
         Ok(coordinator)
     }
 
-    /// Writes the format if there is none, and fails if there is another.
+    /// Writes the format if there is nothing, and fails if there is another, or if there are records and no format.
     async fn agree_on_format(&self) -> Result<(), CoordinatorError> {
         let key = self.keys.format();
-        let is_first = vec![at_version(key.clone(), None)];
+        let is_empty = |area| Compare::mod_revision(self.keys.area(area), CompareOp::Equal, 0).with_prefix();
+        let mut is_first: Vec<Compare> = Area::ALL.into_iter().map(is_empty).collect();
+        is_first.push(at_version(key.clone(), None));
         let write = vec![TxnOp::put(key.clone(), FORMAT, None)];
         let response = self.txn(Txn::new().when(is_first).and_then(write).or_else(vec![TxnOp::get(key, None)])).await?;
         if response.succeeded() { Ok(()) } else { self.expect_format(&response) }
@@ -163,14 +165,17 @@ impl EtcdCoordinator {
             let old: Option<ShardRecord> = seen.as_ref().map(decode).transpose()?;
             let tenures = tenures_of(old.as_ref(), &change.record, change.by.as_ref());
             names.extend(tenures.map(|tenure| tenure.node.clone()));
-            logs.extend(log_of(old.as_ref(), &change.record).cloned());
+            logs.extend(log_of(old.as_ref(), &change.record, change.by.as_ref()).cloned());
         }
         check_compares(shard_keys.len() + root_keys.len() + batch.expects.len(), names.len(), logs.len())?;
         let keys_only = GetOptions::new().with_keys_only();
         let root = |key: &str| TxnOp::get(self.keys.key(Area::Roots, key), None);
         let mut reads: Vec<TxnOp> = shard_keys.into_iter().map(|key| TxnOp::get(key, None)).collect();
         reads.extend(root_keys.into_iter().map(|key| TxnOp::get(key, Some(keys_only.clone()))));
-        reads.extend(batch.expects.iter().map(|expectation| root(&expectation.key)));
+        reads.extend(batch.expects.iter().map(|expectation| match expectation.expected {
+            Expected::Version(_) => TxnOp::get(self.keys.key(Area::Roots, &expectation.key), Some(keys_only.clone())),
+            Expected::Value(_) => root(&expectation.key),
+        }));
         reads.extend(logs.iter().map(|log| root(&logs::key(log))));
         reads.extend(names.iter().map(|name| TxnOp::get(self.keys.key(Area::Nodes, &name.0), None)));
         // If a shard has changed meanwhile, its version is not the expected one or the commit's comparison fails.

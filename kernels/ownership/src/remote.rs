@@ -184,6 +184,8 @@ mod tests {
             TransitionError::NotOwner { owner: tenure("a") },
             TransitionError::OldRing { current: RingVersion(2), came: RingVersion(1) },
             TransitionError::LogNotHeld { log: LogId::new(node("a"), 2, "tenants").unwrap(), tenure: tenure("a") },
+            TransitionError::LeftBehind { log: LogId::new(node("a"), 2, "tenants").unwrap(), former: tenure("a") },
+            TransitionError::DualHistory { came: text("n1.1/tenants from epoch 1 on") },
         ];
         let mut errors = vec![
             CoordinatorError::Held { node: node("a"), tenure: Some(NodeEpoch(1)), remaining: Duration::from_secs(1) },
@@ -221,11 +223,13 @@ mod tests {
                 TransitionError::NotOwner { .. } => 15,
                 TransitionError::OldRing { .. } => 16,
                 TransitionError::LogNotHeld { .. } => 17,
+                TransitionError::LeftBehind { .. } => 20,
+                TransitionError::DualHistory { .. } => 21,
             },
             CoordinatorError::OtherValue { .. } => 18,
             CoordinatorError::Format { .. } => 19,
         };
-        assert_eq!(errors.iter().map(kind).collect::<BTreeSet<_>>().len(), 20);
+        assert_eq!(errors.iter().map(kind).collect::<BTreeSet<_>>().len(), 22);
         errors
     }
 

@@ -24,8 +24,11 @@
 //! |---|---|---|
 //! | the owner | its own log, under the record's epoch | while it owns the shard |
 //! | the source of a planned move | the target's log, under the epoch of that grant | with `Moving{a, b}` to `Serving{b}` |
+//! | an owner that lives and hands the shard over | the same | if the history is in its own log: nobody reads that while it is open |
 //! | the owner whose log it is | nothing | when it makes the shard `Retired` or `Replicated`, which have none |
 //! | nobody else, and otherwise it stays | | |
+//!
+//! A record names one log, and in `Dual` two servers write one each: a shard with a history is never `Dual`, and a `Dual` one gets none.
 //!
 //! A log is somebody's while the coordinator's record of it ([`logs`](crate::logs)) says that it is open and held by this tenure. So a shard
 //! without an owner goes to somebody who takes over what its log has before anybody drops it.
@@ -118,6 +121,26 @@ pub enum TransitionError {
         /// Who has to hold it.
         tenure: Tenure,
     },
+    /// Who hands a shard over would leave its commits in a log to which it goes on appending.
+    #[error(
+        "expected {former} to hand the shard over together with its history, which is in log {log} and cannot be read while that is open; \
+         move the shard, and end the move with the target's log as the place of the history"
+    )]
+    LeftBehind {
+        /// The log.
+        log: LogId,
+        /// Who hands the shard over and holds the log.
+        former: Tenure,
+    },
+    /// Two servers would write one history.
+    #[error(
+        "expected no history of a shard with two servers, came {came}; each of them writes its own log, and a record names one: move the \
+         shard from `Moving` to `Serving`"
+    )]
+    DualHistory {
+        /// The history.
+        came: String,
+    },
 }
 
 /// Checks a change from `old` (nothing for a shard that never existed) to `new`, proposed by `by`. `lives` says whether
@@ -174,10 +197,12 @@ pub fn tenures_of<'r>(
 }
 
 /// The log whose record decides whether a change is allowed, if one does; the same for every coordinator.
-pub fn log_of<'r>(old: Option<&'r ShardRecord>, new: &'r ShardRecord) -> Option<&'r LogId> {
+pub fn log_of<'r>(old: Option<&'r ShardRecord>, new: &'r ShardRecord, by: Option<&Tenure>) -> Option<&'r LogId> {
     let before = old.and_then(|record| record.history.as_ref());
-    let changed = (before != new.history.as_ref()).then(|| new.history.as_ref().or(before));
-    changed.flatten().map(|history| &history.log)
+    let is_handed_over = by.is_some() && old.and_then(ShardRecord::owner) == by && new.owner() != by;
+    let is_asked_for = is_handed_over || before != new.history.as_ref();
+    let history = is_asked_for.then(|| new.history.as_ref().or(before));
+    history.flatten().map(|history| &history.log)
 }
 
 struct Arrow<'a> {
@@ -250,6 +275,10 @@ impl Arrow<'_> {
     fn history(&self, old: Option<&ShardRecord>, from: &Ownership, new: &ShardRecord) -> Result<(), TransitionError> {
         let before = old.and_then(|record| record.history.as_ref());
         match (from, &new.ownership) {
+            (_, Ownership::Exclusive(Exclusive::Dual { .. })) => {
+                no_history_of_two(new)?;
+                same_history(before, new)
+            }
             (Ownership::Exclusive(state), Ownership::Replicated { .. } | Ownership::Retired) => {
                 same_history(None, new)?;
                 before.map_or(Ok(()), |history| self.end_of_history(state.owner(), history))
@@ -259,13 +288,29 @@ impl Arrow<'_> {
                 Ownership::Exclusive(Exclusive::Moving { from, to }),
                 Ownership::Exclusive(Exclusive::Serving { owner }),
             ) if owner == to && self.by == Some(from) && new.history.as_ref() != before => self.history_at(to, new),
+            (Ownership::Exclusive(state), Ownership::Exclusive(_)) => {
+                same_history(before, new)?;
+                before.map_or(Ok(()), |history| self.not_left_behind(state.owner(), new, history))
+            }
             _ => same_history(before, new),
+        }
+    }
+
+    /// Checks that an owner that lives does not give the shard away and keep its commits.
+    fn not_left_behind(&self, owner: &Tenure, new: &ShardRecord, history: &History) -> Result<(), TransitionError> {
+        if self.by == Some(owner) && new.owner() != Some(owner) && (self.holds)(owner, &history.log) {
+            Err(TransitionError::LeftBehind { log: history.log.clone(), former: owner.clone() })
+        } else {
+            Ok(())
         }
     }
 
     /// Checks the history that an owner sets.
     fn own_history(&self, owner: &Tenure, new: &ShardRecord) -> Result<(), TransitionError> {
         self.by_owner(owner)?;
+        if matches!(new.ownership, Ownership::Exclusive(Exclusive::Dual { .. })) {
+            no_history_of_two(new)?;
+        }
         self.history_at(owner, new)
     }
 
@@ -323,6 +368,13 @@ impl Arrow<'_> {
 
 fn same_history(before: Option<&History>, new: &ShardRecord) -> Result<(), TransitionError> {
     if new.history.as_ref() == before { Ok(()) } else { Err(wrong_history(shown(before), new)) }
+}
+
+fn no_history_of_two(new: &ShardRecord) -> Result<(), TransitionError> {
+    match &new.history {
+        Some(history) => Err(TransitionError::DualHistory { came: history.to_string() }),
+        None => Ok(()),
+    }
 }
 
 fn wrong_history(expected: String, new: &ShardRecord) -> TransitionError {
@@ -467,12 +519,8 @@ mod tests {
         for (old, new, by, dead) in [
             (serving("a", 1), serving("b", 2), None, &["a"][..]),
             (serving("a", 1), serving("b", 2), Some("b"), &["a"]),
-            (serving("a", 1), serving("b", 2), Some("a"), &[]),
             (moving(1), serving("b", 2), Some("b"), &["a"]),
             (moving(1), serving("c", 2), None, &["a", "b"]),
-            (moving(1), dual(2), Some("a"), &[]),
-            (dual(2), serving("b", 2), Some("a"), &[]),
-            (dual(2), serving("a", 3), None, &["b"]),
             (serving("a", 1), moving(1), Some("a"), &[]),
             (moving(1), serving("a", 1), Some("a"), &[]),
         ] {
@@ -491,7 +539,7 @@ mod tests {
 
     #[test]
     fn the_owner_sets_the_history_to_its_own_log_and_nobody_else_does() {
-        for (record, owner, other) in [(serving("a", 3), "a", "b"), (moving(3), "a", "b"), (dual(3), "b", "a")] {
+        for (record, owner, other) in [(serving("a", 3), "a", "b"), (moving(3), "a", "b")] {
             let old = record.clone().with_history(in_log("x", 1));
             let own = record.clone().with_history(in_log(owner, 3));
             assert_eq!(check(Some(&old), &own, Some(owner), &[]), Ok(()));
@@ -508,18 +556,54 @@ mod tests {
     }
 
     #[test]
-    fn the_source_of_a_planned_move_ends_it_with_the_target_as_the_place_of_the_history() {
+    fn the_former_a_planned_move_ends_it_with_the_target_as_the_place_of_the_history() {
         let old = moving(4).with_history(in_log("a", 2));
         let end = |history| serving("b", 5).with_history(history);
         assert_eq!(check(Some(&old), &end(in_log("b", 5)), Some("a"), &[]), Ok(()));
-        // It may also leave what is there to be taken over by the target.
-        assert_eq!(check(Some(&old), &end(in_log("a", 2)), Some("a"), &[]), Ok(()));
         for wrong in [None, in_log("a", 5), in_log("c", 5), in_log("b", 4)] {
             let refused = check(Some(&old), &end(wrong), Some("a"), &[]);
             assert!(matches!(refused, Err(TransitionError::History { .. })), "{refused:?}");
         }
         let elsewhere = serving("c", 5).with_history(in_log("c", 5));
         assert!(matches!(check(Some(&old), &elsewhere, Some("a"), &[]), Err(TransitionError::History { .. })));
+    }
+
+    #[test]
+    fn an_owner_that_lives_does_not_leave_the_history_in_its_own_log() {
+        for (old, new) in
+            [(serving("a", 4), serving("c", 5)), (moving(4), serving("b", 5)), (moving(4), serving("c", 5))]
+        {
+            let kept = |history: Option<History>| {
+                check(
+                    Some(&old.clone().with_history(history.clone())),
+                    &new.clone().with_history(history),
+                    Some("a"),
+                    &[],
+                )
+            };
+            let refused = TransitionError::LeftBehind { log: log_of_node("a", 1), former: tenure("a") };
+            assert_eq!(kept(in_log("a", 4)), Err(refused), "{old:?} -> {new:?}");
+            // What it has not adopted is where it was; and there may be nothing.
+            assert_eq!(kept(in_log("x", 2)), Ok(()));
+            assert_eq!(kept(None), Ok(()));
+            // The coordinators ask for the log that this is about.
+            let old = old.clone().with_history(in_log("a", 4));
+            let new = new.with_history(in_log("a", 4));
+            assert_eq!(log_of(Some(&old), &new, Some(&tenure("a"))), Some(&log_of_node("a", 1)));
+            assert_eq!(log_of(Some(&old), &new, None), None);
+        }
+    }
+
+    #[test]
+    fn a_shard_with_two_servers_has_no_history() {
+        let two = |result| assert!(matches!(result, Err(TransitionError::DualHistory { .. })), "{result:?}");
+        let at = |record: ShardRecord, history| record.with_history(history);
+        two(check(Some(&at(moving(1), in_log("a", 1))), &at(dual(2), in_log("a", 1)), Some("a"), &[]));
+        two(check(Some(&moving(1)), &at(dual(2), in_log("b", 2)), Some("a"), &[]));
+        two(check(Some(&dual(2)), &at(dual(2), in_log("b", 2)), Some("b"), &[]));
+        // Nor is it dropped to get there.
+        let lost = check(Some(&at(moving(1), in_log("a", 1))), &dual(2), Some("a"), &[]);
+        assert!(matches!(lost, Err(TransitionError::History { .. })), "{lost:?}");
     }
 
     #[test]

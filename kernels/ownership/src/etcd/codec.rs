@@ -19,6 +19,8 @@ pub(super) enum Area {
 }
 
 impl Area {
+    pub(super) const ALL: [Self; 6] = [Self::Nodes, Self::Epochs, Self::Claims, Self::Shards, Self::Ids, Self::Roots];
+
     const fn segment(self) -> &'static str {
         match self {
             Self::Nodes => "nodes/",
@@ -71,8 +73,9 @@ impl Keys {
     /// The area and the name of a key; none for areas that this version does not know.
     pub(super) fn parse(&self, kv: &KeyValue) -> Result<Option<(Area, String)>, CoordinatorError> {
         let key = key_of(kv)?;
-        let areas = [Area::Nodes, Area::Epochs, Area::Claims, Area::Shards, Area::Ids, Area::Roots];
-        Ok(areas.into_iter().find_map(|area| key.strip_prefix(&self.area(area)).map(|name| (area, name.to_owned()))))
+        Ok(Area::ALL
+            .into_iter()
+            .find_map(|area| key.strip_prefix(&self.area(area)).map(|name| (area, name.to_owned()))))
     }
 }
 

@@ -17,7 +17,7 @@ use super::method::{
     Allocate, Apply, Claim, Deregister, Follow, Heartbeat, Ids, Part, ReadAll, ReadRoot, ReadShard, Register, Since,
     SnapshotPart,
 };
-use crate::batch::Batch;
+use crate::batch::{Batch, check_batch};
 use crate::coordinator::{ChangeStream, ClaimOutcome, Coordinator, Grant, Snapshot};
 use crate::error::CoordinatorError;
 use crate::event::{Change, RootValue};
@@ -158,6 +158,11 @@ impl RemoteCoordinator {
         while has_more {
             let behind = snapshot.nodes.len() + snapshot.shards.len() + snapshot.roots.len();
             let part = self.ask::<ReadAll, _>(&Part { of: Some(snapshot.revision), behind }).await?;
+            if part.records.revision != snapshot.revision {
+                // It is no part of what came before.
+                let (since, oldest) = (snapshot.revision, part.records.revision);
+                return Err(CoordinatorError::Compacted { since, oldest });
+            }
             has_more = part.has_more;
             snapshot.nodes.extend(part.records.nodes);
             snapshot.shards.extend(part.records.shards);
@@ -189,7 +194,9 @@ impl Coordinator for RemoteCoordinator {
         let deadline = Instant::now() + self.patience;
         loop {
             match self.snapshot_in_parts().await {
-                Err(CoordinatorError::Compacted { .. }) if Instant::now() < deadline => {}
+                Err(CoordinatorError::Compacted { .. }) if Instant::now() + PAUSE < deadline => {
+                    tokio::time::sleep(PAUSE).await;
+                }
                 Err(error @ CoordinatorError::Compacted { .. }) => {
                     return Err(CoordinatorError::Unavailable { reason: error.to_string() });
                 }
@@ -203,6 +210,7 @@ impl Coordinator for RemoteCoordinator {
     }
 
     async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError> {
+        check_batch(batch)?;
         self.ask_once::<Apply, _>(&batch.clone()).await
     }
 

@@ -1,6 +1,6 @@
 //! The answering side.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use savanna_rpc::{Method, MethodTable, RpcError, Service};
+use tokio::time::Instant;
 
 use super::method::{
     Allocate, Apply, Claim, Deregister, Follow, Heartbeat, Part, ReadAll, ReadRoot, ReadShard, Register, Since,
@@ -22,8 +23,10 @@ use crate::record::{NodeRecord, RECORD_BYTES, Revision};
 /// frame, so that with one more it still fits.
 const CHANGES_MAX: usize = 1024;
 const ANSWER_BYTES: usize = 4 << 20;
-/// So many snapshots are kept that are not asked for to their end.
+/// So many snapshots, of as many revisions, are kept that are not asked for to their end.
 const SNAPSHOTS_KEPT: usize = 8;
+/// Who asks for no part of one in this time has gone away.
+const SNAPSHOT_IDLE: Duration = Duration::from_secs(10);
 /// The longest wait for a change. Less than what connections take for silence.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -61,11 +64,17 @@ pub(super) fn methods(coordinator: &Arc<dyn Coordinator>) -> MethodTable {
     })
 }
 
-/// Snapshots of which somebody has the first part.
+/// Snapshots of which somebody has the first part. All who ask at one revision share one; nobody's is dropped for another who comes.
 struct Snapshots {
     coordinator: Arc<dyn Coordinator>,
-    /// The oldest first, one for each who asks.
-    kept: Mutex<VecDeque<Arc<Snapshot>>>,
+    kept: Mutex<BTreeMap<Revision, Kept>>,
+}
+
+struct Kept {
+    snapshot: Arc<Snapshot>,
+    /// How many have not asked for its last part.
+    readers: usize,
+    asked_at: Instant,
 }
 
 impl Snapshots {
@@ -74,30 +83,67 @@ impl Snapshots {
     }
 
     async fn part(&self, part: &Part) -> Result<SnapshotPart, CoordinatorError> {
-        let snapshot = match part.of {
-            None => Arc::new(self.coordinator.snapshot().await?),
-            Some(revision) => self.take(revision)?,
-        };
-        let part = part_of(&snapshot, part.behind);
+        match part.of {
+            None => self.first(part.behind).await,
+            Some(revision) => self.next(revision, part.behind),
+        }
+    }
+
+    async fn first(&self, behind: usize) -> Result<SnapshotPart, CoordinatorError> {
+        Self::expect_room(&mut self.kept.lock())?;
+        let snapshot = self.coordinator.snapshot().await?;
+        let part = part_of(&snapshot, behind);
         if part.has_more {
-            self.keep(snapshot);
+            let mut kept = self.kept.lock();
+            if !kept.contains_key(&snapshot.revision) {
+                Self::expect_room(&mut kept)?;
+            }
+            let asked_at = Instant::now();
+            let kept = kept.entry(snapshot.revision).or_insert_with(|| Kept {
+                snapshot: Arc::new(snapshot),
+                readers: 0,
+                asked_at,
+            });
+            kept.readers += 1;
+            kept.asked_at = asked_at;
         }
         Ok(part)
     }
 
-    fn keep(&self, snapshot: Arc<Snapshot>) {
+    fn next(&self, revision: Revision, behind: usize) -> Result<SnapshotPart, CoordinatorError> {
+        let snapshot = {
+            let mut kept = self.kept.lock();
+            let oldest = kept.keys().next().copied().unwrap_or(Revision::NONE);
+            let found = kept.get_mut(&revision).ok_or(CoordinatorError::Compacted { since: revision, oldest })?;
+            found.asked_at = Instant::now();
+            Arc::clone(&found.snapshot)
+        };
+        let part = part_of(&snapshot, behind);
+        if !part.has_more {
+            self.leave(revision);
+        }
+        Ok(part)
+    }
+
+    /// One who read it has all of it.
+    fn leave(&self, revision: Revision) {
         let mut kept = self.kept.lock();
-        kept.push_back(snapshot);
-        if kept.len() > SNAPSHOTS_KEPT {
-            kept.pop_front();
+        if let Some(found) = kept.get_mut(&revision) {
+            found.readers -= 1;
+            if found.readers == 0 {
+                kept.remove(&revision);
+            }
         }
     }
 
-    fn take(&self, revision: Revision) -> Result<Arc<Snapshot>, CoordinatorError> {
-        let mut kept = self.kept.lock();
-        let at = kept.iter().position(|snapshot| snapshot.revision == revision);
-        let oldest = kept.front().map_or(Revision::NONE, |snapshot| snapshot.revision);
-        at.and_then(|at| kept.remove(at)).ok_or(CoordinatorError::Compacted { since: revision, oldest })
+    /// Refuses another snapshot while as many are read as are kept.
+    fn expect_room(kept: &mut BTreeMap<Revision, Kept>) -> Result<(), CoordinatorError> {
+        kept.retain(|_, kept| kept.asked_at.elapsed() < SNAPSHOT_IDLE);
+        if kept.len() < SNAPSHOTS_KEPT {
+            return Ok(());
+        }
+        let reason = format!("{SNAPSHOTS_KEPT} snapshots are being read, and no more are kept; ask again later");
+        Err(CoordinatorError::Unavailable { reason })
     }
 }
 
@@ -148,4 +194,93 @@ async fn changes(coordinator: &dyn Coordinator, since: &Since) -> Result<Vec<Cha
         next = stream.next().now_or_never().flatten();
     }
     Ok(changes)
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::core::CoordinatorCore;
+    use crate::embedded::{EmbeddedCoordinator, Log, LogError, LogPosition};
+    use crate::event::RootValue;
+    use crate::time::BootClock;
+
+    struct Durable;
+
+    #[async_trait]
+    impl Log for Durable {
+        fn append(&self, _payloads: &[Vec<u8>]) -> Result<LogPosition, LogError> {
+            Ok(LogPosition(1))
+        }
+
+        async fn wait_durable(&self, _position: LogPosition) -> Result<(), LogError> {
+            Ok(())
+        }
+    }
+
+    /// Snapshots of a coordinator with more than an answer takes.
+    async fn snapshots() -> Snapshots {
+        let core = CoordinatorCore::new(Duration::from_secs(3600));
+        let embedded = EmbeddedCoordinator::start(core, Arc::new(Durable), Arc::new(BootClock), None);
+        let coordinator: Arc<dyn Coordinator> = Arc::new(embedded);
+        for number in 0..6 {
+            let value = RootValue(vec![0; 1 << 20]);
+            coordinator.put_root(&format!("r/{number}"), Revision::NONE, value).await.unwrap();
+        }
+        Snapshots::of(&coordinator)
+    }
+
+    async fn change(snapshots: &Snapshots) {
+        let version = snapshots.coordinator.root("x").await.unwrap().map_or(Revision::NONE, |root| root.version);
+        snapshots.coordinator.put_root("x", version, RootValue::default()).await.unwrap();
+    }
+
+    async fn first(snapshots: &Snapshots) -> Result<SnapshotPart, CoordinatorError> {
+        snapshots.part(&Part { of: None, behind: 0 }).await
+    }
+
+    async fn rest(snapshots: &Snapshots, first: &SnapshotPart) -> Result<SnapshotPart, CoordinatorError> {
+        let behind = first.records.roots.len();
+        snapshots.part(&Part { of: Some(first.records.revision), behind }).await
+    }
+
+    #[tokio::test]
+    async fn many_share_one_snapshot_and_nobody_loses_his_to_another() {
+        let snapshots = snapshots().await;
+        let mut firsts = Vec::new();
+        for _ in 0..20 {
+            firsts.push(first(&snapshots).await.unwrap());
+        }
+        assert_eq!(snapshots.kept.lock().len(), 1, "they are of one revision");
+        for _ in 1..SNAPSHOTS_KEPT {
+            change(&snapshots).await;
+            firsts.push(first(&snapshots).await.unwrap());
+        }
+        change(&snapshots).await;
+        let refused = first(&snapshots).await;
+        assert!(matches!(refused, Err(CoordinatorError::Unavailable { .. })), "{refused:?}");
+        for first in &firsts {
+            let rest = rest(&snapshots, first).await.unwrap();
+            assert!(!rest.has_more && rest.records.revision == first.records.revision);
+        }
+        assert!(snapshots.kept.lock().is_empty());
+        first(&snapshots).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_nobody_asks_for_any_more_makes_room() {
+        let snapshots = snapshots().await;
+        let mut left = Vec::new();
+        for _ in 0..SNAPSHOTS_KEPT {
+            left.push(first(&snapshots).await.unwrap());
+            change(&snapshots).await;
+        }
+        assert!(first(&snapshots).await.is_err());
+        tokio::time::pause();
+        tokio::time::advance(SNAPSHOT_IDLE).await;
+        first(&snapshots).await.unwrap();
+        let gone = rest(&snapshots, &left[0]).await;
+        assert!(matches!(gone, Err(CoordinatorError::Compacted { .. })), "{gone:?}");
+    }
 }

@@ -48,9 +48,12 @@ async fn a_newer_epoch_on_the_same_journal_stops_the_older_coordinator() {
     let new = open(&directory, 2).await;
     assert_eq!(new.allocate("x", 1).await.unwrap(), 11..12);
     let mut changes = old.watch(Revision::NONE).await.unwrap();
-    let message = old.allocate("x", 1).await.unwrap_err().to_string();
+    let error = old.allocate("x", 1).await.unwrap_err();
+    assert!(matches!(error, CoordinatorError::Unavailable { .. }), "it may have been written: {error:?}");
+    let message = error.to_string();
     assert!(message.contains("fenced") && message.contains("restart the process"), "{message}");
     // Stopped for good, for reads and watchers too.
+    assert!(matches!(old.allocate("x", 1).await, Err(CoordinatorError::Stopped { .. })), "nothing of it is written");
     assert!(matches!(old.snapshot().await, Err(CoordinatorError::Stopped { .. })));
     assert!(matches!(changes.next().await, Some(Err(CoordinatorError::Stopped { .. }))));
     assert!(changes.next().await.is_none());

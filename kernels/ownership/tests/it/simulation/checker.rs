@@ -1,6 +1,6 @@
 //! The invariants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
@@ -45,6 +45,18 @@ pub(super) enum Violation {
         before: Box<ShardRecord>,
         after: Box<ShardRecord>,
     },
+    /// Who lives handed a shard over, and its commits are in the log to which it goes on appending.
+    LeftBehind {
+        at: u64,
+        shard: ShardId,
+        record: Box<ShardRecord>,
+    },
+    /// Two serve a shard, and its commits are said to be in one log.
+    TwoLogs {
+        at: u64,
+        shard: ShardId,
+        record: Box<ShardRecord>,
+    },
     /// A log that had ended or was forgotten goes on, or is forgotten although a shard's commits are in it.
     LogChanged {
         at: u64,
@@ -67,6 +79,8 @@ pub(super) struct Checker {
     ids: BTreeMap<u64, u64>,
     /// Shards by the durable history.
     durable: BTreeMap<ShardId, ShardRecord>,
+    /// Tenures that are not over by the durable history.
+    living: BTreeSet<Tenure>,
     /// Logs by the durable history; none of those that were forgotten.
     logs: BTreeMap<String, Option<LogRecord>>,
 }
@@ -125,6 +139,14 @@ impl Checker {
                 roots.iter().try_for_each(|(key, value)| self.log_changed(at, key, value.as_ref()))
             }
             Event::RootChanged { key, value } => self.log_changed(at, key, value.as_ref()),
+            Event::NodeGranted { node, .. } => {
+                self.living.insert(node.tenure.clone());
+                Ok(())
+            }
+            Event::NodeEnded { tenure, .. } => {
+                self.living.remove(tenure);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -137,6 +159,20 @@ impl Checker {
             Ownership::Exclusive(state) => before.owner() != Some(state.owner()),
             Ownership::Replicated { .. } | Ownership::Retired => false,
         };
+        let is_dual = matches!(record.ownership, Ownership::Exclusive(Exclusive::Dual { .. }));
+        if is_dual && record.history.is_some() {
+            return Err(Violation::TwoLogs { at, shard: shard.clone(), record: Box::new(record.clone()) });
+        }
+        let is_left_behind = |history: &History| {
+            let log = self.logs.get(&logs::key(&history.log)).and_then(Option::as_ref);
+            log.is_some_and(|log| {
+                let is_former = before.owner() == Some(&log.holder) && self.living.contains(&log.holder);
+                log.state == LogState::Open && is_former
+            })
+        };
+        if granted && record.history == before.history && record.history.as_ref().is_some_and(is_left_behind) {
+            return Err(Violation::LeftBehind { at, shard: shard.clone(), record: Box::new(record.clone()) });
+        }
         let (before, after) = (Box::new(before), Box::new(record.clone()));
         if record.epoch < before.epoch || (granted && record.epoch == before.epoch) {
             return Err(Violation::HistoryEpoch { at, shard: shard.clone(), before, after });

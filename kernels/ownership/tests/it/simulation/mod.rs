@@ -114,3 +114,8 @@ fn a_grant_that_forgets_in_which_log_the_commits_are_is_noticed() {
 fn a_history_in_a_log_that_its_owner_does_not_hold_is_noticed() {
     assert_caught(Sabotage::FormerLog, |violation| matches!(violation, Violation::CommitsLost { .. }));
 }
+
+#[test]
+fn an_owner_that_hands_a_shard_over_and_keeps_its_commits_is_noticed() {
+    assert_caught(Sabotage::LeavesHistory, |violation| matches!(violation, Violation::LeftBehind { .. }));
+}

@@ -33,6 +33,8 @@ pub(super) enum Sabotage {
     GrantTakesHistory,
     /// The commits of a shard are said to be in the log that its owner had before.
     FormerLog,
+    /// Who hands a shard over keeps its commits in its own log.
+    LeavesHistory,
 }
 
 /// How often things happened.
@@ -388,6 +390,7 @@ impl World {
                     Sabotage::EpochNotBumped => Some(forget_the_bump),
                     Sabotage::GrantTakesHistory => Some(take_the_history),
                     Sabotage::FormerLog => Some(name_the_former_log),
+                    Sabotage::LeavesHistory => Some(leave_the_history),
                     _ => None,
                 };
                 let before = forgery.map(|forgery| (self.coordinator.core.clone(), forgery));
@@ -607,6 +610,13 @@ fn take_the_history(old: &ShardRecord, new: &mut ShardRecord) {
     {
         history.log.node = state.owner().node.clone();
         history.epoch = new.epoch;
+    }
+}
+
+/// A new owner's commits are said to be where the old one's were.
+fn leave_the_history(old: &ShardRecord, new: &mut ShardRecord) {
+    if old.owner().is_some() && new.owner().is_some() && old.owner() != new.owner() {
+        new.history = old.history.clone();
     }
 }
 
