@@ -8,7 +8,10 @@
 //! | F4 | controller | places the shards | nothing is kept; placed anew |
 //! | F5 | controller | [`Intent::Grant`]: new owners, in batches; the histories stay | the rest is still owned by who is gone |
 //! | F6 | new owners | adopt: read the sealed log, write to their own, set the history, serve | another gets the shard, and reads the same log |
-//! | F7 | controller | [`Intent::DeleteLog`], then [`Intent::ForgetLog`], once no history names it | is done again |
+//! | F7 | controller | [`Intent::SealLog`], [`Intent::DeleteLog`], [`Intent::ForgetLog`], once no history names it | is done again |
+//!
+//! Deletions come last: what can be served is served first. A log is sealed before it is deleted, though nobody needs it: a holder that was
+//! paused and wakes up meets the end of its log, and not a place where it may go on.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -25,7 +28,7 @@ use crate::election::MASTER;
 const LOGIN: &str = "tenants/postgres";
 
 /// Grants in one batch: each names at most three nodes, and etcd compares all of them in one transaction.
-const GRANTS_PER_BATCH: usize = MAX_BATCH_RECORDS / 2 - 1;
+pub const GRANTS_PER_BATCH: usize = MAX_BATCH_RECORDS / 2 - 1;
 
 /// How busy nodes and shards are, by the nodes' own account; in any unit that is the same for all. What is not there is not busy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +54,8 @@ pub enum Intent {
     SealLog {
         /// The log.
         log: LogId,
+        /// Whether a shard has commits in it. If none has, it may be that there is no log: its holder died before it began.
+        is_needed: bool,
         /// Where it is.
         place: LogPlace,
         /// The epoch under which it is sealed.
@@ -98,7 +103,7 @@ impl Intent {
 pub enum Stuck {
     /// There is no node.
     NoNode,
-    /// Its commits are in a log on the disk of a node that is gone: it waits for that node.
+    /// Its commits are in a log on the disk of a node that is gone: it waits until a process of that node is there.
     Private(LogId),
     /// Its commits are in a log of which there is no record that can be read. Somebody has to look.
     Lost(LogId),
@@ -116,7 +121,17 @@ pub struct Decision {
 /// What to do about nodes that are gone, as far as the view knows. An old view leads to proposals that are refused.
 #[must_use]
 pub fn step(view: &ClusterView, loads: &Loads) -> Decision {
-    let mut decision = Decision { intents: logs_that_end(view), ..Decision::default() };
+    step_in_batches(view, loads, GRANTS_PER_BATCH)
+}
+
+/// As [`step`], with at most so many grants in a batch.
+///
+/// # Panics
+/// If it is 0.
+#[must_use]
+pub fn step_in_batches(view: &ClusterView, loads: &Loads, grants_per_batch: usize) -> Decision {
+    let LogsThatEnd { records, unneeded } = logs_that_end(view);
+    let mut decision = Decision { intents: records, ..Decision::default() };
     let mut placement = Placement::new(view, loads);
     let mut grants: Vec<(Option<Source>, Vec<Transition>)> = Vec::new();
     for (shard, record) in orphans(view, loads) {
@@ -139,35 +154,51 @@ pub fn step(view: &ClusterView, loads: &Loads) -> Decision {
         }
     }
     for (source, transitions) in grants {
-        if let Some(Source { log, record }) = &source
-            && record.state == LogState::Sealed
-        {
-            let (place, epoch) = (record.place.clone(), record.seal_epoch());
-            decision.intents.push(Intent::SealLog { log: log.clone(), place, epoch });
+        if let Some(Source { log, record, only: None }) = &source {
+            decision.intents.push(seal_log(log, record, true));
         }
         let batches =
-            transitions.chunks(GRANTS_PER_BATCH).map(|some| Batch { transitions: some.to_vec(), ..Batch::default() });
+            transitions.chunks(grants_per_batch).map(|some| Batch { transitions: some.to_vec(), ..Batch::default() });
         let log = source.map(|source| source.log);
         decision.intents.extend(batches.map(|batch| Intent::Grant { log: log.clone(), batch }));
     }
+    decision.intents.extend(unneeded);
     decision
 }
 
-/// What is to be done about logs whose holder is gone (F2), or that no shard needs any more (F7).
-fn logs_that_end(view: &ClusterView) -> Vec<Intent> {
+fn seal_log(log: &LogId, record: &LogRecord, is_needed: bool) -> Intent {
+    Intent::SealLog { log: log.clone(), is_needed, place: record.place.clone(), epoch: record.seal_epoch() }
+}
+
+/// What is to be done about logs.
+#[derive(Default)]
+struct LogsThatEnd {
+    /// Whose holder is gone (F2).
+    records: Vec<Intent>,
+    /// That no shard needs any more (F7).
+    unneeded: Vec<Intent>,
+}
+
+fn logs_that_end(view: &ClusterView) -> LogsThatEnd {
     let names = view.roots(logs::PREFIX).filter_map(|(key, _)| key[logs::PREFIX.len()..].parse::<LogId>().ok());
-    let mut intents = Vec::new();
+    let mut intents = LogsThatEnd::default();
     for log in names {
         // One that cannot be read is somebody else's, or is told of the shards that need it.
-        let Ok(Some((_, LogRecord { place, .. }))) = logs::get(view, &log) else { continue };
-        if matches!(place, LogPlace::Private(_)) {
+        let Ok(Some((_, record))) = logs::get(view, &log) else { continue };
+        let is_private = matches!(record.place, LogPlace::Private(_));
+        // The node alone reaches it: while it has commits of a shard, the node may take it over again.
+        if is_private && logs::shards_in(view, &log).next().is_some() {
             continue;
         }
         if let Ok(change) = logs::seal(view, &log) {
-            intents.push(Intent::SealRecord { log, change });
+            intents.records.push(Intent::SealRecord { log, change });
         } else if let Ok(change) = logs::remove(view, &log) {
-            intents.push(Intent::DeleteLog { log: log.clone(), place });
-            intents.push(Intent::ForgetLog { log, change });
+            // What is on the node's disk, the node removes itself.
+            if !is_private {
+                intents.unneeded.push(seal_log(&log, &record, false));
+                intents.unneeded.push(Intent::DeleteLog { log: log.clone(), place: record.place });
+            }
+            intents.unneeded.push(Intent::ForgetLog { log, change });
         }
     }
     intents
@@ -191,6 +222,8 @@ fn load_of(loads: &Loads, shard: &ShardId) -> u64 {
 struct Source {
     log: LogId,
     record: LogRecord,
+    /// Who alone can read it; nobody alone once it is sealed where all reach it.
+    only: Option<Tenure>,
 }
 
 /// Where a new owner finds the commits of a shard.
@@ -206,13 +239,17 @@ fn past_of(view: &ClusterView, record: &ShardRecord) -> Past {
     let Some(history) = &record.history else { return Past::Readable(None) };
     let log = history.log.clone();
     let Ok(Some((_, record))) = logs::get(view, &log) else { return Past::Stuck(Stuck::Lost(log)) };
-    let is_private = matches!(record.place, LogPlace::Private(_));
-    match record.state {
-        LogState::Open if view.lives(&record.holder) => Past::Readable(Some(Source { log, record })),
-        _ if is_private => Past::Stuck(Stuck::Private(log)),
-        LogState::Open => Past::Unsealed,
-        LogState::Sealed => Past::Readable(Some(Source { log, record })),
-    }
+    let only = match (record.state, &record.place) {
+        (LogState::Open, _) if view.lives(&record.holder) => Some(record.holder.clone()),
+        // Its node is back, and has not taken it over yet.
+        (_, LogPlace::Private(_)) => match view.nodes().find(|node| node.tenure.node == log.node) {
+            Some(node) => Some(node.tenure.clone()),
+            None => return Past::Stuck(Stuck::Private(log)),
+        },
+        (LogState::Open, _) => return Past::Unsealed,
+        (LogState::Sealed, _) => None,
+    };
+    Past::Readable(Some(Source { log, record, only }))
 }
 
 fn grant(shard: &ShardId, record: &Versioned<ShardRecord>, to: Tenure) -> Transition {
@@ -253,11 +290,11 @@ impl<'v> Placement<'v> {
             Ownership::Exclusive(Exclusive::Dual { from, .. }) => Some(from),
             _ => None,
         };
-        let holder = source.filter(|source| source.record.state == LogState::Open).map(|source| &source.record.holder);
+        let only = source.and_then(|source| source.only.as_ref());
         let target = match &record.ownership {
             Ownership::Exclusive(Exclusive::Moving { to, .. }) => Some(to),
             _ => None,
         };
-        [survivor, holder, target].into_iter().flatten().find(|tenure| self.view.lives(tenure))
+        [survivor, only, target].into_iter().flatten().find(|tenure| self.view.lives(tenure))
     }
 }

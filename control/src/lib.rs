@@ -13,4 +13,4 @@
 pub mod election;
 pub mod failover;
 
-pub use failover::{Decision, Intent, Loads, Stuck, step};
+pub use failover::{Decision, Intent, Loads, Stuck, step, step_in_batches};

@@ -101,7 +101,9 @@ fn the_record_of_a_log_is_sealed_first_then_the_log_then_its_shards_get_owners_a
     let first = gone(LogState::Open).decide(&Loads::default());
     assert!(matches!(&first.intents[..], [Intent::SealRecord { log, .. }] if *log == log_of("a")), "{first:?}");
     let second = gone(LogState::Sealed).decide(&Loads::default());
-    let [Intent::SealLog { log, place, epoch }, Intent::Grant { log: Some(of), batch }] = &second.intents[..] else {
+    let [Intent::SealLog { log, is_needed: true, place, epoch }, Intent::Grant { log: Some(of), batch }] =
+        &second.intents[..]
+    else {
         panic!("{second:?}")
     };
     assert_eq!((log, of, place, *epoch), (&log_of("a"), &log_of("a"), &folder(), NodeEpoch(2)));
@@ -110,14 +112,51 @@ fn the_record_of_a_log_is_sealed_first_then_the_log_then_its_shards_get_owners_a
     assert_eq!((grant.expected, &grant.record, &grant.by), (Revision(8), &record, &None));
 }
 
+/// The intents about a node's log, by their kinds.
+fn kinds(decision: &Decision) -> Vec<&'static str> {
+    let kind = |intent: &Intent| match intent {
+        Intent::SealRecord { .. } => "seal record",
+        Intent::SealLog { is_needed: true, .. } => "seal log",
+        Intent::SealLog { is_needed: false, .. } => "seal log, or none",
+        Intent::Grant { .. } => "grant",
+        Intent::DeleteLog { .. } => "delete log",
+        Intent::ForgetLog { change, .. } if change.value.is_none() => "forget log",
+        Intent::ForgetLog { .. } => "write log",
+    };
+    decision.intents.iter().map(kind).collect()
+}
+
 #[test]
-fn a_log_that_no_shard_needs_is_deleted_before_its_record() {
+fn a_log_that_no_shard_needs_is_sealed_and_deleted_before_its_record() {
     let cluster = Cluster::of(&["b"]).log("a", folder(), LogState::Sealed);
     let decision = cluster.decide(&Loads::default());
-    assert!(
-        matches!(&decision.intents[..], [Intent::DeleteLog { .. }, Intent::ForgetLog { change, .. }] if change.value.is_none()),
-        "{decision:?}"
-    );
+    assert_eq!(kinds(&decision), ["seal log, or none", "delete log", "forget log"]);
+}
+
+#[test]
+fn what_can_be_served_is_granted_before_anything_is_deleted() {
+    let cluster = Cluster::of(&["b"]).log("a", folder(), LogState::Sealed).log("c", folder(), LogState::Sealed);
+    let cluster = cluster.log("d", folder(), LogState::Open).shard("tenants/1", served_by("c"));
+    let decision = cluster.decide(&Loads::default());
+    let expected = ["seal record", "seal log", "grant", "seal log, or none", "delete log", "forget log"];
+    assert_eq!(kinds(&decision), expected);
+}
+
+#[test]
+fn a_log_on_the_disk_of_one_node_gives_its_shards_to_that_node_alone_and_is_forgotten_when_nobody_needs_it() {
+    let private = || LogPlace::Private("logs".to_owned());
+    for state in [LogState::Open, LogState::Sealed] {
+        // Another tenure of the node than the one that held the log.
+        let mut cluster = Cluster::of(&["a", "b"]).log("a", private(), state).shard("tenants/1", served_by("a"));
+        cluster.0.nodes[0].tenure.epoch = OwnerEpoch(2);
+        let loads = Loads { nodes: BTreeMap::from([(NodeId::new("a"), 1000)]), ..Loads::default() };
+        let decision = cluster.decide(&loads);
+        assert_eq!(granted(&decision), pairs(&[("tenants/1", "a")]));
+        assert_eq!(kinds(&decision), ["grant"], "the node alone reaches it");
+    }
+    let unneeded = |state| Cluster::of(&["b"]).log("a", private(), state).decide(&Loads::default());
+    assert_eq!(kinds(&unneeded(LogState::Open)), ["seal record"]);
+    assert_eq!(kinds(&unneeded(LogState::Sealed)), ["forget log"]);
 }
 
 #[test]
@@ -169,7 +208,7 @@ fn a_shard_on_its_way_goes_where_it_went_and_one_with_two_servers_to_the_one_tha
     let busy = Loads { nodes: BTreeMap::from([(NodeId::new("c"), 1000)]), ..Loads::default() };
     let cluster = |living: &[&str]| {
         let cluster = Cluster::of(living).log("a", folder(), LogState::Sealed);
-        cluster.shard("tenants/1", in_log(moving.clone(), "a")).shard("tenants/2", in_log(dual.clone(), "a"))
+        cluster.shard("tenants/1", in_log(moving.clone(), "a")).shard("tenants/2", dual.clone())
     };
     assert_eq!(granted(&cluster(&["b", "c"]).decide(&busy)), pairs(&[("tenants/1", "c"), ("tenants/2", "c")]));
     assert_eq!(granted(&cluster(&["b"]).decide(&busy)), pairs(&[("tenants/1", "b"), ("tenants/2", "b")]));

@@ -1,9 +1,12 @@
 //! A simulated cluster: the product's coordinator core and this crate's decisions, with nodes that write, adopt, pause and die, and controllers
 //! that die between any two of their intents and look at old views.
 //!
-//! Checked: no shard has two servers at once; whoever serves a shard has every commit that was ever acknowledged; a log that a history names is
-//! there; a log that a living node holds is not sealed. At the end, when nothing fails any more, every shard is served and no log is left
-//! that nobody needs.
+//! Adoptions go line by line, and the answer to their proposals may be lost, or the proposal come late.
+//!
+//! Checked after every action: no shard has two servers at once; whoever serves a shard has every commit that was ever acknowledged, and none twice; a
+//! log that a history names is there; a log that a living node holds is not sealed; none is deleted that was not. At the end, when nothing
+//! fails any more and one node stays away for good, every shard is served but those whose commits are on the disk of that node, and no
+//! log is left that nobody needs. Broken variants show that each check bites.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,13 +14,13 @@ use std::time::Duration;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use savanna_control::{Intent, Loads, step};
+use savanna_control::{Intent, Loads, step_in_batches};
 use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::core::{CoordinatorCore, Reply, Request};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState, NewLog};
 use savanna_ownership::{
     Batch, ClusterView, Exclusive, History, Incarnation, MonoTime, NodeSpec, Ownership, Revision, ShardRecord, Tenure,
-    Transition,
+    Transition, Versioned,
 };
 
 const TTL: Duration = Duration::from_secs(1);
@@ -27,6 +30,8 @@ const TICK: Duration = Duration::from_millis(10);
 const NODES: usize = 4;
 const CONTROLLERS: usize = 2;
 const SHARDS: usize = 6;
+/// Few enough that one log's shards need several batches.
+const GRANTS_PER_BATCH: usize = 2;
 /// Actions with troubles, and then without.
 const TROUBLED: usize = 4_000;
 const QUIET: usize = 2_500;
@@ -41,6 +46,18 @@ enum Sabotage {
     DeletesWhatIsNeeded,
     /// A new owner serves without what the old one's log has.
     AdoptsNothing,
+    /// A new owner that does not know what became of its proposal begins its adoption again.
+    AdoptsAgain,
+    /// Who reads a log begins before its owner said that it owns the shard.
+    ReadsFromTheBegin,
+    /// A node serves on when its lease is over.
+    ServesOn,
+    /// Nobody gets the shards of nodes that are gone.
+    GrantsNothing,
+    /// Nothing is deleted.
+    DeletesNothing,
+    /// What no shard needs is deleted as it is.
+    DeletesWhatIsOpen,
 }
 
 /// A broken promise.
@@ -48,6 +65,9 @@ enum Sabotage {
 enum Violation {
     TwoServers(ShardId),
     CommitLost(ShardId, u64),
+    OutOfReach(LogId),
+    CommitTwice(ShardId, u64),
+    OpenLogDeleted(LogId),
     LogGone(LogId),
     HeldLogSealed(LogId),
     NotServed(ShardId),
@@ -59,6 +79,11 @@ enum Violation {
 struct Counts {
     acknowledged: u64,
     adoptions: u64,
+    /// Owners that learned later that their proposal had been done.
+    late_answers: u64,
+    moves: u64,
+    retired: u64,
+    private: u64,
     restarts: u64,
     abandoned_adoptions: u64,
     coordinator_restarts: u64,
@@ -85,18 +110,28 @@ struct Log {
 
 impl Log {
     /// The commits of a shard behind the last line that says that it is owned under an epoch.
-    fn commits(&self, shard: &ShardId, epoch: OwnerEpoch) -> BTreeSet<u64> {
-        let from = self.lines.iter().rposition(|line| *line == Line::Owned(shard.clone(), epoch));
-        let commit = |line: &Line| match line {
-            Line::Commit(of, commit) if of == shard => Some(*commit),
-            _ => None,
-        };
-        from.map_or_else(BTreeSet::new, |from| self.lines[from..].iter().filter_map(commit).collect())
+    fn commits(&self, shard: &ShardId, epoch: OwnerEpoch, from_begin: bool) -> Result<BTreeSet<u64>, Violation> {
+        let owned = self.lines.iter().rposition(|line| *line == Line::Owned(shard.clone(), epoch));
+        let mut commits = BTreeSet::new();
+        let Some(from) = owned else { return Ok(commits) };
+        for line in &self.lines[if from_begin { 0 } else { from }..] {
+            if let Line::Commit(of, commit) = line
+                && of == shard
+                && !commits.insert(*commit)
+            {
+                return Err(Violation::CommitTwice(shard.clone(), *commit));
+            }
+        }
+        Ok(commits)
     }
 }
 
-/// A shard that is about to be served: what to propose, and what it will have.
+/// A shard that is about to be served: what is still to be written, what to propose then, and what it will have.
+///
+/// Once it was proposed it is proposed as it is until it is known what became of it: as long as the record has not changed, a proposal may be
+/// on its way, and a new line that says that the shard is owned would stand in front of nothing when it arrives.
 struct Adoption {
+    lines: VecDeque<Line>,
     transition: Transition,
     commits: BTreeSet<u64>,
 }
@@ -128,6 +163,8 @@ struct World {
     nodes: Vec<Node>,
     controllers: Vec<Controller>,
     acknowledged: BTreeMap<ShardId, BTreeSet<u64>>,
+    /// Proposals that nobody waits for any more.
+    on_the_way: Vec<Transition>,
     next: u64,
     has_trouble: bool,
     counts: Counts,
@@ -144,6 +181,7 @@ impl World {
             nodes: (0..NODES).map(|_| Node { is_up: true, ..Node::default() }).collect(),
             controllers: (0..CONTROLLERS).map(|_| Controller::default()).collect(),
             acknowledged: BTreeMap::new(),
+            on_the_way: Vec::new(),
             next: 0,
             has_trouble: true,
             counts: Counts::default(),
@@ -153,16 +191,24 @@ impl World {
     fn run(mut self) -> Result<Counts, Violation> {
         for action in 0..TROUBLED + QUIET {
             self.has_trouble = action < TROUBLED;
+            if action == TROUBLED {
+                self.nodes[NODES - 1] = Node::default();
+            }
             self.now = self.now.after(TICK);
             if self.has_trouble && self.rng.random_bool(0.001) {
                 self.restart_coordinator();
             }
             self.core.step(&Request::Tick, self.now);
+            if !self.on_the_way.is_empty() && self.rng.random_bool(0.1) {
+                let arrives = self.on_the_way.swap_remove(self.rng.random_range(0..self.on_the_way.len()));
+                self.apply(arrives);
+            }
             match self.rng.random_range(0..NODES + CONTROLLERS) {
                 node if node < NODES => self.node(node)?,
                 controller => self.controller(controller - NODES)?,
             }
             self.check_servers()?;
+            self.check_held_logs()?;
         }
         self.check_end()?;
         Ok(self.counts)
@@ -185,7 +231,7 @@ impl World {
 
     fn is_serving(&self, node: usize) -> bool {
         let Node { is_up, serves_until, .. } = self.nodes[node];
-        is_up && self.now < serves_until
+        is_up && (self.now < serves_until || self.sabotage == Sabotage::ServesOn)
     }
 
     fn name(node: usize) -> NodeId {
@@ -198,7 +244,6 @@ impl World {
         if self.has_trouble {
             self.trouble(node);
         } else {
-            // The last node stays away for good.
             self.nodes[node].is_up |= node + 1 < NODES;
         }
         if !self.nodes[node].is_up || self.now < self.nodes[node].paused_until {
@@ -272,7 +317,10 @@ impl World {
                 let Ok(Reply::Ids(numbers)) = self.core.step(&allocate, self.now).reply else { return };
                 let new = NewLog::numbered(&tenure.node, "tenants", &numbers).expect("a name");
                 let log = new.id().clone();
-                let change = logs::begin(&view, new, LogPlace::Folder(log.to_string()), tenure.clone());
+                let is_private = self.rng.random_bool(0.2);
+                let of = if is_private { LogPlace::Private as fn(String) -> LogPlace } else { LogPlace::Folder };
+                let place = of(log.to_string());
+                let change = logs::begin(&view, new, place, tenure.clone());
                 (log, change.expect("it lives"))
             }
         };
@@ -310,13 +358,8 @@ impl World {
     }
 
     fn work(&mut self, node: usize, tenure: &Tenure, log: &LogId) -> Result<(), Violation> {
-        if let Some(Adoption { transition, commits }) = self.nodes[node].adoption.take() {
-            let shard = transition.shard.clone();
-            if self.apply(transition) {
-                self.counts.adoptions += 1;
-                self.serve(node, shard, commits)?;
-            }
-            return Ok(());
+        if let Some(adoption) = self.nodes[node].adoption.take() {
+            return self.go_on_adopting(node, tenure, adoption);
         }
         match self.rng.random_range(0..10) {
             0 => self.change_owners(tenure, node),
@@ -326,15 +369,100 @@ impl World {
         Ok(())
     }
 
-    /// Begins a shard, or a move that is never finished, or gives one up.
+    fn go_on_adopting(&mut self, node: usize, tenure: &Tenure, mut adoption: Adoption) -> Result<(), Violation> {
+        if let Some(line) = adoption.lines.pop_front() {
+            if self.append(node, line) {
+                self.nodes[node].adoption = Some(adoption);
+            }
+            return Ok(());
+        }
+        let Adoption { transition, commits, .. } = &adoption;
+        let fate = if self.has_trouble { self.rng.random_range(0..6) } else { 5 };
+        match fate {
+            0 => {
+                self.apply(transition.clone());
+            }
+            1 => self.on_the_way.push(transition.clone()),
+            2 => {}
+            _ => {
+                self.apply(transition.clone());
+                let known = self.core.shard(&transition.shard).expect("it was granted").clone();
+                if known.value == transition.record {
+                    let (shard, commits) = (transition.shard.clone(), commits.clone());
+                    self.counts.adoptions += 1;
+                    // It was done by a proposal whose answer never came, and others' changes have left it as it is.
+                    self.counts.late_answers += u64::from(known.version != self.core.revision());
+                    return self.serve(node, shard, commits);
+                }
+                // At another version no proposal of it can be done any more.
+                if known.version == transition.expected && known.value.owner() == Some(tenure) {
+                    self.nodes[node].adoption = Some(adoption);
+                }
+                return Ok(());
+            }
+        }
+        if self.sabotage != Sabotage::AdoptsAgain {
+            self.nodes[node].adoption = Some(adoption);
+        }
+        Ok(())
+    }
+
+    /// Ends a move: what the source has goes into the target's log, and the record says so. Interrupted anywhere, the source goes on.
+    fn finish_move(&mut self, node: usize, shard: &ShardId, known: &Versioned<ShardRecord>, to: &Tenure) {
+        let Some(target) = self.nodes.iter().position(|other| other.is_up && other.tenure.as_ref() == Some(to)) else {
+            return;
+        };
+        let Some((log, true)) = self.nodes[target].log.clone() else { return };
+        let Some(commits) = self.nodes[node].served.remove(shard) else { return };
+        let epoch = known.value.epoch.next();
+        let lines = commits.iter().map(|commit| Line::Commit(shard.clone(), *commit));
+        let lines: Vec<Line> = std::iter::once(Line::Owned(shard.clone(), epoch)).chain(lines).collect();
+        for line in lines {
+            if (self.has_trouble && self.rng.random_bool(0.05)) || !self.append(target, line) {
+                return;
+            }
+        }
+        let record = ShardRecord::serving(to.clone(), epoch).with_history(Some(History { log, epoch }));
+        let by = self.nodes[node].tenure.clone();
+        let is_done = self.apply(Transition { shard: shard.clone(), expected: known.version, record, by });
+        self.counts.moves += u64::from(is_done);
+    }
+
+    /// Ends the shard, which nobody needs any more, with all that it had.
+    fn retire(&mut self, node: usize, shard: &ShardId, known: &Versioned<ShardRecord>) {
+        let by = self.nodes[node].tenure.clone();
+        let record = ShardRecord::retired(known.value.epoch);
+        self.nodes[node].served.remove(shard);
+        if self.apply(Transition { shard: shard.clone(), expected: known.version, record, by }) {
+            self.counts.retired += 1;
+            self.acknowledged.remove(shard);
+        }
+    }
+
+    /// Begins a shard, or a move, or ends or gives one up.
     fn change_owners(&mut self, tenure: &Tenure, node: usize) {
         let shard = ShardId::new(format!("tenants/{}", self.rng.random_range(0..SHARDS)));
         let known = self.core.shard(&shard).cloned();
         let expected = known.as_ref().map_or(Revision::NONE, |record| record.version);
         let others: Vec<Tenure> =
             self.view().nodes().map(|node| node.tenure.clone()).filter(|other| other != tenure).collect();
+        if let Some(known) = &known
+            && known.value.owner() == Some(tenure)
+            && self.nodes[node].served.contains_key(&shard)
+        {
+            match &known.value.ownership {
+                Ownership::Exclusive(Exclusive::Moving { to, .. }) if self.rng.random() => {
+                    return self.finish_move(node, &shard, known, to);
+                }
+                _ if self.rng.random_bool(0.05) => return self.retire(node, &shard, known),
+                _ => {}
+            }
+        }
         let record = match known.map(|record| record.value) {
             None => ShardRecord::serving(tenure.clone(), OwnerEpoch(1)),
+            Some(ShardRecord { ownership: Ownership::Retired, epoch, .. }) => {
+                ShardRecord::serving(tenure.clone(), epoch.next())
+            }
             Some(record) => {
                 let state = match (&record.ownership, others.choose(&mut self.rng)) {
                     (Ownership::Exclusive(Exclusive::Serving { owner }), Some(to)) if owner == tenure => {
@@ -378,14 +506,25 @@ impl World {
         let Some((shard, record)) = granted.choose(&mut self.rng).cloned() else { return Ok(()) };
         let mut commits = BTreeSet::new();
         if let Some(History { log, epoch }) = &record.value.history {
-            let is_sealed = self.log_record(log).is_some_and(|record| record.state == LogState::Sealed);
+            let Some(LogRecord { place, state, .. }) = self.log_record(log) else {
+                return Err(Violation::LogGone(log.clone()));
+            };
+            let is_private = matches!(place, LogPlace::Private(_));
             let Some(source) = self.logs.get_mut(log) else { return Err(Violation::LogGone(log.clone())) };
-            if log != own && !is_sealed {
-                return Ok(());
+            if log != own {
+                match (is_private, state) {
+                    (true, _) if log.node != tenure.node => return Err(Violation::OutOfReach(log.clone())),
+                    // It fences the process that the node was before.
+                    (true, _) => {
+                        source.epoch = tenure.epoch;
+                        self.counts.private += 1;
+                    }
+                    (false, LogState::Open) => return Ok(()),
+                    // Whoever reads a log of another ends it, which repeats.
+                    (false, LogState::Sealed) => source.is_sealed = true,
+                }
             }
-            // Whoever reads a log of another ends it, which repeats.
-            source.is_sealed |= log != own;
-            commits = source.commits(&shard, *epoch);
+            commits = source.commits(&shard, *epoch, self.sabotage == Sabotage::ReadsFromTheBegin)?;
             if log == own {
                 return self.serve(node, shard, commits);
             }
@@ -395,12 +534,10 @@ impl World {
         }
         let epoch = record.value.epoch;
         let lines = commits.iter().map(|commit| Line::Commit(shard.clone(), *commit));
-        let lines: Vec<Line> = std::iter::once(Line::Owned(shard.clone(), epoch)).chain(lines).collect();
-        if lines.into_iter().all(|line| self.append(node, line)) {
-            let adopted = record.value.with_history(Some(History { log: own.clone(), epoch }));
-            let transition = Transition { shard, expected: record.version, record: adopted, by: Some(tenure.clone()) };
-            self.nodes[node].adoption = Some(Adoption { transition, commits });
-        }
+        let lines = std::iter::once(Line::Owned(shard.clone(), epoch)).chain(lines).collect();
+        let adopted = record.value.with_history(Some(History { log: own.clone(), epoch }));
+        let transition = Transition { shard, expected: record.version, record: adopted, by: Some(tenure.clone()) };
+        self.nodes[node].adoption = Some(Adoption { lines, transition, commits });
         Ok(())
     }
 
@@ -424,7 +561,7 @@ impl World {
             let is_old = self.has_trouble && self.rng.random_bool(0.3);
             let kept = self.controllers[at].view.take().filter(|_| is_old);
             let view = kept.unwrap_or_else(|| self.view());
-            let decision = step(&view, &Loads::default());
+            let decision = step_in_batches(&view, &Loads::default(), GRANTS_PER_BATCH);
             self.controllers[at] = Controller { view: Some(view), intents: decision.intents.into() };
             let has_decided = !self.controllers[at].intents.is_empty();
             if has_decided {
@@ -437,12 +574,12 @@ impl World {
         {
             self.logs.remove(log);
         }
-        let kind = kind(&intent);
-        if !self.carry_out(&intent)? {
+        if self.carry_out(&intent)? {
+            self.maybe_crash(at, kind(&intent));
+        } else {
             self.counts.refused += 1;
             self.controllers[at].intents.retain(|other| other.log() != intent.log());
         }
-        self.maybe_crash(at, kind);
         Ok(())
     }
 
@@ -462,23 +599,39 @@ impl World {
                 }
                 Ok(self.apply(change.clone()))
             }
-            Intent::SealLog { log, epoch, .. } => {
-                let Some(found) = self.logs.get_mut(log) else { return Ok(false) };
+            Intent::SealLog { is_needed: false, .. } if self.sabotage == Sabotage::DeletesWhatIsOpen => Ok(true),
+            Intent::SealLog { log, is_needed, place, epoch } => {
+                assert!(!matches!(place, LogPlace::Private(_)), "{log} is out of reach");
+                // Another controller may have deleted it, when its shards had been taken over.
+                let Some(found) = self.logs.get_mut(log) else { return Ok(!is_needed) };
                 assert!(found.epoch < *epoch, "{log} is sealed under {epoch}, which does not fence {}", found.epoch);
                 found.is_sealed = true;
                 Ok(true)
             }
+            Intent::Grant { .. } if self.sabotage == Sabotage::GrantsNothing => Ok(false),
             Intent::Grant { batch, .. } => Ok(self.apply(batch.clone())),
+            Intent::DeleteLog { .. } if self.sabotage == Sabotage::DeletesNothing => Ok(false),
             Intent::DeleteLog { log, .. } => {
                 let snapshot = self.core.snapshot();
                 let mut histories = snapshot.shards.iter().filter_map(|(_, record)| record.value.history.as_ref());
                 if histories.any(|history| history.log == *log) {
                     return Err(Violation::LogGone(log.clone()));
                 }
-                self.logs.remove(log);
-                Ok(true)
+                match self.logs.remove(log) {
+                    Some(deleted) if !deleted.is_sealed => Err(Violation::OpenLogDeleted(log.clone())),
+                    _ => Ok(true),
+                }
             }
-            Intent::ForgetLog { change, .. } => Ok(self.apply(change.clone())),
+            Intent::ForgetLog { log, change } => {
+                let is_private =
+                    self.log_record(log).is_some_and(|record| matches!(record.place, LogPlace::Private(_)));
+                let is_done = self.apply(change.clone());
+                if is_done && is_private {
+                    // The node itself removes what is on its disk.
+                    self.logs.remove(log);
+                }
+                Ok(is_done)
+            }
         }
     }
 
@@ -496,16 +649,41 @@ impl World {
         Ok(())
     }
 
+    fn check_held_logs(&self) -> Result<(), Violation> {
+        for (log, _) in self.logs.iter().filter(|(_, log)| log.is_sealed) {
+            let Some(root) = self.core.root(&logs::key(log)) else { continue };
+            let record: LogRecord = serde_json::from_slice(&root.value.0).expect("logs write their records");
+            let lives = self.core.node(&record.holder.node).is_some_and(|node| node.tenure == record.holder);
+            if record.state == LogState::Open && lives {
+                return Err(Violation::HeldLogSealed(log.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a log is on the disk of the node that stays away.
+    fn is_away(log: &LogId, record: &LogRecord) -> bool {
+        log.node == Self::name(NODES - 1) && matches!(record.place, LogPlace::Private(_))
+    }
+
     fn check_end(&self) -> Result<(), Violation> {
         let view = self.view();
-        for (shard, _) in view.shards("") {
+        let all = logs::all(&view).expect("logs write their records");
+        for (shard, record) in view.shards("").filter(|(_, record)| record.value.owner().is_some()) {
+            let history = record.value.history.as_ref();
+            if history.is_some_and(|history| all.get(&history.log).is_some_and(|log| Self::is_away(&history.log, log)))
+            {
+                continue;
+            }
             let is_served = (0..NODES).any(|node| self.is_serving(node) && self.nodes[node].served.contains_key(shard));
             if !is_served {
                 return Err(Violation::NotServed(shard.clone()));
             }
         }
-        let all = logs::all(&view).expect("logs write their records");
-        let left = |(_, record): &(&LogId, &LogRecord)| record.state == LogState::Sealed || !view.lives(&record.holder);
+        let left = |(log, record): &(&LogId, &LogRecord)| {
+            let is_needed = Self::is_away(log, record) && logs::shards_in(&view, log).next().is_some();
+            !is_needed && (record.state == LogState::Sealed || !view.lives(&record.holder))
+        };
         if let Some((log, _)) = all.iter().find(left) {
             return Err(Violation::LogLeft(log.clone()));
         }
@@ -542,6 +720,10 @@ fn no_seed_loses_a_commit_or_leaves_a_shard_or_a_log_behind() {
         let counts = run(seed, Sabotage::None).unwrap_or_else(|violation| panic!("seed {seed}: {violation:?}"));
         total.acknowledged += counts.acknowledged;
         total.adoptions += counts.adoptions;
+        total.late_answers += counts.late_answers;
+        total.moves += counts.moves;
+        total.retired += counts.retired;
+        total.private += counts.private;
         total.restarts += counts.restarts;
         total.abandoned_adoptions += counts.abandoned_adoptions;
         total.coordinator_restarts += counts.coordinator_restarts;
@@ -556,6 +738,10 @@ fn no_seed_loses_a_commit_or_leaves_a_shard_or_a_log_behind() {
     let others = [
         total.acknowledged,
         total.adoptions,
+        total.late_answers,
+        total.moves,
+        total.retired,
+        total.private,
         total.restarts,
         total.abandoned_adoptions,
         total.coordinator_restarts,
@@ -594,4 +780,34 @@ fn a_log_that_is_deleted_too_early_is_noticed() {
 #[test]
 fn an_owner_that_serves_without_the_past_is_noticed() {
     assert_caught(Sabotage::AdoptsNothing, |violation| matches!(violation, Violation::CommitLost(..)));
+}
+
+#[test]
+fn an_owner_that_adopts_again_while_its_proposal_is_on_the_way_is_noticed() {
+    assert_caught(Sabotage::AdoptsAgain, |violation| matches!(violation, Violation::CommitLost(..)));
+}
+
+#[test]
+fn commits_that_are_read_twice_are_noticed() {
+    assert_caught(Sabotage::ReadsFromTheBegin, |violation| matches!(violation, Violation::CommitTwice(..)));
+}
+
+#[test]
+fn a_node_that_serves_without_a_lease_is_noticed() {
+    assert_caught(Sabotage::ServesOn, |violation| matches!(violation, Violation::TwoServers(_)));
+}
+
+#[test]
+fn shards_that_nobody_gets_are_noticed() {
+    assert_caught(Sabotage::GrantsNothing, |violation| matches!(violation, Violation::NotServed(_)));
+}
+
+#[test]
+fn logs_that_are_never_deleted_are_noticed() {
+    assert_caught(Sabotage::DeletesNothing, |violation| matches!(violation, Violation::LogLeft(_)));
+}
+
+#[test]
+fn a_log_that_is_deleted_and_was_not_ended_is_noticed() {
+    assert_caught(Sabotage::DeletesWhatIsOpen, |violation| matches!(violation, Violation::OpenLogDeleted(_)));
 }
