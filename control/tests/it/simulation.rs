@@ -1,7 +1,7 @@
 //! A simulated cluster: the product's coordinator core and this crate's decisions, with nodes that write, adopt, pause and die, and controllers
 //! that die between any two of their intents and look at old views.
 //!
-//! Adoptions go line by line, and the answer to their proposals may be lost, or the proposal come late.
+//! Adoptions go some lines at a time, and the answer to their proposals may be lost, or the proposal come late.
 //!
 //! Checked after every action: no shard has two servers at once; whoever serves a shard has every commit that was ever acknowledged, and none twice; a
 //! log that a history names is there; a log that a living node holds is not sealed; none is deleted that was not. At the end, when nothing
@@ -167,6 +167,8 @@ struct World {
     on_the_way: Vec<Transition>,
     next: u64,
     has_trouble: bool,
+    /// Nothing new is begun, so that what was begun comes to its end.
+    is_settling: bool,
     counts: Counts,
 }
 
@@ -184,6 +186,7 @@ impl World {
             on_the_way: Vec::new(),
             next: 0,
             has_trouble: true,
+            is_settling: false,
             counts: Counts::default(),
         }
     }
@@ -191,6 +194,7 @@ impl World {
     fn run(mut self) -> Result<Counts, Violation> {
         for action in 0..TROUBLED + QUIET {
             self.has_trouble = action < TROUBLED;
+            self.is_settling = action >= TROUBLED + QUIET / 2;
             if action == TROUBLED {
                 self.nodes[NODES - 1] = Node::default();
             }
@@ -362,7 +366,7 @@ impl World {
             return self.go_on_adopting(node, tenure, adoption);
         }
         match self.rng.random_range(0..10) {
-            0 => self.change_owners(tenure, node),
+            0 if !self.is_settling => self.change_owners(tenure, node),
             1..=4 => self.commit(node),
             _ => return self.adopt(node, tenure, log),
         }
@@ -370,8 +374,10 @@ impl World {
     }
 
     fn go_on_adopting(&mut self, node: usize, tenure: &Tenure, mut adoption: Adoption) -> Result<(), Violation> {
-        if let Some(line) = adoption.lines.pop_front() {
-            if self.append(node, line) {
+        if !adoption.lines.is_empty() {
+            let count = if self.has_trouble { self.rng.random_range(1..=8) } else { usize::MAX };
+            let some: Vec<Line> = adoption.lines.drain(..count.min(adoption.lines.len())).collect();
+            if some.into_iter().all(|line| self.append(node, line)) {
                 self.nodes[node].adoption = Some(adoption);
             }
             return Ok(());
