@@ -148,7 +148,7 @@ fn a_log_on_the_disk_of_one_node_gives_its_shards_to_that_node_alone_and_is_forg
     for state in [LogState::Open, LogState::Sealed] {
         // Another tenure of the node than the one that held the log.
         let mut cluster = Cluster::of(&["a", "b"]).log("a", private(), state).shard("tenants/1", served_by("a"));
-        cluster.0.nodes[0].tenure.epoch = OwnerEpoch(2);
+        cluster.0.nodes[0].tenure.epoch = NodeEpoch(2);
         let loads = Loads { nodes: BTreeMap::from([(NodeId::new("a"), 1000)]), ..Loads::default() };
         let decision = cluster.decide(&loads);
         assert_eq!(granted(&decision), pairs(&[("tenants/1", "a")]));

@@ -17,8 +17,8 @@ import psycopg
 import redis
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-from conftest import SAVANNA, Node  # noqa: E402 # found by the line above
+sys.path.insert(0, str(HERE.parents[1]))
+from node import SAVANNA, Node  # noqa: E402 # found by the line above
 
 # Short, so that a database falls asleep while the directory is made.
 SETTINGS = {"SAVANNA_TENANTS_IDLE": "1s"}
