@@ -630,6 +630,8 @@ fn unnamed_log(view: &ClusterView, service: &str, tenure: &Tenure) -> Result<Opt
         log.service == service
             && record.holder == *tenure
             && record.state == LogState::Open
+            // The engine of tenants keeps records of its own logs, in another place.
+            && record.place == LogPlace::Private(service.to_owned())
             && logs::shards_in(view, log).next().is_none()
     };
     Ok(logs::all(view)?.into_iter().find(|(log, record)| is_left(log, record)).map(|(log, _)| log))
