@@ -320,8 +320,8 @@ mod tests {
             operations = disk.operations();
             std::thread::sleep(Duration::from_millis(300));
         }
-        // The change is staged by one operation. All later ones fail.
-        disk.fail(2, Fault::PowerCut);
+        // The change is staged by one operation, and another one looks for a fence behind it. All later ones fail.
+        disk.fail(3, Fault::PowerCut);
         set();
         server.stopper().stop();
         assert!(server.wait().is_err());

@@ -95,10 +95,14 @@ fn host<'v>(view: &'v ClusterView, load: &BTreeMap<&NodeId, usize>, service: &st
     loaded.min_by_key(|(count, node)| (*count, &node.tenure.node)).map(|(_, node)| node)
 }
 
-/// What an owner proposes that cannot serve its shard: that another node has it. None if there is none, or it is not the owner.
+/// What an owner proposes that cannot serve its shard: that another node has it. None if there is none, if it is not the owner, or if the
+/// commits are in its own log already: nobody else may have the shard while that log goes on.
 pub(super) fn given_up(view: &ClusterView, service: &str, by: &Tenure, epoch: OwnerEpoch) -> Option<Transition> {
     let shard = ShardId::new(service);
     let record = view.shard(&shard).filter(|record| record.value.epoch_of(by) == Some(epoch))?;
+    if record.value.history.as_ref().is_some_and(|history| history.log.node == by.node) {
+        return None;
+    }
     let mut load = load_of(view);
     load.remove(&by.node);
     let owner = host(view, &load, service)?.tenure.clone();
@@ -256,21 +260,26 @@ mod tests {
     #[test]
     fn an_owner_that_cannot_serve_gives_its_shard_to_another_node_with_that_service() {
         let mut cluster = Cluster::new();
+        let n0 = cluster.join("n0", ALL);
+        cluster.grant(1, false);
+        let history = cluster.take("keys", &n0, 1);
+        cluster.leave(n0);
         let n1 = cluster.join("n1", ALL);
         cluster.grant(1, false);
-        let history = cluster.take("keys", &n1, 1);
         let give_up = |cluster: &Cluster, epoch| given_up(&cluster.view(), "keys", &n1, OwnerEpoch(epoch));
-        assert_eq!(give_up(&cluster, 1), None, "nobody else is there");
+        assert_eq!(give_up(&cluster, 2), None, "nobody else is there");
         cluster.join("n2", "tenants");
-        assert_eq!(give_up(&cluster, 1), None, "nobody else has the service");
+        assert_eq!(give_up(&cluster, 2), None, "nobody else has the service");
         let n3 = cluster.join("n3", ALL);
-        assert_eq!(give_up(&cluster, 2), None, "not its grant");
-        let transition = give_up(&cluster, 1).unwrap();
+        assert_eq!(give_up(&cluster, 3), None, "not its grant");
+        let transition = give_up(&cluster, 2).unwrap();
         cluster.0.step(&Request::Apply(transition.into()), MonoTime(0)).reply.unwrap();
         let record = cluster.view().shard(&ShardId::new("keys")).unwrap().value.clone();
-        assert_eq!((record.owner(), record.epoch), (Some(&n3), OwnerEpoch(2)));
+        assert_eq!((record.owner(), record.epoch), (Some(&n3), OwnerEpoch(3)));
         assert_eq!(record.history, Some(history));
-        assert_eq!(give_up(&cluster, 1), None, "it is another's");
+        assert_eq!(give_up(&cluster, 2), None, "it is another's");
+        cluster.take("keys", &n3, 3);
+        assert_eq!(given_up(&cluster.view(), "keys", &n3, OwnerEpoch(3)), None, "its commits are in its own log");
     }
 
     #[test]
