@@ -35,7 +35,10 @@ pub(crate) fn state_of(view: &ClusterView, shard: &ShardId, record: &ShardRecord
     let Some(owner) = record.owner() else { return "without an owner" };
     let has_log = !WITHOUT_LOG.contains(&shard.0.as_str());
     let history = record.history.as_ref();
-    let is_taken = history.is_some_and(|history| history.epoch == record.epoch && history.log.node == owner.node);
+    // The log of a tenant goes on under later epochs of the same node; that of a service begins with each.
+    let begins_anew = SHARDS.contains(&shard.0.as_str());
+    let is_taken = history
+        .is_some_and(|history| history.log.node == owner.node && (history.epoch == record.epoch || !begins_anew));
     match (view.lives(owner), has_log && !is_taken) {
         (false, _) => "owner gone",
         (true, true) => "starting",
@@ -280,6 +283,17 @@ mod tests {
         assert_eq!(give_up(&cluster, 2), None, "it is another's");
         cluster.take("keys", &n3, 3);
         assert_eq!(given_up(&cluster.view(), "keys", &n3, OwnerEpoch(3)), None, "its commits are in its own log");
+    }
+
+    #[test]
+    fn a_tenant_is_served_under_later_epochs_out_of_the_same_log() {
+        let mut cluster = Cluster::new();
+        let n1 = cluster.join("n1", ALL);
+        let log = NewLog::numbered(&n1.node, "tenants", &(1..2)).unwrap().id().clone();
+        let history = Some(History { log, epoch: OwnerEpoch(1) });
+        let record = ShardRecord::serving(n1, OwnerEpoch(2)).with_history(history);
+        let state = |shard| state_of(&cluster.view(), &ShardId::new(shard), &record);
+        assert_eq!((state("tenants/7"), state("tenants")), (SERVING, "starting"));
     }
 
     #[test]
