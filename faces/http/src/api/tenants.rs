@@ -1,20 +1,25 @@
 //! Tenants: which there are, what goes on in them.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json as Answer;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures::stream::{BoxStream, StreamExt};
+use tokio::sync::Mutex;
 
 use crate::Problem;
 use crate::extract::{Json, Path};
 use crate::server::Face;
 use crate::types::{NewTenant, Tenants};
 use crate::view::SharedTenants;
+
+/// How long the body of a request that was refused is read on.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// All tenants, by name.
 #[utoipa::path(
@@ -107,21 +112,38 @@ pub(crate) async fn restore(
     Path(tenant): Path<String>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
-    let backup = in_time(body, face.limits.request_timeout);
-    served(&face)?.restore(tenant, backup).await?;
-    Ok(StatusCode::CREATED)
+    let body = Arc::new(Mutex::new(body.into_data_stream()));
+    let backup = in_time(Arc::clone(&body), face.limits.request_timeout);
+    let restored = match served(&face) {
+        Ok(tenants) => tenants.restore(tenant, backup).await,
+        Err(problem) => Err(problem),
+    };
+    if restored.is_err() {
+        let _ = tokio::time::timeout(LINGER, read_to_end(&body)).await;
+    }
+    restored.map(|()| StatusCode::CREATED)
 }
 
+/// The body of a request that is read by whoever makes use of it, and then to its end.
+type SharedBody = Arc<Mutex<BodyDataStream>>;
+
 /// The bytes of a body that must go on within a time.
-fn in_time(body: Body, time: Duration) -> BoxStream<'static, io::Result<Bytes>> {
-    let pieces = futures::stream::unfold(body.into_data_stream(), move |mut pieces| async move {
-        let piece = match tokio::time::timeout(time, pieces.next()).await {
+fn in_time(body: SharedBody, time: Duration) -> BoxStream<'static, io::Result<Bytes>> {
+    let pieces = futures::stream::unfold(body, move |body| async move {
+        let next = async { body.lock().await.next().await };
+        let piece = match tokio::time::timeout(time, next).await {
             Ok(piece) => piece?.map_err(io::Error::other),
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no bytes came for {time:?}"))),
         };
-        Some((piece, pieces))
+        Some((piece, body))
     });
     pieces.boxed()
+}
+
+/// Whoever still sends would find the connection closed before it has read why it is refused.
+async fn read_to_end(body: &SharedBody) {
+    let mut body = body.lock().await;
+    while let Some(Ok(_)) = body.next().await {}
 }
 
 fn served(face: &Face) -> Result<SharedTenants, Problem> {
