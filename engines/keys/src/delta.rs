@@ -213,6 +213,13 @@ impl DeltaLog {
         self.bytes.split_off(unseen_at)
     }
 
+    /// How much memory is taken at once for a delta of so many bytes: all that waits moves, unless there is room behind it.
+    #[must_use]
+    pub fn moves(&self, bytes: usize) -> usize {
+        let fits = self.bytes.capacity() - self.bytes.len() >= bytes;
+        if !self.enabled || fits { 0 } else { self.bytes.len().saturating_add(bytes) }
+    }
+
     /// Takes memory for a long delta at once: what grows little by little is there twice in between.
     pub fn reserve(&mut self, bytes: usize) {
         if self.enabled && bytes > PART_BYTES {

@@ -19,7 +19,18 @@ const COPIES: usize = 4;
 /// # Errors
 /// If there is none.
 pub(crate) fn ask_for_value(bytes: usize) -> Outcome {
-    let needed = bytes.saturating_mul(COPIES);
+    ask(bytes.saturating_mul(COPIES))
+}
+
+/// Asks for memory for a change of so many bytes, for which the changes that wait for the log move to a place of `moved` bytes.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn ask_for_change(bytes: usize, moved: usize) -> Outcome {
+    ask(bytes.saturating_mul(COPIES).saturating_add(moved))
+}
+
+fn ask(needed: usize) -> Outcome {
     if needed < LARGE_BYTES || is_there(needed) {
         return Ok(());
     }

@@ -253,11 +253,15 @@ impl Keyspace {
         memory::ask_for_value(sizes.fold(0, usize::saturating_add))
     }
 
-    /// Asks for space in the log for a change of so many bytes.
+    /// Asks for space in the log for a change of so many bytes, and for memory until it is there.
     ///
     /// # Errors
     /// If there is none.
     pub(crate) fn ask_for_log(&mut self, bytes: usize) -> Outcome {
+        match self.log.moves(bytes) {
+            0 => {}
+            moved => memory::ask_for_change(bytes, moved)?,
+        }
         self.log_space.ask(self.log.bytes().len() + bytes)
     }
 
