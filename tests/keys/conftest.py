@@ -30,6 +30,7 @@ class Process:
         self.start()
 
     def start(self):
+        said_before = self.log.stat().st_size if self.log.exists() else 0
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
@@ -38,10 +39,13 @@ class Process:
                 Client(self.port).call("PING")
                 return
             except OSError:
-                text = self.log.read_text(errors="replace")
-                assert self.process.poll() is None, f"the server ended:\n{text}"
-                refused = states(text).get("keys", ("", None))[0] == "failed"
-                assert not refused and time.monotonic() < deadline, f"the server does not answer:\n{text}"
+                text = self.log.read_bytes()[said_before:].decode(errors="replace")
+                if self.process.poll() is not None:
+                    raise AssertionError(f"the server ended:\n{text}") from None
+                is_refused = states(text).get("keys", ("", None))[0] == "failed"
+                if is_refused or time.monotonic() > deadline:
+                    self.kill()
+                    raise AssertionError(f"the server does not answer:\n{text}") from None
                 time.sleep(0.02)
 
     def kill(self):
