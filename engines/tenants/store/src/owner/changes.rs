@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use savanna_epoch::OwnerEpoch;
 use savanna_ownership::{Batch, CoordinatorError, Revision, ShardRecord};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError, state};
@@ -134,18 +135,36 @@ pub async fn clean_up(owner: &Mutex<Owner>, storage: &Storage) -> Result<()> {
         (owner.member.clone(), owner.garbage.clone())
     };
     for (tenant, version) in garbage {
-        storage.remove(tenant).await?;
-        let root = shards::delete(shards::garbage_key(tenant), version);
-        match member.coordinator.apply(&root.into()).await {
-            // The note went before, and the answer was lost, or another owner has removed it and what it was about.
-            Ok(_) | Err(CoordinatorError::Conflict { .. }) => drop(owner.lock().garbage.remove(&tenant)),
-            Err(error) => return Err(ShardsError::from(error).into()),
-        }
+        discard(&member, storage, tenant, version).await?;
+        owner.lock().garbage.remove(&tenant);
     }
     if owner.lock().noted.1 {
         note_end(owner).await?;
     }
     Ok(())
+}
+
+/// Removes what the storage has of a tenant, as its note at this version asks. Nothing is removed if the note has changed: a tenant of that
+/// number may be there by now. Its number stays known, so that nobody misses a tenant where something of it is left.
+async fn discard(member: &Member, storage: &Storage, tenant: TenantId, version: Revision) -> Result<()> {
+    let key = shards::garbage_key(tenant);
+    let claimed = changed(member, &shards::put(key.clone(), version, &Garbage::Removed).into()).await?;
+    let Some(version) = claimed else { return Ok(()) };
+    storage.remove(tenant).await?;
+    let shard = member.coordinator.shard(&shards::shard(tenant)).await.map_err(ShardsError::from)?;
+    let retired = || member.transition(tenant, Revision::NONE, ShardRecord::retired(OwnerEpoch::NONE));
+    let transitions = shard.is_none().then(retired).into_iter().collect();
+    changed(member, &Batch { transitions, roots: vec![shards::delete(key, version)], ..Batch::default() }).await?;
+    Ok(())
+}
+
+/// Changes records; none if they are not at the expected versions.
+async fn changed(member: &Member, batch: &Batch) -> Result<Option<Revision>> {
+    match member.coordinator.apply(batch).await {
+        Ok(version) => Ok(Some(version)),
+        Err(CoordinatorError::Conflict { .. }) => Ok(None),
+        Err(error) => Err(ShardsError::from(error).into()),
+    }
 }
 
 /// Notes the end of a log that nobody writes to any more: the next start misses what is deleted of it.

@@ -189,6 +189,12 @@ async fn what_was_reserved_by_a_process_that_ended_goes() {
     let owner = cluster.reopen().await;
     clean_up(&owner, &cluster.storage()).await.expect("it works");
     assert_eq!(cluster.stored().await, BTreeSet::from([made]));
+    // Whoever restored it has not noticed yet; and a file system keeps the empty folder.
+    cluster.store_of(lost).await;
+    close(owner);
+    let owner = cluster.reopen().await;
+    clean_up(&owner, &cluster.storage()).await.expect("it works");
+    assert_eq!(cluster.stored().await, BTreeSet::from([made]), "its number stays known");
     check(&cluster, &owner).await;
 }
 
