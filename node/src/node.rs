@@ -141,11 +141,10 @@ impl Node {
     /// Ready when the node may no longer serve: another process takes the data directory over, or its place in the cluster is lost. Shut
     /// down then, and leave.
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
-        let lost = match &self.home {
+        match &self.home {
             Home::Alone(data_dir) => Either::Left(data_dir.watch().lost().map(Lost::Directory)),
             Home::Joined(stay) => Either::Right(stay.lost().map(Lost::Name)),
-        };
-        async move { lost.await }
+        }
     }
 
     /// Stops accepting, cancels queries, closes what is open, and gives up what it had, in bounded time.

@@ -120,13 +120,10 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
     let mut unowned_since = None;
     let mut follower = Follower::new(Arc::clone(&coordinator), ClusterView::default());
     loop {
-        match tokio::time::timeout(PERIOD, follower.next()).await {
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "who owns shards is not known for the moment");
-                tokio::time::sleep(PERIOD).await;
-                continue;
-            }
-            Ok(Ok(_)) | Err(_) => {}
+        if let Ok(Err(error)) = tokio::time::timeout(PERIOD, follower.next()).await {
+            tracing::warn!(%error, "who owns shards is not known for the moment");
+            tokio::time::sleep(PERIOD).await;
+            continue;
         }
         let now = tokio::time::Instant::now();
         unowned_since = is_unowned(follower.view()).then(|| unowned_since.unwrap_or(now));

@@ -127,7 +127,7 @@ pub enum JoinError {
         /// Its name.
         name: String,
         /// Why.
-        source: savanna_ownership::keeper::JoinError,
+        source: Box<savanna_ownership::keeper::JoinError>,
     },
     /// A thread could not be started.
     #[error("the threads for the cluster could not start: {0}; check the limit of threads")]
@@ -165,7 +165,7 @@ impl fmt::Display for NameLost {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TakeError {
     #[error("who owns {shard} could not be changed: {source}")]
-    Coordinator { shard: ShardId, source: CoordinatorError },
+    Coordinator { shard: ShardId, source: Box<CoordinatorError> },
     #[error("{shard} is not this node's any more")]
     NotOwner { shard: ShardId },
     #[error(transparent)]
@@ -422,7 +422,7 @@ impl Joined {
     /// [`TakeError`]: nobody may be served.
     pub(crate) async fn take_history(&self, service: &'static str, epoch: OwnerEpoch) -> Result<(), TakeError> {
         let shard = ShardId::new(service);
-        let failed = |source| TakeError::Coordinator { shard: shard.clone(), source };
+        let failed = |source| TakeError::Coordinator { shard: shard.clone(), source: Box::new(source) };
         let mut own_log = None;
         loop {
             let record = self.coordinator.shard(&shard).await.map_err(failed)?;
@@ -458,7 +458,7 @@ impl Joined {
 
     /// A log of this tenure that no shard names, as an attempt before has left it; else a new one.
     async fn own_log(&self, service: &'static str) -> Result<LogId, TakeError> {
-        let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source };
+        let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source: Box::new(source) };
         let view = ClusterView::new(self.coordinator.snapshot().await.map_err(failed)?);
         match unnamed_log(&view, service, &self.tenure)? {
             Some(log) => Ok(log),
@@ -469,7 +469,7 @@ impl Joined {
     /// Begins a log of this node. All logs of a service lie in one folder, which the log's owner has fenced: nobody may seal what is there,
     /// so its place is told as one that only the node knows.
     async fn begin_log(&self, service: &'static str, view: &ClusterView) -> Result<LogId, TakeError> {
-        let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source };
+        let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source: Box::new(source) };
         let new = NewLog::allocate(&*self.coordinator, &self.tenure.node, service).await.map_err(failed)?;
         let log = new.id().clone();
         let place = LogPlace::Private(service.to_owned());
@@ -480,7 +480,7 @@ impl Joined {
 
     /// Removes the records of logs whose owners are gone, and that no shard names any more. What was in them, this node has.
     async fn forget_logs(&self, service: &'static str) -> Result<(), TakeError> {
-        let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source };
+        let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source: Box::new(source) };
         let view = ClusterView::new(self.coordinator.snapshot().await.map_err(failed)?);
         let is_former = |(log, record): &(&LogId, &LogRecord)| {
             log.service == service
@@ -595,7 +595,7 @@ async fn register(
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            Err(source) => return Err(JoinError::Register { name: config.name.clone(), source }),
+            Err(source) => return Err(JoinError::Register { name: config.name.clone(), source: Box::new(source) }),
         }
     }
 }
