@@ -168,7 +168,7 @@ def test_an_encrypted_connection_that_ends_after_each_byte(server, version, endi
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_without_a_free_descriptor_those_who_are_there_are_served(tmp_path, threads):
-    limit = 64
+    limit = 128
     server = Server(tmp_path, "--threads", threads)
     try:
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
