@@ -49,6 +49,10 @@ def server(request, tmp_path_factory):
         "--requirepass", "secret",
     )  # fmt: skip
     server.tls_port, server.papers = port, papers
+    # What is written first opens the log, which stays open: it is none of the connections' descriptors.
+    client = Client(server.port)
+    assert client.call("AUTH", "secret") == "OK" and client.call("SET", "key", "value") == "OK"
+    client.close()
     yield server
     server.kill()
 
@@ -85,7 +89,9 @@ def quiet_descriptors(server):
     """Those that it has without clients."""
     client = Client(server.port)
     client.call("AUTH", "secret")
+    deadline = time.monotonic() + 30
     while b"connected_clients:1\r\n" not in client.call("INFO", "clients"):
+        assert time.monotonic() < deadline, "another connection stays"
         time.sleep(0.01)
     client.close()
     time.sleep(0.1)
