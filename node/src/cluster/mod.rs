@@ -4,6 +4,7 @@
 //!  D/cluster.toml          who belongs to the cluster                            papers
 //!  D/lease                 who runs the coordinator: one of the nodes            candidate
 //!  D/coordinator.address   where it listens                                      seat
+//!  D/pulses/NAME           that the node works                                   reach
 //!
 //!           ┌─ coordinator/.. ─► the node that runs it ──► proposes who owns shards    grants
 //!   a node ─┤                                │ changes
@@ -20,6 +21,7 @@ mod candidate;
 mod grants;
 mod offered;
 mod papers;
+mod reach;
 pub(crate) mod routed;
 mod seat;
 mod view;
@@ -27,6 +29,7 @@ mod view;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,7 +66,7 @@ use self::papers::Papers;
 pub use self::papers::PapersError;
 pub(crate) use self::papers::are_in as is_in;
 use self::routed::RoutedStreams;
-use self::seat::{COORDINATOR, Way, address_on};
+use self::seat::{COORDINATOR, Way};
 pub(crate) use self::view::{View, gone};
 
 /// How long a request to the coordinator is tried again.
@@ -114,7 +117,9 @@ pub enum JoinError {
         reason: String,
     },
     /// The port for other nodes cannot be listened to.
-    #[error("cannot listen for other nodes on {address}: {source}; choose another port with --cluster-port")]
+    #[error(
+        "cannot listen for other nodes on {address}: {source}; choose another port with --cluster-port, or an address of this machine with cluster.address"
+    )]
     Listen {
         /// The address.
         address: String,
@@ -197,6 +202,7 @@ impl fmt::Debug for Joined {
 /// What keeps a node in its cluster, and ends it there.
 #[derive(Debug)]
 pub(crate) struct Stay {
+    directory: PathBuf,
     keeper: LeaseKeeper,
     view: View,
     tasks: Vec<JoinHandle<()>>,
@@ -267,7 +273,9 @@ impl Joined {
             Ok((joined, keeper, tasks, server)) => {
                 let server = TcpServerOf(server);
                 let view = joined.view.clone();
-                let stay = Stay { keeper, view, tasks, server, stopping, candidate, state, _runtime: runtime };
+                let directory = config.data_dir.clone();
+                let stay =
+                    Stay { directory, keeper, view, tasks, server, stopping, candidate, state, _runtime: runtime };
                 Ok((Arc::new(joined), stay))
             }
             Err(error) => {
@@ -310,8 +318,8 @@ impl Joined {
         let services = offered
             .iter()
             .fold(ServiceTable::new(), |table, (name, offered)| table.service(*name, Arc::new(offered.clone())));
-        let services = services.service("front", Arc::clone(&front).service());
-        let address = address_on(config.cluster_port);
+        let services = services.service("front", Arc::clone(&front).service()).service("seat", candidate::reached());
+        let address = SocketAddr::new(config.cluster_address, config.cluster_port);
         let server = TcpServer::within(cluster, address, name.clone(), Arc::new(services), connections()).await;
         let server = server.map_err(|source| JoinError::Listen { address: address.to_string(), source })?;
 
@@ -323,7 +331,8 @@ impl Joined {
         };
         let keeper = register(config, &coordinator, &spec, runtime, &state).await?;
         let tenure = keeper.tenure().clone();
-        let mut tasks = vec![runtime.spawn(following)];
+        let shown = reach::show(config.data_dir.clone(), name.clone(), server.local_address());
+        let mut tasks = vec![runtime.spawn(following), runtime.spawn(shown)];
         let mut roles = BTreeMap::new();
         for service in SHARDS {
             let (sender, role) = watch::channel(Role::Front);
@@ -542,6 +551,7 @@ impl Stay {
 
     /// Leaves the cluster, after all services have ended.
     pub(crate) async fn leave(mut self) {
+        let node = self.keeper.tenure().node.clone();
         if let Err(error) = self.keeper.release().await {
             tracing::warn!(%error, "the node's name could not be released; what it had is granted to others when its lease has run out");
         }
@@ -555,6 +565,7 @@ impl Stay {
         let _ = self.candidate.await;
         self.tasks.iter().for_each(JoinHandle::abort);
         self.server.0.shut_down().await;
+        reach::end(&self.directory, &node);
     }
 }
 
