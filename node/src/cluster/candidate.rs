@@ -36,7 +36,7 @@ use tokio::sync::watch;
 
 use super::grants::{self, SHARDS};
 use super::papers::{Papers, PapersError};
-use super::reach::{self, Reach, Sides};
+use super::reach::{self, Reach, Showing, Sides};
 use super::seat::{self, Ping, Seat, connections};
 use crate::config::NodeConfig;
 use crate::data_dir::{directory_options, high_water, newest_epoch_in};
@@ -170,11 +170,6 @@ fn ping(coordinator: &Arc<dyn Coordinator>) -> Arc<dyn Service> {
     }))
 }
 
-/// What a node answers to others that ask whether they reach it.
-pub(super) fn reached() -> Arc<dyn Service> {
-    Arc::new(MethodTable::new().method(PhantomData::<Ping>, |_, ()| async { Ok(()) }))
-}
-
 /// A node that runs the coordinator when it is its turn.
 pub(super) struct Candidate {
     config: NodeConfig,
@@ -185,6 +180,8 @@ pub(super) struct Candidate {
     transport: OnceLock<TcpTransport>,
     /// On which side of a cut network the node is.
     reach: Mutex<Reach>,
+    /// Shows others that this node works, once there are papers.
+    showing: Option<Showing>,
     /// What this node has found, for who waits for it.
     state: watch::Sender<State>,
 }
@@ -199,6 +196,8 @@ pub(super) enum State {
     This,
     /// Nobody, and this process keeps the directory: it starts, or is `savanna dev`.
     KeptBy(u32),
+    /// A node on the other side of a cut network, or nobody.
+    CutOff(Sides),
 }
 
 impl Candidate {
@@ -207,7 +206,7 @@ impl Candidate {
         let options = directory_options(config);
         let (state, _) = watch::channel(State::Others);
         let (config, addresses, transport) = (config.clone(), Arc::default(), OnceLock::new());
-        Self { config, directory, options, addresses, transport, reach: Mutex::default(), state }
+        Self { config, directory, options, addresses, transport, reach: Mutex::default(), showing: None, state }
     }
 
     /// Follows who runs the coordinator.
@@ -217,9 +216,18 @@ impl Candidate {
 
     /// Looks, and runs the coordinator whenever it is this node's turn, until `stopping` says so; then gives the directory up.
     pub(super) async fn run(mut self, mut stopping: watch::Receiver<bool>) {
+        self.work(&mut stopping).await;
+        if self.showing.take().is_some() {
+            let (directory, node) = (self.directory.clone(), NodeId::new(&self.config.name));
+            // Whoever comes later sees nothing new.
+            let _ = tokio::task::spawn_blocking(move || reach::end(&directory, &node)).await;
+        }
+    }
+
+    async fn work(&mut self, stopping: &mut watch::Receiver<bool>) {
         let mut doubt = Doubt::new(self.config.lease.ttl());
         while !*stopping.borrow() {
-            let pause = match self.turn(&mut doubt, &mut stopping).await {
+            let pause = match self.turn(&mut doubt, stopping).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::warn!(error, "this node could not run the coordinator; it tries again");
@@ -238,18 +246,31 @@ impl Candidate {
         let (directory, lease) = (self.directory.clone(), self.config.lease);
         let read = move || Ok::<_, PapersError>((Papers::read(&directory, lease)?, Seat::read(&directory)));
         let (papers, seat) = blocking(read).await?;
+        if let Some(papers) = &papers {
+            self.show(papers).await?;
+        }
         if let (Some(papers), Some(seat)) = (&papers, &seat)
             && self.answers(papers, seat).await
         {
             doubt.step(Found::Answer, Instant::now());
+            self.reach.lock().forget();
             self.state.send_replace(State::Others);
             return Ok(PERIOD);
         }
-        if let Some(papers) = &papers
-            && self.sides(papers).await?.may_be_smaller()
-        {
-            self.state.send_replace(State::Others);
-            return Ok(PERIOD_IN_DOUBT);
+        if let Some(papers) = &papers {
+            let sides = self.sides(papers).await;
+            if sides.may_be_smaller() {
+                let state = if sides.is_smaller() { State::CutOff(sides) } else { State::Others };
+                let is_new = self.state.send_replace(state) != state;
+                if let (State::CutOff(Sides { reached, beyond, .. }), true) = (state, is_new) {
+                    tracing::warn!(
+                        reached,
+                        beyond,
+                        "this node reaches fewer nodes that work, itself included, than it does not"
+                    );
+                }
+                return Ok(PERIOD_IN_DOUBT);
+            }
         }
         let (directory, options) = (self.directory.clone(), self.options.clone());
         let taken = blocking(move || DataDirLease::take_if_free(&directory, &options)).await?;
@@ -284,6 +305,18 @@ impl Candidate {
         Ok(PERIOD_IN_DOUBT)
     }
 
+    /// Begins to show that the node works, unless it does.
+    async fn show(&mut self, papers: &Papers) -> Result<(), String> {
+        if self.showing.is_none() {
+            let (directory, node) = (self.directory.clone(), NodeId::new(&self.config.name));
+            let address = SocketAddr::new(self.config.cluster_address, 0);
+            let showing = Showing::begin(directory, papers.cluster.clone(), node, address).await;
+            self.showing =
+                Some(showing.map_err(|error| format!("cannot listen for other nodes on {address}: {error}"))?);
+        }
+        Ok(())
+    }
+
     fn transport(&self, papers: &Papers) -> &TcpTransport {
         self.transport.get_or_init(|| {
             let (from, addresses) = (NodeId::new(&self.config.name), Arc::clone(&self.addresses));
@@ -296,33 +329,40 @@ impl Candidate {
         call::<Ping>(self.transport(papers), &seat.name(), &(), PING_TIME).await.is_ok()
     }
 
-    /// Looks on which side of a cut network the node is.
-    async fn sides(&self, papers: &Papers) -> Result<Sides, String> {
+    /// Looks on which side of a cut network the node is. Where nothing can be seen, there is none.
+    async fn sides(&self, papers: &Papers) -> Sides {
         let (directory, own) = (self.directory.clone(), NodeId::new(&self.config.name));
-        let pulses = blocking(move || reach::pulses(&directory, &own)).await?;
-        let answers = join_all(pulses.iter().map(|pulse| {
-            self.addresses.set(pulse.node.clone(), pulse.address.as_str());
-            call::<Ping>(self.transport(papers), &pulse.node, &(), REACH_TIME)
+        let pulses = blocking(move || reach::pulses(&directory, &own)).await.unwrap_or_else(|error| {
+            tracing::debug!(error, "it is not known which other nodes work");
+            Vec::new()
+        });
+        let now = Instant::now();
+        let (asked, still): (Vec<_>, Vec<_>) = pulses.into_iter().partition(|pulse| self.reach.lock().asks(pulse, now));
+        let answers = join_all(asked.iter().map(|pulse| async {
+            let name = reach::name_of(&pulse.node);
+            self.addresses.set(name.clone(), pulse.address.to_string());
+            call::<Ping>(self.transport(papers), &name, &(), REACH_TIME).await.is_ok()
         }));
-        let answers = answers.await.into_iter().map(|answer| answer.is_ok());
-        let found: Vec<_> = pulses.iter().cloned().zip(answers).collect();
-        Ok(self.reach.lock().step(&found, Instant::now()))
+        let answers = answers.await;
+        still.iter().for_each(|pulse| self.addresses.remove(&reach::name_of(&pulse.node)));
+        let found: Vec<_> =
+            asked.into_iter().zip(answers).chain(still.into_iter().map(|pulse| (pulse, false))).collect();
+        self.reach.lock().step(&found, Instant::now())
     }
 
     /// Waits until the node is on the smaller side of a cut network.
-    async fn cut_off(&self, papers: &Papers) {
+    async fn cut_off(&self, papers: &Papers) -> Sides {
         loop {
-            match self.sides(papers).await {
-                Ok(sides) if sides.is_smaller() => return,
-                Ok(_) => {}
-                Err(error) => tracing::warn!(error, "this node does not know which others work"),
+            let sides = self.sides(papers).await;
+            if sides.is_smaller() {
+                return sides;
             }
             tokio::time::sleep(REACH_PERIOD).await;
         }
     }
 
     /// Runs the coordinator for as long as the lease lasts, or until the node stops.
-    async fn hold(&self, lease: DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
+    async fn hold(&mut self, lease: DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
         self.state.send_replace(State::This);
         let outcome = if *stopping.borrow() { Ok(()) } else { self.serve(&lease, stopping).await };
         self.state.send_replace(State::Others);
@@ -332,11 +372,12 @@ impl Candidate {
         outcome
     }
 
-    async fn serve(&self, lease: &DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
+    async fn serve(&mut self, lease: &DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
         let (directory, epoch, terms) = (self.directory.clone(), lease.epoch(), self.config.lease);
         let newest = blocking(move || newest_epoch_in(&directory)).await?;
         let directory = self.directory.clone();
         let papers = blocking(move || Papers::ensure(&directory, newest.max(epoch), terms)).await?;
+        self.show(&papers).await?;
         let journal = JournalOptions::dir(self.directory.join("coordinator"))
             .high_water(high_water(&self.directory, "coordinator"));
         let ttl = self.config.lease.ttl();
@@ -364,8 +405,8 @@ impl Candidate {
             }
             _ = stopping.wait_for(|stop| *stop) => Ok(()),
             () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes) => Ok(()),
-            () = self.cut_off(&papers) => {
-                tracing::warn!("this node reaches fewer nodes that work than it does not; the coordinator is left to those");
+            Sides { reached, beyond, .. } = self.cut_off(&papers) => {
+                tracing::warn!(reached, beyond, "this node reaches fewer nodes that work, itself included, than it does not; the coordinator is left to those");
                 Ok(())
             }
             reason = self.look_after(&coordinator, &seat) => Err(format!("its coordinator answers nobody: {reason}")),

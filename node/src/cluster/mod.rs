@@ -29,7 +29,6 @@ mod view;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +114,16 @@ pub enum JoinError {
         waited: Duration,
         /// What came last.
         reason: String,
+    },
+    /// The network is cut.
+    #[error(
+        "this node reaches {reached} of the nodes that work, itself included, and does not reach {beyond}, which show in the data directory that they work; look at the network between them"
+    )]
+    CutOff {
+        /// How many answer, and itself.
+        reached: usize,
+        /// How many do not.
+        beyond: usize,
     },
     /// The port for other nodes cannot be listened to.
     #[error(
@@ -202,7 +211,6 @@ impl fmt::Debug for Joined {
 /// What keeps a node in its cluster, and ends it there.
 #[derive(Debug)]
 pub(crate) struct Stay {
-    directory: PathBuf,
     keeper: LeaseKeeper,
     view: View,
     tasks: Vec<JoinHandle<()>>,
@@ -273,9 +281,7 @@ impl Joined {
             Ok((joined, keeper, tasks, server)) => {
                 let server = TcpServerOf(server);
                 let view = joined.view.clone();
-                let directory = config.data_dir.clone();
-                let stay =
-                    Stay { directory, keeper, view, tasks, server, stopping, candidate, state, _runtime: runtime };
+                let stay = Stay { keeper, view, tasks, server, stopping, candidate, state, _runtime: runtime };
                 Ok((Arc::new(joined), stay))
             }
             Err(error) => {
@@ -318,7 +324,7 @@ impl Joined {
         let services = offered
             .iter()
             .fold(ServiceTable::new(), |table, (name, offered)| table.service(*name, Arc::new(offered.clone())));
-        let services = services.service("front", Arc::clone(&front).service()).service("seat", candidate::reached());
+        let services = services.service("front", Arc::clone(&front).service());
         let address = SocketAddr::new(config.cluster_address, config.cluster_port);
         let server = TcpServer::within(cluster, address, name.clone(), Arc::new(services), connections()).await;
         let server = server.map_err(|source| JoinError::Listen { address: address.to_string(), source })?;
@@ -331,8 +337,7 @@ impl Joined {
         };
         let keeper = register(config, &coordinator, &spec, runtime, &state).await?;
         let tenure = keeper.tenure().clone();
-        let shown = reach::show(config.data_dir.clone(), name.clone(), server.local_address());
-        let mut tasks = vec![runtime.spawn(following), runtime.spawn(shown)];
+        let mut tasks = vec![runtime.spawn(following)];
         let mut roles = BTreeMap::new();
         for service in SHARDS {
             let (sender, role) = watch::channel(Role::Front);
@@ -551,7 +556,6 @@ impl Stay {
 
     /// Leaves the cluster, after all services have ended.
     pub(crate) async fn leave(mut self) {
-        let node = self.keeper.tenure().node.clone();
         if let Err(error) = self.keeper.release().await {
             tracing::warn!(%error, "the node's name could not be released; what it had is granted to others when its lease has run out");
         }
@@ -565,7 +569,6 @@ impl Stay {
         let _ = self.candidate.await;
         self.tasks.iter().for_each(JoinHandle::abort);
         self.server.0.shut_down().await;
-        reach::end(&self.directory, &node);
     }
 }
 
@@ -621,6 +624,7 @@ fn not_found(
     match *state.borrow() {
         candidate::State::KeptBy(pid) if has_papers => JoinError::Starting { pid, waited, reason },
         candidate::State::KeptBy(pid) => JoinError::Kept { pid },
+        candidate::State::CutOff(reach::Sides { reached, beyond, .. }) => JoinError::CutOff { reached, beyond },
         _ => JoinError::NoCoordinator { waited, reason },
     }
 }

@@ -30,6 +30,13 @@ class Network:
 
     def __init__(self):
         self.tag = f"sv{os.getpid() % 100_000}"
+        try:
+            self.make()
+        except BaseException:
+            self.remove()
+            raise
+
+    def make(self):
         run("ip", "link", "add", self.tag, "type", "bridge")
         run("ip", "link", "set", self.tag, "up")
         for node in NODES:
@@ -104,9 +111,13 @@ class NetworkedCluster:
         self.directory, self.settings = directory, settings
         self.network = Network()
         self.processes = {}
-        for node in NODES:
-            self.start(node)
-        self.until(lambda: all(self.is_served(node) for node in NODES), "all nodes serve")
+        try:
+            for node in NODES:
+                self.start(node)
+            self.until(lambda: all(self.is_served(node) for node in NODES), "all nodes serve")
+        except BaseException:
+            self.remove()
+            raise
 
     def start(self, node):
         command = ["ip", "netns", "exec", self.network.namespace(node), SAVANNA, "node", "--join", self.directory, "--name", node]
@@ -138,6 +149,10 @@ class NetworkedCluster:
     def coordinator(self):
         return json.loads((self.directory / "coordinator.address").read_text())["node"]
 
+    def term(self):
+        """Grows whenever a node begins to run the coordinator."""
+        return json.loads((self.directory / "coordinator.address").read_text())["epoch"]
+
     def is_served(self, node):
         shards = self.shards(node)
         return set(shards) >= SERVICES and all(shard["state"] == "serving" for shard in shards.values())
@@ -166,6 +181,10 @@ class NetworkedCluster:
                 pass
             time.sleep(0.1)
         raise AssertionError(f"expected that {what}\n{self.logs()}")
+
+    def kill(self, node):
+        self.processes[node].kill()
+        self.processes[node].wait()
 
     def remove(self):
         for process in self.processes.values():

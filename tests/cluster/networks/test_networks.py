@@ -41,8 +41,10 @@ def test_a_node_that_is_cut_off_is_replaced_and_comes_back(cluster, work, whom, 
     time.sleep(1)
     getattr(cluster.network, how)(node)
     cluster.until(lambda: cluster.serves_nothing(node, asked), f"others serve what {node} had")
-    told = len(work[0].told)
+    assert cluster.coordinator() != node
+    told, term = len(work[0].told), cluster.term()
     cluster.until(lambda: len(work[0].told) > told, "clients go on")
+    time.sleep(3)
     # It serves nobody, and waits for somebody to tell it.
     assert not cluster.has_ended(node)
     cluster.network.heal(node)
@@ -50,6 +52,22 @@ def test_a_node_that_is_cut_off_is_replaced_and_comes_back(cluster, work, whom, 
     cluster.start(node)
     cluster.until(lambda: cluster.is_served(node), f"{node} is there again")
     assert not any(cluster.has_ended(other) for other in others(node)), cluster.logs()
+    assert cluster.term() == term, "the coordinator has stayed where it was"
+
+
+def test_nodes_that_start_on_the_larger_side_take_the_coordinator(cluster, work):
+    node = cluster.coordinator()
+    cluster.network.cut(node)
+    for other in others(node):
+        cluster.kill(other)
+    time.sleep(2)
+    for other in others(node):
+        cluster.start(other)
+    cluster.until(lambda: cluster.serves_nothing(node, others(node)[0]), f"others serve what {node} had")
+    cluster.network.heal(node)
+    cluster.until(lambda: cluster.has_ended(node), f"{node} finds out")
+    cluster.start(node)
+    cluster.until(lambda: cluster.is_served(node), f"{node} is there again")
 
 
 def test_a_node_that_only_misses_the_coordinator_leaves_it_where_it_is(cluster, work):
@@ -65,9 +83,11 @@ def test_a_node_that_only_misses_the_coordinator_leaves_it_where_it_is(cluster, 
 
 
 def test_a_slow_network_makes_nothing_wrong(cluster, work):
+    term = cluster.term()
     for node in NODES:
         cluster.network.slow(node)
     time.sleep(10)
+    assert cluster.term() <= term + 1
     for node in NODES:
         cluster.network.heal(node)
     for node in NODES:
