@@ -28,7 +28,7 @@ pub(crate) fn move_here(source: i32, granules: &[i64]) -> bool {
             };
             let _quiet = Quiet::begin();
             metering::count(source, moving.granule, moving.move_granules(&claims.won, Care::Together));
-            wait_for = claims.busy.first().copied();
+            wait_for = claims.busy.first().map(|(_, owner)| *owner);
             if wait_for.is_none() {
                 return true;
             }

@@ -19,7 +19,7 @@ use crate::shared::{active_sessions, database, now, wait_for_transaction, with_b
 use crate::statements::run;
 use crate::stops::show;
 
-const ROUND: Duration = Duration::from_millis(ROUND_MILLIS.unsigned_abs());
+const ROUND: Duration = Duration::from_millis(ROUND_MILLIS);
 
 /// What one mover knows of the background.
 pub(crate) struct Sweeper {

@@ -12,6 +12,7 @@ LIBRARY = TARGET / "debug" / "libbullfrog.so"
 SETTINGS = {
     "shared_preload_libraries": "bullfrog",
     "max_worker_processes": "20",
+    "max_connections": "200",
     "deadlock_timeout": "100ms",
     "max_prepared_transactions": "20",
     "wal_level": "logical",
