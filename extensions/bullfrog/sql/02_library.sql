@@ -136,6 +136,17 @@ COMMENT ON FUNCTION bullfrog.change(oid, text) IS
     'Runs a statement with the rights of a table''s owner, for which new tables have only the rows that were moved, and old ones are open. '
         'Tells how many rows it changed.';
 
+CREATE FUNCTION bullfrog.guarded_heap(internal) RETURNS table_am_handler
+    LANGUAGE c AS 'MODULE_PATHNAME', 'guarded_heap_wrapper';
+COMMENT ON FUNCTION bullfrog.guarded_heap(internal) IS 'The server''s heap, for who has the library.';
+CREATE ACCESS METHOD bullfrog_heap TYPE TABLE HANDLER bullfrog.guarded_heap;
+COMMENT ON ACCESS METHOD bullfrog_heap IS 'That of tables on the move: the server''s heap, but a server without the library cannot use them.';
+
+CREATE FUNCTION bullfrog.set_access_method(relation oid, name text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'set_access_method_wrapper';
+COMMENT ON FUNCTION bullfrog.set_access_method(oid, text) IS 'Lets a table, which is locked exclusively, be used with the library only '
+    '(bullfrog_heap), or be an ordinary one (heap). Its rows stay as they are.';
+
 CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';
 COMMENT ON FUNCTION bullfrog.is_mutable(text) IS 'Whether an expression, as the catalogs keep it, may have another value at another time.';

