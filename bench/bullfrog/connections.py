@@ -1,10 +1,10 @@
 """Many connections while rows move: transactions per second of two builds of the extension beside each other (bench/METHOD.md).
 
-    bench/bullfrog/connections.py [--clients 90 120 200] [--libraries OLD.so NEW.so] [--pairs 7] [--seconds 15] ..
+    bench/bullfrog/connections.py [--clients 90 120 200] [--extensions OLD NEW] [--pairs 7] [--seconds 15] ..
 
 A table of customers is split into two. pgbench updates customers by key at random, one row per transaction, prepared, with so many
 connections: for --before seconds before the switch, then from the switch on. The background is at its defaults but begins at once. Each run
-has a server of its own; runs of several builds take turns. Told are transactions per second before and after, their ratio, and the
+has a server of its own; runs of several builds take turns, each named by its source, in which it was built. Told are transactions per second before and after, their ratio, and the
 slowest second. Appends to bench/results/bullfrog_connections.jsonl.
 """
 
@@ -20,7 +20,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[1]
 sys.path += [str(BENCH), str(BENCH.parent / "extensions" / "bullfrog" / "tests")]
 
 import record  # noqa: E402
-from server import TARGET, Server, config  # noqa: E402
+from server import EXTENSION, Server, config  # noqa: E402
 
 SETTINGS = {
     "shared_preload_libraries": "bullfrog",
@@ -53,9 +53,9 @@ def load(server, table, rows, clients, seconds, directory):
     return [float(figure) for figure in re.findall(r"^progress: .*?, ([\d.]+) tps", done.stderr, re.MULTILINE)]
 
 
-def run(library, clients, options):
+def run(extension, clients, options):
     """One run on a fresh server."""
-    server = Server(library, SETTINGS)
+    server = Server(extension / "target" / options.profile / "libbullfrog.so", SETTINGS, extension=extension)
     try:
         with tempfile.TemporaryDirectory() as directory, server.connect() as connection:
             connection.execute("CREATE EXTENSION bullfrog")
@@ -80,25 +80,25 @@ def run(library, clients, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", nargs="+", type=int, default=[90, 120, 200])
-    parser.add_argument("--libraries", nargs="+", type=pathlib.Path, default=[TARGET / "release" / "libbullfrog.so"])
+    parser.add_argument("--extensions", nargs="+", type=pathlib.Path, default=[EXTENSION])
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--before", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=15)
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--options", default="", help="further arguments of bullfrog.migrate, as \"granularity => 'tuple'\"")
-    parser.add_argument("--profile", default="release", help="how the libraries were built, to be written down")
+    parser.add_argument("--profile", default="release", choices=["release", "debug"])
     parser.add_argument("--dry", action="store_true", help="keep nothing")
     options = parser.parse_args()
     where = record.circumstances(record.head(), options.profile)
-    print("| connections | library | before, per s | after | ratio | slowest second | pages left |\n|---|---|---|---|---|---|---|")
+    print("| connections | extension | before, per s | after | ratio | slowest second | pages left |\n|---|---|---|---|---|---|---|")
     for clients in options.clients:
         for number in range(options.pairs):
-            for library in options.libraries if number % 2 == 0 else options.libraries[::-1]:
-                figures = run(library, clients, options)
-                print(f"| {clients} | {library.name} | {figures['before']:.0f} | {figures['after']:.0f} | {figures['ratio']:.3f} | "
+            for extension in options.extensions if number % 2 == 0 else options.extensions[::-1]:
+                figures = run(extension, clients, options)
+                print(f"| {clients} | {extension} | {figures['before']:.0f} | {figures['after']:.0f} | {figures['ratio']:.3f} | "
                       f"{figures['slowest_second']:.0f} | {figures['pages_left']} of {figures['pages']} |", flush=True)  # fmt: skip
                 if not options.dry:
-                    what = {"clients": clients, "library": library.name, "options": options.options, "rows": options.rows}
+                    what = {"clients": clients, "extension": extension.name, "options": options.options, "rows": options.rows}
                     record.keep("bullfrog_connections", where, [{**what, "number": number, **figures}])
 
 

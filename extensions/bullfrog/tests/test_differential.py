@@ -1,19 +1,17 @@
 """Random clients during a migration get the answers that an eagerly migrated copy gives, and leave the same tables.
 
-BULLFROG_SEEDS is the number of histories of each kind, BULLFROG_SEED the first seed. A failure names kind and seed.
+A failure names kind and seed; `seeds.py` says how many there are.
 """
 
-import os
+import itertools
 
 import pytest
 
 import histories
 from conftest import database_from, setting
+from seeds import in_turn, seeds
 
-FIRST = int(os.environ.get("BULLFROG_SEED", 1))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("BULLFROG_SEEDS", 1)))
-
-
+SEEDS = seeds()
 TUPLES = ", granularity => 'tuple'"
 INSIDE = f"{TUPLES}, moves => 'transaction'"
 
@@ -24,7 +22,7 @@ def run(server, template, name, seed, sabotage=None, **options):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", histories.KINDS)
+@pytest.mark.parametrize("name", in_turn(histories.KINDS, 0, 4))
 def test_a_history_while_rows_move_is_that_of_an_eager_copy(server, template, name, seed):
     run(server, template, name, seed)
 
@@ -37,20 +35,20 @@ def on_conflict(server):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", histories.KINDS)
+@pytest.mark.parametrize("name", in_turn(histories.KINDS, 1, 4))
 def test_a_history_while_tuples_move(server, template, name, seed):
     run(server, template, name, seed, options=TUPLES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("options", ["", TUPLES], ids=["pages", "tuples"])
-@pytest.mark.parametrize("name", histories.KINDS)
-def test_a_history_without_claims(server, template, on_conflict, name, options, seed):
-    run(server, template, name, seed, options=options)
+@pytest.mark.parametrize("name, granularity", in_turn(itertools.product(histories.KINDS, ["page", "tuple"]), 6, 7))
+def test_a_history_without_claims(server, template, on_conflict, name, granularity, seed):
+    run(server, template, name, seed, options=f", granularity => '{granularity}'")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["derive", "split", "aggregate", "foreign_key_join", "foreign_key", "live_rows", "live_groups"])
+@pytest.mark.parametrize("name", in_turn(
+    ["derive", "split", "aggregate", "foreign_key_join", "foreign_key", "live_rows", "live_groups"], 2, 3))
 def test_a_history_while_transactions_move_their_own_tuples(server, template, name, seed):
     """Not those joins where a tuple is in rows of several sessions: these would wait for each other."""
     run(server, template, name, seed, options=INSIDE, levels=("READ COMMITTED", "REPEATABLE READ"))
@@ -91,7 +89,7 @@ FLAWS = {
 }
 
 
-@pytest.mark.parametrize("flaw", FLAWS)
+@pytest.mark.parametrize("flaw", in_turn(FLAWS, 0, 3))
 def test_a_flaw_is_noticed(server, template, flaw):
     """The comparison notices migrations that were tampered with, within a few histories."""
     name, sabotage, *options = FLAWS[flaw]
