@@ -186,10 +186,9 @@ def run(server, name, seed, mode, sabotage=None):
         if sabotage:
             sabotage(admin)
         copy.execute(kind.definition, prepare=False)
-        levels = histories.LEVELS if INSIDE not in options else ("READ COMMITTED", "REPEATABLE READ")
-        background = Background(kind, seed, lazy, copy, levels)
+        background = Background(kind, seed, lazy, copy, histories.LEVELS)
         ends_midway = (seed + seed // len(MODES)) % 2 == 1
-        clients = [Client(number, kind, seed, lazy, eager, levels, not ends_midway) for number in range(CLIENTS)]
+        clients = [Client(number, kind, seed, lazy, eager, histories.LEVELS, not ends_midway) for number in range(CLIENTS)]
         admin.execute(f"SELECT bullfrog.migrate('m', %s, live => %s{options})", (kind.definition, list(kind.live)), prepare=False)
         background.sweeper = Thread(background.sweep)
         others = [background.sweeper, Thread(background.read)]
