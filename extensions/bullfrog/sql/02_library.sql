@@ -55,7 +55,7 @@ COMMENT ON FUNCTION bullfrog.identifies(text, text, smallint[])
 CREATE FUNCTION bullfrog.demands(definition text)
     RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[])
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'demands_wrapper';
-COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration asks of all rows of tables: NOT NULL, keys (plain: they compare values as '
+COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration declares of new tables, above all what it asks of all rows: NOT NULL, keys (plain: they compare values as '
     'their columns do), checks, references, expressions of indexes.';
 
 CREATE FUNCTION bullfrog.granted(definition text) RETURNS TABLE (new_table text, grantee oid, privilege text)
