@@ -28,6 +28,10 @@ unsafe extern "C-unwind" {
     fn PredicateLockRelation(relation: pg_sys::Relation, snapshot: pg_sys::Snapshot);
 }
 
+/// How many granules a READ COMMITTED statement moves itself at most: others would wait for all of them until its transaction ends. Movers
+/// move more in many transactions.
+const FEW: usize = 1000;
+
 /// Rows of a new table that a statement writes or locks.
 pub(crate) struct Touch<'a> {
     /// The new table.
@@ -262,7 +266,9 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
             granules.sort_unstable();
             granules.dedup();
             let began = Instant::now();
-            if is_inside && inside::move_here(source, &granules) {
+            // One snapshot for all statements does not see what others move.
+            let is_few = granules.len() <= FEW || pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int;
+            if is_inside && is_few && inside::move_here(source, &granules) {
                 moved_here = true;
             } else {
                 have_moved(source, Wanted::Granules, &granules);

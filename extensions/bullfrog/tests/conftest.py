@@ -188,7 +188,10 @@ def shared_split(shared_customers):
 
 
 def migrate(connection, definition, name="m", options=""):
-    """Switches; `options` are further arguments of bullfrog.migrate."""
+    """Switches; `options` are further arguments of bullfrog.migrate. Where they do not say how, rows move by pages and movers."""
+    for name_of_option, value in (("granularity", "page"), ("moves", "worker")):
+        if name_of_option not in options:
+            options += f", {name_of_option} => '{value}'"
     connection.execute(f"SELECT bullfrog.migrate(%s, %s{options})", (name, definition), prepare=False)
 
 

@@ -27,9 +27,9 @@ CLIENTS = 6
 # Keys are told apart by their last digit; those of the rest are nobody's.
 OWNERS = 10
 STEPS = 60
-PAGES, TUPLES = "", ", granularity => 'tuple'"
-INSIDE = ", moves => 'transaction'"
-MODES = [(conflicts, options) for options in (PAGES, TUPLES, PAGES + INSIDE, TUPLES + INSIDE) for conflicts in ("tracker", "on_conflict")]
+PAGES, TUPLES = ", granularity => 'page', moves => 'worker'", ", granularity => 'tuple', moves => 'worker'"
+INSIDE = ", granularity => 'tuple', moves => 'transaction'"
+MODES = [(conflicts, options) for options in (PAGES, TUPLES, PAGES.replace("worker", "transaction"), INSIDE, "") for conflicts in ("tracker", "on_conflict")]
 
 
 @pytest.fixture(scope="module")

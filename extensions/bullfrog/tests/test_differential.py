@@ -12,8 +12,9 @@ from conftest import database_from, setting
 from seeds import in_turn, seeds
 
 SEEDS = seeds()
-TUPLES = ", granularity => 'tuple'"
-INSIDE = f"{TUPLES}, moves => 'transaction'"
+PAGES = ", granularity => 'page', moves => 'worker'"
+TUPLES = ", granularity => 'tuple', moves => 'worker'"
+INSIDE = ", granularity => 'tuple', moves => 'transaction'"
 
 
 def run(server, template, name, seed, sabotage=None, **options):
@@ -24,7 +25,14 @@ def run(server, template, name, seed, sabotage=None, **options):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", in_turn(histories.KINDS, 0, 4))
 def test_a_history_while_rows_move_is_that_of_an_eager_copy(server, template, name, seed):
+    """In the way that is chosen for them."""
     run(server, template, name, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", in_turn(histories.KINDS, 3, 4))
+def test_a_history_while_pages_move(server, template, name, seed):
+    run(server, template, name, seed, options=PAGES)
 
 
 @pytest.fixture
@@ -43,7 +51,7 @@ def test_a_history_while_tuples_move(server, template, name, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name, granularity", in_turn(itertools.product(histories.KINDS, ["page", "tuple"]), 6, 7))
 def test_a_history_without_claims(server, template, on_conflict, name, granularity, seed):
-    run(server, template, name, seed, options=f", granularity => '{granularity}'")
+    run(server, template, name, seed, options=f", granularity => '{granularity}', moves => 'worker'")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -92,10 +100,10 @@ FLAWS = {
 @pytest.mark.parametrize("flaw", in_turn(FLAWS, 0, 3))
 def test_a_flaw_is_noticed(server, template, flaw):
     """The comparison notices migrations that were tampered with, within a few histories."""
-    name, sabotage, *options = FLAWS[flaw]
+    name, sabotage, options = (*FLAWS[flaw], PAGES)[:3]
     for seed in range(1, 6):
         try:
-            run(server, template, name, seed, sabotage, options="".join(options))
+            run(server, template, name, seed, sabotage, options=options)
         except histories.Difference:
             return
     pytest.fail("nothing was noticed")

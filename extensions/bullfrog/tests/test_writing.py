@@ -211,7 +211,7 @@ def test_a_session_that_blocks_the_mover_and_waits_for_it_is_told_of_the_deadloc
 
 def test_the_transaction_that_switches_cannot_write_cold_rows_yet(database, customers):
     customers.execute("BEGIN")
-    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    customers.execute("SELECT bullfrog.migrate('split', %s, granularity => 'page', moves => 'worker')", (SPLIT,), prepare=False)
     assert customers.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="not committed yet"):
         customers.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
