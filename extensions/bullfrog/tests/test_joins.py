@@ -259,7 +259,7 @@ def test_who_writes_by_a_key_of_the_driving_table_reads_that_table_alone(stock, 
         stock.execute("INSERT INTO stockinfo (code, day, used) VALUES (250, 2, 1), (200, 2, 1)")
     stock.execute("ROLLBACK TO s")
     assert rows_read(stock, "item") == before
-    stock.execute("ROLLBACK")
     # Columns of the other table lead there.
     assert stock.execute("UPDATE stockinfo SET used = used WHERE code = 100 AND free > 0").rowcount == 4
     assert rows_read(stock, "item") > before
+    stock.execute("ROLLBACK")
