@@ -23,7 +23,8 @@ import time
 from tables import EXTENSION_LOADED, Tables, add_options, prepare, record
 
 SPLIT = (record.ROOT / "bench" / "bullfrog" / "sql" / "split" / "new.sql").read_text()
-WISHES = ["", "granularity => 'tuple'", "granularity => 'tuple', moves => 'transaction'"]
+WISHES = [f"granularity => '{granularity}', moves => '{moves}'" for granularity, moves in (
+    ("page", "worker"), ("tuple", "worker"), ("tuple", "transaction"))]
 VARIANTS = ["plain", "loaded", "finished", "moved"]
 
 

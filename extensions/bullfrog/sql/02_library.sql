@@ -55,7 +55,7 @@ COMMENT ON FUNCTION bullfrog.identifies(text, text, smallint[])
 CREATE FUNCTION bullfrog.demands(definition text)
     RETURNS TABLE (new_table text, kind text, columns text[], plain boolean, refers_to text, referred text[])
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'demands_wrapper';
-COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration asks of all rows of tables: NOT NULL, keys (plain: they compare values as '
+COMMENT ON FUNCTION bullfrog.demands(text) IS 'What a migration declares of new tables, above all what it asks of all rows: NOT NULL, keys (plain: they compare values as '
     'their columns do), checks, references, expressions of indexes.';
 
 CREATE FUNCTION bullfrog.granted(definition text) RETURNS TABLE (new_table text, grantee oid, privilege text)
@@ -135,6 +135,17 @@ CREATE FUNCTION bullfrog.change(relation oid, statement text) RETURNS bigint
 COMMENT ON FUNCTION bullfrog.change(oid, text) IS
     'Runs a statement with the rights of a table''s owner, for which new tables have only the rows that were moved, and old ones are open. '
         'Tells how many rows it changed.';
+
+CREATE FUNCTION bullfrog.guarded_heap(internal) RETURNS table_am_handler
+    LANGUAGE c AS 'MODULE_PATHNAME', 'guarded_heap_wrapper';
+COMMENT ON FUNCTION bullfrog.guarded_heap(internal) IS 'The server''s heap, for who has the library.';
+CREATE ACCESS METHOD bullfrog_heap TYPE TABLE HANDLER bullfrog.guarded_heap;
+COMMENT ON ACCESS METHOD bullfrog_heap IS 'That of tables on the move: the server''s heap, but a server without the library cannot use them.';
+
+CREATE FUNCTION bullfrog.set_access_method(relation oid, name text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'set_access_method_wrapper';
+COMMENT ON FUNCTION bullfrog.set_access_method(oid, text) IS 'Lets a table, which is locked exclusively, be used with the library only '
+    '(bullfrog_heap), or be an ordinary one (heap). Its rows stay as they are.';
 
 CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';

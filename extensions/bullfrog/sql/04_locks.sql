@@ -20,7 +20,7 @@ COMMENT ON FUNCTION bullfrog.require_quiet_session() IS
     'Checks that the session may switch schemas, and limits how long it waits for a lock (5 s unless lock_timeout says otherwise) while '
         'others queue behind it.';
 
-CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}') RETURNS void
+CREATE FUNCTION bullfrog.lock_tables(closed oid[], live oid[] DEFAULT '{}', mode text DEFAULT 'ACCESS EXCLUSIVE') RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tables regclass[] := closed || live;
@@ -35,7 +35,7 @@ BEGIN
     LOOP
         -- Each try begins with another table: in the order in which clients take them there is no circle.
         statements := (SELECT pg_catalog.string_agg(pg_catalog.format('LOCK TABLE ONLY %s IN %s MODE', t,
-            CASE WHEN t = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END), '; ' ORDER BY n)
+            CASE WHEN t = ANY (live) THEN 'SHARE ROW EXCLUSIVE' ELSE mode END), '; ' ORDER BY n)
             FROM pg_catalog.unnest(tables) WITH ORDINALITY AS o (t, n));
         BEGIN
             PERFORM pg_catalog.set_config('lock_timeout', (1000 * EXTRACT(epoch FROM patience))::int::text, true);
@@ -56,8 +56,8 @@ BEGIN
     PERFORM pg_catalog.set_config('deadlock_timeout', (1000 * EXTRACT(epoch FROM detection))::int::text, true);
 END
 $$;
-COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[])
-    IS 'Locks tables exclusively, and live ones against writes, all or none: tries for at most lock_timeout, at first for a tenth of a '
+COMMENT ON FUNCTION bullfrog.lock_tables(oid[], oid[], text)
+    IS 'Locks tables in a mode, and live ones against writes, all or none: tries for at most lock_timeout, at first for a tenth of a '
         'second, then longer, in the end long enough for others to find that they wait in a circle; between tries everybody has time.';
 
 CREATE FUNCTION bullfrog.tables_of(migration_id int) RETURNS oid[]

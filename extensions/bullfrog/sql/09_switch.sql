@@ -304,8 +304,26 @@ $$;
 COMMENT ON FUNCTION bullfrog.prepare(int, bullfrog.source, record, text, boolean) IS
     'Creates a new table, empty, the views that have its rows until they are moved, and the statement that moves them.';
 
+CREATE FUNCTION bullfrog.moving_alone(definition text, drivers oid[]) RETURNS oid[]
+    LANGUAGE sql AS $$
+    -- Names in the definition are those of the session that migrates.
+    SELECT ARRAY(SELECT p.old_tables[1] FROM bullfrog.parse(definition, driving => drivers) p WHERE p.action = 'create' AND NOT p.grouped
+        GROUP BY 1 HAVING pg_catalog.max(pg_catalog.cardinality(p.old_tables)) = 1)
+$$;
+COMMENT ON FUNCTION bullfrog.moving_alone(text, oid[]) IS 'Old tables whose rows are in new rows with no others.';
+
+CREATE FUNCTION bullfrog.way_of(granularity text, moves text, checks text, grouped boolean, alone boolean, OUT granule text, OUT inside boolean)
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- A tuple that is in new rows alone is nobody's but of who writes it. Pages, groups and rows of joins are several sessions', which would
+    -- wait for each other's transactions; and who quarantines a row cannot be a client.
+    SELECT CASE WHEN grouped THEN 'group' WHEN granularity <> 'auto' THEN granularity
+            WHEN alone AND moves <> 'worker' AND checks <> 'warn' THEN 'tuple' ELSE 'page' END,
+        CASE moves WHEN 'auto' THEN alone AND NOT grouped AND granularity <> 'page' AND checks <> 'warn' ELSE moves = 'transaction' END
+$$;
+COMMENT ON FUNCTION bullfrog.way_of(text, text, text, boolean, boolean) IS 'How rows of an old table move, by what was asked for.';
+
 CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false,
-    granularity text DEFAULT 'page', moves text DEFAULT 'worker', live text[] DEFAULT '{}', driving text[] DEFAULT '{}')
+    granularity text DEFAULT 'auto', moves text DEFAULT 'auto', live text[] DEFAULT '{}', driving text[] DEFAULT '{}')
     RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -314,7 +332,9 @@ DECLARE
     lives oid[];
     drivers oid[];
     frozen oid[];
+    alone oid[];
     item record;
+    way record;
     source_id int;
     source bullfrog.source;
     target bullfrog.target;
@@ -325,7 +345,8 @@ BEGIN
         RAISE EXCEPTION 'a migration named % is under way', pg_catalog.quote_ident(migrate.name) USING ERRCODE = 'duplicate_object';
     END IF;
     FOR choice IN SELECT * FROM (VALUES ('checks', checks, ARRAY['before', 'warn', 'quarantine']),
-        ('granularity', granularity, ARRAY['page', 'tuple']), ('moves', moves, ARRAY['worker', 'transaction'])) AS c (name, given, known)
+        ('granularity', granularity, ARRAY['auto', 'page', 'tuple']), ('moves', moves, ARRAY['auto', 'worker', 'transaction']))
+        AS c (name, given, known)
     LOOP
         IF choice.given <> ALL (choice.known) OR choice.given IS NULL THEN
             RAISE EXCEPTION 'expected % => %, got %', choice.name, pg_catalog.array_to_string(choice.known, ' or '),
@@ -348,12 +369,13 @@ BEGIN
     olds := ARRAY(SELECT o FROM pg_catalog.unnest(olds) o WHERE o <> ALL (lives));
     PERFORM bullfrog.close(migration_id, olds, lives);
     PERFORM bullfrog.release(olds, ARRAY(SELECT p.statement FROM bullfrog.parse(migrate.definition) p WHERE p.action = 'release'));
+    alone := bullfrog.moving_alone(migrate.definition, drivers);
     frozen := ARRAY(SELECT bullfrog.freeze(l) FROM pg_catalog.unnest(lives) WITH ORDINALITY AS t (l, n) ORDER BY n);
     PERFORM bullfrog.reach('switch: tables closed');
     FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen, drivers) p WHERE p.action <> 'release' LOOP
         IF item.action = 'create' THEN
-            source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass,
-                CASE WHEN item.grouped THEN 'group' ELSE granularity END, moves = 'transaction', checks = 'warn');
+            way := bullfrog.way_of(granularity, moves, checks, item.grouped, item.old_tables[1] = ANY (alone));
+            source_id := bullfrog.source_of(migration_id, item.old_tables[1]::regclass, way.granule, way.inside, checks = 'warn');
             SELECT * INTO source FROM bullfrog.source s WHERE s.id = source_id;
             PERFORM bullfrog.prepare(pg_catalog.nextval('bullfrog.target_id_seq')::int, source, item, checks, compatible);
         ELSE
@@ -374,6 +396,8 @@ BEGIN
     PERFORM bullfrog.check_foreign_keys(migration_id, checks);
     PERFORM bullfrog.reach('switch: rows checked');
 
+    PERFORM bullfrog.set_access_method(r, 'bullfrog_heap') FROM pg_catalog.unnest(bullfrog.tables_of(migration_id)) r
+        WHERE r <> ALL (lives);
     UPDATE bullfrog.old o SET fingerprint = bullfrog.fingerprint(o.old_table) WHERE o.migration = migration_id;
     UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table)
         FROM bullfrog.source s WHERE s.id = t.source AND s.migration = migration_id;
@@ -391,5 +415,6 @@ COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text, text
         'Rows move later. '
     'The text is CREATE TABLE new AS SELECT .. FROM old [JOIN ..] [WHERE ..] [GROUP BY ..], and what constrains the new tables. '
     'Rows that violate a constraint stop it (checks before), or are left out: at once (quarantine), or when they move (warn). '
-    'Rows move by pages or by tuples (granularity), in transactions of their own (moves worker) or of who needs them (transaction); '
+    'Rows move by pages or by tuples (granularity), in transactions of their own (moves worker) or of who needs them (transaction), or as it is '
+        'best for each old table (auto); '
     'those of joins by the tables that are named as driving, where these can, else by the one that makes moves smallest.';

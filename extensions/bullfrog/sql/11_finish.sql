@@ -13,6 +13,7 @@ BEGIN
         FOR t IN DELETE FROM bullfrog.target g WHERE g.source = s.id RETURNING * LOOP
             PERFORM bullfrog.announce('bullfrog.target');
             PERFORM bullfrog.announce(t.new_table);
+            PERFORM bullfrog.set_access_method(t.new_table, 'heap');
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_insert ON %s', t.new_table);
             EXECUTE format('DROP TRIGGER IF EXISTS bullfrog_update ON %s', t.new_table);
             EXECUTE format('DROP VIEW IF EXISTS bullfrog.unmoved_%1$s, bullfrog.candidates_%1$s, bullfrog.transformed_%1$s, '
@@ -24,6 +25,8 @@ BEGIN
         PERFORM bullfrog.announce(o.old_table);
         IF o.live THEN
             PERFORM bullfrog.thaw(o.old_table);
+        ELSE
+            PERFORM bullfrog.set_access_method(o.old_table, 'heap');
         END IF;
     END LOOP;
     DELETE FROM bullfrog.released WHERE migration = migration_id;

@@ -1,17 +1,38 @@
 -- The way back --------------------------------------------------------------------------------------------------------
 
+CREATE FUNCTION bullfrog.has_bytes(type oid) RETURNS boolean
+    LANGUAGE sql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE part (type) AS (
+        SELECT has_bytes.type
+        UNION SELECT p.type FROM part JOIN pg_type t ON t.oid = part.type CROSS JOIN LATERAL (
+            SELECT t.typelem WHERE t.typsend = 'array_send'::regproc
+            UNION ALL SELECT t.typbasetype
+            UNION ALL SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+            UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)) p (type)
+        WHERE p.type <> 0)
+    SELECT bool_and(t.typsend <> 0) FROM part JOIN pg_type t ON t.oid = part.type
+$$;
+COMMENT ON FUNCTION bullfrog.has_bytes(oid) IS 'Whether values of a type, and of what it is made of, can be written as bytes.';
+
+CREATE FUNCTION bullfrog.content(relation regclass) RETURNS text
+    LANGUAGE sql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    -- Bytes tell more than the types' own equality (which json does not have, and for which -0 is 0), and depend on no setting.
+    SELECT format('record_send(ROW(%s))', string_agg(
+        quote_ident(a.attname) || CASE WHEN bullfrog.has_bytes(a.atttypid) THEN '' ELSE '::text' END, ', ' ORDER BY a.attnum))
+    FROM pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
+$$;
+COMMENT ON FUNCTION bullfrog.content(regclass) IS 'The expression by which rows of a table are compared: two are the same if it is equal.';
+
 CREATE FUNCTION bullfrog.difference(target bullfrog.target) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    names text;
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 BEGIN
-    SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) INTO names FROM pg_attribute a WHERE a.attrelid = target.new_table
-        AND a.attnum > 0;
+    -- What was not moved is of both schemas, as it is.
     RETURN (SELECT e::bigint FROM bullfrog.evaluate(target.new_table, format(
-        'WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM '
-            'bullfrog.transformed_%3$s) '
+        'WITH new AS MATERIALIZED (SELECT %1$s AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT %1$s AS r FROM bullfrog.transformed_%3$s '
+            'WHERE bullfrog.is_%4$s_moved(%5$s, bullfrog_tid)) '
         'SELECT to_jsonb(count(*)) FROM ((TABLE new EXCEPT ALL TABLE old) UNION ALL (TABLE old EXCEPT ALL TABLE new)) AS d',
-        names, target.new_table, target.id)) e);
+        bullfrog.content(target.new_table), target.new_table, target.id, bullfrog.naming(target.granule), target.source),
+        plain => true) e);
 END
 $$;
 COMMENT ON FUNCTION bullfrog.difference(bullfrog.target) IS 'How many rows the new schema has and the old one not, or the other way round.';
@@ -39,8 +60,16 @@ $$;
 COMMENT ON FUNCTION bullfrog.same_key(bullfrog.target, smallint[])
     IS 'When row t of a new table and row o of the old one have the same key.';
 
+CREATE FUNCTION bullfrog.key_names(target bullfrog.target, keys smallint[]) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_catalog.string_agg(pg_catalog.quote_ident(n.attname), ', ')
+    FROM pg_catalog.unnest(keys) k
+    JOIN pg_catalog.pg_attribute n ON n.attrelid = target.new_table AND n.attnum = pg_catalog.array_position(target.origins, k)
+$$;
+COMMENT ON FUNCTION bullfrog.key_names(bullfrog.target, smallint[]) IS 'What the columns of a key of the old table are called in a new one.';
+
 CREATE FUNCTION bullfrog.carry_back(migration_id int) RETURNS text
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     source bullfrog.source;
     target bullfrog.target;
@@ -87,8 +116,9 @@ BEGIN
             SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) AS olds,
                 string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum) AS news,
                 string_agg(format('%I = t.%I', o.attname, n.attname), ', ') FILTER (WHERE o.attnum <> ALL (keys)) AS assigned,
-                string_agg(format('o.%I IS DISTINCT FROM t.%I', o.attname, n.attname), ' OR ') FILTER (WHERE o.attnum <> ALL (keys))
-                    AS differ
+                -- By their bytes.
+                format('record_image_ne(ROW(%s), ROW(%s))', string_agg('o.' || quote_ident(o.attname), ', ' ORDER BY o.attnum),
+                    string_agg('t.' || quote_ident(n.attname), ', ' ORDER BY o.attnum)) AS differ
             INTO columns
             FROM pg_attribute o
             JOIN pg_attribute n ON n.attrelid = target.new_table AND n.attnum = array_position(target.origins, o.attnum)
@@ -103,12 +133,11 @@ BEGIN
         END LOOP;
         -- Whatever was done: the old table must give every row that new tables have.
         FOR target IN SELECT * FROM bullfrog.target t WHERE t.source = source.id ORDER BY t.id LOOP
-            SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) AS names INTO columns FROM pg_attribute a
-                WHERE a.attrelid = target.new_table AND a.attnum > 0;
             SELECT e::bigint INTO lost FROM bullfrog.evaluate(target.new_table, format(
-                'WITH new AS MATERIALIZED (SELECT ROW(%1$s)::text AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT ROW(%1$s)::text AS r '
-                    'FROM bullfrog.transformed_%3$s) SELECT to_jsonb(count(*)) FROM (TABLE new EXCEPT ALL TABLE old) AS d',
-                columns.names, target.new_table, target.id), plain => true) e;
+                'WITH new AS MATERIALIZED (SELECT %1$s AS r FROM ONLY %2$s), old AS MATERIALIZED (SELECT %1$s AS r '
+                    'FROM bullfrog.transformed_%3$s WHERE (%4$s) IN (SELECT %4$s FROM ONLY %2$s)) '
+                    'SELECT to_jsonb(count(*)) FROM (TABLE new EXCEPT ALL TABLE old) AS d',
+                bullfrog.content(target.new_table), target.new_table, target.id, bullfrog.key_names(target, keys)), plain => true) e;
             IF lost > 0 THEN
                 RETURN format('%s rows of %s are none that the definition gives', lost, target.new_table);
             END IF;
@@ -137,7 +166,8 @@ DECLARE
 BEGIN
     PERFORM bullfrog.require_quiet_session();
     migration := bullfrog.under_way(abort.name);
-    PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
+    -- Nobody writes while rows are compared, and everybody reads.
+    PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id), mode => 'EXCLUSIVE');
     PERFORM bullfrog.reach('abort: tables locked');
     FOR t IN SELECT g.* FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id
         AND NOT discard_writes ORDER BY g.id LOOP
@@ -153,6 +183,7 @@ BEGIN
                     'discard_writes => true).';
     END LOOP;
     PERFORM bullfrog.reach('abort: writes carried back');
+    PERFORM bullfrog.lock_tables(bullfrog.tables_of(migration.id));
     news := ARRAY(SELECT g.new_table FROM bullfrog.target g JOIN bullfrog.source c ON c.id = g.source WHERE c.migration = migration.id);
     -- A table that is not there any more took its foreign keys along.
     keys := ARRAY(SELECT r FROM bullfrog.released r WHERE r.migration = migration.id

@@ -13,8 +13,8 @@ pub(crate) struct Claims {
     owner: Xid,
     /// What it may move now.
     pub(crate) won: Vec<i64>,
-    /// Who has the rest in progress.
-    pub(crate) busy: Vec<Xid>,
+    /// The rest, and who has it in progress.
+    pub(crate) busy: Vec<(i64, Xid)>,
 }
 
 impl Claims {
@@ -33,21 +33,21 @@ impl Claims {
             for granule in granules {
                 match ledger.claim((database, source, *granule), owner, has_ended) {
                     Claim::Won | Claim::Full => claims.won.push(*granule),
-                    Claim::Busy(holder) if claims.busy.contains(&holder) => {}
-                    Claim::Busy(holder) => claims.busy.push(holder),
+                    Claim::Busy(holder) => claims.busy.push((*granule, holder)),
                 }
             }
         });
         claims
     }
 
-    /// Gives the claims up. To be called when the transaction has ended.
-    pub(crate) fn release(self) {
+    /// Gives the claims up, and gives what others had in progress. To be called when the transaction has ended.
+    pub(crate) fn release(self) -> Vec<(i64, Xid)> {
         let database = database();
         with_ledger(|ledger| {
             for granule in self.won {
                 ledger.release((database, self.source, granule), self.owner);
             }
         });
+        self.busy
     }
 }

@@ -7,7 +7,7 @@ use crate::definition::name;
 use crate::nodes;
 use crate::registry::qualified_name;
 
-/// What all rows of a table must satisfy.
+/// What all rows of a table must satisfy, or what else is declared of it.
 struct Demand {
     table: String,
     kind: &'static str,
@@ -24,7 +24,8 @@ impl Demand {
     }
 }
 
-/// What the switch has to know of all rows, unless it follows from what holds for the old tables.
+/// What the switch has to know of all rows, unless it follows from what holds for the old tables; and what else new tables have: indexes of
+/// plain columns (`PLAIN INDEX`), and defaults.
 #[pg_extern(sql = false, strict)]
 #[expect(clippy::type_complexity, reason = "the columns of the SQL function")]
 fn demands(
@@ -46,7 +47,7 @@ fn demands(
         unsafe {
             match nodes::tag(statement) {
                 NodeTag::T_AlterTableStmt => of_table(statement.cast(), &mut demands),
-                NodeTag::T_IndexStmt => demands.extend(of_index(statement.cast())),
+                NodeTag::T_IndexStmt => demands.push(of_index(statement.cast())),
                 _ => {}
             }
         }
@@ -64,6 +65,9 @@ unsafe fn of_table(alter: *mut pg_sys::AlterTableStmt, demands: &mut Vec<Demand>
             match (*command).subtype {
                 AlterTableType::AT_SetNotNull => {
                     demands.push(Demand::new(&table, "NOT NULL", vec![nodes::text((*command).name)]));
+                }
+                AlterTableType::AT_ColumnDefault => {
+                    demands.push(Demand::new(&table, "DEFAULT", vec![nodes::text((*command).name)]));
                 }
                 AlterTableType::AT_AddIdentity => {
                     demands.push(Demand::new(&table, "IDENTITY", vec![nodes::text((*command).name)]));
@@ -108,7 +112,7 @@ unsafe fn referred_table(table: *mut pg_sys::RangeVar) -> String {
 }
 
 /// Other indexes fill as rows move.
-unsafe fn of_index(index: *mut pg_sys::IndexStmt) -> Option<Demand> {
+unsafe fn of_index(index: *mut pg_sys::IndexStmt) -> Demand {
     // SAFETY: nodes of the parser.
     unsafe {
         let elements: Vec<*mut pg_sys::IndexElem> = nodes::elements((*index).indexParams);
@@ -117,15 +121,15 @@ unsafe fn of_index(index: *mut pg_sys::IndexStmt) -> Option<Demand> {
         let kind = match ((*index).unique, is_evaluated) {
             (true, _) => "UNIQUE",
             (false, true) => "INDEX",
-            (false, false) => return None,
+            (false, false) => "PLAIN INDEX",
         };
         let columns = elements.iter().map(|element| nodes::text((**element).name)).filter(|name| !name.is_empty());
         let is_plain =
             |element: &*mut pg_sys::IndexElem| (**element).opclass.is_null() && (**element).collation.is_null();
-        Some(Demand {
+        Demand {
             is_plain: elements.iter().all(is_plain),
             ..Demand::new(&name((*index).relation), kind, columns.collect())
-        })
+        }
     }
 }
 

@@ -12,6 +12,9 @@ pub(crate) enum Flaw {
     /// Movers are READ COMMITTED.
     #[name = c"movers_read_committed"]
     MoversReadCommitted,
+    /// Serializable statements do not note that they read tables whose rows move inside of others' transactions.
+    #[name = c"reads_not_noted"]
+    ReadsNotNoted,
     /// Who needs rows that another has in progress goes on without them.
     #[name = c"nobody_waits"]
     NobodyWaits,

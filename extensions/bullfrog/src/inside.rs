@@ -1,8 +1,8 @@
 //! Moves inside of the transaction that needs the rows, for migrations that ask for it: no other process takes part, and what the
 //! transaction undoes is not moved. Who needs the same rows meanwhile waits for its end.
 //!
-//! Such a move is as serializable as its transaction, and would hide conflicts of others from the server (see [`crate::mover`]):
-//! serializable transactions are refused where it is allowed.
+//! Such a move is as serializable as its transaction, and would hide conflicts of others from the server (see [`crate::mover`]): so
+//! serializable statements note that they read the whole table, where it is allowed.
 
 use bullfrog_model::board::Xid;
 use pgrx::pg_sys::{self, Oid};
@@ -28,7 +28,7 @@ pub(crate) fn move_here(source: i32, granules: &[i64]) -> bool {
             };
             let _quiet = Quiet::begin();
             metering::count(source, moving.granule, moving.move_granules(&claims.won, Care::Together));
-            wait_for = claims.busy.first().copied();
+            wait_for = claims.busy.first().map(|(_, owner)| *owner);
             if wait_for.is_none() {
                 return true;
             }

@@ -11,6 +11,7 @@
 //!  registry      which tables are on the move, as this backend knows it
 //!  reading       planner: new table -> new UNION ALL what was not moved; old tables are closed
 //!  barrier       what conditions of clients may see of old rows
+//!  guarded       tables on the move cannot be used without the library
 //!  truth         whether a row was moved, as its statement sees it
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
@@ -48,6 +49,7 @@ mod evaluation;
 mod failures;
 mod flags;
 mod flaws;
+mod guarded;
 mod inside;
 mod live;
 mod metering;

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use bullfrog_model::board::{Answer, Failure, Pid, Wanted, Work, Xid};
+use bullfrog_model::board::{Answer, Failure, GRANULES, Pid, Taken, Wanted, Xid};
 use bullfrog_model::granule::Granule;
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{self, Oid};
@@ -21,7 +21,8 @@ use crate::failures::{failure_of, is_violation};
 use crate::flaws::{self, Flaw};
 use crate::moving::{Care, Moved};
 use crate::places::runs;
-use crate::shared::{alive, database, is_of, now, rest, wake, with_board, with_meters};
+use crate::settings::{CONFLICTS, Conflicts};
+use crate::shared::{database, is_of, now, rest, wake, wake_places, with_board, with_meters};
 use crate::source::unknown_source;
 use crate::stops::reach;
 use crate::sweeping::{Sweep, Sweeper};
@@ -35,7 +36,7 @@ const ATTEMPTS: usize = 20;
 const PATIENCE: u32 = 30;
 /// How many rounds without a request a mover stays that does not sweep.
 const IDLE_ROUNDS: u32 = 60;
-pub(crate) const ROUND_MILLIS: i64 = 1000;
+pub(crate) const ROUND_MILLIS: u64 = 1000;
 /// What tells a mover that the launcher started it: what there is was committed long ago.
 const NO_PATIENCE: &str = "launcher";
 
@@ -77,14 +78,20 @@ fn start_in(database: Oid, patience: &str) -> bool {
 #[pg_extern(sql = false)]
 fn start_mover() {
     match with_board(|board| board.movers_of(database()).next()) {
-        Some(mover) if alive(mover.pid) => wake(mover.pid),
+        Some(mover) => wake(mover.pid),
         _ if start() => {}
         _ => warn_of_no_room(),
     }
 }
 
-/// Tells a user that the server has no room for a mover.
-pub(crate) fn warn_of_no_room() {
+/// Tells a user whom nobody will serve that the server has no room for a mover.
+pub(crate) fn warn_of_no_room_without_movers() {
+    if with_board(|board| board.movers_of(database()).next().is_none()) {
+        warn_of_no_room();
+    }
+}
+
+fn warn_of_no_room() {
     ereport!(
         WARNING,
         PgSqlErrorCode::ERRCODE_INSUFFICIENT_RESOURCES,
@@ -183,10 +190,20 @@ pub extern "C-unwind" fn bullfrog_mover_main(database: pg_sys::Datum) {
         }
         pg_sys::MyProcPid
     };
-    if with_board(|board| board.enter(database.to_u32(), pid, settings::movers(), alive)) {
+    // SAFETY: called by the server when this process ends, however it does.
+    unsafe { pg_sys::before_shmem_exit(Some(end), pg_sys::Datum::from(0)) };
+    if with_board(|board| board.enter(database.to_u32(), pid, settings::movers())) {
         let patience = if BackgroundWorker::get_extra() == NO_PATIENCE { 0 } else { PATIENCE };
         Mover { pid }.run(patience);
     }
+}
+
+/// Leaves what this mover was at to others.
+#[pg_guard]
+unsafe extern "C-unwind" fn end(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
+    // SAFETY: the number of this process.
+    let pid = unsafe { pg_sys::MyProcPid };
+    wake_places(with_board(|board| board.end(pid)));
 }
 
 /// A mover at work.
@@ -207,10 +224,7 @@ impl Mover {
                 idle_rounds += 1;
             }
             let sweepers = settings::sweepers();
-            let number = with_board(|board| {
-                board.bury(alive);
-                board.number(self.pid)
-            });
+            let number = with_board(|board| board.number(self.pid));
             let Some(number) = number.filter(|number| *number < sweepers) else {
                 if idle_rounds > IDLE_ROUNDS && with_board(|board| board.leave(self.pid)) {
                     return;
@@ -220,7 +234,7 @@ impl Mover {
             };
             // Who asks for rows ends a rest, but not that of the background.
             if let Some(left) = sweeper.rests() {
-                rest(left.as_millis() as i64 + 1);
+                rest(left.as_millis() as u64 + 1);
                 continue;
             }
             with_board(|board| board.set_busy(self.pid));
@@ -237,17 +251,38 @@ impl Mover {
     /// Does what sessions ask for. Tells whether anybody asked.
     fn serve(&self) -> bool {
         let mut served = false;
-        while let Some((ticket, client, work)) = with_board(|board| board.take(self.pid)) {
-            let answer = match work.wanted {
-                Wanted::Granules => self.move_granules(&work, client),
-                Wanted::Pages => self.move_pages(work.source, work.numbers(), client),
-            };
-            reach("move: committed");
-            with_board(|board| board.answer(ticket, answer));
-            wake(client);
+        loop {
+            // Where no claim tells beforehand what is in progress, one request could keep the others waiting.
+            let movers = if CONFLICTS.get() == Conflicts::Tracker { settings::movers() } else { usize::MAX };
+            let taken = with_board(|board| board.take(self.pid, movers));
+            if taken.is_empty() {
+                return served;
+            }
+            self.serve_together(&taken);
             served = true;
         }
-        served
+    }
+
+    /// Does what several sessions ask for in one transaction; if that fails, in one for each: the failure is that of one of them.
+    fn serve_together(&self, taken: &[Taken]) {
+        let answers = match taken {
+            [one] if one.work.wanted == Wanted::Pages => {
+                vec![self.move_pages(one.work.source, one.work.numbers(), one.client)]
+            }
+            _ => {
+                let mut granules: Vec<i64> = taken.iter().flat_map(|one| one.work.numbers()).copied().collect();
+                granules.sort_unstable();
+                granules.dedup();
+                match self.move_granules(taken[0].work.source, &granules, taken.len() > 1) {
+                    Ok(busy) => taken.iter().map(|one| answer_to(one, &busy)).collect(),
+                    Err(failure) if taken.len() == 1 => vec![Answer::Failed(failure)],
+                    Err(_) => return taken.chunks(1).for_each(|one| self.serve_together(one)),
+                }
+            }
+        };
+        reach("move: committed");
+        with_board(|board| taken.iter().zip(answers).for_each(|(one, answer)| board.answer(one.ticket, answer)));
+        wake_places(taken.iter().map(|one| one.ticket.place()));
     }
 
     /// Moves what has a row on the pages, but for what others have in progress. Of these it names one that is not the client.
@@ -271,17 +306,14 @@ impl Mover {
         granules.sort_unstable();
         granules.dedup();
         let mut busy = Vec::new();
-        for part in granules.chunks(bullfrog_model::board::GRANULES) {
-            match Work::new(id, Wanted::Granules, part).map_or(Answer::Done, |work| self.move_granules(&work, client)) {
-                Answer::Done => {}
-                Answer::Busy(owner) => busy.push(owner),
-                failed @ Answer::Failed(_) => return failed,
+        for part in granules.chunks(GRANULES) {
+            match self.move_granules(id, part, false) {
+                Ok(others) => busy.extend(others.into_iter().map(|(_, owner)| owner)),
+                Err(failure) => return Answer::Failed(failure),
             }
         }
         if !busy.is_empty() {
-            let mut answer = Answer::Done;
-            let chosen = look(|| with_snapshot(|| answer = answer_for(client, &busy)));
-            return chosen.map_or_else(Answer::Failed, |()| answer);
+            return whom_to_wait_for(client, &busy);
         }
         if granule == Granule::Page {
             return Answer::Done;
@@ -299,41 +331,39 @@ impl Mover {
     }
 
     /// Moves granules in one transaction, again if it lost against others, and with more care if rows violate a constraint that
-    /// nobody checked before.
-    fn move_granules(&self, work: &Work, client: Pid) -> Answer {
+    /// nobody checked before. Gives those that others have in progress. `for_several`: a session that asked for some of them must not be in a
+    /// circle because of others; so there is no other try where somebody is in one.
+    fn move_granules(&self, source: i32, granules: &[i64], for_several: bool) -> Result<Vec<(i64, Xid)>, Failure> {
         let mut care = Care::Together;
-        let mut last = Answer::Done;
-        for _ in 0..ATTEMPTS {
+        let mut attempts = 1;
+        loop {
             let mut claims = None;
-            let mut answer = Answer::Done;
             let (mut moved, mut granule, mut is_lenient) = (Moved::default(), Granule::Page, false);
             let outcome = self.transaction(|| {
-                let claims = claims.insert(Claims::of(work.source, work.numbers()));
+                let claims = claims.insert(Claims::of(source, granules));
                 reach("move: claimed");
                 with_snapshot(|| {
-                    let source = registry::current().source(work.source).unwrap_or_else(|| unknown_source());
+                    let source = registry::current().source(source).unwrap_or_else(|| unknown_source());
                     (granule, is_lenient) = (source.granule, source.is_lenient);
                     moved = source.move_granules(&claims.won, care);
-                    answer = answer_for(client, &claims.busy);
                 });
             });
-            if let Some(claims) = claims {
-                claims.release();
-            }
+            let busy = claims.map_or_else(Vec::new, Claims::release);
             match outcome {
                 Ok(()) => {
-                    metering::count(work.source, granule, moved);
-                    return answer;
+                    metering::count(source, granule, moved);
+                    return Ok(busy);
                 }
-                Err(failure) if is_retriable(failure.code) => last = Answer::Failed(failure),
+                Err(failure) if attempts == ATTEMPTS => return Err(failure),
+                Err(failure) if is_deadlock(failure.code) && for_several => return Err(failure),
+                Err(failure) if is_retriable(failure.code) => {}
                 Err(failure) if is_lenient && care == Care::Together && is_violation(failure.code) => {
                     care = Care::EachRow;
-                    last = Answer::Failed(failure);
                 }
-                Err(failure) => return Answer::Failed(failure),
+                Err(failure) => return Err(failure),
             }
+            attempts += 1;
         }
-        last
     }
 
     /// Runs a transaction, again if it lost against others.
@@ -363,12 +393,23 @@ impl Mover {
     }
 }
 
+/// The answer to one of several requests, when all of what they ask for is moved that others do not have in progress.
+fn answer_to(request: &Taken, busy: &[(i64, Xid)]) -> Answer {
+    let asked = |granule: &i64| request.work.numbers().contains(granule);
+    let owners: Vec<Xid> = busy.iter().filter(|(granule, _)| asked(granule)).map(|(_, owner)| *owner).collect();
+    whom_to_wait_for(request.client, &owners)
+}
+
 /// Whom a client has to wait for, if some of what it asked for is in progress: itself only if there is nobody else.
-fn answer_for(client: Pid, busy: &[Xid]) -> Answer {
-    busy.iter()
-        .find(|owner| !is_of(**owner, client))
-        .or(busy.first())
-        .map_or(Answer::Done, |owner| Answer::Busy(*owner))
+fn whom_to_wait_for(client: Pid, owners: &[Xid]) -> Answer {
+    let Some(first) = owners.first() else {
+        return Answer::Done;
+    };
+    let mut chosen = *first;
+    let looked = look(|| {
+        with_snapshot(|| chosen = owners.iter().find(|owner| !is_of(**owner, client)).copied().unwrap_or(*first));
+    });
+    looked.map_or_else(Answer::Failed, |()| Answer::Busy(chosen))
 }
 
 /// Runs a transaction to its end.
@@ -425,6 +466,9 @@ fn reload_settings() {
 }
 
 fn is_retriable(code: i32) -> bool {
-    code == PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE as i32
-        || code == PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED as i32
+    code == PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE as i32 || is_deadlock(code)
+}
+
+fn is_deadlock(code: i32) -> bool {
+    code == PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED as i32
 }

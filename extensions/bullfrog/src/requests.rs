@@ -1,20 +1,17 @@
 //! Sessions ask the movers of their database for rows, and wait. The wait is for the transaction in which these move, by its
 //! lock: a mover that waits for the session, directly or through others, is found by the server's deadlock detector.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bullfrog_model::board::{Answer, GRANULES, Mover, Progress, Ticket, Wanted, Work};
+use bullfrog_model::board::{Answer, GRANULES, MOMENT_MILLIS, Step, Wanted, Work};
 use bullfrog_model::granule::Granule;
 use pgrx::prelude::*;
 
 use crate::errors::raise;
 use crate::failures::for_client;
 use crate::flaws::{self, Flaw};
-use crate::shared::{alive, database, is_own, rest, wait_for_transaction, wake, with_board};
+use crate::shared::{database, is_own, milliseconds, own_place, rest, wait_for_transaction, wake, with_board};
 use crate::{mover, registry, settings, snapshots};
-
-/// How many movers are started for a request, as long as there is none for it.
-const STARTS: u32 = 3;
 
 /// Has granules of a source moved, and waits until they are, in transactions of their own.
 #[pg_extern(sql = false, strict)]
@@ -66,66 +63,33 @@ pub(crate) fn have_moved(source: i32, wanted: Wanted, numbers: &[i64]) {
     snapshots::has_moved();
 }
 
-/// Posts a request; gives the answer.
+/// Posts a request; gives the answer. The session rests until a mover wakes it; where that lasts, it waits for a mover's transaction: the server
+/// then sees whether that one waits for this session.
 fn ask(work: Work) -> Answer {
-    // SAFETY: the number of this process.
-    let client = unsafe { pg_sys::MyProcPid };
-    let asked = Instant::now();
-    let ticket = loop {
-        if let Some(ticket) = with_board(|board| board.post(client, database(), work, alive)) {
-            break ticket;
-        }
-        let busy = with_board(|board| {
-            board.bury(alive);
-            board.in_the_way(database())
-        });
-        wait_for_one(busy, asked, || true);
-    };
-    let mut started = 0;
+    // SAFETY: the number of this process, and a setting of the server.
+    let (client, patience) = unsafe { (pg_sys::MyProcPid, pg_sys::DeadlockTimeout.unsigned_abs().into()) };
+    let ticket = with_board(|board| board.post(own_place(), client, database(), work));
+    let mut since = Instant::now();
+    let mut longest_rest = MOMENT_MILLIS.min(patience);
     loop {
-        pgrx::check_for_interrupts!();
-        match with_board(|board| board.progress(ticket)) {
-            Progress::Answered(answer) => return answer,
-            Progress::Running(mover) if !alive(mover.pid) => with_board(|board| board.bury(alive)),
-            Progress::Running(mover) if mover.xid != 0 => wait_for_transaction(mover.xid),
-            Progress::Running(_) => rest(100),
-            Progress::Posted => find_mover(ticket, asked, &mut started),
+        let waited = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match with_board(|board| board.step(ticket, settings::movers(), milliseconds(), waited, patience)) {
+            Step::Take(answer) => return answer,
+            Step::Follow(xid) => {
+                wait_for_transaction(xid);
+                since = Instant::now();
+                continue;
+            }
+            Step::Wake(mover) => wake(mover),
+            Step::Start if !mover::start() => {
+                with_board(|board| board.cancel_start(database()));
+                mover::warn_of_no_room_without_movers();
+                rest(1000);
+                continue;
+            }
+            Step::Start | Step::Rest => {}
         }
+        rest(longest_rest);
+        longest_rest = patience;
     }
-}
-
-/// Wakes a mover that is idle, or starts one, or waits for one that is busy. `started`: how many were started for this request; more
-/// than one if others were quicker to ask, or a process ended at once.
-fn find_mover(ticket: Ticket, asked: Instant, started: &mut u32) {
-    with_board(|board| board.bury(alive));
-    let movers: Vec<_> = with_board(|board| board.movers_of(database()).collect());
-    if let Some(idle) = movers.iter().find(|mover| mover.is_idle) {
-        wake(idle.pid);
-        rest(100);
-    } else if movers.is_empty() || (movers.len() < settings::movers() && *started < STARTS) {
-        *started += 1;
-        if mover::start() {
-            rest(20);
-        } else if movers.is_empty() {
-            mover::warn_of_no_room();
-            rest(1000);
-        }
-    } else {
-        let busy = movers.into_iter().find(|mover| mover.xid != 0);
-        wait_for_one(busy, asked, || with_board(|board| board.is_posted(ticket)));
-    }
-}
-
-/// Waits for a moment, or, where it lasts, for one of the movers that are all at work, as long as there is a reason: they may all be
-/// waiting for this session.
-fn wait_for_one(busy: Option<Mover>, asked: Instant, has_reason: impl FnOnce() -> bool) {
-    match busy {
-        Some(mover) if asked.elapsed() >= deadlock_timeout() && has_reason() => wait_for_transaction(mover.xid),
-        _ => rest(10),
-    }
-}
-
-fn deadlock_timeout() -> Duration {
-    // SAFETY: a setting of the server.
-    Duration::from_millis(unsafe { pg_sys::DeadlockTimeout }.unsigned_abs().into())
 }

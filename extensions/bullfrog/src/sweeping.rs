@@ -15,11 +15,11 @@ use crate::failures::warn;
 use crate::mover::{self, Mover, ROUND_MILLIS, look, with_snapshot};
 use crate::registry::{self, Registry};
 use crate::settings;
-use crate::shared::{active_sessions, database, now, wait_for_transaction, with_board, with_meters};
+use crate::shared::{active_sessions, database, has_ended, now, wait_for_transaction, with_board, with_meters};
 use crate::statements::run;
 use crate::stops::show;
 
-const ROUND: Duration = Duration::from_millis(ROUND_MILLIS.unsigned_abs());
+const ROUND: Duration = Duration::from_millis(ROUND_MILLIS);
 
 /// What one mover knows of the background.
 pub(crate) struct Sweeper {
@@ -98,8 +98,10 @@ impl Sweeper {
             }
             (Ok(()), Some((id, pages))) => {
                 self.start_another(sweepers);
-                if !move_pages(mover, id, &pages) {
-                    self.rounds.entry(id).or_default().fail();
+                match move_pages(mover, id, &pages) {
+                    Outcome::Moved => {}
+                    Outcome::Busy => self.rounds.entry(id).or_default().leave(),
+                    Outcome::Failed => self.rounds.entry(id).or_default().fail(),
                 }
                 Sweep::Moved
             }
@@ -182,20 +184,33 @@ impl Sweeper {
     }
 }
 
-/// Moves pages in the background: one bad row does not keep its neighbours. Tells whether all were moved.
-fn move_pages(mover: &Mover, id: i32, pages: &[i64]) -> bool {
-    if move_together(mover, id, pages).is_ok() {
-        return true;
+/// What came of some pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Moved,
+    /// Clients have some of their rows in progress, who knows for how long.
+    Busy,
+    Failed,
+}
+
+/// Moves pages in the background: one bad row does not keep its neighbours.
+fn move_pages(mover: &Mover, id: i32, pages: &[i64]) -> Outcome {
+    if let Ok(outcome) = move_together(mover, id, pages) {
+        return outcome;
     }
-    let mut are_moved = true;
+    let mut worst = Outcome::Moved;
     for page in pages {
-        if let Err(failure) = move_together(mover, id, &[*page]) {
-            warn(&format!("page {page} of source {id} cannot be moved"), &failure);
-            tell_failure(id, Some(Failure::new(failure.code, &format!("page {page}: {}", failure.message()))));
-            are_moved = false;
+        match move_together(mover, id, &[*page]) {
+            Ok(Outcome::Busy) if worst == Outcome::Moved => worst = Outcome::Busy,
+            Ok(_) => {}
+            Err(failure) => {
+                warn(&format!("page {page} of source {id} cannot be moved"), &failure);
+                tell_failure(id, Some(Failure::new(failure.code, &format!("page {page}: {}", failure.message()))));
+                worst = Outcome::Failed;
+            }
         }
     }
-    are_moved
+    worst
 }
 
 /// Tells in `bullfrog.progress` why something of a source could not be moved, or that all of it could be.
@@ -203,14 +218,28 @@ fn tell_failure(id: i32, failure: Option<Failure>) {
     with_meters(|meters| meters.failed((database(), id), failure, now()));
 }
 
-fn move_together(mover: &Mover, id: i32, pages: &[i64]) -> Result<(), Failure> {
+/// Moves pages. What other movers have in progress it waits for; what clients have, is for another round.
+fn move_together(mover: &Mover, id: i32, pages: &[i64]) -> Result<Outcome, Failure> {
     loop {
         match mover.move_pages(id, pages, mover.pid) {
-            Answer::Done => return Ok(()),
+            Answer::Done => return Ok(Outcome::Moved),
             Answer::Failed(failure) => return Err(failure),
-            Answer::Busy(owner) => mover.transaction(|| wait_for_transaction(owner))?,
+            Answer::Busy(owner) => {
+                let is_movers = with_board(|board| board.movers_of(database()).any(|other| other.xid == owner));
+                if !is_movers && look_whether(|| !has_ended(owner))? {
+                    return Ok(Outcome::Busy);
+                }
+                mover.transaction(|| wait_for_transaction(owner))?;
+            }
         }
     }
+}
+
+/// Looks whether something is so, in a transaction.
+fn look_whether(condition: impl FnOnce() -> bool) -> Result<bool, Failure> {
+    let mut is_so = false;
+    look(|| is_so = condition())?;
+    Ok(is_so)
 }
 
 /// Lets new tables that have all rows be read and written without looking for others.

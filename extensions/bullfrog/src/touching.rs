@@ -24,6 +24,14 @@ use crate::shared::{database, now, with_meters};
 use crate::snapshots;
 use crate::versions;
 
+unsafe extern "C-unwind" {
+    fn PredicateLockRelation(relation: pg_sys::Relation, snapshot: pg_sys::Snapshot);
+}
+
+/// How many granules a READ COMMITTED statement moves itself at most: others would wait for all of them until its transaction ends. Movers
+/// move more in many transactions.
+const FEW: usize = 1000;
+
 /// Rows of a new table that a statement writes or locks.
 pub(crate) struct Touch<'a> {
     /// The new table.
@@ -202,7 +210,7 @@ unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, 
         // The server refuses writes and row locks of read-only transactions, and on a standby, by itself.
         let is_run = flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as c_int == 0 && !pg_sys::XactReadOnly;
         if pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as c_int {
-            refuse_serializable((*description).plannedstmt);
+            note_reads((*description).plannedstmt, (*description).snapshot);
         }
         if is_run && snapshots::is_stale((*description).snapshot) {
             snapshots::renew(description);
@@ -217,20 +225,23 @@ unsafe extern "C-unwind" fn executor_start(description: *mut pg_sys::QueryDesc, 
     }
 }
 
-/// Refuses a serializable statement about tables whose rows may move inside of transactions that are not: the server does not see
-/// conflicts that such a move comes between.
-unsafe fn refuse_serializable(statement: *mut pg_sys::PlannedStmt) {
+/// Lets the server know that a serializable statement reads all of the tables whose rows may move inside of transactions that are not
+/// serializable. It would not see a conflict with who writes a row after such a move: what was read was the old row.
+unsafe fn note_reads(statement: *mut pg_sys::PlannedStmt, snapshot: pg_sys::Snapshot) {
+    if mover::is_mover() || flaws::is_set(Flaw::ReadsNotNoted) {
+        return;
+    }
     let registry = registry::current();
     for target in registry.targets().iter().filter(|target| target.is_inside) {
-        // SAFETY: a list of tables.
-        if unsafe { pg_sys::list_member_oid((*statement).relationOids, target.new) } && !mover::is_mover() {
-            refuse(
-                format!(
-                    "SERIALIZABLE is not supported for {} while its rows move inside of transactions",
-                    registry::qualified_name(target.new)
-                ),
-                "Use REPEATABLE READ until the migration has ended, or migrate with moves => 'worker'.",
-            );
+        // SAFETY: a list of tables, which are locked for the statement.
+        unsafe {
+            if pg_sys::list_member_oid((*statement).relationOids, target.new) {
+                let relation = pg_sys::RelationIdGetRelation(target.new);
+                if !relation.is_null() {
+                    pg_sys::submodules::ffi::pg_guard_ffi_boundary(|| PredicateLockRelation(relation, snapshot));
+                    pg_sys::RelationClose(relation);
+                }
+            }
         }
     }
 }
@@ -255,7 +266,9 @@ unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys
             granules.sort_unstable();
             granules.dedup();
             let began = Instant::now();
-            if is_inside && inside::move_here(source, &granules) {
+            // One snapshot for all statements does not see what others move.
+            let is_few = granules.len() <= FEW || pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int;
+            if is_inside && is_few && inside::move_here(source, &granules) {
                 moved_here = true;
             } else {
                 have_moved(source, Wanted::Granules, &granules);

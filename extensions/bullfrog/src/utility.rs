@@ -12,7 +12,7 @@ use crate::errors::raise;
 use crate::nodes;
 use crate::reading::refuse_old;
 use crate::registry::{self, Registry};
-use crate::shared::{alive, with_board};
+use crate::shared::with_board;
 use crate::snapshots::is_first_to_show;
 
 static mut NEXT_UTILITY: pg_sys::ProcessUtility_hook_type = None;
@@ -295,7 +295,7 @@ unsafe fn refuse_to_drop(drop: *mut pg_sys::DropdbStmt) {
             .into_iter()
             .any(|option| nodes::text((*option).defname) == "force");
         let database = pg_sys::get_database_oid((*drop).dbname, true);
-        if !is_forced && with_board(|board| board.movers_of(database.to_u32()).any(|mover| alive(mover.pid))) {
+        if !is_forced && with_board(|board| board.movers_of(database.to_u32()).next().is_some()) {
             raise(
                 PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
                 format!(

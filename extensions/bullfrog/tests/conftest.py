@@ -1,6 +1,7 @@
 """The server and the databases of the tests."""
 
 import contextlib
+import itertools
 
 import psycopg
 import pytest
@@ -12,11 +13,15 @@ LIBRARY = TARGET / "debug" / "libbullfrog.so"
 SETTINGS = {
     "shared_preload_libraries": "bullfrog",
     "max_worker_processes": "20",
+    "max_connections": "200",
     "deadlock_timeout": "100ms",
     "max_prepared_transactions": "20",
     "wal_level": "logical",
     # The machine does not lose power in these tests, only processes die.
     "fsync": "off",
+    # Plans that are estimated to be dear are not compiled, and nothing reads tables by itself.
+    "jit": "off",
+    "autovacuum": "off",
     "bullfrog.start_delay": "1h",
     "bullfrog.rest": "0",
     "bullfrog.yield_at": "0",
@@ -110,19 +115,32 @@ def begin_template(server):
         connection.execute("CREATE EXTENSION bullfrog")
 
 
+NUMBERS = itertools.count(1)
+
+
 @contextlib.contextmanager
 def database_from(server, template, name):
-    name = "".join(c if c.isalnum() else "_" for c in name)[:60].lower()
+    """A copy of a template, with a name of its own that begins with this one."""
+    name = f"{''.join(c if c.isalnum() else '_' for c in name)[:50].lower()}_{next(NUMBERS)}"
     with server.connect() as admin:
-        admin.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
+        admin.execute(f'CREATE DATABASE "{name}" TEMPLATE {template} STRATEGY file_copy')
     database = Database(server, name)
     try:
         yield database
     finally:
         database.close()
         roll_back_prepared(server, name)
-        with server.connect() as admin:
-            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        drop_later(server, name)
+
+
+def drop_later(server, name):
+    """Tells the processes in a database to end, and drops those in which they have had time to: the server looks ten times a second only
+    whether the last has ended."""
+    with server.connect() as admin:
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+        while len(server.left_over) > 1:
+            admin.execute(f'DROP DATABASE IF EXISTS "{server.left_over.pop(0)}" WITH (FORCE)')
+    server.left_over.append(name)
 
 
 def roll_back_prepared(server, name):
@@ -170,7 +188,10 @@ def shared_split(shared_customers):
 
 
 def migrate(connection, definition, name="m", options=""):
-    """Switches; `options` are further arguments of bullfrog.migrate."""
+    """Switches; `options` are further arguments of bullfrog.migrate. Where they do not say how, rows move by pages and movers."""
+    for name_of_option, value in (("granularity", "page"), ("moves", "worker")):
+        if name_of_option not in options:
+            options += f", {name_of_option} => '{value}'"
     connection.execute(f"SELECT bullfrog.migrate(%s, %s{options})", (name, definition), prepare=False)
 
 

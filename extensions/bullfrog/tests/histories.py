@@ -348,18 +348,17 @@ def run(kind, seed, lazy, eager, sabotage=None, options="", levels=LEVELS):
         connection.execute("ANALYZE")
     copy.execute(kind.definition, prepare=False)
     admin.execute(f"SELECT bullfrog.migrate('m', %s, live => %s{options})", (kind.definition, list(kind.live)), prepare=False)
-    # What a transaction moved itself, others wait for until its end.
-    is_swept = "transaction" not in options
     sessions = [Session(number, lazy, eager, choose.random() < 0.3, choose.random() < 0.3) for number in range(SESSIONS)]
     for session in sessions:
         session.is_sure_at_first = "FOREIGN KEY" not in kind.definition
-    sources = admin.execute("SELECT id, pages FROM bullfrog.source").fetchall()
+    # What a transaction moved itself, others wait for until its end.
+    sources = admin.execute("SELECT id, pages FROM bullfrog.source WHERE NOT inside ORDER BY id").fetchall()
     for step in range(STEPS):
         if sabotage and step % 20 == 0:
             sabotage(admin, step)
         session = choose.choice(sessions)
         choice = choose.random()
-        if choice < 0.04 and is_swept:
+        if choice < 0.04 and sources:
             source, pages = choose.choice(sources)
             some = choose.sample(range(pages), min(pages, choose.randrange(1, 4)))
             admin.execute("SELECT bullfrog.sweep(%s, %s::bigint[])", (source, some))

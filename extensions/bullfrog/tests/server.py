@@ -27,7 +27,7 @@ def config(what):
     return pathlib.Path(subprocess.check_output([PG_CONFIG, f"--{what}"], text=True).strip())
 
 
-def lay_out(root, library):
+def lay_out(root, library, extension):
     """Builds the directory from which the server runs; gives the directory of its programs."""
     programs, libraries, shared = (root / config(what).relative_to("/") for what in ("bindir", "pkglibdir", "sharedir"))
     programs.mkdir(parents=True)
@@ -45,19 +45,22 @@ def lay_out(root, library):
     for others in config("bindir").parents[2].glob("*.libs"):
         (root / others.relative_to("/")).symlink_to(others)
     shutil.copy(library, libraries / "bullfrog.so")
-    shutil.copy(EXTENSION / "bullfrog.control", shared / "extension")
-    script = "\n".join(part.read_text() for part in sorted((EXTENSION / "sql").iterdir()))
+    shutil.copy(extension / "bullfrog.control", shared / "extension")
+    script = "\n".join(part.read_text() for part in sorted((extension / "sql").iterdir()))
     (shared / "extension" / "bullfrog--0.1.0.sql").write_text(script)
     return programs
 
 
 class Server:
-    """A server with this build of the extension and these settings, on all cores or those that `taskset -c` would get."""
+    """A server with this build of the extension and these settings, on all cores or those that `taskset -c` would get. The extension's
+    script is that of this source, or of another one."""
 
-    def __init__(self, library, settings, cores=None):
+    def __init__(self, library, settings, cores=None, extension=EXTENSION):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="bullfrog-"))
-        self.programs = lay_out(self.root, library)
+        self.programs = lay_out(self.root, library, extension)
         self.cores = cores
+        # Databases that tests have left, to be dropped.
+        self.left_over = []
         self.data = self.root / "data"
         self.log = self.root / "log"
         if USER:

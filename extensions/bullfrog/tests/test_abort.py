@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, database_from, differing, migrate, moved
+from conftest import CUSTOMERS, SPLIT, database_from, differing, migrate, moved, wait_until
 
 RENAMED = "CREATE TABLE person AS SELECT id, name AS called, nick FROM customer; ALTER TABLE person ADD PRIMARY KEY (id)"
 
@@ -34,6 +34,59 @@ def test_a_changed_key_is_another_row(customers):
     customers.execute("UPDATE person SET id = 7777 WHERE id = 7; DELETE FROM person WHERE id = 7777")
     customers.execute("SELECT bullfrog.abort('m')")
     assert differing(customers, "customer", "expected") == 0
+
+
+READINGS = "CREATE TABLE taken AS SELECT id, reading, note, access FROM measure; ALTER TABLE taken ADD PRIMARY KEY (id)"
+
+
+@pytest.fixture
+def readings(database):
+    """A table with values that have no equality, or are not all that their text shows."""
+    connection = database.connect()
+    connection.execute("""
+        CREATE TABLE measure (id int PRIMARY KEY, reading float8, note json, access aclitem[]);
+        INSERT INTO measure SELECT i, 0.1, '{"a": 1}', '{=r/postgres}' FROM generate_series(1, 9) i""")
+    # As many digits as a float8 surely has, not all that it may have.
+    connection.execute("SET extra_float_digits = 0")
+    return connection
+
+
+@pytest.mark.parametrize("column, value", [
+    ("reading", "'0.10000000000000002'::float8"), ("reading", "'-0'::float8"), ("reading", "NULL"),
+    ("note", """'{"a":  1}'::json"""), ("note", "NULL"), ("access", "'{=w/postgres}'::aclitem[]")])
+def test_a_write_that_is_hard_to_tell_is_carried_back(readings, column, value):
+    readings.execute(f"UPDATE measure SET {column} = {'0' if '-0' in value else column} WHERE id = 7")
+    migrate(readings, READINGS)
+    readings.execute(f"UPDATE taken SET {column} = {value} WHERE id = 7")
+    readings.execute("SELECT bullfrog.abort('m')")
+    readings.execute("SET extra_float_digits = 1")
+    found = readings.execute(f"SELECT {column}::text IS NOT DISTINCT FROM ({value})::text FROM measure WHERE id = 7").fetchone()
+    assert found == (True,)
+    assert readings.execute("SELECT count(*), count(DISTINCT id) FROM measure").fetchone() == (9, 9)
+
+
+def test_a_change_of_what_an_expression_gave_is_refused_however_small(readings):
+    migrate(readings, "CREATE TABLE taken AS SELECT id, reading + 0 AS more FROM measure; ALTER TABLE taken ADD PRIMARY KEY (id)")
+    readings.execute("UPDATE taken SET more = '0.10000000000000002' WHERE id = 7")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="carried back"):
+        readings.execute("SELECT bullfrog.abort('m')")
+
+
+def test_readers_go_on_while_rows_are_compared_and_carried_back(database, split):
+    split.execute("UPDATE customer_private SET name = 'new name' WHERE id = 10")
+    reader, aborting = database.connect(), database.connect()
+    reader.execute("SET lock_timeout = '5s'")
+    aborting.execute("SET bullfrog.stop_at = 'abort: writes carried back'")
+    aborting.pgconn.send_query(b"SELECT bullfrog.abort('split')")
+    stopped = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'stopped at abort: writes carried back'"
+    wait_until(lambda: reader.execute(stopped).fetchone() == (1,), "the abort has compared rows")
+    count = "SELECT count(*), count(*) FILTER (WHERE name = 'new name') FROM customer_private JOIN customer_public USING (id)"
+    assert reader.execute(count).fetchone() == (CUSTOMERS, 1)
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        reader.execute("SET lock_timeout = '50ms'; UPDATE customer_private SET name = 'lost' WHERE id = 11")
+    split.execute("SELECT pg_terminate_backend(%s, 60000)", (aborting.info.backend_pid,))
+    split.execute("SELECT bullfrog.abort('split')")
+    assert split.execute("SELECT name FROM customer WHERE id IN (10, 11) ORDER BY id").fetchall() == [("new name",), ("name 11",)]
 
 
 REFUSED = {

@@ -6,12 +6,11 @@ whether each snapshot has each key once, and nobody's rows as they were. The bac
 are told to end. Every other migration ends while clients are at work.
 
 What a session says is told by kind and seed, which a failure names; who is first is not. Of each kind there are four times as many runs
-as BULLFROG_SEEDS says, which go through the modes; BULLFROG_SEED is the first seed.
+as BULLFROG_SEEDS says (`seeds.py`), which go through the modes.
 """
 
 import contextlib
 import itertools
-import os
 import random
 import threading
 
@@ -21,17 +20,16 @@ import pytest
 import histories
 from conftest import LIBRARY, SETTINGS, begin_template, database_from, finish_under_load, setting
 from histories import Difference
+from seeds import in_turn, seeds
 from server import Server
 
-FIRST = int(os.environ.get("BULLFROG_SEED", 1))
-SEEDS = range(FIRST, FIRST + 4 * int(os.environ.get("BULLFROG_SEEDS", 1)))
 CLIENTS = 6
 # Keys are told apart by their last digit; those of the rest are nobody's.
 OWNERS = 10
 STEPS = 60
-PAGES, TUPLES = "", ", granularity => 'tuple'"
-INSIDE = ", moves => 'transaction'"
-MODES = [(conflicts, options) for options in (PAGES, TUPLES, PAGES + INSIDE, TUPLES + INSIDE) for conflicts in ("tracker", "on_conflict")]
+PAGES, TUPLES = ", granularity => 'page', moves => 'worker'", ", granularity => 'tuple', moves => 'worker'"
+INSIDE = ", granularity => 'tuple', moves => 'transaction'"
+MODES = [(conflicts, options) for options in (PAGES, TUPLES, PAGES.replace("worker", "transaction"), INSIDE, "") for conflicts in ("tracker", "on_conflict")]
 
 
 @pytest.fixture(scope="module")
@@ -188,10 +186,9 @@ def run(server, name, seed, mode, sabotage=None):
         if sabotage:
             sabotage(admin)
         copy.execute(kind.definition, prepare=False)
-        levels = histories.LEVELS if INSIDE not in options else ("READ COMMITTED", "REPEATABLE READ")
-        background = Background(kind, seed, lazy, copy, levels)
+        background = Background(kind, seed, lazy, copy, histories.LEVELS)
         ends_midway = (seed + seed // len(MODES)) % 2 == 1
-        clients = [Client(number, kind, seed, lazy, eager, levels, not ends_midway) for number in range(CLIENTS)]
+        clients = [Client(number, kind, seed, lazy, eager, histories.LEVELS, not ends_midway) for number in range(CLIENTS)]
         admin.execute(f"SELECT bullfrog.migrate('m', %s, live => %s{options})", (kind.definition, list(kind.live)), prepare=False)
         background.sweeper = Thread(background.sweep)
         others = [background.sweeper, Thread(background.read)]
@@ -213,7 +210,7 @@ def run(server, name, seed, mode, sabotage=None):
             histories.compare(kind, admin, copy)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(of_each=4))
 @pytest.mark.parametrize("name", histories.KINDS)
 def test_clients_at_the_same_time_get_the_answers_of_an_eager_copy(crowd, name, seed):
     mode = MODES[(list(histories.KINDS).index(name) + seed) % len(MODES)]
@@ -242,7 +239,7 @@ FLAWS = {
 }
 
 
-@pytest.mark.parametrize("name", FLAWS)
+@pytest.mark.parametrize("name", in_turn(FLAWS, 0, 3))
 def test_a_flaw_is_noticed(crowd, name):
     """Within a few runs, by the answers, by the reader, or because a move fails."""
     kind, mode, sabotage = FLAWS[name]

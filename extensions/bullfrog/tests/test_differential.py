@@ -1,21 +1,20 @@
 """Random clients during a migration get the answers that an eagerly migrated copy gives, and leave the same tables.
 
-BULLFROG_SEEDS is the number of histories of each kind, BULLFROG_SEED the first seed. A failure names kind and seed.
+A failure names kind and seed; `seeds.py` says how many there are.
 """
 
-import os
+import itertools
 
 import pytest
 
 import histories
 from conftest import database_from, setting
+from seeds import in_turn, seeds
 
-FIRST = int(os.environ.get("BULLFROG_SEED", 1))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("BULLFROG_SEEDS", 1)))
-
-
-TUPLES = ", granularity => 'tuple'"
-INSIDE = f"{TUPLES}, moves => 'transaction'"
+SEEDS = seeds()
+PAGES = ", granularity => 'page', moves => 'worker'"
+TUPLES = ", granularity => 'tuple', moves => 'worker'"
+INSIDE = ", granularity => 'tuple', moves => 'transaction'"
 
 
 def run(server, template, name, seed, sabotage=None, **options):
@@ -24,9 +23,16 @@ def run(server, template, name, seed, sabotage=None, **options):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", histories.KINDS)
+@pytest.mark.parametrize("name", in_turn(histories.KINDS, 0, 4))
 def test_a_history_while_rows_move_is_that_of_an_eager_copy(server, template, name, seed):
+    """In the way that is chosen for them."""
     run(server, template, name, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", in_turn(histories.KINDS, 3, 4))
+def test_a_history_while_pages_move(server, template, name, seed):
+    run(server, template, name, seed, options=PAGES)
 
 
 @pytest.fixture
@@ -37,23 +43,23 @@ def on_conflict(server):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", histories.KINDS)
+@pytest.mark.parametrize("name", in_turn(histories.KINDS, 1, 4))
 def test_a_history_while_tuples_move(server, template, name, seed):
     run(server, template, name, seed, options=TUPLES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("options", ["", TUPLES], ids=["pages", "tuples"])
-@pytest.mark.parametrize("name", histories.KINDS)
-def test_a_history_without_claims(server, template, on_conflict, name, options, seed):
-    run(server, template, name, seed, options=options)
+@pytest.mark.parametrize("name, granularity", in_turn(itertools.product(histories.KINDS, ["page", "tuple"]), 6, 7))
+def test_a_history_without_claims(server, template, on_conflict, name, granularity, seed):
+    run(server, template, name, seed, options=f", granularity => '{granularity}', moves => 'worker'")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["derive", "split", "aggregate", "foreign_key_join", "foreign_key", "live_rows", "live_groups"])
+@pytest.mark.parametrize("name", in_turn(
+    ["derive", "split", "aggregate", "foreign_key_join", "foreign_key", "live_rows", "live_groups"], 2, 3))
 def test_a_history_while_transactions_move_their_own_tuples(server, template, name, seed):
     """Not those joins where a tuple is in rows of several sessions: these would wait for each other."""
-    run(server, template, name, seed, options=INSIDE, levels=("READ COMMITTED", "REPEATABLE READ"))
+    run(server, template, name, seed, options=INSIDE)
 
 
 def forget_moves(admin, step):
@@ -91,14 +97,13 @@ FLAWS = {
 }
 
 
-@pytest.mark.parametrize("flaw", FLAWS)
+@pytest.mark.parametrize("flaw", in_turn(FLAWS, 0, 3))
 def test_a_flaw_is_noticed(server, template, flaw):
     """The comparison notices migrations that were tampered with, within a few histories."""
-    name, sabotage, *options = FLAWS[flaw]
-    levels = histories.LEVELS if INSIDE not in options else ("READ COMMITTED", "REPEATABLE READ")
+    name, sabotage, options = (*FLAWS[flaw], PAGES)[:3]
     for seed in range(1, 6):
         try:
-            run(server, template, name, seed, sabotage, options="".join(options), levels=levels)
+            run(server, template, name, seed, sabotage, options=options)
         except histories.Difference:
             return
     pytest.fail("nothing was noticed")

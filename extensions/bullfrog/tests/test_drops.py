@@ -97,16 +97,17 @@ def doomed(server, template):
 def test_a_database_is_not_dropped_while_its_rows_move(doomed, customers):
     doomed.close()
     with pytest.raises(psycopg.errors.ObjectInUse, match="bullfrog") as refused:
-        customers.execute("DROP DATABASE doomed")
+        customers.execute(f"DROP DATABASE {doomed.name}")
     assert "FORCE" in refused.value.diag.message_hint
     check(doomed.connect())
 
 
 def test_a_database_that_is_dropped_by_force_leaves_nothing_behind(doomed, split):
     """Neither a process nor a claim nor a request: the next database of that name begins anew, and others go on."""
-    split.execute("DROP DATABASE doomed WITH (FORCE)")
-    split.execute("CREATE DATABASE doomed TEMPLATE template")
-    assert split.execute("SELECT FROM pg_stat_activity WHERE datname = 'doomed' AND backend_type = 'bullfrog mover'").rowcount == 0
+    split.execute(f"DROP DATABASE {doomed.name} WITH (FORCE)")
+    split.execute(f"CREATE DATABASE {doomed.name} TEMPLATE template")
+    movers = "SELECT FROM pg_stat_activity WHERE datname = %s AND backend_type = 'bullfrog mover'"
+    assert split.execute(movers, (doomed.name,)).rowcount == 0
     again = doomed.connect()
     migrate(again, SPLIT, "split")
     check(again)

@@ -6,7 +6,7 @@ import threading
 import psycopg
 import pytest
 
-from conftest import finish_under_load, migrate, moved, setting, wait_until
+from conftest import CUSTOMERS, SPLIT, answered, finish_under_load, migrate, moved, setting, wait_until
 
 CLIENTS = 8
 KEYS = 40
@@ -84,3 +84,31 @@ def test_a_switch_and_an_end_under_steady_load_come_to_an_end(database, clients,
     tables = COUNTERS if way == "abort" else [f"new_{table}" for table in COUNTERS]
     total = " UNION ALL ".join(f"SELECT n FROM {table}" for table in tables)
     assert admin.execute(f"SELECT sum(n) FROM ({total}) t").fetchone() == (sum(client.added for client in clients),)
+
+
+SESSIONS = 150
+
+
+def test_more_sessions_than_movers_could_ever_be_have_their_rows_moved_at_once(database):
+    """Each has a place on the board: none waits for one."""
+    admin, watcher = database.connect(), database.connect()
+    sessions = [database.connect() for _ in range(SESSIONS)]
+    migrate(admin, SPLIT)
+    # Nothing moves before all of them wait.
+    with admin.transaction():
+        admin.execute("LOCK TABLE bullfrog.moved IN SHARE ROW EXCLUSIVE MODE")
+        for number, session in enumerate(sessions):
+            key = 1 + number * CUSTOMERS // SESSIONS
+            session.pgconn.send_query(f"UPDATE customer_private SET name = 'mine' WHERE id = {key}".encode())
+        wait_until(lambda: waiting(watcher) >= SESSIONS, "all sessions wait")
+    for session in sessions:
+        answered(session)
+    assert admin.execute("SELECT count(*) FROM customer_private WHERE name = 'mine'").fetchone() == (SESSIONS,)
+    admin.execute("SELECT bullfrog.finish('m')")
+    assert admin.execute("SELECT count(*), count(DISTINCT id) FROM customer_private").fetchone() == (CUSTOMERS, CUSTOMERS)
+
+
+def waiting(watcher):
+    """How many sessions wait for a mover, or for its transaction."""
+    return watcher.execute("""SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND state = 'active'
+        AND (wait_event_type, wait_event) IN (('Extension', 'Extension'), ('Lock', 'transactionid'))""").fetchone()[0]

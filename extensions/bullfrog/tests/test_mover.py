@@ -74,7 +74,7 @@ def test_the_background_yields_to_active_sessions_but_goes_on(server, at_once, d
         for session in busy:
             session.pgconn.send_query(b"DO 'BEGIN LOOP END LOOP; END'")
         customers.execute("INSERT INTO customer SELECT i, 'name', 's' || i, 'nick', repeat('.', 200) FROM generate_series(10001, 30000) i")
-        customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+        customers.execute("SELECT bullfrog.migrate('split', %s, granularity => 'page', moves => 'worker')", (SPLIT,), prepare=False)
         resting = "SELECT FROM pg_stat_activity WHERE backend_type = 'bullfrog mover' AND datname = current_database()" \
             " AND application_name LIKE 'yields to _ active sessions'"
         wait_until(lambda: customers.execute(resting).rowcount == 1 or pages_left(customers) == 0, "it yields")
@@ -93,7 +93,7 @@ def test_when_all_rows_are_there_statements_look_for_no_others(at_once, database
     """Not before every snapshot sees the last move: one that does not reads the old table."""
     read = "SELECT count(*) FROM customer_private WHERE id > 0"
     customers.execute("BEGIN")
-    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    customers.execute("SELECT bullfrog.migrate('split', %s, granularity => 'page', moves => 'worker')", (SPLIT,), prepare=False)
     customers.execute("SELECT bullfrog.pause('split')")
     customers.execute("COMMIT")
     reader = database.connect()
@@ -123,7 +123,7 @@ def test_when_all_rows_are_there_statements_look_for_no_others(at_once, database
 def test_when_all_rows_are_there_writes_pass_no_trigger(at_once, database, customers):
     """A trigger lets each update lock its row first. It ends where nobody uses the table at that moment, and the table keeps its form."""
     customers.execute("BEGIN")
-    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    customers.execute("SELECT bullfrog.migrate('split', %s, granularity => 'page', moves => 'worker')", (SPLIT,), prepare=False)
     customers.execute("SELECT bullfrog.pause('split')")
     customers.execute("COMMIT")
     user = database.connect()
@@ -143,7 +143,7 @@ def test_when_all_rows_are_there_writes_pass_no_trigger(at_once, database, custo
 
 def test_a_paused_migration_moves_only_what_is_touched(at_once, customers):
     customers.execute("BEGIN")
-    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    customers.execute("SELECT bullfrog.migrate('split', %s, granularity => 'page', moves => 'worker')", (SPLIT,), prepare=False)
     customers.execute("SELECT bullfrog.pause('split')")
     customers.execute("COMMIT")
     # The mover has looked for work at least once when it has answered.
@@ -162,7 +162,7 @@ def test_deleted_rows_stay_deleted_when_the_background_passes(server, at_once, c
 
 def delete_and_sweep(customers):
     customers.execute("BEGIN")
-    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    customers.execute("SELECT bullfrog.migrate('split', %s, granularity => 'page', moves => 'worker')", (SPLIT,), prepare=False)
     customers.execute("SELECT bullfrog.pause('split')")
     customers.execute("COMMIT")
     customers.execute("DELETE FROM customer_private WHERE id BETWEEN 100 AND 900")
@@ -250,7 +250,7 @@ def test_a_crash_in_the_middle_of_moves_loses_nothing(server, database, split, v
 
 def test_after_a_crash_the_background_goes_on_by_itself(at_once, server, database, customers):
     customers.execute("BEGIN")
-    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    customers.execute("SELECT bullfrog.migrate('split', %s, granularity => 'page', moves => 'worker')", (SPLIT,), prepare=False)
     customers.execute("SELECT bullfrog.pause('split')")
     customers.execute("COMMIT")
     customers.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")

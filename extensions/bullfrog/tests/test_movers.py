@@ -90,22 +90,21 @@ def test_a_session_that_all_movers_wait_for_is_told_of_the_deadlock(database, sp
         answered(session)
 
 
-def test_a_session_that_finds_no_place_to_ask_is_told_of_the_deadlock(server, template, database, split):
-    """64 sessions can ask at a time. The one that waits for a place holds what all movers wait for. One of another database waits for
-    something else."""
-    with database_from(server, template, "stranger of no place") as stranger:
+def test_a_session_behind_many_for_which_all_movers_wait_is_told_of_the_deadlock(server, template, database, split):
+    """One of another database waits for something else."""
+    with database_from(server, template, "stranger behind many") as stranger:
         admin = stranger.connect()
         migrate(admin, SPLIT, "split")
         admin.execute("BEGIN; LOCK TABLE customer_public IN SHARE MODE; PREPARE TRANSACTION 'stranger'")
         asking = stranger.connect()
         asking.pgconn.send_query((WRITE % 1).encode())
         wait_for_mover(admin)
-        fill_the_board(database, split)
+        ask_behind_many(database, split)
         admin.execute("ROLLBACK PREPARED 'stranger'")
         answered(asking)
 
 
-def fill_the_board(database, split):
+def ask_behind_many(database, split):
     split.execute("BEGIN")
     split.execute("LOCK TABLE customer_public IN SHARE MODE")
     waiting = [database.connect() for _ in range(70)]

@@ -2,19 +2,20 @@
 
 import pathlib
 import shutil
+import signal
 import subprocess
 
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, differing, migrate, moved, wait_until
+from conftest import CUSTOMERS, SPLIT, database_from, differing, migrate, moved, wait_until
 from server import USER, config
 
 
 class Standby:
-    """A copy of a server that follows it."""
+    """A copy of a server that follows it, with settings of its own."""
 
-    def __init__(self, server):
+    def __init__(self, server, *settings):
         self.server = server
         self.root = server.root / "standby"
         self.root.mkdir(mode=0o700)
@@ -23,7 +24,7 @@ class Standby:
         self.backup()
         self.log = open(server.root / "standby.log", "a")
         self.process = subprocess.Popen(
-            [server.programs / "postgres", "-D", self.root, "-c", f"unix_socket_directories={self.root}"],
+            [server.programs / "postgres", "-D", self.root, *(f"--{name}" for name in (f"unix_socket_directories={self.root}", *settings))],
             user=USER, cwd=self.root, stdout=self.log, stderr=self.log,
         )
         wait_until(self.answers, "the standby takes connections")
@@ -51,7 +52,7 @@ class Standby:
             "the standby has caught up")
 
     def remove(self):
-        self.process.terminate()
+        self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
         self.log.close()
         shutil.rmtree(self.root)
@@ -101,3 +102,56 @@ def test_a_standby_reads_what_a_live_table_was_at_the_switch(database, standby, 
         standby.caught_up(customers, reader)
         assert differing(reader, "rests", "expected") == 0
     reader.close()
+
+
+READS = ["TABLE {}", "SELECT count(*) FROM {}", "COPY {} TO STDOUT", "SELECT FROM {} WHERE id = 1"]
+WRITES = ["INSERT INTO {} (id) VALUES (5000)", "UPDATE {} SET id = id", "DELETE FROM {}", "TRUNCATE {}", "ANALYZE {}",
+    "COPY {} FROM STDIN", "SELECT FROM {} FOR UPDATE", "ALTER TABLE {} ADD COLUMN more int", "DROP TABLE {} CASCADE", "CREATE TABLE c () INHERITS ({})",
+    "CREATE INDEX ON {} (id)"]
+
+
+@pytest.fixture
+def stranger(server, database):
+    """A standby that does not load the library."""
+    standby = Standby(server, "shared_preload_libraries=", "autovacuum=off")
+    yield standby
+    standby.remove()
+
+
+def are_refused(connection, statements):
+    for table in ("customer", "customer_private", "customer_public"):
+        for statement in statements:
+            with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="bullfrog must be loaded"):
+                connection.execute(statement.format(table))
+
+
+def test_a_server_without_the_library_gives_no_answer_while_rows_move(server, template, database, split, stranger):
+    """Also to a superuser, on a standby and when it was promoted. What has ended it reads as any server does."""
+    split.execute("UPDATE customer_private SET name = 'moved' WHERE id <= 500")
+    with database_from(server, template, "finished") as finished, database_from(server, template, "aborted") as aborted:
+        for ended, how in ((finished, "finish"), (aborted, "abort")):
+            migrate(ended.connect(), SPLIT)
+            ended.connect().execute("UPDATE customer_private SET name = 'moved' WHERE id <= 500")
+            ended.connect().execute(f"SELECT bullfrog.{how}('m')")
+        reader = stranger.connect(database.name)
+        stranger.caught_up(split, reader)
+        are_refused(reader, READS)
+        with stranger.connect("postgres") as admin:
+            admin.execute("SELECT pg_promote()")
+        are_refused(reader, READS + WRITES)
+        for ended, table in ((finished, "customer_private"), (aborted, "customer")):
+            with stranger.connect(ended.name) as connection:
+                connection.execute(f"UPDATE {table} SET name = 'again' WHERE id = 1")
+                rows = f"SELECT count(*), count(*) FILTER (WHERE name = 'moved') FROM {table}"
+                assert connection.execute(rows).fetchone() == (CUSTOMERS, 499)
+    reader.close()
+    assert split.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
+
+
+def test_who_may_not_change_how_tables_are_accessed(split):
+    split.execute("DROP ROLE IF EXISTS meddler; CREATE ROLE meddler; SET ROLE meddler")
+    try:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            split.execute("SELECT bullfrog.set_access_method('customer'::regclass, 'heap')")
+    finally:
+        split.execute("RESET ROLE; DROP ROLE meddler")

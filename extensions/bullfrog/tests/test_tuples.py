@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, answered, differing, migrate, moved, wait_until
+from conftest import CUSTOMERS, SPLIT, answered, differing, migrate, moved, setting, wait_until
 
 WRITE = "UPDATE customer_private SET name = name || '!' WHERE id = %s"
 INSIDE = ", granularity => 'tuple', moves => 'transaction'"
@@ -175,14 +175,15 @@ def test_an_owners_function_has_the_owners_rights_in_another_users_transaction(c
         "REVOKE ALL ON SCHEMA public FROM keeper; DROP ROLE keeper; DROP ROLE clerk")
 
 
-@pytest.mark.parametrize("statement", ["SELECT count(*) FROM customer_private", WRITE % 1, "DELETE FROM customer_public WHERE id = 2"])
-def test_serializable_is_refused_where_transactions_move(inside, statement):
-    inside.execute("PREPARE p AS SELECT count(*) FROM customer_private; EXECUTE p")
-    for said in (statement, "EXECUTE p"):
-        inside.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-        with pytest.raises(psycopg.errors.FeatureNotSupported, match="SERIALIZABLE"):
-            inside.execute(said)
-        inside.execute("ROLLBACK")
+def test_a_serializable_transaction_moves_its_rows_itself_and_needs_no_other_try(inside):
+    inside.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+    assert inside.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
+    assert inside.execute(WRITE, (1,)).rowcount == 1
+    assert inside.execute("DELETE FROM customer_public WHERE id = 2").rowcount == 1
+    assert moved(inside) == 2
+    inside.execute("ROLLBACK")
+    assert moved(inside) == 0
+    check_all(inside)
 
 
 def test_a_prepared_transaction_keeps_what_it_moved(database, inside):
@@ -231,3 +232,57 @@ def test_each_of_several_keys_is_looked_for(tuples):
     before = moved(tuples)
     assert tuples.execute("UPDATE customer_private SET id = 500, name = 'y' WHERE id = 500").rowcount == 1
     assert moved(tuples) == before
+
+
+ALONE = "CREATE TABLE person AS SELECT id, nick FROM customer"
+JOINED = "CREATE TABLE pair AS SELECT c.id, o.price FROM customer c JOIN offer o ON o.id = c.id"
+GROUPED = "CREATE TABLE town AS SELECT city, count(*) AS n FROM customer GROUP BY city"
+
+
+@pytest.mark.parametrize("definition, options, expected", [
+    (ALONE, "", {("tuple", True)}),
+    (GROUPED, "", {("group", False)}),
+    (f"{ALONE}; {GROUPED}", "", {("tuple", True), ("group", False)}),
+    (JOINED, "", {("page", False)}),
+    (f"{ALONE}; {JOINED}", "driving => '{customer}'", {("page", False)}),
+    (f"{ALONE}; {JOINED}", "driving => '{offer}'", {("tuple", True), ("page", False)}),
+    (ALONE, "checks => 'warn'", {("page", False)}),
+    (ALONE, "granularity => 'page'", {("page", False)}),
+    (ALONE, "granularity => 'tuple'", {("tuple", True)}),
+    (ALONE, "moves => 'worker'", {("page", False)}),
+    (ALONE, "moves => 'transaction'", {("tuple", True)}),
+    (JOINED, "moves => 'transaction'", {("page", True)}),
+    (JOINED, "granularity => 'tuple'", {("tuple", False)}),
+])
+def test_how_rows_move_is_chosen_for_each_old_table(customers, definition, options, expected):
+    customers.execute("CREATE TABLE offer (id int PRIMARY KEY, price int)")
+    customers.execute(f"SELECT bullfrog.migrate('m', %s{options and ', ' + options})", (definition,), prepare=False)
+    assert set(customers.execute("SELECT granule, inside FROM bullfrog.source").fetchall()) == expected
+
+
+def test_a_statement_about_many_rows_has_others_move_them(inside):
+    inside.execute("BEGIN")
+    inside.execute("UPDATE customer_private SET name = 'x'")
+    inside.execute("ROLLBACK")
+    assert moved(inside) == 0
+    inside.execute("SELECT bullfrog.abort('split', discard_writes => true)")
+    inside.execute("INSERT INTO customer SELECT i, 'name ' || i, 's' || i, 'nick ' || i, 'city' FROM generate_series(1001, 1500) i")
+    migrate(inside, SPLIT, "again", INSIDE)
+    inside.execute("BEGIN")
+    assert inside.execute("UPDATE customer_private SET name = 'x'").rowcount == 1500
+    inside.execute("ROLLBACK")
+    assert moved(inside) == 1500
+    assert inside.execute("SELECT count(*) FROM customer_private WHERE name = 'x'").fetchone() == (0,)
+
+
+def test_the_background_does_not_wait_for_a_client_that_has_moved_a_row(server, database, inside):
+    client = database.connect()
+    client.execute("BEGIN")
+    client.execute(WRITE, (1,))
+    with setting(server, "bullfrog.start_delay", "0"):
+        inside.execute("SELECT bullfrog.start_mover()")
+        wait_until(lambda: moved(inside) == CUSTOMERS - 1, "all other rows are moved")
+        client.execute("COMMIT")
+        wait_until(lambda: inside.execute("SELECT sum(pages_left) FROM bullfrog.progress").fetchone() == (0,), "the background has come back")
+    assert moved(inside) == CUSTOMERS
+    check_all(inside)

@@ -165,8 +165,17 @@ def skew(database, table, column, key):
 
 
 @UPDATES
-def test_a_third_session_that_has_a_row_moved_hides_no_conflict(database, split, table, column, key):
+@pytest.mark.parametrize("options", ["", ", moves => 'transaction'", ", moves => 'transaction', granularity => 'tuple'"])
+def test_a_third_session_that_has_a_row_moved_hides_no_conflict(database, customers, options, table, column, key):
+    migrate(customers, SPLIT, "split", options)
     assert skew(database, table, column, key) == 1
+
+
+@UPDATES
+def test_a_move_inside_of_a_transaction_that_hides_conflicts_is_noticed(server, database, customers, table, column, key):
+    with setting(server, "bullfrog.flaw", "reads_not_noted"):
+        migrate(customers, SPLIT, "split", ", moves => 'transaction', granularity => 'tuple'")
+        assert skew(database, table, column, key) == 2
 
 
 @UPDATES
@@ -202,7 +211,7 @@ def test_a_session_that_blocks_the_mover_and_waits_for_it_is_told_of_the_deadloc
 
 def test_the_transaction_that_switches_cannot_write_cold_rows_yet(database, customers):
     customers.execute("BEGIN")
-    customers.execute("SELECT bullfrog.migrate('split', %s)", (SPLIT,), prepare=False)
+    customers.execute("SELECT bullfrog.migrate('split', %s, granularity => 'page', moves => 'worker')", (SPLIT,), prepare=False)
     assert customers.execute("SELECT count(*) FROM customer_private").fetchone() == (CUSTOMERS,)
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="not committed yet"):
         customers.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")

@@ -12,6 +12,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rounds {
     has_failed: bool,
+    has_left: bool,
     pause: Duration,
     resumes: Option<Duration>,
 }
@@ -22,21 +23,29 @@ impl Rounds {
         self.has_failed = true;
     }
 
+    /// Something was left in this round to who has it in progress.
+    pub fn leave(&mut self) {
+        self.has_left = true;
+    }
+
     /// A round has ended, and it is `now` (since any moment).
     pub fn end(&mut self, now: Duration) -> End {
-        if !self.has_failed {
+        if !self.has_failed && !self.has_left {
             let is_mended = self.pause > Duration::ZERO;
             self.pause = Duration::ZERO;
             return if is_mended { End::Mended } else { End::Clean };
         }
         let resumes = *self.resumes.get_or_insert_with(|| {
+            if !self.has_failed {
+                return now + FIRST;
+            }
             self.pause = (self.pause * 2).clamp(FIRST, LONGEST);
             now + self.pause
         });
         if now < resumes {
             return End::Failed;
         }
-        (self.has_failed, self.resumes) = (false, None);
+        (self.has_failed, self.has_left, self.resumes) = (false, false, None);
         End::Again
     }
 }
@@ -79,6 +88,17 @@ mod tests {
     #[test]
     fn pauses_grow_to_five_minutes() {
         assert_eq!(begins(&mut Rounds::default(), 11, 0), [1, 4, 9, 18, 35, 68, 133, 262, 519, 820, 1121]);
+    }
+
+    #[test]
+    fn pauses_for_what_others_have_in_progress_do_not_grow() {
+        let mut rounds = Rounds::default();
+        for second in [0, 10, 20] {
+            rounds.leave();
+            let ends = [0, 1].map(|after| rounds.end(Duration::from_secs(second + after)));
+            assert_eq!(ends, [End::Failed, End::Again]);
+        }
+        assert_eq!(rounds.end(Duration::from_secs(30)), End::Clean);
     }
 
     #[test]
