@@ -90,8 +90,9 @@ impl Actor {
                     self.dismissed.push(session.id);
                 }
                 Some(user) => {
-                    let may_listen = session.channels.iter().all(|name| user.may_use_channel(name))
-                        && session.patterns.iter().all(|name| user.may_listen_to_pattern(name));
+                    let may_listen =
+                        session.channels.iter().chain(&session.shards).all(|name| user.may_use_channel(name))
+                            && session.patterns.iter().all(|name| user.may_listen_to_pattern(name));
                     if !may_listen {
                         self.dismissed.push(session.id);
                     }

@@ -168,7 +168,9 @@ impl Message {
     #[must_use]
     pub fn published_bytes(&self) -> usize {
         match self {
-            Self::Notice(Notice::Published { channel, payload }) => channel.len() + payload.len(),
+            Self::Notice(Notice::Published { channel, payload } | Notice::PublishedToShard { channel, payload }) => {
+                channel.len() + payload.len()
+            }
             _ => 0,
         }
     }
@@ -213,6 +215,20 @@ pub enum Notice {
     PatternListeners {
         /// The pattern.
         pattern: Box<[u8]>,
+        /// How many.
+        count: usize,
+    },
+    /// Something was published to a channel of shards; the receiver has listeners.
+    PublishedToShard {
+        /// The channel.
+        channel: Box<[u8]>,
+        /// The message.
+        payload: Box<[u8]>,
+    },
+    /// How many of the sender's sessions listen to a channel of shards now.
+    ShardListeners {
+        /// The channel.
+        channel: Box<[u8]>,
         /// How many.
         count: usize,
     },

@@ -125,6 +125,8 @@ pub struct Actor {
     log_full: Option<Box<str>>,
     /// Whether somebody asked for a rewrite of the log.
     pub(crate) is_rewrite_wanted: bool,
+    /// Whether what is answered in this turn waits until the disk has what it depends on.
+    pub(crate) is_flush_awaited: bool,
     listeners: Listeners,
     claims: Claims<Work>,
     transactions: HashMap<u64, Transaction>,
@@ -205,6 +207,7 @@ impl Actor {
             counters: Counters::default(),
             stopwatch: || Duration::ZERO,
             is_rewrite_wanted: false,
+            is_flush_awaited: false,
             listeners: Listeners::default(),
             claims: Claims::default(),
             transactions: HashMap::new(),
@@ -521,6 +524,8 @@ impl Actor {
             Notice::Published { channel, payload } => self.publish_here(&channel, &payload),
             Notice::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
             Notice::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
+            Notice::PublishedToShard { channel, payload } => self.publish_to_shard_here(&channel, &payload),
+            Notice::ShardListeners { channel, count } => self.listeners.hear_shard(from, &channel, count),
         }
     }
 

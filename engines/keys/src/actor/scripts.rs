@@ -110,7 +110,8 @@ impl Actor {
             Run::Session(_) => SESSION_COMMANDS.contains(&command.name),
             Run::Everywhere(_, Combine::HotKeys) => false,
             Run::Scan(_) | Run::Everywhere(..) => self.placement.actors() == 1,
-            Run::Waits(..) | Run::Script(_) => false,
+            Run::Waits(..) => command.deadline(args, self.keys.now()).is_none(),
+            Run::Script(_) => false,
         };
         if !is_allowed {
             return Err(CommandError::text("ERR This Redis command is not allowed from script"));

@@ -29,6 +29,7 @@ use super::program::Program;
 use super::transaction::keys_of;
 use super::{Actor, Place, Progress};
 use crate::command::{Command, Group, Run, WaitsFor};
+use crate::commands::streams::{LAST_IDS, names_last, with_last_ids};
 use crate::error::CommandError;
 use crate::keyspace::{Arrival, Value as KeyValue};
 use crate::placement::{ActorId, KeyHash};
@@ -62,6 +63,8 @@ struct Waiter {
     called: Vec<(Hlc, Box<[u8]>)>,
     /// How it ends if it finds nothing.
     ending: Option<Ending>,
+    /// Whether it asks first which entries of its streams are the last, because it waits for what comes behind.
+    asks_last: bool,
 }
 
 /// How waiting ends without an element.
@@ -80,6 +83,9 @@ struct Standing {
     number: u64,
     command: &'static Command,
     is_called: bool,
+    /// The version of a stream for which it was called the last time: what is there is for all who wait, so that nobody takes it
+    /// away, and who found nothing in it need not look again until it changes.
+    called_at: Hlc,
 }
 
 impl Waiters {
@@ -113,6 +119,9 @@ impl Waiter {
     /// What it does when it is called for a key, or to begin with.
     fn attempt(&self, key: Option<&[u8]>) -> Box<Program> {
         let args = self.args.args();
+        if self.asks_last {
+            return Box::new(Program::single(self.database, &LAST_IDS, args));
+        }
         let narrowed = match (key, self.command.run) {
             (Some(key), Run::Waits(_, WaitsFor::AnyKey)) => self.command.keys.only(args, key),
             _ => self.args.clone(),
@@ -131,6 +140,7 @@ fn is_served_by(command: &Command, value: &KeyValue) -> bool {
     match value {
         KeyValue::List(_) => command.group == Group::List,
         KeyValue::SortedSet(_) => command.group == Group::SortedSet,
+        KeyValue::Stream(_) => command.group == Group::Stream,
         _ => false,
     }
 }
@@ -156,17 +166,26 @@ impl Actor {
                 return Ok(Progress::Answered);
             }
         }
+        let mut args = OwnedArgs::of(args);
+        let mut asks_last = names_last(command, args.args());
+        if tries_here && asks_last {
+            let mut last = Tape::new();
+            self.run(session.database, &LAST_IDS, args.args(), &mut last);
+            args = with_last_ids(args.args(), &last).unwrap_or(args);
+            asks_last = false;
+        }
         let (number, ticket) = (self.number(), session.ticket());
         let waiter = Waiter {
             session: session.id,
             ticket,
             database: session.database,
             command,
-            args: OwnedArgs::of(args),
+            args,
             deadline,
             is_trying: false,
             called: Vec::new(),
             ending: None,
+            asks_last,
         };
         self.waiters.by_number.insert(number, waiter);
         self.waiters.by_session.insert(session.id, number);
@@ -222,6 +241,13 @@ impl Actor {
     pub(super) fn hear_outcome(&mut self, number: u64, outcome: &Tape) {
         let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
         waiter.is_trying = false;
+        if std::mem::take(&mut waiter.asks_last)
+            && waiter.ending.is_none()
+            && let Some(args) = with_last_ids(waiter.args.args(), outcome)
+        {
+            waiter.args = args;
+            return self.try_for(number, None);
+        }
         match waiter.ending {
             _ if !is_nothing(outcome) => {
                 let (id, keys) = (waiter.session, waiter.awaited());
@@ -366,7 +392,7 @@ impl Actor {
         let queue = self.waiters.queues.entry((database, key)).or_default();
         match queue.iter_mut().find(|standing| (standing.from, standing.number) == (from, number)) {
             Some(standing) => standing.is_called = false,
-            None => queue.push_back(Standing { from, number, command, is_called: false }),
+            None => queue.push_back(Standing { from, number, command, is_called: false, called_at: Hlc::ZERO }),
         }
     }
 
@@ -411,13 +437,30 @@ impl Actor {
         let Some(entry) = self.keys.peek(&key) else { return };
         let awaited = (database, key);
         let Some(queue) = self.waiters.queues.get_mut(&awaited) else { return };
+        if matches!(entry.value, KeyValue::Stream(_)) {
+            let version = entry.version;
+            let called: Vec<(ActorId, u64)> = queue
+                .iter_mut()
+                .filter(|standing| standing.command.group == Group::Stream)
+                .filter(|standing| !standing.is_called && standing.called_at < version)
+                .map(|standing| {
+                    (standing.is_called, standing.called_at) = (true, version);
+                    (standing.from, standing.number)
+                })
+                .collect();
+            return called.into_iter().for_each(|waiter| self.call(waiter, awaited.1.clone(), place));
+        }
         let Some(first) = queue.iter_mut().find(|standing| is_served_by(standing.command, &entry.value)) else {
             return;
         };
         if std::mem::replace(&mut first.is_called, true) {
             return;
         }
-        let (from, number, key) = (first.from, first.number, awaited.1);
+        let waiter = (first.from, first.number);
+        self.call(waiter, awaited.1, place);
+    }
+
+    fn call(&mut self, (from, number): (ActorId, u64), key: Box<[u8]>, place: Option<Hlc>) {
         if from == self.id {
             self.hear_ready(number, key, place);
         } else {

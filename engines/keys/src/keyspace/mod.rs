@@ -28,7 +28,10 @@ pub use self::{
     content::log_whole,
     database::{Database, NEAR_MAX},
     entry::{Entry, Value},
-    types::{Collection, End, Hash, List, Score, ScoreRange, Set, SortedSet},
+    types::{
+        Collection, End, Hash, Kept, List, Score, ScoreRange, Set, SortedSet, Stream, StreamEntry, StreamGroup,
+        StreamId, StreamOperation, Trim,
+    },
 };
 use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
 use crate::error::{CommandError, Outcome};
@@ -624,8 +627,8 @@ impl Keyspace {
         }
     }
 
-    /// Hears that a key has come to be: who waits for one waits for a key that is not there.
-    fn note_ready(&mut self, key: &[u8]) {
+    /// Hears that a key has come to be, or has something new: who waits for one waits for that.
+    pub(crate) fn note_ready(&mut self, key: &[u8]) {
         if self.is_awaited || self.has_borrowed {
             let place = self.has_borrowed.then(|| self.latest_version());
             self.ready.push(Arrival { database: self.selected, key: key.into(), place });
