@@ -241,8 +241,8 @@ impl Actor {
     pub(super) fn hear_outcome(&mut self, number: u64, outcome: &Tape) {
         let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
         waiter.is_trying = false;
+        // Also if its time is over meanwhile: it has not looked yet.
         if std::mem::take(&mut waiter.asks_last)
-            && waiter.ending.is_none()
             && let Some(args) = with_last_ids(waiter.args.args(), outcome)
         {
             waiter.args = args;

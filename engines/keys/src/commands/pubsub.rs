@@ -124,7 +124,7 @@ pub fn pubsub(
             channels.into_iter().for_each(|channel| reply.bulk(channel));
         }
         (b"numsub" | b"shardnumsub", _) => {
-            reply.map(args.len() - 2);
+            reply.array(2 * (args.len() - 2));
             for channel in args.from(2) {
                 reply.bulk(channel);
                 reply.count(actor.listeners_of(topic, channel));

@@ -10,6 +10,7 @@ pub mod entry;
 pub mod events;
 mod eviction;
 mod expiry;
+pub mod payload;
 mod replay;
 pub mod replica;
 mod rewrite;
@@ -21,7 +22,6 @@ use std::time::Duration;
 
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 
-pub(crate) use self::content::{content_of, value_of};
 use self::events::{EventClasses, Events};
 use self::replica::Replicas;
 pub use self::{

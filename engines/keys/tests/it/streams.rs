@@ -2,6 +2,7 @@
 
 use savanna_keys::reply::{Tape, Value};
 use savanna_keys::session::Ticket;
+use savanna_lattice::UnixMillis;
 
 use crate::world::{Client, World};
 
@@ -20,7 +21,8 @@ impl Reader {
     fn ask(&mut self, world: &mut World) {
         let reply = match &self.consumer {
             Some(name) => {
-                let words = ["XREADGROUP", "GROUP", "g", name, "COUNT", "2", "BLOCK", "0", "STREAMS", "a", "b", ">", ">"];
+                let words =
+                    ["XREADGROUP", "GROUP", "g", name, "COUNT", "2", "BLOCK", "0", "STREAMS", "a", "b", ">", ">"];
                 world.request(self.client, &words)
             }
             None => world.request(self.client, &["XREAD", "BLOCK", "0", "STREAMS", "a", &self.last]),
@@ -134,7 +136,27 @@ fn who_found_nothing_is_not_called_again_until_something_comes() {
     world.settle();
     world.call(one, &["XADD", "a", "*", "n", "1"]);
     world.settle();
-    let served = [one, two].into_iter().zip(tickets).filter(|(client, ticket)| world.arrived(*client, *ticket).is_some());
+    let served =
+        [one, two].into_iter().zip(tickets).filter(|(client, ticket)| world.arrived(*client, *ticket).is_some());
     assert_eq!(served.count(), 1);
     assert!([one, two].iter().any(|client| world.actor(client.actor).is_waiting(client.session)));
+}
+
+#[test]
+fn who_asks_for_the_last_entry_until_its_time_is_over_looks_once_all_the_same() {
+    let mut world = World::new(3, 5);
+    let writer = world.client(0);
+    for key in ["a", "b", "c"] {
+        world.call(writer, &["XADD", key, "1-1", "n", key]);
+    }
+    for actor in 0..3 {
+        let client = world.client(actor);
+        let words = ["XREAD", "BLOCK", "1", "STREAMS", "a", "b", "c", "0", "$", "$"];
+        let ticket = world.request(client, &words).expect_err("keys of other actors");
+        let now = UnixMillis(world.now.0 + 2);
+        world.tick(now);
+        world.settle();
+        let reply = world.arrived(client, ticket).expect("a reply").to_string();
+        assert!(reply.contains("\"1-1\" [2] \"n\" \"a\""), "{reply}");
+    }
 }

@@ -260,8 +260,13 @@ impl Stream {
         size_of::<Self>() + self.heap_bytes
     }
 
+    /// The entries that are there, block by block.
+    pub(in crate::keyspace) fn blocks(&self) -> impl Iterator<Item = Vec<Entry<'_>>> {
+        self.blocks.iter().map(|block| block.entries().collect())
+    }
+
     /// Does an operation. One on what is not there does nothing.
-    fn perform(&mut self, operation: &StreamOperation<'_>) {
+    pub(in crate::keyspace) fn perform(&mut self, operation: &StreamOperation<'_>) {
         self.is_made = true;
         match operation {
             StreamOperation::Add { id, words } => self.add(*id, words),
