@@ -80,6 +80,8 @@ pub struct Session {
     pub patterns: BTreeSet<Box<[u8]>>,
     /// Channels of shards listened to.
     pub shards: BTreeSet<Box<[u8]>>,
+    /// Whether it hears of every request.
+    pub is_monitor: bool,
     /// Keys with whose first replica it stays, the latest last.
     with_first: VecDeque<KeyHash>,
     next_ticket: u64,
@@ -113,6 +115,7 @@ impl Session {
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             shards: BTreeSet::new(),
+            is_monitor: false,
             with_first: VecDeque::new(),
             next_ticket: 0,
         }
@@ -173,6 +176,12 @@ impl Session {
     #[must_use]
     pub fn is_subscribed(&self) -> bool {
         !self.channels.is_empty() || !self.patterns.is_empty() || !self.shards.is_empty()
+    }
+
+    /// Whether it is told what it did not ask for.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.is_monitor || self.is_subscribed()
     }
 }
 

@@ -9,7 +9,7 @@ pub(super) fn is_absent(word: &str) -> bool {
 #[rustfmt::skip]
 const ABSENT: &[&str] = &[
     "asking", "bgsave", "cluster", "debug", "failover", "fcall", "fcall_ro", "function", 
-    "latency", "lolwut", "migrate", "module", "monitor",
+    "latency", "lolwut", "migrate", "module",
     "psync", "readonly", "readwrite", "replconf", "replicaof", "restore-asking", "role", "save", "shutdown", "slaveof",
     "sync",
 ];

@@ -110,6 +110,7 @@ impl Actor {
         self.abandon(id);
         if let Some(mut session) = self.sessions.take(id) {
             self.unsubscribe_all(&mut session);
+            self.end_monitor(&mut session);
             self.sessions.put_back(session);
         }
         self.dismissed.push(id);

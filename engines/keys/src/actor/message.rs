@@ -171,6 +171,7 @@ impl Message {
             Self::Notice(Notice::Published { channel, payload } | Notice::PublishedToShard { channel, payload }) => {
                 channel.len() + payload.len()
             }
+            Self::Notice(Notice::Monitored { line }) => line.len(),
             _ => 0,
         }
     }
@@ -217,6 +218,16 @@ pub enum Notice {
         pattern: Box<[u8]>,
         /// How many.
         count: usize,
+    },
+    /// How many of the sender's sessions hear of every request.
+    Monitors {
+        /// How many.
+        count: usize,
+    },
+    /// A request that was made at the sender; the receiver has sessions that hear of it.
+    Monitored {
+        /// As it is shown.
+        line: Box<str>,
     },
     /// Something was published to a channel of shards; the receiver has listeners.
     PublishedToShard {

@@ -25,6 +25,7 @@ mod hot_keys;
 pub mod logbook;
 mod meanwhile;
 pub mod message;
+mod monitors;
 mod outbox;
 pub mod pause;
 pub mod program;
@@ -259,6 +260,7 @@ impl Actor {
         self.abandon(id);
         if let Some(mut session) = self.sessions.close(id) {
             self.unsubscribe_all(&mut session);
+            self.end_monitor(&mut session);
         }
     }
 
@@ -324,6 +326,7 @@ impl Actor {
         if self.pause.is_some() && self.holds_back(session, command, args) {
             return Ok(Progress::Held);
         }
+        self.tell_monitors(session.database, &session.address, command, args);
         if flags.has(Flags::WRITE) {
             self.check_log_space()?;
         }
@@ -524,6 +527,8 @@ impl Actor {
             Notice::Published { channel, payload } => self.publish_here(&channel, &payload),
             Notice::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
             Notice::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
+            Notice::Monitors { count } => self.listeners.hear_monitors(from, count),
+            Notice::Monitored { line } => self.show_monitored(&line),
             Notice::PublishedToShard { channel, payload } => self.publish_to_shard_here(&channel, &payload),
             Notice::ShardListeners { channel, count } => self.listeners.hear_shard(from, &channel, count),
         }

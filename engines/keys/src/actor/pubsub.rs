@@ -45,14 +45,16 @@ pub(super) struct Listeners {
     channels: HashMap<Box<[u8]>, Audience>,
     patterns: HashMap<Box<[u8]>, Audience>,
     shards: HashMap<Box<[u8]>, Audience>,
+    /// Who hears of every request.
+    pub(super) monitors: Audience,
     /// Whether something was published to other actors since somebody asked.
     has_published_elsewhere: bool,
 }
 
 #[derive(Debug, Default)]
-struct Audience {
-    here: Vec<SessionId>,
-    elsewhere: Vec<(ActorId, usize)>,
+pub(super) struct Audience {
+    pub(super) here: Vec<SessionId>,
+    pub(super) elsewhere: Vec<(ActorId, usize)>,
 }
 
 impl Audience {
@@ -67,7 +69,7 @@ impl Audience {
         self.here.len() + self.elsewhere.iter().map(|(_, count)| count).sum::<usize>()
     }
 
-    const fn is_empty(&self) -> bool {
+    pub(super) const fn is_empty(&self) -> bool {
         self.here.is_empty() && self.elsewhere.is_empty()
     }
 }
@@ -109,6 +111,15 @@ impl Listeners {
 
     pub(super) fn hear_shard(&mut self, actor: ActorId, channel: &[u8], count: usize) {
         hear(&mut self.shards, actor, channel, count);
+    }
+
+    pub(super) fn hear_monitors(&mut self, actor: ActorId, count: usize) {
+        self.monitors.hear(actor, count);
+    }
+
+    /// Notes that something was told to other actors, if it was.
+    pub(super) const fn note_published_elsewhere(&mut self) {
+        self.has_published_elsewhere |= !self.monitors.elsewhere.is_empty();
     }
 
     fn of(&self, topic: Topic) -> &Audiences {

@@ -75,6 +75,7 @@ impl Actor {
         reply: &mut dyn Reply,
     ) {
         let admitted = self.admit_from_script(args, declared, is_readonly).and_then(|command| {
+            self.tell_monitors(session.database, "lua", command, args);
             if command.flags.has(Flags::WRITE) {
                 watch.note_write().map_err(|stopped| CommandError::from(format!("ERR {}", stopped.0)))?;
             }

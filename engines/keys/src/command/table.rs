@@ -246,6 +246,7 @@ pub static TABLE: &[Command] = &[
     row("xautoclaim", -6, Flags::WRITE.and(Flags::FAST), Keys::ONE, TAKE, Class::Primary, Group::Stream, "6.2.0", "Gives entries that are pending for long to another consumer.", OnKeys(streams::xautoclaim)),
     row("xinfo", -2, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, READ, Class::Read, Group::Stream, "5.0.0", "Reports on streams, groups and consumers.", OnKeys(streams::xinfo)),
     row("xsetid", -3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Stream, "5.0.0", "Sets the number of a stream's last entry.", OnKeys(streams::xsetid)),
+    row("monitor", 1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Tells of every request, as it comes.", Session(server::monitor)),
 ];
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]

@@ -199,6 +199,7 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
     let seconds_since = |at: UnixMillis| actor.keys.now().0.saturating_sub(at.0) / 1000;
     let mut flags = String::new();
     for (is_so, flag) in [
+        (session.is_monitor, 'O'),
         (session.is_subscribed(), 'P'),
         (session.queued.is_some(), 'x'),
         (session.is_held || actor.is_waiting(session.id), 'b'),

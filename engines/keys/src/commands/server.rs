@@ -29,6 +29,13 @@ pub fn time(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Rep
     Ok(Progress::Answered)
 }
 
+/// `MONITOR`
+pub fn monitor(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
+    actor.monitor(session);
+    reply.ok();
+    Ok(Progress::Answered)
+}
+
 /// `LASTSAVE`
 pub fn lastsave(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
     reply.count((actor.counters.started.0 / 1000) as usize);
