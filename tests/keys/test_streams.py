@@ -192,6 +192,19 @@ def test_clients_wait_for_entries(redis, savanna, protocol):
         wait_until(lambda: waiting(client) == 1)
         client.call("XGROUP", "DESTROY", "a", "g")
         assert members[0].receive().startswith("NOGROUP")
+        # So does a stream that is deleted, emptied with all others, renamed, or becomes something else.
+        for words, code in (
+            (["DEL", "a"], ("NOGROUP", "UNBLOCKED")), (["FLUSHALL"], ("NOGROUP", "UNBLOCKED")), (["RENAME", "a", "{a}2"], ("NOGROUP", "UNBLOCKED")),
+            (["SET", "a", "text"], ("WRONGTYPE",)), (["RENAME", "{a}list", "a"], ("WRONGTYPE",)), (["PEXPIRE", "a", "1"], ("NOGROUP", "UNBLOCKED")),
+        ):  # fmt: skip
+            client.call("DEL", "a")
+            client.call("RPUSH", "{a}list", "x")
+            client.call("XGROUP", "CREATE", "a", "g", "$", "MKSTREAM")
+            members[0].send("XREADGROUP", "GROUP", "g", "c0", "BLOCK", "0", "STREAMS", "a", ">")
+            wait_until(lambda: waiting(client) == 1)
+            client.call(*words)
+            assert members[0].receive().startswith(code), words
+        client.call("DEL", "a", "b")
         # In a transaction nobody waits, and its entries come at once.
         reader.send("XREAD", "BLOCK", "0", "STREAMS", "b", "$")
         wait_until(lambda: waiting(client) == 1)

@@ -65,6 +65,8 @@ struct Waiter {
     ending: Option<Ending>,
     /// Whether it asks first which entries of its streams are the last, because it waits for what comes behind.
     asks_last: bool,
+    /// Whether it stood in the queues of its keys.
+    has_stood: bool,
 }
 
 /// How waiting ends without an element.
@@ -135,12 +137,16 @@ fn is_nothing(reply: &Tape) -> bool {
     matches!(reply.first(), Some(Value::Null | Value::NullArray))
 }
 
+/// Whether a reply is an error with this code.
+fn is_refusal(reply: &Tape, code: &str) -> bool {
+    matches!(reply.first(), Some(Value::Error(text)) if text.starts_with(code))
+}
+
 /// Whether a command takes its elements out of such values.
 fn is_served_by(command: &Command, value: &KeyValue) -> bool {
     match value {
         KeyValue::List(_) => command.group == Group::List,
         KeyValue::SortedSet(_) => command.group == Group::SortedSet,
-        KeyValue::Stream(_) => command.group == Group::Stream,
         _ => false,
     }
 }
@@ -186,6 +192,7 @@ impl Actor {
             called: Vec::new(),
             ending: None,
             asks_last,
+            has_stood: false,
         };
         self.waiters.by_number.insert(number, waiter);
         self.waiters.by_session.insert(session.id, number);
@@ -251,13 +258,17 @@ impl Actor {
         match waiter.ending {
             _ if !is_nothing(outcome) => {
                 let (id, keys) = (waiter.session, waiter.awaited());
+                let is_of_no_group = waiter.has_stood && is_refusal(outcome, "NOGROUP");
                 if let Some(mut session) = self.sessions.take(id) {
                     // Copies may have come to be here since it began to wait.
                     self.go_to_firsts(&mut session, keys.iter().map(|key| &**key));
                     self.sessions.put_back(session);
                 }
                 if let Some(to) = self.leave_queues(number) {
-                    self.replies.push(to, |reply| outcome.play(reply));
+                    self.replies.push(to, |reply| match is_of_no_group {
+                        true => reply.error("NOGROUP the consumer group this client was blocked on no longer exists"),
+                        false => outcome.play(reply),
+                    });
                 }
             }
             Some(ending) => self.end_waiting(number, ending),
@@ -267,7 +278,8 @@ impl Actor {
     }
 
     fn stand_in_queues(&mut self, number: u64) {
-        let Some(waiter) = self.waiters.by_number.get(&number) else { return };
+        let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
+        waiter.has_stood = true;
         let (database, command) = (waiter.database, waiter.command);
         for key in waiter.awaited() {
             match self.owner_of(&key) {
@@ -409,9 +421,9 @@ impl Actor {
         }
     }
 
-    /// Lets those who wait for keys of two databases hear of all that are there.
-    pub(super) fn look_again(&mut self, (one, other): (u8, u8)) {
-        let awaited = self.waiters.queues.keys().filter(|(database, _)| *database == one || *database == other);
+    /// Lets those who wait for keys of databases hear of what is there, and what is there no more.
+    pub(super) fn look_again(&mut self, is_meant: impl Fn(u8) -> bool) {
+        let awaited = self.waiters.queues.keys().filter(|(database, _)| is_meant(*database));
         self.keys.ready.extend(awaited.map(|(database, key)| Arrival::alone(*database, key.clone())));
     }
 
@@ -434,30 +446,30 @@ impl Actor {
 
     fn call_first(&mut self, Arrival { database, key, place }: Arrival) {
         self.keys.select(database);
-        let Some(entry) = self.keys.peek(&key) else { return };
+        let entry = self.keys.peek(&key);
         let awaited = (database, key);
         let Some(queue) = self.waiters.queues.get_mut(&awaited) else { return };
-        if matches!(entry.value, KeyValue::Stream(_)) {
-            let version = entry.version;
-            let called: Vec<(ActorId, u64)> = queue
-                .iter_mut()
-                .filter(|standing| standing.command.group == Group::Stream)
-                .filter(|standing| !standing.is_called && standing.called_at < version)
-                .map(|standing| {
-                    (standing.is_called, standing.called_at) = (true, version);
-                    (standing.from, standing.number)
-                })
-                .collect();
-            return called.into_iter().for_each(|waiter| self.call(waiter, awaited.1.clone(), place));
-        }
-        let Some(first) = queue.iter_mut().find(|standing| is_served_by(standing.command, &entry.value)) else {
-            return;
-        };
-        if std::mem::replace(&mut first.is_called, true) {
-            return;
-        }
-        let waiter = (first.from, first.number);
-        self.call(waiter, awaited.1, place);
+        let stream = entry.filter(|entry| matches!(entry.value, KeyValue::Stream(_))).map(|entry| entry.version);
+        // All who wait at a stream, or who waited at one as one of a group that is gone with it.
+        let called: Vec<(ActorId, u64)> = queue
+            .iter_mut()
+            .filter(|standing| !standing.is_called)
+            .filter(|standing| match stream {
+                Some(version) => standing.command.group == Group::Stream && standing.called_at < version,
+                None => standing.command.name == "xreadgroup",
+            })
+            .map(|standing| {
+                standing.is_called = true;
+                standing.called_at = stream.unwrap_or(standing.called_at);
+                (standing.from, standing.number)
+            })
+            .collect();
+        let taken = entry.filter(|_| stream.is_none()).and_then(|entry| {
+            let first = queue.iter_mut().find(|standing| is_served_by(standing.command, &entry.value))?;
+            let is_free = !std::mem::replace(&mut first.is_called, true);
+            is_free.then_some((first.from, first.number))
+        });
+        called.into_iter().chain(taken).for_each(|waiter| self.call(waiter, awaited.1.clone(), place));
     }
 
     fn call(&mut self, (from, number): (ActorId, u64), key: Box<[u8]>, place: Option<Hlc>) {

@@ -393,6 +393,7 @@ impl Keyspace {
         let version = self.next_version();
         let now = self.now;
         self.counters.changes += 1;
+        let mut was_stream = false;
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let (base, before, after) = match database.find_mut(hash, key) {
@@ -406,7 +407,10 @@ impl Keyspace {
                 let size_before = entry.value.heap_bytes();
                 match &mut entry.value {
                     Value::String(mine) => mine.assign(bytes),
-                    other => *other = Value::String(bytes.into()),
+                    other => {
+                        was_stream = matches!(other, Value::Stream(_));
+                        *other = Value::String(bytes.into());
+                    }
                 }
                 let size_after = entry.value.heap_bytes();
                 let base = std::mem::replace(&mut entry.version, version);
@@ -432,6 +436,9 @@ impl Keyspace {
         }
         let is_kept = expiry == Expiry::Keep;
         self.log.string(Header { database: self.selected, key, base, version }, after, bytes, is_kept);
+        if was_stream {
+            self.note_ready(key);
+        }
     }
 
     /// Changes a part of a string: `change` gets the bytes, empty if there are none, and says which of them it wrote, `None` if
@@ -611,6 +618,9 @@ impl Keyspace {
         self.log.delete(Header { database: self.selected, key, base: entry.version, version });
         self.note_deletion(hash, version);
         self.counters.changes += 1;
+        if matches!(entry.value, Value::Stream(_)) {
+            self.note_ready(key);
+        }
         if entry.has_expired(self.now) {
             self.note_event(EventClasses::EXPIRED, "expired", key);
             return None;
@@ -627,7 +637,8 @@ impl Keyspace {
         }
     }
 
-    /// Hears that a key has come to be, or has something new: who waits for one waits for that.
+    /// Hears that a key has come to be, or has something new: who waits for one waits for that. Also that a stream is none any
+    /// more, in which somebody may wait as one of a group.
     pub(crate) fn note_ready(&mut self, key: &[u8]) {
         if self.is_awaited || self.has_borrowed {
             let place = self.has_borrowed.then(|| self.latest_version());
