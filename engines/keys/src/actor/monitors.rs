@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use super::Actor;
 use super::message::{Message, Notice};
 use crate::command::{Command, Flags};
+use crate::reply::Reply as _;
 use crate::request::Args;
 use crate::session::Session;
 
@@ -32,7 +33,8 @@ impl Actor {
     }
 
     fn tell_of_monitors(&mut self, count: usize) {
-        for actor in self.placement.all().filter(|actor| *actor != self.id) {
+        let id = self.id;
+        for actor in self.placement.all().filter(|actor| *actor != id) {
             self.send(actor, Message::Notice(Notice::Monitors { count }));
         }
     }
