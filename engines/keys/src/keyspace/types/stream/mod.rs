@@ -517,6 +517,8 @@ mod tests {
             let mut again = Stream::default();
             again.apply(&mut OpReader::new(&written(&stream))).expect("reads");
             prop_assert_eq!(written(&again), written(&stream));
+            prop_assert_eq!(again.group(b"g").map(Group::pending_count), Some(group.pending_count()));
+            prop_assert_eq!(again.group(b"g").map(|group| group.consumers().len()), Some(group.consumers().len()));
             prop_assert_eq!((again.last(), again.added(), again.max_deleted()), (stream.last(), stream.added(), stream.max_deleted()));
             // What is kept of memory is right to the last byte when all is gone.
             stream.perform(&StreamOperation::Trim(stream.len()));
