@@ -29,7 +29,7 @@ def fill(client, seed):
         client.call("SADD", key("set"), *(str(number) for number in range(length)))
         client.call("SADD", key("set"), *(f"member {number}" for number in range(length)))
         client.call("HSET", key("hash"), *(word for number in range(length) for word in (f"f{number}", text())))
-        client.call("ZADD", key("zset"), *(word for n in range(length) for word in (chance.choice(["-inf", "inf", "0", "-1.5", "3", "1e300"]), f"m{n}")))
+        client.call("ZADD", key("zset"), *(word for n in range(length) for word in (chance.choice(["-inf", "inf", "0", "-1.5", "3", "12345678.5"]), f"m{n}")))
     for length in (1, 50, 250):
         name = key("stream")
         for number in range(length):
