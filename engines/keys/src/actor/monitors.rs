@@ -49,11 +49,8 @@ impl Actor {
 
     #[cold]
     fn tell_monitors_now(&mut self, database: u8, client: &str, command: &Command, args: Args<'_>) {
-        // What operators do is their own business, and so are passwords.
-        if command.flags.has(Flags::ADMIN)
-            || command.flags.has(Flags::SECRET)
-            || matches!(command.name, "auth" | "hello")
-        {
+        // What operators do is their own business, and so are passwords; who leaves hears nothing more.
+        if command.flags.has(Flags::ADMIN) || command.flags.has(Flags::SECRET) || command.flags.has(Flags::NO_AUTH) {
             return;
         }
         let line = line(self.keys.now().0, database, client, args);
