@@ -611,6 +611,8 @@ impl Actor {
             None => self.keys.expire_due(PATIENCE),
         };
         let absent = self.keys.end_absent(PATIENCE);
+        // Who waits as one of a group of a stream that has expired hears of it.
+        self.serve_ready();
         self.note_request();
         self.make_owed_room();
         self.gossip();
