@@ -359,3 +359,14 @@ def test_messages_come_also_to_who_wants_no_replies(server):
     assert client.receive() == [b"message", b"x", b"y"]
     client.send("CLIENT", "REPLY", "ON")
     assert client.receive() == "OK"
+
+
+def test_what_a_library_says_of_itself_is_listed(savanna):
+    client = here(savanna)
+    assert client.call("CLIENT", "SETINFO", "LIB-NAME", "jedis") == "OK"
+    assert client.call("CLIENT", "SETINFO", "lib-ver", "5.1.0") == "OK"
+    for words in (["CLIENT", "INFO"], ["CLIENT", "LIST", "ID", client.call("CLIENT", "ID")]):
+        assert b" lib-name=jedis lib-ver=5.1.0\n" in client.call(*words)
+    assert client.call("CLIENT", "SETINFO", "LIB-NAME", "a b").startswith("ERR lib-name cannot contain spaces")
+    assert client.call("CLIENT", "SETINFO", "LIB-PLACE", "x").startswith("ERR Unrecognized option")
+    client.close()

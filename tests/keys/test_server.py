@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 
 import pytest
 
@@ -304,3 +305,18 @@ def test_everybody_is_answered_in_a_storm_of_transactions_and_of_what_all_thread
     for worker in workers:
         worker.join()
     assert not unanswered
+
+
+@pytest.mark.parametrize("sync", ["always", "everysec"])
+def test_who_waits_for_the_disk_is_told_when_it_has_everything(tmp_path, sync):
+    server = Server(tmp_path, "--threads", "2", "--appendfsync", sync)
+    client = Client(server.port)
+    for number in range(20):
+        client.call("SET", f"key:{number}", number)
+        assert client.call("WAITAOF", "1", "0", "0") == [1, 0]
+    assert client.call("WAITAOF", "0", "0", "0") == [1, 0]
+    assert client.call("WAITAOF", "2", "0", "0").startswith("ERR value is out of range")
+    assert client.call("WAITAOF", "1", "-1", "0").startswith("ERR value is out of range")
+    assert client.call("WAITAOF", "1", "0", "-1") == "ERR timeout is negative"
+    assert abs(client.call("LASTSAVE") - time.time()) < 60
+    server.kill()

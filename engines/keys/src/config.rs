@@ -226,7 +226,7 @@ impl Default for Config {
 const NO_REPLICAS: OutputLimit = OutputLimit { hard: 256 << 20, soft: 64 << 20, soft_seconds: 60 };
 
 /// Settings that tune how Redis stores things. Savanna does not store them so; clients that set them may.
-const WITHOUT_EFFECT: [(&str, &str); 12] = [
+const WITHOUT_EFFECT: [(&str, &str); 15] = [
     ("save", ""),
     ("list-max-listpack-size", "128"),
     ("list-max-ziplist-size", "128"),
@@ -239,6 +239,9 @@ const WITHOUT_EFFECT: [(&str, &str); 12] = [
     ("zset-max-listpack-value", "64"),
     ("zset-max-ziplist-entries", "128"),
     ("zset-max-ziplist-value", "64"),
+    ("hll-sparse-max-bytes", "3000"),
+    ("stream-node-max-bytes", "4096"),
+    ("stream-node-max-entries", "100"),
 ];
 
 impl Config {

@@ -91,6 +91,14 @@ pub fn plain(number: f64) -> String {
     if shortest == "-0" { "0".to_owned() } else { shortest }
 }
 
+/// 17 digits behind the point, without zeros at the end.
+#[must_use]
+pub fn fixed(number: f64) -> String {
+    let digits = format!("{number:.17}");
+    let short = digits.trim_end_matches('0').trim_end_matches('.');
+    if short == "-0" { "0".to_owned() } else { short.to_owned() }
+}
+
 /// A number in the digits of C's `%.{precision}g`.
 #[must_use]
 pub fn general(number: f64, precision: usize) -> String {

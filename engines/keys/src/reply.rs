@@ -27,6 +27,10 @@ pub trait Reply {
     fn null_array(&mut self);
     /// A number with a fraction.
     fn double(&mut self, number: f64);
+    /// A number with a fraction, with up to 17 digits behind the point.
+    fn fraction(&mut self, number: f64) {
+        self.double(number);
+    }
     /// Text for people.
     fn verbatim(&mut self, text: &str);
     /// A list of `length` values.
@@ -41,6 +45,11 @@ pub trait Reply {
     fn pairs(&mut self, length: usize);
     /// The beginning of one of the pairs.
     fn pair(&mut self);
+
+    /// A map of `length` names and values, each announced by [`Reply::name`]: a list of pairs in RESP2.
+    fn named(&mut self, length: usize);
+    /// The beginning of a name and its value.
+    fn name(&mut self);
 
     /// From here on the client speaks this version of RESP.
     fn use_protocol(&mut self, _version: u8) {}
@@ -123,9 +132,12 @@ enum Mark {
     Pairs,
     Pair,
     Boolean,
+    Fraction,
+    Named,
+    Name,
 }
 
-const MARKS: [Mark; 15] = [
+const MARKS: [Mark; 18] = [
     Mark::Simple,
     Mark::Error,
     Mark::Integer,
@@ -141,6 +153,9 @@ const MARKS: [Mark; 15] = [
     Mark::Pairs,
     Mark::Pair,
     Mark::Boolean,
+    Mark::Fraction,
+    Mark::Named,
+    Mark::Name,
 ];
 
 impl Tape {
@@ -210,9 +225,13 @@ impl Tape {
         while missing > 0 {
             let Some(value) = next(&mut rest) else { return false };
             let parts = match value {
-                Value::Array(length) | Value::Set(length) | Value::Push(length) | Value::Pairs(length) => length,
+                Value::Array(length)
+                | Value::Set(length)
+                | Value::Push(length)
+                | Value::Pairs(length)
+                | Value::Named(length) => length,
                 Value::Map(length) => length.saturating_mul(2),
-                Value::Pair => 2,
+                Value::Pair | Value::Name => 2,
                 _ => 0,
             };
             missing = (missing - 1).saturating_add(parts);
@@ -275,6 +294,8 @@ pub enum Value<'a> {
     NullArray,
     /// See [`Reply::double`].
     Double(f64),
+    /// See [`Reply::fraction`].
+    Fraction(f64),
     /// See [`Reply::verbatim`].
     Verbatim(&'a str),
     /// See [`Reply::array`].
@@ -289,6 +310,10 @@ pub enum Value<'a> {
     Pairs(usize),
     /// See [`Reply::pair`].
     Pair,
+    /// See [`Reply::named`].
+    Named(usize),
+    /// See [`Reply::name`].
+    Name,
 }
 
 impl Value<'_> {
@@ -303,6 +328,7 @@ impl Value<'_> {
             Self::Null => to.null(),
             Self::NullArray => to.null_array(),
             Self::Double(number) => to.double(number),
+            Self::Fraction(number) => to.fraction(number),
             Self::Verbatim(text) => to.verbatim(text),
             Self::Array(length) => to.array(length),
             Self::Map(length) => to.map(length),
@@ -310,6 +336,8 @@ impl Value<'_> {
             Self::Push(length) => to.push(length),
             Self::Pairs(length) => to.pairs(length),
             Self::Pair => to.pair(),
+            Self::Named(length) => to.named(length),
+            Self::Name => to.name(),
         }
     }
 }
@@ -326,12 +354,15 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<Value<'a>> {
         Mark::Integer => Value::Integer(number()? as i64),
         Mark::Boolean => Value::Boolean(number()? != 0),
         Mark::Double => Value::Double(f64::from_bits(number()?)),
+        Mark::Fraction => Value::Fraction(f64::from_bits(number()?)),
         Mark::Array => Value::Array(number()? as usize),
         Mark::Map => Value::Map(number()? as usize),
         Mark::Set => Value::Set(number()? as usize),
         Mark::Push => Value::Push(number()? as usize),
         Mark::Pairs => Value::Pairs(number()? as usize),
         Mark::Pair => Value::Pair,
+        Mark::Named => Value::Named(number()? as usize),
+        Mark::Name => Value::Name,
         Mark::Null => Value::Null,
         Mark::NullArray => Value::NullArray,
         string @ (Mark::Simple | Mark::Error | Mark::Bulk | Mark::Verbatim) => {
@@ -383,6 +414,10 @@ impl Reply for Tape {
         self.number(Mark::Double, number.to_bits());
     }
 
+    fn fraction(&mut self, number: f64) {
+        self.number(Mark::Fraction, number.to_bits());
+    }
+
     fn verbatim(&mut self, text: &str) {
         self.string(Mark::Verbatim, text.as_bytes());
     }
@@ -410,6 +445,14 @@ impl Reply for Tape {
     fn pair(&mut self) {
         self.mark(Mark::Pair);
     }
+
+    fn named(&mut self, length: usize) {
+        self.number(Mark::Named, length as u64);
+    }
+
+    fn name(&mut self) {
+        self.mark(Mark::Name);
+    }
 }
 
 impl fmt::Display for Tape {
@@ -424,7 +467,7 @@ impl fmt::Display for Tape {
                 Value::Boolean(flag) => write!(f, "{separator}{flag}")?,
                 Value::Bulk(bytes) => write!(f, "{separator}\"{}\"", bytes.escape_ascii())?,
                 Value::Null | Value::NullArray => write!(f, "{separator}nil")?,
-                Value::Double(number) => write!(f, "{separator}{number:?}")?,
+                Value::Double(number) | Value::Fraction(number) => write!(f, "{separator}{number:?}")?,
                 Value::Verbatim(text) => write!(f, "{separator}{text}")?,
                 Value::Array(length) => write!(f, "{separator}[{length}]")?,
                 Value::Map(length) => write!(f, "{separator}%{length}")?,
@@ -432,6 +475,8 @@ impl fmt::Display for Tape {
                 Value::Push(length) => write!(f, "{separator}>{length}")?,
                 Value::Pairs(length) => write!(f, "{separator}[{length} pairs]")?,
                 Value::Pair => write!(f, "{separator}&")?,
+                Value::Named(length) => write!(f, "{separator}[{length} named]")?,
+                Value::Name => write!(f, "{separator}=")?,
             }
         }
         Ok(())

@@ -52,6 +52,8 @@ pub struct Session {
     pub access: Access,
     /// The name that the client gave itself.
     pub name: Vec<u8>,
+    /// The name and version of its library, as it said.
+    pub library: (Vec<u8>, Vec<u8>),
     /// Where the client is, for lists of clients.
     pub address: String,
     /// Where it came to.
@@ -76,6 +78,10 @@ pub struct Session {
     pub channels: BTreeSet<Box<[u8]>>,
     /// Patterns of channels listened to.
     pub patterns: BTreeSet<Box<[u8]>>,
+    /// Channels of shards listened to.
+    pub shards: BTreeSet<Box<[u8]>>,
+    /// Whether it hears of every request.
+    pub is_monitor: bool,
     /// Keys with whose first replica it stays, the latest last.
     with_first: VecDeque<KeyHash>,
     next_ticket: u64,
@@ -95,6 +101,7 @@ impl Session {
             user,
             access,
             name: Vec::new(),
+            library: (Vec::new(), Vec::new()),
             address,
             local_address,
             is_exposed: false,
@@ -107,6 +114,8 @@ impl Session {
             watched: Vec::new(),
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
+            shards: BTreeSet::new(),
+            is_monitor: false,
             with_first: VecDeque::new(),
             next_ticket: 0,
         }
@@ -166,7 +175,13 @@ impl Session {
     /// Whether it listens to channels.
     #[must_use]
     pub fn is_subscribed(&self) -> bool {
-        !self.channels.is_empty() || !self.patterns.is_empty()
+        !self.channels.is_empty() || !self.patterns.is_empty() || !self.shards.is_empty()
+    }
+
+    /// Whether it is told what it did not ask for.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.is_monitor || self.is_subscribed()
     }
 }
 

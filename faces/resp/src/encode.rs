@@ -1,7 +1,7 @@
 //! Replies in RESP2 and RESP3.
 
 use savanna_keys::memory::reserve;
-use savanna_keys::number::{shortest, write_digits};
+use savanna_keys::number::{fixed, shortest, write_digits};
 use savanna_keys::reply::{Answering, Reply, TOO_LONG};
 
 /// What a buffer keeps beside its content after a reply that was too long for it.
@@ -152,6 +152,11 @@ impl Reply for Encoder<'_> {
         if self.is_third() { self.line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }
     }
 
+    fn fraction(&mut self, number: f64) {
+        let text = fixed(number);
+        if self.is_third() { self.line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }
+    }
+
     fn verbatim(&mut self, text: &str) {
         if self.is_third() {
             self.put(&[Head::of(b'=', text.len() as i64 + 4).as_bytes(), b"txt:", text.as_bytes(), b"\r\n"]);
@@ -186,6 +191,16 @@ impl Reply for Encoder<'_> {
             self.array(2);
         }
     }
+
+    fn named(&mut self, length: usize) {
+        if self.is_third() { self.map(length) } else { self.array(length) }
+    }
+
+    fn name(&mut self) {
+        if !self.is_third() {
+            self.array(2);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -201,7 +216,7 @@ mod tests {
     #[test]
     fn each_value_has_its_form_in_both_versions() {
         type Write = fn(&mut dyn Reply);
-        let cases: [(Write, &str, &str); 12] = [
+        let cases: [(Write, &str, &str); 14] = [
             (|r| r.ok(), "+OK\r\n", "+OK\r\n"),
             (|r| r.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
             (|r| r.integer(-5), ":-5\r\n", ":-5\r\n"),
@@ -209,6 +224,7 @@ mod tests {
             (|r| r.null(), "$-1\r\n", "_\r\n"),
             (|r| r.null_array(), "*-1\r\n", "_\r\n"),
             (|r| r.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (|r| r.fraction(13.361_389_338_970_184), "$20\r\n13.36138933897018433\r\n", ",13.36138933897018433\r\n"),
             (|r| r.verbatim("hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
             (|r| r.map(2), "*4\r\n", "%2\r\n"),
             (|r| r.set(2), "*2\r\n", "~2\r\n"),
@@ -220,6 +236,14 @@ mod tests {
                 },
                 "*2\r\n",
                 "*1\r\n*2\r\n",
+            ),
+            (
+                |r| {
+                    r.named(1);
+                    r.name()
+                },
+                "*1\r\n*2\r\n",
+                "%1\r\n",
             ),
         ];
         for (write, second, third) in cases {

@@ -32,6 +32,8 @@ pub struct Host<L> {
     actor: Actor,
     log: Option<L>,
     gate: Gate,
+    /// What is told now waits until the log is durable up to here, whatever is set.
+    awaited: Lsn,
     calls: Calls,
     pace: Pace,
     /// Used by the first.
@@ -52,6 +54,7 @@ impl<L: Log> Host<L> {
             actor,
             log,
             gate: Gate::default(),
+            awaited: Lsn::NONE,
             calls: Calls::default(),
             pace: Pace::default(),
             rewrites: Rewrites::default(),
@@ -178,9 +181,12 @@ impl<L: Log> Host<L> {
         };
         let depends = self.gate.depends().get();
         let durable = log.durable();
+        if self.actor.take_flush_awaited() {
+            self.awaited = depends;
+        }
         let is_kept = match self.actor.sync() {
             Sync::Always => depends <= durable,
-            Sync::EverySecond | Sync::No => log.survives(depends),
+            Sync::EverySecond | Sync::No => self.awaited <= durable && log.survives(depends),
         };
         self.gate.clear(durable, is_kept)
     }

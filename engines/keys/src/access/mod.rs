@@ -180,8 +180,8 @@ impl User {
             }
         }
         match command.name {
-            "publish" => self.check_channels(args.from(1).take(1)),
-            "subscribe" => self.check_channels(args.from(1)),
+            "publish" | "spublish" => self.check_channels(args.from(1).take(1)),
+            "subscribe" | "ssubscribe" => self.check_channels(args.from(1)),
             "psubscribe" => args
                 .from(1)
                 .find(|name| !self.may_listen_to_pattern(name))

@@ -117,7 +117,7 @@ const DANGEROUS: [&str; 8] = ["flushall", "flushdb", "info", "keys", "restore", 
 /// Commands of the server that are about keys.
 const ABOUT_KEYS: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
 /// Commands about the connection that stand in another group.
-const ABOUT_CONNECTIONS: [&str; 2] = ["command", "wait"];
+const ABOUT_CONNECTIONS: [&str; 3] = ["command", "wait", "waitaof"];
 /// Commands about all collections.
 const SORTING: [&str; 2] = ["sort", "sort_ro"];
 

@@ -90,8 +90,9 @@ impl Actor {
                     self.dismissed.push(session.id);
                 }
                 Some(user) => {
-                    let may_listen = session.channels.iter().all(|name| user.may_use_channel(name))
-                        && session.patterns.iter().all(|name| user.may_listen_to_pattern(name));
+                    let may_listen =
+                        session.channels.iter().chain(&session.shards).all(|name| user.may_use_channel(name))
+                            && session.patterns.iter().all(|name| user.may_listen_to_pattern(name));
                     if !may_listen {
                         self.dismissed.push(session.id);
                     }
@@ -109,6 +110,7 @@ impl Actor {
         self.abandon(id);
         if let Some(mut session) = self.sessions.take(id) {
             self.unsubscribe_all(&mut session);
+            self.end_monitor(&mut session);
             self.sessions.put_back(session);
         }
         self.dismissed.push(id);

@@ -75,9 +75,12 @@ impl Actor {
             match change {
                 DatabaseChange::Swap(one, other) => {
                     self.keys.swap(one, other);
-                    self.look_again((one, other));
+                    self.look_again(|database| database == one || database == other);
                 }
-                DatabaseChange::Flush(database) => self.flush(database),
+                DatabaseChange::Flush(flushed) => {
+                    self.flush(flushed);
+                    self.look_again(|database| flushed.is_none_or(|flushed| flushed == database));
+                }
             }
             reply.ok();
             return Ok(Progress::Answered);
@@ -170,8 +173,12 @@ impl Actor {
             self.put_replies(FIRST, replies);
         }
         self.claims.release_all();
-        if let Thawed::Swapped(one, other, _) = thawed {
-            self.look_again((one, other));
+        match thawed {
+            Thawed::Swapped(one, other, _) => self.look_again(|database| database == one || database == other),
+            Thawed::Flush(flushed, _) => {
+                self.look_again(|database| flushed.is_none_or(|flushed| flushed == database));
+            }
+            _ => {}
         }
         self.resume();
     }

@@ -94,6 +94,11 @@ impl Actor {
         std::mem::replace(&mut self.is_rewrite_wanted, false)
     }
 
+    /// Whether somebody asked, since this was asked last, that what is answered waits for the disk.
+    pub const fn take_flush_awaited(&mut self) -> bool {
+        std::mem::replace(&mut self.is_flush_awaited, false)
+    }
+
     /// Begins to write all its keys into the log once more (see [`crate::log`]).
     pub fn begin_rewrite(&mut self) {
         self.keys.begin_rewrite();

@@ -168,7 +168,10 @@ impl Message {
     #[must_use]
     pub fn published_bytes(&self) -> usize {
         match self {
-            Self::Notice(Notice::Published { channel, payload }) => channel.len() + payload.len(),
+            Self::Notice(Notice::Published { channel, payload } | Notice::PublishedToShard { channel, payload }) => {
+                channel.len() + payload.len()
+            }
+            Self::Notice(Notice::Monitored { line }) => line.len(),
             _ => 0,
         }
     }
@@ -213,6 +216,30 @@ pub enum Notice {
     PatternListeners {
         /// The pattern.
         pattern: Box<[u8]>,
+        /// How many.
+        count: usize,
+    },
+    /// How many of the sender's sessions hear of every request.
+    Monitors {
+        /// How many.
+        count: usize,
+    },
+    /// A request that was made at the sender; the receiver has sessions that hear of it.
+    Monitored {
+        /// As it is shown.
+        line: Box<str>,
+    },
+    /// Something was published to a channel of shards; the receiver has listeners.
+    PublishedToShard {
+        /// The channel.
+        channel: Box<[u8]>,
+        /// The message.
+        payload: Box<[u8]>,
+    },
+    /// How many of the sender's sessions listen to a channel of shards now.
+    ShardListeners {
+        /// The channel.
+        channel: Box<[u8]>,
         /// How many.
         count: usize,
     },

@@ -25,6 +25,7 @@ mod hot_keys;
 pub mod logbook;
 mod meanwhile;
 pub mod message;
+mod monitors;
 mod outbox;
 pub mod pause;
 pub mod program;
@@ -125,6 +126,8 @@ pub struct Actor {
     log_full: Option<Box<str>>,
     /// Whether somebody asked for a rewrite of the log.
     pub(crate) is_rewrite_wanted: bool,
+    /// Whether what is answered in this turn waits until the disk has what it depends on.
+    pub(crate) is_flush_awaited: bool,
     listeners: Listeners,
     claims: Claims<Work>,
     transactions: HashMap<u64, Transaction>,
@@ -205,6 +208,7 @@ impl Actor {
             counters: Counters::default(),
             stopwatch: || Duration::ZERO,
             is_rewrite_wanted: false,
+            is_flush_awaited: false,
             listeners: Listeners::default(),
             claims: Claims::default(),
             transactions: HashMap::new(),
@@ -256,6 +260,7 @@ impl Actor {
         self.abandon(id);
         if let Some(mut session) = self.sessions.close(id) {
             self.unsubscribe_all(&mut session);
+            self.end_monitor(&mut session);
         }
     }
 
@@ -321,6 +326,7 @@ impl Actor {
         if self.pause.is_some() && self.holds_back(session, command, args) {
             return Ok(Progress::Held);
         }
+        self.tell_monitors(session.database, &session.address, command, args);
         if flags.has(Flags::WRITE) {
             self.check_log_space()?;
         }
@@ -521,6 +527,10 @@ impl Actor {
             Notice::Published { channel, payload } => self.publish_here(&channel, &payload),
             Notice::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
             Notice::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),
+            Notice::Monitors { count } => self.listeners.hear_monitors(from, count),
+            Notice::Monitored { line } => self.show_monitored(&line),
+            Notice::PublishedToShard { channel, payload } => self.publish_to_shard_here(&channel, &payload),
+            Notice::ShardListeners { channel, count } => self.listeners.hear_shard(from, &channel, count),
         }
     }
 
@@ -601,6 +611,8 @@ impl Actor {
             None => self.keys.expire_due(PATIENCE),
         };
         let absent = self.keys.end_absent(PATIENCE);
+        // Who waits as one of a group of a stream that has expired hears of it.
+        self.serve_ready();
         self.note_request();
         self.make_owed_room();
         self.gossip();

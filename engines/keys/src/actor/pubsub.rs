@@ -1,5 +1,7 @@
 //! Channels: who listens here, and how many elsewhere.
 
+use std::collections::BTreeSet;
+
 use hashbrown::HashMap;
 
 use super::Actor;
@@ -13,9 +15,18 @@ use crate::reply::Reply;
 use crate::session::{Session, SessionId};
 
 impl Session {
+    /// What it listens to.
+    const fn names_mut(&mut self, topic: Topic) -> &mut BTreeSet<Box<[u8]>> {
+        match topic {
+            Topic::Channel => &mut self.channels,
+            Topic::Pattern => &mut self.patterns,
+            Topic::Shard => &mut self.shards,
+        }
+    }
+
     /// Refuses what a session with RESP2 may not run while it listens.
     pub(super) fn check_subscribed(&self, command: &Command) -> Result<(), CommandError> {
-        let may_run = command.group == Group::PubSub && command.name != "publish" && command.name != "pubsub"
+        let may_run = command.group == Group::PubSub && !matches!(command.name, "publish" | "spublish" | "pubsub")
             || matches!(command.name, "ping" | "quit" | "reset");
         if may_run || self.protocol != 2 || !self.is_subscribed() {
             return Ok(());
@@ -33,14 +44,17 @@ impl Session {
 pub(super) struct Listeners {
     channels: HashMap<Box<[u8]>, Audience>,
     patterns: HashMap<Box<[u8]>, Audience>,
+    shards: HashMap<Box<[u8]>, Audience>,
+    /// Who hears of every request.
+    pub(super) monitors: Audience,
     /// Whether something was published to other actors since somebody asked.
     has_published_elsewhere: bool,
 }
 
 #[derive(Debug, Default)]
-struct Audience {
-    here: Vec<SessionId>,
-    elsewhere: Vec<(ActorId, usize)>,
+pub(super) struct Audience {
+    pub(super) here: Vec<SessionId>,
+    pub(super) elsewhere: Vec<(ActorId, usize)>,
 }
 
 impl Audience {
@@ -55,7 +69,7 @@ impl Audience {
         self.here.len() + self.elsewhere.iter().map(|(_, count)| count).sum::<usize>()
     }
 
-    const fn is_empty(&self) -> bool {
+    pub(super) const fn is_empty(&self) -> bool {
         self.here.is_empty() && self.elsewhere.is_empty()
     }
 }
@@ -94,13 +108,43 @@ impl Listeners {
     pub(super) fn hear_pattern(&mut self, actor: ActorId, pattern: &[u8], count: usize) {
         hear(&mut self.patterns, actor, pattern, count);
     }
+
+    pub(super) fn hear_shard(&mut self, actor: ActorId, channel: &[u8], count: usize) {
+        hear(&mut self.shards, actor, channel, count);
+    }
+
+    pub(super) fn hear_monitors(&mut self, actor: ActorId, count: usize) {
+        self.monitors.hear(actor, count);
+    }
+
+    /// Notes that something was told to other actors, if it was.
+    pub(super) const fn note_published_elsewhere(&mut self) {
+        self.has_published_elsewhere |= !self.monitors.elsewhere.is_empty();
+    }
+
+    fn of(&self, topic: Topic) -> &Audiences {
+        match topic {
+            Topic::Channel => &self.channels,
+            Topic::Pattern => &self.patterns,
+            Topic::Shard => &self.shards,
+        }
+    }
+
+    fn of_mut(&mut self, topic: Topic) -> &mut Audiences {
+        match topic {
+            Topic::Channel => &mut self.channels,
+            Topic::Pattern => &mut self.patterns,
+            Topic::Shard => &mut self.shards,
+        }
+    }
 }
 
-/// A channel, or a pattern of channels.
+/// A channel, a pattern of channels, or a channel of shards: with a name among its own kind, which patterns do not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     Channel,
     Pattern,
+    Shard,
 }
 
 impl Topic {
@@ -108,6 +152,7 @@ impl Topic {
         match self {
             Self::Channel => "",
             Self::Pattern => "p",
+            Self::Shard => "s",
         }
     }
 }
@@ -124,6 +169,7 @@ impl Actor {
                 match topic {
                     Topic::Channel => Message::Notice(Notice::Listeners { channel: name, count }),
                     Topic::Pattern => Message::Notice(Notice::PatternListeners { pattern: name, count }),
+                    Topic::Shard => Message::Notice(Notice::ShardListeners { channel: name, count }),
                 },
             );
         }
@@ -131,13 +177,10 @@ impl Actor {
 
     /// Lets a session listen.
     pub(crate) fn subscribe(&mut self, session: &mut Session, topic: Topic, name: &[u8], reply: &mut dyn Reply) {
-        let (names, audiences) = match topic {
-            Topic::Channel => (&mut session.channels, &mut self.listeners.channels),
-            Topic::Pattern => (&mut session.patterns, &mut self.listeners.patterns),
-        };
+        let names = session.names_mut(topic);
         if !names.contains(name) {
             names.insert(name.into());
-            let count = join(audiences, name, session.id);
+            let count = join(self.listeners.of_mut(topic), name, session.id);
             self.tell_listeners(topic, name, count);
         }
         confirm(session, topic, "subscribe", Some(name), reply);
@@ -151,13 +194,9 @@ impl Actor {
         name: Option<&[u8]>,
         reply: &mut dyn Reply,
     ) {
-        let names = match topic {
-            Topic::Channel => &mut session.channels,
-            Topic::Pattern => &mut session.patterns,
-        };
         let leaving: Vec<Box<[u8]>> = match name {
             Some(name) => vec![name.into()],
-            None => names.iter().cloned().collect(),
+            None => session.names_mut(topic).iter().cloned().collect(),
         };
         if leaving.is_empty() {
             return confirm(session, topic, "unsubscribe", None, reply);
@@ -169,24 +208,19 @@ impl Actor {
     }
 
     fn leave(&mut self, session: &mut Session, topic: Topic, name: &[u8]) {
-        let (names, audiences) = match topic {
-            Topic::Channel => (&mut session.channels, &mut self.listeners.channels),
-            Topic::Pattern => (&mut session.patterns, &mut self.listeners.patterns),
-        };
-        if !names.remove(name) {
+        if !session.names_mut(topic).remove(name) {
             return;
         }
-        let count = leave(audiences, name, session.id);
+        let count = leave(self.listeners.of_mut(topic), name, session.id);
         self.tell_listeners(topic, name, count);
     }
 
     /// Lets a session stop listening to anything, without a word to it.
     pub(crate) fn unsubscribe_all(&mut self, session: &mut Session) {
-        for name in session.channels.clone() {
-            self.leave(session, Topic::Channel, &name);
-        }
-        for name in session.patterns.clone() {
-            self.leave(session, Topic::Pattern, &name);
+        for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
+            for name in session.names_mut(topic).clone() {
+                self.leave(session, topic, &name);
+            }
         }
     }
 
@@ -206,6 +240,31 @@ impl Actor {
         }
         self.publish_here(channel, payload);
         count
+    }
+
+    /// Publishes to all who listen to a channel of shards. Says how many.
+    pub(crate) fn publish_to_shard(&mut self, channel: &[u8], payload: &[u8]) -> usize {
+        let Some(audience) = self.listeners.shards.get(channel) else { return 0 };
+        let count = audience.len();
+        let actors: Vec<ActorId> = audience.elsewhere.iter().map(|(actor, _)| *actor).collect();
+        self.listeners.has_published_elsewhere |= !actors.is_empty();
+        for actor in actors {
+            let notice = Notice::PublishedToShard { channel: channel.into(), payload: payload.into() };
+            self.send(actor, Message::Notice(notice));
+        }
+        self.publish_to_shard_here(channel, payload);
+        count
+    }
+
+    pub(super) fn publish_to_shard_here(&mut self, channel: &[u8], payload: &[u8]) {
+        if let Some(audience) = self.listeners.shards.get(channel).filter(|audience| !audience.here.is_empty()) {
+            self.replies.push_to_all(&audience.here, |reply| {
+                reply.push(3);
+                reply.bulk(b"smessage");
+                reply.bulk(channel);
+                reply.bulk(payload);
+            });
+        }
     }
 
     /// Publishes what became of keys.
@@ -255,14 +314,14 @@ impl Actor {
         }
     }
 
-    /// The channels with listeners anywhere, each with their number.
-    pub(crate) fn listened_channels(&self) -> impl Iterator<Item = (&[u8], usize)> {
-        self.listeners.channels.iter().map(|(channel, audience)| (&**channel, audience.len()))
+    /// The channels of a kind with listeners anywhere.
+    pub(crate) fn listened_channels(&self, topic: Topic) -> impl Iterator<Item = &[u8]> {
+        self.listeners.of(topic).keys().map(|channel| &**channel)
     }
 
-    /// How many listen to a channel anywhere.
-    pub(crate) fn listeners_of(&self, channel: &[u8]) -> usize {
-        self.listeners.channels.get(channel).map_or(0, Audience::len)
+    /// How many listen to a channel of a kind anywhere.
+    pub(crate) fn listeners_of(&self, topic: Topic, channel: &[u8]) -> usize {
+        self.listeners.of(topic).get(channel).map_or(0, Audience::len)
     }
 
     /// How many patterns are listened to anywhere.
@@ -275,5 +334,8 @@ fn confirm(session: &Session, topic: Topic, what: &str, name: Option<&[u8]>, rep
     reply.push(3);
     reply.bulk(format!("{}{what}", topic.prefix()).as_bytes());
     reply.bulk_or_null(name);
-    reply.count(session.channels.len() + session.patterns.len());
+    reply.count(match topic {
+        Topic::Channel | Topic::Pattern => session.channels.len() + session.patterns.len(),
+        Topic::Shard => session.shards.len(),
+    });
 }

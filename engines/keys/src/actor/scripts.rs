@@ -75,6 +75,7 @@ impl Actor {
         reply: &mut dyn Reply,
     ) {
         let admitted = self.admit_from_script(args, declared, is_readonly).and_then(|command| {
+            self.tell_monitors(session.database, "lua", command, args);
             if command.flags.has(Flags::WRITE) {
                 watch.note_write().map_err(|stopped| CommandError::from(format!("ERR {}", stopped.0)))?;
             }
@@ -110,7 +111,8 @@ impl Actor {
             Run::Session(_) => SESSION_COMMANDS.contains(&command.name),
             Run::Everywhere(_, Combine::HotKeys) => false,
             Run::Scan(_) | Run::Everywhere(..) => self.placement.actors() == 1,
-            Run::Waits(..) | Run::Script(_) => false,
+            Run::Waits(..) => command.deadline(args, self.keys.now()).is_none(),
+            Run::Script(_) => false,
         };
         if !is_allowed {
             return Err(CommandError::text("ERR This Redis command is not allowed from script"));

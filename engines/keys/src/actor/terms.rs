@@ -29,7 +29,7 @@ impl Actor {
             is_known: session.is_none_or(|session| session.access != Access::Unknown),
             word_bytes: self.config.request_bytes_max,
             request_bytes: self.config.query_bytes_max,
-            output: self.output_limit(session.is_some_and(Session::is_subscribed)),
+            output: self.output_limit(session.is_some_and(Session::listens)),
         }
     }
 
@@ -39,10 +39,10 @@ impl Actor {
         if listens { self.config.output_listening } else { self.config.output_normal }
     }
 
-    /// Whether a session listens to channels.
+    /// Whether a session listens to channels, or to requests.
     #[must_use]
     pub fn listens(&self, session: SessionId) -> bool {
-        self.sessions.get(session).is_some_and(Session::is_subscribed)
+        self.sessions.get(session).is_some_and(Session::listens)
     }
 
     /// How many clients there may be at all actors.

@@ -29,6 +29,7 @@ use super::program::Program;
 use super::transaction::keys_of;
 use super::{Actor, Place, Progress};
 use crate::command::{Command, Group, Run, WaitsFor};
+use crate::commands::streams::{LAST_IDS, names_last, with_last_ids};
 use crate::error::CommandError;
 use crate::keyspace::{Arrival, Value as KeyValue};
 use crate::placement::{ActorId, KeyHash};
@@ -62,6 +63,10 @@ struct Waiter {
     called: Vec<(Hlc, Box<[u8]>)>,
     /// How it ends if it finds nothing.
     ending: Option<Ending>,
+    /// Whether it asks first which entries of its streams are the last, because it waits for what comes behind.
+    asks_last: bool,
+    /// Whether it stood in the queues of its keys.
+    has_stood: bool,
 }
 
 /// How waiting ends without an element.
@@ -80,6 +85,9 @@ struct Standing {
     number: u64,
     command: &'static Command,
     is_called: bool,
+    /// The version of a stream for which it was called the last time: what is there is for all who wait, so that nobody takes it
+    /// away, and who found nothing in it need not look again until it changes.
+    called_at: Hlc,
 }
 
 impl Waiters {
@@ -113,6 +121,9 @@ impl Waiter {
     /// What it does when it is called for a key, or to begin with.
     fn attempt(&self, key: Option<&[u8]>) -> Box<Program> {
         let args = self.args.args();
+        if self.asks_last {
+            return Box::new(Program::single(self.database, &LAST_IDS, args));
+        }
         let narrowed = match (key, self.command.run) {
             (Some(key), Run::Waits(_, WaitsFor::AnyKey)) => self.command.keys.only(args, key),
             _ => self.args.clone(),
@@ -124,6 +135,11 @@ impl Waiter {
 /// Whether a reply says that there was nothing.
 fn is_nothing(reply: &Tape) -> bool {
     matches!(reply.first(), Some(Value::Null | Value::NullArray))
+}
+
+/// Whether a reply is an error with this code.
+fn is_refusal(reply: &Tape, code: &str) -> bool {
+    matches!(reply.first(), Some(Value::Error(text)) if text.starts_with(code))
 }
 
 /// Whether a command takes its elements out of such values.
@@ -156,17 +172,27 @@ impl Actor {
                 return Ok(Progress::Answered);
             }
         }
+        let mut args = OwnedArgs::of(args);
+        let mut asks_last = names_last(command, args.args());
+        if tries_here && asks_last {
+            let mut last = Tape::new();
+            self.run(session.database, &LAST_IDS, args.args(), &mut last);
+            args = with_last_ids(args.args(), &last).unwrap_or(args);
+            asks_last = false;
+        }
         let (number, ticket) = (self.number(), session.ticket());
         let waiter = Waiter {
             session: session.id,
             ticket,
             database: session.database,
             command,
-            args: OwnedArgs::of(args),
+            args,
             deadline,
             is_trying: false,
             called: Vec::new(),
             ending: None,
+            asks_last,
+            has_stood: false,
         };
         self.waiters.by_number.insert(number, waiter);
         self.waiters.by_session.insert(session.id, number);
@@ -222,16 +248,27 @@ impl Actor {
     pub(super) fn hear_outcome(&mut self, number: u64, outcome: &Tape) {
         let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
         waiter.is_trying = false;
+        // Also if its time is over meanwhile: it has not looked yet.
+        if std::mem::take(&mut waiter.asks_last)
+            && let Some(args) = with_last_ids(waiter.args.args(), outcome)
+        {
+            waiter.args = args;
+            return self.try_for(number, None);
+        }
         match waiter.ending {
             _ if !is_nothing(outcome) => {
                 let (id, keys) = (waiter.session, waiter.awaited());
+                let is_of_no_group = waiter.has_stood && is_refusal(outcome, "NOGROUP");
                 if let Some(mut session) = self.sessions.take(id) {
                     // Copies may have come to be here since it began to wait.
                     self.go_to_firsts(&mut session, keys.iter().map(|key| &**key));
                     self.sessions.put_back(session);
                 }
                 if let Some(to) = self.leave_queues(number) {
-                    self.replies.push(to, |reply| outcome.play(reply));
+                    self.replies.push(to, |reply| match is_of_no_group {
+                        true => reply.error("NOGROUP the consumer group this client was blocked on no longer exists"),
+                        false => outcome.play(reply),
+                    });
                 }
             }
             Some(ending) => self.end_waiting(number, ending),
@@ -241,7 +278,8 @@ impl Actor {
     }
 
     fn stand_in_queues(&mut self, number: u64) {
-        let Some(waiter) = self.waiters.by_number.get(&number) else { return };
+        let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
+        waiter.has_stood = true;
         let (database, command) = (waiter.database, waiter.command);
         for key in waiter.awaited() {
             match self.owner_of(&key) {
@@ -366,7 +404,7 @@ impl Actor {
         let queue = self.waiters.queues.entry((database, key)).or_default();
         match queue.iter_mut().find(|standing| (standing.from, standing.number) == (from, number)) {
             Some(standing) => standing.is_called = false,
-            None => queue.push_back(Standing { from, number, command, is_called: false }),
+            None => queue.push_back(Standing { from, number, command, is_called: false, called_at: Hlc::ZERO }),
         }
     }
 
@@ -383,9 +421,9 @@ impl Actor {
         }
     }
 
-    /// Lets those who wait for keys of two databases hear of all that are there.
-    pub(super) fn look_again(&mut self, (one, other): (u8, u8)) {
-        let awaited = self.waiters.queues.keys().filter(|(database, _)| *database == one || *database == other);
+    /// Lets those who wait for keys of databases hear of what is there, and what is there no more.
+    pub(super) fn look_again(&mut self, is_meant: impl Fn(u8) -> bool) {
+        let awaited = self.waiters.queues.keys().filter(|(database, _)| is_meant(*database));
         self.keys.ready.extend(awaited.map(|(database, key)| Arrival::alone(*database, key.clone())));
     }
 
@@ -408,16 +446,33 @@ impl Actor {
 
     fn call_first(&mut self, Arrival { database, key, place }: Arrival) {
         self.keys.select(database);
-        let Some(entry) = self.keys.peek(&key) else { return };
+        let entry = self.keys.peek(&key);
         let awaited = (database, key);
         let Some(queue) = self.waiters.queues.get_mut(&awaited) else { return };
-        let Some(first) = queue.iter_mut().find(|standing| is_served_by(standing.command, &entry.value)) else {
-            return;
-        };
-        if std::mem::replace(&mut first.is_called, true) {
-            return;
-        }
-        let (from, number, key) = (first.from, first.number, awaited.1);
+        let stream = entry.filter(|entry| matches!(entry.value, KeyValue::Stream(_))).map(|entry| entry.version);
+        // All who wait at a stream, or who waited at one as one of a group that is gone with it.
+        let called: Vec<(ActorId, u64)> = queue
+            .iter_mut()
+            .filter(|standing| !standing.is_called)
+            .filter(|standing| match stream {
+                Some(version) => standing.command.group == Group::Stream && standing.called_at < version,
+                None => standing.command.name == "xreadgroup",
+            })
+            .map(|standing| {
+                standing.is_called = true;
+                standing.called_at = stream.unwrap_or(standing.called_at);
+                (standing.from, standing.number)
+            })
+            .collect();
+        let taken = entry.filter(|_| stream.is_none()).and_then(|entry| {
+            let first = queue.iter_mut().find(|standing| is_served_by(standing.command, &entry.value))?;
+            let is_free = !std::mem::replace(&mut first.is_called, true);
+            is_free.then_some((first.from, first.number))
+        });
+        called.into_iter().chain(taken).for_each(|waiter| self.call(waiter, awaited.1.clone(), place));
+    }
+
+    fn call(&mut self, (from, number): (ActorId, u64), key: Box<[u8]>, place: Option<Hlc>) {
         if from == self.id {
             self.hear_ready(number, key, place);
         } else {

@@ -85,6 +85,8 @@ pub(super) const CHANGE: KeyUses = KeyUses::all(KeyUse::RW.and(KeyUse::UPDATE));
 pub(super) const EXCHANGE: KeyUses = KeyUses::all(KeyUse::RW.and(KeyUse::ACCESS).and(KeyUse::UPDATE));
 /// It adds to values.
 pub(super) const ADD: KeyUses = KeyUses::all(KeyUse::RW.and(KeyUse::INSERT));
+/// It adds to values and tells of them.
+pub(super) const GATHER: KeyUses = KeyUses::all(KeyUse::RW.and(KeyUse::ACCESS).and(KeyUse::INSERT));
 /// It takes out of values what the request names.
 pub(super) const DROP: KeyUses = KeyUses::all(KeyUse::RW.and(KeyUse::DELETE));
 /// It takes something out of values and tells what.

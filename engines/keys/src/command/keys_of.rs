@@ -27,6 +27,10 @@ pub enum Keys {
     },
     /// The first argument, and the one behind the last `STORE`.
     Sort,
+    /// The first half of what is behind `STREAMS`.
+    Streams,
+    /// The first argument, and the one behind the last `STORE` or `STOREDIST`.
+    Radius,
 }
 
 impl Keys {
@@ -58,8 +62,15 @@ impl Keys {
                 }
                 (also, at + 1..at + 1 + count, 1)
             }
-            Self::Sort => {
-                let store = (2..args.len() - 1).rfind(|index| args[*index].eq_ignore_ascii_case(b"store"));
+            Self::Streams => {
+                let (first, count) = streams_of(args).ok_or(CommandError::Syntax)?;
+                (0, first..first + count, 1)
+            }
+            Self::Sort | Self::Radius => {
+                let (first, names): (_, &[&[u8]]) =
+                    if self == Self::Sort { (2, &[b"store"]) } else { (5, &[b"store", b"storedist"]) };
+                let is_named = |index: &usize| names.iter().any(|name| args[*index].eq_ignore_ascii_case(name));
+                let store = (first..args.len().saturating_sub(1)).rfind(is_named);
                 // One step leads from the first argument to the one behind `STORE`.
                 match store {
                     None => (0, 1..args.len().min(2), 1),
@@ -76,7 +87,14 @@ impl Keys {
     pub fn only(self, args: Args<'_>, key: &[u8]) -> OwnedArgs {
         let mut words: Vec<&[u8]> = args.from(0).collect();
         match self {
-            Self::None | Self::Sort => {}
+            Self::None | Self::Sort | Self::Radius => {}
+            Self::Streams => {
+                if let Some((first, count)) = streams_of(args) {
+                    let place = words[first..first + count].iter().position(|word| *word == key).unwrap_or(0);
+                    let from = words[first + count + place];
+                    words.splice(first.., [key, from]);
+                }
+            }
             Self::Range { first, last, .. } => {
                 let end = if last < 0 { args.len().saturating_sub(last.unsigned_abs() - 1) } else { last as usize + 1 };
                 words.splice(first..end.clamp(first, args.len()), [key]);
@@ -93,13 +111,31 @@ impl Keys {
     #[must_use]
     pub const fn triple(self) -> (i64, i64, i64) {
         match self {
-            Self::None => (0, 0, 0),
+            Self::None | Self::Streams => (0, 0, 0),
             Self::Range { first, last, step } => (first as i64, last as i64, step as i64),
             Self::Counted { also: 0, .. } => (0, 0, 0),
-            Self::Sort => (1, 1, 1),
+            Self::Sort | Self::Radius => (1, 1, 1),
             Self::Counted { also, .. } => (also as i64, also as i64, 1),
         }
     }
+}
+
+/// Where the keys of `XREAD` and `XREADGROUP` are: the first, and how many; behind them are as many numbers.
+fn streams_of(args: Args<'_>) -> Option<(usize, usize)> {
+    let mut at = 1;
+    while at < args.len() {
+        at += match args[at].to_ascii_lowercase().as_slice() {
+            b"streams" => {
+                let behind = args.len() - at - 1;
+                return (behind > 0 && behind.is_multiple_of(2)).then_some((at + 1, behind / 2));
+            }
+            b"block" | b"count" => 2,
+            b"group" => 3,
+            b"noack" => 1,
+            _ => return None,
+        };
+    }
+    None
 }
 
 #[cfg(test)]
@@ -125,6 +161,7 @@ mod tests {
         };
         assert_eq!(narrowed(Keys::Range { first: 1, last: -2, step: 1 }, "BLPOP a b 0"), "BLPOP x 0");
         assert_eq!(narrowed(Keys::Counted { at: 2, also: 0 }, "BLMPOP 0 2 a b LEFT"), "BLMPOP 0 1 x LEFT");
+        assert_eq!(narrowed(Keys::Streams, "XREAD BLOCK 0 STREAMS a x 1-1 2-2"), "XREAD BLOCK 0 STREAMS x 2-2");
     }
 
     #[test]
@@ -137,6 +174,11 @@ mod tests {
         assert_eq!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD 0 a"), "");
         assert_eq!(keys(Keys::Sort, "SORT a ALPHA store b"), "a b");
         assert_eq!(keys(Keys::Sort, "SORT a STORE"), "a");
+        assert_eq!(keys(Keys::Streams, "XREAD COUNT 1 BLOCK 0 streams a b 0 $"), "a b");
+        assert_eq!(keys(Keys::Streams, "XREADGROUP GROUP streams c NOACK STREAMS a >"), "a");
+        assert!(keys(Keys::Streams, "XREAD STREAMS a").starts_with("ERR syntax"));
+        assert_eq!(keys(Keys::Radius, "GEORADIUS a 1 2 3 km STORE b STOREDIST c"), "a c");
+        assert_eq!(keys(Keys::Radius, "GEORADIUSBYMEMBER a store 3 km"), "a");
         assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD 3 a").starts_with("ERR Number of keys"));
         assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD x a").starts_with("ERR value is not"));
         assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD -1 a").starts_with("ERR Number of keys"));

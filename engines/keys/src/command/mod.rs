@@ -18,6 +18,8 @@ pub use self::{
     table::TABLE,
 };
 use crate::actor::{Actor, Progress};
+use crate::commands::bitfields::only_reads;
+use crate::commands::streams::block_millis;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
 use crate::number::{float, integer, parse_timeout};
@@ -88,6 +90,12 @@ pub enum Group {
     String,
     /// Bits of strings.
     Bitmap,
+    /// Streams.
+    Stream,
+    /// Places on the earth.
+    Geo,
+    /// How many different elements there are, about.
+    HyperLogLog,
     /// Hashes.
     Hash,
     /// Lists.
@@ -116,6 +124,9 @@ impl Group {
             Self::Generic => "generic",
             Self::String => "string",
             Self::Bitmap => "bitmap",
+            Self::Stream => "stream",
+            Self::Geo => "geo",
+            Self::HyperLogLog => "hyperloglog",
             Self::Hash => "hash",
             Self::List => "list",
             Self::Set => "set",
@@ -210,8 +221,8 @@ impl Flags {
 pub enum Run {
     /// About keys, which are all at hand.
     Keys(fn(&mut Keyspace, Args<'_>, &mut dyn Reply) -> Outcome),
-    /// About keys, which are all at hand. If it answers with nothing, the request waits for some of its keys to have
-    /// something; inside of a transaction it does not.
+    /// About keys, which are all at hand. If it answers with nothing, and says how long it waits, the request waits for some of
+    /// its keys to have something; inside of a transaction it does not.
     Waits(fn(&mut Keyspace, Args<'_>, &mut dyn Reply) -> Outcome, WaitsFor),
     /// About keys, which are all at hand, also those that it names only by what is in them: `named` tells these.
     Finds {
@@ -273,7 +284,7 @@ impl Command {
     pub fn class_of(&self, args: Args<'_>) -> Class {
         let plain = match (self.class, self.name) {
             (Class::Merge, "set") => args.from(3).all(|option| integer(option).is_some() || is_time(option)),
-            (Class::Merge, "zadd") => args.len() > 2 && float(&args[2]).is_some(),
+            (Class::Merge, "zadd" | "geoadd") => args.len() > 2 && float(&args[2]).is_some(),
             (Class::Merge, "expire" | "pexpire" | "expireat" | "pexpireat") => args.len() == 3,
             _ => true,
         };
@@ -283,14 +294,17 @@ impl Command {
     /// What a request of this command does with its keys.
     #[must_use]
     pub fn uses_of(&self, args: Args<'_>) -> KeyUses {
-        let gives = self.name == "set" && args.from(3).any(|option| option.eq_ignore_ascii_case(b"get"));
-        if gives { key_uses::EXCHANGE } else { self.uses }
+        match self.name {
+            "set" if args.from(3).any(|option| option.eq_ignore_ascii_case(b"get")) => key_uses::EXCHANGE,
+            "bitfield" if only_reads(args) => key_uses::READ,
+            _ => self.uses,
+        }
     }
 
     /// Whether it may change something: keys, or what others have heard.
     #[must_use]
     pub fn may_change(&self) -> bool {
-        self.flags.has(Flags::WRITE) || self.name == "publish"
+        self.flags.has(Flags::WRITE) || matches!(self.name, "publish" | "spublish")
     }
 
     /// Whether it may need more memory, so that room is made before it runs.
@@ -314,8 +328,12 @@ impl Command {
     /// Until when a request waits, if it is of a command that waits and says so rightly.
     pub(crate) fn deadline(&self, args: Args<'_>, now: UnixMillis) -> Option<UnixMillis> {
         let Run::Waits(..) = self.run else { return None };
-        let text = if matches!(self.keys, Keys::Counted { .. }) { &args[1] } else { &args[args.len() - 1] };
-        match parse_timeout(text).ok()? {
+        let millis = match self.keys {
+            Keys::Streams => block_millis(args)?,
+            Keys::Counted { .. } => parse_timeout(&args[1]).ok()?,
+            _ => parse_timeout(&args[args.len() - 1]).ok()?,
+        };
+        match millis {
             0 => Some(UnixMillis::NEVER),
             millis => Some(UnixMillis(now.0.saturating_add(millis))),
         }

@@ -2,11 +2,11 @@
 
 use super::Run::{Everywhere, Finds, Keys as OnKeys, Scan, Script, Session, Waits};
 use super::WaitsFor::{AnyKey, FirstKey};
-use super::key_uses::{ADD, CHANGE, CREATE, DROP, EXCHANGE, KeyUses, LOOK, NO_KEYS, READ, REMOVE, TAKE, WRITE};
+use super::key_uses::{ADD, CHANGE, CREATE, DROP, EXCHANGE, GATHER, KeyUses, LOOK, NO_KEYS, READ, REMOVE, TAKE, WRITE};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    acl, bitmaps, clients, connection, dump, expiry, generic, hashes, hot_keys, lists, pubsub, replication, scripts,
-    server, sets, slowlog, sort, sorted_sets, strings, transactions,
+    acl, bitfields, bitmaps, clients, common, connection, dump, expiry, generic, geo, hashes, hot_keys, hyperloglogs,
+    lists, pubsub, replication, scripts, server, sets, slowlog, sort, sorted_sets, streams, strings, transactions,
 };
 
 /// All commands, by group; those that came later at the end. A command's place is its [number](super::CommandNumber) for other
@@ -207,6 +207,46 @@ pub static TABLE: &[Command] = &[
     row("zdiffstore", -4, Flags::WRITE.and(Flags::DENYOOM), Keys::Counted { at: 2, also: 1 }, WRITE.then(READ), Class::Primary, Group::SortedSet, "6.2.0", "Keeps the members of the first sorted set that are in no other.", OnKeys(sorted_sets::zdiffstore)),
     row("zrandmember", -2, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::SortedSet, "6.2.0", "Gives members by chance.", OnKeys(sorted_sets::zrandmember)),
     row("zscan", -3, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::SortedSet, "2.8.0", "Walks through the members.", OnKeys(sorted_sets::zscan)),
+    // What came later.
+    row("bitfield", -2, Flags::WRITE.and(Flags::DENYOOM), Keys::ONE, EXCHANGE, Class::Primary, Group::Bitmap, "3.2.0", "Reads and writes numbers of any width among the bits of a string.", OnKeys(bitfields::bitfield)),
+    row("bitfield_ro", -2, Flags::READONLY.and(Flags::FAST), Keys::ONE, READ, Class::Read, Group::Bitmap, "6.0.0", "Reads numbers of any width among the bits of a string.", OnKeys(bitfields::bitfield_ro)),
+    row("lcs", -3, Flags::READONLY, Keys::TWO, READ, Class::Read, Group::String, "7.0.0", "Gives the longest subsequence that two strings have in common.", OnKeys(common::lcs)),
+    row("pfadd", -2, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, ADD, Class::Primary, Group::HyperLogLog, "2.8.9", "Adds elements of which only about how many they are is kept.", OnKeys(hyperloglogs::pfadd)),
+    row("pfcount", -2, Flags::READONLY, Keys::ALL, READ, Class::Read, Group::HyperLogLog, "2.8.9", "Gives about how many different elements were added to any of the keys.", OnKeys(hyperloglogs::pfcount)),
+    row("pfmerge", -2, Flags::WRITE.and(Flags::DENYOOM), Keys::ALL, GATHER.then(READ), Class::Primary, Group::HyperLogLog, "2.8.9", "Adds what was added to others.", OnKeys(hyperloglogs::pfmerge)),
+    row("pfdebug", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::ADMIN), Keys::Range { first: 2, last: 2, step: 1 }, EXCHANGE, Class::Primary, Group::HyperLogLog, "2.8.9", "Shows the registers of a HyperLogLog.", OnKeys(hyperloglogs::pfdebug)),
+    row("pfselftest", 1, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::HyperLogLog, "2.8.9", "Tries whether HyperLogLogs count right.", Session(hyperloglogs::pfselftest)),
+    row("geoadd", -5, Flags::WRITE.and(Flags::DENYOOM), Keys::ONE, CHANGE, Class::Merge, Group::Geo, "3.2.0", "Adds places; with NX, XX or CH on the first replica only.", OnKeys(geo::geoadd)),
+    row("geopos", -2, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Geo, "3.2.0", "Gives longitude and latitude of places.", OnKeys(geo::geopos)),
+    row("geodist", -4, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Geo, "3.2.0", "Gives the distance of two places.", OnKeys(geo::geodist)),
+    row("geohash", -2, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Geo, "3.2.0", "Gives places as geohashes.", OnKeys(geo::geohash)),
+    row("geosearch", -7, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Geo, "6.2.0", "Finds the places in a circle or box.", OnKeys(geo::geosearch)),
+    row("geosearchstore", -8, Flags::WRITE.and(Flags::DENYOOM), Keys::TWO, WRITE.then(READ), Class::Primary, Group::Geo, "6.2.0", "Keeps the places in a circle or box.", OnKeys(geo::geosearchstore)),
+    row("georadius", -6, Flags::WRITE.and(Flags::DENYOOM), Keys::Radius, READ.then(WRITE), Class::Primary, Group::Geo, "3.2.0", "Finds or keeps the places in a circle; the older form of GEOSEARCH.", OnKeys(geo::georadius)),
+    row("georadius_ro", -6, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Geo, "3.2.10", "Finds the places in a circle; the older form of GEOSEARCH.", OnKeys(geo::georadius_ro)),
+    row("georadiusbymember", -5, Flags::WRITE.and(Flags::DENYOOM), Keys::Radius, READ.then(WRITE), Class::Primary, Group::Geo, "3.2.0", "Finds or keeps the places around a member; the older form of GEOSEARCH.", OnKeys(geo::georadius)),
+    row("georadiusbymember_ro", -5, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Geo, "3.2.10", "Finds the places around a member; the older form of GEOSEARCH.", OnKeys(geo::georadius_ro)),
+    row("ssubscribe", -2, Flags::PUBSUB.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::PubSub, "7.0.0", "Listens to channels of shards.", Session(pubsub::ssubscribe)),
+    row("sunsubscribe", -1, Flags::PUBSUB.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::PubSub, "7.0.0", "Stops listening to channels of shards.", Session(pubsub::sunsubscribe)),
+    row("spublish", 3, Flags::PUBSUB.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::PubSub, "7.0.0", "Sends a message to all who listen to a channel of shards.", Session(pubsub::spublish)),
+    row("waitaof", 4, Flags::NONE, Keys::None, NO_KEYS, Class::Session, Group::Generic, "7.2.0", "Waits until what was changed before is on the disk.", Session(server::waitaof)),
+    row("lastsave", 1, Flags::ADMIN.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Gives the time since which all changes are in the log: when the server began.", Session(server::lastsave)),
+    row("xadd", -5, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Stream, "5.0.0", "Adds an entry, and trims the stream.", OnKeys(streams::xadd)),
+    row("xlen", 2, Flags::READONLY.and(Flags::FAST), Keys::ONE, LOOK, Class::Read, Group::Stream, "5.0.0", "Gives the number of entries.", OnKeys(streams::xlen)),
+    row("xrange", -4, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Stream, "5.0.0", "Gives the entries in a range.", OnKeys(streams::xrange)),
+    row("xrevrange", -4, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Stream, "5.0.0", "Gives the entries in a range, the last first.", OnKeys(streams::xrevrange)),
+    row("xdel", -3, Flags::WRITE.and(Flags::FAST), Keys::ONE, DROP, Class::Primary, Group::Stream, "5.0.0", "Deletes entries.", OnKeys(streams::xdel)),
+    row("xtrim", -4, Flags::WRITE, Keys::ONE, DROP, Class::Primary, Group::Stream, "5.0.0", "Removes entries at the beginning.", OnKeys(streams::xtrim)),
+    row("xread", -4, Flags::READONLY.and(Flags::BLOCKING), Keys::Streams, READ, Class::Read, Group::Stream, "5.0.0", "Gives what is new in streams, or waits for something.", Waits(streams::xread, AnyKey)),
+    row("xgroup", -2, Flags::WRITE.and(Flags::DENYOOM), Keys::Range { first: 2, last: 2, step: 1 }, CHANGE, Class::Primary, Group::Stream, "5.0.0", "Makes, changes and removes groups and consumers.", OnKeys(streams::xgroup)),
+    row("xreadgroup", -7, Flags::WRITE.and(Flags::BLOCKING), Keys::Streams, READ, Class::Primary, Group::Stream, "5.0.0", "Gives a consumer of a group what is new in streams, or waits for something.", Waits(streams::xreadgroup, AnyKey)),
+    row("xack", -4, Flags::WRITE.and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Stream, "5.0.0", "Says that entries were dealt with.", OnKeys(streams::xack)),
+    row("xpending", -3, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Stream, "5.0.0", "Lists the entries that were delivered and not acknowledged.", OnKeys(streams::xpending)),
+    row("xclaim", -6, Flags::WRITE.and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Stream, "5.0.0", "Gives pending entries to another consumer.", OnKeys(streams::xclaim)),
+    row("xautoclaim", -6, Flags::WRITE.and(Flags::FAST), Keys::ONE, TAKE, Class::Primary, Group::Stream, "6.2.0", "Gives entries that are pending for long to another consumer.", OnKeys(streams::xautoclaim)),
+    row("xinfo", -2, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, READ, Class::Read, Group::Stream, "5.0.0", "Reports on streams, groups and consumers.", OnKeys(streams::xinfo)),
+    row("xsetid", -3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Stream, "5.0.0", "Sets the number of a stream's last entry.", OnKeys(streams::xsetid)),
+    row("monitor", 1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Tells of every request, as it comes.", Session(server::monitor)),
 ];
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]

@@ -25,10 +25,10 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
             session.name = args[2].to_vec();
             reply.ok();
         }
-        (b"setinfo", 4) => match args[2].to_ascii_lowercase().as_slice() {
-            b"lib-name" | b"lib-ver" => reply.ok(),
-            _ => return Err(CommandError::from(format!("ERR Unrecognized option '{}'", args[2].escape_ascii()))),
-        },
+        (b"setinfo", 4) => {
+            set_info(session, &args[2], &args[3])?;
+            reply.ok();
+        }
         (b"info", 2) => reply.verbatim(&line(actor, session)),
         (b"list", _) => return list(actor, session, args, reply),
         (b"kill", 3..) => return kill(actor, session, args, reply),
@@ -55,6 +55,20 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
         }
     }
     Ok(Progress::Answered)
+}
+
+/// `CLIENT SETINFO LIB-NAME name | LIB-VER version`
+fn set_info(session: &mut Session, what: &[u8], value: &[u8]) -> Outcome {
+    let (name, place) = match what.to_ascii_lowercase().as_slice() {
+        b"lib-name" => ("lib-name", &mut session.library.0),
+        b"lib-ver" => ("lib-ver", &mut session.library.1),
+        _ => return Err(CommandError::from(format!("ERR Unrecognized option '{}'", what.escape_ascii()))),
+    };
+    if !value.iter().all(u8::is_ascii_graphic) {
+        return Err(CommandError::from(format!("ERR {name} cannot contain spaces, newlines or special characters.")));
+    }
+    *place = value.to_vec();
+    Ok(())
 }
 
 /// Whether a request is one about all actors, though its command is about the session, or about replies: such are no part
@@ -185,6 +199,7 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
     let seconds_since = |at: UnixMillis| actor.keys.now().0.saturating_sub(at.0) / 1000;
     let mut flags = String::new();
     for (is_so, flag) in [
+        (session.is_monitor, 'O'),
         (session.is_subscribed(), 'P'),
         (session.queued.is_some(), 'x'),
         (session.is_held || actor.is_waiting(session.id), 'b'),
@@ -197,8 +212,8 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
         flags.push('N');
     }
     format!(
-        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} multi={} watch={} cmd={} user={} \
-         resp={}\n",
+        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} cmd={} \
+         user={} resp={} lib-name={} lib-ver={}\n",
         actor.client_number(session.id),
         session.address,
         session.local_address,
@@ -208,11 +223,14 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
         session.database,
         session.channels.len(),
         session.patterns.len(),
+        session.shards.len(),
         session.queued.as_ref().map_or(-1, |program| program.step_count() as i64),
         session.watched.len(),
         session.last.map_or("NULL", |command| command.name),
         String::from_utf8_lossy(session.user.name()),
         session.protocol,
+        String::from_utf8_lossy(&session.library.0),
+        String::from_utf8_lossy(&session.library.1),
     )
 }
 

@@ -386,5 +386,6 @@ fn encoding(value: &Value) -> &'static str {
         Value::List(_) => "quicklist",
         Value::SortedSet(set) if set.len() <= FEW && set.iter().all(|(member, _)| member.len() <= 64) => "listpack",
         Value::SortedSet(_) => "skiplist",
+        Value::Stream(_) => "stream",
     }
 }

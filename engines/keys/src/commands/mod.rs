@@ -1,14 +1,18 @@
 //! The commands' functions, a file per type. What is to be known of each command is in [`crate::command::TABLE`].
 
 pub mod acl;
+pub mod bitfields;
 pub mod bitmaps;
 pub mod clients;
+pub mod common;
 pub mod connection;
 pub mod dump;
 pub mod expiry;
 pub mod generic;
+pub mod geo;
 pub mod hashes;
 pub mod hot_keys;
+pub mod hyperloglogs;
 pub mod lists;
 pub mod pubsub;
 pub mod replication;
@@ -18,6 +22,7 @@ pub mod sets;
 pub mod slowlog;
 pub mod sort;
 pub mod sorted_sets;
+pub mod streams;
 pub mod strings;
 pub mod transactions;
 
@@ -50,6 +55,25 @@ fn clamp_part(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
 fn index_in(index: i64, length: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add(length as i64)? } else { index };
     usize::try_from(index).ok().filter(|index| *index < length)
+}
+
+/// Which of the known subcommands a request is of; each has so many words, or at least so many (`-n`).
+fn check_subcommand(
+    command: &str,
+    known: &[(&'static str, i16)],
+    args: Args<'_>,
+) -> Result<&'static str, CommandError> {
+    let found = known.iter().find(|(name, _)| args[1].eq_ignore_ascii_case(name.as_bytes()));
+    let Some((name, arity)) = found else {
+        return Err(CommandError::from(format!(
+            "ERR unknown subcommand '{}'. Try {} HELP.",
+            args[1].escape_ascii(),
+            command.to_uppercase()
+        )));
+    };
+    let needed = usize::from(arity.unsigned_abs());
+    let is_right = if *arity >= 0 { args.len() == needed } else { args.len() >= needed };
+    if is_right { Ok(name) } else { Err(CommandError::Arity(format!("{command}|{name}"))) }
 }
 
 /// A number that must not be negative; anything else is refused with this text.

@@ -18,6 +18,17 @@ pub fn subscribe(
     Ok(Progress::Answered)
 }
 
+/// `SSUBSCRIBE channel [channel ...]`
+pub fn ssubscribe(
+    actor: &mut Actor,
+    session: &mut Session,
+    args: Args<'_>,
+    reply: &mut dyn Reply,
+) -> Result<Progress, CommandError> {
+    args.from(1).for_each(|name| actor.subscribe(session, Topic::Shard, name, reply));
+    Ok(Progress::Answered)
+}
+
 /// `PSUBSCRIBE pattern [pattern ...]`
 pub fn psubscribe(
     actor: &mut Actor,
@@ -49,6 +60,16 @@ pub fn punsubscribe(
     leave(actor, session, args, reply, Topic::Pattern)
 }
 
+/// `SUNSUBSCRIBE [channel ...]`
+pub fn sunsubscribe(
+    actor: &mut Actor,
+    session: &mut Session,
+    args: Args<'_>,
+    reply: &mut dyn Reply,
+) -> Result<Progress, CommandError> {
+    leave(actor, session, args, reply, Topic::Shard)
+}
+
 fn leave(
     actor: &mut Actor,
     session: &mut Session,
@@ -74,26 +95,39 @@ pub fn publish(
     Ok(Progress::Answered)
 }
 
-/// `PUBSUB CHANNELS [pattern] | NUMSUB [channel ...] | NUMPAT`
+/// `SPUBLISH channel message`
+pub fn spublish(
+    actor: &mut Actor,
+    _: &mut Session,
+    args: Args<'_>,
+    reply: &mut dyn Reply,
+) -> Result<Progress, CommandError> {
+    reply.count(actor.publish_to_shard(&args[1], &args[2]));
+    Ok(Progress::Answered)
+}
+
+/// `PUBSUB CHANNELS [pattern] | NUMSUB [channel ...] | NUMPAT | SHARDCHANNELS [pattern] | SHARDNUMSUB [channel ...]`
 pub fn pubsub(
     actor: &mut Actor,
     _: &mut Session,
     args: Args<'_>,
     reply: &mut dyn Reply,
 ) -> Result<Progress, CommandError> {
-    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
-        (b"channels", 2 | 3) => {
+    let subcommand = args[1].to_ascii_lowercase();
+    let topic = if subcommand.starts_with(b"shard") { Topic::Shard } else { Topic::Channel };
+    match (subcommand.as_slice(), args.len()) {
+        (b"channels" | b"shardchannels", 2 | 3) => {
             let wanted = args.from(2).next().unwrap_or(b"*");
             let channels: Vec<&[u8]> =
-                actor.listened_channels().map(|(name, _)| name).filter(|name| pattern::matches(wanted, name)).collect();
+                actor.listened_channels(topic).filter(|name| pattern::matches(wanted, name)).collect();
             reply.array(channels.len());
             channels.into_iter().for_each(|channel| reply.bulk(channel));
         }
-        (b"numsub", _) => {
-            reply.map(args.len() - 2);
+        (b"numsub" | b"shardnumsub", _) => {
+            reply.array(2 * (args.len() - 2));
             for channel in args.from(2) {
                 reply.bulk(channel);
-                reply.count(actor.listeners_of(channel));
+                reply.count(actor.listeners_of(topic, channel));
             }
         }
         (b"numpat", 2) => reply.count(actor.pattern_count()),

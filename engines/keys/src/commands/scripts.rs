@@ -140,4 +140,4 @@ fn flush(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
 }
 
 /// Commands about the session that a script may use.
-pub(crate) const SESSION_COMMANDS: [&str; 5] = ["ping", "echo", "time", "select", "publish"];
+pub(crate) const SESSION_COMMANDS: [&str; 6] = ["ping", "echo", "time", "select", "publish", "spublish"];

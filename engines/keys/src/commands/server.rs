@@ -9,7 +9,7 @@ use crate::actor::{Actor, DatabaseChange, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{DATABASES, Keyspace};
-use crate::number::integer;
+use crate::number::{integer, parse_integer};
 use crate::pattern;
 use crate::reply::{Reply, Tape, Value};
 use crate::request::Args;
@@ -26,6 +26,46 @@ pub fn time(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Rep
     reply.array(2);
     reply.bulk((now / 1000).to_string().as_bytes());
     reply.bulk((now % 1000 * 1000).to_string().as_bytes());
+    Ok(Progress::Answered)
+}
+
+/// `MONITOR`
+pub fn monitor(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
+    actor.monitor(session);
+    reply.ok();
+    Ok(Progress::Answered)
+}
+
+/// `LASTSAVE`
+pub fn lastsave(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
+    reply.count((actor.counters.started.0 / 1000) as usize);
+    Ok(Progress::Answered)
+}
+
+/// `WAITAOF numlocal numreplicas timeout`
+pub fn waitaof(actor: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    let local = parse_integer(&args[1])?;
+    if !(0..=1).contains(&local) {
+        return Err(CommandError::text("ERR value is out of range, value must between 0 and 1"));
+    }
+    if parse_integer(&args[2])? < 0 {
+        return Err(CommandError::text("ERR value is out of range, must be positive"));
+    }
+    let timeout = integer(&args[3]).ok_or(CommandError::text("ERR timeout is not an integer or out of range"))?;
+    if timeout < 0 {
+        return Err(CommandError::text("ERR timeout is negative"));
+    }
+    if local == 1 {
+        if !actor.config.is_logged {
+            return Err(CommandError::text(
+                "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
+            ));
+        }
+        actor.is_flush_awaited = true;
+    }
+    reply.array(2);
+    reply.flag(actor.config.is_logged);
+    reply.integer(0);
     Ok(Progress::Answered)
 }
 

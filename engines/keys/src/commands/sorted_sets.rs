@@ -384,7 +384,14 @@ pub fn zrangestore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
     store(keys, &args[1], selected, reply, "zrangestore")
 }
 
-fn store(keys: &mut Keyspace, key: &[u8], set: SortedSet, reply: &mut dyn Reply, event: &'static str) -> Outcome {
+/// Keeps a result, and answers with how many members it has.
+pub(super) fn store(
+    keys: &mut Keyspace,
+    key: &[u8],
+    set: SortedSet,
+    reply: &mut dyn Reply,
+    event: &'static str,
+) -> Outcome {
     let count = set.len();
     keys.store(key, (count > 0).then(|| set.into_value()), EventClasses::SORTED_SET, event)?;
     reply.count(count);

@@ -1,7 +1,7 @@
 //! Values as the content of deltas, and back.
 
-use super::{Collection, Entry, Hash, List, Set, SortedSet, Value};
-use crate::delta::{DeltaLog, Header, Malformed, OpReader, OpWriter, STRING_TAG};
+use super::{Collection, Entry, Hash, List, Set, SortedSet, Stream, Value};
+use crate::delta::{DeltaLog, Header, Malformed, OpReader, STRING_TAG};
 use crate::short_bytes::ShortBytes;
 
 /// Writes an entry's whole value into a log.
@@ -15,23 +15,7 @@ pub fn log_whole(log: &mut DeltaLog, header: Header<'_>, entry: &Entry) {
         Value::Set(it) => log.whole(header, Set::TAG, expires_at, |to| it.write_whole(to)),
         Value::List(it) => log.whole(header, List::TAG, expires_at, |to| it.write_whole(to)),
         Value::SortedSet(it) => log.whole(header, SortedSet::TAG, expires_at, |to| it.write_whole(to)),
-    }
-}
-
-/// A value's type and content, as a *whole* delta has them (see [`crate::delta`]).
-pub(crate) fn content_of(value: &Value) -> (u8, Vec<u8>) {
-    fn collected<T: Collection>(collection: &T) -> (u8, Vec<u8>) {
-        let mut content = Vec::new();
-        collection.write_whole(&mut OpWriter::new(&mut content));
-        (T::TAG, content)
-    }
-    match value {
-        Value::String(bytes) => (STRING_TAG, bytes.to_vec()),
-        Value::Buffer(bytes) => (STRING_TAG, bytes.to_vec()),
-        Value::Hash(it) => collected(&**it),
-        Value::Set(it) => collected(&**it),
-        Value::List(it) => collected(&**it),
-        Value::SortedSet(it) => collected(&**it),
+        Value::Stream(it) => log.whole(header, Stream::TAG, expires_at, |to| it.write_whole(to)),
     }
 }
 
@@ -51,6 +35,7 @@ pub(crate) fn value_of(tag: u8, content: &[u8]) -> Result<Value, Malformed> {
         Set::TAG => collected::<Set>(content),
         List::TAG => collected::<List>(content),
         SortedSet::TAG => collected::<SortedSet>(content),
+        Stream::TAG => collected::<Stream>(content),
         other => Err(Malformed::new(format!("a value of type {other}"))),
     }
 }

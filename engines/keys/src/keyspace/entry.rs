@@ -2,7 +2,7 @@
 
 use savanna_lattice::{Hlc, UnixMillis};
 
-use crate::keyspace::types::{Collection as _, Hash, List, Set, SortedSet};
+use crate::keyspace::types::{Collection as _, Hash, List, Set, SortedSet, Stream};
 use crate::short_bytes::ShortBytes;
 
 /// A key, its value, and what is known of both.
@@ -96,6 +96,8 @@ pub enum Value {
     List(Box<List>),
     /// A set of strings in the order of their scores.
     SortedSet(Box<SortedSet>),
+    /// Entries in the order of their numbers.
+    Stream(Box<Stream>),
 }
 
 impl Value {
@@ -108,6 +110,7 @@ impl Value {
             Self::Set(_) => "set",
             Self::List(_) => "list",
             Self::SortedSet(_) => "zset",
+            Self::Stream(_) => "stream",
         }
     }
 
@@ -142,6 +145,7 @@ impl Value {
             Self::Set(set) => set.is_empty(),
             Self::List(list) => list.is_empty(),
             Self::SortedSet(set) => set.is_empty(),
+            Self::Stream(stream) => stream.is_empty(),
         }
     }
 
@@ -154,6 +158,7 @@ impl Value {
             Self::Set(set) => set.len(),
             Self::List(list) => list.len(),
             Self::SortedSet(set) => set.len(),
+            Self::Stream(stream) => stream.len(),
         }
     }
 
@@ -167,6 +172,7 @@ impl Value {
             Self::Set(set) => set.byte_count(),
             Self::List(list) => list.byte_count(),
             Self::SortedSet(set) => set.byte_count(),
+            Self::Stream(stream) => stream.byte_count(),
         }
     }
 }

@@ -30,8 +30,8 @@ impl EventClasses {
     pub const EXPIRED: Self = Self(1 << 8);
     /// A key was deleted because memory was full.
     pub const EVICTED: Self = Self(1 << 9);
-    /// Of streams; there are none.
-    const STREAM: Self = Self(1 << 10);
+    /// Of streams.
+    pub const STREAM: Self = Self(1 << 10);
     /// Of modules; there are none.
     const MODULE: Self = Self(1 << 11);
     /// A key was looked up that is not there.

@@ -10,6 +10,7 @@ pub mod entry;
 pub mod events;
 mod eviction;
 mod expiry;
+pub mod payload;
 mod replay;
 pub mod replica;
 mod rewrite;
@@ -21,14 +22,16 @@ use std::time::Duration;
 
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 
-pub(crate) use self::content::{content_of, value_of};
 use self::events::{EventClasses, Events};
 use self::replica::Replicas;
 pub use self::{
     content::log_whole,
     database::{Database, NEAR_MAX},
     entry::{Entry, Value},
-    types::{Collection, End, Hash, List, Score, ScoreRange, Set, SortedSet},
+    types::{
+        Collection, End, Hash, Kept, List, Score, ScoreRange, Set, SortedSet, Stream, StreamEntry, StreamGroup,
+        StreamId, StreamOperation, Trim,
+    },
 };
 use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
 use crate::error::{CommandError, Outcome};
@@ -390,6 +393,7 @@ impl Keyspace {
         let version = self.next_version();
         let now = self.now;
         self.counters.changes += 1;
+        let mut was_stream = false;
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let (base, before, after) = match database.find_mut(hash, key) {
@@ -403,7 +407,10 @@ impl Keyspace {
                 let size_before = entry.value.heap_bytes();
                 match &mut entry.value {
                     Value::String(mine) => mine.assign(bytes),
-                    other => *other = Value::String(bytes.into()),
+                    other => {
+                        was_stream = matches!(other, Value::Stream(_));
+                        *other = Value::String(bytes.into());
+                    }
                 }
                 let size_after = entry.value.heap_bytes();
                 let base = std::mem::replace(&mut entry.version, version);
@@ -429,6 +436,9 @@ impl Keyspace {
         }
         let is_kept = expiry == Expiry::Keep;
         self.log.string(Header { database: self.selected, key, base, version }, after, bytes, is_kept);
+        if was_stream {
+            self.note_ready(key);
+        }
     }
 
     /// Changes a part of a string: `change` gets the bytes, empty if there are none, and says which of them it wrote, `None` if
@@ -608,6 +618,9 @@ impl Keyspace {
         self.log.delete(Header { database: self.selected, key, base: entry.version, version });
         self.note_deletion(hash, version);
         self.counters.changes += 1;
+        if matches!(entry.value, Value::Stream(_)) {
+            self.note_ready(key);
+        }
         if entry.has_expired(self.now) {
             self.note_event(EventClasses::EXPIRED, "expired", key);
             return None;
@@ -624,8 +637,9 @@ impl Keyspace {
         }
     }
 
-    /// Hears that a key has come to be: who waits for one waits for a key that is not there.
-    fn note_ready(&mut self, key: &[u8]) {
+    /// Hears that a key has come to be, or has something new: who waits for one waits for that. Also that a stream is none any
+    /// more, in which somebody may wait as one of a group.
+    pub(crate) fn note_ready(&mut self, key: &[u8]) {
         if self.is_awaited || self.has_borrowed {
             let place = self.has_borrowed.then(|| self.latest_version());
             self.ready.push(Arrival { database: self.selected, key: key.into(), place });

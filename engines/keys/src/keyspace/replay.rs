@@ -4,7 +4,8 @@ use savanna_lattice::Hlc;
 
 use super::content::value_of;
 use super::{
-    Collection, DATABASES, Database, Entry, Hash, Keyspace, List, STRING_BYTES_MAX, Set, SortedSet, Value, replica,
+    Collection, DATABASES, Database, Entry, Hash, Keyspace, List, STRING_BYTES_MAX, Set, SortedSet, Stream, Value,
+    replica,
 };
 use crate::delta::{Body, Header, Malformed, OpReader, STRING_TAG};
 use crate::placement::KeyHash;
@@ -107,6 +108,7 @@ fn apply_operations(value: &mut Value, tag: u8, operations: &[u8]) -> Result<boo
         Set::TAG => apply::<Set>(value, operations),
         List::TAG => apply::<List>(value, operations),
         SortedSet::TAG => apply::<SortedSet>(value, operations),
+        Stream::TAG => apply::<Stream>(value, operations),
         other => Err(Malformed::new(format!("operations on type {other}"))),
     }
 }

@@ -8,12 +8,14 @@ mod hash;
 mod list;
 mod set;
 mod sorted_set;
+mod stream;
 
 pub use self::{
     hash::Hash,
     list::{End, List},
     set::Set,
     sorted_set::{Score, ScoreRange, SortedSet},
+    stream::{Entry as StreamEntry, Group as StreamGroup, Kept, Stream, StreamId, StreamOperation, Trim},
 };
 
 use crate::delta::{Malformed, OpReader, OpWriter};

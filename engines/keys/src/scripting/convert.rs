@@ -3,7 +3,7 @@
 use mlua::{Lua, Table, Value};
 
 use super::watch::{Steps, Watch};
-use crate::number::{general, shortest};
+use crate::number::{fixed, general, shortest};
 use crate::reply::{self, Reply, Tape};
 
 /// A list of strings.
@@ -64,8 +64,11 @@ fn next_value<'a>(lua: &Lua, values: &mut impl Iterator<Item = reply::Value<'a>>
         reply::Value::Null | reply::Value::NullArray => Ok(Value::Boolean(false)),
         reply::Value::Boolean(flag) if is_third => Ok(Value::Boolean(flag)),
         reply::Value::Boolean(flag) => Ok(if flag { Value::Number(1.0) } else { Value::Boolean(false) }),
-        reply::Value::Double(number) if is_third => field("double", Value::Number(number)),
+        reply::Value::Double(number) | reply::Value::Fraction(number) if is_third => {
+            field("double", Value::Number(number))
+        }
         reply::Value::Double(number) => text(shortest(number).as_bytes()),
+        reply::Value::Fraction(number) => text(fixed(number).as_bytes()),
         reply::Value::Verbatim(bytes) if is_third => {
             let inner = lua.create_table()?;
             inner.raw_set("format", "txt")?;
@@ -109,7 +112,23 @@ fn next_value<'a>(lua: &Lua, values: &mut impl Iterator<Item = reply::Value<'a>>
             }
             Ok(Value::Table(table))
         }
-        reply::Value::Pair => next_value(lua, values, protocol),
+        reply::Value::Named(length) => {
+            let table = lua.create_table()?;
+            for _ in 0..length {
+                let _name = values.next();
+                let (name, value) = (next_value(lua, values, protocol)?, next_value(lua, values, protocol)?);
+                if is_third {
+                    table.raw_set(name, value)?;
+                } else {
+                    let pair = lua.create_table()?;
+                    pair.raw_push(name)?;
+                    pair.raw_push(value)?;
+                    table.raw_push(pair)?;
+                }
+            }
+            if is_third { field("map", Value::Table(table)) } else { Ok(Value::Table(table)) }
+        }
+        reply::Value::Pair | reply::Value::Name => next_value(lua, values, protocol),
     }
 }
 
@@ -160,6 +179,8 @@ impl Reply for Nobody {
     fn push(&mut self, _: usize) {}
     fn pairs(&mut self, _: usize) {}
     fn pair(&mut self) {}
+    fn named(&mut self, _: usize) {}
+    fn name(&mut self) {}
 }
 
 fn answer_inner(

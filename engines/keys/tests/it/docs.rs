@@ -8,13 +8,16 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/keys.md");
 const BEGIN: &str = "<!-- commands: begin, written by `UPDATE_SNAPSHOTS=1 cargo test -p savanna-keys` -->\n";
 const END: &str = "<!-- commands: end -->\n";
 
-const GROUPS: [(Group, &str); 12] = [
+const GROUPS: [(Group, &str); 15] = [
     (Group::String, "Strings"),
     (Group::Bitmap, "Bitmaps"),
+    (Group::HyperLogLog, "HyperLogLogs"),
     (Group::Hash, "Hashes"),
     (Group::List, "Lists"),
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
+    (Group::Stream, "Streams"),
+    (Group::Geo, "Places"),
     (Group::Generic, "Keys of any type"),
     (Group::Transactions, "Transactions"),
     (Group::Scripting, "Scripts"),

@@ -14,6 +14,7 @@ mod replica_histories;
 mod replicas;
 mod scan;
 mod sorting;
+mod streams;
 mod transactions;
 mod waiting;
 mod world;

@@ -17,7 +17,7 @@ use savanna_lattice::{Hlc, UnixMillis};
 
 use crate::world::{NOW, World, new_actors};
 
-const SCRIPT: [&str; 33] = [
+const SCRIPT: [&str; 57] = [
     "SET a 1",
     "INCR a",
     "APPEND a xyz",
@@ -51,6 +51,30 @@ const SCRIPT: [&str; 33] = [
     "RENAME s t",
     "COPY z z2",
     "GETEX other PERSIST",
+    "BITFIELD fields SET u8 #3 200 INCRBY i5 7 3",
+    "PFADD few 1 2 3 4",
+    "PFADD few 5",
+    "PFADD many x",
+    "PFDEBUG TODENSE many",
+    "PFADD many a b c d e f",
+    "PFMERGE both few many",
+    "GEOADD places 13.361389 38.115556 Palermo 15.087269 37.502669 Catania",
+    "GEOSEARCHSTORE near places FROMLONLAT 15 37 BYRADIUS 100 km STOREDIST",
+    "XADD stream 1-1 f a g b",
+    "XADD stream 2-* f c g d",
+    "XADD stream 2-* other field",
+    "XADD stream * f e",
+    "XGROUP CREATE stream readers 0",
+    "XGROUP CREATE stream late $",
+    "XGROUP DESTROY stream late",
+    "XREADGROUP GROUP readers alice COUNT 3 STREAMS stream >",
+    "XACK stream readers 2-0",
+    "XCLAIM stream readers bob 0 2-1 RETRYCOUNT 5",
+    "XREADGROUP GROUP readers carol NOACK STREAMS stream >",
+    "XGROUP DELCONSUMER stream readers carol",
+    "XDEL stream 2-0",
+    "XTRIM stream MAXLEN = 2",
+    "XGROUP CREATE empty g 5 MKSTREAM",
 ];
 
 fn run(actor: &mut Actor, session: SessionId, line: &str) -> String {

@@ -54,6 +54,7 @@ fn shown(keys: &Keyspace, now: UnixMillis) -> BTreeMap<String, String> {
                 Value::Set(set) => format!("{:?}", set.iter().map(text).collect::<BTreeSet<_>>()),
                 Value::SortedSet(set) => format!("{:?}", set.iter().map(|(m, s)| (text(m), s)).collect::<Vec<_>>()),
                 Value::List(list) => format!("{:?}", list.iter().map(text).collect::<Vec<_>>()),
+                Value::Stream(stream) => format!("{} {}", stream.added(), stream.last()),
             };
             shown.insert(text(&entry.key), format!("{value} {:?}", entry.expires_at()));
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes::Bytes;
 use crate::delta::{Malformed, OpReader, STRING_TAG};
 use crate::keyspace::entry::Value;
-use crate::keyspace::types::{Collection, Hash, List, Operation, Score, Set, SortedSet};
+use crate::keyspace::types::{Collection, Hash, List, Operation, Score, Set, SortedSet, Stream};
 use crate::number::{Digits, integer};
 use crate::short_bytes::ShortBytes;
 
@@ -35,6 +35,8 @@ pub enum Content {
     SortedSet(OrMap<Bytes, Lww<u64>>),
     /// A list as a whole, as the operations that make it: it has no merge of its own.
     List(Max<Bytes>),
+    /// A stream as a whole, as a list.
+    Stream(Max<Bytes>),
 }
 
 impl Content {
@@ -51,6 +53,7 @@ impl Content {
         match tag {
             STRING_TAG => Ok(Self::of_string(content)),
             List::TAG => Ok(Self::List(Max(content.into()))),
+            Stream::TAG => Ok(Self::Stream(Max(content.into()))),
             tag => {
                 let mut whole = Self::empty(tag)?;
                 whole.change(content, stamp)?;
@@ -78,6 +81,7 @@ impl Content {
             Self::Set(_) => TypeTag(Set::TAG),
             Self::SortedSet(_) => TypeTag(SortedSet::TAG),
             Self::List(_) => TypeTag(List::TAG),
+            Self::Stream(_) => TypeTag(Stream::TAG),
         }
     }
 
@@ -120,7 +124,9 @@ impl Content {
                 }
                 Ok(Self::SortedSet(delta.unwrap_or_default()))
             }
-            Self::String(_) | Self::Number { .. } | Self::List(_) => Err(Malformed::new("operations on a whole value")),
+            Self::String(_) | Self::Number { .. } | Self::List(_) | Self::Stream(_) => {
+                Err(Malformed::new("operations on a whole value"))
+            }
         }
     }
 
@@ -130,7 +136,7 @@ impl Content {
             Self::Hash(fields) => Some(Self::Hash(fields.clear())),
             Self::Set(members) => Some(Self::Set(members.clear())),
             Self::SortedSet(members) => Some(Self::SortedSet(members.clear())),
-            Self::String(_) | Self::Number { .. } | Self::List(_) => None,
+            Self::String(_) | Self::Number { .. } | Self::List(_) | Self::Stream(_) => None,
         }
     }
 
@@ -167,11 +173,8 @@ impl Content {
                 let set: SortedSet = scored.collect();
                 (!set.is_empty()).then(|| set.into_value())
             }
-            Self::List(Max(operations)) => {
-                let mut list = List::default();
-                list.apply(&mut OpReader::new(operations)).ok()?;
-                (!list.is_empty()).then(|| list.into_value())
-            }
+            Self::List(Max(operations)) => shown::<List>(operations),
+            Self::Stream(Max(operations)) => shown::<Stream>(operations),
         }
     }
 
@@ -215,6 +218,13 @@ impl Content {
     }
 }
 
+/// A value that is kept as the operations that make it.
+fn shown<T: Collection>(operations: &[u8]) -> Option<Value> {
+    let mut value = T::default();
+    value.apply(&mut OpReader::new(operations)).ok()?;
+    (!value.is_empty()).then(|| value.into_value())
+}
+
 /// The value of a field's last write.
 fn latest<'a, V: Ord>(fields: &'a OrMap<Bytes, Lww<V>>, field: &[u8]) -> Option<&'a V> {
     fields.get(field).max().map(Lww::get)
@@ -233,7 +243,9 @@ impl Lattice for Content {
             (Self::Hash(fields), Self::Hash(other)) => fields.merge(other),
             (Self::Set(members), Self::Set(other)) => members.merge(other),
             (Self::SortedSet(members), Self::SortedSet(other)) => members.merge(other),
-            (Self::String(mine), Self::String(other)) | (Self::List(mine), Self::List(other)) => mine.merge(other),
+            (Self::String(mine), Self::String(other))
+            | (Self::List(mine), Self::List(other))
+            | (Self::Stream(mine), Self::Stream(other)) => mine.merge(other),
             // One incarnation has one type. If that was broken after all, the larger type wins, so that replicas agree.
             (mine, other) => match other.tag().cmp(&mine.tag()) {
                 Ordering::Greater => {

@@ -230,10 +230,10 @@ impl Keyspace {
     /// # Errors
     /// If it has a type that does not merge, or the log has no space.
     pub fn replicate(&mut self, key: &[u8], copies: u16) -> Result<(), CommandError> {
-        if copies > 1 && self.peek(key).is_some_and(|entry| matches!(entry.value, Value::List(_))) {
+        if copies > 1 && self.peek(key).is_some_and(|entry| matches!(entry.value, Value::List(_) | Value::Stream(_))) {
             return Err(CommandError::text(
-                "ERR expected a key without a value, or a string, hash, set or sorted set, came a list; a list cannot have \
-                 replicas, because several writers cannot keep its order",
+                "ERR expected a key without a value, or a string, hash, set or sorted set, came a list or a stream; these \
+                 cannot have replicas, because several writers cannot keep their order",
             ));
         }
         self.ask_for_log_of(std::iter::once(key))?;

@@ -6,7 +6,7 @@ use super::content::Content;
 use super::{Replica, State, log_state};
 use crate::delta::{Body, DeltaLog, Header, Malformed, STRING_TAG, read_all, read_each};
 use crate::keyspace::types::Collection as _;
-use crate::keyspace::{Entry, Keyspace, List, log_whole};
+use crate::keyspace::{Entry, Keyspace, List, Stream, log_whole};
 use crate::number::integer;
 use crate::placement::KeyHash;
 
@@ -53,7 +53,7 @@ impl Keyspace {
                 }
             }
             // Changed in parts, but merged as a whole.
-            Body::Operations { tag: STRING_TAG | List::TAG, .. } => match entry {
+            Body::Operations { tag: STRING_TAG | List::TAG | Stream::TAG, .. } => match entry {
                 Some(entry) => restated(entry, stamp)?,
                 None => Some(Incarnated::deleted(stamp)),
             },

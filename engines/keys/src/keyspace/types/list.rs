@@ -35,18 +35,6 @@ const KEEP: u8 = 8;
 const REMOVE_ALL: u8 = 9;
 
 impl List {
-    /// Whether a content only adds elements at the end, as [`Collection::write_whole`] does. Others may take time that grows
-    /// with the list for each of its operations.
-    pub(crate) fn is_plain(content: &[u8]) -> bool {
-        let mut operations = OpReader::new(content);
-        while let Some(tag) = operations.tag() {
-            if tag != PUSH_RIGHT || operations.bytes().is_err() {
-                return false;
-            }
-        }
-        true
-    }
-
     /// An element.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&[u8]> {

@@ -1,0 +1,265 @@
+//! Values in the bytes that Redis gives them (`DUMP`, `RESTORE`).
+//!
+//! ```text
+//! ┌──────┬─────────┬───────────┬────────┐
+//! │ type │ content │ version 2 │ CRC-64 │   version: of Redis' files; CRC-64: of all before it
+//! └──────┴─────────┴───────────┴────────┘
+//!  1                2           8
+//! ```
+//!
+//! What is written has the plain form of each type, which every Redis since 7.0 reads. What is read may also have the packed forms that
+//! Redis 5 and later write: ziplists, listpacks and sets of whole numbers.
+
+mod crc64;
+mod lzf;
+mod packed;
+mod reader;
+mod streams;
+mod writer;
+
+use self::packed::{intset, listpack, ziplist};
+use self::reader::Reader;
+use self::writer::Writer;
+use super::types::{Collection as _, Hash, List, Score, Set, SortedSet};
+use super::{STRING_BYTES_MAX, Value};
+use crate::short_bytes::ShortBytes;
+
+/// The version that is written, that of Redis 7.0, and the highest that is read.
+const VERSION: u16 = 10;
+const VERSION_MAX: u16 = 12;
+
+/// Why bytes are no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoValue {
+    /// They were changed, or are of a later version.
+    #[error("ERR DUMP payload version or checksum are wrong")]
+    Checksum,
+    /// They do not have the form of any type.
+    #[error("ERR Bad data format")]
+    Format,
+}
+
+type Read<T> = Result<T, NoValue>;
+
+/// What a value is in the bytes.
+mod kind {
+    pub(super) const STRING: u8 = 0;
+    pub(super) const LIST: u8 = 1;
+    pub(super) const SET: u8 = 2;
+    pub(super) const SORTED_SET_IN_TEXT: u8 = 3;
+    pub(super) const HASH: u8 = 4;
+    pub(super) const SORTED_SET: u8 = 5;
+    pub(super) const LIST_ZIPLIST: u8 = 10;
+    pub(super) const SET_INTSET: u8 = 11;
+    pub(super) const SORTED_SET_ZIPLIST: u8 = 12;
+    pub(super) const HASH_ZIPLIST: u8 = 13;
+    pub(super) const LIST_OF_ZIPLISTS: u8 = 14;
+    pub(super) const STREAM: u8 = 15;
+    pub(super) const HASH_LISTPACK: u8 = 16;
+    pub(super) const SORTED_SET_LISTPACK: u8 = 17;
+    pub(super) const LIST_OF_LISTPACKS: u8 = 18;
+    pub(super) const STREAM_2: u8 = 19;
+    pub(super) const SET_LISTPACK: u8 = 20;
+    pub(super) const STREAM_3: u8 = 21;
+}
+
+/// A value as bytes.
+#[must_use]
+pub fn dump(value: &Value) -> Vec<u8> {
+    let mut writer = Writer::default();
+    match value {
+        Value::String(bytes) => write_string(&mut writer, bytes),
+        Value::Buffer(bytes) => write_string(&mut writer, bytes),
+        Value::List(list) => {
+            writer.byte(kind::LIST);
+            writer.length(list.len() as u64);
+            list.iter().for_each(|element| writer.string(element));
+        }
+        Value::Set(set) => {
+            writer.byte(kind::SET);
+            writer.length(set.len() as u64);
+            set.iter().for_each(|member| writer.string(member));
+        }
+        Value::Hash(hash) => {
+            writer.byte(kind::HASH);
+            writer.length(hash.len() as u64);
+            for (field, value) in hash.iter() {
+                writer.string(field);
+                writer.string(value);
+            }
+        }
+        Value::SortedSet(set) => {
+            writer.byte(kind::SORTED_SET);
+            writer.length(set.len() as u64);
+            // The highest first, as Redis, which reads them faster so.
+            for (member, score) in set.iter().rev() {
+                writer.string(member);
+                writer.bytes(&score.get().to_le_bytes());
+            }
+        }
+        Value::Stream(stream) => {
+            writer.byte(kind::STREAM_2);
+            streams::write(&mut writer, stream);
+        }
+    }
+    let mut payload = writer.into_bytes();
+    payload.extend_from_slice(&VERSION.to_le_bytes());
+    payload.extend_from_slice(&crc64::of(&payload).to_le_bytes());
+    payload
+}
+
+fn write_string(writer: &mut Writer, bytes: &[u8]) {
+    writer.byte(kind::STRING);
+    writer.string(bytes);
+}
+
+/// The value of bytes that [`dump`] or a Redis gave.
+///
+/// # Errors
+/// [`NoValue`].
+pub fn restore(payload: &[u8]) -> Read<Value> {
+    let (checked, checksum) = payload.split_last_chunk().ok_or(NoValue::Checksum)?;
+    let (value, version) = checked.split_last_chunk().ok_or(NoValue::Checksum)?;
+    if u16::from_le_bytes(*version) > VERSION_MAX || crc64::of(checked) != u64::from_le_bytes(*checksum) {
+        return Err(NoValue::Checksum);
+    }
+    let mut reader = Reader::new(value);
+    let value = read(&mut reader)?;
+    if reader.is_at_end() { Ok(value) } else { Err(NoValue::Format) }
+}
+
+fn read(reader: &mut Reader<'_>) -> Read<Value> {
+    Ok(match reader.byte()? {
+        kind::STRING => {
+            let bytes = reader.string()?;
+            if bytes.len() > STRING_BYTES_MAX {
+                return Err(NoValue::Format);
+            }
+            Value::String(ShortBytes::from(&*bytes))
+        }
+        kind::LIST => list_of(&reader.strings(1)?)?,
+        kind::LIST_ZIPLIST => list_of(&ziplist(&reader.string()?)?)?,
+        kind::LIST_OF_ZIPLISTS => {
+            let mut elements = Vec::new();
+            for _ in 0..reader.length()? {
+                elements.append(&mut ziplist(&reader.string()?)?);
+            }
+            list_of(&elements)?
+        }
+        kind::LIST_OF_LISTPACKS => {
+            const PLAIN: u64 = 1;
+            let mut elements = Vec::new();
+            for _ in 0..reader.length()? {
+                let is_plain = reader.length()? == PLAIN;
+                let node = reader.string()?;
+                if is_plain {
+                    elements.push(node.into_owned());
+                } else {
+                    elements.append(&mut listpack(&node)?);
+                }
+            }
+            list_of(&elements)?
+        }
+        kind::SET => set_of(&reader.strings(1)?)?,
+        kind::SET_INTSET => set_of(&intset(&reader.string()?)?)?,
+        kind::SET_LISTPACK => set_of(&listpack(&reader.string()?)?)?,
+        kind::HASH => hash_of(&reader.strings(2)?)?,
+        kind::HASH_ZIPLIST => hash_of(&ziplist(&reader.string()?)?)?,
+        kind::HASH_LISTPACK => hash_of(&listpack(&reader.string()?)?)?,
+        of_text @ (kind::SORTED_SET | kind::SORTED_SET_IN_TEXT) => {
+            let mut set = SortedSet::default();
+            for _ in 0..reader.length()? {
+                let member = reader.string()?.into_owned();
+                let score = if of_text == kind::SORTED_SET { reader.double()? } else { reader.double_in_text()? };
+                add_scored(&mut set, &member, score)?;
+            }
+            not_empty(set)?
+        }
+        kind::SORTED_SET_ZIPLIST => sorted_set_of(&ziplist(&reader.string()?)?)?,
+        kind::SORTED_SET_LISTPACK => sorted_set_of(&listpack(&reader.string()?)?)?,
+        version @ (kind::STREAM | kind::STREAM_2 | kind::STREAM_3) => streams::read(reader, version)?.into_value(),
+        _ => return Err(NoValue::Format),
+    })
+}
+
+fn not_empty<T: super::Collection>(collection: T) -> Read<Value> {
+    if collection.is_empty() { Err(NoValue::Format) } else { Ok(collection.into_value()) }
+}
+
+fn list_of(elements: &[Vec<u8>]) -> Read<Value> {
+    not_empty(elements.iter().map(Vec::as_slice).collect::<List>())
+}
+
+fn set_of(members: &[Vec<u8>]) -> Read<Value> {
+    let set: Set = members.iter().map(Vec::as_slice).collect();
+    if set.len() == members.len() { not_empty(set) } else { Err(NoValue::Format) }
+}
+
+fn hash_of(words: &[Vec<u8>]) -> Read<Value> {
+    let (pairs, rest) = words.as_chunks::<2>();
+    let mut hash = Hash::default();
+    let are_new = pairs.iter().all(|[field, value]| hash.put(field, value));
+    if are_new && rest.is_empty() { not_empty(hash) } else { Err(NoValue::Format) }
+}
+
+fn sorted_set_of(words: &[Vec<u8>]) -> Read<Value> {
+    let (pairs, rest) = words.as_chunks::<2>();
+    let mut set = SortedSet::default();
+    for [member, score] in pairs {
+        add_scored(&mut set, member, reader::parse_double(score)?)?;
+    }
+    if rest.is_empty() { not_empty(set) } else { Err(NoValue::Format) }
+}
+
+fn add_scored(set: &mut SortedSet, member: &[u8], score: f64) -> Read<()> {
+    let is_new = set.put(member, Score::new(score).ok_or(NoValue::Format)?);
+    if is_new { Ok(()) } else { Err(NoValue::Format) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a Redis 7.0 gave for values in packed forms.
+    #[test]
+    fn packed_forms_are_read() {
+        let shown = |bytes: &[u8]| match restore(&sealed(bytes)) {
+            Ok(Value::Hash(hash)) => {
+                hash.iter().map(|(f, v)| format!("{}={} ", f.escape_ascii(), v.escape_ascii())).collect()
+            }
+            Ok(Value::Set(set)) => set.iter().map(|member| format!("{} ", member.escape_ascii())).collect(),
+            Ok(Value::List(list)) => list.iter().map(|element| format!("{} ", element.escape_ascii())).collect(),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(shown(b"\x0b\x0c\x02\x00\x00\x00\x02\x00\x00\x00\x01\x00\xff\xff"), "1 -1 ");
+        // A ziplist of "a", 3, 1000.
+        let ziplist = b"\x0a\x14\x14\x00\x00\x00\x0f\x00\x00\x00\x03\x00\x00\x01a\x03\xf4\x02\xc0\xe8\x03\xff\x00\x00";
+        assert_eq!(shown(&ziplist[..23 - 1]), "Err(Format)", "it ends too early");
+        let listpack = b"\x10\x10\x10\x00\x00\x00\x04\x00\x81a\x02\x05\x01\x81b\x02\xff";
+        assert_eq!(shown(listpack), "Err(Format)", "its length is wrong");
+        for bytes in [&b""[..], b"\x01\x00", b"\x02\x02\x01a\x01a", b"\x04\x01\x01a", b"\x63", b"\x00\x01aa"] {
+            assert_eq!(shown(bytes), "Err(Format)", "{bytes:?}");
+        }
+    }
+
+    fn sealed(bytes: &[u8]) -> Vec<u8> {
+        let mut payload = [bytes, &VERSION.to_le_bytes()].concat();
+        payload.extend_from_slice(&crc64::of(&payload).to_le_bytes());
+        payload
+    }
+
+    #[test]
+    fn nothing_that_anybody_sends_takes_more_than_it_has_bytes() {
+        // Lengths beyond all memory, in each of the forms.
+        for kind in 0..=25 {
+            for length in [
+                &b"\x81\xff\xff\xff\xff\xff\xff\xff\xff"[..],
+                b"\x80\xff\xff\xff\xff",
+                b"\xc3\x05\x81\xff\xff\xff\xff\xff\xff\xff\xffabcde",
+            ] {
+                let bytes = [&[kind][..], length, b"some bytes behind"].concat();
+                assert!(restore(&sealed(&bytes)).is_err(), "{kind}");
+            }
+        }
+    }
+}

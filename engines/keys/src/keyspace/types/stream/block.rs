@@ -1,0 +1,188 @@
+//! Up to a hundred entries as bytes, one behind the other.
+//!
+//! ```text
+//! ┌───────┬────────┬───────┬───────┬────────────────────────────────┐
+//! │ flags │ millis │ count │ bytes │ words, each behind its length  │   flags: 1 the fields are those of the block, 2 deleted
+//! └───────┴────────┴───────┴───────┴────────────────────────────────┘   words: fields and values by turns; only values, if the
+//!  1       varint   varint  varint                                         fields are those of the block
+//! ```
+//!
+//! Milliseconds count from those of the block's first entry. A deleted entry keeps its place until its block is removed, as in Redis,
+//! so that rough trimming removes as many.
+
+use super::StreamId;
+
+/// An entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Its number.
+    pub id: StreamId,
+    /// The fields that the block has, if they are its own.
+    shared: Option<&'a [u8]>,
+    words: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// Its fields with their values.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let (mut shared, mut words) = (self.shared, self.words);
+        std::iter::from_fn(move || {
+            let field = match &mut shared {
+                Some(shared) => read_word(shared)?,
+                None => read_word(&mut words)?,
+            };
+            Some((field, read_word(&mut words)?))
+        })
+    }
+}
+
+/// Entries that lie together.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    first: StreamId,
+    last: StreamId,
+    /// The fields of the first entry.
+    fields: Box<[u8]>,
+    bytes: Vec<u8>,
+    live: u32,
+    deleted: u32,
+}
+
+const SAME_FIELDS: u8 = 1;
+const DELETED: u8 = 2;
+
+/// As Redis' defaults of `stream-node-max-entries` and `stream-node-max-bytes`.
+const ENTRIES_MAX: u32 = 100;
+const BYTES_MAX: usize = 4096;
+
+fn write_number(to: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        to.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    to.push(number as u8);
+}
+
+/// What this module wrote is there.
+fn read_number(from: &mut &[u8]) -> Option<u64> {
+    let (mut number, mut shift) = (0, 0);
+    loop {
+        let (byte, rest) = from.split_first()?;
+        *from = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+        shift += 7;
+    }
+}
+
+fn write_word(to: &mut Vec<u8>, word: &[u8]) {
+    write_number(to, word.len() as u64);
+    to.extend_from_slice(word);
+}
+
+fn read_word<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = read_number(from)? as usize;
+    let (word, rest) = from.split_at_checked(length)?;
+    *from = rest;
+    Some(word)
+}
+
+impl Block {
+    /// One with one entry.
+    pub(super) fn new(id: StreamId, words: &[&[u8]]) -> Self {
+        let mut fields = Vec::new();
+        words.iter().step_by(2).for_each(|field| write_word(&mut fields, field));
+        let mut block = Self { first: id, last: id, fields: fields.into(), bytes: Vec::new(), live: 0, deleted: 0 };
+        block.append(id, words);
+        block
+    }
+
+    /// Adds an entry, if there is room. Says whether there was.
+    pub(super) fn push(&mut self, id: StreamId, words: &[&[u8]]) -> bool {
+        let is_full = self.live + self.deleted >= ENTRIES_MAX
+            || self.bytes.len() + words.iter().map(|word| word.len()).sum::<usize>() >= BYTES_MAX;
+        if is_full {
+            self.bytes.shrink_to_fit();
+        } else {
+            self.append(id, words);
+        }
+        !is_full
+    }
+
+    fn append(&mut self, id: StreamId, words: &[&[u8]]) {
+        let mut shared = &self.fields[..];
+        let is_same = words.iter().step_by(2).all(|field| read_word(&mut shared) == Some(field)) && shared.is_empty();
+        let told = || words.iter().skip(usize::from(is_same)).step_by(if is_same { 2 } else { 1 });
+        let mut body = Vec::with_capacity(told().map(|word| word.len() + 2).sum());
+        told().for_each(|word| write_word(&mut body, word));
+        self.bytes.push(if is_same { SAME_FIELDS } else { 0 });
+        write_number(&mut self.bytes, id.millis - self.first.millis);
+        write_number(&mut self.bytes, id.count);
+        write_number(&mut self.bytes, body.len() as u64);
+        self.bytes.extend_from_slice(&body);
+        self.live += 1;
+        self.last = id;
+    }
+
+    /// The number of the first entry that it had.
+    pub(super) const fn first(&self) -> StreamId {
+        self.first
+    }
+
+    /// The number of the last entry that it had.
+    pub(super) const fn last(&self) -> StreamId {
+        self.last
+    }
+
+    /// How many entries are there.
+    pub(super) const fn live(&self) -> usize {
+        self.live as usize
+    }
+
+    pub(super) fn byte_count(&self) -> usize {
+        size_of::<Self>() + self.fields.len() + self.bytes.capacity()
+    }
+
+    /// All entries, the deleted ones as well, each with the place of its flags.
+    fn all(&self) -> impl Iterator<Item = (usize, u8, Entry<'_>)> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let at = self.bytes.len() - rest.len();
+            let (flags, behind) = rest.split_first()?;
+            rest = behind;
+            let millis = self.first.millis + read_number(&mut rest)?;
+            let id = StreamId { millis, count: read_number(&mut rest)? };
+            let words = read_word(&mut rest)?;
+            let shared = (flags & SAME_FIELDS != 0).then_some(&*self.fields);
+            Some((at, *flags, Entry { id, shared, words }))
+        })
+    }
+
+    /// The entries that are there.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.all().filter(|(_, flags, _)| flags & DELETED == 0).map(|(.., entry)| entry)
+    }
+
+    /// Deletes an entry. Says whether it was there.
+    pub(super) fn delete(&mut self, id: StreamId) -> bool {
+        let found = self.all().find(|(_, flags, entry)| entry.id == id && flags & DELETED == 0).map(|(at, ..)| at);
+        found.is_some_and(|at| {
+            self.mark_deleted(at);
+            true
+        })
+    }
+
+    /// Deletes the first entries.
+    pub(super) fn delete_first(&mut self, count: usize) {
+        let live = self.all().filter(|(_, flags, _)| flags & DELETED == 0);
+        let places: Vec<usize> = live.take(count).map(|(at, ..)| at).collect();
+        places.into_iter().for_each(|at| self.mark_deleted(at));
+    }
+
+    fn mark_deleted(&mut self, at: usize) {
+        self.bytes[at] |= DELETED;
+        (self.live, self.deleted) = (self.live - 1, self.deleted + 1);
+    }
+}
