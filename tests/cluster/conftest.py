@@ -23,6 +23,19 @@ PATIENCE = 60
 ANY_PORTS = [word for port in ("http", "pgwire", "keys", "tenants", "cluster") for word in (f"--{port}-port", "0")]
 
 
+def wait_until(holds, what, logs):
+    """Waits until something holds, of nodes that need not answer yet."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            if holds():
+                return
+        except (requests.RequestException, KeyError, ValueError):
+            pass
+        time.sleep(0.1)
+    raise AssertionError(f"expected that {what}\n{logs()}")
+
+
 class Cluster:
     """`savanna dev --nodes 3`, until it is stopped."""
 
@@ -91,15 +104,7 @@ class Cluster:
         return names == set(NODES) and set(shards) >= SERVICES and all(shard["state"] == "serving" for shard in shards.values())
 
     def until(self, holds, what):
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            try:
-                if holds():
-                    return
-            except (requests.RequestException, KeyError, ValueError):
-                pass
-            time.sleep(0.1)
-        raise AssertionError(f"expected that {what}\n{self.logs()}")
+        wait_until(holds, what, self.logs)
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)

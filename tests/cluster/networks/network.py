@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import psycopg
 import redis
 import requests
 
-from conftest import NODES, PATIENCE, SAVANNA, SERVICES
+from conftest import NODES, SAVANNA, SERVICES, wait_until
 
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -172,15 +171,14 @@ class NetworkedCluster:
             return psycopg.connect(host="127.0.0.1", port=PORTS["tenants"], user="postgres", dbname=database, connect_timeout=5, **options)
 
     def until(self, holds, what):
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            try:
-                if holds():
-                    return
-            except (requests.RequestException, KeyError, ValueError):
-                pass
-            time.sleep(0.1)
-        raise AssertionError(f"expected that {what}\n{self.logs()}")
+        wait_until(holds, what, self.logs)
+
+    def comes_back(self, node):
+        """The network is whole again: the node finds out what it has lost, and is started again."""
+        self.network.heal(node)
+        self.until(lambda: self.has_ended(node), f"{node} finds out")
+        self.start(node)
+        self.until(lambda: self.is_served(node), f"{node} is there again")
 
     def kill(self, node):
         self.processes[node].kill()

@@ -47,10 +47,7 @@ def test_a_node_that_is_cut_off_is_replaced_and_comes_back(cluster, work, whom, 
     time.sleep(3)
     # It serves nobody, and waits for somebody to tell it.
     assert not cluster.has_ended(node)
-    cluster.network.heal(node)
-    cluster.until(lambda: cluster.has_ended(node), f"{node} finds out")
-    cluster.start(node)
-    cluster.until(lambda: cluster.is_served(node), f"{node} is there again")
+    cluster.comes_back(node)
     assert not any(cluster.has_ended(other) for other in others(node)), cluster.logs()
     assert cluster.term() == term, "the coordinator has stayed where it was"
 
@@ -64,10 +61,7 @@ def test_nodes_that_start_on_the_larger_side_take_the_coordinator(cluster, work)
     for other in others(node):
         cluster.start(other)
     cluster.until(lambda: cluster.serves_nothing(node, others(node)[0]), f"others serve what {node} had")
-    cluster.network.heal(node)
-    cluster.until(lambda: cluster.has_ended(node), f"{node} finds out")
-    cluster.start(node)
-    cluster.until(lambda: cluster.is_served(node), f"{node} is there again")
+    cluster.comes_back(node)
 
 
 def test_a_node_that_only_misses_the_coordinator_leaves_it_where_it_is(cluster, work):
@@ -76,10 +70,7 @@ def test_a_node_that_only_misses_the_coordinator_leaves_it_where_it_is(cluster, 
     cluster.network.mute_towards(node, coordinator)
     cluster.until(lambda: cluster.serves_nothing(node, asked), f"others serve what {node} had")
     assert cluster.coordinator() == coordinator
-    cluster.network.heal(node)
-    cluster.until(lambda: cluster.has_ended(node), f"{node} finds out")
-    cluster.start(node)
-    cluster.until(lambda: cluster.is_served(node), f"{node} is there again")
+    cluster.comes_back(node)
 
 
 def test_a_slow_network_makes_nothing_wrong(cluster, work):
