@@ -40,7 +40,7 @@ pub(crate) enum CliError {
     Usage(String),
     /// The node did not start or stop.
     #[error(transparent)]
-    Node(#[from] NodeError),
+    Node(Box<NodeError>),
     /// One of several nodes did not start or stop.
     #[error("{0}")]
     NotStarted(String),
@@ -77,6 +77,12 @@ pub(crate) enum CliError {
     Reported(Exit),
 }
 
+impl From<NodeError> for CliError {
+    fn from(error: NodeError) -> Self {
+        Self::Node(Box::new(error))
+    }
+}
+
 /// What to do where the reason does not say so itself.
 fn advice(reason: &str) -> &'static str {
     match reason.contains("; ") {
@@ -91,9 +97,10 @@ impl CliError {
         move |source| Self::Io { doing, source }
     }
 
-    pub(crate) const fn exit(&self) -> Exit {
+    pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Config(_) | Self::Usage(_) | Self::Node(NodeError::Config(_)) => Exit::Usage,
+            Self::Node(error) if matches!(**error, NodeError::Config(_)) => Exit::Usage,
+            Self::Config(_) | Self::Usage(_) => Exit::Usage,
             Self::Handle(HandleError::Stream(_)) | Self::Refused(_) | Self::Io { .. } => Exit::Failed,
             Self::Lost(Lost::Name(lost)) if lost.is_claimed => Exit::Replaced,
             Self::Node(_)
