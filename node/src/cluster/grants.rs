@@ -11,7 +11,9 @@ use savanna_ownership::{
     Transition,
 };
 
-/// The services that one node at a time runs for all: each is a shard.
+use super::databases;
+
+/// What one node at a time does for all: each is a shard. Two are services; `tenants` is the [office](databases) that looks after them.
 pub(crate) const SHARDS: [&str; 3] = ["keys", "streams", "tenants"];
 /// Those of them that keep nothing, and so have no log.
 const WITHOUT_LOG: [&str; 1] = ["streams"];
@@ -21,7 +23,7 @@ pub(super) const SERVING: &str = "serving";
 pub(super) const SERVICES_LABEL: &str = "services";
 
 /// How long nodes are waited for, as long as nobody owns anything.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// The shards are looked at so often, whatever is heard.
 const PERIOD: Duration = Duration::from_millis(500);
 
@@ -34,11 +36,11 @@ pub(crate) fn services_of(node: &NodeRecord) -> impl Iterator<Item = &str> {
 pub(crate) fn state_of(view: &ClusterView, shard: &ShardId, record: &ShardRecord) -> &'static str {
     let Some(owner) = record.owner() else { return "without an owner" };
     let has_log = !WITHOUT_LOG.contains(&shard.0.as_str());
-    let history = record.history.as_ref();
-    // The log of a tenant goes on under later epochs of the same node; that of a service begins with each.
-    let begins_anew = SHARDS.contains(&shard.0.as_str());
-    let is_taken = history
-        .is_some_and(|history| history.log.node == owner.node && (history.epoch == record.epoch || !begins_anew));
+    let is_taken = record.history.as_ref().is_some_and(|history| match databases::is_tenant(shard) {
+        true => databases::holds(view, &history.log, owner),
+        // The log of a service begins with each epoch.
+        false => history.log.node == owner.node && history.epoch == record.epoch,
+    });
     match (view.lives(owner), has_log && !is_taken) {
         (false, _) => "owner gone",
         (true, true) => "starting",
@@ -141,7 +143,7 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use savanna_epoch::NodeEpoch;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
     use savanna_ownership::logs::{self, LogPlace, NewLog};
@@ -149,14 +151,14 @@ mod tests {
 
     use super::*;
 
-    struct Cluster(CoordinatorCore);
+    pub(in crate::cluster) struct Cluster(pub(in crate::cluster) CoordinatorCore);
 
     impl Cluster {
-        fn new() -> Self {
+        pub(in crate::cluster) fn new() -> Self {
             Self(CoordinatorCore::new(Duration::from_secs(3600)))
         }
 
-        fn join(&mut self, name: &str, services: &str) -> Tenure {
+        pub(in crate::cluster) fn join(&mut self, name: &str, services: &str) -> Tenure {
             let spec = NodeSpec {
                 name: NodeId::new(name),
                 incarnation: Incarnation(1),
@@ -169,11 +171,11 @@ mod tests {
             }
         }
 
-        fn leave(&mut self, tenure: Tenure) {
+        pub(in crate::cluster) fn leave(&mut self, tenure: Tenure) {
             self.0.step(&Request::Deregister(tenure), MonoTime(0)).reply.unwrap();
         }
 
-        fn view(&self) -> ClusterView {
+        pub(in crate::cluster) fn view(&self) -> ClusterView {
             ClusterView::new(self.0.snapshot())
         }
 
@@ -208,7 +210,7 @@ mod tests {
         }
     }
 
-    const ALL: &str = "keys,streams,tenants";
+    pub(in crate::cluster) const ALL: &str = "keys,streams,tenants";
 
     #[test]
     fn shards_are_spread_once_the_nodes_are_there() {
@@ -283,14 +285,24 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_served_under_later_epochs_out_of_the_same_log() {
+    fn a_tenant_is_served_under_later_epochs_out_of_the_log_that_its_owner_holds() {
         let mut cluster = Cluster::new();
         let n1 = cluster.join("n1", ALL);
-        let log = NewLog::numbered(&n1.node, "tenants", &(1..2)).unwrap().id().clone();
-        let history = Some(History { log, epoch: OwnerEpoch(1) });
-        let record = ShardRecord::serving(n1, OwnerEpoch(2)).with_history(history);
-        let state = |shard| state_of(&cluster.view(), &ShardId::new(shard), &record);
-        assert_eq!((state("tenants/7"), state("tenants")), (SERVING, "starting"));
+        let new = NewLog::numbered(&n1.node, "tenants", &(1..2)).unwrap();
+        let log = new.id().clone();
+        let record = ShardRecord::serving(n1.clone(), OwnerEpoch(2))
+            .with_history(Some(History { log: log.clone(), epoch: OwnerEpoch(1) }));
+        let state = |cluster: &Cluster, shard: &str, record: &ShardRecord| {
+            state_of(&cluster.view(), &ShardId::new(shard), record)
+        };
+        assert_eq!(state(&cluster, "tenants/7", &record), "starting", "nobody has begun such a log");
+        let begun = logs::begin(&cluster.view(), new, LogPlace::Folder("a".to_owned()), n1.clone()).unwrap();
+        cluster.0.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
+        assert_eq!((state(&cluster, "tenants/7", &record), state(&cluster, "tenants", &record)), (SERVING, "starting"));
+        cluster.leave(n1);
+        let again = cluster.join("n1", ALL);
+        let record = ShardRecord::serving(again, OwnerEpoch(3)).with_history(record.history);
+        assert_eq!(state(&cluster, "tenants/7", &record), "starting", "that log is a former tenure's");
     }
 
     #[test]

@@ -13,7 +13,10 @@ mod changes;
 mod opening;
 mod tails;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use savanna_epoch::{NodeEpoch, OwnerEpoch};
@@ -30,8 +33,8 @@ use crate::{
     truncation::Truncation,
 };
 
-pub use self::adoption::adopt;
-pub use self::changes::{clean_up, create, create_as, remove, reserve, save_end};
+pub use self::adoption::{adopt, adopt_new, awaited};
+pub use self::changes::{clean_up, create, create_as, create_elsewhere, remove, reserve, save_end};
 use self::{
     adoption::{Arriving, copy, histories},
     opening::{carry_over, collectable, former_tenants, log_end, propose, take_over},
@@ -147,6 +150,8 @@ pub struct Owner {
     bytes_before: u64,
     /// The version of the note of where the log ends, and whether the log was cut since.
     noted: (Revision, bool),
+    /// Tenants that this process is making: their records are there before it has them.
+    making: BTreeSet<TenantId>,
     /// Numbers that tenants are being restored under, with the versions of their roots.
     reserved: BTreeMap<TenantId, Revision>,
     /// Numbers of which the storage perhaps has something that is to go, likewise.
@@ -198,6 +203,7 @@ impl Owner {
             adopting: None,
             bytes_before,
             noted: (noted_end, false),
+            making: BTreeSet::new(),
             reserved: BTreeMap::new(),
             garbage: collectable(&view, &member.tenure)?,
             strays_of: None,
@@ -276,6 +282,12 @@ impl Owner {
     /// All tenants, by name.
     pub fn tenants(&self) -> impl Iterator<Item = (&str, TenantId)> {
         self.names.iter().map(|(name, tenant)| (name.as_str(), *tenant))
+    }
+
+    /// Whether this process has a tenant.
+    #[must_use]
+    pub fn has(&self, tenant: TenantId) -> bool {
+        self.tenants.contains_key(&tenant)
     }
 
     /// The epoch under which this process has a tenant.

@@ -20,7 +20,7 @@ use savanna_epoch::{LogId, OwnerEpoch, ShardId};
 use savanna_ownership::{
     Batch, ClusterView, Coordinator, CoordinatorError, History, Revision, RootChange, RootValue, ShardRecord, Tenure,
     Transition, Versioned,
-    logs::{self, LogPlace, LogRecordError, LogState, NewLog},
+    logs::{self, LogPlace, LogRecord, LogRecordError, LogState, NewLog},
 };
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::SqlError;
@@ -97,7 +97,8 @@ pub(crate) struct Numbers {
 }
 
 /// The shard of a tenant.
-pub(crate) fn shard(tenant: TenantId) -> ShardId {
+#[must_use]
+pub fn shard(tenant: TenantId) -> ShardId {
     ShardId::new(format!("{SHARDS}{tenant}"))
 }
 
@@ -176,6 +177,70 @@ pub(crate) fn log_note(view: &ClusterView, log: &LogId) -> Result<Option<(LogNot
     view.root(&key).map(|root| Ok((decode(&key, &root.value)?, root.version))).transpose()
 }
 
+/// Whether there are records of tenants, or somebody has yet to look what a former release kept instead.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn are_kept(view: &ClusterView) -> Result<bool, ShardsError> {
+    Ok(numbers(view)?.is_some())
+}
+
+/// The log that a tenure has begun, and where it is: there is one at most.
+///
+/// # Errors
+/// That a record of a log cannot be read.
+pub fn own_log(view: &ClusterView, tenure: &Tenure) -> Result<Option<(LogId, LogPlace)>, ShardsError> {
+    // What a node keeps for itself is none of the engine's.
+    let is_own = |log: &LogId, record: &LogRecord| {
+        log.service == SERVICE
+            && record.holder == *tenure
+            && record.state == LogState::Open
+            && !matches!(record.place, LogPlace::Private(_))
+    };
+    let own = logs::all(view)?.into_iter().find(|(log, record)| is_own(log, record));
+    Ok(own.map(|(log, record)| (log, record.place)))
+}
+
+/// The tenant that a shard is; none if it is another kind of shard.
+#[must_use]
+pub fn tenant_of(shard: &ShardId) -> Option<TenantId> {
+    shard.0.strip_prefix(SHARDS)?.parse().ok()
+}
+
+/// All tenants that there are, by name.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn by_name(view: &ClusterView) -> Result<BTreeMap<String, TenantId>, ShardsError> {
+    Ok(names(view)?.into_iter().map(|(tenant, (name, _))| (name, tenant)).collect())
+}
+
+/// The tenant of a name, as far as the view knows.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn named(view: &ClusterView, name: &str) -> Result<Option<TenantId>, ShardsError> {
+    let key = name_key(name);
+    view.root(&key).map(|root| Ok(decode::<Named>(&key, &root.value)?.number)).transpose()
+}
+
+/// The tenant of a name as the coordinator knows it now, and since which revision.
+///
+/// # Errors
+/// Those of the coordinator, and `Corrupt`.
+pub async fn look_up(coordinator: &dyn Coordinator, name: &str) -> Result<Option<(TenantId, Revision)>, ShardsError> {
+    let key = name_key(name);
+    let Some(root) = coordinator.root(&key).await? else { return Ok(None) };
+    Ok(Some((decode::<Named>(&key, &root.value)?.number, root.version)))
+}
+
+/// What removes the note of where a log ended, which is to be removed itself; nothing if there is none.
+#[must_use]
+pub fn forget_end(view: &ClusterView, log: &LogId) -> Option<RootChange> {
+    let key = log_key(log);
+    view.root(&key).map(|root| delete(key.clone(), root.version))
+}
+
 /// Asks until the coordinator answers.
 pub(crate) async fn answered<T, A: Future<Output = Result<T, CoordinatorError>>>(
     ask: impl Fn() -> A,
@@ -248,6 +313,34 @@ impl Member {
             match member.propose(&Batch { roots, ..Batch::default() }).await {
                 Err(CoordinatorError::Conflict { .. }) => {}
                 done => return Ok(done.map(|_| member)?),
+            }
+        }
+    }
+
+    /// Begins a log of this tenure's own, at the place that belongs to its name, or goes on with the one that the tenure has begun. To be done
+    /// before the log is opened. Returns where it is.
+    ///
+    /// # Errors
+    /// Those of the coordinator.
+    pub async fn begin(
+        coordinator: Arc<dyn Coordinator>,
+        tenure: Tenure,
+        place_of: impl Fn(&LogId) -> LogPlace,
+    ) -> Result<(Self, LogPlace), ShardsError> {
+        loop {
+            let view = ClusterView::new(answered(|| coordinator.snapshot()).await?);
+            let holding =
+                |log| Self { coordinator: Arc::clone(&coordinator), tenure: tenure.clone(), log, before: Vec::new() };
+            if let Some((log, place)) = own_log(&view, &tenure)? {
+                return Ok((holding(log), place));
+            }
+            let new = answered(|| NewLog::allocate(&*coordinator, &tenure.node, SERVICE)).await?;
+            let member = holding(new.id().clone());
+            let place = place_of(&member.log);
+            let begun = logs::begin(&view, new, place.clone(), tenure.clone())?;
+            match member.propose(&begun.into()).await {
+                Err(CoordinatorError::Conflict { .. }) => {}
+                done => return Ok(done.map(|_| (member, place))?),
             }
         }
     }

@@ -6,20 +6,25 @@
 //! | all of it was copied and is durable | the same | the same |
 //! | the histories of some name the own log | these tenants, complete | serves them; the others as before |
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
 use savanna_journal::{Draft, Filter, Journal, JournalError, Lsn, SealedLog};
-use savanna_ownership::{ShardRecord, Transition, Versioned};
+use savanna_ownership::{
+    Batch, ClusterView, CoordinatorError, MAX_BATCH_RECORDS, Revision, ShardRecord, Transition, Versioned,
+};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::Result;
 
-use super::{Owner, RedoError, Tail, opening::propose, tails::Tails};
+use super::{Held, Owner, RedoError, Tail, opening::left_behind, tails::Tails};
 use crate::{
     log::{OWNED, TAIL},
-    shards::{self, Member},
+    shards::{self, Member, ShardsError, ShardsResult},
 };
 
 /// A tenant that this process owns, and what another log has of it.
@@ -66,45 +71,119 @@ async fn append(journal: &Journal, draft: Draft<'_>) -> Result<Lsn> {
     }
 }
 
+/// What was granted to a process and has not arrived: the logs that have commits of such tenants, and whether there are others, of which no log
+/// has any.
+///
+/// # Errors
+/// That the records cannot be read.
+pub fn awaited(owner: &Mutex<Owner>, view: &ClusterView) -> ShardsResult<(BTreeSet<LogId>, bool)> {
+    let owner = owner.lock();
+    let logs = owner.granted(view)?.map(|(_, record)| record.value.history.as_ref().map(|history| history.log.clone()));
+    let logs: BTreeSet<Option<LogId>> = logs.collect();
+    let has_new = logs.contains(&None);
+    Ok((logs.into_iter().flatten().collect(), has_new))
+}
+
 /// Takes in the tenants that were granted to this process and whose commits are in a log that was sealed. Blocks while it reads that log. Asked
 /// again, it goes on with those that have not arrived.
 ///
 /// # Errors
 /// Those of the logs and of the coordinator; XX001 if the log is not one of tenants.
 pub async fn adopt(owner: &Mutex<Owner>, name: &LogId, sealed: &SealedLog) -> Result<Vec<TenantId>> {
-    let (member, journal) = {
-        let owner = owner.lock();
-        (owner.member.clone(), Arc::clone(owner.journal()))
-    };
+    arrive(owner, Some(name), |since| read(sealed, since)).await
+}
+
+/// Takes in the tenants that were granted to this process and of which no log has commits: whoever made them ended before it could say which
+/// log it would be.
+///
+/// # Errors
+/// Those of the log and of the coordinator.
+pub async fn adopt_new(owner: &Mutex<Owner>) -> Result<Vec<TenantId>> {
+    arrive(owner, None, |_| Ok(BTreeMap::new())).await
+}
+
+async fn arrive(
+    owner: &Mutex<Owner>,
+    log: Option<&LogId>,
+    read: impl FnOnce(BTreeMap<TenantId, OwnerEpoch>) -> Result<BTreeMap<TenantId, Tail>>,
+) -> Result<Vec<TenantId>> {
+    let member = owner.lock().member.clone();
     let view = member.view().await?;
-    let is_granted = |record: &Versioned<ShardRecord>| {
-        record.value.owner() == Some(&member.tenure)
-            && record.value.history.as_ref().is_some_and(|history| history.log == *name)
-    };
-    let granted: BTreeMap<_, _> =
-        shards::tenants(&view)?.into_iter().filter(|(_, record)| is_granted(record)).collect();
-    let mut commits = read(sealed, histories(&granted))?;
-    let arriving: Vec<_> = granted
-        .into_iter()
-        .map(|(tenant, record)| {
-            let commits = commits.remove(&tenant).unwrap_or_default().into_iter().map(|(_, commit)| commit);
-            Arriving { tenant, record: record.clone(), commits: commits.collect() }
-        })
+    let granted: BTreeMap<_, _> = owner
+        .lock()
+        .granted(&view)?
+        .filter(|(_, record)| record.value.history.as_ref().map(|history| &history.log) == log)
         .collect();
-    // Nobody else knows yet that the copies are needed.
-    owner.lock().adopting = Some(journal.appended().next());
-    let arrived = async {
-        let tails = copy(&journal, &arriving).await?;
-        let changes = arriving.iter().map(|arriving| arriving.arrives(&member)).collect();
-        let view = propose(&member, changes, view).await?;
-        let mut owner = owner.lock();
-        owner.tails.extend(tails);
-        owner.hold(&view)?;
-        Ok(arriving.iter().map(|arriving| arriving.tenant).collect())
+    let mut commits = read(histories(&granted))?;
+    let names = shards::names(&view)?;
+    let mut arrived = Vec::new();
+    let granted: Vec<_> = granted.into_iter().collect();
+    for some in granted.chunks(MAX_BATCH_RECORDS) {
+        let arriving: Vec<_> = some
+            .iter()
+            .map(|(tenant, record)| {
+                let commits = commits.remove(tenant).unwrap_or_default().into_iter().map(|(_, commit)| commit);
+                Arriving { tenant: *tenant, record: (*record).clone(), commits: commits.collect() }
+            })
+            .collect();
+        // Nobody else knows yet that the copies are needed.
+        let journal = {
+            let mut owner = owner.lock();
+            owner.adopting = Some(owner.journal.appended().next());
+            Arc::clone(&owner.journal)
+        };
+        let done = serve(owner, &member, &journal, &arriving, &names).await;
+        owner.lock().adopting = None;
+        arrived.extend(done?);
+    }
+    owner.lock().garbage.extend(left_behind(&view)?);
+    Ok(arrived)
+}
+
+/// Copies what tenants have, says so in their records, and has them from then on. None of them if a record has changed meanwhile.
+async fn serve(
+    owner: &Mutex<Owner>,
+    member: &Member,
+    journal: &Journal,
+    arriving: &[Arriving],
+    names: &BTreeMap<TenantId, (String, Revision)>,
+) -> Result<Vec<TenantId>> {
+    let tails = copy(journal, arriving).await?;
+    let transitions = arriving.iter().map(|arriving| arriving.arrives(member)).collect();
+    let version = match member.propose(&Batch { transitions, ..Batch::default() }).await {
+        Ok(version) => version,
+        Err(error @ CoordinatorError::Conflict { .. }) => {
+            tracing::debug!(%error, "the view of what was granted was old");
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(ShardsError::from(error).into()),
     };
-    let arrived = arrived.await;
-    owner.lock().adopting = None;
-    arrived
+    let mut owner = owner.lock();
+    owner.tails.extend(tails);
+    for Arriving { tenant, record, .. } in arriving {
+        let Some((name, named)) = names.get(tenant).cloned() else {
+            tracing::error!(tenant, "expected a name of the tenant in the coordinator's records, found none");
+            continue;
+        };
+        owner.note_created(*tenant, Held { name, epoch: record.value.epoch, shard: version, named });
+    }
+    Ok(arriving.iter().map(|arriving| arriving.tenant).collect())
+}
+
+impl Owner {
+    /// The tenants that were granted to this process and that it has not, nor makes.
+    fn granted<'v>(
+        &self,
+        view: &'v ClusterView,
+    ) -> ShardsResult<impl Iterator<Item = (TenantId, &'v Versioned<ShardRecord>)> + use<'v, '_>> {
+        let is_granted = |(tenant, record): &(TenantId, &'v Versioned<ShardRecord>)| {
+            record.value.owner() == Some(&self.member.tenure)
+                && record.value.history.as_ref().is_none_or(|history| history.log != self.member.log)
+                && !self.making.contains(tenant)
+                && !self.tenants.contains_key(tenant)
+        };
+        Ok(shards::tenants(view)?.into_iter().filter(is_granted))
+    }
 }
 
 /// The epochs that histories name.

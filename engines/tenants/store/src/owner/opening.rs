@@ -15,15 +15,23 @@ use crate::{
     storage::Storage,
 };
 
-/// What the storage has of these is to go, and nobody else sees to it.
+/// What the storage has of these is to go at a start: what was reserved under this tenure, too, was reserved before this process opened the log.
 pub(super) fn collectable(view: &ClusterView, own: &Tenure) -> ShardsResult<BTreeMap<TenantId, Revision>> {
-    let is_over = |garbage: &Garbage| match garbage {
+    garbage_if(view, |by| by == own || !view.lives(by))
+}
+
+/// What the storage has of these is to go while others work: they were removed, or whoever was restoring them is gone.
+pub(super) fn left_behind(view: &ClusterView) -> ShardsResult<BTreeMap<TenantId, Revision>> {
+    garbage_if(view, |by| !view.lives(by))
+}
+
+fn garbage_if(view: &ClusterView, is_over: impl Fn(&Tenure) -> bool) -> ShardsResult<BTreeMap<TenantId, Revision>> {
+    let is_garbage = |garbage: &Garbage| match garbage {
         Garbage::Removed => true,
-        // Whoever reserved it here ended before this process opened the log.
-        Garbage::Reserved { by } => by == own || !view.lives(by),
+        Garbage::Reserved { by } => is_over(by),
     };
-    let collectable = shards::garbage(view)?.into_iter().filter(|(_, (garbage, _))| is_over(garbage));
-    Ok(collectable.map(|(tenant, (_, version))| (tenant, version)).collect())
+    let garbage = shards::garbage(view)?.into_iter().filter(|(_, (garbage, _))| is_garbage(garbage));
+    Ok(garbage.map(|(tenant, (_, version))| (tenant, version)).collect())
 }
 
 /// Which tenants there are as a former release kept them.

@@ -456,3 +456,75 @@ async fn what_is_copied_is_not_cut_before_anybody_knows_that_it_is_needed() {
     let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
     assert_eq!((tail(&owner, shop), tail(&owner, yard)), (vec![1, 2], vec![9]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn many_tenants_arrive_in_batches_and_those_that_have_arrived_stay() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    for number in 0..70_u8 {
+        let tenant = create(&owner, &format!("t{number}")).await.expect("nobody has it");
+        commit(&owner, tenant, number);
+    }
+    let member = owner.lock().member.clone();
+    close(owner);
+    cluster.coordinator.deregister(&member.tenure).await.expect("it is there");
+    cluster.put(logs::seal(&cluster.view().await, &member.log).expect("nobody has it")).await;
+    let log = std::mem::replace(&mut cluster.directory, tempfile::tempdir().expect("a directory"));
+    let sealed = seal(&Options::dir(log.path()), NodeEpoch(1_000)).expect("nobody has it");
+    let mut left = Left { cluster, name: member.log, sealed, _log: log, tenants: [1, 2] };
+    // Its log's record and the note of its end; then one batch is made, and the process ends at the second.
+    let owner = left.open((3, Trouble::Ends { is_made: false })).await.expect("a new log");
+    left.grant(&owner.lock().member.tenure.clone()).await;
+    adopt(&owner, &left.name, &left.sealed).await.expect_err("the coordinator is lost");
+    assert_eq!(owner.lock().tenants().count(), 64, "these are served");
+    close(owner);
+    let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
+    assert_eq!(owner.lock().tenants().count(), 64);
+    left.grant(&owner.lock().member.tenure.clone()).await;
+    let (logs, has_new) = awaited(&owner, &left.cluster.view().await).expect("records");
+    assert_eq!((logs.into_iter().collect::<Vec<_>>(), has_new), (vec![left.name.clone()], false));
+    assert_eq!(adopt(&owner, &left.name, &left.sealed).await.expect("nothing is in its way").len(), 6);
+    check(&left.cluster, &owner).await;
+    for (tenant, number) in (1..).zip(0..70_u8) {
+        assert_eq!(tail(&owner, tenant), [number]);
+    }
+    assert_eq!(awaited(&owner, &left.cluster.view().await).expect("records"), (BTreeSet::new(), false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_granted_a_tenant_that_no_log_has_commits_of_takes_it_in() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    let tenure = owner.lock().member.tenure.clone();
+    // Another node makes one for it.
+    let other = node(&left.cluster.coordinator, "c", 90).await;
+    let place = LogPlace::Folder("of c".to_owned());
+    let coordinator = Arc::clone(&left.cluster.coordinator) as _;
+    let (member, at) = Member::begin(coordinator, other, |_| place.clone()).await.expect("a new log");
+    assert_eq!(at, place);
+    let directory = tempfile::tempdir().expect("a directory");
+    let recovery = Recovery::read(Options::dir(directory.path()), NodeEpoch(1)).expect("a log");
+    let maker =
+        Owner::open(recovery, member, &left.cluster.storage(), (64, 1)).await.expect("nothing is wrong with it");
+    let maker = Mutex::new(maker);
+    let tenant = create_elsewhere(&maker, "new", &tenure).await.expect("nobody has it");
+    assert!(!maker.lock().has(tenant));
+    assert_eq!(create_elsewhere(&maker, "shop", &tenure).await.expect_err("it is there").state, "42P04");
+
+    let view = left.cluster.view().await;
+    assert_eq!(awaited(&owner, &view).expect("records"), (BTreeSet::new(), true));
+    assert_eq!(awaited(&maker, &view).expect("records"), (BTreeSet::new(), false));
+    // What a process makes itself it does not take in beside that.
+    owner.lock().making.insert(tenant);
+    assert_eq!(awaited(&owner, &view).expect("records"), (BTreeSet::new(), false));
+    assert!(adopt_new(&owner).await.expect("nothing is in its way").is_empty());
+    owner.lock().making.remove(&tenant);
+    assert_eq!(adopt_new(&owner).await.expect("nothing is in its way"), [tenant]);
+    assert!(owner.lock().has(tenant));
+    commit(&owner, tenant, 5);
+    close(owner);
+    let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
+    assert_eq!(tail(&owner, tenant), [5]);
+    close(owner);
+    close(maker);
+}
