@@ -178,9 +178,11 @@ def test_without_a_free_descriptor_those_who_are_there_are_served(tmp_path, thre
     server = Server(tmp_path, "--threads", threads)
     try:
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
-        clients = [Client(server.port) for _ in range(limit + 20)]
-        for client in clients:
-            client.send("PING")
+        clients = []
+        for _ in range(limit + 20):
+            # Each at once: who says nothing for a second gives way to who comes later.
+            clients.append(Client(server.port))
+            clients[-1].send("PING")
         served = []
         for client in clients:
             client.socket.settimeout(2 if len(served) > 10 else 30)

@@ -6,19 +6,25 @@
 //!           ▼              │
 //!         looks ───────────┘       it does not answer, and its lease is free, or it is known dead
 //!           ▲  └──────────────────────────────────────────────────────────────────────┐
-//!           │  └── its lease is its own, and it has not answered three times: claims, ─┤
-//!           │      waits until the lease has run out                                   ▼
+//!           │  └── its lease is its own, it has not answered three times, and it ─────┤
+//!           │      stands still: claims, waits until the lease has run out             ▼
 //!           └───────────────────────────────────────────── lease lost ───────────── runs it
 //! ```
+//!
+//! Whoever runs it shows on the disk that it works: a node that the network has cut off from it, though not from the disk, leaves it alone. On
+//! the smaller side of a cut nobody runs it ([`reach`](super::reach)).
 //!
 //! A holder that has not said where it is may be starting, or is no node of a cluster (`savanna dev`); nothing is claimed of it. The answer is
 //! the coordinator's own: one that has stopped, as its disk fails, does not answer, and its node leaves it to others.
 
 use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
+use futures::future::join_all;
+use parking_lot::Mutex;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_journal::Options as JournalOptions;
 use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, Process};
@@ -30,7 +36,8 @@ use tokio::sync::watch;
 
 use super::grants::{self, SHARDS};
 use super::papers::{Papers, PapersError};
-use super::seat::{Ping, Seat, address_on, connections};
+use super::reach::{self, Reach, Showing, Sides};
+use super::seat::{self, Ping, Seat, connections};
 use crate::config::NodeConfig;
 use crate::data_dir::{directory_options, high_water, newest_epoch_in};
 
@@ -40,19 +47,34 @@ const PERIOD: Duration = Duration::from_millis(500);
 const PERIOD_IN_DOUBT: Duration = Duration::from_millis(100);
 /// How long it has to answer.
 const PING_TIME: Duration = Duration::from_millis(500);
+/// How long a node has to answer that may be beyond a cut, and the pause between two looks.
+const REACH_TIME: Duration = Duration::from_millis(400);
+const REACH_PERIOD: Duration = Duration::from_millis(200);
 /// After a failure of its own.
 const PAUSE: Duration = Duration::from_secs(1);
 /// So often it may miss to answer.
 const MISSES_MAX: u32 = 3;
+/// A coordinator that has not shown for so long that it works may stand still.
+const PULSE_TIME: Duration = PERIOD.saturating_mul(4);
 
 /// What a candidate has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// The coordinator answers.
     Answer,
-    /// Nobody answers, and the directory is held by a process that may live. `said` if it has said where it is; `claimant` is another one
-    /// that may live and waits for it.
-    Silence { said: bool, claimant: Option<Incarnation> },
+    /// Nobody answers, and the directory is held by a process that may live.
+    Silence(Silence),
+}
+
+/// What is known of a coordinator that does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Silence {
+    /// Whether it has said where it is.
+    said: bool,
+    /// Another process that may live and waits for it.
+    claimant: Option<Incarnation>,
+    /// Changes for as long as it works.
+    pulse: Option<SystemTime>,
 }
 
 /// What it does.
@@ -71,24 +93,35 @@ struct Doubt {
     misses: u32,
     /// The other claimant, and when it was seen first.
     claimant: Option<(Incarnation, Instant)>,
+    /// The pulse as it was seen last, and since when.
+    pulse: Option<(SystemTime, Instant)>,
 }
 
 impl Doubt {
     const fn new(ttl: Duration) -> Self {
-        Self { ttl, misses: 0, claimant: None }
+        Self { ttl, misses: 0, claimant: None, pulse: None }
+    }
+
+    /// Whether it may work.
+    fn may_work(&mut self, pulse: Option<SystemTime>, now: Instant) -> bool {
+        let Some(pulse) = pulse else { return false };
+        let known = self.pulse.filter(|(before, _)| *before == pulse);
+        let (_, since) = *self.pulse.insert(known.unwrap_or((pulse, now)));
+        now.saturating_duration_since(since) < PULSE_TIME
     }
 
     fn step(&mut self, found: Found, now: Instant) -> Next {
-        let Found::Silence { said: true, claimant } = found else {
+        let Found::Silence(Silence { said: true, claimant, pulse }) = found else {
             *self = Self::new(self.ttl);
             return Next::Look;
         };
         self.misses += 1;
+        let may_work = self.may_work(pulse, now);
         if self.claimant.map(|(known, _)| known) != claimant {
             self.claimant = claimant.map(|other| (other, now));
         }
         let had_its_time = self.claimant.is_none_or(|(_, since)| now.saturating_duration_since(since) >= 2 * self.ttl);
-        if self.misses < MISSES_MAX || !had_its_time {
+        if self.misses < MISSES_MAX || !had_its_time || may_work {
             return Next::Look;
         }
         *self = Self::new(self.ttl);
@@ -144,7 +177,11 @@ pub(super) struct Candidate {
     options: DataDirOptions,
     addresses: Arc<Addresses>,
     /// Made with the papers of the cluster, once they are there.
-    transport: Option<TcpTransport>,
+    transport: OnceLock<TcpTransport>,
+    /// On which side of a cut network the node is.
+    reach: Mutex<Reach>,
+    /// Shows others that this node works, once there are papers.
+    showing: Option<Showing>,
     /// What this node has found, for who waits for it.
     state: watch::Sender<State>,
 }
@@ -159,6 +196,8 @@ pub(super) enum State {
     This,
     /// Nobody, and this process keeps the directory: it starts, or is `savanna dev`.
     KeptBy(u32),
+    /// A node on the other side of a cut network, or nobody.
+    CutOff(Sides),
 }
 
 impl Candidate {
@@ -166,7 +205,8 @@ impl Candidate {
         let directory = config.data_dir.clone();
         let options = directory_options(config);
         let (state, _) = watch::channel(State::Others);
-        Self { config: config.clone(), directory, options, addresses: Arc::default(), transport: None, state }
+        let (config, addresses, transport) = (config.clone(), Arc::default(), OnceLock::new());
+        Self { config, directory, options, addresses, transport, reach: Mutex::default(), showing: None, state }
     }
 
     /// Follows who runs the coordinator.
@@ -176,9 +216,18 @@ impl Candidate {
 
     /// Looks, and runs the coordinator whenever it is this node's turn, until `stopping` says so; then gives the directory up.
     pub(super) async fn run(mut self, mut stopping: watch::Receiver<bool>) {
+        self.work(&mut stopping).await;
+        if self.showing.take().is_some() {
+            let (directory, node) = (self.directory.clone(), NodeId::new(&self.config.name));
+            // Whoever comes later sees nothing new.
+            let _ = tokio::task::spawn_blocking(move || reach::end(&directory, &node)).await;
+        }
+    }
+
+    async fn work(&mut self, stopping: &mut watch::Receiver<bool>) {
         let mut doubt = Doubt::new(self.config.lease.ttl());
         while !*stopping.borrow() {
-            let pause = match self.turn(&mut doubt, &mut stopping).await {
+            let pause = match self.turn(&mut doubt, stopping).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::warn!(error, "this node could not run the coordinator; it tries again");
@@ -197,12 +246,31 @@ impl Candidate {
         let (directory, lease) = (self.directory.clone(), self.config.lease);
         let read = move || Ok::<_, PapersError>((Papers::read(&directory, lease)?, Seat::read(&directory)));
         let (papers, seat) = blocking(read).await?;
+        if let Some(papers) = &papers {
+            self.show(papers).await?;
+        }
         if let (Some(papers), Some(seat)) = (&papers, &seat)
             && self.answers(papers, seat).await
         {
             doubt.step(Found::Answer, Instant::now());
+            self.reach.lock().forget();
             self.state.send_replace(State::Others);
             return Ok(PERIOD);
+        }
+        if let Some(papers) = &papers {
+            let sides = self.sides(papers).await;
+            if sides.may_be_smaller() {
+                let state = if sides.is_smaller() { State::CutOff(sides) } else { State::Others };
+                let is_new = self.state.send_replace(state) != state;
+                if let (State::CutOff(Sides { reached, beyond, .. }), true) = (state, is_new) {
+                    tracing::warn!(
+                        reached,
+                        beyond,
+                        "this node reaches fewer nodes that work, itself included, than it does not"
+                    );
+                }
+                return Ok(PERIOD_IN_DOUBT);
+            }
         }
         let (directory, options) = (self.directory.clone(), self.options.clone());
         let taken = blocking(move || DataDirLease::take_if_free(&directory, &options)).await?;
@@ -216,7 +284,10 @@ impl Candidate {
                 let is_other = |claimant: &Process| claimant.incarnation != self.options.incarnation;
                 let claimant = held.claim.filter(is_other).filter(|claimant| !claimant.is_known_dead());
                 let claimant = claimant.map(|claimant| claimant.incarnation);
-                match doubt.step(Found::Silence { said, claimant }, Instant::now()) {
+                let directory = self.directory.clone();
+                let pulse = blocking(move || Ok::<_, String>(seat::pulse(&directory))).await?;
+                let silence = Silence { said, claimant, pulse };
+                match doubt.step(Found::Silence(silence), Instant::now()) {
                     Next::Look => return Ok(PERIOD_IN_DOUBT),
                     Next::Claim => {}
                 }
@@ -234,17 +305,64 @@ impl Candidate {
         Ok(PERIOD_IN_DOUBT)
     }
 
-    async fn answers(&mut self, papers: &Papers, seat: &Seat) -> bool {
-        let transport = self.transport.get_or_insert_with(|| {
+    /// Begins to show that the node works, unless it does.
+    async fn show(&mut self, papers: &Papers) -> Result<(), String> {
+        if self.showing.is_none() {
+            let (directory, node) = (self.directory.clone(), NodeId::new(&self.config.name));
+            let address = SocketAddr::new(self.config.cluster_address, 0);
+            let showing = Showing::begin(directory, papers.cluster.clone(), node, address).await;
+            self.showing =
+                Some(showing.map_err(|error| format!("cannot listen for other nodes on {address}: {error}"))?);
+        }
+        Ok(())
+    }
+
+    fn transport(&self, papers: &Papers) -> &TcpTransport {
+        self.transport.get_or_init(|| {
             let (from, addresses) = (NodeId::new(&self.config.name), Arc::clone(&self.addresses));
             TcpTransport::within(papers.cluster.clone(), from, addresses, connections())
-        });
+        })
+    }
+
+    async fn answers(&self, papers: &Papers, seat: &Seat) -> bool {
         self.addresses.set(seat.name(), seat.address.as_str());
-        call::<Ping>(&*transport, &seat.name(), &(), PING_TIME).await.is_ok()
+        call::<Ping>(self.transport(papers), &seat.name(), &(), PING_TIME).await.is_ok()
+    }
+
+    /// Looks on which side of a cut network the node is. Where nothing can be seen, there is none.
+    async fn sides(&self, papers: &Papers) -> Sides {
+        let (directory, own) = (self.directory.clone(), NodeId::new(&self.config.name));
+        let pulses = blocking(move || reach::pulses(&directory, &own)).await.unwrap_or_else(|error| {
+            tracing::debug!(error, "it is not known which other nodes work");
+            Vec::new()
+        });
+        let now = Instant::now();
+        let (asked, still): (Vec<_>, Vec<_>) = pulses.into_iter().partition(|pulse| self.reach.lock().asks(pulse, now));
+        let answers = join_all(asked.iter().map(|pulse| async {
+            let name = reach::name_of(&pulse.node);
+            self.addresses.set(name.clone(), pulse.address.to_string());
+            call::<Ping>(self.transport(papers), &name, &(), REACH_TIME).await.is_ok()
+        }));
+        let answers = answers.await;
+        still.iter().for_each(|pulse| self.addresses.remove(&reach::name_of(&pulse.node)));
+        let found: Vec<_> =
+            asked.into_iter().zip(answers).chain(still.into_iter().map(|pulse| (pulse, false))).collect();
+        self.reach.lock().step(&found, Instant::now())
+    }
+
+    /// Waits until the node is on the smaller side of a cut network.
+    async fn cut_off(&self, papers: &Papers) -> Sides {
+        loop {
+            let sides = self.sides(papers).await;
+            if sides.is_smaller() {
+                return sides;
+            }
+            tokio::time::sleep(REACH_PERIOD).await;
+        }
     }
 
     /// Runs the coordinator for as long as the lease lasts, or until the node stops.
-    async fn hold(&self, lease: DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
+    async fn hold(&mut self, lease: DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
         self.state.send_replace(State::This);
         let outcome = if *stopping.borrow() { Ok(()) } else { self.serve(&lease, stopping).await };
         self.state.send_replace(State::Others);
@@ -254,11 +372,12 @@ impl Candidate {
         outcome
     }
 
-    async fn serve(&self, lease: &DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
+    async fn serve(&mut self, lease: &DataDirLease, stopping: &mut watch::Receiver<bool>) -> Result<(), String> {
         let (directory, epoch, terms) = (self.directory.clone(), lease.epoch(), self.config.lease);
         let newest = blocking(move || newest_epoch_in(&directory)).await?;
         let directory = self.directory.clone();
         let papers = blocking(move || Papers::ensure(&directory, newest.max(epoch), terms)).await?;
+        self.show(&papers).await?;
         let journal = JournalOptions::dir(self.directory.join("coordinator"))
             .high_water(high_water(&self.directory, "coordinator"));
         let ttl = self.config.lease.ttl();
@@ -270,8 +389,8 @@ impl Candidate {
         let mut seat = Seat { node: name, epoch: lease.epoch(), address: String::new() };
         let services = ServiceTable::new().service(remote::SERVICE, remote::service(&coordinator));
         let services = services.service("seat", ping(&coordinator));
-        let address = address_on(0);
-        let server = TcpServer::within(papers.cluster, address, seat.name(), Arc::new(services), connections());
+        let address = SocketAddr::new(self.config.cluster_address, 0);
+        let server = TcpServer::within(papers.cluster.clone(), address, seat.name(), Arc::new(services), connections());
         let server = server.await.map_err(|error| format!("the coordinator cannot listen: {error}"))?;
         seat.address = server.local_address().to_string();
         self.publish(&seat).await?;
@@ -286,6 +405,10 @@ impl Candidate {
             }
             _ = stopping.wait_for(|stop| *stop) => Ok(()),
             () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes) => Ok(()),
+            Sides { reached, beyond, .. } = self.cut_off(&papers) => {
+                tracing::warn!(reached, beyond, "this node reaches fewer nodes that work, itself included, than it does not; the coordinator is left to those");
+                Ok(())
+            }
             reason = self.look_after(&coordinator, &seat) => Err(format!("its coordinator answers nobody: {reason}")),
         };
         server.shut_down().await;
@@ -314,11 +437,13 @@ impl Candidate {
         }
     }
 
-    /// Says where the coordinator is, if it is not to be read.
+    /// Says where the coordinator is, and shows that it works.
     async fn publish(&self, seat: &Seat) -> Result<(), String> {
         let (directory, seat) = (self.directory.clone(), seat.clone());
-        let publish =
-            move || if Seat::read(&directory).as_ref() == Some(&seat) { Ok(()) } else { seat.publish(&directory) };
+        let publish = move || match Seat::read(&directory) {
+            Some(said) if said == seat => seat::beat(&directory),
+            _ => seat.publish(&directory),
+        };
         blocking(publish).await.map_err(|error| format!("its address could not be written: {error}"))
     }
 }
@@ -344,7 +469,7 @@ mod tests {
     #[test]
     fn a_holder_that_answers_now_and_then_is_never_claimed_of() {
         let (mut doubt, now) = (Doubt::new(TTL), Instant::now());
-        let silence = Found::Silence { said: true, claimant: None };
+        let silence = Found::Silence(Silence { said: true, ..Silence::default() });
         for found in [silence, silence, Found::Answer, silence, silence, Found::Answer] {
             assert_eq!(doubt.step(found, now), Next::Look);
         }
@@ -356,7 +481,7 @@ mod tests {
     fn a_holder_that_has_not_said_where_it_is_is_waited_for() {
         let mut doubt = Doubt::new(TTL);
         for _ in 0..100 {
-            assert_eq!(doubt.step(Found::Silence { said: false, claimant: None }, Instant::now()), Next::Look);
+            assert_eq!(doubt.step(Found::Silence(Silence::default()), Instant::now()), Next::Look);
         }
     }
 
@@ -364,7 +489,8 @@ mod tests {
     fn who_has_claimed_it_has_time_for_the_lease_to_run_out_however_long_that_is() {
         for ttl in [TTL, 20 * TTL] {
             let (mut doubt, began) = (Doubt::new(ttl), Instant::now());
-            let claimed = |by| Found::Silence { said: true, claimant: Some(Incarnation(by)) };
+            let claimed =
+                |by| Found::Silence(Silence { said: true, claimant: Some(Incarnation(by)), ..Silence::default() });
             for look in 0..100_u32 {
                 assert_eq!(doubt.step(claimed(1), began + look * ttl / 50), Next::Look);
             }
@@ -373,6 +499,21 @@ mod tests {
             assert_eq!(doubt.step(claimed(2), began + 4 * ttl - Duration::from_nanos(1)), Next::Look);
             assert_eq!(doubt.step(claimed(2), began + 4 * ttl), Next::Claim);
         }
+    }
+
+    #[test]
+    fn one_that_works_is_never_claimed_of() {
+        let (mut doubt, began) = (Doubt::new(TTL), Instant::now());
+        let silence = |pulse| {
+            let pulse = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(pulse));
+            Found::Silence(Silence { said: true, pulse, ..Silence::default() })
+        };
+        for look in 0..100_u32 {
+            assert_eq!(doubt.step(silence(look.into()), began + look * PERIOD), Next::Look);
+        }
+        let last = began + 99 * PERIOD;
+        assert_eq!(doubt.step(silence(99), last + PULSE_TIME - Duration::from_nanos(1)), Next::Look);
+        assert_eq!(doubt.step(silence(99), last + PULSE_TIME), Next::Claim);
     }
 
     #[test]

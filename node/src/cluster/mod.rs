@@ -4,6 +4,7 @@
 //!  D/cluster.toml          who belongs to the cluster                            papers
 //!  D/lease                 who runs the coordinator: one of the nodes            candidate
 //!  D/coordinator.address   where it listens                                      seat
+//!  D/pulses/NAME           that the node works                                   reach
 //!
 //!           ┌─ coordinator/.. ─► the node that runs it ──► proposes who owns shards    grants
 //!   a node ─┤                                │ changes
@@ -21,6 +22,7 @@ pub(crate) mod databases;
 mod grants;
 mod offered;
 mod papers;
+mod reach;
 pub(crate) mod routed;
 mod seat;
 mod view;
@@ -64,7 +66,7 @@ use self::papers::Papers;
 pub use self::papers::PapersError;
 pub(crate) use self::papers::are_in as is_in;
 use self::routed::RoutedStreams;
-use self::seat::{COORDINATOR, Way, address_on};
+use self::seat::{COORDINATOR, Way};
 pub(crate) use self::view::{View, gone};
 
 /// How long a request to the coordinator is tried again.
@@ -114,8 +116,20 @@ pub enum JoinError {
         /// What came last.
         reason: String,
     },
+    /// The network is cut.
+    #[error(
+        "this node reaches {reached} of the nodes that work, itself included, and does not reach {beyond}, which show in the data directory that they work; look at the network between them"
+    )]
+    CutOff {
+        /// How many answer, and itself.
+        reached: usize,
+        /// How many do not.
+        beyond: usize,
+    },
     /// The port for other nodes cannot be listened to.
-    #[error("cannot listen for other nodes on {address}: {source}; choose another port with --cluster-port")]
+    #[error(
+        "cannot listen for other nodes on {address}: {source}; choose another port with --cluster-port, or an address of this machine with cluster.address"
+    )]
     Listen {
         /// The address.
         address: String,
@@ -316,7 +330,7 @@ impl Joined {
             .iter()
             .fold(ServiceTable::new(), |table, (name, offered)| table.service(*name, Arc::new(offered.clone())));
         let services = services.service("front", Arc::clone(&front).service());
-        let address = address_on(config.cluster_port);
+        let address = SocketAddr::new(config.cluster_address, config.cluster_port);
         let server = TcpServer::within(cluster, address, name.clone(), Arc::new(services), connections()).await;
         let server = server.map_err(|source| JoinError::Listen { address: address.to_string(), source })?;
 
@@ -636,6 +650,7 @@ fn not_found(
     match *state.borrow() {
         candidate::State::KeptBy(pid) if has_papers => JoinError::Starting { pid, waited, reason },
         candidate::State::KeptBy(pid) => JoinError::Kept { pid },
+        candidate::State::CutOff(reach::Sides { reached, beyond, .. }) => JoinError::CutOff { reached, beyond },
         _ => JoinError::NoCoordinator { waited, reason },
     }
 }

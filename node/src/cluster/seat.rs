@@ -3,12 +3,11 @@
 //! Whoever holds the data directory's lease runs the coordinator and says in `coordinator.address` where. The file is only a sign: what counts is
 //! the lease, and the coordinator answers nobody without it. So it is neither durable nor removed; who does not find a coordinator there looks again.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -56,6 +55,16 @@ impl Seat {
     }
 }
 
+/// Shows that the coordinator works: who does not reach it sees the file change all the same.
+pub(super) fn beat(directory: &Path) -> io::Result<()> {
+    File::open(directory.join(FILE))?.set_modified(SystemTime::now())
+}
+
+/// Changes for as long as the coordinator works.
+pub(super) fn pulse(directory: &Path) -> Option<SystemTime> {
+    fs::metadata(directory.join(FILE)).ok()?.modified().ok()
+}
+
 /// Bounds of connections to the coordinator: who does not answer is noticed before leases run out.
 pub(super) fn connections() -> TcpConfig {
     let session = SessionLimits {
@@ -69,11 +78,6 @@ pub(super) fn connections() -> TcpConfig {
         backoff_max: Duration::from_millis(100),
         ..TcpConfig::default()
     }
-}
-
-/// Where a node listens for others: they share a directory, so they are on this machine.
-pub(super) fn address_on(port: u16) -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, port).into()
 }
 
 /// Does the coordinator answer?

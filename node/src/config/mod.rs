@@ -222,6 +222,8 @@ pub struct NodeConfig {
     pub tenants_tls: Option<TlsFiles>,
     /// Whether they have to.
     pub tenants_requires_tls: bool,
+    /// Where other nodes of the cluster reach this one.
+    pub cluster_address: IpAddr,
     /// The port for other nodes of the cluster, 0 for any.
     pub cluster_port: u16,
     /// How many nodes are waited for before services get their first owners.

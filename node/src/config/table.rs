@@ -148,6 +148,11 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("tenants.tls_cert", "none", "a PEM file with the certificates of tenants for encrypted connections"),
     setting("tenants.tls_key", "none", "a PEM file with the key of tenants.tls_cert"),
     setting("tenants.require_tls", "false", "true refuses unencrypted connections to tenants"),
+    setting(
+        "cluster.address",
+        "127.0.0.1",
+        "address on which other nodes of the cluster reach this one; what nodes say is authenticated, not encrypted",
+    ),
     setting("cluster.port", "7400", "port for other nodes of the cluster, 0 for any; a node that is alone has none"),
     setting("cluster.nodes", "1", "how many nodes are waited for, 2 s at most, before services get their first owners"),
     setting(
@@ -314,6 +319,11 @@ impl NodeConfig {
             tenants_requires_tls: read.requires_tls("tenants.require_tls", tenants_tls.as_ref())?,
             tenants_tls,
             tenants_threads: read.automatic("tenants.threads")?,
+            cluster_address: read.get(
+                "cluster.address",
+                "an IP address that other nodes reach, such as 10.0.0.1",
+                |text| text.parse().ok().filter(|address: &IpAddr| !address.is_unspecified()),
+            )?,
             cluster_port: read.port("cluster.port")?,
             cluster_nodes: read.get("cluster.nodes", "a whole number, 1 to 1024", |text| {
                 text.parse::<usize>().ok().filter(|n| (1..=1024).contains(n))

@@ -5,7 +5,8 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, TARGET, running
+from conftest import ROOT, running
+from node import TARGET
 
 sys.path.append(str(ROOT / "bench" / "tenants"))
 import go_tpc  # noqa: E402
@@ -27,7 +28,7 @@ def program():
 
 @pytest.fixture
 def own_server(tmp_path):
-    with running(tmp_path, more=[f"log={16 << 20}"]) as server:
+    with running(tmp_path, settings={"tenants.log_distance": "16MiB"}) as server:
         yield server
 
 

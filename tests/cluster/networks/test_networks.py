@@ -1,0 +1,96 @@
+"""Networks that are cut, and slow ones, while clients work: nothing that was acknowledged is lost, nothing happens twice."""
+
+import time
+
+import pytest
+
+from conftest import NODES, Loop
+from network import NetworkedCluster
+from test_kills import Counter, Transfers
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    cluster = NetworkedCluster(tmp_path_factory.mktemp("networks") / "data")
+    yield cluster
+    cluster.remove()
+
+
+def others(node):
+    return [other for other in NODES if other != node]
+
+
+@pytest.fixture
+def work(cluster, request):
+    """Clients at all nodes, and what they were told is checked at the end."""
+    name = "".join(letter for letter in request.node.name if letter.isalnum())[-30:].lower()
+    counter, transfers = Counter(cluster, name), Transfers(cluster, name)
+    loops = [Loop(counter.step), Loop(transfers.step)]
+    yield counter, transfers
+    for loop in loops:
+        loop.end()
+    assert counter.check() > 0 and transfers.check() > 0
+
+
+@pytest.mark.parametrize("how", ["cut", "mute"])
+@pytest.mark.parametrize("whom", ["keys", "tenants", "coordinator"])
+def test_a_node_that_is_cut_off_is_replaced_and_comes_back(cluster, work, whom, how):
+    """Also where the coordinator is: it goes to the larger side, though the node still reaches the disk, and stays there."""
+    node = cluster.coordinator() if whom == "coordinator" else cluster.shards(NODES[0])[whom]["owner"]
+    asked = others(node)[0]
+    time.sleep(1)
+    getattr(cluster.network, how)(node)
+    cluster.until(lambda: cluster.serves_nothing(node, asked), f"others serve what {node} had")
+    assert cluster.coordinator() != node
+    told, term = len(work[0].told), cluster.term()
+    cluster.until(lambda: len(work[0].told) > told, "clients go on")
+    time.sleep(3)
+    # It serves nobody, and waits for somebody to tell it.
+    assert not cluster.has_ended(node)
+    cluster.network.heal(node)
+    cluster.until(lambda: cluster.has_ended(node), f"{node} finds out")
+    cluster.start(node)
+    cluster.until(lambda: cluster.is_served(node), f"{node} is there again")
+    assert not any(cluster.has_ended(other) for other in others(node)), cluster.logs()
+    assert cluster.term() == term, "the coordinator has stayed where it was"
+
+
+def test_nodes_that_start_on_the_larger_side_take_the_coordinator(cluster, work):
+    node = cluster.coordinator()
+    cluster.network.cut(node)
+    for other in others(node):
+        cluster.kill(other)
+    time.sleep(2)
+    for other in others(node):
+        cluster.start(other)
+    cluster.until(lambda: cluster.serves_nothing(node, others(node)[0]), f"others serve what {node} had")
+    cluster.network.heal(node)
+    cluster.until(lambda: cluster.has_ended(node), f"{node} finds out")
+    cluster.start(node)
+    cluster.until(lambda: cluster.is_served(node), f"{node} is there again")
+
+
+def test_a_node_that_only_misses_the_coordinator_leaves_it_where_it_is(cluster, work):
+    coordinator = cluster.coordinator()
+    node, asked = others(coordinator)
+    cluster.network.mute_towards(node, coordinator)
+    cluster.until(lambda: cluster.serves_nothing(node, asked), f"others serve what {node} had")
+    assert cluster.coordinator() == coordinator
+    cluster.network.heal(node)
+    cluster.until(lambda: cluster.has_ended(node), f"{node} finds out")
+    cluster.start(node)
+    cluster.until(lambda: cluster.is_served(node), f"{node} is there again")
+
+
+def test_a_slow_network_makes_nothing_wrong(cluster, work):
+    term = cluster.term()
+    for node in NODES:
+        cluster.network.slow(node)
+    time.sleep(10)
+    assert cluster.term() <= term + 1
+    for node in NODES:
+        cluster.network.heal(node)
+    for node in NODES:
+        if cluster.has_ended(node):
+            cluster.start(node)
+        cluster.until(lambda node=node: cluster.is_served(node), f"{node} serves")
