@@ -194,4 +194,7 @@ def test_a_node_that_is_killed_is_noticed_by_its_own_clients_alone(start):
         assert all(after[name]["log"] != shard["log"] for name, shard in before.items() if name in after), "they are in other logs now"
         former = {shard["log"].split("/")[0] for shard in before.values()}
         cluster.until(lambda: not any((log_folders / log).exists() for log in former), "the log that nobody needs is removed")
+        with cluster.tenants(random.choice(NODES), autocommit=True) as client:
+            for name in [*(job.name for job in (*killed, *steady)), *sorted(makers.there)]:
+                client.execute(f"DROP DATABASE {name}")
     assert cluster.stop() == 0, cluster.logs()
