@@ -36,6 +36,16 @@ impl Asked {
         *self.trouble.lock() = Some((changes, trouble));
     }
 
+    /// Nothing happens any more that has not happened yet.
+    pub(super) fn trouble_is_over(&self) {
+        *self.trouble.lock() = None;
+    }
+
+    /// Whether the process hears of nothing any more.
+    pub(super) fn has_ended(&self) -> bool {
+        *self.has_ended.lock()
+    }
+
     fn next(&self) -> Option<Trouble> {
         let mut trouble = self.trouble.lock();
         match trouble.take() {
@@ -48,7 +58,7 @@ impl Asked {
     }
 
     fn alive(&self) -> Result<(), CoordinatorError> {
-        if *self.has_ended.lock() { Err(ended()) } else { Ok(()) }
+        if self.has_ended() { Err(ended()) } else { Ok(()) }
     }
 }
 
