@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::future::try_join_all;
 use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
 use savanna_journal::{Draft, Filter, Journal, JournalError, Lsn, SealedLog};
@@ -23,7 +24,7 @@ use savanna_tenants_values::error::Result;
 
 use super::{Held, Owner, RedoError, Tail, opening::left_behind, tails::Tails};
 use crate::{
-    log::{OWNED, TAIL},
+    log::{OWNED, TAIL, is_kind},
     shards::{self, Member, ShardsError, ShardsResult},
 };
 
@@ -71,14 +72,18 @@ async fn append(journal: &Journal, draft: Draft<'_>) -> Result<Lsn> {
     }
 }
 
-/// What was granted to a process and has not arrived: the logs that have commits of such tenants, and whether there are others, of which no log
-/// has any.
+/// What was granted to a process and has not arrived: the logs that have commits of such tenants, and whether there are others, of which no
+/// other log has any.
 ///
 /// # Errors
 /// That the records cannot be read.
 pub fn awaited(owner: &Mutex<Owner>, view: &ClusterView) -> ShardsResult<(BTreeSet<LogId>, bool)> {
     let owner = owner.lock();
-    let logs = owner.granted(view)?.map(|(_, record)| record.value.history.as_ref().map(|history| history.log.clone()));
+    let other = |record: &ShardRecord| {
+        let log = record.history.as_ref().map(|history| &history.log);
+        log.filter(|log| **log != owner.member.log).cloned()
+    };
+    let logs = owner.granted(view)?.map(|(_, record)| other(&record.value));
     let logs: BTreeSet<Option<LogId>> = logs.collect();
     let has_new = logs.contains(&None);
     Ok((logs.into_iter().flatten().collect(), has_new))
@@ -90,33 +95,38 @@ pub fn awaited(owner: &Mutex<Owner>, view: &ClusterView) -> ShardsResult<(BTreeS
 /// # Errors
 /// Those of the logs and of the coordinator; XX001 if the log is not one of tenants.
 pub async fn adopt(owner: &Mutex<Owner>, name: &LogId, sealed: &SealedLog) -> Result<Vec<TenantId>> {
-    arrive(owner, Some(name), |since| read(sealed, since)).await
+    arrive(owner, Some(name), |since, end| read(sealed, since, end)).await
 }
 
-/// Takes in the tenants that were granted to this process and of which no log has commits: whoever made them ended before it could say which
-/// log it would be.
+/// Takes in the tenants that were granted to this process and of which no other log has commits: whoever made them ended before it could say
+/// which log it would be, or an earlier process of this tenure said that it is this one, and ended.
 ///
 /// # Errors
 /// Those of the log and of the coordinator.
 pub async fn adopt_new(owner: &Mutex<Owner>) -> Result<Vec<TenantId>> {
-    arrive(owner, None, |_| Ok(BTreeMap::new())).await
+    arrive(owner, None, |_, _| Ok(BTreeMap::new())).await
 }
 
 async fn arrive(
     owner: &Mutex<Owner>,
     log: Option<&LogId>,
-    read: impl FnOnce(BTreeMap<TenantId, OwnerEpoch>) -> Result<BTreeMap<TenantId, Tail>>,
+    read: impl FnOnce(BTreeMap<TenantId, OwnerEpoch>, Lsn) -> Result<BTreeMap<TenantId, Tail>>,
 ) -> Result<Vec<TenantId>> {
     let member = owner.lock().member.clone();
     let view = member.view().await?;
-    let granted: BTreeMap<_, _> = owner
+    let mut arrived = if log.is_none() { owner.lock().hold(&view)? } else { Vec::new() };
+    let mut granted: BTreeMap<_, _> = owner
         .lock()
         .granted(&view)?
         .filter(|(_, record)| record.value.history.as_ref().map(|history| &history.log) == log)
         .collect();
-    let mut commits = read(histories(&granted))?;
+    let end = log.map(|log| shards::log_note(&view, log)).transpose()?.flatten();
+    let mut commits = read(histories(&granted), end.map_or(Lsn::NONE, |(note, _)| Lsn(note.end)))?;
     let names = shards::names(&view)?;
-    let mut arrived = Vec::new();
+    // Those of former releases have histories before anybody can be granted them.
+    let carried = shards::numbers(&view)?.map_or(0, |numbers| numbers.carried);
+    let lost = granted.keys().copied().find(|tenant| log.is_none() && *tenant <= carried);
+    granted.retain(|tenant, _| log.is_some() || *tenant > carried);
     let granted: Vec<_> = granted.into_iter().collect();
     for some in granted.chunks(MAX_BATCH_RECORDS) {
         let arriving: Vec<_> = some
@@ -129,6 +139,7 @@ async fn arrive(
         // Nobody else knows yet that the copies are needed.
         let journal = {
             let mut owner = owner.lock();
+            owner.expect_space()?;
             owner.adopting = Some(owner.journal.appended().next());
             Arc::clone(&owner.journal)
         };
@@ -137,10 +148,11 @@ async fn arrive(
         arrived.extend(done?);
     }
     owner.lock().garbage.extend(left_behind(&view)?);
-    Ok(arrived)
+    lost.map_or(Ok(arrived), |tenant| Err(RedoError::NoHistory(tenant).into()))
 }
 
-/// Copies what tenants have, says so in their records, and has them from then on. None of them if a record has changed meanwhile.
+/// Copies what tenants have, says so in their records, and has them from then on. If a record has changed meanwhile, only those whose records
+/// an earlier process of this tenure has changed in the same way.
 async fn serve(
     owner: &Mutex<Owner>,
     member: &Member,
@@ -148,39 +160,44 @@ async fn serve(
     arriving: &[Arriving],
     names: &BTreeMap<TenantId, (String, Revision)>,
 ) -> Result<Vec<TenantId>> {
-    let tails = copy(journal, arriving).await?;
-    let transitions = arriving.iter().map(|arriving| arriving.arrives(member)).collect();
-    let version = match member.propose(&Batch { transitions, ..Batch::default() }).await {
-        Ok(version) => version,
+    let mut tails = copy(journal, arriving).await?;
+    let transitions: Vec<_> = arriving.iter().map(|arriving| arriving.arrives(member)).collect();
+    let batch = Batch { transitions: transitions.clone(), ..Batch::default() };
+    let versions = match member.propose(&batch).await {
+        Ok(version) => vec![Some(version); arriving.len()],
         Err(error @ CoordinatorError::Conflict { .. }) => {
             tracing::debug!(%error, "the view of what was granted was old");
-            return Ok(Vec::new());
+            let read = transitions.iter().map(|transition| member.version_of(transition));
+            try_join_all(read).await.map_err(ShardsError::from)?
         }
         Err(error) => return Err(ShardsError::from(error).into()),
     };
     let mut owner = owner.lock();
-    owner.tails.extend(tails);
-    for Arriving { tenant, record, .. } in arriving {
+    let mut arrived = Vec::new();
+    for (Arriving { tenant, record, .. }, version) in arriving.iter().zip(versions) {
+        let Some(shard) = version else { continue };
+        owner.tails.extend(tails.remove_entry(tenant));
         let Some((name, named)) = names.get(tenant).cloned() else {
             tracing::error!(tenant, "expected a name of the tenant in the coordinator's records, found none");
             continue;
         };
-        owner.note_created(*tenant, Held { name, epoch: record.value.epoch, shard: version, named });
+        owner.note_created(*tenant, Held { name, epoch: record.value.epoch, shard, named });
+        arrived.push(*tenant);
     }
-    Ok(arriving.iter().map(|arriving| arriving.tenant).collect())
+    Ok(arrived)
 }
 
 impl Owner {
-    /// The tenants that were granted to this process and that it has not, nor makes.
-    fn granted<'v>(
+    /// The tenants that were granted to this process and that it has not, nor makes. The view may be older than that it removed one.
+    pub(super) fn granted<'v>(
         &self,
         view: &'v ClusterView,
     ) -> ShardsResult<impl Iterator<Item = (TenantId, &'v Versioned<ShardRecord>)> + use<'v, '_>> {
         let is_granted = |(tenant, record): &(TenantId, &'v Versioned<ShardRecord>)| {
             record.value.owner() == Some(&self.member.tenure)
-                && record.value.history.as_ref().is_none_or(|history| history.log != self.member.log)
                 && !self.making.contains(tenant)
                 && !self.tenants.contains_key(tenant)
+                && !self.removed.contains(tenant)
         };
         Ok(shards::tenants(view)?.into_iter().filter(is_granted))
     }
@@ -192,9 +209,17 @@ pub(super) fn histories(records: &BTreeMap<TenantId, &Versioned<ShardRecord>>) -
     records.iter().map(|(tenant, record)| (*tenant, epoch(&record.value))).collect()
 }
 
-fn read(sealed: &SealedLog, since: BTreeMap<TenantId, OwnerEpoch>) -> Result<BTreeMap<TenantId, Tail>> {
+/// What a log has of tenants, which is known to have ended at `listed` or later.
+fn read(sealed: &SealedLog, since: BTreeMap<TenantId, OwnerEpoch>, listed: Lsn) -> Result<BTreeMap<TenantId, Tail>> {
+    let last = sealed.last();
+    if last < listed {
+        return Err(RedoError::LogBehind { listed, last }.into());
+    }
     let filter = Filter { stream: None, shards: Some(since.keys().copied().collect()) };
     let mut tails = Tails::of(since);
-    sealed.read(&filter, &mut |record| tails.take(record).map(drop).map_err(RedoError::Record))?;
+    sealed.read(&filter, &mut |record| match record.kind {
+        kind if is_kind(kind) => tails.take(record).map(drop).map_err(RedoError::Record),
+        kind => Err(RedoError::Kind(kind)),
+    })?;
     Ok(tails.into_tails())
 }

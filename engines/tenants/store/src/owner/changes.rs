@@ -129,9 +129,16 @@ async fn make_records(
         roots: std::iter::once(named).chain(reservation).collect(),
         ..Batch::default()
     };
-    match member.propose(&batch).await {
-        Err(CoordinatorError::Conflict { record, .. }) if record == key => Err(duplicate(name)),
-        made => Ok(made.map_err(ShardsError::from)?),
+    let refused = match member.propose(&batch).await {
+        Err(refused @ CoordinatorError::Conflict { .. }) => refused,
+        made => return Ok(made.map_err(ShardsError::from)?),
+    };
+    // A number is given once: if there is a tenant of it, an answer was lost, and whoever has the tenant has changed its record since.
+    let made = shards::answered(|| member.coordinator.shard(&batch.transitions[0].shard)).await;
+    match (made.map_err(ShardsError::from)?, refused) {
+        (Some(made), _) => Ok(made.version),
+        (None, CoordinatorError::Conflict { record, .. }) if record == key => Err(duplicate(name)),
+        (None, refused) => Err(ShardsError::from(refused).into()),
     }
 }
 
@@ -236,9 +243,9 @@ async fn note_end(owner: &Mutex<Owner>) -> Result<()> {
 /// Removes, once after the start, what former owners left of tenants after those were removed: one that did not know yet that it was
 /// replaced may have flushed. No record says so.
 async fn remove_strays(owner: &Mutex<Owner>, storage: &Storage) -> Result<()> {
-    let Some(view) = owner.lock().strays_of.clone() else { return Ok(()) };
+    let Some((view, numbers)) = owner.lock().strays_of.clone() else { return Ok(()) };
     for tenant in storage.tenants().await? {
-        if is_gone(&view, tenant)? {
+        if is_gone(&view, numbers, tenant) {
             storage.remove(tenant).await?;
         }
     }

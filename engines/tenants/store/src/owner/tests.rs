@@ -5,14 +5,14 @@ use parking_lot::Mutex;
 use savanna_epoch::LogId;
 use savanna_journal::{Draft, SealedLog, seal};
 use savanna_ownership::{
-    Coordinator, Exclusive, RootChange, Tenure, Transition,
+    Batch, Coordinator, Exclusive, RootChange, Tenure, Transition,
     embedded::EmbeddedCoordinator,
     logs::{self, LogPlace},
 };
 
 use super::*;
 use crate::{
-    log::{COMMIT, append},
+    log::{COMMIT, TAIL, UNLINKED, append},
     shards::{
         FIRST_EPOCH,
         tests::{Fragile, Trouble, coordinator, node, place},
@@ -272,6 +272,13 @@ async fn what_a_former_release_kept_is_carried_over_once_wherever_that_is_interr
             let opened = cluster.open("a", (changes, way)).await;
             let is_uninterrupted = opened.is_ok();
             drop(opened);
+            let view = cluster.view().await;
+            if shards::are_kept(&view).expect("records") {
+                // Others begin logs of their own from then on, and read what histories name.
+                let tenants = shards::tenants(&view).expect("tenants");
+                let are_named = tenants.values().all(|record| record.value.history.is_some());
+                assert!(are_named && tenants.len() == 3, "{changes} {way:?} {tenants:?}");
+            }
             let owner = cluster.reopen().await;
             let named = [("late", 70), ("postgres", 1), ("shop", 3)].map(|(name, id)| (name.to_owned(), id));
             assert_eq!(names(&owner), named);
@@ -380,6 +387,16 @@ impl Left {
         let member = Member::join(coordinator, tenure, place).await?;
         let recovery = Recovery::read(Options::dir(self.cluster.directory.path()), NodeEpoch(self.cluster.epoch))?;
         Ok(Mutex::new(Owner::open(recovery, member, &self.cluster.storage(), (64, 1)).await?))
+    }
+
+    /// The next process of a tenure, whose earlier one has ended.
+    async fn open_again(&mut self, member: &Member) -> Mutex<Owner> {
+        self.cluster.epoch += 1;
+        let member = Member { coordinator: Arc::clone(&self.cluster.coordinator) as _, ..member.clone() };
+        let options = Options::dir(self.cluster.directory.path());
+        let recovery = Recovery::read(options, NodeEpoch(self.cluster.epoch)).expect("a log");
+        let owner = Owner::open(recovery, member, &self.cluster.storage(), (64, 1)).await;
+        Mutex::new(owner.expect("nothing is wrong with it"))
     }
 
     /// Somebody grants all tenants whose owners are gone.
@@ -527,4 +544,135 @@ async fn who_was_granted_a_tenant_that_no_log_has_commits_of_takes_it_in() {
     assert_eq!(tail(&owner, tenant), [5]);
     close(owner);
     close(maker);
+}
+
+/// What a process has copied, and is about to say.
+async fn proposal(left: &Left, owner: &Mutex<Owner>) -> Batch {
+    let (member, view) = (owner.lock().member.clone(), left.cluster.view().await);
+    let owner = owner.lock();
+    let arrives = |(tenant, record): (TenantId, &Versioned<ShardRecord>)| {
+        Arriving { tenant, record: record.clone(), commits: Vec::new() }.arrives(&member)
+    };
+    let transitions = owner.granted(&view).expect("records").map(arrives).collect();
+    Batch { transitions, ..Batch::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proposal_that_arrives_when_the_next_process_of_the_tenure_has_begun_loses_nothing() {
+    for is_adopting in [false, true] {
+        let mut left = Left::new().await;
+        let [shop, yard] = left.tenants;
+        close(left.open((0, Trouble::Over)).await.expect("a new log"));
+        let owner = left.open((0, Trouble::Ends { is_made: false })).await.expect("it goes on with its log");
+        let member = owner.lock().member.clone();
+        left.grant(&member.tenure).await;
+        let late = proposal(&left, &owner).await;
+        adopt(&owner, &left.name, &left.sealed).await.expect_err("the process ends");
+        close(owner);
+        let owner = left.open_again(&member).await;
+        let (name, sealed) = (left.name.clone(), left.sealed.clone());
+        if is_adopting {
+            let mut adopting = Box::pin(adopt(&owner, &name, &sealed));
+            assert!(futures::poll!(&mut adopting).is_pending(), "it waits for the log");
+            left.cluster.coordinator.apply(&late).await.expect("nobody has changed the records");
+            assert_eq!(adopting.await.expect("nothing is in its way"), [shop, yard]);
+        } else {
+            // Nobody has taken them in yet, and the log is cut.
+            owner.lock().truncation.set_floor(0, Lsn(1_000));
+            owner.lock().note_log();
+            owner.lock().cut().expect("a log that works");
+            left.cluster.coordinator.apply(&late).await.expect("nobody has changed the records");
+            let view = left.cluster.view().await;
+            assert_eq!(awaited(&owner, &view).expect("records"), (BTreeSet::new(), true));
+            assert_eq!(adopt_new(&owner).await.expect("nothing is in its way"), [shop, yard]);
+        }
+        check(&left.cluster, &owner).await;
+        commit(&owner, shop, 3);
+        close(owner);
+        let owner = left.open_again(&member).await;
+        assert_eq!((tail(&owner, shop), tail(&owner, yard)), (vec![1, 2, 3], vec![9]), "{is_adopting}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_that_was_removed_does_not_come_back_by_what_was_known_before() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    let shop = create(&owner, "shop").await.expect("nobody has it");
+    let before = cluster.view().await;
+    remove(&owner, shop).await.expect("it is there");
+    assert_eq!(awaited(&owner, &before).expect("records"), (BTreeSet::new(), false));
+    assert!(owner.lock().hold(&before).expect("records").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_a_later_release_wrote_or_that_became_shorter_is_not_adopted() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    left.grant(&owner.lock().member.tenure.clone()).await;
+    let [shop, _] = left.tenants;
+    let directory = tempfile::tempdir().expect("a directory");
+    let nothing = &mut |_: Record| Ok::<(), RedoError>(());
+    let journal = Journal::open(Options::dir(directory.path()), NodeEpoch(1), nothing).expect("a new log");
+    append(&journal, &[Draft { shard: shop, kind: COMMIT, payload: &[1; 8] }]).expect("a log that works");
+    append(&journal, &[Draft { shard: shop, kind: TAIL + 1, payload: b"" }]).expect("a log that works");
+    journal.close().expect("a log that works");
+    let later = seal(&Options::dir(directory.path()), NodeEpoch(2)).expect("nobody has it");
+    let refused = adopt(&owner, &left.name, &later).await.expect_err("it has what nobody knows");
+    assert!(refused.message.contains("a later release wrote it"), "{refused}");
+
+    let view = left.cluster.view().await;
+    let (_, version) = shards::log_note(&view, &left.name).expect("records").expect("it is noted");
+    let end = left.sealed.last().0 + 1;
+    left.cluster.put(shards::put(shards::log_key(&left.name), version, &shards::LogNote { end })).await;
+    let refused = adopt(&owner, &left.name, &left.sealed).await.expect_err("its end is missing");
+    assert!(refused.message.contains("where it ended before"), "{refused}");
+    assert_eq!(names(&owner), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_former_release_made_is_not_taken_for_new() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    let view = left.cluster.view().await;
+    let version = view.root("tenant-numbers").expect("it is there").version;
+    let carried = shards::put("tenant-numbers".to_owned(), version, &Numbers { carried: 900 });
+    left.cluster.put(carried).await;
+    let tenure = owner.lock().member.tenure.clone();
+    for (tenant, name) in [(900, "old"), (901, "new")] {
+        let expected = Revision::NONE;
+        let record = ShardRecord::serving(tenure.clone(), FIRST_EPOCH);
+        let made = Batch {
+            transitions: vec![Transition { shard: shards::shard(tenant), expected, record, by: None }],
+            roots: vec![shards::put(shards::name_key(name), expected, &shards::Named { number: tenant })],
+            ..Batch::default()
+        };
+        left.cluster.coordinator.apply(&made).await.expect("it is new");
+    }
+    let refused = adopt_new(&owner).await.expect_err("its commits are in some log");
+    assert!(refused.message.contains("tenant 900"), "{refused}");
+    assert_eq!(names(&owner), [("new".to_owned(), 901)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_owner_has_taken_it_in_before_its_maker_heard_of_it_is_made() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    let other = node(&left.cluster.coordinator, "c", 90).await;
+    let inner = Arc::clone(&left.cluster.coordinator);
+    // Its log's record and the note of its end are made before.
+    let coordinator = Arc::new(Fragile { inner, trouble: Mutex::new((2, Trouble::Lost { is_made: true })) });
+    let (member, _) =
+        Member::begin(coordinator, other, |_| LogPlace::Folder("of c".to_owned())).await.expect("a new log");
+    let directory = tempfile::tempdir().expect("a directory");
+    let recovery = Recovery::read(Options::dir(directory.path()), NodeEpoch(1)).expect("a log");
+    let maker = Owner::open(recovery, member, &left.cluster.storage(), (64, 1)).await;
+    let maker = Mutex::new(maker.expect("nothing is wrong with it"));
+    let tenure = owner.lock().member.tenure.clone();
+    let mut making = Box::pin(create_elsewhere(&maker, "new", &tenure));
+    while awaited(&owner, &left.cluster.view().await).expect("records") == (BTreeSet::new(), false) {
+        assert!(futures::poll!(&mut making).is_pending(), "the answer is lost");
+    }
+    let arrived = adopt_new(&owner).await.expect("nothing is in its way");
+    assert_eq!([making.await.expect("it is made")], arrived[..]);
 }
