@@ -18,7 +18,7 @@ use savanna_tenants_host::{HostError, error::state::DISK_FULL, shards};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::board::Board;
 use crate::cluster::{Offer, View, gone, routed};
@@ -56,6 +56,8 @@ pub(crate) struct Services {
     stopping: watch::Sender<bool>,
     faces: Vec<(&'static str, JoinHandle<()>)>,
     streams: Option<StreamsService>,
+    /// Looks after the tenants of nodes that are gone, whether or not this node's run.
+    controller: JoinSet<()>,
     /// What looks after services with threads of their own.
     supervisors: Vec<JoinHandle<Result<(), NodeError>>>,
 }
@@ -64,7 +66,8 @@ impl Services {
     /// Starts what the configuration names. What does not start is on the board.
     pub(crate) async fn start(config: &NodeConfig, board: Arc<Board>, streams: StreamsService) -> Self {
         let (stopping, _) = watch::channel(false);
-        let mut services = Self { board, stopping, faces: Vec::new(), streams: None, supervisors: Vec::new() };
+        let (faces, supervisors) = (Vec::new(), Vec::new());
+        let mut services = Self { board, stopping, faces, streams: None, controller: JoinSet::new(), supervisors };
         services.board.running("streams", None);
         let handle = Arc::clone(&streams.handle);
         services.streams = Some(streams);
@@ -124,6 +127,9 @@ impl Services {
 
     /// Tenants behind the PostgreSQL protocol: those of this node, and the way to those of others.
     pub(crate) async fn start_tenants(&mut self, config: NodeConfig, place: Place) {
+        if let Some(joined) = place.joined() {
+            self.controller.spawn(Arc::clone(joined).hold_office());
+        }
         let (board, role, giver) = (Arc::clone(&self.board), place.hosts(), place.clone());
         let start = move |role: Role, before: Option<SocketAddr>| {
             let mut config = config.clone();
@@ -140,7 +146,7 @@ impl Services {
                 }
             })
         };
-        self.start_server("tenants", role, start, leaving_office(&giver)).await;
+        self.start_server("tenants", role, start, giving_tenants_up(&giver)).await;
     }
 
     /// Starts a service with threads of its own, and looks after it.
@@ -274,14 +280,15 @@ fn giving_up(service: &'static str, place: &Place) -> Arc<GiveUp> {
     })
 }
 
-/// How a node gives up to look after tenants, which it cannot serve.
-fn leaving_office(place: &Place) -> Arc<GiveUp> {
+/// How a node gives up to look after tenants, and those that it was granted: it cannot serve them.
+fn giving_tenants_up(place: &Place) -> Arc<GiveUp> {
     let joined = place.joined().cloned();
     Arc::new(move |_| -> BoxFuture<'static, ()> {
         let joined = joined.clone();
         Box::pin(async move {
             if let Some(joined) = joined {
                 joined.leave_office().await;
+                joined.hand_back().await;
             }
         })
     })
@@ -315,32 +322,38 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
     };
     let cluster = place.joined().map(|joined| {
         let back = Back::new(hosted.clone(), tenants::places(config), joined.transport("tenants"));
-        let tasks = [
-            tokio::spawn(lose_fronts(joined.view().clone(), Arc::downgrade(&back))),
-            tokio::spawn(Arc::clone(joined).take_in_tenants(hosted.clone())),
-            tokio::spawn(Arc::clone(joined).hold_office()),
-        ];
+        let mut tasks = JoinSet::new();
+        tasks.spawn(lose_fronts(joined.view().clone(), Arc::downgrade(&back)));
+        tasks.spawn(Arc::clone(joined).take_in_tenants(hosted.clone()));
         let (has, guard) = (hosted.clone(), joined.guard());
         let has = move |shard: &ShardId| shards::tenant_of(shard).is_some_and(|tenant| has.has(tenant));
         (joined.offered("tenants").offer_of(back.service(), guard, has), tasks, Arc::clone(joined.front()))
     });
     board.serves_tenants(Some(Arc::new(tenants::Control { tenants: hosted.clone(), joined: place.joined().cloned() })));
     board.shows("tenants", move || figures::of_tenants(&hosted));
-    let (stopper, board, runtime) = (server.stopper(), Arc::clone(board), Handle::current());
+    let (stopper, shown, runtime) = (server.stopper(), TenantsShown(Arc::clone(board)), Handle::current());
     Ok(Started {
         address: server.address(),
         stop: Box::new(move || {
             if let Some((offer, tasks, front)) = cluster {
-                drop(offer);
-                tasks.iter().for_each(JoinHandle::abort);
+                drop((offer, tasks));
                 runtime.spawn(async move { front.hang_up().await });
             }
-            board.serves_tenants(None);
-            board.hides("tenants");
+            drop(shown);
             stopper.stop();
         }),
         wait: Box::new(move || Ok(server.wait()?)),
     })
+}
+
+/// What the board shows of the tenants of this node, until they have ended, also by themselves.
+struct TenantsShown(Arc<Board>);
+
+impl Drop for TenantsShown {
+    fn drop(&mut self) {
+        self.0.serves_tenants(None);
+        self.0.hides("tenants");
+    }
 }
 
 /// Ends the sessions of clients at nodes that are gone, as long as the sessions are here.

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import requests
 
-from conftest import NODES, SAVANNA, Loop
+from conftest import ANY_PORTS, NODES, SAVANNA, Loop
 from test_kills import Transfers, goes_on
 
 
@@ -152,6 +152,31 @@ class Makers:
 
     def is_so(self, listed):
         return self.there <= listed and not self.gone & listed
+
+
+def test_a_node_whose_host_does_not_start_gets_no_databases(start):
+    cluster = start()
+    # Of the others it has the fewest databases: none.
+    join = [SAVANNA, "node", "--join", cluster.directory, "--name", "n4", *ANY_PORTS, "--set", "tenants.store=s3://none/there", "--output", "json"]
+    nowhere = {**os.environ, "AWS_ENDPOINT": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "c"}
+    broken = subprocess.Popen(join, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=nowhere)
+    try:
+        cluster.until(lambda: "n4" in {entry["name"] for entry in cluster.get("n1", "/api/v1/nodes")["nodes"]}, "the node has joined")
+        # It has a log soon, and tries on.
+        cluster.until(lambda: any((cluster.directory / "tenants" / "logs").glob("n4.*")), "the node has begun a log")
+        for number, node in enumerate(NODES):
+            create(cluster, node, f"healthy_{number}")
+            cluster.tenants(node, f"healthy_{number}").close()
+        node = next(name for name in NODES[1:] if name != cluster.coordinator())
+        cluster.signal(node, signal.SIGKILL)
+        others = [name for name in NODES if name != node]
+        cluster.until(lambda: node not in {shard["owner"] for shard in tenants(cluster, others[0]).values()}, "its databases go to others")
+        assert "n4" not in {shard["owner"] for shard in tenants(cluster, others[0]).values()}
+        for number in range(3):
+            cluster.tenants(others[number % 2], f"healthy_{number}").close()
+    finally:
+        broken.kill()
+        broken.wait()
 
 
 KILLS = int(os.environ.get("CLUSTER_KILLS", "3"))

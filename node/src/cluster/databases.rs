@@ -9,7 +9,7 @@
 //! Each tenant is a shard, `tenants/N`. The shard `tenants` is an office: its owner makes the records of a directory that has none, and looks
 //! after the tenants of nodes that are gone ([`savanna_control`] decides, this carries it out). Nobody who is served waits for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,18 +17,21 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use savanna_control::{Intent, Loads, step};
+use savanna_control::failover::GRANTS_PER_BATCH;
+use savanna_control::{Decision, Intent, Loads, Stuck, step};
 use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
 use savanna_journal::{JournalError, Options as JournalOptions, OsDisk, SealedLog, newest_epoch, seal};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogRecordError, LogState};
-use savanna_ownership::{Batch, ClusterView, Coordinator, CoordinatorError, NodeRecord, Tenure};
+use savanna_ownership::{
+    Batch, ClusterView, Coordinator, CoordinatorError, NodeRecord, ShardRecord, Tenure, Transition,
+};
 use savanna_pgwire_tenants::{Names, list};
 use savanna_tenants_host::shards::{self, ShardsError};
 use savanna_tenants_host::{Counts, Member, SqlError, TenantId, Tenants, error::state::IO_ERROR};
 
 use super::grants::PATIENCE;
-use super::view::View;
-use super::{Joined, is_taken, services_of};
+use super::view::{View, route};
+use super::{Joined, services_of};
 use crate::data_dir::high_water;
 use crate::roles::Role;
 
@@ -108,6 +111,10 @@ impl Names for KnownNames {
         })
     }
 
+    fn has_owner(&self, tenant: TenantId) -> bool {
+        route(&self.view.now(), &shards::shard(tenant)).is_some()
+    }
+
     fn host_for_new(&self) -> Option<Tenure> {
         host_for_new(&self.view.now(), &self.node).unwrap_or_else(|error| {
             tracing::error!(%error, "which node has fewest databases is not known");
@@ -119,11 +126,15 @@ impl Names for KnownNames {
 /// The tenure that is to have a new tenant: of the nodes that can, one that has fewest, and of these this one rather than another. None if that
 /// is this one, or none can.
 fn host_for_new(view: &ClusterView, node: &NodeId) -> Result<Option<Tenure>, ShardsError> {
-    let loads = loads(view)?;
+    let least = least_loaded(view, &loads(view)?, node).cloned();
+    Ok(least.filter(|tenure| tenure.node != *node))
+}
+
+/// Of the nodes that can have tenants, one that has fewest, and of these `node` rather than another.
+fn least_loaded<'v>(view: &'v ClusterView, loads: &Loads, node: &NodeId) -> Option<&'v Tenure> {
     let open = view.nodes().map(|node| &node.tenure).filter(|tenure| !loads.closed.contains(&tenure.node));
     let count = |tenure: &Tenure| loads.nodes.get(&tenure.node).copied().unwrap_or_default();
-    let least = open.min_by_key(|tenure| (count(tenure), tenure.node != *node, &tenure.node));
-    Ok(least.filter(|tenure| tenure.node != *node).cloned())
+    open.min_by_key(|tenure| (count(tenure), tenure.node != *node, &tenure.node))
 }
 
 /// The logs of tenants in a data directory.
@@ -249,6 +260,13 @@ impl Joined {
         let (mut view, folders) = (self.view.clone(), LogFolders::of(&self.config.data_dir));
         loop {
             let now = view.now();
+            if !shards::is_ready(&now, &self.tenure)
+                && let Err(error) = self.coordinator.apply(&shards::say_ready(&now, &self.tenure).into()).await
+            {
+                tracing::warn!(%error, "the others do not know yet that this node serves databases; it is said again");
+                tokio::time::sleep(PERIOD).await;
+                continue;
+            }
             match take_in(&now, &tenants, &folders).await {
                 Ok(()) => {
                     if !view.changed().await {
@@ -267,22 +285,18 @@ impl Joined {
     pub(crate) async fn hold_office(self: Arc<Self>) {
         let (mut view, mut role) = (self.view.clone(), self.role(OFFICE));
         let mut unowned_since = None;
+        let mut told = Told::default();
         loop {
             let role = *role.borrow_and_update();
-            if let Role::Owner(grant) = role
-                && let Some(epoch) = grant.epoch
-            {
+            if let Role::Owner(_) = role {
                 let (now, time) = (view.now(), tokio::time::Instant::now());
-                let office = ShardId::new(OFFICE);
-                if !now.shard(&office).is_some_and(|record| is_taken(&record.value, &self.tenure.node))
-                    && let Err(error) = self.take_history(OFFICE, epoch).await
-                {
-                    tracing::warn!(%error, "this node does not look after tenants yet; it is tried again");
-                }
                 unowned_since = is_unowned(&now).then(|| unowned_since.unwrap_or(time));
                 let is_patience_over = unowned_since.is_some_and(|since| time - since >= PATIENCE);
                 match due(&now, is_patience_over) {
-                    Ok(intents) => self.carry_out(&now, intents).await,
+                    Ok(Decision { intents, stuck }) => {
+                        told.stuck(stuck);
+                        told.failed(self.carry_out(&now, intents).await);
+                    }
                     Err(error) => tracing::error!(%error, "nobody looks after the tenants of nodes that are gone"),
                 }
             }
@@ -290,20 +304,40 @@ impl Joined {
         }
     }
 
-    /// Does what was decided. When a step of a log fails, its later ones wait for the next decision.
-    async fn carry_out(&self, view: &ClusterView, intents: Vec<Intent>) {
+    /// Says that this node serves no tenants, and gives those to others that it was granted and that have nothing in its log.
+    pub(crate) async fn hand_back(&self) {
+        let view = self.view.now();
+        let closed = shards::say_closed(&view, &self.tenure).map(Batch::from);
+        let batches = closed.into_iter().chain(handed_back(&view, &self.tenure).unwrap_or_else(|error| {
+            tracing::error!(%error, "which databases this node cannot serve is not known");
+            Vec::new()
+        }));
+        for batch in batches {
+            let count = batch.transitions.len();
+            match self.coordinator.apply(&batch).await {
+                Ok(_) if count == 0 => tracing::warn!("this node cannot serve databases, and says so"),
+                Ok(_) => tracing::warn!(count, "databases that this node cannot serve are given to others"),
+                Err(error) => {
+                    tracing::warn!(%error, count, "databases that this node cannot serve stay its own for now")
+                }
+            }
+        }
+    }
+
+    /// Does what was decided. When a step of a log fails, its later ones wait for the next decision. Returns what failed, by log.
+    async fn carry_out(&self, view: &ClusterView, intents: Vec<Intent>) -> BTreeMap<Option<LogId>, String> {
         let folders = LogFolders::of(&self.config.data_dir);
-        let mut failed = BTreeSet::new();
+        let mut failed = BTreeMap::new();
         for intent in intents {
             let log = intent.log().cloned();
-            if log.as_ref().is_some_and(|log| failed.contains(log)) {
+            if log.is_some() && failed.contains_key(&log) {
                 continue;
             }
             if let Err(error) = self.do_one(view, &folders, intent).await {
-                tracing::debug!(error, ?log, "a step of a failover was not done; it is tried again");
-                failed.extend(log);
+                failed.insert(log, error);
             }
         }
+        failed
     }
 
     async fn do_one(&self, view: &ClusterView, folders: &LogFolders, intent: Intent) -> Result<(), String> {
@@ -330,10 +364,7 @@ impl Joined {
                 tracing::info!(count, "databases of a node that is gone are granted to others");
                 Ok(())
             }
-            Intent::DeleteLog { log, place } => {
-                if is_shared(view, &log, &place).map_err(|error| error.to_string())? {
-                    return Ok(());
-                }
+            Intent::DeleteLog { place, .. } => {
                 blocking(move || folders.delete(&place)).await?.map_err(|error| error.to_string())
             }
             Intent::ForgetLog { log, change } => {
@@ -341,6 +372,38 @@ impl Joined {
                 propose(Batch { roots, ..Batch::default() }).await
             }
         }
+    }
+}
+
+/// What was told of what could not be done: it is told again when it is something else.
+#[derive(Default)]
+struct Told {
+    failed: BTreeMap<Option<LogId>, String>,
+    stuck: BTreeMap<ShardId, Stuck>,
+}
+
+impl Told {
+    fn failed(&mut self, failed: BTreeMap<Option<LogId>, String>) {
+        for (log, error) in failed.iter().filter(|(log, error)| self.failed.get(*log) != Some(*error)) {
+            let log = log.as_ref().map(ToString::to_string);
+            tracing::warn!(error, log, "a step of a failover was not done; it is tried again");
+        }
+        self.failed = failed;
+    }
+
+    fn stuck(&mut self, stuck: BTreeMap<ShardId, Stuck>) {
+        for (shard, why) in stuck.iter().filter(|(shard, why)| self.stuck.get(*shard) != Some(*why)) {
+            match why {
+                Stuck::NoNode => tracing::warn!(%shard, "no node can have the database of a node that is gone"),
+                Stuck::Private(log) => {
+                    tracing::error!(%shard, %log, "the database has commits on the disk of a node that is gone: start that node");
+                }
+                Stuck::Lost(log) => {
+                    tracing::error!(%shard, %log, "expected a record of the log that has commits of the database, found none that can be read");
+                }
+            }
+        }
+        self.stuck = stuck;
     }
 }
 
@@ -385,9 +448,16 @@ fn adoptable(view: &ClusterView, awaited: BTreeSet<LogId>) -> Result<Vec<(LogId,
     Ok(adoptable)
 }
 
-/// Whether another log has the same place: what is there is not only this one's.
-fn is_shared(view: &ClusterView, log: &LogId, place: &LogPlace) -> Result<bool, LogRecordError> {
-    Ok(logs::all(view)?.into_iter().any(|(other, record)| other != *log && record.place == *place))
+/// Whether another log has the same place that is not forgotten before: what is there is not only this one's.
+fn is_shared(
+    view: &ClusterView,
+    log: &LogId,
+    place: &LogPlace,
+    forgotten: &BTreeSet<LogId>,
+) -> Result<bool, LogRecordError> {
+    let is_other =
+        |other: &LogId, record: &LogRecord| other != log && record.place == *place && !forgotten.contains(other);
+    Ok(logs::all(view)?.iter().any(|(other, record)| is_other(other, record)))
 }
 
 /// Whether nobody who lives has a tenant.
@@ -404,14 +474,21 @@ fn is_host(node: &NodeRecord) -> bool {
 /// What all shards of tenants begin with.
 const TENANTS: &str = "tenants/";
 
-/// What is to be done about the tenants and logs of nodes that are gone. When nobody who lives has any tenants, as all have only started, nothing is
-/// granted until all nodes that are there have opened their logs, or `is_patience_over`.
-fn due(view: &ClusterView, is_patience_over: bool) -> Result<Vec<Intent>, ShardsError> {
+/// What is to be done about the tenants and logs of nodes that are gone, and what cannot be. When nobody who lives has any tenants, as all have only
+/// started, nothing is granted until all nodes that are there serve, or `is_patience_over`. Nothing is done before there are all records of tenants: no
+/// history names yet what whoever makes them has of a former release.
+fn due(view: &ClusterView, is_patience_over: bool) -> Result<Decision, ShardsError> {
+    if !shards::are_kept(view)? {
+        return Ok(Decision::default());
+    }
     let loads = loads(view)?;
     let are_all_open = view.nodes().all(|node| !is_host(node) || !loads.closed.contains(&node.tenure.node));
     let may_grant = !is_unowned(view) || is_patience_over || are_all_open;
     let mut due = Vec::new();
-    for intent in step(view, &loads).intents {
+    let mut forgotten = BTreeSet::new();
+    let Decision { intents, mut stuck } = step(view, &loads);
+    stuck.retain(|shard, _| may_grant && is_tenant(shard));
+    for intent in intents {
         match intent {
             Intent::Grant { log, mut batch } => {
                 batch.transitions.retain(|transition| shards::tenant_of(&transition.shard).is_some());
@@ -421,11 +498,17 @@ fn due(view: &ClusterView, is_patience_over: bool) -> Result<Vec<Intent>, Shards
             }
             // A place ends with the last of its logs.
             Intent::SealLog { ref log, ref place, .. } if is_used(view, log, place).map_err(ShardsError::from)? => {}
+            Intent::DeleteLog { ref log, ref place }
+                if is_shared(view, log, place, &forgotten).map_err(ShardsError::from)? => {}
+            Intent::ForgetLog { log, change } if log.service == OFFICE => {
+                forgotten.insert(log.clone());
+                due.push(Intent::ForgetLog { log, change });
+            }
             intent if intent.log().is_some_and(|log| log.service == OFFICE) => due.push(intent),
             _ => {}
         }
     }
-    Ok(due)
+    Ok(Decision { intents: due, stuck })
 }
 
 /// Whether somebody may append to another log of the same place.
@@ -434,11 +517,11 @@ fn is_used(view: &ClusterView, log: &LogId, place: &LogPlace) -> Result<bool, Lo
     Ok(logs::all(view)?.into_iter().any(|(other, record)| other != *log && is_open(&record)))
 }
 
-/// How many tenants each node has, and which nodes can have some: those that have opened a log for them.
+/// How many tenants each node has, and which nodes can have some: those that say that they serve them.
 fn loads(view: &ClusterView) -> Result<Loads, ShardsError> {
     let mut loads = Loads { login: shards::named(view, LOGIN)?.map(shards::shard), ..Loads::default() };
     for node in view.nodes() {
-        if shards::own_log(view, &node.tenure)?.is_none() {
+        if !shards::is_ready(view, &node.tenure) {
             loads.closed.insert(node.tenure.node.clone());
         }
     }
@@ -448,6 +531,32 @@ fn loads(view: &ClusterView) -> Result<Loads, ShardsError> {
         }
     }
     Ok(loads)
+}
+
+/// What a tenure proposes that cannot serve tenants: that others have those of which its own log has nothing. Nobody else may have the rest while
+/// that log goes on.
+fn handed_back(view: &ClusterView, by: &Tenure) -> Result<Vec<Batch>, ShardsError> {
+    let mut loads = loads(view)?;
+    loads.closed.insert(by.node.clone());
+    let own = shards::own_log(view, by)?.map(|(log, _)| log);
+    let mut transitions = Vec::new();
+    for (shard, record) in view.shards(TENANTS) {
+        let log = record.value.history.as_ref().map(|history| &history.log);
+        if record.value.owner() != Some(by) || (log.is_some() && log == own.as_ref()) {
+            continue;
+        }
+        let Some(to) = least_loaded(view, &loads, &by.node).cloned() else { break };
+        *loads.nodes.entry(to.node.clone()).or_default() += 1;
+        let next = ShardRecord::serving(to, record.value.epoch.next()).with_history(record.value.history.clone());
+        transitions.push(Transition {
+            shard: shard.clone(),
+            expected: record.version,
+            record: next,
+            by: Some(by.clone()),
+        });
+    }
+    let batches = transitions.chunks(GRANTS_PER_BATCH);
+    Ok(batches.map(|some| Batch { transitions: some.to_vec(), ..Batch::default() }).collect())
 }
 
 /// Whether a log is one that a tenure holds and appends to.
@@ -466,7 +575,7 @@ mod tests {
     use savanna_epoch::OwnerEpoch;
     use savanna_ownership::core::Request;
     use savanna_ownership::logs::NewLog;
-    use savanna_ownership::{History, MonoTime, Revision, ShardRecord, Transition};
+    use savanna_ownership::{History, MonoTime, Revision, RootChange, RootValue};
 
     use super::super::grants::tests::{ALL, Cluster};
     use super::*;
@@ -484,12 +593,25 @@ mod tests {
             log
         }
 
-        /// Nodes that have opened logs.
+        /// A node serves tenants.
+        fn serves(&mut self, tenure: &Tenure) {
+            self.apply(shards::say_ready(&self.view(), tenure).into());
+        }
+
+        /// There are all records of tenants.
+        fn keep(&mut self) {
+            let value = Some(RootValue(br#"{"carried":0}"#.to_vec()));
+            self.apply(RootChange { key: "tenant-numbers".to_owned(), expected: Revision::NONE, value }.into());
+        }
+
+        /// Nodes that serve tenants.
         fn hosts(&mut self, names: &[&str]) -> Vec<Tenure> {
+            self.keep();
             let begin = |name: &&str| {
                 let tenure = self.join(name, ALL);
                 let place = LogFolders::place_of(&LogId::new(tenure.node.clone(), 1, OFFICE).unwrap());
                 self.begin(&tenure, 1, place);
+                self.serves(&tenure);
                 tenure
             };
             names.iter().map(begin).collect()
@@ -508,7 +630,7 @@ mod tests {
         }
 
         fn due(&self, is_patience_over: bool) -> Vec<Intent> {
-            due(&self.view(), is_patience_over).unwrap()
+            due(&self.view(), is_patience_over).unwrap().intents
         }
 
         /// Does what is due to the records, until nothing is. Returns the owners, by number of the tenant.
@@ -555,6 +677,7 @@ mod tests {
         // Who comes back gets nothing by itself, though it has fewest.
         let again = cluster.join("n1", ALL);
         cluster.begin(&again, 2, LogPlace::Folder("again".to_owned()));
+        cluster.serves(&again);
         assert_eq!(cluster.settle(), pairs(&expected));
         assert_eq!(host_for_new(&cluster.view(), &hosts[1].node).unwrap(), Some(again), "but what is new");
     }
@@ -590,15 +713,19 @@ mod tests {
         cluster.join("n4", "keys");
         let second = cluster.join("n2", ALL);
         cluster.begin(&first, 2, LogPlace::Folder("first".to_owned()));
+        cluster.serves(&first);
         assert!(!grants(&cluster, false), "it would get all of them");
         assert!(grants(&cluster, true));
         cluster.begin(&second, 2, LogPlace::Folder("second".to_owned()));
+        assert!(!grants(&cluster, false), "its host may not start");
+        cluster.serves(&second);
         assert!(grants(&cluster, false));
     }
 
     #[test]
     fn a_place_with_several_logs_ends_and_goes_with_the_last_of_them() {
         let mut cluster = Cluster::new();
+        cluster.keep();
         let place = LogPlace::Folder(FIRST_LOG.to_owned());
         let former = cluster.join("n1", ALL);
         let log = cluster.begin(&former, 1, place.clone());
@@ -610,9 +737,72 @@ mod tests {
         let open = cluster.begin(&next, 1, place.clone());
         assert!(!ends(&cluster), "somebody appends to it");
         assert_eq!(adoptable(&cluster.view(), BTreeSet::from([log.clone()])).unwrap(), []);
-        let view = cluster.view();
-        assert!(is_shared(&view, &log, &place).unwrap() && is_shared(&view, &open, &place).unwrap());
-        assert!(!is_shared(&view, &log, &LogPlace::Folder("other".to_owned())).unwrap());
+        let deletions = |cluster: &Cluster| {
+            cluster.due(true).iter().filter(|intent| matches!(intent, Intent::DeleteLog { .. })).count()
+        };
+        assert_eq!(deletions(&cluster), 0);
+        cluster.leave(next);
+        cluster.apply(logs::seal(&cluster.view(), &open).unwrap().into());
+        assert_eq!(deletions(&cluster), 1, "two logs end, and the place with the last");
+        cluster.settle();
+        assert_eq!(logs::all(&cluster.view()).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn nothing_ends_before_the_records_of_tenants_are_made() {
+        let mut cluster = Cluster::new();
+        let maker = cluster.join("n1", ALL);
+        cluster.begin(&maker, 1, LogPlace::Folder(FIRST_LOG.to_owned()));
+        cluster.leave(maker);
+        assert_eq!(cluster.due(true), [], "no history names yet what it has");
+        cluster.keep();
+        assert_eq!(cluster.due(true).len(), 1);
+    }
+
+    #[test]
+    fn a_node_whose_host_does_not_start_gets_nothing_and_gives_what_it_was_granted_to_others() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2"]);
+        let broken = cluster.join("n3", ALL);
+        cluster.begin(&broken, 1, LogPlace::Folder("broken".to_owned()));
+        (1..=2).for_each(|tenant| cluster.tenant(tenant, &hosts[0]));
+        (3..=5).for_each(|tenant| cluster.tenant(tenant, &hosts[1]));
+        assert_eq!(
+            host_for_new(&cluster.view(), &hosts[1].node).unwrap(),
+            Some(hosts[0].clone()),
+            "not the broken one"
+        );
+        cluster.leave(hosts[0].clone());
+        assert!(cluster.settle().iter().all(|(_, owner)| owner == "n2"));
+        // It was granted some before it broke, and has commits of one.
+        let granted = |cluster: &mut Cluster, tenant| {
+            let record = ShardRecord::serving(broken.clone(), OwnerEpoch(1));
+            let shard = shards::shard(tenant);
+            cluster.apply(Transition { shard, expected: Revision::NONE, record, by: None }.into());
+        };
+        granted(&mut cluster, 6);
+        cluster.tenant(7, &broken);
+        for batch in handed_back(&cluster.view(), &broken).unwrap() {
+            cluster.apply(batch);
+        }
+        let owners = cluster.settle();
+        assert_eq!(owners[5..], pairs(&[(6, "n2"), (7, "n3")]));
+        assert!(handed_back(&cluster.view(), &broken).unwrap().is_empty());
+        cluster.leave(hosts[1].clone());
+        assert!(handed_back(&cluster.view(), &broken).unwrap().is_empty(), "nobody else can");
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2"]);
+        cluster.tenant(1, &hosts[0]);
+        cluster.leave(hosts[0].clone());
+        let log = LogId::new(NodeId::new("n1"), 1, OFFICE).unwrap();
+        let (version, _) = logs::get(&cluster.view(), &log).unwrap().unwrap();
+        cluster.apply(RootChange { key: logs::key(&log), expected: version, value: None }.into());
+        let decision = due(&cluster.view(), true).unwrap();
+        assert_eq!(decision.stuck, BTreeMap::from([(shards::shard(1), Stuck::Lost(log))]));
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_ownership::logs;
 use savanna_ownership::view::Follower;
 use savanna_ownership::{
-    ClusterView, Coordinator, CoordinatorError, Exclusive, NodeRecord, Ownership, Revision, ShardRecord, Tenure,
-    Transition,
+    ClusterView, Coordinator, CoordinatorError, Exclusive, History, NodeRecord, Ownership, Revision, ShardRecord,
+    Tenure, Transition,
 };
 
 use super::databases;
@@ -16,7 +17,7 @@ use super::databases;
 /// What one node at a time does for all: each is a shard. Two are services; `tenants` is the [office](databases) that looks after them.
 pub(crate) const SHARDS: [&str; 3] = ["keys", "streams", "tenants"];
 /// Those of them that keep nothing, and so have no log.
-const WITHOUT_LOG: [&str; 1] = ["streams"];
+const WITHOUT_LOG: [&str; 2] = ["streams", "tenants"];
 /// The state of a shard that is served.
 pub(super) const SERVING: &str = "serving";
 /// The label of a node with the names of its services.
@@ -32,9 +33,14 @@ pub(crate) fn services_of(node: &NodeRecord) -> impl Iterator<Item = &str> {
     node.labels.get(SERVICES_LABEL).into_iter().flat_map(|services| services.split(','))
 }
 
-/// How it stands with a shard: `serving`, or what is missing.
+/// How it stands with a shard: `serving`, or what is missing: `log lost` if there is no record, or none that can be read, of the log that has its
+/// commits.
 pub(crate) fn state_of(view: &ClusterView, shard: &ShardId, record: &ShardRecord) -> &'static str {
     let Some(owner) = record.owner() else { return "without an owner" };
+    let has_record = |history: &History| matches!(logs::get(view, &history.log), Ok(Some(_)));
+    if databases::is_tenant(shard) && record.history.as_ref().is_some_and(|history| !has_record(history)) {
+        return "log lost";
+    }
     let has_log = !WITHOUT_LOG.contains(&shard.0.as_str());
     let is_taken = record.history.as_ref().is_some_and(|history| match databases::is_tenant(shard) {
         true => databases::holds(view, &history.log, owner),
@@ -146,8 +152,8 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
 pub(super) mod tests {
     use savanna_epoch::NodeEpoch;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
-    use savanna_ownership::logs::{self, LogPlace, NewLog};
-    use savanna_ownership::{History, Incarnation, MonoTime, NodeSpec};
+    use savanna_ownership::logs::{LogPlace, NewLog};
+    use savanna_ownership::{Incarnation, MonoTime, NodeSpec};
 
     use super::*;
 
@@ -295,10 +301,10 @@ pub(super) mod tests {
         let state = |cluster: &Cluster, shard: &str, record: &ShardRecord| {
             state_of(&cluster.view(), &ShardId::new(shard), record)
         };
-        assert_eq!(state(&cluster, "tenants/7", &record), "starting", "nobody has begun such a log");
+        assert_eq!(state(&cluster, "tenants/7", &record), "log lost", "nobody has begun such a log");
         let begun = logs::begin(&cluster.view(), new, LogPlace::Folder("a".to_owned()), n1.clone()).unwrap();
         cluster.0.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
-        assert_eq!((state(&cluster, "tenants/7", &record), state(&cluster, "tenants", &record)), (SERVING, "starting"));
+        assert_eq!((state(&cluster, "tenants/7", &record), state(&cluster, "keys", &record)), (SERVING, "starting"));
         cluster.leave(n1);
         let again = cluster.join("n1", ALL);
         let record = ShardRecord::serving(again, OwnerEpoch(3)).with_history(record.history);

@@ -12,10 +12,11 @@
 //!           └─ keys/.. streams/.. tenants/.. ─► the owner of that shard; front/.. back       offered
 //! ```
 //!
-//! The services `keys`, `streams` and `tenants` are shards: one node owns each and runs the engine over the folder in D, the others run its
+//! The services `keys` and `streams` are shards: one node owns each and runs the engine over the folder in D, the others run its
 //! faces and ask the owner. When the owner is gone, its lease runs out, another node is granted the shard under a higher epoch, opens the folder
 //! under it, which fences the former owner out, says in the record that the commits are in its log, and serves. A [`Role`] tells a service of
-//! this node what to be; what it is told comes from the view and nothing else.
+//! this node what to be; what it is told comes from the view and nothing else. Each tenant is a shard of its own, and every node hosts some:
+//! see [`databases`].
 
 mod candidate;
 pub(crate) mod databases;

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_ownership::view::Follower;
 use savanna_ownership::{ClusterView, Coordinator, Ownership, Tenure};
+use savanna_pgwire_tenants::retired;
 use savanna_rpc::{Addresses, Directory, Route, RpcError};
 use tokio::sync::watch;
 
@@ -81,7 +82,7 @@ impl View {
     pub(crate) fn route(&self, shard: &ShardId) -> Result<Route, RpcError> {
         let view = self.now();
         if view.shard(shard).is_some_and(|record| record.value.ownership == Ownership::Retired) {
-            return Err(RpcError::Refused { reason: format!("{shard} is no more") });
+            return Err(retired(shard));
         }
         route(&view, shard).ok_or(RpcError::Frozen { retry_after: OWNERLESS_PAUSE })
     }

@@ -88,6 +88,7 @@ impl Host {
         let background = background.enable_all().build();
         let background = background.map_err(HostError::Start)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
+        let others = (others, lease.clone());
         let process = Process::open(keeping, (member, epoch), others, senders.clone(), background.handle())?;
         let stopper = Stopper(watch::Sender::new(false));
         let mut host = Self {

@@ -17,8 +17,12 @@ const USERS_MAX: usize = 1_024;
 pub(crate) struct Known(HashMap<String, (Acquaintance, Instant)>);
 
 impl Known {
-    /// The database has said what it knows of somebody.
+    /// The database has said what it knows of somebody. That nobody has a password does not count later: by then somebody may have one.
     pub(crate) fn note(&mut self, user: &str, known: &Acquaintance, now: Instant) {
+        if !known.guarded {
+            self.0.remove(user);
+            return;
+        }
         if self.0.len() >= USERS_MAX && !self.0.contains_key(user) {
             self.0.retain(|_, (_, said)| counts(*said, now));
         }
@@ -49,14 +53,15 @@ mod tests {
         assert_eq!(known.recent("ann", now + COUNTS_FOR / 2), Some(guarded));
         assert_eq!(known.recent("bob", now), None);
         assert_eq!(known.recent("ann", now + COUNTS_FOR), None, "a password may be another by now");
+        known.note("ann", &guarded, now + COUNTS_FOR);
         known.note("ann", &Acquaintance::default(), now + COUNTS_FOR);
-        assert_eq!(known.recent("ann", now + COUNTS_FOR), Some(Acquaintance::default()));
+        assert_eq!(known.recent("ann", now + COUNTS_FOR), None, "anybody may have a password by now");
     }
 
     #[test]
     fn of_many_users_those_are_kept_of_whom_it_was_said_lately() {
         let (mut known, now) = (Known::default(), Instant::now());
-        let nobody = Acquaintance::default();
+        let nobody = Acquaintance { guarded: true, verifier: None };
         (0..USERS_MAX + 9).for_each(|user| known.note(&user.to_string(), &nobody, now));
         assert_eq!((known.0.len(), known.recent("0", now)), (USERS_MAX, Some(nobody.clone())));
         known.note("ann", &nobody, now + COUNTS_FOR);

@@ -15,6 +15,9 @@ pub trait Others: std::fmt::Debug + Send + Sync {
     /// 58000 if that is not known.
     async fn tenant(&self, name: &str) -> Result<Option<TenantId>>;
 
+    /// Whether somebody who lives has a tenant, as far as is known here.
+    fn has_owner(&self, tenant: TenantId) -> bool;
+
     /// The tenure that is to have a new tenant, if it is not this node's.
     fn host_for_new(&self) -> Option<Tenure>;
 

@@ -14,6 +14,7 @@ use object_store::{ObjectStore, path::Path};
 use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Journal, Options};
+use savanna_ownership::guard::LeaseGuard;
 use savanna_tenants::{
     activity::{Activity, Counts},
     budget::Amounts,
@@ -120,6 +121,7 @@ pub(crate) struct Process {
     cleaning: tokio::sync::Mutex<()>,
     /// The other nodes that have tenants, if there may be any.
     others: Option<Arc<dyn Others>>,
+    lease: Option<LeaseGuard>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) storage: Arc<Storage>,
     pub(crate) keeping: Keeping,
@@ -158,7 +160,7 @@ impl Process {
     pub(crate) fn open(
         keeping: Keeping,
         (member, epoch): (Member, NodeEpoch),
-        others: Option<Arc<dyn Others>>,
+        (others, lease): (Option<Arc<dyn Others>>, Option<LeaseGuard>),
         threads: Vec<mpsc::UnboundedSender<Order>>,
         background: &tokio::runtime::Handle,
     ) -> Result<Arc<Self>> {
@@ -184,6 +186,7 @@ impl Process {
             journal,
             owner,
             others,
+            lease,
             cleaning: tokio::sync::Mutex::default(),
             storage,
             statements: Pool::new(keeping.statements_bytes),
@@ -225,6 +228,17 @@ impl Process {
     /// The nodes to ask about a tenant; none if it is here, or would be if it were anywhere.
     pub(crate) fn elsewhere(&self, tenant: TenantId) -> Option<&Arc<dyn Others>> {
         self.others.as_ref().filter(|_| !self.has(tenant))
+    }
+
+    /// Makes sure that this node had a tenant until now: what it read of its storage is all that was committed before.
+    ///
+    /// # Errors
+    /// 57P03 if another node may have it.
+    pub(crate) fn expect_owned(&self, tenant: TenantId) -> Result<()> {
+        if self.has(tenant) && self.lease.as_ref().is_none_or(LeaseGuard::serving) {
+            return Ok(());
+        }
+        Err(SqlError::new("57P03", "this node may have lost the database to another one meanwhile").hint("Try again."))
     }
 
     /// Whether a tenant is here.
@@ -288,7 +302,7 @@ impl Process {
         }
     }
 
-    /// What the database of administrators knows of somebody. While its node is not reached, what it said shortly before counts.
+    /// What the database of administrators knows of somebody. While no node has it, or its node is not reached, what it said shortly before counts.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -299,12 +313,17 @@ impl Process {
         }
         let mut asking = std::pin::pin!(self.ask(administration, user));
         let recent = || self.known.lock().recent(user, Instant::now());
-        let answer = match tokio::time::timeout(REACHED_TIME, &mut asking).await {
-            Ok(answer) => answer,
-            Err(_) => match recent() {
-                Some(known) => return Ok(known),
-                None => asking.await,
-            },
+        let has_owner = || self.others.as_ref().is_none_or(|others| others.has_owner(administration));
+        let answer = loop {
+            match tokio::time::timeout(REACHED_TIME, &mut asking).await {
+                Ok(answer) => break answer,
+                // A database that answers late may have changed what it says.
+                Err(_) if has_owner() => {}
+                Err(_) => match recent() {
+                    Some(known) => return Ok(known),
+                    None => break asking.await,
+                },
+            }
         };
         match answer {
             Ok(known) => {

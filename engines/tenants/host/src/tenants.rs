@@ -182,13 +182,18 @@ impl Tenants {
     /// 3D000 if there is none, 55000 if the storage does not get what is committed; those of the storage.
     pub async fn backup(&self, name: &str) -> Result<Archive, SqlError> {
         let tenant = self.process.locate(name).await?;
-        match self.process.elsewhere(tenant) {
+        let elsewhere = self.process.elsewhere(tenant);
+        match elsewhere {
             Some(others) => others.save(tenant).await?,
             None => self.save(tenant).await?,
         }
         let process = Arc::clone(&self.process);
         let archive = async move { process.storage.archive(tenant).await };
-        Ok(self.process.background.spawn(archive).await.map_err(SqlError::internal)??)
+        let archive = self.process.background.spawn(archive).await.map_err(SqlError::internal)??;
+        if elsewhere.is_none() {
+            self.process.expect_owned(tenant)?;
+        }
+        Ok(archive)
     }
 
     /// Sees to it that all that is committed by now of a tenant of this node is in the storage.

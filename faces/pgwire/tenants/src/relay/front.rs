@@ -47,8 +47,20 @@ pub trait Names: Send + Sync {
     /// 58000 if that is not known.
     async fn tenant(&self, name: &str) -> Result<Option<TenantId>, SqlError>;
 
+    /// Whether somebody who lives has a database, as far as this node knows.
+    fn has_owner(&self, tenant: TenantId) -> bool;
+
     /// The tenure that is to have a new database, if it is not this node's.
     fn host_for_new(&self) -> Option<Tenure>;
+}
+
+/// What ends the reason of who is asked for a database that was dropped.
+const IS_NO_MORE: &str = " is no more";
+
+/// The answer to who asks for the shard of a database that was dropped.
+#[must_use]
+pub fn retired(shard: &ShardId) -> RpcError {
+    RpcError::Refused { reason: format!("{shard}{IS_NO_MORE}") }
 }
 
 /// Asks the nodes that have the databases, and relays clients to them.
@@ -192,6 +204,10 @@ impl Others for Front {
         self.names.tenant(name).await
     }
 
+    fn has_owner(&self, tenant: TenantId) -> bool {
+        self.names.has_owner(tenant)
+    }
+
     fn host_for_new(&self) -> Option<Tenure> {
         self.names.host_for_new()
     }
@@ -219,8 +235,9 @@ impl Others for Front {
 /// What is said when the node of a database was not asked.
 fn not_asked(error: RpcError, unknown: &str) -> SqlError {
     match error {
-        // There is no such shard any more.
-        RpcError::Refused { .. } => SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped"),
+        RpcError::Refused { reason } if reason.ends_with(IS_NO_MORE) => {
+            SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped")
+        }
         error => SqlError::new("57P03", format!("{unknown} is not known while its node is not reached: {error}"))
             .hint("Try again later."),
     }

@@ -19,4 +19,4 @@ mod line;
 mod stream;
 
 pub use back::{Back, list};
-pub use front::{Front, Names};
+pub use front::{Front, Names, retired};
