@@ -11,7 +11,7 @@ use std::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_control::{Intent, Loads};
-use savanna_epoch::{LogId, NodeId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId};
 use savanna_journal::{Disk, JournalError, Options, seal, sim::SimDisk};
 use savanna_ownership::{
     BootClock, ClusterView, Coordinator, Incarnation, NodeSpec, Tenure,
@@ -89,6 +89,10 @@ pub struct Happened {
     pub tried_late: u32,
     /// Nodes that came back.
     pub returned: u32,
+    /// Hosts that ended, and began again within the tenure of their nodes.
+    pub restarted: u32,
+    /// Changes that were made when their processes had ended.
+    pub late: u32,
     /// Nodes that died while tenants arrived at them.
     pub died_adopting: u32,
     /// Tenants that arrived at another node.
@@ -128,6 +132,10 @@ struct World {
     coordinator: Arc<EmbeddedCoordinator>,
     /// By place.
     disks: BTreeMap<String, Arc<SimDisk>>,
+    /// The epochs under which logs were opened, by place.
+    epochs: BTreeMap<String, NodeEpoch>,
+    /// What processes asked the coordinator with: some of it may be on its way.
+    asked: Vec<Arc<Asked>>,
     /// Logs that were ended.
     ended: BTreeSet<String>,
     nodes: Vec<Node>,
@@ -161,6 +169,8 @@ impl World {
             store: Arc::new(FailingStore::default()),
             coordinator,
             disks: BTreeMap::new(),
+            epochs: BTreeMap::new(),
+            asked: Vec::new(),
             ended: BTreeSet::new(),
             nodes: (1..=NODES).map(node).collect(),
             decided: VecDeque::new(),
@@ -188,10 +198,12 @@ impl World {
             500..530 => self.maintain(node),
             530..560 => self.cut(node),
             560..580 => _ = self.nodes[node].process.as_ref().is_some_and(Process::clean_up),
-            580..600 => self.store.fail_after(self.dice.random_range(0..4), self.dice.random()),
+            580..590 => self.arrive(),
+            590..600 => self.store.fail_after(self.dice.random_range(0..4), self.dice.random()),
             600..630 => self.store.heal(),
             630..645 => self.trouble(node),
-            645..665 => self.kill(node),
+            645..655 => self.kill(node),
+            655..665 => self.restart(node),
             665..680 => self.pause(node),
             680..730 => self.end_lease(node),
             730..760 => self.start(node),
@@ -217,10 +229,33 @@ impl World {
             labels: BTreeMap::new(),
         };
         let tenure = self.runtime.block_on(self.coordinator.register(&spec)).expect("the name is free").tenure;
-        let asked = Asked::new(Arc::clone(&self.coordinator) as _);
-        let (view, epoch) = (self.view(), tenure.epoch);
+        self.happened.returned += u32::from(self.nodes[number].incarnation > 1);
+        self.nodes[number].tenure = Some(tenure.clone());
+        self.open(number, tenure);
+    }
+
+    /// The host of a node ends by itself, and begins again.
+    fn restart(&mut self, number: usize) {
         let node = &mut self.nodes[number];
-        node.tenure = Some(tenure.clone());
+        if let (Some(tenure), Some(_)) = (node.tenure.clone(), node.process.take()) {
+            self.happened.restarted += 1;
+            self.store.heal();
+            self.open(number, tenure);
+        }
+    }
+
+    /// A change that was on its way when its process ended arrives.
+    fn arrive(&mut self) {
+        for asked in &self.asked {
+            self.happened.late += u32::from(self.runtime.block_on(asked.arrive()));
+        }
+    }
+
+    /// A node opens the log of its tenure.
+    fn open(&mut self, number: usize, tenure: Tenure) {
+        let asked = Asked::new(Arc::clone(&self.coordinator) as _);
+        self.asked.push(Arc::clone(&asked));
+        let (view, epoch) = (self.view(), tenure.epoch);
         let (member, place) = self.runtime.block_on(async {
             let coordinator = Arc::clone(&asked) as _;
             if are_kept(&view).expect("records") {
@@ -232,8 +267,10 @@ impl World {
             }
         });
         let LogPlace::Folder(place) = place else { panic!("it is a folder") };
+        let epoch = self.epoch_above(&place, epoch);
+        self.epochs.insert(place.clone(), epoch);
+        let node = &mut self.nodes[number];
         node.place = place;
-        self.happened.returned += u32::from(node.incarnation > 1);
         let disk = self.disks.entry(node.place.clone()).or_insert_with(|| SimDisk::new(node.incarnation));
         let disk: Arc<dyn Disk> = match self.variant {
             Variant::FenceIgnored => Arc::new(FenceBlindDisk::new(Arc::clone(disk))),
@@ -241,6 +278,11 @@ impl World {
         };
         let seat = Seat { asked, member, epoch };
         node.process = Some(Process::open(&self.runtime, disk, &self.store, seat, self.variant.of_process()));
+    }
+
+    /// An epoch above all under which a log was opened, at least this one.
+    fn epoch_above(&self, place: &str, least: NodeEpoch) -> NodeEpoch {
+        self.epochs.get(place).map_or(least, |opened| least.max(opened.next()))
     }
 
     /// The machine of a node loses its power.
@@ -387,7 +429,11 @@ impl World {
     /// Something happens to a change of the records, soon.
     fn trouble(&mut self, number: usize) {
         let is_made = self.dice.random();
-        let trouble = if self.dice.random() { Trouble::Lost { is_made } } else { Trouble::Ends { is_made } };
+        let trouble = match self.dice.random_range(0..3) {
+            0 => Trouble::Lost { is_made },
+            1 => Trouble::Ends { is_made },
+            _ => Trouble::Late,
+        };
         if let Some(process) = &self.nodes[number].process {
             self.happened.unanswered += 1;
             process.asked.trouble_after(self.dice.random_range(0..4), trouble);
@@ -425,7 +471,7 @@ impl World {
             }
             Intent::SealLog { place, epoch, is_needed, .. } => {
                 let (place, disk) = self.log_to_end(place);
-                return match seal(&Options::disk(disk), *epoch) {
+                return match seal(&Options::disk(disk), self.epoch_above(&place, *epoch)) {
                     Ok(_) => {
                         self.ended.insert(place);
                         Ok(true)
@@ -474,8 +520,9 @@ impl World {
         for log in logs {
             let Ok(Some((_, record))) = logs::get(&view, &log) else { continue };
             if record.state == LogState::Sealed {
-                let (_, disk) = self.log_to_end(&record.place);
-                let Ok(sealed) = seal(&Options::disk(disk), record.seal_epoch()) else { continue };
+                let (place, disk) = self.log_to_end(&record.place);
+                let epoch = self.epoch_above(&place, record.seal_epoch());
+                let Ok(sealed) = seal(&Options::disk(disk), epoch) else { continue };
                 let adopted = self.runtime.block_on(adopt(&owner, &log, &sealed));
                 self.adopted(number, adopted);
             }
@@ -487,7 +534,10 @@ impl World {
             Ok(arrived) => self.happened.adopted += u32::try_from(arrived.len()).expect("a few"),
             Err(_) => {
                 self.happened.died_adopting += 1;
-                self.kill(number);
+                match self.dice.random() {
+                    true => self.kill(number),
+                    false => self.restart(number),
+                }
             }
         }
     }
@@ -495,6 +545,7 @@ impl World {
     /// Nothing fails any more, and everybody does what is to be done: then everything that was told is there, once.
     fn settle(&mut self) -> Result<(), String> {
         self.store.heal();
+        self.arrive();
         for number in 0..NODES {
             // Whoever hears of nothing any more, or stood still, is started anew. The others go on.
             if self.nodes[number].process.as_ref().is_some_and(|process| process.asked.has_ended()) {

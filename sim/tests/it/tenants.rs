@@ -74,6 +74,7 @@ fn tenants_outlive_their_nodes_and_are_served_by_one_at_a_time() {
     assert!(sum.commits > 40 * runs && sum.made > 5 * runs && sum.removed > runs, "{sum:?}");
     assert!(sum.killed > 3 * runs && sum.paused > 2 * runs && sum.returned > 6 * runs && sum.cuts > runs, "{sum:?}");
     assert!(sum.adopted > 6 * runs && sum.deleted > 4 * runs && sum.overtaken > runs, "{sum:?}");
+    assert!(2 * sum.restarted > runs && 10 * sum.late > runs, "{sum:?}");
     assert!(sum.unanswered > 2 * runs && 2 * sum.tried_late > runs && 10 * sum.died_adopting > runs, "{sum:?}");
 }
 
