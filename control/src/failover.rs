@@ -14,7 +14,7 @@
 //! paused and wakes up meets the end of its log, and not a place where it may go on.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState};
@@ -24,19 +24,21 @@ use savanna_ownership::{
 
 use crate::election::MASTER;
 
-/// The shard that everybody needs to log in: the first to get an owner again.
-const LOGIN: &str = "tenants/postgres";
-
 /// Grants in one batch: each names at most three nodes, and etcd compares all of them in one transaction.
 pub const GRANTS_PER_BATCH: usize = MAX_BATCH_RECORDS / 2 - 1;
 
-/// How busy nodes and shards are, by the nodes' own account; in any unit that is the same for all. What is not there is not busy.
+/// How busy nodes and shards are, by the nodes' own account; in any unit that is the same for all. What is not there is not busy, and what matters
+/// beside that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loads {
     /// By node.
     pub nodes: BTreeMap<NodeId, u64>,
     /// By shard.
     pub shards: BTreeMap<ShardId, u64>,
+    /// Nodes that take no shards: they do not have what serves them, or not yet.
+    pub closed: BTreeSet<NodeId>,
+    /// The shard that everybody needs to log in, if there is one: the first to get an owner again.
+    pub login: Option<ShardId>,
 }
 
 /// Something to do. Those of one log build on each other: when one fails, the later ones of that log are dropped, and the next decision, by a
@@ -101,7 +103,7 @@ impl Intent {
 /// Why nobody can own a shard for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stuck {
-    /// There is no node.
+    /// There is no node that takes it.
     NoNode,
     /// Its commits are in a log on the disk of a node that is gone: it waits until a process of that node is there.
     Private(LogId),
@@ -209,7 +211,7 @@ fn orphans<'v>(view: &'v ClusterView, loads: &Loads) -> Vec<(&'v ShardId, &'v Ve
     let is_orphan = |record: &Versioned<ShardRecord>| record.value.owner().is_some_and(|owner| !view.lives(owner));
     let mut orphans: Vec<_> =
         view.shards("").filter(|(shard, record)| shard.0 != MASTER && is_orphan(record)).collect();
-    orphans.sort_by_key(|(shard, _)| (shard.0 != LOGIN, Reverse(load_of(loads, shard)), *shard));
+    orphans.sort_by_key(|(shard, _)| (loads.login.as_ref() != Some(*shard), Reverse(load_of(loads, shard)), *shard));
     orphans
 }
 
@@ -269,7 +271,8 @@ struct Placement<'v> {
 impl<'v> Placement<'v> {
     fn new(view: &'v ClusterView, loads: &'v Loads) -> Self {
         let load = |node: &NodeId| loads.nodes.get(node).copied().unwrap_or_default();
-        let nodes = view.nodes().map(|node| (node.tenure.clone(), load(&node.tenure.node))).collect();
+        let open = view.nodes().filter(|node| !loads.closed.contains(&node.tenure.node));
+        let nodes = open.map(|node| (node.tenure.clone(), load(&node.tenure.node))).collect();
         Self { view, loads, nodes }
     }
 

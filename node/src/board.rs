@@ -10,7 +10,7 @@ use savanna_epoch::ShardId;
 use savanna_http::types::{ClusterNode, ClusterShard, LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting};
 use savanna_http::{Figure, NodeView, SharedTenants};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_ownership::{NodeRecord, ShardRecord, Versioned};
+use savanna_ownership::{NodeRecord, Ownership, ShardRecord, Versioned};
 
 use crate::cluster::{View, services_of, state_of};
 use crate::config::Config;
@@ -178,7 +178,9 @@ impl NodeView for Board {
                 log: record.history.as_ref().map(|history| history.log.to_string()),
             }
         };
-        view.shards("").map(shown).collect()
+        // What was removed is remembered for its epochs alone.
+        let served = view.shards("").filter(|(_, record)| record.value.ownership != Ownership::Retired);
+        served.map(shown).collect()
     }
 
     fn tenants(&self) -> Option<SharedTenants> {

@@ -58,6 +58,14 @@ impl Place {
         }
     }
 
+    /// What the node is to tenants: they are owned one by one.
+    pub(crate) fn hosts(&self) -> watch::Receiver<Role> {
+        match self {
+            Self::Alone(membership) => roles::alone(membership.log_epoch),
+            Self::Joined(joined) => joined.hosts(),
+        }
+    }
+
     /// What a service is started with that was granted.
     pub(crate) fn membership(&self, grant: Grant) -> Membership {
         match self {

@@ -7,17 +7,18 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use savanna_epoch::ShardId;
 use savanna_http::{Credentials, HttpFace, HttpLimits, NodeView};
 use savanna_identity::{Tls, Token};
 use savanna_pgwire::{Admission, CLIENTS_MAX, Door};
 use savanna_pgwire_tenants::{Back, ServerError};
 use savanna_resp::{Server as KeysServer, ServerError as KeysServerError};
 use savanna_streams_api::handle::SharedStreamHandle;
-use savanna_tenants_host::{HostError, error::state::DISK_FULL};
+use savanna_tenants_host::{HostError, error::state::DISK_FULL, shards};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::board::Board;
 use crate::cluster::{Offer, View, gone, routed};
@@ -55,6 +56,8 @@ pub(crate) struct Services {
     stopping: watch::Sender<bool>,
     faces: Vec<(&'static str, JoinHandle<()>)>,
     streams: Option<StreamsService>,
+    /// Looks after the tenants of nodes that are gone, whether or not this node's run.
+    controller: JoinSet<()>,
     /// What looks after services with threads of their own.
     supervisors: Vec<JoinHandle<Result<(), NodeError>>>,
 }
@@ -63,7 +66,8 @@ impl Services {
     /// Starts what the configuration names. What does not start is on the board.
     pub(crate) async fn start(config: &NodeConfig, board: Arc<Board>, streams: StreamsService) -> Self {
         let (stopping, _) = watch::channel(false);
-        let mut services = Self { board, stopping, faces: Vec::new(), streams: None, supervisors: Vec::new() };
+        let (faces, supervisors) = (Vec::new(), Vec::new());
+        let mut services = Self { board, stopping, faces, streams: None, controller: JoinSet::new(), supervisors };
         services.board.running("streams", None);
         let handle = Arc::clone(&streams.handle);
         services.streams = Some(streams);
@@ -121,17 +125,17 @@ impl Services {
         self.start_server("keys", role, start, giving_up("keys", &giver)).await;
     }
 
-    /// Tenants behind the PostgreSQL protocol: over the log that the data directory has, or those of the node that has it open.
+    /// Tenants behind the PostgreSQL protocol: those of this node, and the way to those of others.
     pub(crate) async fn start_tenants(&mut self, config: NodeConfig, place: Place) {
-        let (board, role, giver) = (Arc::clone(&self.board), place.role("tenants"), place.clone());
+        if let Some(joined) = place.joined() {
+            self.controller.spawn(Arc::clone(joined).hold_office());
+        }
+        let (board, role, giver) = (Arc::clone(&self.board), place.hosts(), place.clone());
         let start = move |role: Role, before: Option<SocketAddr>| {
             let mut config = config.clone();
             config.tenants_port = before.map_or(config.tenants_port, |address| address.port());
-            let started = match role {
-                Role::Owner(grant) => serve_tenants(&config, &place, grant, &board),
-                Role::Front => relay_tenants(&config, &place),
-            };
-            started.map_err(|error| match error {
+            debug_assert!(matches!(role, Role::Owner(_)), "each node has tenants of its own");
+            serve_tenants(&config, &place, &board).map_err(|error| match error {
                 TenantsError::Server(ServerError::Listen { address, source }) => {
                     NotStarted { reason: cannot_listen(address, &source, "tenants.port"), passes: false }
                 }
@@ -142,7 +146,7 @@ impl Services {
                 }
             })
         };
-        self.start_server("tenants", role, start, giving_up("tenants", &giver)).await;
+        self.start_server("tenants", role, start, giving_tenants_up(&giver)).await;
     }
 
     /// Starts a service with threads of its own, and looks after it.
@@ -276,6 +280,20 @@ fn giving_up(service: &'static str, place: &Place) -> Arc<GiveUp> {
     })
 }
 
+/// How a node gives up to look after tenants, and those that it was granted: it cannot serve them.
+fn giving_tenants_up(place: &Place) -> Arc<GiveUp> {
+    let joined = place.joined().cloned();
+    Arc::new(move |_| -> BoxFuture<'static, ()> {
+        let joined = joined.clone();
+        Box::pin(async move {
+            if let Some(joined) = joined {
+                joined.leave_office().await;
+                joined.hand_back().await;
+            }
+        })
+    })
+}
+
 /// Runs the keys, or a face for those of another node. Who owns them answers other nodes as long as it offers to.
 fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysServer, Option<Offer>), KeysError> {
     let grant = match (role, place) {
@@ -296,37 +314,46 @@ fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysSer
     Ok((server, offer))
 }
 
-/// Runs the tenants, for clients of this node and of others.
-fn serve_tenants(
-    config: &NodeConfig,
-    place: &Place,
-    grant: Grant,
-    board: &Arc<Board>,
-) -> Result<Started, TenantsError> {
-    let opened = || place.take_history("tenants", grant);
-    let (server, hosted) = tenants::start(config, &place.membership(grant), opened)?;
-    let offer = match place.joined() {
-        Some(joined) => {
-            let (users, transport) = (config.administrators()?, joined.transport("tenants"));
-            let back = Back::new(hosted.clone(), users, tenants::places(config), transport);
-            tokio::spawn(lose_fronts(joined.view().clone(), Arc::downgrade(&back)));
-            Some(joined.offered("tenants").offer(back.service(), joined.guard()))
-        }
-        None => None,
+/// Runs the tenants of this node, for clients of this node and of others.
+fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Result<Started, TenantsError> {
+    let (server, hosted) = match place {
+        Place::Alone(membership) => tenants::start(config, membership)?,
+        Place::Joined(joined) => tenants::start_among(config, joined)?,
     };
-    board.serves_tenants(Some(Arc::new(tenants::Control(hosted.clone()))));
+    let cluster = place.joined().map(|joined| {
+        let back = Back::new(hosted.clone(), tenants::places(config), joined.transport("tenants"));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(lose_fronts(joined.view().clone(), Arc::downgrade(&back)));
+        tasks.spawn(Arc::clone(joined).take_in_tenants(hosted.clone()));
+        let (has, guard) = (hosted.clone(), joined.guard());
+        let has = move |shard: &ShardId| shards::tenant_of(shard).is_some_and(|tenant| has.has(tenant));
+        (joined.offered("tenants").offer_of(back.service(), guard, has), tasks, Arc::clone(joined.front()))
+    });
+    board.serves_tenants(Some(Arc::new(tenants::Control { tenants: hosted.clone(), joined: place.joined().cloned() })));
     board.shows("tenants", move || figures::of_tenants(&hosted));
-    let (stopper, board) = (server.stopper(), Arc::clone(board));
+    let (stopper, shown, runtime) = (server.stopper(), TenantsShown(Arc::clone(board)), Handle::current());
     Ok(Started {
         address: server.address(),
         stop: Box::new(move || {
-            drop(offer);
-            board.serves_tenants(None);
-            board.hides("tenants");
+            if let Some((offer, tasks, front)) = cluster {
+                drop((offer, tasks));
+                runtime.spawn(async move { front.hang_up().await });
+            }
+            drop(shown);
             stopper.stop();
         }),
         wait: Box::new(move || Ok(server.wait()?)),
     })
+}
+
+/// What the board shows of the tenants of this node, until they have ended, also by themselves.
+struct TenantsShown(Arc<Board>);
+
+impl Drop for TenantsShown {
+    fn drop(&mut self) {
+        self.0.serves_tenants(None);
+        self.0.hides("tenants");
+    }
 }
 
 /// Ends the sessions of clients at nodes that are gone, as long as the sessions are here.
@@ -337,35 +364,6 @@ async fn lose_fronts(mut view: View, back: Weak<Back>) {
         gone(&before, &now).iter().for_each(|node| back.lose(node));
         before = now;
     }
-}
-
-/// Relays clients to the node that has the tenants.
-fn relay_tenants(config: &NodeConfig, place: &Place) -> Result<Started, TenantsError> {
-    let Place::Joined(joined) = place else { unreachable!("a node that is alone owns all") };
-    let listener = tenants::listen(config)?;
-    let address = listener.address();
-    let (stop, stopped) = oneshot::channel();
-    let front = Arc::clone(joined.front());
-    let runtime = Handle::current();
-    let relaying = runtime.spawn(async move {
-        let mut relaying = std::pin::pin!(listener.relay(Arc::clone(&front)));
-        tokio::select! {
-            ended = &mut relaying => ended,
-            // Whoever could stop it is gone, too, if that is closed.
-            _ = stopped => {
-                front.hang_up().await;
-                Ok(())
-            }
-        }
-    });
-    Ok(Started {
-        address,
-        stop: Box::new(move || {
-            // It has ended if nobody hears it.
-            let _ = stop.send(());
-        }),
-        wait: Box::new(move || Ok(runtime.block_on(relaying)??)),
-    })
 }
 
 /// What requests to the control API have to show. It reads and writes files, and drops databases: beyond the loopback,

@@ -1,6 +1,6 @@
 //! The tenants service: a host of the engine, and a face in front of it, in threads of their own.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,10 +11,14 @@ use savanna_identity::SecretError;
 use savanna_ownership::logs::LogPlace;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
 use savanna_tenants_host::budget::{Amounts, Resource};
-use savanna_tenants_host::{Host, HostError, HostOptions, Keeping, Member, SqlError, Tenants};
+use savanna_tenants_host::{Counts, Host, HostError, HostOptions, Keeping, Member, SqlError, Tenants};
+use tokio::runtime::Handle;
 
 use crate::{
-    cluster::TakeError,
+    cluster::{
+        Joined,
+        databases::{LogError, LogFolders},
+    },
     config::{NodeConfig, threads_or_cores},
     data_dir::{create_private, high_water},
     membership::Membership,
@@ -36,31 +40,46 @@ pub(crate) enum TenantsError {
     /// The host did not start.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Its shard is not, or no longer, this node's.
+    /// The node has no log for them.
     #[error(transparent)]
-    Take(#[from] TakeError),
+    Log(#[from] LogError),
 }
 
-/// Reads the log in the data directory and serves, once `opened` has heard that it is open. Blocks while it reads.
-pub(crate) fn start(
-    config: &NodeConfig,
-    membership: &Membership,
-    opened: impl FnOnce() -> Result<(), TakeError>,
-) -> Result<(Server, Tenants), TenantsError> {
-    let directory = config.data_dir.join("tenants");
-    create_private(&directory).map_err(|source| TenantsError::Directory { path: directory.clone(), source })?;
+/// Reads the log in the data directory and serves. Blocks while it reads.
+pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<(Server, Tenants), TenantsError> {
     let listener = listen(config)?;
-    let threads = threads_or_cores(config.tenants_threads).into();
+    let place = LogPlace::Folder("tenants/log".to_owned());
+    let joining = Member::join(Arc::clone(&membership.coordinator), membership.tenure.clone(), place);
+    let member = Handle::current().block_on(joining).map_err(SqlError::from).map_err(HostError::from)?;
     let host = Host::start(HostOptions {
         keeping: keeping(config)?,
-        member: member(membership)?,
+        member,
         epoch: membership.log_epoch,
-        threads,
+        threads: threads_or_cores(config.tenants_threads).into(),
         lease: Some(membership.guard.clone()),
+        others: None,
     })?;
     let tenants = host.tenants();
-    opened()?;
     Ok((listener.serve(host)?, tenants))
+}
+
+/// Reads the log of this node and serves what it has, and clients of what others have. Blocks while it reads.
+pub(crate) fn start_among(config: &NodeConfig, joined: &Arc<Joined>) -> Result<(Server, Tenants), TenantsError> {
+    let listener = listen(config)?;
+    let (member, place) = Handle::current().block_on(joined.tenants_log())?;
+    let folders = LogFolders::of(&config.data_dir);
+    let [log, notes] = folders.disks(&place)?;
+    let keeping = Keeping { log: Some(log), high_water: Some(notes), ..keeping(config)? };
+    let host = Host::start(HostOptions {
+        keeping,
+        epoch: folders.epoch_above(&place, member.tenure.epoch)?,
+        member,
+        threads: threads_or_cores(config.tenants_threads).into(),
+        lease: Some(joined.guard()),
+        others: Some(Arc::clone(joined.front()) as _),
+    })?;
+    let tenants = host.tenants();
+    Ok((listener.serve_among(host, Arc::clone(joined.front()))?, tenants))
 }
 
 /// Listens. Clients wait from then on.
@@ -81,16 +100,11 @@ pub(crate) fn places(config: &NodeConfig) -> usize {
     clients_max(config, "tenants", config.tenants_max_clients)
 }
 
-/// The node as the records of tenants know it.
-fn member(membership: &Membership) -> Result<Member, HostError> {
-    let place = LogPlace::Folder("tenants/log".to_owned());
-    let joining = Member::join(Arc::clone(&membership.coordinator), membership.tenure.clone(), place);
-    Ok(tokio::runtime::Handle::current().block_on(joining).map_err(SqlError::from)?)
-}
-
 /// The log is always in the data directory.
-fn keeping(config: &NodeConfig) -> Result<Keeping, HostError> {
-    let mut keeping = Keeping::local(config.data_dir.join("tenants"));
+fn keeping(config: &NodeConfig) -> Result<Keeping, TenantsError> {
+    let directory = config.data_dir.join("tenants");
+    create_private(&directory).map_err(|source| TenantsError::Directory { path: directory.clone(), source })?;
+    let mut keeping = Keeping::local(directory);
     keeping.high_water = Some(high_water(&config.data_dir, "tenants"));
     keeping.snapshot_age = config.tenants_snapshot_age;
     keeping.idle = config.tenants_idle;
@@ -103,43 +117,58 @@ fn keeping(config: &NodeConfig) -> Result<Keeping, HostError> {
     keeping.statements_bytes = config.tenants_statements_memory.unwrap_or(keeping.statements_bytes);
     if let Some((bucket, path)) = &config.tenants_store {
         let no_bucket = |error| SqlError::new("58030", format!("tenants.store cannot be used: {error}"));
-        keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket)?), path.clone()));
+        keeping.store = Some((Arc::new(bucket.connect().map_err(no_bucket).map_err(HostError::from)?), path.clone()));
     }
     Ok(keeping)
 }
 
-/// The tenants of this node as the control API sees them.
+/// The tenants of all nodes as the control API sees them.
 #[derive(Debug)]
-pub(crate) struct Control(pub(crate) Tenants);
+pub(crate) struct Control {
+    pub(crate) tenants: Tenants,
+    /// The cluster, if there are other nodes.
+    pub(crate) joined: Option<Arc<Joined>>,
+}
+
+/// What is known of a tenant that no node has told of.
+const UNTOLD: Counts = Counts { sessions: 0, commits: 0, rollbacks: 0 };
 
 #[async_trait]
 impl TenantsHandle for Control {
-    fn list(&self) -> Vec<Tenant> {
-        let tenant = |(name, counts): (String, savanna_tenants_host::Counts)| Tenant {
+    async fn list(&self) -> Vec<Tenant> {
+        let mut all: BTreeMap<String, Counts> = match &self.joined {
+            Some(joined) => joined.tenant_names().into_iter().map(|name| (name, UNTOLD)).collect(),
+            None => BTreeMap::new(),
+        };
+        all.extend(self.tenants.list());
+        if let Some(joined) = &self.joined {
+            all.extend(joined.tenants_of_others().await);
+        }
+        let tenant = |(name, counts): (String, Counts)| Tenant {
             name,
             sessions: counts.sessions,
             commits: counts.commits,
             rollbacks: counts.rollbacks,
         };
-        self.0.list().into_iter().map(tenant).collect()
+        all.into_iter().map(tenant).collect()
     }
 
     async fn create(&self, name: String) -> Result<(), Problem> {
-        self.0.create(&name).await.map_err(|error| problem(&error))
+        self.tenants.create(&name).await.map_err(|error| problem(&error))
     }
 
     async fn remove(&self, name: String) -> Result<(), Problem> {
-        self.0.remove(&name).await.map_err(|error| problem(&error))
+        self.tenants.remove(&name).await.map_err(|error| problem(&error))
     }
 
     async fn backup(&self, name: String) -> Result<Backup, Problem> {
-        let archive = self.0.backup(&name).await.map_err(|error| problem(&error))?;
+        let archive = self.tenants.backup(&name).await.map_err(|error| problem(&error))?;
         let bytes = archive.bytes();
         Ok(Backup { bytes, stream: archive.stream().map_err(io::Error::other).boxed() })
     }
 
     async fn restore(&self, name: String, backup: BoxStream<'static, io::Result<Bytes>>) -> Result<(), Problem> {
-        self.0.restore(&name, backup).await.map_err(|error| problem(&error))
+        self.tenants.restore(&name, backup).await.map_err(|error| problem(&error))
     }
 }
 

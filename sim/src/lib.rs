@@ -14,7 +14,7 @@
 //! A [`Scenario`] says in data which faults happen when; the seed draws victims, instants and message fates. [`checker`]
 //! judges the history. One seed and one commit give one run: [`Report::trace_hash`] repeats.
 //!
-//! [`tenants`] are simulated apart from the cluster: their owner, its log and their place in the store.
+//! [`tenants`] are simulated apart from these: their owners, logs and place in the store, on one node and on several.
 //!
 //! ```text
 //! cargo run -p savanna-sim -- --scenario pause_past_the_lease --seed 17

@@ -47,11 +47,9 @@ class Counter:
 class Transfers:
     """Moves money in a database, each time by another node, and writes down each transfer."""
 
-    def __init__(self, cluster, name):
-        self.cluster, self.name = cluster, name
+    def __init__(self, cluster, name, through=NODES):
+        self.cluster, self.name, self.through = cluster, name, through
         self.number, self.told, self.unknown = 0, [], set()
-        with cluster.tenants(NODES[0], autocommit=True) as client:
-            client.execute(f"CREATE DATABASE {name}")
         with cluster.tenants(NODES[0], name) as client:
             client.execute("CREATE TABLE accounts (id int PRIMARY KEY, amount int NOT NULL)")
             client.execute("CREATE TABLE transfers (id int PRIMARY KEY)")
@@ -59,11 +57,14 @@ class Transfers:
 
     def step(self):
         try:
-            with self.cluster.tenants(random.choice(NODES), self.name) as client:
-                for _ in range(10):
-                    self.transfer(client)
+            self.transfers()
         except psycopg.Error:
             time.sleep(0.05)
+
+    def transfers(self):
+        with self.cluster.tenants(random.choice(self.through), self.name) as client:
+            for _ in range(10):
+                self.transfer(client)
 
     def transfer(self, client):
         self.number += 1
@@ -88,6 +89,9 @@ class Transfers:
 
 def work(cluster, disturb):
     """Lets clients work while nodes are disturbed."""
+    for name in ("bank", "till"):
+        with cluster.tenants(NODES[0], autocommit=True) as client:
+            client.execute(f"CREATE DATABASE {name}")
     jobs = [Counter(cluster, "first"), Counter(cluster, "second"), Transfers(cluster, "bank"), Transfers(cluster, "till")]
     loops = [Loop(job.step) for job in jobs]
     try:
@@ -99,10 +103,10 @@ def work(cluster, disturb):
     return [job.check() for job in jobs]
 
 
-def goes_on(cluster, told):
+def goes_on(cluster, told, more=40):
     """Waits until clients are told more than before."""
     before = told()
-    cluster.until(lambda: told() >= before + 40, "clients go on")
+    cluster.until(lambda: told() >= before + more, "clients go on")
 
 
 def test_nodes_that_are_killed_one_after_the_other_take_nothing_along(start):
@@ -113,7 +117,7 @@ def test_nodes_that_are_killed_one_after_the_other_take_nothing_along(start):
         for number in range(KILLS):
             # The one that runs the coordinator, then those that own most.
             shards = cluster.shards(NODES[0])
-            owners = [cluster.coordinator(), shards["keys"]["owner"], shards["tenants"]["owner"]]
+            owners = [cluster.coordinator(), shards["keys"]["owner"], shards["tenants/2"]["owner"], shards["tenants"]["owner"]]
             node = owners[number % len(owners)]
             pid = cluster.signal(node, signal.SIGKILL)
             cluster.runs_again(node, pid)
@@ -128,7 +132,7 @@ def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(start):
 
     def disturb(told):
         goes_on(cluster, told)
-        for shard in ("keys", "tenants"):
+        for shard in ("keys", "tenants", "tenants/2"):
             node = cluster.owner(shard)
             other = next(name for name in NODES if name != node)
             before = cluster.shards(other)[shard]["epoch"]

@@ -181,7 +181,7 @@ fn a_log_that_its_node_has_taken_over_again_gets_its_shards_back() {
 #[test]
 fn the_shard_of_logins_goes_first_then_the_busiest_each_to_the_node_that_does_least() {
     let mut cluster = Cluster::of(&["b", "c"]).log("a", folder(), LogState::Sealed);
-    for shard in ["tenants/1", "tenants/2", "tenants/3", "tenants/postgres"] {
+    for shard in ["tenants/1", "tenants/2", "tenants/3", "tenants/9"] {
         cluster = cluster.shard(shard, served_by("a"));
     }
     let load =
@@ -192,12 +192,26 @@ fn the_shard_of_logins_goes_first_then_the_busiest_each_to_the_node_that_does_le
             .into_iter()
             .map(|(shard, load)| (ShardId(shard), load))
             .collect(),
+        login: Some(ShardId::new("tenants/9")),
+        ..Loads::default()
     };
-    let expected = [("tenants/postgres", "b"), ("tenants/2", "b"), ("tenants/3", "c"), ("tenants/1", "c")];
+    let expected = [("tenants/9", "b"), ("tenants/2", "b"), ("tenants/3", "c"), ("tenants/1", "c")];
     assert_eq!(granted(&cluster.decide(&loads)), pairs(&expected));
     // Without loads they are spread.
     let spread = granted(&cluster.decide(&Loads::default()));
     assert_eq!(spread.iter().filter(|(_, node)| node == "b").count(), 2, "{spread:?}");
+}
+
+#[test]
+fn nodes_that_are_closed_get_nothing() {
+    let cluster = Cluster::of(&["b", "c"]).log("a", folder(), LogState::Sealed);
+    let cluster = cluster.shard("tenants/1", served_by("a")).shard("tenants/2", served_by("a"));
+    let closed =
+        |nodes: &[&str]| Loads { closed: nodes.iter().map(|node| NodeId::new(*node)).collect(), ..Loads::default() };
+    assert_eq!(granted(&cluster.decide(&closed(&["b"]))), pairs(&[("tenants/1", "c"), ("tenants/2", "c")]));
+    let decision = cluster.decide(&closed(&["b", "c"]));
+    assert_eq!(granted(&decision), Vec::new());
+    assert!(decision.stuck.values().all(|stuck| *stuck == Stuck::NoNode) && decision.stuck.len() == 2);
 }
 
 #[test]

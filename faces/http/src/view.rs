@@ -62,7 +62,7 @@ pub struct Backup {
 #[async_trait]
 pub trait TenantsHandle: Debug + Send + Sync {
     /// All of them, by name.
-    fn list(&self) -> Vec<Tenant>;
+    async fn list(&self) -> Vec<Tenant>;
 
     /// Makes one.
     async fn create(&self, name: String) -> Result<(), Problem>;

@@ -5,23 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_ownership::logs;
 use savanna_ownership::view::Follower;
 use savanna_ownership::{
-    ClusterView, Coordinator, CoordinatorError, Exclusive, NodeRecord, Ownership, Revision, ShardRecord, Tenure,
-    Transition,
+    ClusterView, Coordinator, CoordinatorError, Exclusive, History, NodeRecord, Ownership, Revision, ShardRecord,
+    Tenure, Transition,
 };
 
-/// The services that one node at a time runs for all: each is a shard.
+use super::databases;
+
+/// What one node at a time does for all: each is a shard. Two are services; `tenants` is the [office](databases) that looks after them.
 pub(crate) const SHARDS: [&str; 3] = ["keys", "streams", "tenants"];
 /// Those of them that keep nothing, and so have no log.
-const WITHOUT_LOG: [&str; 1] = ["streams"];
+const WITHOUT_LOG: [&str; 2] = ["streams", "tenants"];
 /// The state of a shard that is served.
 pub(super) const SERVING: &str = "serving";
 /// The label of a node with the names of its services.
 pub(super) const SERVICES_LABEL: &str = "services";
 
 /// How long nodes are waited for, as long as nobody owns anything.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// The shards are looked at so often, whatever is heard.
 const PERIOD: Duration = Duration::from_millis(500);
 
@@ -30,15 +33,20 @@ pub(crate) fn services_of(node: &NodeRecord) -> impl Iterator<Item = &str> {
     node.labels.get(SERVICES_LABEL).into_iter().flat_map(|services| services.split(','))
 }
 
-/// How it stands with a shard: `serving`, or what is missing.
+/// How it stands with a shard: `serving`, or what is missing: `log lost` if there is no record, or none that can be read, of the log that has its
+/// commits.
 pub(crate) fn state_of(view: &ClusterView, shard: &ShardId, record: &ShardRecord) -> &'static str {
     let Some(owner) = record.owner() else { return "without an owner" };
+    let has_record = |history: &History| matches!(logs::get(view, &history.log), Ok(Some(_)));
+    if databases::is_tenant(shard) && record.history.as_ref().is_some_and(|history| !has_record(history)) {
+        return "log lost";
+    }
     let has_log = !WITHOUT_LOG.contains(&shard.0.as_str());
-    let history = record.history.as_ref();
-    // The log of a tenant goes on under later epochs of the same node; that of a service begins with each.
-    let begins_anew = SHARDS.contains(&shard.0.as_str());
-    let is_taken = history
-        .is_some_and(|history| history.log.node == owner.node && (history.epoch == record.epoch || !begins_anew));
+    let is_taken = record.history.as_ref().is_some_and(|history| match databases::is_tenant(shard) {
+        true => databases::holds(view, &history.log, owner),
+        // The log of a service begins with each epoch.
+        false => history.log.node == owner.node && history.epoch == record.epoch,
+    });
     match (view.lives(owner), has_log && !is_taken) {
         (false, _) => "owner gone",
         (true, true) => "starting",
@@ -141,22 +149,22 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use savanna_epoch::NodeEpoch;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
-    use savanna_ownership::logs::{self, LogPlace, NewLog};
-    use savanna_ownership::{History, Incarnation, MonoTime, NodeSpec};
+    use savanna_ownership::logs::{LogPlace, NewLog};
+    use savanna_ownership::{Incarnation, MonoTime, NodeSpec};
 
     use super::*;
 
-    struct Cluster(CoordinatorCore);
+    pub(in crate::cluster) struct Cluster(pub(in crate::cluster) CoordinatorCore);
 
     impl Cluster {
-        fn new() -> Self {
+        pub(in crate::cluster) fn new() -> Self {
             Self(CoordinatorCore::new(Duration::from_secs(3600)))
         }
 
-        fn join(&mut self, name: &str, services: &str) -> Tenure {
+        pub(in crate::cluster) fn join(&mut self, name: &str, services: &str) -> Tenure {
             let spec = NodeSpec {
                 name: NodeId::new(name),
                 incarnation: Incarnation(1),
@@ -169,11 +177,11 @@ mod tests {
             }
         }
 
-        fn leave(&mut self, tenure: Tenure) {
+        pub(in crate::cluster) fn leave(&mut self, tenure: Tenure) {
             self.0.step(&Request::Deregister(tenure), MonoTime(0)).reply.unwrap();
         }
 
-        fn view(&self) -> ClusterView {
+        pub(in crate::cluster) fn view(&self) -> ClusterView {
             ClusterView::new(self.0.snapshot())
         }
 
@@ -208,7 +216,7 @@ mod tests {
         }
     }
 
-    const ALL: &str = "keys,streams,tenants";
+    pub(in crate::cluster) const ALL: &str = "keys,streams,tenants";
 
     #[test]
     fn shards_are_spread_once_the_nodes_are_there() {
@@ -283,14 +291,24 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_served_under_later_epochs_out_of_the_same_log() {
+    fn a_tenant_is_served_under_later_epochs_out_of_the_log_that_its_owner_holds() {
         let mut cluster = Cluster::new();
         let n1 = cluster.join("n1", ALL);
-        let log = NewLog::numbered(&n1.node, "tenants", &(1..2)).unwrap().id().clone();
-        let history = Some(History { log, epoch: OwnerEpoch(1) });
-        let record = ShardRecord::serving(n1, OwnerEpoch(2)).with_history(history);
-        let state = |shard| state_of(&cluster.view(), &ShardId::new(shard), &record);
-        assert_eq!((state("tenants/7"), state("tenants")), (SERVING, "starting"));
+        let new = NewLog::numbered(&n1.node, "tenants", &(1..2)).unwrap();
+        let log = new.id().clone();
+        let record = ShardRecord::serving(n1.clone(), OwnerEpoch(2))
+            .with_history(Some(History { log: log.clone(), epoch: OwnerEpoch(1) }));
+        let state = |cluster: &Cluster, shard: &str, record: &ShardRecord| {
+            state_of(&cluster.view(), &ShardId::new(shard), record)
+        };
+        assert_eq!(state(&cluster, "tenants/7", &record), "log lost", "nobody has begun such a log");
+        let begun = logs::begin(&cluster.view(), new, LogPlace::Folder("a".to_owned()), n1.clone()).unwrap();
+        cluster.0.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
+        assert_eq!((state(&cluster, "tenants/7", &record), state(&cluster, "keys", &record)), (SERVING, "starting"));
+        cluster.leave(n1);
+        let again = cluster.join("n1", ALL);
+        let record = ShardRecord::serving(again, OwnerEpoch(3)).with_history(record.history);
+        assert_eq!(state(&cluster, "tenants/7", &record), "starting", "that log is a former tenure's");
     }
 
     #[test]

@@ -12,12 +12,14 @@
 //!           └─ keys/.. streams/.. tenants/.. ─► the owner of that shard; front/.. back       offered
 //! ```
 //!
-//! The services `keys`, `streams` and `tenants` are shards: one node owns each and runs the engine over the folder in D, the others run its
+//! The services `keys` and `streams` are shards: one node owns each and runs the engine over the folder in D, the others run its
 //! faces and ask the owner. When the owner is gone, its lease runs out, another node is granted the shard under a higher epoch, opens the folder
 //! under it, which fences the former owner out, says in the record that the commits are in its log, and serves. A [`Role`] tells a service of
-//! this node what to be; what it is told comes from the view and nothing else.
+//! this node what to be; what it is told comes from the view and nothing else. Each tenant is a shard of its own, and every node hosts some:
+//! see [`databases`].
 
 mod candidate;
+pub(crate) mod databases;
 mod grants;
 mod offered;
 mod papers;
@@ -200,6 +202,8 @@ pub(crate) struct Joined {
     front: Arc<Front>,
     offered: BTreeMap<&'static str, Offered>,
     roles: BTreeMap<&'static str, watch::Receiver<Role>>,
+    /// What the node is to tenants as long as it lives: it has some, or may get some.
+    hosts: watch::Sender<Role>,
 }
 
 impl fmt::Debug for Joined {
@@ -316,7 +320,9 @@ impl Joined {
         let (view, following) = View::follow(Arc::clone(&coordinator), addresses);
         let router =
             Router::new(Arc::clone(&transports["tenants"]) as _, Arc::new(view.clone()), RouterLimits::default());
-        let front = Front::new(name.clone(), router);
+        let names =
+            databases::KnownNames { node: name.clone(), view: view.clone(), coordinator: Arc::clone(&coordinator) };
+        let front = Front::new(name.clone(), router, Arc::new(names));
         let offered: BTreeMap<_, _> = SHARDS
             .iter()
             .map(|service| (*service, Offered::new(name.clone(), ShardId::new(*service), view.clone())))
@@ -348,7 +354,9 @@ impl Joined {
         tasks.push(runtime.spawn(tell_routes(view.clone(), Arc::clone(&front))));
         let (guard, address) = (keeper.guard(), server.local_address());
         let config = config.clone();
-        let joined = Self { config, coordinator, tenure, guard, view, address, transports, front, offered, roles };
+        let hosts = watch::Sender::new(Role::Owner(Grant { epoch: None, log_epoch: tenure.epoch }));
+        let joined =
+            Self { config, coordinator, tenure, guard, view, address, transports, front, offered, roles, hosts };
         Ok((joined, keeper, tasks, server))
     }
 
@@ -390,6 +398,11 @@ impl Joined {
     /// Relays clients of tenants.
     pub(crate) const fn front(&self) -> &Arc<Front> {
         &self.front
+    }
+
+    /// What this node is to tenants: each node has its own.
+    pub(crate) fn hosts(&self) -> watch::Receiver<Role> {
+        self.hosts.subscribe()
     }
 
     /// What this node is to a service.
@@ -528,6 +541,14 @@ impl Joined {
         }
     }
 
+    /// Gives the office up, if this node holds it: it cannot serve tenants.
+    pub(crate) async fn leave_office(&self) {
+        let role = *self.role(databases::OFFICE).borrow();
+        if let Role::Owner(Grant { epoch: Some(epoch), .. }) = role {
+            self.give_up(databases::OFFICE, epoch).await;
+        }
+    }
+
     /// Waits until each shard of a service that this node has is served by somebody, but not for ever.
     pub(crate) async fn served(&self) {
         let wanted = SHARDS.iter().filter(|service| self.config.services.iter().any(|own| own == *service));
@@ -535,7 +556,13 @@ impl Joined {
         let is_served = |view: &ClusterView, shard: &ShardId| {
             view.shard(shard).is_some_and(|record| state_of(view, shard, &record.value) == grants::SERVING)
         };
-        let are_served = |view: &ClusterView| wanted.iter().all(|shard| is_served(view, shard));
+        let has_tenants = wanted.iter().any(|shard| shard.0 == databases::OFFICE);
+        let are_tenants_served = |view: &ClusterView| {
+            let mut tenants = view.shards("tenants/").filter(|(_, record)| record.value.owner().is_some());
+            !has_tenants || tenants.all(|(shard, record)| state_of(view, shard, &record.value) == grants::SERVING)
+        };
+        let are_served =
+            |view: &ClusterView| wanted.iter().all(|shard| is_served(view, shard)) && are_tenants_served(view);
         if tokio::time::timeout(SERVED_TIME, self.view.clone().until(are_served)).await.is_err() {
             tracing::warn!("not every shard is served yet; `savanna shards` says by whom each is");
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_ownership::view::Follower;
-use savanna_ownership::{ClusterView, Coordinator, ShardRecord, Tenure, Versioned};
+use savanna_ownership::{ClusterView, Coordinator, Ownership, Tenure};
+use savanna_pgwire_tenants::retired;
 use savanna_rpc::{Addresses, Directory, Route, RpcError};
 use tokio::sync::watch;
 
@@ -77,16 +78,14 @@ impl View {
     /// Who owns a shard now.
     ///
     /// # Errors
-    /// `Frozen` if nobody who lives does.
+    /// `Frozen` if nobody who lives does, `Refused` if nobody ever will.
     pub(crate) fn route(&self, shard: &ShardId) -> Result<Route, RpcError> {
-        route(&self.now(), shard).ok_or(RpcError::Frozen { retry_after: OWNERLESS_PAUSE })
+        let view = self.now();
+        if view.shard(shard).is_some_and(|record| record.value.ownership == Ownership::Retired) {
+            return Err(retired(shard));
+        }
+        route(&view, shard).ok_or(RpcError::Frozen { retry_after: OWNERLESS_PAUSE })
     }
-}
-
-/// A shard's record; that of its service if it has none of its own.
-fn record<'v>(view: &'v ClusterView, shard: &ShardId) -> Option<&'v Versioned<ShardRecord>> {
-    let service = || ShardId::new(shard.0.split('/').next().unwrap_or_default());
-    view.shard(shard).or_else(|| view.shard(&service()))
 }
 
 /// The nodes that lived, and do not, or only under another tenure.
@@ -96,7 +95,7 @@ pub(crate) fn gone(before: &ClusterView, now: &ClusterView) -> Vec<NodeId> {
 
 /// Who owns a shard, if somebody who lives does.
 pub(super) fn route(view: &ClusterView, shard: &ShardId) -> Option<Route> {
-    let record = &record(view, shard)?.value;
+    let record = &view.shard(shard)?.value;
     let owner: &Tenure = record.owner().filter(|owner| view.lives(owner))?;
     Some(Route { node: owner.node.clone(), epoch: record.epoch })
 }
@@ -111,7 +110,7 @@ impl Directory for View {
 #[cfg(test)]
 pub(super) mod tests {
     use savanna_epoch::{NodeEpoch, OwnerEpoch};
-    use savanna_ownership::{Incarnation, NodeRecord, NodeSpec, Revision, Snapshot};
+    use savanna_ownership::{Incarnation, NodeRecord, NodeSpec, Revision, ShardRecord, Snapshot, Versioned};
 
     use super::*;
 
@@ -144,12 +143,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_shard_without_a_record_is_where_its_service_is() {
-        let of_service = ShardRecord::serving(tenure("n1", 2), OwnerEpoch(3));
-        let seen = view(&[("tenants", of_service)]);
+    fn a_tenant_is_where_its_own_record_says() {
+        let record = ShardRecord::serving(tenure("n1", 2), OwnerEpoch(3));
+        let seen = view(&[("tenants", record.clone()), ("tenants/7", record)]);
         let expected = Some(Route { node: NodeId::new("n1"), epoch: OwnerEpoch(3) });
         assert_eq!(route(&seen, &ShardId::new("tenants/7")), expected);
-        assert_eq!(route(&seen, &ShardId::new("tenants")), expected);
+        assert_eq!(route(&seen, &ShardId::new("tenants/8")), None, "the office is no way to it");
         assert_eq!(route(&seen, &ShardId::new("keys")), None);
     }
 

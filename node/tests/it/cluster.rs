@@ -75,7 +75,8 @@ async fn any_node_serves_what_one_owns_and_another_takes_over_when_it_leaves() {
         until("the other one owns it", || owner(&second, shard).as_deref() == Some("b")).await;
     }
     let kept = shards(&second).into_iter().find(|shard| shard.shard == "keys").unwrap();
-    assert_eq!((kept.epoch, kept.log.as_deref()), (2, Some("b.1/keys")));
+    assert_eq!(kept.epoch, 2);
+    assert!(kept.log.is_some_and(|log| log.starts_with("b.") && log.ends_with("/keys")));
     until("its faces are there", || ["keys", "tenants"].iter().all(|name| address(&second, name).is_some())).await;
     assert_eq!(keys(&second, "INCR n"), ":3\r\n+OK\r\n");
     assert_eq!(number(&second).await, 7);

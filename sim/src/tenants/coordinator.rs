@@ -17,6 +17,8 @@ pub(super) enum Trouble {
     Lost { is_made: bool },
     /// The process hears of nothing any more.
     Ends { is_made: bool },
+    /// Likewise, and the change is on its way: it arrives later.
+    Late,
 }
 
 /// A coordinator, and what happens after so many changes.
@@ -24,16 +26,33 @@ pub(super) struct Asked {
     coordinator: Arc<dyn Coordinator>,
     trouble: Mutex<Option<(u32, Trouble)>>,
     has_ended: Mutex<bool>,
+    late: Mutex<Option<Batch>>,
 }
 
 impl Asked {
     pub(super) fn new(coordinator: Arc<dyn Coordinator>) -> Arc<Self> {
-        Arc::new(Self { coordinator, trouble: Mutex::default(), has_ended: Mutex::default() })
+        Arc::new(Self { coordinator, trouble: Mutex::default(), has_ended: Mutex::default(), late: Mutex::default() })
     }
 
     /// After so many changes something happens.
     pub(super) fn trouble_after(&self, changes: u32, trouble: Trouble) {
         *self.trouble.lock() = Some((changes, trouble));
+    }
+
+    /// Nothing happens any more that has not happened yet.
+    pub(super) fn trouble_is_over(&self) {
+        *self.trouble.lock() = None;
+    }
+
+    /// Whether the process hears of nothing any more.
+    pub(super) fn has_ended(&self) -> bool {
+        *self.has_ended.lock()
+    }
+
+    /// A change that was on its way arrives, if there is one. It is made if it can be; nobody hears of it.
+    pub(super) async fn arrive(&self) -> bool {
+        let Some(late) = self.late.lock().take() else { return false };
+        self.coordinator.apply(&late).await.is_ok()
     }
 
     fn next(&self) -> Option<Trouble> {
@@ -48,7 +67,7 @@ impl Asked {
     }
 
     fn alive(&self) -> Result<(), CoordinatorError> {
-        if *self.has_ended.lock() { Err(ended()) } else { Ok(()) }
+        if self.has_ended() { Err(ended()) } else { Ok(()) }
     }
 }
 
@@ -87,15 +106,18 @@ impl Coordinator for Asked {
     async fn apply(&self, batch: &Batch) -> Result<Revision, CoordinatorError> {
         self.alive()?;
         let Some(trouble) = self.next() else { return self.coordinator.apply(batch).await };
-        let (Trouble::Lost { is_made } | Trouble::Ends { is_made }) = trouble;
-        if is_made {
-            self.coordinator.apply(batch).await?;
+        match trouble {
+            Trouble::Lost { is_made: true } | Trouble::Ends { is_made: true } => {
+                self.coordinator.apply(batch).await?;
+            }
+            Trouble::Lost { .. } | Trouble::Ends { .. } => {}
+            Trouble::Late => *self.late.lock() = Some(batch.clone()),
         }
         match trouble {
             Trouble::Lost { .. } => {
                 Err(CoordinatorError::Unavailable { reason: "the simulation lost the answer".to_owned() })
             }
-            Trouble::Ends { .. } => {
+            Trouble::Ends { .. } | Trouble::Late => {
                 *self.has_ended.lock() = true;
                 Err(ended())
             }

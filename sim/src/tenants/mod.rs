@@ -1,8 +1,9 @@
-//! Tenants of one process over a log, a store and a disk that fail.
+//! Tenants over logs, a store and disks that fail: of one process, and of several nodes.
 //!
 //! | simulation | cores of the product | simulated around them |
 //! |---|---|---|
 //! | [`owner`] | the host's decisions (who sleeps, wakes, is flushed, evicted, removed; when the log is cut), the owner with its records in the coordinator, the coordinator, the journal with its fence, homes and databases | disk, store, answers of the coordinator |
+//! | [`nodes`] | the controller's decisions, what nodes adopt and how, sealed logs; beside those of [`owner`] | nodes that die, stand still and come back; controllers that end and know too little |
 //! | [`flushing`] | the host's flushes and evictions, homes and databases, what cuts the log | log, store |
 //!
 //! Every commit leaves rows that show which it was, so that half of one, a lost one and a row that has come back are all noticed.
@@ -13,6 +14,7 @@
 mod awake;
 mod coordinator;
 pub mod flushing;
+pub mod nodes;
 pub mod owner;
 mod process;
 mod rows;

@@ -9,21 +9,20 @@ use futures::TryStreamExt;
 use object_store::{ObjectStore, path::Path};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use savanna_epoch::NodeEpoch;
+use savanna_epoch::{NodeEpoch, NodeId};
 use savanna_journal::{
     Disk,
     sim::{Fault, SimDisk},
 };
-use savanna_ownership::{BootClock, embedded::EmbeddedCoordinator};
+use savanna_ownership::{BootClock, Incarnation, NodeSpec, embedded::EmbeddedCoordinator, logs::LogPlace};
 use savanna_tenants_host::policy::MemoryPressure;
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::shards::Member;
 use tokio::runtime::Runtime;
 
 use super::{
-    awake::Awake,
-    coordinator::Trouble,
-    process::Process,
-    rows::{key, rows},
+    coordinator::{Asked, Trouble},
+    process::{Process, Seat},
     store::FailingStore,
 };
 use crate::fence_blind::FenceBlindDisk;
@@ -56,10 +55,27 @@ pub enum Variant {
 
 /// What is known of a tenant by somebody who was told.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+pub(super) struct Told {
     /// The last commit that is certain, and the last that was tried.
-    certain: u64,
-    tried: u64,
+    pub(super) certain: u64,
+    pub(super) tried: u64,
+}
+
+/// The next process on the one log, whoever had it before.
+fn seat(runtime: &Runtime, coordinator: &Arc<EmbeddedCoordinator>, epoch: NodeEpoch) -> Seat {
+    let spec = NodeSpec {
+        name: NodeId::new("owner"),
+        incarnation: Incarnation(epoch.0),
+        address: "here".to_owned(),
+        labels: BTreeMap::new(),
+    };
+    let asked = Asked::new(Arc::clone(coordinator) as _);
+    let member = runtime.block_on(async {
+        let tenure = coordinator.reside(&spec).await.expect("nobody else has the name");
+        let place = LogPlace::Folder("log".to_owned());
+        Member::join(Arc::clone(&asked) as _, tenure, place).await.expect("its own log")
+    });
+    Seat { asked, member, epoch }
 }
 
 struct World {
@@ -121,7 +137,7 @@ impl World {
             let _inside = runtime.enter();
             Arc::new(EmbeddedCoordinator::volatile(LEASE, Arc::new(BootClock)))
         };
-        let first = (&coordinator, NodeEpoch(1));
+        let first = seat(&runtime, &coordinator, NodeEpoch(1));
         Self {
             process: Process::open(&runtime, on(&disk, variant), &store, first, variant),
             coordinator,
@@ -190,7 +206,7 @@ impl World {
         self.happened.made += 1;
         self.store.heal();
         self.told.insert(name.clone(), Told::default());
-        match self.last_commit(&name)? {
+        match self.process.last_commit(&name)? {
             0 => Ok(()),
             other => Err(format!("{name} is new, and has commit {other} of somebody else")),
         }
@@ -227,7 +243,7 @@ impl World {
             return Ok(());
         }
         self.store.heal();
-        let number = self.last_commit(from)?;
+        let number = self.process.last_commit(from)?;
         if !self.process.flush_all(from) {
             return Ok(());
         }
@@ -325,7 +341,7 @@ impl World {
     fn take_over(&mut self) -> Result<Process, String> {
         self.store.heal();
         self.epoch += 1;
-        let next = (&self.coordinator, NodeEpoch(self.epoch));
+        let next = seat(&self.runtime, &self.coordinator, NodeEpoch(self.epoch));
         let process = Process::open(&self.runtime, on(&self.disk, self.variant), &self.store, next, self.variant);
         let former = std::mem::replace(&mut self.process, process);
         let names = self.process.names();
@@ -351,23 +367,12 @@ impl World {
 
     /// A tenant is as somebody was told, and stays so.
     fn check(&mut self, name: &str) -> Result<(), String> {
-        let (found, told) = (self.last_commit(name)?, self.told[name]);
+        let (found, told) = (self.process.last_commit(name)?, self.told[name]);
         if !(told.certain..=told.tried).contains(&found) {
             return Err(format!("{name} is after commit {found}, expected {told:?}"));
         }
         self.told.insert(name.to_owned(), Told { certain: found, tried: told.tried.max(found) });
         Ok(())
-    }
-
-    /// The number of a tenant's last commit.
-    fn last_commit(&mut self, name: &str) -> Result<u64, String> {
-        let Awake { home, database, .. } = self.process.waken(name).ok_or_else(|| format!("{name} cannot wake"))?;
-        let rows = rows(&self.runtime, home, database);
-        match rows[..] {
-            [] => Ok(0),
-            [(ref a, first), (ref z, last)] if *a == key(b'a', 0) && *z == key(b'z', 0) && first == last => Ok(first),
-            _ => Err(format!("{name} has {rows:?}, which is half of a commit")),
-        }
     }
 
     /// When all is saved, the storage has nothing of tenants that there are not.

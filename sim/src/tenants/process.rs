@@ -13,9 +13,8 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use parking_lot::Mutex;
-use savanna_epoch::{NodeEpoch, NodeId};
+use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Lsn, Options};
-use savanna_ownership::{Incarnation, NodeSpec, embedded::EmbeddedCoordinator, logs::LogPlace};
 use savanna_tenants_host::{
     log::truncate,
     policy::{Flush, Found, Limits, MemoryPressure, Plan, plan},
@@ -37,7 +36,7 @@ use super::{
     awake::{Awake, Came},
     coordinator::Asked,
     owner::Variant,
-    rows::key,
+    rows::{key, rows},
     store::FailingStore,
 };
 
@@ -45,6 +44,13 @@ const LOG_DISTANCE: u64 = 400;
 const LIMITS: Limits = Limits { idle: Duration::from_secs(300), flush_bytes: 300 };
 /// Between two looks at the log.
 const ROUND: Duration = Duration::from_millis(100);
+
+/// What a process is to the coordinator, how it asks that, and the epoch under which it opens its log.
+pub(super) struct Seat {
+    pub(super) asked: Arc<Asked>,
+    pub(super) member: Member,
+    pub(super) epoch: NodeEpoch,
+}
 
 pub(super) struct Process {
     runtime: Arc<Runtime>,
@@ -65,21 +71,12 @@ impl Process {
         runtime: &Arc<Runtime>,
         disk: Arc<dyn Disk>,
         store: &Arc<FailingStore>,
-        (coordinator, epoch): (&Arc<EmbeddedCoordinator>, NodeEpoch),
+        seat: Seat,
         variant: Variant,
     ) -> Self {
+        let Seat { asked, member, epoch } = seat;
         let storage = Storage::new(Arc::clone(store) as _, Path::from("here"), 4_096);
-        let asked = Asked::new(Arc::clone(coordinator) as _);
         let owner = runtime.block_on(async {
-            let spec = NodeSpec {
-                name: NodeId::new("owner"),
-                incarnation: Incarnation(epoch.0),
-                address: "here".to_owned(),
-                labels: BTreeMap::new(),
-            };
-            let tenure = coordinator.reside(&spec).await.expect("nobody else has the name");
-            let place = LogPlace::Folder("log".to_owned());
-            let member = Member::join(Arc::clone(&asked) as _, tenure, place).await.expect("its own log");
             let recovery = Recovery::read(Options::disk(disk), epoch).expect("a log");
             Owner::open(recovery, member, &storage, (LOG_DISTANCE, 1)).await.expect("the log of tenants")
         });
@@ -217,6 +214,18 @@ impl Process {
         match database.commit(txn) {
             Ok(Step::Done(lsn)) => Some(lsn),
             _ => None,
+        }
+    }
+
+    /// The number of a tenant's last commit, of which there must not be a half.
+    pub(super) fn last_commit(&mut self, name: &str) -> std::result::Result<u64, String> {
+        let runtime = Arc::clone(&self.runtime);
+        let Awake { home, database, .. } = self.waken(name).ok_or_else(|| format!("{name} cannot wake"))?;
+        let rows = rows(&runtime, home, database);
+        match rows[..] {
+            [] => Ok(0),
+            [(ref a, first), (ref z, last)] if *a == key(b'a', 0) && *z == key(b'z', 0) && first == last => Ok(first),
+            _ => Err(format!("{name} has {rows:?}, which is half of a commit")),
         }
     }
 

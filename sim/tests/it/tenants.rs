@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use savanna_sim::tenants::{flushing, owner};
+use savanna_sim::tenants::{flushing, nodes, owner};
 
 use crate::seeds;
 
@@ -65,4 +65,24 @@ fn the_process_may_end_before_or_after_any_request_to_the_store() {
         requests += u32::from(happened.unwrap_or_else(|error| panic!("after {puts} puts: {error}")));
     }
     assert!((60..120).contains(&requests), "all of them: {requests}");
+}
+
+#[test]
+fn tenants_outlive_their_nodes_and_are_served_by_one_at_a_time() {
+    let sum = run_all(|seed, happened| nodes::run(seed, nodes::Variant::Sound, happened));
+    let runs = u32::try_from(seeds()).expect("a few");
+    assert!(sum.commits > 40 * runs && sum.made > 5 * runs && sum.removed > runs, "{sum:?}");
+    assert!(sum.killed > 3 * runs && sum.paused > 2 * runs && sum.returned > 6 * runs && sum.cuts > runs, "{sum:?}");
+    assert!(sum.adopted > 6 * runs && sum.deleted > 4 * runs && sum.overtaken > runs, "{sum:?}");
+    assert!(2 * sum.restarted > runs && 10 * sum.late > runs, "{sum:?}");
+    assert!(sum.unanswered > 2 * runs && 2 * sum.tried_late > runs && 10 * sum.died_adopting > runs, "{sum:?}");
+}
+
+#[test]
+fn nodes_and_controllers_that_do_it_wrong_are_noticed() {
+    use nodes::Variant::{CutsForAwake, DeletesAtOnce, EndsCopies, FenceIgnored, TellsAtOnce};
+    for variant in [CutsForAwake, DeletesAtOnce, EndsCopies, FenceIgnored, TellsAtOnce] {
+        let run = |seed| notices(|| nodes::run(seed, variant, nodes::Happened::default()));
+        assert!((0..100).any(run), "{variant:?}");
+    }
 }

@@ -120,6 +120,11 @@ def fill_keys(keys):
 def check(ports):
     """All that `fill` wrote is there, and the services go on from it."""
     check_keys(redis.Redis(port=ports["keys"], decode_responses=True), redis.Redis(port=ports["keys"]))
+    check_tenants(ports)
+
+
+def check_tenants(ports):
+    """The same of databases, at any node that has them or the way to them."""
     for name in ("asleep", "awake"):
         with connect(ports, name, password=PASSWORD) as connection:
             for query, expected in QUERIES.items():

@@ -52,7 +52,7 @@ impl HostOptions {
         // Only the watchers of a coordinator need its tasks, and here nobody watches it.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(HostError::Start)?;
         let member = runtime.block_on(join(journal, epoch))?;
-        Ok(Self { keeping, member, epoch, threads, lease: None })
+        Ok(Self { keeping, member, epoch, threads, lease: None, others: None })
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use crate::{
+    others::Others,
     process::{Keeping, Process},
     tenants::Tenants,
     thread::{self, Order},
@@ -38,6 +39,8 @@ pub struct HostOptions {
     pub threads: usize,
     /// The lease under which anybody may be told anything; none where nobody else could have the tenants.
     pub lease: Option<LeaseGuard>,
+    /// The other nodes that have tenants, if there may be any.
+    pub others: Option<Arc<dyn Others>>,
 }
 
 /// Why a host did not start, or ended.
@@ -77,7 +80,7 @@ impl Host {
     /// # Errors
     /// [`HostError::Recovery`], [`HostError::Start`].
     pub fn start(options: HostOptions) -> Result<Self, HostError> {
-        let HostOptions { keeping, member, epoch, threads, lease } = options;
+        let HostOptions { keeping, member, epoch, threads, lease, others } = options;
         let mut background = tokio::runtime::Builder::new_multi_thread();
         // Its blocking threads run the statements that take long, too, one for each thread.
         let background = background.worker_threads(1).max_blocking_threads(threads.max(1) + STORE_THREADS);
@@ -85,7 +88,8 @@ impl Host {
         let background = background.enable_all().build();
         let background = background.map_err(HostError::Start)?;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads.max(1)).map(|_| mpsc::unbounded_channel()).unzip();
-        let process = Process::open(keeping, (member, epoch), senders.clone(), background.handle())?;
+        let others = (others, lease.clone());
+        let process = Process::open(keeping, (member, epoch), others, senders.clone(), background.handle())?;
         let stopper = Stopper(watch::Sender::new(false));
         let mut host = Self {
             tenants: Tenants::new(Arc::clone(&process), stopper.clone()),

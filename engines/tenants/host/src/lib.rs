@@ -24,8 +24,10 @@ mod alone;
 mod connections;
 pub mod flushing;
 mod host;
+mod known;
 pub mod log;
 mod maintenance;
+mod others;
 mod places;
 pub mod policy;
 mod process;
@@ -37,6 +39,7 @@ mod tenants;
 mod thread;
 
 pub use savanna_journal::Stats as LogStats;
+pub use savanna_ownership::Tenure;
 // What statements and their answers are made of.
 pub use savanna_tenants::{
     Outcome, Status,
@@ -52,7 +55,8 @@ pub use savanna_tenants_sql::{
     settings::{SERVER_VERSION, Timeouts},
 };
 pub use savanna_tenants_store::{
-    shards::{Member, ShardsError},
+    role::{Acquaintance, Verifier},
+    shards::{self, Member, ShardsError},
     storage::Archive,
 };
 pub use savanna_tenants_values::{error, error::SqlError, types, value};
@@ -61,6 +65,7 @@ pub use crate::{
     access::{Access, Claim},
     connections::Termination,
     host::{Host, HostError, HostOptions, Stopper},
+    others::Others,
     process::{Keeping, Key},
     session::{End, Executed, Identity, Peer, Served, Session},
     slot::ConnectionGuard,

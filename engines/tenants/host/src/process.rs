@@ -14,13 +14,14 @@ use object_store::{ObjectStore, path::Path};
 use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Journal, Options};
+use savanna_ownership::guard::LeaseGuard;
 use savanna_tenants::{
     activity::{Activity, Counts},
     budget::Amounts,
 };
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::{
-    owner::{Owner, Recovery, clean_up, create, save_end},
+    owner::{Owner, Recovery, clean_up, create, create_elsewhere, save_end},
     role::Acquaintance,
     shards::Member,
     storage::Storage,
@@ -33,7 +34,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     connections::Connections,
+    known::Known,
     log::truncate,
+    others::Others,
     places::Places,
     policy::{Limits, MemoryPressure},
     retries::Retries,
@@ -47,6 +50,8 @@ const NAME_BYTES_MAX: usize = 63;
 /// A tenant that has not said what it knows of somebody by then is not waited for. Two that are asked one after the other have
 /// less than the time that a client has to come in, so that it hears why it does not.
 const ANSWER_TIME: Duration = Duration::from_secs(25);
+/// A node that has not answered by then is perhaps gone.
+const REACHED_TIME: Duration = Duration::from_millis(500);
 /// How often the log is cut.
 const ROUND: Duration = Duration::from_millis(100);
 /// What a server that stops waits for the storage at most.
@@ -114,6 +119,9 @@ pub(crate) struct Process {
     pub(crate) owner: Mutex<Owner>,
     /// Held by whoever cleans up behind the owner, or notes where its log ends.
     cleaning: tokio::sync::Mutex<()>,
+    /// The other nodes that have tenants, if there may be any.
+    others: Option<Arc<dyn Others>>,
+    lease: Option<LeaseGuard>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) storage: Arc<Storage>,
     pub(crate) keeping: Keeping,
@@ -128,6 +136,8 @@ pub(crate) struct Process {
     usage: Vec<Usage>,
     /// What goes on in each tenant that was awake since the process began and is not removed.
     activities: Mutex<HashMap<TenantId, Arc<Activity>>>,
+    /// What the database of administrators has said while it was elsewhere.
+    known: Mutex<Known>,
     /// Who could not wake.
     pub(crate) retries: Mutex<Retries>,
     pub(crate) connections: Arc<Connections>,
@@ -150,6 +160,7 @@ impl Process {
     pub(crate) fn open(
         keeping: Keeping,
         (member, epoch): (Member, NodeEpoch),
+        (others, lease): (Option<Arc<dyn Others>>, Option<LeaseGuard>),
         threads: Vec<mpsc::UnboundedSender<Order>>,
         background: &tokio::runtime::Handle,
     ) -> Result<Arc<Self>> {
@@ -169,13 +180,13 @@ impl Process {
         background.block_on(storage.claim(&member, &keeping.data_dir))?;
         let opening = Owner::open(recovery, member, &storage, (keeping.log_distance, threads.len()));
         let owner = Mutex::new(background.block_on(opening)?);
-        if owner.lock().tenant(ADMINISTRATION).is_none() {
-            background.block_on(create(&owner, ADMINISTRATION))?;
-        }
+        background.block_on(ensure_administration(&owner, others.as_deref()))?;
         let journal = Arc::clone(owner.lock().journal());
         let process = Arc::new(Self {
             journal,
             owner,
+            others,
+            lease,
             cleaning: tokio::sync::Mutex::default(),
             storage,
             statements: Pool::new(keeping.statements_bytes),
@@ -183,6 +194,7 @@ impl Process {
             keeping,
             background: background.clone(),
             activities: Mutex::default(),
+            known: Mutex::default(),
             retries: Mutex::default(),
             connections: Connections::new(threads.clone()),
             usage: threads.iter().map(|_| Usage::default()).collect(),
@@ -202,7 +214,39 @@ impl Process {
         self.owner.lock().tenant(name).ok_or_else(|| no_database(name))
     }
 
-    /// All tenants by name, with what goes on in them.
+    /// The tenant of a name, wherever it is.
+    ///
+    /// # Errors
+    /// 3D000, and 58000 if it is not known whether there is one.
+    pub(crate) async fn locate(&self, name: &str) -> Result<TenantId> {
+        match (self.tenant(name), &self.others) {
+            (Err(_), Some(others)) => others.tenant(name).await?.ok_or_else(|| no_database(name)),
+            (found, _) => found,
+        }
+    }
+
+    /// The nodes to ask about a tenant; none if it is here, or would be if it were anywhere.
+    pub(crate) fn elsewhere(&self, tenant: TenantId) -> Option<&Arc<dyn Others>> {
+        self.others.as_ref().filter(|_| !self.has(tenant))
+    }
+
+    /// Makes sure that this node had a tenant until now: what it read of its storage is all that was committed before.
+    ///
+    /// # Errors
+    /// 57P03 if another node may have it.
+    pub(crate) fn expect_owned(&self, tenant: TenantId) -> Result<()> {
+        if self.has(tenant) && self.lease.as_ref().is_none_or(LeaseGuard::serving) {
+            return Ok(());
+        }
+        Err(SqlError::new("57P03", "this node may have lost the database to another one meanwhile").hint("Try again."))
+    }
+
+    /// Whether a tenant is here.
+    pub(crate) fn has(&self, tenant: TenantId) -> bool {
+        self.owner.lock().has(tenant)
+    }
+
+    /// All tenants here by name, with what goes on in them.
     pub(crate) fn list(&self) -> Vec<(String, Counts)> {
         let owner = self.owner.lock();
         let activities = self.activities.lock();
@@ -225,23 +269,77 @@ impl Process {
         self.activities.lock().remove(&tenant);
     }
 
-    /// Makes a tenant, whether or not anybody waits for that; the answer is durable.
+    /// Makes a tenant, on the node that is to have it, whether or not anybody waits for that; the answer is durable.
     ///
     /// # Errors
     /// 42602 if it cannot be called so, 42P04 if there is one; those of the coordinator.
     pub(crate) async fn create(self: &Arc<Self>, name: &str) -> Result<()> {
         check_name(name)?;
         let (process, name) = (Arc::clone(self), name.to_owned());
-        let creating = async move { create(&process.owner, &name).await };
+        let creating = async move {
+            if let Some(at) = process.others.as_ref().and_then(|others| others.host_for_new()) {
+                match create_elsewhere(&process.owner, &name, &at).await {
+                    Err(error) if error.state != state::DUPLICATE_DATABASE => {
+                        tracing::warn!(%error, %at, name, "a database is not made on the node that has fewest, but here");
+                    }
+                    made => return made,
+                }
+            }
+            create(&process.owner, &name).await
+        };
         let created = self.background.spawn(creating).await.map_err(SqlError::internal)?;
         created.map(drop)
     }
 
-    /// What a tenant knows of somebody.
+    /// What a tenant knows of somebody, wherever it is.
     ///
     /// # Errors
     /// 57P03 if it cannot say so in time.
     pub(crate) async fn ask(&self, tenant: TenantId, user: &str) -> Result<Acquaintance> {
+        match self.elsewhere(tenant) {
+            Some(others) => others.acquaintance(tenant, user).await,
+            None => self.ask_here(tenant, user).await,
+        }
+    }
+
+    /// What the database of administrators knows of somebody. While no node has it, or its node is not reached, what it said shortly before counts.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn administrators(&self, user: &str) -> Result<Acquaintance> {
+        let administration = self.locate(ADMINISTRATION).await?;
+        if self.elsewhere(administration).is_none() {
+            return self.ask_here(administration, user).await;
+        }
+        let mut asking = std::pin::pin!(self.ask(administration, user));
+        let recent = || self.known.lock().recent(user, Instant::now());
+        let has_owner = || self.others.as_ref().is_none_or(|others| others.has_owner(administration));
+        let answer = loop {
+            match tokio::time::timeout(REACHED_TIME, &mut asking).await {
+                Ok(answer) => break answer,
+                // A database that answers late may have changed what it says.
+                Err(_) if has_owner() => {}
+                Err(_) => match recent() {
+                    Some(known) => return Ok(known),
+                    None => break asking.await,
+                },
+            }
+        };
+        match answer {
+            Ok(known) => {
+                self.known.lock().note(user, &known, Instant::now());
+                Ok(known)
+            }
+            Err(error) if error.state == "57P03" => recent().ok_or(error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a tenant that is here knows of somebody.
+    ///
+    /// # Errors
+    /// 57P03 if it cannot say so in time.
+    pub(crate) async fn ask_here(&self, tenant: TenantId, user: &str) -> Result<Acquaintance> {
         let (answer, known) = oneshot::channel();
         self.tell(tenant, Order::Identify { tenant, user: user.to_owned(), answer });
         match tokio::time::timeout(ANSWER_TIME, known).await {
@@ -287,6 +385,23 @@ impl Process {
     /// The tenants that are awake.
     pub(crate) fn awake(&self) -> usize {
         self.usage.iter().map(|usage| usage.awake.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Makes the database of administrators, if no node has it.
+async fn ensure_administration(owner: &Mutex<Owner>, others: Option<&dyn Others>) -> Result<()> {
+    if owner.lock().tenant(ADMINISTRATION).is_some() {
+        return Ok(());
+    }
+    if let Some(others) = others
+        && others.tenant(ADMINISTRATION).await?.is_some()
+    {
+        return Ok(());
+    }
+    match create(owner, ADMINISTRATION).await {
+        // Another node was first.
+        Err(error) if others.is_some() && error.state == state::DUPLICATE_DATABASE => Ok(()),
+        made => made.map(drop),
     }
 }
 

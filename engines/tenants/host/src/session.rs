@@ -533,7 +533,7 @@ impl Session {
     /// A password here keeps nobody of this machine from the database of administrators, if none of them has one.
     async fn warn_of_open_administration(&self, peer: &mut impl Peer) {
         let process = Arc::clone(&self.thread.process);
-        let Ok(administration) = process.tenant(ADMINISTRATION) else { return };
+        let Ok(administration) = process.locate(ADMINISTRATION).await else { return };
         if administration == self.slot.id {
             return;
         }

@@ -1,13 +1,16 @@
 //! All tenants of a host: for whoever administrates them from outside of SQL, and for faces, which take clients to them.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use savanna_journal::Stats as LogStats;
+use savanna_epoch::LogId;
+use savanna_journal::{SealedLog, Stats as LogStats};
+use savanna_ownership::ClusterView;
 use savanna_tenants::activity::Counts;
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::{
@@ -49,12 +52,62 @@ impl Tenants {
         Self { process, stopper }
     }
 
-    /// The tenant of a name.
+    /// The tenant of a name, wherever it is.
     ///
     /// # Errors
-    /// 3D000.
-    pub fn tenant(&self, name: &str) -> Result<TenantId, SqlError> {
-        self.process.tenant(name)
+    /// 3D000, and 58000 if it is not known whether there is one.
+    pub async fn tenant(&self, name: &str) -> Result<TenantId, SqlError> {
+        self.process.locate(name).await
+    }
+
+    /// Whether a tenant is on this node.
+    #[must_use]
+    pub fn has(&self, tenant: TenantId) -> bool {
+        self.process.has(tenant)
+    }
+
+    /// What a tenant of this node knows of somebody.
+    ///
+    /// # Errors
+    /// 57P03 if it cannot say so in time.
+    pub async fn acquaintance(&self, tenant: TenantId, user: &str) -> Result<Acquaintance, SqlError> {
+        self.process.ask_here(tenant, user).await
+    }
+
+    /// What was granted to this node and has not arrived: the logs that have commits of such tenants, and whether there are others, of which
+    /// no log has any.
+    ///
+    /// # Errors
+    /// 58000 if the records cannot be read.
+    pub fn awaited(&self, view: &ClusterView) -> Result<(BTreeSet<LogId>, bool), SqlError> {
+        Ok(owner::awaited(&self.process.owner, view)?)
+    }
+
+    /// Takes in what was granted to this node and has commits in a log whose record is sealed. `seal` ends that log, and blocks.
+    ///
+    /// # Errors
+    /// Those of the logs and of the coordinator.
+    pub async fn adopt(
+        &self,
+        log: LogId,
+        seal: impl FnOnce() -> Result<SealedLog, SqlError> + Send + 'static,
+    ) -> Result<Vec<TenantId>, SqlError> {
+        let process = Arc::clone(&self.process);
+        let adopting = move || {
+            let sealed = seal()?;
+            process.background.block_on(owner::adopt(&process.owner, &log, &sealed))
+        };
+        self.process.background.spawn_blocking(adopting).await.map_err(SqlError::internal)?
+    }
+
+    /// Takes in what was granted to this node and has commits in no log.
+    ///
+    /// # Errors
+    /// Those of the log and of the coordinator.
+    pub async fn adopt_new(&self) -> Result<Vec<TenantId>, SqlError> {
+        let process = Arc::clone(&self.process);
+        let adopting = async move { owner::adopt_new(&process.owner).await };
+        self.process.background.spawn(adopting).await.map_err(SqlError::internal)?
     }
 
     /// Decides how a client may come in.
@@ -62,8 +115,7 @@ impl Tenants {
     /// # Errors
     /// 57P03 if who may come in cannot be read in time.
     pub async fn access(&self, claim: Claim<'_>) -> Result<Access, SqlError> {
-        let administration = self.process.tenant(ADMINISTRATION)?;
-        let administrators = self.process.ask(administration, claim.user).await?;
+        let administrators = self.process.administrators(claim.user).await?;
         let own = match claim.tenant {
             Some(tenant) => self.process.ask(tenant, claim.user).await?,
             None => Acquaintance::default(),
@@ -86,7 +138,7 @@ impl Tenants {
         self.stopper.stopped().await;
     }
 
-    /// All of them by name, with what goes on in them.
+    /// All that are on this node by name, with what goes on in them.
     #[must_use]
     pub fn list(&self) -> Vec<(String, Counts)> {
         self.process.list()
@@ -129,13 +181,29 @@ impl Tenants {
     /// # Errors
     /// 3D000 if there is none, 55000 if the storage does not get what is committed; those of the storage.
     pub async fn backup(&self, name: &str) -> Result<Archive, SqlError> {
-        let tenant = self.process.tenant(name)?;
-        let (saved, answer) = oneshot::channel();
-        self.process.tell(tenant, Order::Save { tenant, saved });
-        answer.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))?;
+        let tenant = self.process.locate(name).await?;
+        let elsewhere = self.process.elsewhere(tenant);
+        match elsewhere {
+            Some(others) => others.save(tenant).await?,
+            None => self.save(tenant).await?,
+        }
         let process = Arc::clone(&self.process);
         let archive = async move { process.storage.archive(tenant).await };
-        Ok(self.process.background.spawn(archive).await.map_err(SqlError::internal)??)
+        let archive = self.process.background.spawn(archive).await.map_err(SqlError::internal)??;
+        if elsewhere.is_none() {
+            self.process.expect_owned(tenant)?;
+        }
+        Ok(archive)
+    }
+
+    /// Sees to it that all that is committed by now of a tenant of this node is in the storage.
+    ///
+    /// # Errors
+    /// 55000 if the storage does not get it; those of the storage.
+    pub async fn save(&self, tenant: TenantId) -> Result<(), SqlError> {
+        let (saved, answer) = oneshot::channel();
+        self.process.tell(tenant, Order::Save { tenant, saved });
+        answer.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
     }
 
     /// Makes one of an archive; it is there, and durable, or it is not there. It goes on if nobody waits for the answer.
@@ -153,12 +221,15 @@ impl Tenants {
     }
 }
 
-/// Removes a tenant in which nobody is, or who is there leaves soon; the answer is durable.
+/// Removes a tenant, wherever it is, in which nobody is, or who is there leaves soon; the answer is durable.
 pub(crate) async fn remove(process: &Process, name: &str) -> Result<(), SqlError> {
     if name == ADMINISTRATION {
         return Err(SqlError::new("55006", "cannot drop the database of the administrators"));
     }
-    let tenant = process.tenant(name)?;
+    let tenant = process.locate(name).await?;
+    if let Some(others) = process.elsewhere(tenant) {
+        return others.remove(tenant, name).await;
+    }
     let began = Instant::now();
     loop {
         let (removed, answer) = oneshot::channel();
@@ -178,7 +249,7 @@ async fn restore(
     name: String,
     archive: BoxStream<'static, std::io::Result<Bytes>>,
 ) -> Result<(), SqlError> {
-    if process.tenant(&name).is_ok() {
+    if process.locate(&name).await.is_ok() {
         return Err(SqlError::new(state::DUPLICATE_DATABASE, format!("database \"{name}\" already exists")));
     }
     // If the process ends before the tenant is there, whoever comes next removes what it has left.

@@ -29,6 +29,11 @@ pub(crate) const COMMIT: u16 = 5;
 pub(crate) const OWNED: u16 = 6;
 pub(crate) const TAIL: u16 = 7;
 
+/// Whether this release knows records of a kind.
+pub(crate) const fn is_kind(kind: u16) -> bool {
+    UNLINKED <= kind && kind <= TAIL
+}
+
 const GONE: u32 = u32::MAX;
 
 /// Where a tenant's commits are logged. Appending orders and buffers; it does not wait.

@@ -13,7 +13,10 @@ mod changes;
 mod opening;
 mod tails;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use savanna_epoch::{NodeEpoch, OwnerEpoch};
@@ -24,14 +27,14 @@ use savanna_tenants_values::error::{Result, SqlError, state};
 
 use crate::{
     database::{Database, ReplayError, Replaying},
-    log::{CREATED, DROPPED, RESERVED, RecordError, Shard, TAIL, UNLINKED},
-    shards::{self, Member, ShardsResult},
+    log::{CREATED, DROPPED, RESERVED, RecordError, Shard, is_kind},
+    shards::{self, Member, Numbers, ShardsError, ShardsResult},
     storage::{Home, Storage},
     truncation::Truncation,
 };
 
-pub use self::adoption::adopt;
-pub use self::changes::{clean_up, create, create_as, remove, reserve, save_end};
+pub use self::adoption::{adopt, adopt_new, awaited};
+pub use self::changes::{clean_up, create, create_as, create_elsewhere, remove, reserve, save_end};
 use self::{
     adoption::{Arriving, copy, histories},
     opening::{carry_over, collectable, former_tenants, log_end, propose, take_over},
@@ -78,6 +81,12 @@ pub enum RedoError {
          deleted. Restore the data directory and the storage from one backup, or move both away to start empty"
     )]
     NoRecords(Lsn),
+    /// A tenant of a former release of which no record says which log has its commits.
+    #[error(
+        "expected the record of tenant {0} to name the log that has its commits, as a former release made it, but it names none; restore the \
+         data directory and the storage from one backup"
+    )]
+    NoHistory(TenantId),
     /// The storage has a tenant that nobody knows.
     #[error(
         "the storage has segments of tenant {0}, of whom neither the log nor the coordinator knows: they were deleted, or replaced by an older \
@@ -147,13 +156,17 @@ pub struct Owner {
     bytes_before: u64,
     /// The version of the note of where the log ends, and whether the log was cut since.
     noted: (Revision, bool),
+    /// Tenants that this process is making: their records are there before it has them.
+    making: BTreeSet<TenantId>,
+    /// Tenants that this process has removed.
+    removed: BTreeSet<TenantId>,
     /// Numbers that tenants are being restored under, with the versions of their roots.
     reserved: BTreeMap<TenantId, Revision>,
     /// Numbers of which the storage perhaps has something that is to go, likewise.
     garbage: BTreeMap<TenantId, Revision>,
     /// The records as they were at the start, as long as former owners may have left something in the storage of tenants that were
     /// removed by then.
-    strays_of: Option<ClusterView>,
+    strays_of: Option<(ClusterView, Numbers)>,
 }
 
 impl Owner {
@@ -171,11 +184,16 @@ impl Owner {
         // Listed before the records are read: whoever made them is in these.
         let (stored, noted) = (storage.tenants().await?, storage.noted().await?);
         let mut view = member.view().await?;
-        if shards::numbers(&view)?.is_none() {
-            let former = former_tenants(storage, &journal, &records).await?;
-            carry_over(&member, former, OwnerEpoch(journal.epoch().0), &view).await?;
-            view = member.view().await?;
-        }
+        let known = shards::numbers(&view)?;
+        let numbers = match known {
+            Some(numbers) => numbers,
+            None => {
+                let former = former_tenants(storage, &journal, &records).await?;
+                let numbers = carry_over(&member, former, OwnerEpoch(journal.epoch().0), &view).await?;
+                view = member.view().await?;
+                numbers
+            }
+        };
         let noted_end = log_end(&member, &view, &journal, &records).await?;
         let mut view = take_over(&member, view).await?;
         let mut truncation = Truncation::new(log_distance, threads);
@@ -184,11 +202,15 @@ impl Owner {
             bytes_before += record.payload.len() as u64;
             truncation.note_end(record.lsn, bytes_before);
         }
-        let mut tails = tails_here(&member, &view, records)?;
+        let mut tails = tails_here(&member, &view, numbers, records)?;
         let arriving = arriving(&member, &view, &mut tails)?;
         tails.extend(copy(&journal, &arriving).await?);
         let arrived = arriving.iter().map(|arriving| arriving.arrives(&member));
         view = propose(&member, arrived.chain(unnamed(&member, &view)?).collect(), view).await?;
+        if known.is_none() {
+            // Others serve as soon as it is there, and adopt what is here: by then the records say what that is.
+            member.propose(&shards::put_numbers(numbers).into()).await.map_err(ShardsError::from)?;
+        }
         let mut owner = Self {
             names: BTreeMap::new(),
             tenants: BTreeMap::new(),
@@ -198,6 +220,8 @@ impl Owner {
             adopting: None,
             bytes_before,
             noted: (noted_end, false),
+            making: BTreeSet::new(),
+            removed: BTreeSet::new(),
             reserved: BTreeMap::new(),
             garbage: collectable(&view, &member.tenure)?,
             strays_of: None,
@@ -207,30 +231,32 @@ impl Owner {
         owner.hold(&view)?;
         // Were such a number given again, somebody would have another's rows.
         for tenant in stored.union(&noted) {
-            if !is_known(&view, *tenant)? {
+            if !is_known(&view, numbers, *tenant) {
                 return Err(RedoError::Unknown(*tenant).into());
             }
         }
         owner.miss(noted.difference(&stored));
-        owner.strays_of = Some(view);
+        owner.strays_of = Some((view, numbers));
         Ok(owner)
     }
 
-    /// Takes in the tenants that this node serves and whose commits are in its log.
-    fn hold(&mut self, view: &ClusterView) -> ShardsResult<()> {
+    /// Takes in the tenants that this node serves, whose commits are in its log, and that this process has not. Returns which.
+    fn hold(&mut self, view: &ClusterView) -> ShardsResult<Vec<TenantId>> {
         let mut names = shards::names(view)?;
-        for (tenant, record) in shards::tenants(view)? {
-            let is_here = record.value.history.as_ref().is_some_and(|history| history.log == self.member.log);
-            if record.value.owner() == Some(&self.member.tenure) && is_here {
+        let mut held = Vec::new();
+        let granted: Vec<_> = self.granted(view)?.collect();
+        for (tenant, record) in granted {
+            if record.value.history.as_ref().is_some_and(|history| history.log == self.member.log) {
                 let Some((name, named)) = names.remove(&tenant) else {
                     tracing::error!(tenant, "expected a name of the tenant in the coordinator's records, found none");
                     continue;
                 };
-                let held = Held { name, epoch: record.value.epoch, shard: record.version, named };
-                self.note_created(tenant, held);
+                let epoch = record.value.epoch;
+                self.note_created(tenant, Held { name, epoch, shard: record.version, named });
+                held.push(tenant);
             }
         }
-        Ok(())
+        Ok(held)
     }
 
     /// Says of which tenants the storage has lost everything.
@@ -258,6 +284,7 @@ impl Owner {
             self.names.remove(&held.name);
         }
         self.tails.remove(&tenant);
+        self.removed.insert(tenant);
         self.garbage.insert(tenant, version);
     }
 
@@ -276,6 +303,12 @@ impl Owner {
     /// All tenants, by name.
     pub fn tenants(&self) -> impl Iterator<Item = (&str, TenantId)> {
         self.names.iter().map(|(name, tenant)| (name.as_str(), *tenant))
+    }
+
+    /// Whether this process has a tenant.
+    #[must_use]
+    pub fn has(&self, tenant: TenantId) -> bool {
+        self.tenants.contains_key(&tenant)
     }
 
     /// The epoch under which this process has a tenant.
@@ -321,7 +354,8 @@ impl Owner {
     pub fn sleepers_in_the_way(&self) -> Vec<TenantId> {
         let horizon = self.truncation.horizon();
         let first = |tail: &Tail| tail.first().map_or(horizon, |(lsn, _)| *lsn);
-        self.tails.iter().filter(|(_, tail)| first(tail) < horizon).map(|(tenant, _)| *tenant).collect()
+        let sleepers = self.tails.iter().filter(|(tenant, _)| self.tenants.contains_key(tenant));
+        sleepers.filter(|(_, tail)| first(tail) < horizon).map(|(tenant, _)| *tenant).collect()
     }
 
     /// The name of a tenant.
@@ -381,22 +415,30 @@ pub async fn wake(
     Ok((home, database))
 }
 
-/// What the log has of the tenants that this node serves and whose histories are in it, or nowhere yet.
-fn tails_here(member: &Member, view: &ClusterView, records: Vec<Record>) -> Result<BTreeMap<TenantId, Tail>> {
+/// What the log has of the tenants that this node serves. Of one whose history is elsewhere that is what an earlier process of this tenure has
+/// copied: its proposal, which says so, may be under way.
+fn tails_here(
+    member: &Member,
+    view: &ClusterView,
+    numbers: Numbers,
+    records: Vec<Record>,
+) -> Result<BTreeMap<TenantId, Tail>> {
     let mut served = shards::tenants(view)?;
-    served.retain(|_, record| {
-        let is_here = record.value.history.as_ref().is_none_or(|history| member.is_here(&history.log));
-        record.value.owner() == Some(&member.tenure) && is_here
-    });
-    let mut tails = Tails::of(histories(&served));
+    served.retain(|_, record| record.value.owner() == Some(&member.tenure));
+    let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = served
+        .into_iter()
+        .partition(|(_, record)| record.value.history.as_ref().is_none_or(|history| member.is_here(&history.log)));
+    let mut since = histories(&here);
+    since.extend(elsewhere.into_iter().map(|(tenant, record)| (tenant, record.value.epoch)));
+    let mut tails = Tails::of(since);
     for record in records {
         let (tenant, kind) = (record.shard, record.kind);
-        if !(UNLINKED..=TAIL).contains(&kind) {
+        if !is_kind(kind) {
             return Err(RedoError::Kind(kind).into());
         }
         // What former releases said of tenants was carried over.
         let is_said = matches!(kind, CREATED | DROPPED | RESERVED);
-        if !tails.take(record).map_err(RedoError::Record)? && !is_said && !is_known(view, tenant)? {
+        if !tails.take(record).map_err(RedoError::Record)? && !is_said && !is_known(view, numbers, tenant) {
             return Err(RedoError::NoTenant(tenant).into());
         }
     }
@@ -428,19 +470,18 @@ fn unnamed(member: &Member, view: &ClusterView) -> ShardsResult<Vec<Transition>>
 }
 
 /// Whether there is or was a tenant of this number, or one is to come.
-fn is_known(view: &ClusterView, tenant: TenantId) -> ShardsResult<bool> {
-    let carried = shards::numbers(view)?.is_some_and(|numbers| tenant <= numbers.carried);
+fn is_known(view: &ClusterView, numbers: Numbers, tenant: TenantId) -> bool {
     let is_garbage = view.root(&shards::garbage_key(tenant)).is_some();
-    Ok(carried || is_garbage || view.shard(&shards::shard(tenant)).is_some())
+    tenant <= numbers.carried || is_garbage || view.shard(&shards::shard(tenant)).is_some()
 }
 
 /// Whether there was a tenant of this number, and nothing of it is to be there.
-fn is_gone(view: &ClusterView, tenant: TenantId) -> ShardsResult<bool> {
+fn is_gone(view: &ClusterView, numbers: Numbers, tenant: TenantId) -> bool {
     let is_served = |record: &Versioned<ShardRecord>| record.value.ownership != Ownership::Retired;
     let is_there = view.shard(&shards::shard(tenant)).is_some_and(is_served);
     // What is garbage goes by its own record.
     let is_garbage = view.root(&shards::garbage_key(tenant)).is_some();
-    Ok(is_known(view, tenant)? && !is_there && !is_garbage)
+    is_known(view, numbers, tenant) && !is_there && !is_garbage
 }
 
 fn duplicate(name: &str) -> SqlError {

@@ -6,6 +6,7 @@
 //! root   tenant-garbage/NUMBER  {"state":"removed"}, or {"state":"reserved","by":..} for one that is being restored: what the storage has is
 //!                               to go, of a reserved one when that tenure is over
 //! root   tenant-logs/LOG        {"end":300}, where the log ended at least
+//! root   tenant-hosts/NODE      {"node":"n1","epoch":3}, the tenure under which the node serves tenants: it has opened its log
 //! root   tenant-numbers         {"carried":9}: numbers up to here were given before there were records of tenants
 //! root   tenant-store           whose storage this is: see `storage::claim`
 //! ids    tenants                numbers that nobody was given yet
@@ -20,7 +21,7 @@ use savanna_epoch::{LogId, OwnerEpoch, ShardId};
 use savanna_ownership::{
     Batch, ClusterView, Coordinator, CoordinatorError, History, Revision, RootChange, RootValue, ShardRecord, Tenure,
     Transition, Versioned,
-    logs::{self, LogPlace, LogRecordError, LogState, NewLog},
+    logs::{self, LogPlace, LogRecord, LogRecordError, LogState, NewLog},
 };
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::SqlError;
@@ -32,6 +33,7 @@ const SHARDS: &str = "tenants/";
 const NAMES: &str = "tenant-names/";
 const GARBAGE: &str = "tenant-garbage/";
 const LOGS: &str = "tenant-logs/";
+const HOSTS: &str = "tenant-hosts/";
 const NUMBERS: &str = "tenant-numbers";
 /// The epoch under which a tenant is made.
 pub const FIRST_EPOCH: OwnerEpoch = OwnerEpoch::NONE.next();
@@ -97,7 +99,8 @@ pub(crate) struct Numbers {
 }
 
 /// The shard of a tenant.
-pub(crate) fn shard(tenant: TenantId) -> ShardId {
+#[must_use]
+pub fn shard(tenant: TenantId) -> ShardId {
     ShardId::new(format!("{SHARDS}{tenant}"))
 }
 
@@ -176,6 +179,96 @@ pub(crate) fn log_note(view: &ClusterView, log: &LogId) -> Result<Option<(LogNot
     view.root(&key).map(|root| Ok((decode(&key, &root.value)?, root.version))).transpose()
 }
 
+/// Whether there are records of tenants, or somebody has yet to look what a former release kept instead.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn are_kept(view: &ClusterView) -> Result<bool, ShardsError> {
+    Ok(numbers(view)?.is_some())
+}
+
+/// The log that a tenure has begun, and where it is: there is one at most.
+///
+/// # Errors
+/// That a record of a log cannot be read.
+pub fn own_log(view: &ClusterView, tenure: &Tenure) -> Result<Option<(LogId, LogPlace)>, ShardsError> {
+    // What a node keeps for itself is none of the engine's.
+    let is_own = |log: &LogId, record: &LogRecord| {
+        log.service == SERVICE
+            && record.holder == *tenure
+            && record.state == LogState::Open
+            && !matches!(record.place, LogPlace::Private(_))
+    };
+    let own = logs::all(view)?.into_iter().find(|(log, record)| is_own(log, record));
+    Ok(own.map(|(log, record)| (log, record.place)))
+}
+
+/// Whether a tenure serves tenants: others may be granted to it.
+#[must_use]
+pub fn is_ready(view: &ClusterView, tenure: &Tenure) -> bool {
+    let root = view.root(&host_key(tenure));
+    root.is_some_and(|root| serde_json::from_slice::<Tenure>(&root.value.0).is_ok_and(|ready| ready == *tenure))
+}
+
+/// Says that a tenure serves tenants.
+#[must_use]
+pub fn say_ready(view: &ClusterView, tenure: &Tenure) -> RootChange {
+    let key = host_key(tenure);
+    let expected = view.root(&key).map_or(Revision::NONE, |root| root.version);
+    put(key, expected, tenure)
+}
+
+/// Says that a tenure serves no tenants any more; nothing if that is said.
+#[must_use]
+pub fn say_closed(view: &ClusterView, tenure: &Tenure) -> Option<RootChange> {
+    let key = host_key(tenure);
+    view.root(&key).filter(|_| is_ready(view, tenure)).map(|root| delete(key.clone(), root.version))
+}
+
+fn host_key(tenure: &Tenure) -> String {
+    format!("{HOSTS}{}", tenure.node)
+}
+
+/// The tenant that a shard is; none if it is another kind of shard.
+#[must_use]
+pub fn tenant_of(shard: &ShardId) -> Option<TenantId> {
+    shard.0.strip_prefix(SHARDS)?.parse().ok()
+}
+
+/// All tenants that there are, by name.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn by_name(view: &ClusterView) -> Result<BTreeMap<String, TenantId>, ShardsError> {
+    Ok(names(view)?.into_iter().map(|(tenant, (name, _))| (name, tenant)).collect())
+}
+
+/// The tenant of a name, as far as the view knows.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn named(view: &ClusterView, name: &str) -> Result<Option<TenantId>, ShardsError> {
+    let key = name_key(name);
+    view.root(&key).map(|root| Ok(decode::<Named>(&key, &root.value)?.number)).transpose()
+}
+
+/// The tenant of a name as the coordinator knows it now, and since which revision.
+///
+/// # Errors
+/// Those of the coordinator, and `Corrupt`.
+pub async fn look_up(coordinator: &dyn Coordinator, name: &str) -> Result<Option<(TenantId, Revision)>, ShardsError> {
+    let key = name_key(name);
+    let Some(root) = coordinator.root(&key).await? else { return Ok(None) };
+    Ok(Some((decode::<Named>(&key, &root.value)?.number, root.version)))
+}
+
+/// What removes the note of where a log ended, which is to be removed itself; nothing if there is none.
+#[must_use]
+pub fn forget_end(view: &ClusterView, log: &LogId) -> Option<RootChange> {
+    let key = log_key(log);
+    view.root(&key).map(|root| delete(key.clone(), root.version))
+}
+
 /// Asks until the coordinator answers.
 pub(crate) async fn answered<T, A: Future<Output = Result<T, CoordinatorError>>>(
     ask: impl Fn() -> A,
@@ -248,6 +341,39 @@ impl Member {
             match member.propose(&Batch { roots, ..Batch::default() }).await {
                 Err(CoordinatorError::Conflict { .. }) => {}
                 done => return Ok(done.map(|_| member)?),
+            }
+        }
+    }
+
+    /// Begins a log of this tenure's own, at the place that belongs to its name, or goes on with the one that the tenure has begun. To be done
+    /// before the log is opened. Returns where it is.
+    ///
+    /// # Errors
+    /// Those of the coordinator.
+    pub async fn begin(
+        coordinator: Arc<dyn Coordinator>,
+        tenure: Tenure,
+        place_of: impl Fn(&LogId) -> LogPlace,
+    ) -> Result<(Self, LogPlace), ShardsError> {
+        loop {
+            let view = ClusterView::new(answered(|| coordinator.snapshot()).await?);
+            let holding =
+                |log, before| Self { coordinator: Arc::clone(&coordinator), tenure: tenure.clone(), log, before };
+            if let Some((log, place)) = own_log(&view, &tenure)? {
+                let is_before = |other: &LogId, record: &LogRecord| {
+                    *other != log && other.service == SERVICE && record.place == place
+                };
+                let before = logs::all(&view)?.into_iter().filter(|(other, record)| is_before(other, record));
+                let before = before.map(|(other, _)| other).collect();
+                return Ok((holding(log, before), place));
+            }
+            let new = answered(|| NewLog::allocate(&*coordinator, &tenure.node, SERVICE)).await?;
+            let member = holding(new.id().clone(), Vec::new());
+            let place = place_of(&member.log);
+            let begun = logs::begin(&view, new, place.clone(), tenure.clone())?;
+            match member.propose(&begun.into()).await {
+                Err(CoordinatorError::Conflict { .. }) => {}
+                done => return Ok(done.map(|_| (member, place))?),
             }
         }
     }
@@ -348,6 +474,13 @@ impl Member {
             }
         }
         Ok(Some(newest))
+    }
+
+    /// Since when a shard's record is as a change was to make it, if it is.
+    pub(crate) async fn version_of(&self, change: &Transition) -> Result<Option<Revision>, CoordinatorError> {
+        let read = answered(|| self.coordinator.shard(&change.shard)).await?;
+        let is_made = |read: &Versioned<ShardRecord>| read.value == change.record && read.version > change.expected;
+        Ok(read.filter(is_made).map(|read| read.version))
     }
 
     /// Makes batches that do not depend on each other, several at a time.
@@ -525,5 +658,30 @@ pub(crate) mod tests {
         let back = join(node(&coordinator, "a", 4).await).await.expect("nobody lives there");
         assert_eq!(back.log.to_string(), "a.2/tenants");
         assert_eq!(back.before, [first.log, other.log]);
+        // The start is repeated within its tenure.
+        let begin = Member::begin(Arc::clone(&coordinator) as _, back.tenure.clone(), |_| panic!("it has one"));
+        let (again, at) = begin.await.expect("its own");
+        assert_eq!((again.log, again.before, at), (back.log, back.before, place()));
+    }
+
+    #[tokio::test]
+    async fn a_tenure_is_ready_from_when_it_says_so_until_it_says_otherwise() {
+        let coordinator = coordinator();
+        let view = async || ClusterView::new(coordinator.snapshot().await.expect("it answers"));
+        let first = node(&coordinator, "a", 1).await;
+        assert!(!is_ready(&view().await, &first) && say_closed(&view().await, &first).is_none());
+        let said = say_ready(&view().await, &first);
+        let text = String::from_utf8(said.value.clone().expect("it is put").0).expect("JSON");
+        assert_eq!(format!("{} {text}", said.key), r#"tenant-hosts/a {"node":"a","epoch":1}"#);
+        coordinator.apply(&said.into()).await.expect("nobody else says so");
+        assert!(is_ready(&view().await, &first));
+        coordinator.deregister(&first).await.expect("it is there");
+        let next = node(&coordinator, "a", 2).await;
+        assert!(!is_ready(&view().await, &next), "it has yet to open its log");
+        coordinator.apply(&say_ready(&view().await, &next).into()).await.expect("nobody else says so");
+        assert!(is_ready(&view().await, &next) && !is_ready(&view().await, &first));
+        let closed = say_closed(&view().await, &next).expect("it is ready");
+        coordinator.apply(&closed.into()).await.expect("nobody else says so");
+        assert!(!is_ready(&view().await, &next));
     }
 }

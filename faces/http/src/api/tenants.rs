@@ -32,7 +32,7 @@ const LINGER: Duration = Duration::from_secs(2);
     )
 )]
 pub(crate) async fn list(State(face): State<Face>) -> Result<Answer<Tenants>, Problem> {
-    Ok(Answer(Tenants { tenants: served(&face)?.list() }))
+    Ok(Answer(Tenants { tenants: served(&face)?.list().await }))
 }
 
 /// Makes a tenant.

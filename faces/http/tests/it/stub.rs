@@ -163,7 +163,7 @@ pub(crate) struct StubTenants(Mutex<Vec<String>>);
 
 #[async_trait]
 impl TenantsHandle for StubTenants {
-    fn list(&self) -> Vec<Tenant> {
+    async fn list(&self) -> Vec<Tenant> {
         let tenant = |name: &String| Tenant { name: name.clone(), sessions: 1, commits: 2, rollbacks: 3 };
         self.0.lock().iter().map(tenant).collect()
     }

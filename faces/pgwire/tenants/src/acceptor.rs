@@ -5,12 +5,12 @@
 //!                                                                       └ yes ─► SCRAM, whoever it is ─► is there a place?
 //! ```
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use savanna_identity::{Entrance, Tls};
 use savanna_pgwire_connection::Output;
 use savanna_pgwire_login::{Admission, Handshake, Introduction, Nobody, Opening, Refusal, STARTUP_TIME, Socket as _};
-use savanna_tenants_host::{Access, Claim, Identity, SqlError, TenantId, Tenants, cut_name};
+use savanna_tenants_host::{Access, Claim, Identity, SqlError, TenantId, Tenants, cut_name, error::state};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -19,8 +19,8 @@ use tokio::{
 
 use crate::{
     connection::Client,
-    relay::{Entry, Front},
-    socket::Socket,
+    relay::Front,
+    socket::{Arriving as _, Socket},
     wire::refusal,
 };
 
@@ -63,17 +63,16 @@ impl From<Output> for Turned {
 
 type Heard<T> = Result<T, Turned>;
 
-/// Where the databases are.
-pub(crate) enum Databases {
-    /// On this node.
-    Here(Tenants),
-    /// On other nodes.
-    Elsewhere(Arc<Front>),
-}
+/// How often a database is looked for that was dropped when its node was asked: there may be another one of its name.
+const LOOKS: u32 = 3;
+/// Between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where clients come in.
 pub(crate) struct Acceptor {
-    pub(crate) databases: Databases,
+    pub(crate) tenants: Tenants,
+    /// The way to databases on other nodes, if there may be any.
+    pub(crate) front: Option<Arc<Front>>,
     pub(crate) tls: Option<Tls>,
     pub(crate) admission: Admission,
     /// One for each client that may be here at once.
@@ -122,14 +121,18 @@ impl Acceptor {
     async fn take_in(&self, handshake: Handshake<Socket>, admitted: Admitted) -> io::Result<()> {
         let Admitted { tenant, identity, settings, place } = admitted;
         let Handshake { socket, input } = handshake;
-        match &self.databases {
-            Databases::Here(tenants) => {
-                let client = Client { socket: socket.park()?, input, identity, settings, place };
-                tenants.connect(tenant, Box::new(client));
-                Ok(())
-            }
-            Databases::Elsewhere(front) => front.relay(socket, &input, tenant, identity, settings).await,
-        }
+        let socket = socket.park()?;
+        let Some(front) = self.front.as_ref().filter(|_| !self.tenants.has(tenant)) else {
+            let client = Client { socket, input, identity, settings, place };
+            self.tenants.connect(tenant, Box::new(client));
+            return Ok(());
+        };
+        let (runtime, front) = (front.runtime(), Arc::clone(front));
+        // Dropped with this, and with it the client.
+        let mut relaying = JoinSet::new();
+        let relay = async move { front.relay(socket.arrive()?, &input, tenant, identity, settings).await };
+        relaying.spawn_on(relay, runtime);
+        relaying.join_next().await.map_or(Ok(()), |ended| ended.map_err(io::Error::other).flatten())
     }
 
     /// Decides whether a client may come in. `None` if it wanted something else, which is done.
@@ -137,10 +140,11 @@ impl Acceptor {
         let startup = match handshake.open(self.tls.as_ref()).await? {
             Opening::Startup(startup) => startup,
             Opening::Cancel(request) => {
-                match (request.secret_key.as_i32(), &self.databases) {
-                    (Some(secret), Databases::Here(tenants)) => tenants.cancel((request.pid, secret)),
-                    (Some(secret), Databases::Elsewhere(front)) => front.cancel((request.pid, secret)).await,
-                    (None, _) => {}
+                if let Some(secret) = request.secret_key.as_i32() {
+                    self.tenants.cancel((request.pid, secret));
+                    if let Some(front) = &self.front {
+                        front.cancel((request.pid, secret)).await;
+                    }
                 }
                 return Ok(None);
             }
@@ -164,16 +168,20 @@ impl Acceptor {
 
     /// How a client may come in, and where it goes then.
     async fn entry(&self, user: &str, database: &str, is_local: bool) -> Heard<Entry> {
-        match &self.databases {
-            Databases::Here(tenants) => {
-                // Whoever proves to be a role of this one comes into no other that has its name by then.
-                let tenant = tenants.tenant(database);
-                let users = &self.admission.users;
-                let claim = Claim { user, tenant: tenant.as_ref().ok().copied(), is_local, users };
-                let access = tenants.access(claim).await?;
-                Ok(Entry { access, tenant: tenant.map_err(refusal) })
+        let mut looks = 0;
+        loop {
+            // Whoever proves to be a role of this one comes into no other that has its name by then.
+            let tenant = self.tenants.tenant(database).await;
+            let users = &self.admission.users;
+            let claim = Claim { user, tenant: tenant.as_ref().ok().copied(), is_local, users };
+            looks += 1;
+            match self.tenants.access(claim).await {
+                Ok(access) => return Ok(Entry { access, tenant: tenant.map_err(refusal) }),
+                Err(error) if error.state == state::INVALID_CATALOG_NAME && looks < LOOKS => {
+                    tokio::time::sleep(LOOK_PAUSE).await;
+                }
+                Err(error) => return Err(error.into()),
             }
-            Databases::Elsewhere(front) => Ok(front.login(user, database, is_local).await?),
         }
     }
 
@@ -199,6 +207,13 @@ impl Acceptor {
             false => Err(Refusal::wrong_password(user).into()),
         }
     }
+}
+
+/// How a client may come in, and where it goes then.
+struct Entry {
+    access: Access,
+    /// Told once it has come in.
+    tenant: Result<TenantId, Output>,
 }
 
 /// A client that may come in.

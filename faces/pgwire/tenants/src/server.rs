@@ -7,10 +7,7 @@ use savanna_pgwire_login::{Admission, Nobody};
 use savanna_tenants_host::{Host, HostError, Stopper};
 use tokio::sync::Semaphore;
 
-use crate::{
-    acceptor::{Acceptor, Databases},
-    relay::Front,
-};
+use crate::{acceptor::Acceptor, relay::Front};
 
 /// Where a server listens, and whom it lets in.
 #[derive(Clone, Debug)]
@@ -70,37 +67,35 @@ impl Listener {
         Ok(Self { listener, address, tls, admission })
     }
 
-    /// Serves the tenants of other nodes until somebody stops that.
-    ///
-    /// # Errors
-    /// [`ServerError::Start`].
-    pub async fn relay(self, front: Arc<Front>) -> Result<(), ServerError> {
-        let (listener, acceptor) = self.acceptor(Databases::Elsewhere(front))?;
-        acceptor.run(listener).await.map_err(ServerError::Start)
-    }
-
     /// Where clients wait.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    fn acceptor(self, databases: Databases) -> Result<(std::net::TcpListener, Arc<Acceptor>), ServerError> {
-        let Self { listener, tls, admission, .. } = self;
-        let nobody = Nobody::new().map_err(ServerError::Start)?;
-        let places = Arc::new(Semaphore::new(admission.clients_max));
-        Ok((listener, Arc::new(Acceptor { databases, tls, admission, places, nobody })))
-    }
-
-    /// Serves the tenants of a host until that stops.
+    /// Serves the tenants of a host that is alone, until that stops.
     ///
     /// # Errors
     /// [`ServerError::Start`].
     pub fn serve(self, host: Host) -> Result<Server, ServerError> {
-        let address = self.address;
-        let (listener, acceptor) = self.acceptor(Databases::Here(host.tenants()))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServerError::Start)?;
+        self.serve_all(host, None)
+    }
+
+    /// Serves the tenants of a host and those of other nodes, until the host stops.
+    ///
+    /// # Errors
+    /// [`ServerError::Start`].
+    pub fn serve_among(self, host: Host, front: Arc<Front>) -> Result<Server, ServerError> {
+        self.serve_all(host, Some(front))
+    }
+
+    fn serve_all(self, host: Host, front: Option<Arc<Front>>) -> Result<Server, ServerError> {
+        let Self { listener, address, tls, admission } = self;
+        let nobody = Nobody::new().map_err(ServerError::Start)?;
+        let places = Arc::new(Semaphore::new(admission.clients_max));
         let tenants = host.tenants();
+        let acceptor = Arc::new(Acceptor { tenants: tenants.clone(), front, tls, admission, places, nobody });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServerError::Start)?;
         let run = move || {
             runtime.block_on(async move {
                 tokio::select! {

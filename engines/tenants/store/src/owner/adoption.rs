@@ -6,20 +6,26 @@
 //! | all of it was copied and is durable | the same | the same |
 //! | the histories of some name the own log | these tenants, complete | serves them; the others as before |
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
+use futures::future::try_join_all;
 use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
 use savanna_journal::{Draft, Filter, Journal, JournalError, Lsn, SealedLog};
-use savanna_ownership::{ShardRecord, Transition, Versioned};
+use savanna_ownership::{
+    Batch, ClusterView, CoordinatorError, MAX_BATCH_RECORDS, Revision, ShardRecord, Transition, Versioned,
+};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::Result;
 
-use super::{Owner, RedoError, Tail, opening::propose, tails::Tails};
+use super::{Held, Owner, RedoError, Tail, opening::left_behind, tails::Tails};
 use crate::{
-    log::{OWNED, TAIL},
-    shards::{self, Member},
+    log::{OWNED, TAIL, is_kind},
+    shards::{self, Member, ShardsError, ShardsResult},
 };
 
 /// A tenant that this process owns, and what another log has of it.
@@ -66,45 +72,135 @@ async fn append(journal: &Journal, draft: Draft<'_>) -> Result<Lsn> {
     }
 }
 
+/// What was granted to a process and has not arrived: the logs that have commits of such tenants, and whether there are others, of which no
+/// other log has any.
+///
+/// # Errors
+/// That the records cannot be read.
+pub fn awaited(owner: &Mutex<Owner>, view: &ClusterView) -> ShardsResult<(BTreeSet<LogId>, bool)> {
+    let owner = owner.lock();
+    let other = |record: &ShardRecord| {
+        let log = record.history.as_ref().map(|history| &history.log);
+        log.filter(|log| **log != owner.member.log).cloned()
+    };
+    let logs = owner.granted(view)?.map(|(_, record)| other(&record.value));
+    let logs: BTreeSet<Option<LogId>> = logs.collect();
+    let has_new = logs.contains(&None);
+    Ok((logs.into_iter().flatten().collect(), has_new))
+}
+
 /// Takes in the tenants that were granted to this process and whose commits are in a log that was sealed. Blocks while it reads that log. Asked
 /// again, it goes on with those that have not arrived.
 ///
 /// # Errors
 /// Those of the logs and of the coordinator; XX001 if the log is not one of tenants.
 pub async fn adopt(owner: &Mutex<Owner>, name: &LogId, sealed: &SealedLog) -> Result<Vec<TenantId>> {
-    let (member, journal) = {
-        let owner = owner.lock();
-        (owner.member.clone(), Arc::clone(owner.journal()))
-    };
+    arrive(owner, Some(name), |since, end| read(sealed, since, end)).await
+}
+
+/// Takes in the tenants that were granted to this process and of which no other log has commits: whoever made them ended before it could say
+/// which log it would be, or an earlier process of this tenure said that it is this one, and ended.
+///
+/// # Errors
+/// Those of the log and of the coordinator.
+pub async fn adopt_new(owner: &Mutex<Owner>) -> Result<Vec<TenantId>> {
+    arrive(owner, None, |_, _| Ok(BTreeMap::new())).await
+}
+
+async fn arrive(
+    owner: &Mutex<Owner>,
+    log: Option<&LogId>,
+    read: impl FnOnce(BTreeMap<TenantId, OwnerEpoch>, Lsn) -> Result<BTreeMap<TenantId, Tail>>,
+) -> Result<Vec<TenantId>> {
+    let member = owner.lock().member.clone();
     let view = member.view().await?;
-    let is_granted = |record: &Versioned<ShardRecord>| {
-        record.value.owner() == Some(&member.tenure)
-            && record.value.history.as_ref().is_some_and(|history| history.log == *name)
-    };
-    let granted: BTreeMap<_, _> =
-        shards::tenants(&view)?.into_iter().filter(|(_, record)| is_granted(record)).collect();
-    let mut commits = read(sealed, histories(&granted))?;
-    let arriving: Vec<_> = granted
-        .into_iter()
-        .map(|(tenant, record)| {
-            let commits = commits.remove(&tenant).unwrap_or_default().into_iter().map(|(_, commit)| commit);
-            Arriving { tenant, record: record.clone(), commits: commits.collect() }
-        })
+    let mut arrived = if log.is_none() { owner.lock().hold(&view)? } else { Vec::new() };
+    let mut granted: BTreeMap<_, _> = owner
+        .lock()
+        .granted(&view)?
+        .filter(|(_, record)| record.value.history.as_ref().map(|history| &history.log) == log)
         .collect();
-    // Nobody else knows yet that the copies are needed.
-    owner.lock().adopting = Some(journal.appended().next());
-    let arrived = async {
-        let tails = copy(&journal, &arriving).await?;
-        let changes = arriving.iter().map(|arriving| arriving.arrives(&member)).collect();
-        let view = propose(&member, changes, view).await?;
-        let mut owner = owner.lock();
-        owner.tails.extend(tails);
-        owner.hold(&view)?;
-        Ok(arriving.iter().map(|arriving| arriving.tenant).collect())
+    let end = log.map(|log| shards::log_note(&view, log)).transpose()?.flatten();
+    let mut commits = read(histories(&granted), end.map_or(Lsn::NONE, |(note, _)| Lsn(note.end)))?;
+    let names = shards::names(&view)?;
+    // Those of former releases have histories before anybody can be granted them.
+    let carried = shards::numbers(&view)?.map_or(0, |numbers| numbers.carried);
+    let lost = granted.keys().copied().find(|tenant| log.is_none() && *tenant <= carried);
+    granted.retain(|tenant, _| log.is_some() || *tenant > carried);
+    let granted: Vec<_> = granted.into_iter().collect();
+    for some in granted.chunks(MAX_BATCH_RECORDS) {
+        let arriving: Vec<_> = some
+            .iter()
+            .map(|(tenant, record)| {
+                let commits = commits.remove(tenant).unwrap_or_default().into_iter().map(|(_, commit)| commit);
+                Arriving { tenant: *tenant, record: (*record).clone(), commits: commits.collect() }
+            })
+            .collect();
+        // Nobody else knows yet that the copies are needed.
+        let journal = {
+            let mut owner = owner.lock();
+            owner.expect_space()?;
+            owner.adopting = Some(owner.journal.appended().next());
+            Arc::clone(&owner.journal)
+        };
+        let done = serve(owner, &member, &journal, &arriving, &names).await;
+        owner.lock().adopting = None;
+        arrived.extend(done?);
+    }
+    owner.lock().garbage.extend(left_behind(&view)?);
+    lost.map_or(Ok(arrived), |tenant| Err(RedoError::NoHistory(tenant).into()))
+}
+
+/// Copies what tenants have, says so in their records, and has them from then on. If a record has changed meanwhile, only those whose records
+/// an earlier process of this tenure has changed in the same way.
+async fn serve(
+    owner: &Mutex<Owner>,
+    member: &Member,
+    journal: &Journal,
+    arriving: &[Arriving],
+    names: &BTreeMap<TenantId, (String, Revision)>,
+) -> Result<Vec<TenantId>> {
+    let mut tails = copy(journal, arriving).await?;
+    let transitions: Vec<_> = arriving.iter().map(|arriving| arriving.arrives(member)).collect();
+    let batch = Batch { transitions: transitions.clone(), ..Batch::default() };
+    let versions = match member.propose(&batch).await {
+        Ok(version) => vec![Some(version); arriving.len()],
+        Err(error @ CoordinatorError::Conflict { .. }) => {
+            tracing::debug!(%error, "the view of what was granted was old");
+            let read = transitions.iter().map(|transition| member.version_of(transition));
+            try_join_all(read).await.map_err(ShardsError::from)?
+        }
+        Err(error) => return Err(ShardsError::from(error).into()),
     };
-    let arrived = arrived.await;
-    owner.lock().adopting = None;
-    arrived
+    let mut owner = owner.lock();
+    let mut arrived = Vec::new();
+    for (Arriving { tenant, record, .. }, version) in arriving.iter().zip(versions) {
+        let Some(shard) = version else { continue };
+        owner.tails.extend(tails.remove_entry(tenant));
+        let Some((name, named)) = names.get(tenant).cloned() else {
+            tracing::error!(tenant, "expected a name of the tenant in the coordinator's records, found none");
+            continue;
+        };
+        owner.note_created(*tenant, Held { name, epoch: record.value.epoch, shard, named });
+        arrived.push(*tenant);
+    }
+    Ok(arrived)
+}
+
+impl Owner {
+    /// The tenants that were granted to this process and that it has not, nor makes. The view may be older than that it removed one.
+    pub(super) fn granted<'v>(
+        &self,
+        view: &'v ClusterView,
+    ) -> ShardsResult<impl Iterator<Item = (TenantId, &'v Versioned<ShardRecord>)> + use<'v, '_>> {
+        let is_granted = |(tenant, record): &(TenantId, &'v Versioned<ShardRecord>)| {
+            record.value.owner() == Some(&self.member.tenure)
+                && !self.making.contains(tenant)
+                && !self.tenants.contains_key(tenant)
+                && !self.removed.contains(tenant)
+        };
+        Ok(shards::tenants(view)?.into_iter().filter(is_granted))
+    }
 }
 
 /// The epochs that histories name.
@@ -113,9 +209,17 @@ pub(super) fn histories(records: &BTreeMap<TenantId, &Versioned<ShardRecord>>) -
     records.iter().map(|(tenant, record)| (*tenant, epoch(&record.value))).collect()
 }
 
-fn read(sealed: &SealedLog, since: BTreeMap<TenantId, OwnerEpoch>) -> Result<BTreeMap<TenantId, Tail>> {
+/// What a log has of tenants, which is known to have ended at `listed` or later.
+fn read(sealed: &SealedLog, since: BTreeMap<TenantId, OwnerEpoch>, listed: Lsn) -> Result<BTreeMap<TenantId, Tail>> {
+    let last = sealed.last();
+    if last < listed {
+        return Err(RedoError::LogBehind { listed, last }.into());
+    }
     let filter = Filter { stream: None, shards: Some(since.keys().copied().collect()) };
     let mut tails = Tails::of(since);
-    sealed.read(&filter, &mut |record| tails.take(record).map(drop).map_err(RedoError::Record))?;
+    sealed.read(&filter, &mut |record| match record.kind {
+        kind if is_kind(kind) => tails.take(record).map(drop).map_err(RedoError::Record),
+        kind => Err(RedoError::Kind(kind)),
+    })?;
     Ok(tails.into_tails())
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
-use savanna_ownership::{Batch, CoordinatorError, Revision, ShardRecord};
+use savanna_ownership::{Batch, CoordinatorError, Revision, ShardRecord, Tenure};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
@@ -36,6 +36,21 @@ pub async fn create(owner: &Mutex<Owner>, name: &str) -> Result<TenantId> {
     };
     let tenant = member.number().await?;
     make(owner, &member, (tenant, name), None).await?;
+    Ok(tenant)
+}
+
+/// Makes a tenant that another tenure is to have. It is there, and its owner takes it in by and by, or it is not there and nobody has its name.
+///
+/// # Errors
+/// 42P04 if there is one; those of the coordinator, also if that tenure is over.
+pub async fn create_elsewhere(owner: &Mutex<Owner>, name: &str, at: &Tenure) -> Result<TenantId> {
+    let member = {
+        let owner = owner.lock();
+        owner.expect_free(name)?;
+        owner.member.clone()
+    };
+    let tenant = member.number().await?;
+    make_records(&member, (tenant, name), ShardRecord::serving(at.clone(), FIRST_EPOCH), None).await?;
     Ok(tenant)
 }
 
@@ -77,25 +92,54 @@ async fn make(
     (tenant, name): (TenantId, &str),
     reserved: Option<Revision>,
 ) -> Result<()> {
-    let key = shards::name_key(name);
+    owner.lock().making.insert(tenant);
+    let made = make_here(owner, member, (tenant, name), reserved).await;
+    owner.lock().making.remove(&tenant);
+    made
+}
+
+async fn make_here(
+    owner: &Mutex<Owner>,
+    member: &Member,
+    (tenant, name): (TenantId, &str),
+    reserved: Option<Revision>,
+) -> Result<()> {
     let record = ShardRecord::serving(member.tenure.clone(), FIRST_EPOCH);
-    let named = shards::put(key.clone(), Revision::NONE, &Named { number: tenant });
-    let reservation = reserved.map(|version| shards::delete(shards::garbage_key(tenant), version));
-    let batch = Batch {
-        transitions: vec![member.transition(tenant, Revision::NONE, record.clone())],
-        roots: std::iter::once(named).chain(reservation).collect(),
-        ..Batch::default()
-    };
-    let named = match member.propose(&batch).await {
-        Err(CoordinatorError::Conflict { record, .. }) if record == key => return Err(duplicate(name)),
-        made => made.map_err(ShardsError::from)?,
-    };
+    let named = make_records(member, (tenant, name), record.clone(), reserved).await?;
     // A grant leaves the history as it is, so that it comes after.
     let record = record.with_history(Some(member.history(FIRST_EPOCH)));
     let begun = member.propose(&member.transition(tenant, named, record).into()).await;
     let shard = begun.map_err(ShardsError::from)?;
     owner.lock().note_created(tenant, Held { name: name.to_owned(), epoch: FIRST_EPOCH, shard, named });
     Ok(())
+}
+
+/// Makes the name and the shard of a tenant. Returns their version.
+async fn make_records(
+    member: &Member,
+    (tenant, name): (TenantId, &str),
+    record: ShardRecord,
+    reserved: Option<Revision>,
+) -> Result<Revision> {
+    let key = shards::name_key(name);
+    let named = shards::put(key.clone(), Revision::NONE, &Named { number: tenant });
+    let reservation = reserved.map(|version| shards::delete(shards::garbage_key(tenant), version));
+    let batch = Batch {
+        transitions: vec![member.transition(tenant, Revision::NONE, record)],
+        roots: std::iter::once(named).chain(reservation).collect(),
+        ..Batch::default()
+    };
+    let refused = match member.propose(&batch).await {
+        Err(refused @ CoordinatorError::Conflict { .. }) => refused,
+        made => return Ok(made.map_err(ShardsError::from)?),
+    };
+    // A number is given once: if there is a tenant of it, an answer was lost, and whoever has the tenant has changed its record since.
+    let made = shards::answered(|| member.coordinator.shard(&batch.transitions[0].shard)).await;
+    match (made.map_err(ShardsError::from)?, refused) {
+        (Some(made), _) => Ok(made.version),
+        (None, CoordinatorError::Conflict { record, .. }) if record == key => Err(duplicate(name)),
+        (None, refused) => Err(ShardsError::from(refused).into()),
+    }
 }
 
 /// Removes a tenant that nobody uses, and that nobody begins to use.
@@ -199,9 +243,9 @@ async fn note_end(owner: &Mutex<Owner>) -> Result<()> {
 /// Removes, once after the start, what former owners left of tenants after those were removed: one that did not know yet that it was
 /// replaced may have flushed. No record says so.
 async fn remove_strays(owner: &Mutex<Owner>, storage: &Storage) -> Result<()> {
-    let Some(view) = owner.lock().strays_of.clone() else { return Ok(()) };
+    let Some((view, numbers)) = owner.lock().strays_of.clone() else { return Ok(()) };
     for tenant in storage.tenants().await? {
-        if is_gone(&view, tenant)? {
+        if is_gone(&view, numbers, tenant) {
             storage.remove(tenant).await?;
         }
     }

@@ -15,15 +15,23 @@ use crate::{
     storage::Storage,
 };
 
-/// What the storage has of these is to go, and nobody else sees to it.
+/// What the storage has of these is to go at a start: what was reserved under this tenure, too, was reserved before this process opened the log.
 pub(super) fn collectable(view: &ClusterView, own: &Tenure) -> ShardsResult<BTreeMap<TenantId, Revision>> {
-    let is_over = |garbage: &Garbage| match garbage {
+    garbage_if(view, |by| by == own || !view.lives(by))
+}
+
+/// What the storage has of these is to go while others work: they were removed, or whoever was restoring them is gone.
+pub(super) fn left_behind(view: &ClusterView) -> ShardsResult<BTreeMap<TenantId, Revision>> {
+    garbage_if(view, |by| !view.lives(by))
+}
+
+fn garbage_if(view: &ClusterView, is_over: impl Fn(&Tenure) -> bool) -> ShardsResult<BTreeMap<TenantId, Revision>> {
+    let is_garbage = |garbage: &Garbage| match garbage {
         Garbage::Removed => true,
-        // Whoever reserved it here ended before this process opened the log.
-        Garbage::Reserved { by } => by == own || !view.lives(by),
+        Garbage::Reserved { by } => is_over(by),
     };
-    let collectable = shards::garbage(view)?.into_iter().filter(|(_, (garbage, _))| is_over(garbage));
-    Ok(collectable.map(|(tenant, (_, version))| (tenant, version)).collect())
+    let garbage = shards::garbage(view)?.into_iter().filter(|(_, (garbage, _))| is_garbage(garbage));
+    Ok(garbage.map(|(tenant, (_, version))| (tenant, version)).collect())
 }
 
 /// Which tenants there are as a former release kept them.
@@ -43,13 +51,14 @@ pub(super) async fn former_tenants(storage: &Storage, journal: &Journal, records
 }
 
 /// Makes records of tenants that a former release kept. Interrupted, it is begun again: nothing was served meanwhile, and what is there
-/// already stays. `epoch` is above those under which their storage was ever written.
+/// already stays. It is over when the numbers that it returns are in the records, which is to be done last, when all these tenants have
+/// histories. `epoch` is above those under which their storage was ever written.
 pub(super) async fn carry_over(
     member: &Member,
     former: Roots,
     epoch: OwnerEpoch,
     view: &ClusterView,
-) -> ShardsResult<()> {
+) -> ShardsResult<Numbers> {
     member.skip_numbers(former.last).await?;
     let is_new = |tenant: &TenantId| view.shard(&shards::shard(*tenant)).is_none();
     let tenants: Vec<_> = former.tenants.into_iter().filter(|(tenant, _)| is_new(tenant)).collect();
@@ -76,13 +85,11 @@ pub(super) async fn carry_over(
         .collect();
     let batches = garbage.chunks(MAX_BATCH_RECORDS);
     member.propose_batches(batches.map(|roots| Batch { roots: roots.to_vec(), ..Batch::default() })).await?;
-    let end = LogNote { end: former.at.max(former.end) };
-    let roots = vec![
-        shards::put_numbers(Numbers { carried: former.last }),
-        shards::put(shards::log_key(&member.log), Revision::NONE, &end),
-    ];
-    member.propose(&Batch { roots, ..Batch::default() }).await?;
-    Ok(())
+    if shards::log_note(view, &member.log)?.is_none() {
+        let end = LogNote { end: former.at.max(former.end) };
+        member.propose(&shards::put(shards::log_key(&member.log), Revision::NONE, &end).into()).await?;
+    }
+    Ok(Numbers { carried: former.last })
 }
 
 /// Checks that the log has not become shorter, whatever it was called. Returns the version of the note that says so.

@@ -5,14 +5,14 @@ use parking_lot::Mutex;
 use savanna_epoch::LogId;
 use savanna_journal::{Draft, SealedLog, seal};
 use savanna_ownership::{
-    Coordinator, Exclusive, RootChange, Tenure, Transition,
+    Batch, Coordinator, Exclusive, RootChange, Tenure, Transition,
     embedded::EmbeddedCoordinator,
     logs::{self, LogPlace},
 };
 
 use super::*;
 use crate::{
-    log::{COMMIT, append},
+    log::{COMMIT, TAIL, UNLINKED, append},
     shards::{
         FIRST_EPOCH,
         tests::{Fragile, Trouble, coordinator, node, place},
@@ -272,6 +272,13 @@ async fn what_a_former_release_kept_is_carried_over_once_wherever_that_is_interr
             let opened = cluster.open("a", (changes, way)).await;
             let is_uninterrupted = opened.is_ok();
             drop(opened);
+            let view = cluster.view().await;
+            if shards::are_kept(&view).expect("records") {
+                // Others begin logs of their own from then on, and read what histories name.
+                let tenants = shards::tenants(&view).expect("tenants");
+                let are_named = tenants.values().all(|record| record.value.history.is_some());
+                assert!(are_named && tenants.len() == 3, "{changes} {way:?} {tenants:?}");
+            }
             let owner = cluster.reopen().await;
             let named = [("late", 70), ("postgres", 1), ("shop", 3)].map(|(name, id)| (name.to_owned(), id));
             assert_eq!(names(&owner), named);
@@ -382,6 +389,16 @@ impl Left {
         Ok(Mutex::new(Owner::open(recovery, member, &self.cluster.storage(), (64, 1)).await?))
     }
 
+    /// The next process of a tenure, whose earlier one has ended.
+    async fn open_again(&mut self, member: &Member) -> Mutex<Owner> {
+        self.cluster.epoch += 1;
+        let member = Member { coordinator: Arc::clone(&self.cluster.coordinator) as _, ..member.clone() };
+        let options = Options::dir(self.cluster.directory.path());
+        let recovery = Recovery::read(options, NodeEpoch(self.cluster.epoch)).expect("a log");
+        let owner = Owner::open(recovery, member, &self.cluster.storage(), (64, 1)).await;
+        Mutex::new(owner.expect("nothing is wrong with it"))
+    }
+
     /// Somebody grants all tenants whose owners are gone.
     async fn grant(&self, to: &Tenure) {
         let view = self.cluster.view().await;
@@ -455,4 +472,207 @@ async fn what_is_copied_is_not_cut_before_anybody_knows_that_it_is_needed() {
     close(owner);
     let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
     assert_eq!((tail(&owner, shop), tail(&owner, yard)), (vec![1, 2], vec![9]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_tenants_arrive_in_batches_and_those_that_have_arrived_stay() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    for number in 0..70_u8 {
+        let tenant = create(&owner, &format!("t{number}")).await.expect("nobody has it");
+        commit(&owner, tenant, number);
+    }
+    let member = owner.lock().member.clone();
+    close(owner);
+    cluster.coordinator.deregister(&member.tenure).await.expect("it is there");
+    cluster.put(logs::seal(&cluster.view().await, &member.log).expect("nobody has it")).await;
+    let log = std::mem::replace(&mut cluster.directory, tempfile::tempdir().expect("a directory"));
+    let sealed = seal(&Options::dir(log.path()), NodeEpoch(1_000)).expect("nobody has it");
+    let mut left = Left { cluster, name: member.log, sealed, _log: log, tenants: [1, 2] };
+    // Its log's record and the note of its end; then one batch is made, and the process ends at the second.
+    let owner = left.open((3, Trouble::Ends { is_made: false })).await.expect("a new log");
+    left.grant(&owner.lock().member.tenure.clone()).await;
+    adopt(&owner, &left.name, &left.sealed).await.expect_err("the coordinator is lost");
+    assert_eq!(owner.lock().tenants().count(), 64, "these are served");
+    close(owner);
+    let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
+    assert_eq!(owner.lock().tenants().count(), 64);
+    left.grant(&owner.lock().member.tenure.clone()).await;
+    let (logs, has_new) = awaited(&owner, &left.cluster.view().await).expect("records");
+    assert_eq!((logs.into_iter().collect::<Vec<_>>(), has_new), (vec![left.name.clone()], false));
+    assert_eq!(adopt(&owner, &left.name, &left.sealed).await.expect("nothing is in its way").len(), 6);
+    check(&left.cluster, &owner).await;
+    for (tenant, number) in (1..).zip(0..70_u8) {
+        assert_eq!(tail(&owner, tenant), [number]);
+    }
+    assert_eq!(awaited(&owner, &left.cluster.view().await).expect("records"), (BTreeSet::new(), false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_granted_a_tenant_that_no_log_has_commits_of_takes_it_in() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    let tenure = owner.lock().member.tenure.clone();
+    // Another node makes one for it.
+    let other = node(&left.cluster.coordinator, "c", 90).await;
+    let place = LogPlace::Folder("of c".to_owned());
+    let coordinator = Arc::clone(&left.cluster.coordinator) as _;
+    let (member, at) = Member::begin(coordinator, other, |_| place.clone()).await.expect("a new log");
+    assert_eq!(at, place);
+    let directory = tempfile::tempdir().expect("a directory");
+    let recovery = Recovery::read(Options::dir(directory.path()), NodeEpoch(1)).expect("a log");
+    let maker =
+        Owner::open(recovery, member, &left.cluster.storage(), (64, 1)).await.expect("nothing is wrong with it");
+    let maker = Mutex::new(maker);
+    let tenant = create_elsewhere(&maker, "new", &tenure).await.expect("nobody has it");
+    assert!(!maker.lock().has(tenant));
+    assert_eq!(create_elsewhere(&maker, "shop", &tenure).await.expect_err("it is there").state, "42P04");
+
+    let view = left.cluster.view().await;
+    assert_eq!(awaited(&owner, &view).expect("records"), (BTreeSet::new(), true));
+    assert_eq!(awaited(&maker, &view).expect("records"), (BTreeSet::new(), false));
+    // What a process makes itself it does not take in beside that.
+    owner.lock().making.insert(tenant);
+    assert_eq!(awaited(&owner, &view).expect("records"), (BTreeSet::new(), false));
+    assert!(adopt_new(&owner).await.expect("nothing is in its way").is_empty());
+    owner.lock().making.remove(&tenant);
+    assert_eq!(adopt_new(&owner).await.expect("nothing is in its way"), [tenant]);
+    assert!(owner.lock().has(tenant));
+    commit(&owner, tenant, 5);
+    close(owner);
+    let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
+    assert_eq!(tail(&owner, tenant), [5]);
+    close(owner);
+    close(maker);
+}
+
+/// What a process has copied, and is about to say.
+async fn proposal(left: &Left, owner: &Mutex<Owner>) -> Batch {
+    let (member, view) = (owner.lock().member.clone(), left.cluster.view().await);
+    let owner = owner.lock();
+    let arrives = |(tenant, record): (TenantId, &Versioned<ShardRecord>)| {
+        Arriving { tenant, record: record.clone(), commits: Vec::new() }.arrives(&member)
+    };
+    let transitions = owner.granted(&view).expect("records").map(arrives).collect();
+    Batch { transitions, ..Batch::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proposal_that_arrives_when_the_next_process_of_the_tenure_has_begun_loses_nothing() {
+    for is_adopting in [false, true] {
+        let mut left = Left::new().await;
+        let [shop, yard] = left.tenants;
+        close(left.open((0, Trouble::Over)).await.expect("a new log"));
+        let owner = left.open((0, Trouble::Ends { is_made: false })).await.expect("it goes on with its log");
+        let member = owner.lock().member.clone();
+        left.grant(&member.tenure).await;
+        let late = proposal(&left, &owner).await;
+        adopt(&owner, &left.name, &left.sealed).await.expect_err("the process ends");
+        close(owner);
+        let owner = left.open_again(&member).await;
+        let (name, sealed) = (left.name.clone(), left.sealed.clone());
+        if is_adopting {
+            let mut adopting = Box::pin(adopt(&owner, &name, &sealed));
+            assert!(futures::poll!(&mut adopting).is_pending(), "it waits for the log");
+            left.cluster.coordinator.apply(&late).await.expect("nobody has changed the records");
+            assert_eq!(adopting.await.expect("nothing is in its way"), [shop, yard]);
+        } else {
+            // Nobody has taken them in yet, and the log is cut.
+            owner.lock().truncation.set_floor(0, Lsn(1_000));
+            owner.lock().note_log();
+            owner.lock().cut().expect("a log that works");
+            left.cluster.coordinator.apply(&late).await.expect("nobody has changed the records");
+            let view = left.cluster.view().await;
+            assert_eq!(awaited(&owner, &view).expect("records"), (BTreeSet::new(), true));
+            assert_eq!(adopt_new(&owner).await.expect("nothing is in its way"), [shop, yard]);
+        }
+        check(&left.cluster, &owner).await;
+        commit(&owner, shop, 3);
+        close(owner);
+        let owner = left.open_again(&member).await;
+        assert_eq!((tail(&owner, shop), tail(&owner, yard)), (vec![1, 2, 3], vec![9]), "{is_adopting}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_that_was_removed_does_not_come_back_by_what_was_known_before() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    let shop = create(&owner, "shop").await.expect("nobody has it");
+    let before = cluster.view().await;
+    remove(&owner, shop).await.expect("it is there");
+    assert_eq!(awaited(&owner, &before).expect("records"), (BTreeSet::new(), false));
+    assert!(owner.lock().hold(&before).expect("records").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_a_later_release_wrote_or_that_became_shorter_is_not_adopted() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    left.grant(&owner.lock().member.tenure.clone()).await;
+    let [shop, _] = left.tenants;
+    let directory = tempfile::tempdir().expect("a directory");
+    let nothing = &mut |_: Record| Ok::<(), RedoError>(());
+    let journal = Journal::open(Options::dir(directory.path()), NodeEpoch(1), nothing).expect("a new log");
+    append(&journal, &[Draft { shard: shop, kind: COMMIT, payload: &[1; 8] }]).expect("a log that works");
+    append(&journal, &[Draft { shard: shop, kind: TAIL + 1, payload: b"" }]).expect("a log that works");
+    journal.close().expect("a log that works");
+    let later = seal(&Options::dir(directory.path()), NodeEpoch(2)).expect("nobody has it");
+    let refused = adopt(&owner, &left.name, &later).await.expect_err("it has what nobody knows");
+    assert!(refused.message.contains("a later release wrote it"), "{refused}");
+
+    let view = left.cluster.view().await;
+    let (_, version) = shards::log_note(&view, &left.name).expect("records").expect("it is noted");
+    let end = left.sealed.last().0 + 1;
+    left.cluster.put(shards::put(shards::log_key(&left.name), version, &shards::LogNote { end })).await;
+    let refused = adopt(&owner, &left.name, &left.sealed).await.expect_err("its end is missing");
+    assert!(refused.message.contains("where it ended before"), "{refused}");
+    assert_eq!(names(&owner), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_former_release_made_is_not_taken_for_new() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    let view = left.cluster.view().await;
+    let version = view.root("tenant-numbers").expect("it is there").version;
+    let carried = shards::put("tenant-numbers".to_owned(), version, &Numbers { carried: 900 });
+    left.cluster.put(carried).await;
+    let tenure = owner.lock().member.tenure.clone();
+    for (tenant, name) in [(900, "old"), (901, "new")] {
+        let expected = Revision::NONE;
+        let record = ShardRecord::serving(tenure.clone(), FIRST_EPOCH);
+        let made = Batch {
+            transitions: vec![Transition { shard: shards::shard(tenant), expected, record, by: None }],
+            roots: vec![shards::put(shards::name_key(name), expected, &shards::Named { number: tenant })],
+            ..Batch::default()
+        };
+        left.cluster.coordinator.apply(&made).await.expect("it is new");
+    }
+    let refused = adopt_new(&owner).await.expect_err("its commits are in some log");
+    assert!(refused.message.contains("tenant 900"), "{refused}");
+    assert_eq!(names(&owner), [("new".to_owned(), 901)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_owner_has_taken_it_in_before_its_maker_heard_of_it_is_made() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    let other = node(&left.cluster.coordinator, "c", 90).await;
+    let inner = Arc::clone(&left.cluster.coordinator);
+    // Its log's record and the note of its end are made before.
+    let coordinator = Arc::new(Fragile { inner, trouble: Mutex::new((2, Trouble::Lost { is_made: true })) });
+    let (member, _) =
+        Member::begin(coordinator, other, |_| LogPlace::Folder("of c".to_owned())).await.expect("a new log");
+    let directory = tempfile::tempdir().expect("a directory");
+    let recovery = Recovery::read(Options::dir(directory.path()), NodeEpoch(1)).expect("a log");
+    let maker = Owner::open(recovery, member, &left.cluster.storage(), (64, 1)).await;
+    let maker = Mutex::new(maker.expect("nothing is wrong with it"));
+    let tenure = owner.lock().member.tenure.clone();
+    let mut making = Box::pin(create_elsewhere(&maker, "new", &tenure));
+    while awaited(&owner, &left.cluster.view().await).expect("records") == (BTreeSet::new(), false) {
+        assert!(futures::poll!(&mut making).is_pending(), "the answer is lost");
+    }
+    let arrived = adopt_new(&owner).await.expect("nothing is in its way");
+    assert_eq!([making.await.expect("it is made")], arrived[..]);
 }

@@ -5,11 +5,10 @@ use std::{collections::HashMap, marker::PhantomData, sync::Arc, time::Duration};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use savanna_epoch::NodeId;
-use savanna_identity::Users;
 use savanna_pgwire_connection::Output;
 use savanna_pgwire_login::Refusal;
 use savanna_rpc::{MethodTable, RpcError, Service, Transport, call};
-use savanna_tenants_host::{Claim, Identity, SqlError, Tenants};
+use savanna_tenants_host::{Counts, Identity, SqlError, TenantId, Tenants, error::state};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
@@ -17,13 +16,13 @@ use tokio::{
 
 use super::{
     calls::{
-        Cancel, Login, LoginReply, LoginRequest, Open, OpenRequest, Opening, Refused, SayToBack, SayToFront,
+        Cancel, Failure, Know, List, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront,
         SessionName,
     },
     line::{Line, ORPHANED, Pause, Relayed, SILENCE},
     stream::{Part, Which},
 };
-use crate::{connection::Client, wire::refusal};
+use crate::connection::Client;
 
 /// A request waits so long for what it comes to; what takes longer is brought.
 const HOLD: Duration = Duration::from_millis(2);
@@ -33,7 +32,6 @@ const FRONT_TIME: Duration = Duration::from_secs(5);
 /// Serves the clients of other nodes.
 pub struct Back {
     tenants: Tenants,
-    users: Users,
     /// One for each session that may be here at once.
     places: Arc<Semaphore>,
     clients_max: usize,
@@ -48,23 +46,40 @@ impl std::fmt::Debug for Back {
 }
 
 impl Back {
-    /// In front of these tenants, for at most so many clients. `users` are the administrators of all nodes; fronts are reached
-    /// over the transport.
+    /// In front of these tenants, for at most so many clients. Fronts are reached over the transport.
     #[must_use]
-    pub fn new(tenants: Tenants, users: Users, clients_max: usize, transport: Arc<dyn Transport>) -> Arc<Self> {
+    pub fn new(tenants: Tenants, clients_max: usize, transport: Arc<dyn Transport>) -> Arc<Self> {
         let places = Arc::new(Semaphore::new(clients_max));
-        Arc::new(Self { tenants, users, places, clients_max, transport, sessions: Mutex::default() })
+        Arc::new(Self { tenants, places, clients_max, transport, sessions: Mutex::default() })
     }
 
     /// What fronts ask: `tenants/..`.
     #[must_use]
     pub fn service(self: Arc<Self>) -> Arc<dyn Service> {
-        let [login, open, say, cancel] = [0; 4].map(|_| Arc::clone(&self));
+        let [know, list, save, remove, open, say, cancel] = [0; 7].map(|_| Arc::clone(&self));
         Arc::new(
             MethodTable::new()
-                .method(PhantomData::<Login>, move |_, request| {
-                    let back = Arc::clone(&login);
-                    async move { Ok(back.login(request).await) }
+                .method(PhantomData::<Know>, move |_, (tenant, user)| {
+                    let tenants = know.tenants.clone();
+                    async move {
+                        let known = tenants.acquaintance(tenant, &user).await;
+                        Ok(known.map(Into::into).map_err(Failure::from))
+                    }
+                })
+                .method(PhantomData::<List>, move |_, ()| {
+                    let listed = list.tenants.list().into_iter();
+                    let listed =
+                        listed.map(|(name, counts)| (name, [counts.sessions, counts.commits, counts.rollbacks]));
+                    let listed = listed.collect();
+                    async { Ok(listed) }
+                })
+                .method(PhantomData::<Save>, move |_, tenant| {
+                    let tenants = save.tenants.clone();
+                    async move { Ok(tenants.save(tenant).await.map_err(Failure::from)) }
+                })
+                .method(PhantomData::<Remove>, move |_, (tenant, name)| {
+                    let tenants = remove.tenants.clone();
+                    async move { Ok(removed(&tenants, tenant, &name).await.map_err(Failure::from)) }
                 })
                 .method(PhantomData::<Open>, move |_, request| {
                     let opened = open.open(request);
@@ -86,13 +101,6 @@ impl Back {
         for (_, (_, line)) in self.sessions.lock().iter().filter(|(session, _)| session.front == *front) {
             line.lose("the node that the client was connected to is gone");
         }
-    }
-
-    async fn login(&self, LoginRequest { user, database, is_local }: LoginRequest) -> Result<LoginReply, Refused> {
-        let tenant = self.tenants.tenant(&database);
-        let claim = Claim { user: &user, tenant: tenant.as_ref().ok().copied(), is_local, users: &self.users };
-        let access = self.tenants.access(claim).await.map_err(refused)?;
-        Ok(LoginReply { tenant: tenant.map_err(refused), access: access.into() })
     }
 
     fn open(self: &Arc<Self>, request: OpenRequest) -> Result<Result<Opening, Refused>, RpcError> {
@@ -194,8 +202,22 @@ impl Drop for Asking<'_> {
     }
 }
 
-fn refused(error: SqlError) -> Refused {
-    Refused(refusal(error).bytes.freeze())
+/// The tenants of another node by name, with what goes on in them.
+///
+/// # Errors
+/// If it is not reached.
+pub async fn list(transport: &dyn Transport, node: &NodeId) -> Result<Vec<(String, Counts)>, RpcError> {
+    let listed = call::<List>(transport, node, &(), FRONT_TIME).await?;
+    let counts = |[sessions, commits, rollbacks]: [u64; 3]| Counts { sessions, commits, rollbacks };
+    Ok(listed.into_iter().map(|(name, numbers)| (name, counts(numbers))).collect())
+}
+
+/// Removes a tenant of this node, if it is the one of that name.
+async fn removed(tenants: &Tenants, tenant: TenantId, name: &str) -> Result<(), SqlError> {
+    if tenants.tenant(name).await? != tenant || !tenants.has(tenant) {
+        return Err(SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped"));
+    }
+    tenants.remove(name).await
 }
 
 fn refused_place(clients_max: usize) -> Bytes {

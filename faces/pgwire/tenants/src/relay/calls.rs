@@ -1,23 +1,13 @@
 //! What front and back ask each other.
 
 use bytes::Bytes;
-use savanna_epoch::{NodeId, ShardId};
+use savanna_epoch::NodeId;
 use savanna_identity::Verifier;
 use savanna_rpc::Method;
-use savanna_tenants_host::{Access, TenantId};
+use savanna_tenants_host::{Acquaintance, SqlError, TenantId, error::state};
 use serde::{Deserialize, Serialize};
 
 use super::stream::Part;
-
-/// The shard of a tenant.
-pub(super) fn shard(tenant: TenantId) -> ShardId {
-    ShardId::new(format!("tenants/{tenant}"))
-}
-
-/// The shard that knows the names of all tenants, and who may come in.
-pub(super) fn names() -> ShardId {
-    ShardId::new("tenants/postgres")
-}
 
 /// A session, named by its front. No other ever had the name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -30,62 +20,103 @@ pub(super) struct SessionName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Refused(#[serde(with = "super::bytes")] pub(super) Bytes);
 
-/// How may a client come in?
-pub(super) struct Login;
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct LoginRequest {
-    pub(super) user: String,
-    pub(super) database: String,
-    /// Whether it comes from its front's machine.
-    pub(super) is_local: bool,
-}
-
+/// Why a node did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct LoginReply {
-    /// Told once it has come in.
-    pub(super) tenant: Result<TenantId, Refused>,
-    pub(super) access: SentAccess,
+pub(super) struct Failure {
+    state: String,
+    message: String,
+    hint: Option<String>,
 }
 
-/// [`Access`] on its way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum SentAccess {
-    Trusted,
-    Elsewhere,
-    Password { verifier: Option<String>, administrator: bool },
+/// The states that requests to other nodes end with. Any other is told as an internal error.
+const STATES: [&str; 10] = [
+    state::INVALID_CATALOG_NAME,
+    state::DISK_FULL,
+    state::OBJECT_NOT_IN_PREREQUISITE_STATE,
+    "55006",
+    "57P01",
+    "57P03",
+    "58000",
+    state::IO_ERROR,
+    state::DATA_CORRUPTED,
+    state::INTERNAL_ERROR,
+];
+
+impl From<SqlError> for Failure {
+    fn from(SqlError { state, message, hint, .. }: SqlError) -> Self {
+        Self { state: state.to_owned(), message, hint: hint.map(Into::into) }
+    }
 }
 
-impl From<Access> for SentAccess {
-    fn from(access: Access) -> Self {
-        match access {
-            Access::Trusted => Self::Trusted,
-            Access::Elsewhere => Self::Elsewhere,
-            Access::Password { verifier, administrator } => {
-                Self::Password { verifier: verifier.map(|verifier| verifier.to_string()), administrator }
-            }
+impl From<Failure> for SqlError {
+    fn from(Failure { state, message, hint }: Failure) -> Self {
+        let known = STATES.into_iter().find(|known| *known == state).unwrap_or(state::INTERNAL_ERROR);
+        let error = Self::new(known, message);
+        match hint {
+            Some(hint) => error.hint(hint),
+            None => error,
         }
     }
 }
 
-impl From<SentAccess> for Access {
-    fn from(sent: SentAccess) -> Self {
-        match sent {
-            SentAccess::Trusted => Self::Trusted,
-            SentAccess::Elsewhere => Self::Elsewhere,
-            // One that cannot be read is one that no password fits.
-            SentAccess::Password { verifier, administrator } => {
-                Self::Password { verifier: verifier.and_then(|text| text.parse::<Verifier>().ok()), administrator }
-            }
-        }
+/// What does a tenant know of somebody?
+pub(super) struct Know;
+
+/// [`Acquaintance`] on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SentAcquaintance {
+    guarded: bool,
+    verifier: Option<String>,
+}
+
+impl From<Acquaintance> for SentAcquaintance {
+    fn from(Acquaintance { guarded, verifier }: Acquaintance) -> Self {
+        Self { guarded, verifier: verifier.map(|verifier| verifier.to_string()) }
     }
 }
 
-impl Method for Login {
-    const NAME: &'static str = "tenants/login.1";
+impl From<SentAcquaintance> for Acquaintance {
+    fn from(SentAcquaintance { guarded, verifier }: SentAcquaintance) -> Self {
+        // One that cannot be read is one that no password fits.
+        Self { guarded, verifier: verifier.and_then(|text| text.parse::<Verifier>().ok()) }
+    }
+}
+
+impl Method for Know {
+    const NAME: &'static str = "tenants/know.1";
     const IDEMPOTENT: bool = true;
-    type Request = LoginRequest;
-    type Reply = Result<LoginReply, Refused>;
+    type Request = (TenantId, String);
+    type Reply = Result<SentAcquaintance, Failure>;
+}
+
+/// Which tenants are on a node, and what goes on in each: sessions, commits, rollbacks.
+pub(super) struct List;
+
+impl Method for List {
+    const NAME: &'static str = "tenants/list.1";
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Reply = Vec<(String, [u64; 3])>;
+}
+
+/// All that is committed of a tenant by now is to be in the storage.
+pub(super) struct Save;
+
+impl Method for Save {
+    const NAME: &'static str = "tenants/save.1";
+    const IDEMPOTENT: bool = true;
+    type Request = TenantId;
+    type Reply = Result<(), Failure>;
+}
+
+/// A tenant is to go for ever, which has this name.
+pub(super) struct Remove;
+
+impl Method for Remove {
+    const NAME: &'static str = "tenants/remove.1";
+    const IDEMPOTENT: bool = false;
+    type Request = (TenantId, String);
+    type Reply = Result<(), Failure>;
 }
 
 /// Begins a session for a client that has come in.
@@ -164,14 +195,19 @@ mod tests {
         returns(&(session.clone(), Opening(8), part.clone()));
         returns(&(session.number, Opening(8), part));
         returns(&Ok::<_, Refused>(Opening(9)));
-        returns(&LoginRequest { user: "ann".into(), database: "shop".into(), is_local: true });
-        let refused = Refused(Bytes::from_static(b"E"));
         let verifier = Some(Verifier::of_password("secret", vec![7; 16]));
-        for access in [Access::Trusted, Access::Elsewhere, Access::Password { verifier, administrator: true }] {
-            let sent = SentAccess::from(access.clone());
-            returns(&Ok::<_, Refused>(LoginReply { tenant: Err(refused.clone()), access: sent.clone() }));
-            assert_eq!(Access::from(sent), access);
+        for known in [Acquaintance::default(), Acquaintance { guarded: true, verifier }] {
+            let sent = SentAcquaintance::from(known.clone());
+            returns(&Ok::<_, Failure>(sent.clone()));
+            assert_eq!(Acquaintance::from(sent), known);
         }
+        for error in [SqlError::new("55006", "busy"), SqlError::new("3D000", "gone").hint("look")] {
+            let failure = Failure::from(error.clone());
+            returns(&Err::<(), _>(failure.clone()));
+            assert_eq!(SqlError::from(failure), error);
+        }
+        returns(&(7_u64, "shop".to_owned()));
+        returns(&Err::<Opening, _>(Refused(Bytes::from_static(b"E"))));
         let settings = vec![("a".to_owned(), String::new())];
         let (user, database) = ("ann".to_owned(), "shop".to_owned());
         returns(&OpenRequest { session, tenant: 3, user, database, administrator: false, settings });

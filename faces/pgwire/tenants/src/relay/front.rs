@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use bytes::BytesMut;
 use futures::future::{OptionFuture, join_all};
 use parking_lot::Mutex;
@@ -16,14 +17,16 @@ use savanna_epoch::{NodeId, ShardId};
 use savanna_pgwire_connection::{Output, Report};
 use savanna_pgwire_login::Socket;
 use savanna_rpc::{Method, MethodTable, Request, Route, Router, RpcError, Service, decode_value};
-use savanna_tenants_host::{Access, Identity, Key, TenantId};
-use tokio::time::{sleep, timeout};
+use savanna_tenants_host::{
+    Acquaintance, Identity, Key, Others, SqlError, TenantId, Tenure, error::state, shards::shard,
+};
+use tokio::{
+    runtime::Handle,
+    time::{sleep, timeout},
+};
 
 use super::{
-    calls::{
-        Cancel, Login, LoginReply, LoginRequest, Open, OpenRequest, Opening, Refused, SayToBack, SayToFront,
-        SessionName, names, shard,
-    },
+    calls::{Cancel, Know, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront, SessionName},
     line::{Ends, Line, ORPHANED, Pause, SILENCE, WAITING_BYTES_MAX},
     stream::{Part, Which},
 };
@@ -35,10 +38,38 @@ const HANG_UP_TIME: Duration = Duration::from_millis(300);
 /// How long a cancel request is tried.
 const CANCEL_TIME: Duration = Duration::from_secs(2);
 
+/// Which databases there are, wherever they are, and where new ones are to be.
+#[async_trait]
+pub trait Names: Send + Sync {
+    /// The database of a name, if there is one.
+    ///
+    /// # Errors
+    /// 58000 if that is not known.
+    async fn tenant(&self, name: &str) -> Result<Option<TenantId>, SqlError>;
+
+    /// Whether somebody who lives has a database, as far as this node knows.
+    fn has_owner(&self, tenant: TenantId) -> bool;
+
+    /// The tenure that is to have a new database, if it is not this node's.
+    fn host_for_new(&self) -> Option<Tenure>;
+}
+
+/// What ends the reason of who is asked for a database that was dropped.
+const IS_NO_MORE: &str = " is no more";
+
+/// The answer to who asks for the shard of a database that was dropped.
+#[must_use]
+pub fn retired(shard: &ShardId) -> RpcError {
+    RpcError::Refused { reason: format!("{shard}{IS_NO_MORE}") }
+}
+
 /// Asks the nodes that have the databases, and relays clients to them.
 pub struct Front {
     node: NodeId,
     router: Router,
+    names: Arc<dyn Names>,
+    /// Where clients are relayed.
+    runtime: Handle,
     clients: Mutex<HashMap<u64, Arc<Relayed>>>,
 }
 
@@ -59,18 +90,16 @@ struct Relayed {
     opening: OnceLock<Opening>,
 }
 
-/// How a client may come in, and where it goes then.
-pub(crate) struct Entry {
-    pub(crate) access: Access,
-    /// Told once it has come in.
-    pub(crate) tenant: Result<TenantId, Output>,
-}
-
 impl Front {
-    /// Of this node, which finds the others by the router.
+    /// Of this node, which finds the others by the router. Clients are relayed on the runtime that this is called on.
     #[must_use]
-    pub fn new(node: NodeId, router: Router) -> Arc<Self> {
-        Arc::new(Self { node, router, clients: Mutex::default() })
+    pub fn new(node: NodeId, router: Router, names: Arc<dyn Names>) -> Arc<Self> {
+        Arc::new(Self { node, router, names, runtime: Handle::current(), clients: Mutex::default() })
+    }
+
+    /// Where clients are relayed.
+    pub(crate) const fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// Tells where databases are by now, of those that it has asked for.
@@ -99,17 +128,6 @@ impl Front {
             let heard = heard(client.as_deref(), opening, part);
             async move { heard }
         }))
-    }
-
-    /// Asks how a client may come in.
-    pub(crate) async fn login(&self, user: &str, database: &str, is_local: bool) -> Result<Entry, Output> {
-        let request = LoginRequest { user: user.to_owned(), database: database.to_owned(), is_local };
-        let reply = self.ask::<Login>(&names(), &request).await.map_err(|error| {
-            let message = format!("who may come in is not known while its node is not reached: {error}");
-            fatal(&Report::new("57P03", message).with_hint("Try again later."))
-        })?;
-        let LoginReply { tenant, access } = reply.map_err(output)?;
-        Ok(Entry { access: access.into(), tenant: tenant.map_err(output) })
     }
 
     /// Ends the statement of the connection that has the key, wherever clients of this node have theirs.
@@ -177,6 +195,51 @@ impl Front {
     async fn ask<M: Method>(&self, shard: &ShardId, request: &M::Request) -> Result<M::Reply, RpcError> {
         let reply = self.router.call(shard, Request::of::<M>(request, BACK_TIME)?).await?;
         decode_value(M::NAME, &reply)
+    }
+}
+
+#[async_trait]
+impl Others for Front {
+    async fn tenant(&self, name: &str) -> Result<Option<TenantId>, SqlError> {
+        self.names.tenant(name).await
+    }
+
+    fn has_owner(&self, tenant: TenantId) -> bool {
+        self.names.has_owner(tenant)
+    }
+
+    fn host_for_new(&self) -> Option<Tenure> {
+        self.names.host_for_new()
+    }
+
+    async fn acquaintance(&self, tenant: TenantId, user: &str) -> Result<Acquaintance, SqlError> {
+        let request = (tenant, user.to_owned());
+        let known =
+            self.ask::<Know>(&shard(tenant), &request).await.map_err(|error| not_asked(error, "who may come in"));
+        known?.map(Into::into).map_err(Into::into)
+    }
+
+    async fn save(&self, tenant: TenantId) -> Result<(), SqlError> {
+        let saved =
+            self.ask::<Save>(&shard(tenant), &tenant).await.map_err(|error| not_asked(error, "what is committed"));
+        saved?.map_err(Into::into)
+    }
+
+    async fn remove(&self, tenant: TenantId, name: &str) -> Result<(), SqlError> {
+        let request = (tenant, name.to_owned());
+        let removed = self.ask::<Remove>(&shard(tenant), &request).await;
+        removed.map_err(|error| not_asked(error, "whether the database was dropped"))?.map_err(Into::into)
+    }
+}
+
+/// What is said when the node of a database was not asked.
+fn not_asked(error: RpcError, unknown: &str) -> SqlError {
+    match error {
+        RpcError::Refused { reason } if reason.ends_with(IS_NO_MORE) => {
+            SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped")
+        }
+        error => SqlError::new("57P03", format!("{unknown} is not known while its node is not reached: {error}"))
+            .hint("Try again later."),
     }
 }
 
@@ -359,10 +422,6 @@ fn fatal(report: &Report) -> Output {
     let mut output = Output::default();
     output.fatal(report);
     output
-}
-
-fn output(Refused(bytes): Refused) -> Output {
-    Output { bytes: bytes.into() }
 }
 
 #[cfg(test)]

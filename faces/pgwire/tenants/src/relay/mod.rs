@@ -5,7 +5,7 @@
 //!                                  front ◄── front/say.1 ──── back
 //! ```
 //!
-//! The [`Front`] keeps the socket and the login. The [`Back`] serves the session as if the client were there: its socket is a
+//! The [`Front`] keeps the socket and the login; what a database knows of a client it asks its node. The [`Back`] serves the session as if the client were there: its socket is a
 //! [`line`]. A client's message goes over in one request, and what it comes to mostly returns in the reply; what takes longer
 //! is brought by requests of the back. Bytes are numbered ([`stream`]), so either side repeats a request whatever became of it,
 //! and nothing happens twice. A back ends a session whose front it does not reach for a minute; a front tells its client when the back
@@ -18,6 +18,5 @@ mod front;
 mod line;
 mod stream;
 
-pub use back::Back;
-pub(crate) use front::Entry;
-pub use front::Front;
+pub use back::{Back, list};
+pub use front::{Front, Names, retired};

@@ -15,13 +15,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{SinkExt, TryStreamExt};
 use savanna_epoch::{NodeEpoch, NodeId, OwnerEpoch, ShardId};
-use savanna_identity::Users;
-use savanna_pgwire_tenants::{Back, Front, Listener};
+use savanna_pgwire_tenants::{Back, Front, Listener, Names, Server};
 use savanna_rpc::{
     Delivery, Directory, RequestContext, Route, Router, RouterLimits, RpcError, Service, Transport,
     tcp::{Addresses, TcpConfig, TcpServer, TcpTransport},
 };
-use savanna_tenants_host::{Host, HostOptions, Keeping};
+use savanna_tenants_host::{Host, HostOptions, Keeping, SqlError, TenantId, Tenure};
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 use crate::server::options;
@@ -83,7 +82,7 @@ async fn serve(host: &Host, front: String) {
     let addresses = Arc::new(Addresses::default());
     addresses.set(NodeId::new("front"), front);
     let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(new(), addresses, TcpConfig::default()));
-    let back = Back::new(host.tenants(), Users::default(), 100, transport);
+    let back = Back::new(host.tenants(), 100, transport);
     let troubled = Arc::new(Troubled { service: back.service(), requests: AtomicU64::new(0) });
     let at_new = TcpServer::bind("127.0.0.1:0", new(), troubled, TcpConfig::default()).await.unwrap();
     let at_old = TcpServer::bind("127.0.0.1:0", old(), Arc::new(Moved), TcpConfig::default()).await.unwrap();
@@ -136,11 +135,30 @@ impl Directory for Stale {
     }
 }
 
-/// A process with tenants, and a face of this one.
+/// There is the database of administrators, at another node.
+struct Administration;
+
+#[async_trait]
+impl Names for Administration {
+    async fn tenant(&self, name: &str) -> Result<Option<TenantId>, SqlError> {
+        Ok((name == "postgres").then_some(1))
+    }
+
+    fn has_owner(&self, _: TenantId) -> bool {
+        true
+    }
+
+    fn host_for_new(&self) -> Option<Tenure> {
+        None
+    }
+}
+
+/// A process with tenants, and a node without any, in this one.
 struct Cluster {
     tenants: TenantsProcess,
-    port: u16,
+    server: Server,
     _front: TcpServer,
+    _directory: tempfile::TempDir,
 }
 
 impl Cluster {
@@ -149,22 +167,27 @@ impl Cluster {
         let addresses = Arc::new(Addresses::default());
         let transport = Arc::new(TcpTransport::new(node.clone(), Arc::clone(&addresses), TcpConfig::default()));
         let router = Router::new(transport, Arc::new(Stale::default()), RouterLimits::default());
-        let front = Front::new(node.clone(), router);
+        let front = Front::new(node.clone(), router, Arc::new(Administration));
         let service = Arc::clone(&front).service();
         let server = TcpServer::bind("127.0.0.1:0", node, service, TcpConfig::default()).await.unwrap();
         let tenants = TenantsProcess::start(&server.local_address().to_string());
         for (node, address) in [old(), new()].into_iter().zip(&tenants.addresses) {
             addresses.set(node, address.as_str());
         }
-        let listener = Listener::bind(options()).unwrap();
-        let port = listener.address().port();
-        tokio::spawn(listener.relay(front));
-        Self { tenants, port, _front: server }
+        let directory = tempfile::tempdir().unwrap();
+        let keeping = Keeping::local(directory.path().join("data"));
+        let start = move || {
+            let alone = HostOptions::alone(keeping, NodeEpoch(1), 1, None).unwrap();
+            let host = Host::start(HostOptions { others: Some(Arc::clone(&front) as _), ..alone }).unwrap();
+            Listener::bind(options()).unwrap().serve_among(host, front).unwrap()
+        };
+        let face = tokio::task::spawn_blocking(start).await.unwrap();
+        Self { tenants, server: face, _front: server, _directory: directory }
     }
 
     async fn connect(&self, database: &str) -> Result<Client, tokio_postgres::Error> {
         let mut config = Config::new();
-        config.host("127.0.0.1").port(self.port).user("postgres").dbname(database);
+        config.host("127.0.0.1").port(self.server.address().port()).user("postgres").dbname(database);
         let (client, connection) = config.connect(NoTls).await?;
         tokio::spawn(connection);
         Ok(client)
@@ -246,7 +269,7 @@ async fn a_client_is_told_why_it_is_not_served_by_another_process() {
     let unproved = cluster.connect("postgres").await.unwrap_err();
     assert!(unproved.code().is_none(), "the client is asked for a password and has none: {unproved}");
 
-    let Cluster { tenants, port: _, _front } = cluster;
+    let Cluster { tenants, server: _server, _front, _directory } = cluster;
     drop(tenants);
     let gone = ann.batch_execute("SELECT a FROM t").await.unwrap_err();
     assert_eq!(gone.code().unwrap().code(), "57P01");

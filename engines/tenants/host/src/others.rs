@@ -1,0 +1,41 @@
+//! What a host asks the other nodes of its cluster.
+
+use async_trait::async_trait;
+use savanna_ownership::Tenure;
+use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::role::Acquaintance;
+use savanna_tenants_values::error::Result;
+
+/// The other nodes of a cluster. Each tenant has one owner; which that is, whoever implements this knows.
+#[async_trait]
+pub trait Others: std::fmt::Debug + Send + Sync {
+    /// The tenant of a name, wherever it is.
+    ///
+    /// # Errors
+    /// 58000 if that is not known.
+    async fn tenant(&self, name: &str) -> Result<Option<TenantId>>;
+
+    /// Whether somebody who lives has a tenant, as far as is known here.
+    fn has_owner(&self, tenant: TenantId) -> bool;
+
+    /// The tenure that is to have a new tenant, if it is not this node's.
+    fn host_for_new(&self) -> Option<Tenure>;
+
+    /// What a tenant elsewhere knows of somebody.
+    ///
+    /// # Errors
+    /// 57P03 if its owner is not reached in time, and the owner's.
+    async fn acquaintance(&self, tenant: TenantId, user: &str) -> Result<Acquaintance>;
+
+    /// Sees to it that all that is committed by now of a tenant elsewhere is in the storage.
+    ///
+    /// # Errors
+    /// 57P03 if its owner is not reached in time, and the owner's.
+    async fn save(&self, tenant: TenantId) -> Result<()>;
+
+    /// Removes a tenant elsewhere, as its owner does; the answer is durable.
+    ///
+    /// # Errors
+    /// 57P03 if its owner is not reached in time, and the owner's.
+    async fn remove(&self, tenant: TenantId, name: &str) -> Result<()>;
+}

@@ -1,0 +1,862 @@
+//! Tenants of a cluster: which there are, what was granted to this node, and what becomes of those whose node is gone.
+//!
+//! ```text
+//!  D/tenants/store/         the storage, which all nodes share
+//!  D/tenants/logs/n1.3/     the log of one tenure, which it alone appends to; adopted by others when that is over
+//!  D/tenants/log/           the log of whoever was alone with the directory, or made its records; adopted like any other
+//! ```
+//!
+//! Each tenant is a shard, `tenants/N`. The shard `tenants` is an office: its owner makes the records of a directory that has none, and looks
+//! after the tenants of nodes that are gone ([`savanna_control`] decides, this carries it out). Nobody who is served waits for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use savanna_control::failover::GRANTS_PER_BATCH;
+use savanna_control::{Decision, Intent, Loads, Stuck, step};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
+use savanna_journal::{JournalError, Options as JournalOptions, OsDisk, SealedLog, newest_epoch, seal};
+use savanna_ownership::logs::{self, LogPlace, LogRecord, LogRecordError, LogState};
+use savanna_ownership::{
+    Batch, ClusterView, Coordinator, CoordinatorError, NodeRecord, ShardRecord, Tenure, Transition,
+};
+use savanna_pgwire_tenants::{Names, list};
+use savanna_tenants_host::shards::{self, ShardsError};
+use savanna_tenants_host::{Counts, Member, SqlError, TenantId, Tenants, error::state::IO_ERROR};
+
+use super::grants::PATIENCE;
+use super::view::{View, route};
+use super::{Joined, services_of};
+use crate::data_dir::high_water;
+use crate::roles::Role;
+
+/// The office, and the service in the names of logs.
+pub(crate) const OFFICE: &str = "tenants";
+/// The log of a directory that somebody was alone with.
+const FIRST_LOG: &str = "tenants/log";
+/// The database that everybody needs to log in.
+const LOGIN: &str = "postgres";
+/// How long the coordinator is asked for a name that this node does not know.
+const NAME_TIME: Duration = Duration::from_secs(5);
+/// How long a start waits until there are records of tenants.
+const RECORDS_TIME: Duration = Duration::from_secs(5);
+/// How long another node is waited for that is to say what goes on in its databases.
+const LIST_TIME: Duration = Duration::from_secs(1);
+/// What was not done is tried again after this time, and what is decided by time is looked at so often.
+const PERIOD: Duration = Duration::from_millis(500);
+/// The coordinator is asked again after this time.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a node has no log for tenants.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    /// The records.
+    #[error(transparent)]
+    Shards(#[from] ShardsError),
+    /// The place.
+    #[error("the log of tenants at {path} cannot be looked at, or ended: {source}")]
+    Place {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        source: JournalError,
+    },
+    /// Whoever makes the records has not done so.
+    #[error(
+        "there are no records of tenants yet; the node that has shard `tenants` makes them: `savanna shards` says which that is"
+    )]
+    NoRecords,
+    /// Its place is none in the data directory.
+    #[error("expected a log in a folder of the data directory, its record says {0:?}; a later release wrote it")]
+    Elsewhere(LogPlace),
+}
+
+/// The names of databases, as this node knows them, and the coordinator where it does not.
+pub(super) struct KnownNames {
+    pub(super) node: NodeId,
+    pub(super) view: View,
+    pub(super) coordinator: Arc<dyn Coordinator>,
+}
+
+#[async_trait]
+impl Names for KnownNames {
+    async fn tenant(&self, name: &str) -> Result<Option<TenantId>, SqlError> {
+        if let Some(tenant) = shards::named(&self.view.now(), name)? {
+            return Ok(Some(tenant));
+        }
+        let looking = async {
+            loop {
+                match shards::look_up(&*self.coordinator, name).await {
+                    Err(ShardsError::Coordinator(CoordinatorError::Unavailable { .. })) => {
+                        tokio::time::sleep(PAUSE).await
+                    }
+                    Ok(Some((tenant, since))) => {
+                        // Then it is known where it is, too.
+                        self.view.clone().until(|view| view.revision() >= since).await;
+                        return Ok(Some(tenant));
+                    }
+                    known => return Ok(known?.map(|(tenant, _)| tenant)),
+                }
+            }
+        };
+        tokio::time::timeout(NAME_TIME, looking).await.unwrap_or_else(|_| {
+            let message =
+                format!("whether there is a database \"{name}\" is not known: the coordinator does not answer");
+            Err(SqlError::new("58000", message).hint("Try again later."))
+        })
+    }
+
+    fn has_owner(&self, tenant: TenantId) -> bool {
+        route(&self.view.now(), &shards::shard(tenant)).is_some()
+    }
+
+    fn host_for_new(&self) -> Option<Tenure> {
+        host_for_new(&self.view.now(), &self.node).unwrap_or_else(|error| {
+            tracing::error!(%error, "which node has fewest databases is not known");
+            None
+        })
+    }
+}
+
+/// The tenure that is to have a new tenant: of the nodes that can, one that has fewest, and of these this one rather than another. None if that
+/// is this one, or none can.
+fn host_for_new(view: &ClusterView, node: &NodeId) -> Result<Option<Tenure>, ShardsError> {
+    let least = least_loaded(view, &loads(view)?, node).cloned();
+    Ok(least.filter(|tenure| tenure.node != *node))
+}
+
+/// Of the nodes that can have tenants, one that has fewest, and of these `node` rather than another.
+fn least_loaded<'v>(view: &'v ClusterView, loads: &Loads, node: &NodeId) -> Option<&'v Tenure> {
+    let open = view.nodes().map(|node| &node.tenure).filter(|tenure| !loads.closed.contains(&tenure.node));
+    let count = |tenure: &Tenure| loads.nodes.get(&tenure.node).copied().unwrap_or_default();
+    open.min_by_key(|tenure| (count(tenure), tenure.node != *node, &tenure.node))
+}
+
+/// The logs of tenants in a data directory.
+#[derive(Clone, Debug)]
+pub(crate) struct LogFolders(PathBuf);
+
+impl LogFolders {
+    pub(crate) fn of(data_dir: &Path) -> Self {
+        Self(data_dir.to_owned())
+    }
+
+    /// Where a log of its own is that a tenure begins.
+    fn place_of(log: &LogId) -> LogPlace {
+        // A node may be called anything.
+        let node = log.node.0.replace('%', "%25").replace('/', "%2F");
+        LogPlace::Folder(format!("tenants/logs/{node}.{}", log.number))
+    }
+
+    fn folder<'p>(&self, place: &'p LogPlace) -> Result<(PathBuf, &'p str), LogError> {
+        match place {
+            LogPlace::Folder(folder) => Ok((self.0.join(folder), folder)),
+            place => Err(LogError::Elsewhere(place.clone())),
+        }
+    }
+
+    /// Where it is noted how far a log has been durable.
+    fn notes(folder: &str) -> String {
+        match folder.strip_prefix("tenants/logs/") {
+            Some(own) => format!("tenants-{own}"),
+            None => "tenants".to_owned(),
+        }
+    }
+
+    /// The disks of a log: its own, and the one with the note of how far it has been durable.
+    pub(crate) fn disks(&self, place: &LogPlace) -> Result<[Arc<OsDisk>; 2], LogError> {
+        let (path, folder) = self.folder(place)?;
+        let notes = self.0.join("high-water").join(Self::notes(folder));
+        Ok([Arc::new(OsDisk::new(path)), Arc::new(OsDisk::new(notes))])
+    }
+
+    /// An epoch above all under which a log was opened, at least this one.
+    pub(crate) fn epoch_above(&self, place: &LogPlace, least: NodeEpoch) -> Result<NodeEpoch, LogError> {
+        let (path, _) = self.folder(place)?;
+        let newest = newest_epoch(&path).map_err(|source| LogError::Place { path, source })?;
+        Ok(least.max(newest.next()))
+    }
+
+    /// Ends a log whose record says that it is sealed. Blocks.
+    fn seal(&self, place: &LogPlace, epoch: NodeEpoch) -> Result<SealedLog, LogError> {
+        let epoch = self.epoch_above(place, epoch)?;
+        let (path, folder) = self.folder(place)?;
+        let options = JournalOptions::dir(&path).high_water(high_water(&self.0, &Self::notes(folder)));
+        seal(&options, epoch).map_err(|source| LogError::Place { path, source })
+    }
+
+    /// Deletes a log that nobody needs, if it is there. Blocks.
+    fn delete(&self, place: &LogPlace) -> io::Result<()> {
+        let (path, folder) = self.folder(place).map_err(io::Error::other)?;
+        for path in [path, self.0.join("high-water").join(Self::notes(folder))] {
+            match std::fs::remove_dir_all(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Joined {
+    /// The log of tenants that this node appends to, and where it is: one of this tenure's own. If there are no records of tenants yet, and this node
+    /// holds the office, it is the log that the directory has, out of which they are made. Blocks until there are records, but not for ever.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub(crate) async fn tenants_log(&self) -> Result<(Member, LogPlace), LogError> {
+        let until = tokio::time::Instant::now() + RECORDS_TIME;
+        let mut changes = self.view.clone();
+        while tokio::time::Instant::now() < until {
+            let view = changes.now();
+            let (coordinator, tenure) = (Arc::clone(&self.coordinator), self.tenure.clone());
+            if shards::are_kept(&view)? || shards::own_log(&view, &tenure).map_err(ShardsError::from)?.is_some() {
+                return Ok(Member::begin(coordinator, tenure, LogFolders::place_of).await?);
+            }
+            if matches!(*self.role(OFFICE).borrow(), Role::Owner(_)) {
+                let place = LogPlace::Folder(FIRST_LOG.to_owned());
+                return Ok((Member::join(coordinator, tenure, place.clone()).await?, place));
+            }
+            let _ = tokio::time::timeout(PAUSE, changes.changed()).await;
+        }
+        Err(LogError::NoRecords)
+    }
+
+    /// The names of all databases, as far as this node knows.
+    pub(crate) fn tenant_names(&self) -> Vec<String> {
+        shards::by_name(&self.view.now()).map_or_else(
+            |error| {
+                tracing::error!(%error, "not all databases are known");
+                Vec::new()
+            },
+            |names| names.into_keys().collect(),
+        )
+    }
+
+    /// The databases of the other nodes, as far as these answer, with what goes on in them.
+    pub(crate) async fn tenants_of_others(&self) -> Vec<(String, Counts)> {
+        let (view, transport) = (self.view.now(), self.transport(OFFICE));
+        let others = view.nodes().filter(|node| node.tenure.node != self.tenure.node);
+        let asked = others.filter(|node| is_host(node)).map(|node| {
+            let (transport, node) = (Arc::clone(&transport), node.tenure.node.clone());
+            async move {
+                let listed = tokio::time::timeout(LIST_TIME, list(&*transport, &node)).await;
+                listed.ok().and_then(Result::ok).unwrap_or_else(|| {
+                    tracing::warn!(%node, "what goes on in the databases of a node is not known: it does not answer");
+                    Vec::new()
+                })
+            }
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    /// Takes in what is granted to this node, as long as it runs.
+    pub(crate) async fn take_in_tenants(self: Arc<Self>, tenants: Tenants) {
+        let (mut view, folders) = (self.view.clone(), LogFolders::of(&self.config.data_dir));
+        loop {
+            let now = view.now();
+            if !shards::is_ready(&now, &self.tenure)
+                && let Err(error) = self.coordinator.apply(&shards::say_ready(&now, &self.tenure).into()).await
+            {
+                tracing::warn!(%error, "the others do not know yet that this node serves databases; it is said again");
+                tokio::time::sleep(PERIOD).await;
+                continue;
+            }
+            match take_in(&now, &tenants, &folders).await {
+                Ok(()) => {
+                    if !view.changed().await {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, "databases that were granted to this node are not there yet; it is tried again");
+                    tokio::time::sleep(PERIOD).await;
+                }
+            }
+        }
+    }
+
+    /// Holds the office while it is this node's: sees to the tenants and logs of nodes that are gone.
+    pub(crate) async fn hold_office(self: Arc<Self>) {
+        let (mut view, mut role) = (self.view.clone(), self.role(OFFICE));
+        let mut unowned_since = None;
+        let mut told = Told::default();
+        loop {
+            let role = *role.borrow_and_update();
+            if let Role::Owner(_) = role {
+                let (now, time) = (view.now(), tokio::time::Instant::now());
+                unowned_since = is_unowned(&now).then(|| unowned_since.unwrap_or(time));
+                let is_patience_over = unowned_since.is_some_and(|since| time - since >= PATIENCE);
+                match due(&now, is_patience_over) {
+                    Ok(Decision { intents, stuck }) => {
+                        told.stuck(stuck);
+                        told.failed(self.carry_out(&now, intents).await);
+                    }
+                    Err(error) => tracing::error!(%error, "nobody looks after the tenants of nodes that are gone"),
+                }
+            }
+            let _ = tokio::time::timeout(PERIOD, view.changed()).await;
+        }
+    }
+
+    /// Says that this node serves no tenants, and gives those to others that it was granted and that have nothing in its log.
+    pub(crate) async fn hand_back(&self) {
+        let view = self.view.now();
+        let closed = shards::say_closed(&view, &self.tenure).map(Batch::from);
+        let batches = closed.into_iter().chain(handed_back(&view, &self.tenure).unwrap_or_else(|error| {
+            tracing::error!(%error, "which databases this node cannot serve is not known");
+            Vec::new()
+        }));
+        for batch in batches {
+            let count = batch.transitions.len();
+            match self.coordinator.apply(&batch).await {
+                Ok(_) if count == 0 => tracing::warn!("this node cannot serve databases, and says so"),
+                Ok(_) => tracing::warn!(count, "databases that this node cannot serve are given to others"),
+                Err(error) => {
+                    tracing::warn!(%error, count, "databases that this node cannot serve stay its own for now")
+                }
+            }
+        }
+    }
+
+    /// Does what was decided. When a step of a log fails, its later ones wait for the next decision. Returns what failed, by log.
+    async fn carry_out(&self, view: &ClusterView, intents: Vec<Intent>) -> BTreeMap<Option<LogId>, String> {
+        let folders = LogFolders::of(&self.config.data_dir);
+        let mut failed = BTreeMap::new();
+        for intent in intents {
+            let log = intent.log().cloned();
+            if log.is_some() && failed.contains_key(&log) {
+                continue;
+            }
+            if let Err(error) = self.do_one(view, &folders, intent).await {
+                failed.insert(log, error);
+            }
+        }
+        failed
+    }
+
+    async fn do_one(&self, view: &ClusterView, folders: &LogFolders, intent: Intent) -> Result<(), String> {
+        let propose = async |batch: Batch| match self.coordinator.apply(&batch).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        let folders = folders.clone();
+        match intent {
+            Intent::SealRecord { log, change } => {
+                propose(change.into()).await?;
+                tracing::info!(%log, "the log of a node that is gone ends");
+                Ok(())
+            }
+            Intent::SealLog { is_needed, place, epoch, .. } => {
+                match blocking(move || folders.seal(&place, epoch).map(drop)).await? {
+                    Err(LogError::Place { source: JournalError::NoLog { .. }, .. }) if !is_needed => Ok(()),
+                    sealed => sealed.map_err(|error| error.to_string()),
+                }
+            }
+            Intent::Grant { batch, .. } => {
+                let count = batch.transitions.len();
+                propose(batch).await?;
+                tracing::info!(count, "databases of a node that is gone are granted to others");
+                Ok(())
+            }
+            Intent::DeleteLog { place, .. } => {
+                blocking(move || folders.delete(&place)).await?.map_err(|error| error.to_string())
+            }
+            Intent::ForgetLog { log, change } => {
+                let roots = std::iter::once(change).chain(shards::forget_end(view, &log)).collect();
+                propose(Batch { roots, ..Batch::default() }).await
+            }
+        }
+    }
+}
+
+/// What was told of what could not be done: it is told again when it is something else.
+#[derive(Default)]
+struct Told {
+    failed: BTreeMap<Option<LogId>, String>,
+    stuck: BTreeMap<ShardId, Stuck>,
+}
+
+impl Told {
+    fn failed(&mut self, failed: BTreeMap<Option<LogId>, String>) {
+        for (log, error) in failed.iter().filter(|(log, error)| self.failed.get(*log) != Some(*error)) {
+            let log = log.as_ref().map(ToString::to_string);
+            tracing::warn!(error, log, "a step of a failover was not done; it is tried again");
+        }
+        self.failed = failed;
+    }
+
+    fn stuck(&mut self, stuck: BTreeMap<ShardId, Stuck>) {
+        for (shard, why) in stuck.iter().filter(|(shard, why)| self.stuck.get(*shard) != Some(*why)) {
+            match why {
+                Stuck::NoNode => tracing::warn!(%shard, "no node can have the database of a node that is gone"),
+                Stuck::Private(log) => {
+                    tracing::error!(%shard, %log, "the database has commits on the disk of a node that is gone: start that node");
+                }
+                Stuck::Lost(log) => {
+                    tracing::error!(%shard, %log, "expected a record of the log that has commits of the database, found none that can be read");
+                }
+            }
+        }
+        self.stuck = stuck;
+    }
+}
+
+/// Does what waits for the disk.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())
+}
+
+/// Takes in what the view says was granted, as far as it can be. What cannot be read keeps nothing else waiting.
+async fn take_in(view: &ClusterView, tenants: &Tenants, folders: &LogFolders) -> Result<(), SqlError> {
+    let (awaited, has_new) = tenants.awaited(view)?;
+    let mut outcome = Ok(());
+    if has_new {
+        outcome = tenants.adopt_new().await.map(drop);
+    }
+    for (log, record) in adoptable(view, awaited).map_err(ShardsError::from)? {
+        let (folders, name, epoch) = (folders.clone(), log.to_string(), record.seal_epoch());
+        let seal =
+            move || folders.seal(&record.place, epoch).map_err(|error| SqlError::new(IO_ERROR, error.to_string()));
+        match tenants.adopt(log, seal).await {
+            Ok(arrived) => {
+                tracing::info!(log = name, count = arrived.len(), "databases of a node that is gone are here now")
+            }
+            Err(error) => outcome = outcome.and(Err(error)),
+        }
+    }
+    outcome
+}
+
+/// The logs out of which tenants can be taken in: those whose records say that they have ended. To any other somebody may still append.
+fn adoptable(view: &ClusterView, awaited: BTreeSet<LogId>) -> Result<Vec<(LogId, LogRecord)>, LogRecordError> {
+    let mut adoptable = Vec::new();
+    for log in awaited {
+        match logs::get(view, &log)? {
+            Some((_, record)) if record.state == LogState::Sealed && !is_used(view, &log, &record.place)? => {
+                adoptable.push((log, record));
+            }
+            Some(_) => {}
+            None => tracing::error!(%log, "expected a record of the log that has commits of databases, found none"),
+        }
+    }
+    Ok(adoptable)
+}
+
+/// Whether another log has the same place that is not forgotten before: what is there is not only this one's.
+fn is_shared(
+    view: &ClusterView,
+    log: &LogId,
+    place: &LogPlace,
+    forgotten: &BTreeSet<LogId>,
+) -> Result<bool, LogRecordError> {
+    let is_other =
+        |other: &LogId, record: &LogRecord| other != log && record.place == *place && !forgotten.contains(other);
+    Ok(logs::all(view)?.iter().any(|(other, record)| is_other(other, record)))
+}
+
+/// Whether nobody who lives has a tenant.
+fn is_unowned(view: &ClusterView) -> bool {
+    let mut owners = view.shards(TENANTS).filter_map(|(_, record)| record.value.owner());
+    !owners.any(|owner| view.lives(owner))
+}
+
+/// Whether a node is to have tenants.
+fn is_host(node: &NodeRecord) -> bool {
+    services_of(node).any(|service| service == OFFICE)
+}
+
+/// What all shards of tenants begin with.
+const TENANTS: &str = "tenants/";
+
+/// What is to be done about the tenants and logs of nodes that are gone, and what cannot be. When nobody who lives has any tenants, as all have only
+/// started, nothing is granted until all nodes that are there serve, or `is_patience_over`. Nothing is done before there are all records of tenants: no
+/// history names yet what whoever makes them has of a former release.
+fn due(view: &ClusterView, is_patience_over: bool) -> Result<Decision, ShardsError> {
+    if !shards::are_kept(view)? {
+        return Ok(Decision::default());
+    }
+    let loads = loads(view)?;
+    let are_all_open = view.nodes().all(|node| !is_host(node) || !loads.closed.contains(&node.tenure.node));
+    let may_grant = !is_unowned(view) || is_patience_over || are_all_open;
+    let mut due = Vec::new();
+    let mut forgotten = BTreeSet::new();
+    let Decision { intents, mut stuck } = step(view, &loads);
+    stuck.retain(|shard, _| may_grant && is_tenant(shard));
+    for intent in intents {
+        match intent {
+            Intent::Grant { log, mut batch } => {
+                batch.transitions.retain(|transition| shards::tenant_of(&transition.shard).is_some());
+                if may_grant && !batch.transitions.is_empty() {
+                    due.push(Intent::Grant { log, batch });
+                }
+            }
+            // A place ends with the last of its logs.
+            Intent::SealLog { ref log, ref place, .. } if is_used(view, log, place).map_err(ShardsError::from)? => {}
+            Intent::DeleteLog { ref log, ref place }
+                if is_shared(view, log, place, &forgotten).map_err(ShardsError::from)? => {}
+            Intent::ForgetLog { log, change } if log.service == OFFICE => {
+                forgotten.insert(log.clone());
+                due.push(Intent::ForgetLog { log, change });
+            }
+            intent if intent.log().is_some_and(|log| log.service == OFFICE) => due.push(intent),
+            _ => {}
+        }
+    }
+    Ok(Decision { intents: due, stuck })
+}
+
+/// Whether somebody may append to another log of the same place.
+fn is_used(view: &ClusterView, log: &LogId, place: &LogPlace) -> Result<bool, LogRecordError> {
+    let is_open = |record: &LogRecord| record.state == LogState::Open && record.place == *place;
+    Ok(logs::all(view)?.into_iter().any(|(other, record)| other != *log && is_open(&record)))
+}
+
+/// How many tenants each node has, and which nodes can have some: those that say that they serve them.
+fn loads(view: &ClusterView) -> Result<Loads, ShardsError> {
+    let mut loads = Loads { login: shards::named(view, LOGIN)?.map(shards::shard), ..Loads::default() };
+    for node in view.nodes() {
+        if !shards::is_ready(view, &node.tenure) {
+            loads.closed.insert(node.tenure.node.clone());
+        }
+    }
+    for (_, record) in view.shards(TENANTS) {
+        if let Some(owner) = record.value.owner().filter(|owner| view.lives(owner)) {
+            *loads.nodes.entry(owner.node.clone()).or_default() += 1;
+        }
+    }
+    Ok(loads)
+}
+
+/// What a tenure proposes that cannot serve tenants: that others have those of which its own log has nothing. Nobody else may have the rest while
+/// that log goes on.
+fn handed_back(view: &ClusterView, by: &Tenure) -> Result<Vec<Batch>, ShardsError> {
+    let mut loads = loads(view)?;
+    loads.closed.insert(by.node.clone());
+    let own = shards::own_log(view, by)?.map(|(log, _)| log);
+    let mut transitions = Vec::new();
+    for (shard, record) in view.shards(TENANTS) {
+        let log = record.value.history.as_ref().map(|history| &history.log);
+        if record.value.owner() != Some(by) || (log.is_some() && log == own.as_ref()) {
+            continue;
+        }
+        let Some(to) = least_loaded(view, &loads, &by.node).cloned() else { break };
+        *loads.nodes.entry(to.node.clone()).or_default() += 1;
+        let next = ShardRecord::serving(to, record.value.epoch.next()).with_history(record.value.history.clone());
+        transitions.push(Transition {
+            shard: shard.clone(),
+            expected: record.version,
+            record: next,
+            by: Some(by.clone()),
+        });
+    }
+    let batches = transitions.chunks(GRANTS_PER_BATCH);
+    Ok(batches.map(|some| Batch { transitions: some.to_vec(), ..Batch::default() }).collect())
+}
+
+/// Whether a log is one that a tenure holds and appends to.
+pub(super) fn holds(view: &ClusterView, log: &LogId, owner: &Tenure) -> bool {
+    let record = logs::get(view, log).ok().flatten();
+    record.is_some_and(|(_, record)| record.state == LogState::Open && record.holder == *owner)
+}
+
+/// Whether a shard is a tenant's.
+pub(super) fn is_tenant(shard: &ShardId) -> bool {
+    shards::tenant_of(shard).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_epoch::OwnerEpoch;
+    use savanna_ownership::core::Request;
+    use savanna_ownership::logs::NewLog;
+    use savanna_ownership::{History, MonoTime, Revision, RootChange, RootValue};
+
+    use super::super::grants::tests::{ALL, Cluster};
+    use super::*;
+
+    impl Cluster {
+        fn apply(&mut self, batch: Batch) {
+            self.0.step(&Request::Apply(batch), MonoTime(0)).reply.unwrap();
+        }
+
+        /// A node opens a log of tenants at a place.
+        fn begin(&mut self, owner: &Tenure, number: u64, place: LogPlace) -> LogId {
+            let new = NewLog::numbered(&owner.node, OFFICE, &(number..number + 1)).unwrap();
+            let log = new.id().clone();
+            self.apply(logs::begin(&self.view(), new, place, owner.clone()).unwrap().into());
+            log
+        }
+
+        /// A node serves tenants.
+        fn serves(&mut self, tenure: &Tenure) {
+            self.apply(shards::say_ready(&self.view(), tenure).into());
+        }
+
+        /// There are all records of tenants.
+        fn keep(&mut self) {
+            let value = Some(RootValue(br#"{"carried":0}"#.to_vec()));
+            self.apply(RootChange { key: "tenant-numbers".to_owned(), expected: Revision::NONE, value }.into());
+        }
+
+        /// Nodes that serve tenants.
+        fn hosts(&mut self, names: &[&str]) -> Vec<Tenure> {
+            self.keep();
+            let begin = |name: &&str| {
+                let tenure = self.join(name, ALL);
+                let place = LogFolders::place_of(&LogId::new(tenure.node.clone(), 1, OFFICE).unwrap());
+                self.begin(&tenure, 1, place);
+                self.serves(&tenure);
+                tenure
+            };
+            names.iter().map(begin).collect()
+        }
+
+        /// A tenant with commits in its owner's log.
+        fn tenant(&mut self, number: u64, owner: &Tenure) {
+            let shard = shards::shard(number);
+            let record = ShardRecord::serving(owner.clone(), OwnerEpoch(1));
+            let made = Transition { shard: shard.clone(), expected: Revision::NONE, record, by: Some(owner.clone()) };
+            self.apply(made.into());
+            let log = shards::own_log(&self.view(), owner).unwrap().unwrap().0;
+            let known = self.0.shard(&shard).unwrap().clone();
+            let record = known.value.with_history(Some(History { log, epoch: OwnerEpoch(1) }));
+            self.apply(Transition { shard, expected: known.version, record, by: Some(owner.clone()) }.into());
+        }
+
+        fn due(&self, is_patience_over: bool) -> Vec<Intent> {
+            due(&self.view(), is_patience_over).unwrap().intents
+        }
+
+        /// Does what is due to the records, until nothing is. Returns the owners, by number of the tenant.
+        fn settle(&mut self) -> Vec<(u64, String)> {
+            for _ in 0..10 {
+                for intent in self.due(true) {
+                    match intent {
+                        Intent::SealRecord { change, .. } | Intent::ForgetLog { change, .. } => {
+                            self.apply(change.into())
+                        }
+                        Intent::Grant { batch, .. } => self.apply(batch),
+                        Intent::SealLog { .. } | Intent::DeleteLog { .. } => {}
+                    }
+                }
+            }
+            let view = self.view();
+            let owner = |(shard, record): (&ShardId, &savanna_ownership::Versioned<ShardRecord>)| {
+                (shards::tenant_of(shard).unwrap(), record.value.owner().unwrap().node.0.clone())
+            };
+            view.shards(TENANTS).map(owner).collect()
+        }
+    }
+
+    fn pairs(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
+        expected.iter().map(|(tenant, node)| (*tenant, (*node).to_owned())).collect()
+    }
+
+    #[test]
+    fn tenants_of_a_node_that_is_gone_go_to_nodes_that_have_opened_a_log_those_with_fewest_first() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2", "n3"]);
+        (1..=4).for_each(|tenant| cluster.tenant(tenant, &hosts[0]));
+        (5..=6).for_each(|tenant| cluster.tenant(tenant, &hosts[1]));
+        cluster.join("n4", ALL);
+        assert_eq!(cluster.due(true), [], "nobody is gone");
+        cluster.leave(hosts[0].clone());
+        let first = cluster.due(true);
+        assert!(
+            matches!(&first[..], [Intent::SealRecord { log, .. }] if log.node.0 == "n1"),
+            "the record first: {first:?}"
+        );
+        let expected = [(1, "n3"), (2, "n3"), (3, "n2"), (4, "n3"), (5, "n2"), (6, "n2")];
+        assert_eq!(cluster.settle(), pairs(&expected));
+        // Who comes back gets nothing by itself, though it has fewest.
+        let again = cluster.join("n1", ALL);
+        cluster.begin(&again, 2, LogPlace::Folder("again".to_owned()));
+        cluster.serves(&again);
+        assert_eq!(cluster.settle(), pairs(&expected));
+        assert_eq!(host_for_new(&cluster.view(), &hosts[1].node).unwrap(), Some(again), "but what is new");
+    }
+
+    #[test]
+    fn nothing_is_adopted_before_its_log_is_sealed() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2"]);
+        let log = shards::own_log(&cluster.view(), &hosts[0]).unwrap().unwrap().0;
+        let adoptable = |cluster: &Cluster| adoptable(&cluster.view(), BTreeSet::from([log.clone()])).unwrap();
+        assert_eq!(adoptable(&cluster), []);
+        cluster.leave(hosts[0].clone());
+        assert_eq!(adoptable(&cluster), [], "whoever comes back under its name may still append");
+        cluster.apply(logs::seal(&cluster.view(), &log).unwrap().into());
+        assert_eq!(adoptable(&cluster).len(), 1);
+    }
+
+    #[test]
+    fn who_starts_with_others_waits_for_them() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2", "n3"]);
+        (1..=3).for_each(|tenant| cluster.tenant(tenant, &hosts[0]));
+        hosts.into_iter().for_each(|host| cluster.leave(host));
+        for intent in cluster.due(false) {
+            if let Intent::SealRecord { change, .. } = intent {
+                cluster.apply(change.into());
+            }
+        }
+        let grants = |cluster: &Cluster, is_patience_over| {
+            cluster.due(is_patience_over).iter().any(|intent| matches!(intent, Intent::Grant { .. }))
+        };
+        let first = cluster.join("n1", ALL);
+        cluster.join("n4", "keys");
+        let second = cluster.join("n2", ALL);
+        cluster.begin(&first, 2, LogPlace::Folder("first".to_owned()));
+        cluster.serves(&first);
+        assert!(!grants(&cluster, false), "it would get all of them");
+        assert!(grants(&cluster, true));
+        cluster.begin(&second, 2, LogPlace::Folder("second".to_owned()));
+        assert!(!grants(&cluster, false), "its host may not start");
+        cluster.serves(&second);
+        assert!(grants(&cluster, false));
+    }
+
+    #[test]
+    fn a_place_with_several_logs_ends_and_goes_with_the_last_of_them() {
+        let mut cluster = Cluster::new();
+        cluster.keep();
+        let place = LogPlace::Folder(FIRST_LOG.to_owned());
+        let former = cluster.join("n1", ALL);
+        let log = cluster.begin(&former, 1, place.clone());
+        cluster.leave(former);
+        cluster.apply(logs::seal(&cluster.view(), &log).unwrap().into());
+        let ends = |cluster: &Cluster| cluster.due(true).iter().any(|intent| matches!(intent, Intent::SealLog { .. }));
+        assert!(ends(&cluster));
+        let next = cluster.join("n2", ALL);
+        let open = cluster.begin(&next, 1, place.clone());
+        assert!(!ends(&cluster), "somebody appends to it");
+        assert_eq!(adoptable(&cluster.view(), BTreeSet::from([log.clone()])).unwrap(), []);
+        let deletions = |cluster: &Cluster| {
+            cluster.due(true).iter().filter(|intent| matches!(intent, Intent::DeleteLog { .. })).count()
+        };
+        assert_eq!(deletions(&cluster), 0);
+        cluster.leave(next);
+        cluster.apply(logs::seal(&cluster.view(), &open).unwrap().into());
+        assert_eq!(deletions(&cluster), 1, "two logs end, and the place with the last");
+        cluster.settle();
+        assert_eq!(logs::all(&cluster.view()).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn nothing_ends_before_the_records_of_tenants_are_made() {
+        let mut cluster = Cluster::new();
+        let maker = cluster.join("n1", ALL);
+        cluster.begin(&maker, 1, LogPlace::Folder(FIRST_LOG.to_owned()));
+        cluster.leave(maker);
+        assert_eq!(cluster.due(true), [], "no history names yet what it has");
+        cluster.keep();
+        assert_eq!(cluster.due(true).len(), 1);
+    }
+
+    #[test]
+    fn a_node_whose_host_does_not_start_gets_nothing_and_gives_what_it_was_granted_to_others() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2"]);
+        let broken = cluster.join("n3", ALL);
+        cluster.begin(&broken, 1, LogPlace::Folder("broken".to_owned()));
+        (1..=2).for_each(|tenant| cluster.tenant(tenant, &hosts[0]));
+        (3..=5).for_each(|tenant| cluster.tenant(tenant, &hosts[1]));
+        assert_eq!(
+            host_for_new(&cluster.view(), &hosts[1].node).unwrap(),
+            Some(hosts[0].clone()),
+            "not the broken one"
+        );
+        cluster.leave(hosts[0].clone());
+        assert!(cluster.settle().iter().all(|(_, owner)| owner == "n2"));
+        // It was granted some before it broke, and has commits of one.
+        let granted = |cluster: &mut Cluster, tenant| {
+            let record = ShardRecord::serving(broken.clone(), OwnerEpoch(1));
+            let shard = shards::shard(tenant);
+            cluster.apply(Transition { shard, expected: Revision::NONE, record, by: None }.into());
+        };
+        granted(&mut cluster, 6);
+        cluster.tenant(7, &broken);
+        for batch in handed_back(&cluster.view(), &broken).unwrap() {
+            cluster.apply(batch);
+        }
+        let owners = cluster.settle();
+        assert_eq!(owners[5..], pairs(&[(6, "n2"), (7, "n3")]));
+        assert!(handed_back(&cluster.view(), &broken).unwrap().is_empty());
+        cluster.leave(hosts[1].clone());
+        assert!(handed_back(&cluster.view(), &broken).unwrap().is_empty(), "nobody else can");
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2"]);
+        cluster.tenant(1, &hosts[0]);
+        cluster.leave(hosts[0].clone());
+        let log = LogId::new(NodeId::new("n1"), 1, OFFICE).unwrap();
+        let (version, _) = logs::get(&cluster.view(), &log).unwrap().unwrap();
+        cluster.apply(RootChange { key: logs::key(&log), expected: version, value: None }.into());
+        let decision = due(&cluster.view(), true).unwrap();
+        assert_eq!(decision.stuck, BTreeMap::from([(shards::shard(1), Stuck::Lost(log))]));
+    }
+
+    #[test]
+    fn a_new_tenant_goes_where_fewest_are_and_rather_here() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2"]);
+        let place = |cluster: &Cluster, node: &Tenure| {
+            let host = host_for_new(&cluster.view(), &node.node).unwrap();
+            host.map_or_else(|| "here".to_owned(), |tenure| tenure.node.0)
+        };
+        assert_eq!((place(&cluster, &hosts[0]), place(&cluster, &hosts[1])), ("here".to_owned(), "here".to_owned()));
+        cluster.tenant(1, &hosts[0]);
+        assert_eq!((place(&cluster, &hosts[0]), place(&cluster, &hosts[1])), ("n2".to_owned(), "here".to_owned()));
+        // A node without a log cannot have any.
+        cluster.join("n3", ALL);
+        cluster.tenant(2, &hosts[1]);
+        assert_eq!(place(&cluster, &hosts[0]), "here");
+    }
+
+    #[test]
+    fn each_log_has_a_folder_and_a_note_of_its_own_whatever_its_node_is_called() {
+        let log = |node: &str| LogId::new(NodeId::new(node), 3, OFFICE).unwrap();
+        let place = |node: &str| match LogFolders::place_of(&log(node)) {
+            LogPlace::Folder(folder) => (LogFolders::notes(&folder), folder),
+            place => panic!("{place:?}"),
+        };
+        assert_eq!(place("n1"), ("tenants-n1.3".to_owned(), "tenants/logs/n1.3".to_owned()));
+        assert_eq!(place("../a%").1, "tenants/logs/..%2Fa%25.3");
+        assert_eq!(LogFolders::notes(FIRST_LOG), "tenants");
+    }
+
+    #[test]
+    fn a_log_is_opened_and_ended_above_all_epochs_that_it_had_and_deleted_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let folders = LogFolders::of(directory.path());
+        let place = LogPlace::Folder("tenants/logs/n1.1".to_owned());
+        assert!(matches!(
+            folders.seal(&place, NodeEpoch(1)),
+            Err(LogError::Place { source: JournalError::NoLog { .. }, .. })
+        ));
+        let [disk, notes] = folders.disks(&place).unwrap();
+        assert_eq!(folders.epoch_above(&place, NodeEpoch(7)).unwrap(), NodeEpoch(7));
+        let options = JournalOptions::disk(disk).high_water(notes);
+        let nothing = &mut |_| Ok::<(), io::Error>(());
+        savanna_journal::Journal::open(options, NodeEpoch(7), nothing).unwrap().close().unwrap();
+        assert_eq!(folders.epoch_above(&place, NodeEpoch(2)).unwrap(), NodeEpoch(8));
+        folders.seal(&place, NodeEpoch(1)).unwrap();
+        folders.seal(&place, NodeEpoch(1)).unwrap();
+        assert!(directory.path().join("tenants/logs/n1.1").exists());
+        for _ in 0..2 {
+            folders.delete(&place).unwrap();
+            assert!(!directory.path().join("tenants/logs/n1.1").exists());
+            assert!(!directory.path().join("high-water/tenants-n1.1").exists());
+        }
+        folders.delete(&LogPlace::Private("a".to_owned())).unwrap_err();
+    }
+}
