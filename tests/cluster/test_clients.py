@@ -19,8 +19,9 @@ def test_the_nodes_are_there_and_each_knows_who_owns_what(cluster):
         assert all(shard["state"] == "serving" for shard in shards.values())
         assert len({shards[service]["owner"] for service in SERVICES}) == 3, "each node has one"
         assert shards["tenants/1"]["owner"] == shards["tenants"]["owner"], "the database of administrators"
-        for shard in ("keys", "tenants", "tenants/1"):
+        for shard in ("keys", "tenants/1"):
             assert shards[shard]["log"].startswith(shards[shard]["owner"] + ".")
+        assert shards["streams"]["log"] is None and shards["tenants"]["log"] is None, "they keep nothing"
 
 
 def test_the_command_line_shows_nodes_and_shards(cluster):

@@ -260,11 +260,14 @@ impl Joined {
         let (mut view, folders) = (self.view.clone(), LogFolders::of(&self.config.data_dir));
         loop {
             let now = view.now();
-            if !shards::is_ready(&now, &self.tenure)
-                && let Err(error) = self.coordinator.apply(&shards::say_ready(&now, &self.tenure).into()).await
-            {
-                tracing::warn!(%error, "the others do not know yet that this node serves databases; it is said again");
-                tokio::time::sleep(PERIOD).await;
+            if !shards::is_ready(&now, &self.tenure) {
+                match self.coordinator.apply(&shards::say_ready(&now, &self.tenure).into()).await {
+                    Ok(said) => view.until(|view| view.revision() >= said).await,
+                    Err(error) => {
+                        tracing::warn!(%error, "the others do not know yet that this node serves databases; it is said again");
+                        tokio::time::sleep(PERIOD).await;
+                    }
+                }
                 continue;
             }
             match take_in(&now, &tenants, &folders).await {
@@ -343,6 +346,8 @@ impl Joined {
     async fn do_one(&self, view: &ClusterView, folders: &LogFolders, intent: Intent) -> Result<(), String> {
         let propose = async |batch: Batch| match self.coordinator.apply(&batch).await {
             Ok(_) => Ok(()),
+            // What was decided by an old view is decided anew.
+            Err(CoordinatorError::Conflict { .. }) => Err(OVERTAKEN.to_owned()),
             Err(error) => Err(error.to_string()),
         };
         let folders = folders.clone();
@@ -375,6 +380,9 @@ impl Joined {
     }
 }
 
+/// Why a step is not done that was decided by an old view.
+const OVERTAKEN: &str = "it was decided by an old view";
+
 /// What was told of what could not be done: it is told again when it is something else.
 #[derive(Default)]
 struct Told {
@@ -384,7 +392,8 @@ struct Told {
 
 impl Told {
     fn failed(&mut self, failed: BTreeMap<Option<LogId>, String>) {
-        for (log, error) in failed.iter().filter(|(log, error)| self.failed.get(*log) != Some(*error)) {
+        let is_new = |log: &Option<LogId>, error: &String| self.failed.get(log) != Some(error) && error != OVERTAKEN;
+        for (log, error) in failed.iter().filter(|(log, error)| is_new(*log, *error)) {
             let log = log.as_ref().map(ToString::to_string);
             tracing::warn!(error, log, "a step of a failover was not done; it is tried again");
         }

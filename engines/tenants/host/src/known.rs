@@ -50,7 +50,7 @@ mod tests {
         let (mut known, now) = (Known::default(), Instant::now());
         let guarded = Acquaintance { guarded: true, verifier: None };
         known.note("ann", &guarded, now);
-        assert_eq!(known.recent("ann", now + COUNTS_FOR / 2), Some(guarded));
+        assert_eq!(known.recent("ann", now + COUNTS_FOR / 2), Some(guarded.clone()));
         assert_eq!(known.recent("bob", now), None);
         assert_eq!(known.recent("ann", now + COUNTS_FOR), None, "a password may be another by now");
         known.note("ann", &guarded, now + COUNTS_FOR);
