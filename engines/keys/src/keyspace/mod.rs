@@ -252,7 +252,7 @@ impl Keyspace {
     /// # Errors
     /// If there is none.
     pub(crate) fn ask_for_memory_of<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Outcome {
-        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::byte_count);
+        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::whole_bytes);
         memory::ask_for_value(sizes.fold(0, usize::saturating_add))
     }
 
@@ -273,7 +273,7 @@ impl Keyspace {
     /// # Errors
     /// If there is none.
     pub(crate) fn ask_for_log_of<'a>(&mut self, keys: impl Iterator<Item = &'a [u8]>) -> Outcome {
-        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::byte_count);
+        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::whole_bytes);
         let bytes = sizes.fold(0, usize::saturating_add);
         self.ask_for_log(bytes)
     }
