@@ -278,6 +278,17 @@ impl Keyspace {
         self.ask_for_log(bytes)
     }
 
+    /// Asks for space in the log for what is made of the values of those keys that have replicas. Others are not looked through.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn ask_for_log_of_replicas<'a>(&mut self, keys: impl Iterator<Item = &'a [u8]>) -> Outcome {
+        let replicated = keys.filter(|key| self.replicas.get(self.selected, key).is_some());
+        let sizes = replicated.filter_map(|key| self.peek(key)).map(Entry::whole_bytes);
+        let bytes = sizes.fold(0, usize::saturating_add);
+        self.ask_for_log(bytes)
+    }
+
     /// Asks for space in the log for naming so many elements of a collection.
     ///
     /// # Errors
