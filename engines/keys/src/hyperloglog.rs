@@ -26,7 +26,8 @@ const INDEX_BITS: u32 = 14;
 pub const REGISTERS: usize = 1 << INDEX_BITS;
 const REGISTER_BITS: usize = 6;
 const REGISTER_MAX: u8 = 0x3f;
-const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
+/// How long the dense form is.
+pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 /// The highest value of a register.
 const VALUE_MAX: usize = u64::BITS as usize - INDEX_BITS as usize + 1;
 
@@ -34,6 +35,8 @@ const VALUE_MAX: usize = u64::BITS as usize - INDEX_BITS as usize + 1;
 const SPARSE_BYTES_MAX: usize = 3000;
 const SPARSE_VALUE_MAX: u8 = 32;
 const SHORT_ZEROS_MAX: usize = 64;
+/// Of one run, which has one register at least.
+const RUN_BYTES_MAX: usize = 2;
 const VALUES_MAX: usize = 4;
 
 /// Bytes that are no HyperLogLog.
@@ -152,13 +155,17 @@ impl<B: AsRef<[u8]>> HyperLogLog<B> {
     /// Reads bytes.
     ///
     /// # Errors
-    /// [`Malformed::Header`].
+    /// [`Malformed`]; whether the runs are right is found where they are read.
     pub fn open(bytes: B) -> Result<Self, Malformed> {
         let all = bytes.as_ref();
         let is_right = all.len() >= HEADER_BYTES
             && all.starts_with(MAGIC)
             && (all[ENCODING_AT] == SPARSE || all[ENCODING_AT] == DENSE && all.len() == DENSE_BYTES);
-        if is_right { Ok(Self(bytes)) } else { Err(Malformed::Header) }
+        match is_right {
+            false => Err(Malformed::Header),
+            true if all.len() > HEADER_BYTES + RUN_BYTES_MAX * REGISTERS => Err(Malformed::Registers),
+            true => Ok(Self(bytes)),
+        }
     }
 
     /// Its bytes.
@@ -490,6 +497,9 @@ mod tests {
         {
             assert_eq!(HyperLogLog::open(bytes).err(), Some(Malformed::Header));
         }
+        let longest = [&empty[..HEADER_BYTES], &[0x40, 0].repeat(REGISTERS)].concat();
+        assert!(HyperLogLog::open(&longest[..]).is_ok_and(|sketch| sketch.count() == Ok(0)));
+        assert_eq!(HyperLogLog::open([&longest[..], &[0]].concat()).err(), Some(Malformed::Registers));
         for runs in [&b""[..], b"\x7f", b"\x7f\xfe", b"\x7f\xff\x00", b"\xff\x7f\xff"] {
             let bytes = [&empty[..HEADER_BYTES], runs].concat();
             let mut sketch = HyperLogLog::open(bytes).expect("its beginning is right");

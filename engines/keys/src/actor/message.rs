@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::error::CommandError;
-use crate::keyspace::Entry;
 use crate::keyspace::replica::{LentReplica, Vector};
+use crate::keyspace::{Entry, StreamId};
 use crate::reply::{Reply, Tape};
 use crate::request::{Args, OwnedArgs};
 use crate::session::{SessionId, Ticket};
@@ -30,6 +30,17 @@ use super::gossip::Gossip;
 use super::logbook::Note;
 use super::pause::Pause;
 use super::program::Program;
+
+/// What a request that waits wants of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// An element, which nobody else gets.
+    Element,
+    /// Entries of a stream behind this one.
+    After(StreamId),
+    /// Entries of a stream that this group has not got.
+    New(Box<[u8]>),
+}
 
 /// One thing that an actor says to another.
 #[derive(Debug)]
@@ -129,6 +140,8 @@ pub enum Message {
     Notice(Notice),
     /// A request of one of the sender's sessions waits for a key.
     Await {
+        /// What it wants of the key.
+        wanted: Wanted,
         /// The sender's number for it.
         waiter: u64,
         /// The database.

@@ -397,7 +397,7 @@ impl Actor {
                         if self.is_blocked(command, args) {
                             return Ok(self.wait_here(session, command, args));
                         }
-                        if command.is_refused(has_room) {
+                        if command.is_refused(has_room, args) {
                             return Err(out_of_memory());
                         }
                         self.keys.select(session.database);
@@ -508,7 +508,9 @@ impl Actor {
             Message::Gossip(gossip) => self.hear_gossip(from, gossip),
             Message::Notice(notice) => self.hear_notice(from, notice),
             Message::Script { source } => self.hear_script(&source),
-            Message::Await { waiter, database, command, key } => self.hear_await(from, waiter, database, command, key),
+            Message::Await { waiter, database, command, key, wanted } => {
+                self.hear_await((from, waiter), database, command, key, wanted);
+            }
             Message::Ready { waiter, key, place } => self.hear_ready(waiter, key, place),
             Message::Forget { waiter, database, key } => self.hear_forget(from, waiter, database, key),
         }
@@ -537,7 +539,7 @@ impl Actor {
     /// Runs one command whose keys are this actor's.
     fn run(&mut self, database: u8, command: &'static Command, args: Args<'_>, reply: &mut dyn Reply) {
         let has_room = self.has_room_for(command);
-        if command.is_refused(has_room) {
+        if command.is_refused(has_room, args) {
             out_of_memory().answer(reply);
         } else {
             self.run_with_room(database, command, args, reply);

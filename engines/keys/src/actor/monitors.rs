@@ -67,12 +67,16 @@ impl Actor {
     }
 }
 
+/// A line shows so many words of a request, and so many bytes of each: it is there once for each actor with listeners.
+const WORDS_MAX: usize = 128;
+const WORD_BYTES_MAX: usize = 1024;
+
 /// A request with its time in seconds: `1700000000.123000 [0 127.0.0.1:50000] "get" "key"`.
 fn line(millis: u64, database: u8, client: &str, args: Args<'_>) -> String {
     let mut line = format!("{}.{:06} [{database} {client}]", millis / 1000, millis % 1000 * 1000);
-    for word in args.from(0) {
+    for word in args.from(0).take(WORDS_MAX) {
         line.push_str(" \"");
-        for byte in word {
+        for byte in &word[..word.len().min(WORD_BYTES_MAX)] {
             match byte {
                 b'\\' | b'"' => line.extend(['\\', char::from(*byte)]),
                 b'\n' => line.push_str("\\n"),
@@ -86,6 +90,13 @@ fn line(millis: u64, database: u8, client: &str, args: Args<'_>) -> String {
             }
         }
         line.push('"');
+        // Writing into a string does not fail.
+        if let Some(more) = word.len().checked_sub(WORD_BYTES_MAX + 1) {
+            let _ = write!(line, "..({} more bytes)", more + 1);
+        }
+    }
+    if let Some(more) = args.len().checked_sub(WORDS_MAX + 1) {
+        let _ = write!(line, " ..({} more words)", more + 1);
     }
     line
 }
@@ -100,5 +111,17 @@ mod tests {
         let words: &[&[u8]] = &[b"SET", b"a \"b\"\\", b"\r\n\x00\xff'"];
         let shown = line(1_700_000_000_012, 3, "lua", OwnedArgs::of_words(words).args());
         assert_eq!(shown, r#"1700000000.012000 [3 lua] "SET" "a \"b\"\\" "\r\n\x00\xff'""#);
+    }
+
+    #[test]
+    fn what_is_long_is_cut() {
+        let long = vec![0; WORD_BYTES_MAX + 3];
+        let words = [&[&b"DEL"[..], &long][..], &vec![&b"k"[..]; WORDS_MAX]].concat();
+        let shown = line(0, 0, "c", OwnedArgs::of_words(&words).args());
+        assert!(
+            shown.contains(r#"\x00"..(3 more bytes) "k" "k""#) && shown.ends_with(r#""k" ..(2 more words)"#),
+            "{shown}"
+        );
+        assert!(!line(0, 0, "c", OwnedArgs::of_words(&words[..1]).args()).contains("more"));
     }
 }

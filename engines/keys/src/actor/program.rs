@@ -81,7 +81,7 @@ impl Program {
     /// Whether it does not run if there is, or is not, room.
     #[must_use]
     pub fn is_refused(&self, has_room: bool) -> bool {
-        self.steps().any(|(command, _)| command.is_refused(has_room))
+        self.steps().any(|(command, args)| command.is_refused(has_room, args))
     }
 
     /// Bytes of all requests.

@@ -79,7 +79,7 @@ impl Actor {
         if self.keys.has_replicas()
             && let Ok(keys) = command.keys.of(args)
         {
-            self.keys.ask_for_log_of(keys)?;
+            self.keys.ask_for_log_of_replicas(keys)?;
         }
         let bytes = before + args.byte_count() + (args.len() + 1) * WORD_BYTES;
         self.keys.ask_for_log(bytes).map(|()| bytes)

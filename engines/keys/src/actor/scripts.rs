@@ -138,7 +138,7 @@ impl Actor {
         if command.flags.has(Flags::WRITE) {
             self.check_log_space()?;
         }
-        if command.is_refused(self.script_has_room) {
+        if command.is_refused(self.script_has_room, args) {
             return Err(out_of_memory());
         }
         if self.placement.actors() > 1 {

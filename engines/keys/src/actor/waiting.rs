@@ -19,19 +19,19 @@
 //! Whoever finds nothing says `Await` again and keeps its place; the key's actor looks at the key whenever it hears that, so
 //! that no call is missed. A time-out that comes during a try waits for its outcome, so that nothing is taken in vain.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 use savanna_lattice::{Hlc, UnixMillis};
 
-use super::message::{Destination, Message};
+use super::message::{Destination, Message, Wanted};
 use super::program::Program;
 use super::transaction::keys_of;
 use super::{Actor, Place, Progress};
 use crate::command::{Command, Group, Run, WaitsFor};
-use crate::commands::streams::{LAST_IDS, names_last, with_last_ids};
+use crate::commands::streams::{LAST_IDS, names_last, wanted_of, with_last_ids};
 use crate::error::CommandError;
-use crate::keyspace::{Arrival, Value as KeyValue};
+use crate::keyspace::{Arrival, Stream, Value as KeyValue};
 use crate::placement::{ActorId, KeyHash};
 use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
@@ -43,7 +43,7 @@ pub(super) struct Waiters {
     by_number: HashMap<u64, Waiter>,
     by_session: HashMap<SessionId, u64>,
     deadlines: BTreeSet<(UnixMillis, u64)>,
-    queues: HashMap<(u8, Box<[u8]>), VecDeque<Standing>>,
+    queues: HashMap<(u8, Box<[u8]>), Queue>,
     /// Who was called for which key while nothing may be taken.
     called_in_pause: Vec<(u64, Box<[u8]>, Option<Hlc>)>,
 }
@@ -78,16 +78,66 @@ pub(crate) enum Ending {
     Unblocked,
 }
 
+/// A waiter: its actor, and its number there.
+type WaiterId = (ActorId, u64);
+
 /// A waiter in the queue of a key.
 #[derive(Debug)]
 struct Standing {
-    from: ActorId,
-    number: u64,
+    waiter: WaiterId,
     command: &'static Command,
+    wanted: Wanted,
     is_called: bool,
-    /// The version of a stream for which it was called the last time: what is there is for all who wait, so that nobody takes it
-    /// away, and who found nothing in it need not look again until it changes.
-    called_at: Hlc,
+}
+
+/// Who waits for a key, in the order in which they came.
+#[derive(Debug, Default)]
+struct Queue {
+    standing: BTreeMap<u64, Standing>,
+    places: HashMap<WaiterId, u64>,
+    came: u64,
+}
+
+impl Queue {
+    /// Puts a waiter at the end, or calls it back to its place.
+    fn enter(&mut self, standing: Standing) {
+        let place = *self.places.entry(standing.waiter).or_insert(self.came);
+        self.came += u64::from(place == self.came);
+        self.standing.insert(place, standing);
+    }
+
+    fn leave(&mut self, waiter: WaiterId) -> Option<Standing> {
+        self.standing.remove(&self.places.remove(&waiter)?)
+    }
+
+    /// Calls the first one who takes elements of such a value, unless it is called already.
+    fn call_for_element(&mut self, value: &KeyValue) -> Option<WaiterId> {
+        let first = self.standing.values_mut().find(|standing| is_served_by(standing.command, value))?;
+        let is_free = !std::mem::replace(&mut first.is_called, true);
+        is_free.then_some(first.waiter)
+    }
+
+    /// Calls all for whom a stream, if there is one, has something: what is there is for all, but one of each group. Who waits as one
+    /// of a group that is not there hears so.
+    fn call_for_entries(&mut self, stream: Option<&Stream>) -> Vec<WaiterId> {
+        let top = stream.and_then(Stream::top);
+        let mut are_called: BTreeSet<&[u8]> = BTreeSet::new();
+        let mut called = Vec::new();
+        for standing in self.standing.values_mut() {
+            let is_served = match &standing.wanted {
+                Wanted::Element => false,
+                Wanted::After(id) => top.is_some_and(|top| top > *id),
+                Wanted::New(group) => match stream.and_then(|stream| stream.group(group)) {
+                    None => true,
+                    Some(at) => top.is_some_and(|top| top > at.last) && are_called.insert(group),
+                },
+            };
+            if is_served && !std::mem::replace(&mut standing.is_called, true) {
+                called.push(standing.waiter);
+            }
+        }
+        called
+    }
 }
 
 impl Waiters {
@@ -282,9 +332,12 @@ impl Actor {
         waiter.has_stood = true;
         let (database, command) = (waiter.database, waiter.command);
         for key in waiter.awaited() {
+            let wanted =
+                self.waiters.by_number.get(&number).and_then(|waiter| wanted_of(command, waiter.args.args(), &key));
+            let wanted = wanted.unwrap_or(Wanted::Element);
             match self.owner_of(&key) {
-                actor if actor == self.id => self.hear_await(actor, number, database, command, key),
-                actor => self.send(actor, Message::Await { waiter: number, database, command, key }),
+                actor if actor == self.id => self.hear_await((actor, number), database, command, key, wanted),
+                actor => self.send(actor, Message::Await { waiter: number, database, command, key, wanted }),
             }
         }
     }
@@ -393,18 +446,24 @@ impl Actor {
     /// Puts a waiter into the queue of a key, or calls it back to its place.
     pub(super) fn hear_await(
         &mut self,
-        from: ActorId,
-        number: u64,
+        waiter: WaiterId,
         database: u8,
         command: &'static Command,
         key: Box<[u8]>,
+        wanted: Wanted,
     ) {
-        self.keys.ready.push(Arrival::alone(database, key.clone()));
         self.keys.is_awaited = true;
-        let queue = self.waiters.queues.entry((database, key)).or_default();
-        match queue.iter_mut().find(|standing| (standing.from, standing.number) == (from, number)) {
-            Some(standing) => standing.is_called = false,
-            None => queue.push_back(Standing { from, number, command, is_called: false, called_at: Hlc::ZERO }),
+        let standing = Standing { waiter, command, wanted, is_called: false };
+        self.waiters.queues.entry((database, key.clone())).or_default().enter(standing);
+        self.look_at(database, key);
+    }
+
+    /// Looks whether somebody is to be called for a key; once, however many ask for it one after the other.
+    fn look_at(&mut self, database: u8, key: Box<[u8]>) {
+        let is_meant =
+            |arrival: &Arrival| (arrival.database, &arrival.key) == (database, &key) && arrival.place.is_none();
+        if !self.keys.ready.last().is_some_and(is_meant) {
+            self.keys.ready.push(Arrival::alone(database, key));
         }
     }
 
@@ -412,12 +471,13 @@ impl Actor {
     pub(super) fn hear_forget(&mut self, from: ActorId, number: u64, database: u8, key: Box<[u8]>) {
         let place = (database, key);
         let Some(queue) = self.waiters.queues.get_mut(&place) else { return };
-        queue.retain(|standing| (standing.from, standing.number) != (from, number));
-        if queue.is_empty() {
+        let left = queue.leave((from, number));
+        if queue.standing.is_empty() {
             self.waiters.queues.remove(&place);
             self.keys.is_awaited = !self.waiters.queues.is_empty();
-        } else {
-            self.keys.ready.push(Arrival::alone(place.0, place.1));
+        } else if left.is_some_and(|left| left.is_called && !matches!(left.wanted, Wanted::After(_))) {
+            // The next one's turn has come.
+            self.look_at(place.0, place.1);
         }
     }
 
@@ -449,30 +509,16 @@ impl Actor {
         let entry = self.keys.peek(&key);
         let awaited = (database, key);
         let Some(queue) = self.waiters.queues.get_mut(&awaited) else { return };
-        let stream = entry.filter(|entry| matches!(entry.value, KeyValue::Stream(_))).map(|entry| entry.version);
-        // All who wait at a stream, or who waited at one as one of a group that is gone with it.
-        let called: Vec<(ActorId, u64)> = queue
-            .iter_mut()
-            .filter(|standing| !standing.is_called)
-            .filter(|standing| match stream {
-                Some(version) => standing.command.group == Group::Stream && standing.called_at < version,
-                None => standing.command.name == "xreadgroup",
-            })
-            .map(|standing| {
-                standing.is_called = true;
-                standing.called_at = stream.unwrap_or(standing.called_at);
-                (standing.from, standing.number)
-            })
-            .collect();
-        let taken = entry.filter(|_| stream.is_none()).and_then(|entry| {
-            let first = queue.iter_mut().find(|standing| is_served_by(standing.command, &entry.value))?;
-            let is_free = !std::mem::replace(&mut first.is_called, true);
-            is_free.then_some((first.from, first.number))
+        let stream = entry.and_then(|entry| match &entry.value {
+            KeyValue::Stream(stream) => Some(&**stream),
+            _ => None,
         });
+        let called = queue.call_for_entries(stream);
+        let taken = entry.and_then(|entry| queue.call_for_element(&entry.value));
         called.into_iter().chain(taken).for_each(|waiter| self.call(waiter, awaited.1.clone(), place));
     }
 
-    fn call(&mut self, (from, number): (ActorId, u64), key: Box<[u8]>, place: Option<Hlc>) {
+    fn call(&mut self, (from, number): WaiterId, key: Box<[u8]>, place: Option<Hlc>) {
         if from == self.id {
             self.hear_ready(number, key, place);
         } else {

@@ -81,7 +81,7 @@ impl Actor {
                 }
                 let mut replies = self.take_replies(from);
                 replies.push(to, |reply| {
-                    if command.is_refused(has_room) {
+                    if command.is_refused(has_room, args.args()) {
                         out_of_memory().answer(reply);
                     } else {
                         self.run_with_room(database, command, args.args(), reply);

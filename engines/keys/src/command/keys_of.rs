@@ -67,12 +67,8 @@ impl Keys {
                 (0, first..first + count, 1)
             }
             Self::Sort | Self::Radius => {
-                let (first, names): (_, &[&[u8]]) =
-                    if self == Self::Sort { (2, &[b"store"]) } else { (5, &[b"store", b"storedist"]) };
-                let is_named = |index: &usize| names.iter().any(|name| args[*index].eq_ignore_ascii_case(name));
-                let store = (first..args.len().saturating_sub(1)).rfind(is_named);
                 // One step leads from the first argument to the one behind `STORE`.
-                match store {
+                match store_of(args, self) {
                     None => (0, 1..args.len().min(2), 1),
                     Some(index) => (0, 1..index + 2, index),
                 }
@@ -118,6 +114,24 @@ impl Keys {
             Self::Counted { also, .. } => (also as i64, also as i64, 1),
         }
     }
+}
+
+/// Where the option is that names the destination of `SORT` and `GEORADIUS`. What is behind an option is none, whatever it says.
+fn store_of(args: Args<'_>, keys: Keys) -> Option<usize> {
+    let (mut at, mut store) = (if keys == Keys::Sort { 2 } else { 5 }, None);
+    while at + 1 < args.len() {
+        let behind = match (args[at].to_ascii_lowercase().as_slice(), keys) {
+            (b"store", _) | (b"storedist", Keys::Radius) => {
+                store = Some(at);
+                1
+            }
+            (b"limit", Keys::Sort) => 2,
+            (b"by" | b"get", Keys::Sort) | (b"count", Keys::Radius) => 1,
+            _ => 0,
+        };
+        at += 1 + behind;
+    }
+    store
 }
 
 /// Where the keys of `XREAD` and `XREADGROUP` are: the first, and how many; behind them are as many numbers.
@@ -179,6 +193,11 @@ mod tests {
         assert!(keys(Keys::Streams, "XREAD STREAMS a").starts_with("ERR syntax"));
         assert_eq!(keys(Keys::Radius, "GEORADIUS a 1 2 3 km STORE b STOREDIST c"), "a c");
         assert_eq!(keys(Keys::Radius, "GEORADIUSBYMEMBER a store 3 km"), "a");
+        // What is named as an option is.
+        assert_eq!(keys(Keys::Radius, "GEORADIUS a 1 2 3 km STORE STORE COUNT 5"), "a STORE");
+        assert_eq!(keys(Keys::Radius, "GEORADIUSBYMEMBER a m 3 km STORE storedist ASC STOREDIST count"), "a count");
+        assert_eq!(keys(Keys::Sort, "SORT a STORE STORE ALPHA"), "a STORE");
+        assert_eq!(keys(Keys::Sort, "SORT a BY store LIMIT 0 store GET store STORE b"), "a b");
         assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD 3 a").starts_with("ERR Number of keys"));
         assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD x a").starts_with("ERR value is not"));
         assert!(keys(Keys::Counted { at: 1, also: 0 }, "SINTERCARD -1 a").starts_with("ERR Number of keys"));

@@ -20,6 +20,7 @@ pub use self::{
 use crate::actor::{Actor, Progress};
 use crate::commands::bitfields::only_reads;
 use crate::commands::streams::block_millis;
+use crate::commands::streams::xgroup_adds;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Keyspace;
 use crate::number::{float, integer, parse_timeout};
@@ -313,10 +314,11 @@ impl Command {
         self.flags.has(Flags::DENYOOM) || matches!(self.run, Run::Script(_)) && !self.flags.has(Flags::READONLY)
     }
 
-    /// Whether it does not run if there is, or is not, room. A script does; then its commands may not.
+    /// Whether a request does not run if there is, or is not, room. A script does; then its commands may not. What removes groups
+    /// and consumers makes room.
     #[must_use]
-    pub const fn is_refused(&self, has_room: bool) -> bool {
-        !has_room && self.flags.has(Flags::DENYOOM)
+    pub fn is_refused(&self, has_room: bool, args: Args<'_>) -> bool {
+        !has_room && self.flags.has(Flags::DENYOOM) && (self.name != "xgroup" || xgroup_adds(args))
     }
 
     /// Whether a request may have so many words.

@@ -190,7 +190,10 @@ pub(crate) fn only_reads(args: Args<'_>) -> bool {
 pub fn bitfield(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let operations = Operation::parse_all(args)?;
     let changing = || operations.iter().filter(|operation| operation.action != Action::Get);
-    let Some(end) = changing().map(Operation::end).max() else { return read(keys, args, &operations, reply) };
+    let Some(longest) = changing().max_by_key(|operation| operation.end()) else {
+        return read(keys, args, &operations, reply);
+    };
+    let end = longest.end();
     let present = keys.peek_string(&args[1])?.map_or(0, <[u8]>::len);
     memory::ask_for_value(present.max(end))?;
     let (answers, is_changed) = keys.change_string(&args[1], |bytes| {
@@ -198,8 +201,7 @@ pub fn bitfield(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
         if before < end {
             bytes.resize(end, 0);
         }
-        // What is written, and the last byte of what was added.
-        let mut part = (before < end).then_some(end - 1..end);
+        let mut part = (before < end).then(|| longest.offset / 8..end);
         let mut answers = Vec::with_capacity(operations.len());
         for operation in &operations {
             let (answer, is_changed) = operation.run(bytes);
@@ -251,6 +253,10 @@ fn answer(answers: &[Option<i128>], reply: &mut dyn Reply) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyspace::Expiry;
+    use crate::placement::Placement;
+    use crate::reply::Tape;
+    use crate::request::OwnedArgs;
 
     #[test]
     fn numbers_are_read_as_they_were_written() {
@@ -280,6 +286,19 @@ mod tests {
             assert_eq!(Overflow::Saturate.fitted(width, number), Some(saturated));
             assert_eq!(Overflow::Fail.fitted(width, number), None);
         }
+    }
+
+    #[test]
+    fn zeros_behind_the_longest_string_are_logged_from_within() {
+        let mut keys = Keyspace::new(Placement::over(1), 1);
+        keys.set_string(b"k", b"x", Expiry::Keep);
+        let (before, mut tape) = (keys.log.bytes().len(), Tape::new());
+        let words: &[&[u8]] = &[b"BITFIELD", b"k", b"SET", b"i64", b"79999", b"0"];
+        bitfield(&mut keys, OwnedArgs::of_words(words).args(), &mut tape).expect("it is right");
+        // The whole number, not its last byte alone: that may be beyond where a part of a string may begin.
+        let logged = &keys.log.bytes()[before..];
+        assert!(logged.windows(8).any(|part| part == (79_999_u64 / 8).to_le_bytes()), "{logged:?}");
+        assert_eq!(keys.peek_string(b"k").expect("a string").map(<[u8]>::len), Some((79_999_usize + 64).div_ceil(8)));
     }
 
     #[test]

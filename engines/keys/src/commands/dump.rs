@@ -56,6 +56,7 @@ pub fn restore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
         millis => UnixMillis(keys.now().0.saturating_add(millis)).min(LATEST_EXPIRY),
     };
     if expires_at > keys.now() {
+        keys.ask_for_log(value.whole_bytes() + args[1].len())?;
         keys.put_as_new(&args[1], value, expires_at);
         keys.note_event(EventClasses::GENERIC, "restore", &args[1]);
     } else if keys.delete(&args[1]) {

@@ -103,7 +103,7 @@ pub fn copy(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         reply.integer(0);
         return Ok(());
     };
-    memory::ask_for_value(entry.byte_count())?;
+    memory::ask_for_value(entry.whole_bytes())?;
     keys.ask_for_log_of(std::iter::once(&args[1]))?;
     let Some(entry) = keys.peek(&args[1]) else { return Err(CommandError::NoSuchKey) };
     let (value, expires_at) = (entry.value.clone(), entry.expires_at());

@@ -52,7 +52,9 @@ fn place_of(set: &SortedSet, member: &[u8]) -> Option<Point> {
 }
 
 fn point_of(score: Score) -> Point {
-    Point::of_hash(score.get() as u64)
+    // One that is below 0 is that of the same 64 bits.
+    let score = score.get();
+    Point::of_hash(if score < 0.0 { score as i64 as u64 } else { score as u64 })
 }
 
 /// With four digits behind the point.

@@ -3,7 +3,8 @@
 use crate::actor::{Actor, Progress};
 use crate::error::{CommandError, Outcome};
 use crate::hyperloglog::{
-    COUNT_MARK, HyperLogLog, Malformed, REGISTERS, bytes_of_register, count_registers, forget_count, place, raise_dense,
+    COUNT_MARK, DENSE_BYTES, HyperLogLog, Malformed, REGISTERS, bytes_of_register, count_registers, forget_count,
+    place, raise_dense,
 };
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Expiry, Keyspace};
@@ -24,9 +25,10 @@ pub fn pfadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     let is_changed = match present {
         Some(sketch) if sketch.is_dense() => {
             let places = args.from(2).map(place);
-            let raised: Vec<_> =
+            let mut raised: Vec<_> =
                 places.filter(|(index, value)| sketch.register(*index).is_some_and(|is| is < *value)).collect();
             let is_counted = sketch.counted().is_some();
+            raised.sort_unstable();
             raise_in_place(keys, key, &raised, is_counted)?;
             !raised.is_empty()
         }
@@ -51,18 +53,29 @@ pub fn pfadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     Ok(())
 }
 
-/// Raises registers of a dense one: the log has the bytes of these alone.
+/// What a change in the log takes beside the key and what was written, about.
+const CHANGE_BYTES: usize = 40;
+
+/// Raises registers of a dense one, in their order: the log has the bytes of these, and of those between neighbours that take less
+/// than another change.
 fn raise_in_place(keys: &mut Keyspace, key: &[u8], raised: &[(usize, u8)], is_counted: bool) -> Outcome {
+    let between = key.len() + CHANGE_BYTES;
+    keys.ask_for_log(DENSE_BYTES + 2 * between)?;
     if is_counted && !raised.is_empty() {
         keys.change_string(key, |bytes| {
             forget_count(bytes);
             (Some(COUNT_MARK), ())
         })?;
     }
-    for (index, value) in raised {
+    let are_near =
+        |a: &(usize, u8), b: &(usize, u8)| bytes_of_register(b.0).start <= bytes_of_register(a.0).end + between;
+    for near in raised.chunk_by(are_near) {
+        let (Some((first, _)), Some((last, _))) = (near.first(), near.last()) else { continue };
         keys.change_string(key, |bytes| {
-            let is_raised = raise_dense(bytes, *index, *value);
-            (is_raised.then(|| bytes_of_register(*index)), ())
+            for (index, value) in near {
+                raise_dense(bytes, *index, *value);
+            }
+            (Some(bytes_of_register(*first).start..bytes_of_register(*last).end), ())
         })?;
     }
     Ok(())

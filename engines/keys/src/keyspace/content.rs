@@ -7,7 +7,7 @@ use crate::short_bytes::ShortBytes;
 /// Writes an entry's whole value into a log.
 pub fn log_whole(log: &mut DeltaLog, header: Header<'_>, entry: &Entry) {
     let expires_at = entry.expires_at();
-    log.reserve(entry.byte_count());
+    log.reserve(entry.whole_bytes());
     match &entry.value {
         Value::String(bytes) => log.string(header, expires_at, bytes, false),
         Value::Buffer(bytes) => log.string(header, expires_at, bytes, false),

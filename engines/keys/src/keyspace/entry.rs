@@ -75,6 +75,12 @@ impl Entry {
     pub fn byte_count(&self) -> usize {
         size_of::<Self>() + self.key.heap_bytes() + self.value.heap_bytes()
     }
+
+    /// About how many bytes it takes in memory or written as a whole, whichever is more.
+    #[must_use]
+    pub fn whole_bytes(&self) -> usize {
+        self.byte_count().max(size_of::<Self>() + self.key.len() + self.value.whole_bytes())
+    }
 }
 
 const fn access_clock(now: UnixMillis) -> u16 {
@@ -174,6 +180,15 @@ impl Value {
             Self::SortedSet(set) => set.byte_count(),
             Self::Stream(stream) => stream.byte_count(),
         }
+    }
+}
+
+impl Value {
+    /// About how many bytes it takes in memory or written as a whole, whichever is more.
+    #[must_use]
+    pub fn whole_bytes(&self) -> usize {
+        let written = if let Self::Stream(stream) = self { stream.whole_bytes() } else { 0 };
+        self.heap_bytes().max(written)
     }
 }
 

@@ -252,7 +252,7 @@ impl Keyspace {
     /// # Errors
     /// If there is none.
     pub(crate) fn ask_for_memory_of<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Outcome {
-        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::byte_count);
+        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::whole_bytes);
         memory::ask_for_value(sizes.fold(0, usize::saturating_add))
     }
 
@@ -273,7 +273,18 @@ impl Keyspace {
     /// # Errors
     /// If there is none.
     pub(crate) fn ask_for_log_of<'a>(&mut self, keys: impl Iterator<Item = &'a [u8]>) -> Outcome {
-        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::byte_count);
+        let sizes = keys.filter_map(|key| self.peek(key)).map(Entry::whole_bytes);
+        let bytes = sizes.fold(0, usize::saturating_add);
+        self.ask_for_log(bytes)
+    }
+
+    /// Asks for space in the log for what is made of the values of those keys that have replicas. Others are not looked through.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn ask_for_log_of_replicas<'a>(&mut self, keys: impl Iterator<Item = &'a [u8]>) -> Outcome {
+        let replicated = keys.filter(|key| self.replicas.get(self.selected, key).is_some());
+        let sizes = replicated.filter_map(|key| self.peek(key)).map(Entry::whole_bytes);
         let bytes = sizes.fold(0, usize::saturating_add);
         self.ask_for_log(bytes)
     }

@@ -83,6 +83,10 @@ impl Keyspace {
     }
 }
 
+/// Where a part of a string begins at most: `BITFIELD` writes numbers that begin in the longest string and end behind it, and a log
+/// may have the last byte of one alone.
+const PART_START_MAX: usize = STRING_BYTES_MAX + 8;
+
 /// Applies operations to a value of their type. Says whether nothing is left.
 fn apply_operations(value: &mut Value, tag: u8, operations: &[u8]) -> Result<bool, Malformed> {
     fn apply<T: Collection>(value: &mut Value, mut operations: OpReader<'_>) -> Result<bool, Malformed> {
@@ -95,7 +99,7 @@ fn apply_operations(value: &mut Value, tag: u8, operations: &[u8]) -> Result<boo
         STRING_TAG => {
             let (from, part) = (operations.number()?, operations.bytes()?);
             let bytes = value.as_buffer().ok_or_else(|| Malformed::new("operations for another type"))?;
-            let from = usize::try_from(from).ok().filter(|from| *from <= STRING_BYTES_MAX);
+            let from = usize::try_from(from).ok().filter(|from| *from <= PART_START_MAX);
             let from = from.ok_or_else(|| Malformed::new("a part beyond the longest string"))?;
             let end = from + part.len();
             if bytes.len() < end {

@@ -56,7 +56,7 @@ impl Keyspace {
                     place.from = KeyHash::default();
                     let stopped = rest.find(|(at, entry)| {
                         let is_enough = self.log.bytes().len() >= end && place.from != *at;
-                        let bytes = entry.byte_count();
+                        let bytes = entry.whole_bytes();
                         let is_refused =
                             ask_for_value(bytes).and_then(|()| self.log_space.ask(self.log.bytes().len() + bytes));
                         if is_enough || is_refused.is_err() {

@@ -33,6 +33,11 @@ fn group_of<'k>(
     stream.and_then(|stream| Some((stream, stream.group(name)?))).ok_or_else(|| no_group(key, name))
 }
 
+/// Whether a request of `XGROUP` makes something.
+pub(crate) fn xgroup_adds(args: Args<'_>) -> bool {
+    args.len() > 1 && ["create", "createconsumer"].iter().any(|name| args[1].eq_ignore_ascii_case(name.as_bytes()))
+}
+
 /// `XGROUP CREATE key group id | $ [MKSTREAM] [ENTRIESREAD entries-read] | SETID key group id | $ [ENTRIESREAD entries-read] |
 /// DESTROY key group | CREATECONSUMER key group consumer | DELCONSUMER key group consumer | HELP`
 pub fn xgroup(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {

@@ -5,9 +5,10 @@ mod info;
 mod options;
 mod reading;
 
+pub(crate) use self::groups::xgroup_adds;
 pub use self::groups::{xack, xautoclaim, xclaim, xgroup, xpending};
 pub use self::info::xinfo;
-pub(crate) use self::reading::{LAST_IDS, block_millis, names_last, with_last_ids};
+pub(crate) use self::reading::{LAST_IDS, block_millis, names_last, wanted_of, with_last_ids};
 pub use self::reading::{xread, xreadgroup};
 
 use self::options::{Addition, NewId, next_of, parse_bound, parse_id, parse_trim, previous_of};

@@ -97,6 +97,8 @@ struct Trimming {
     limit: Option<usize>,
 }
 
+const NOT_ROUGH: &str = "ERR syntax error, LIMIT cannot be used without the special ~ option";
+
 impl Trimming {
     /// Reads an option whose name is `name`, if it is one of trimming; `left` is how many words are behind the name.
     fn read<'a>(
@@ -136,14 +138,15 @@ impl Trimming {
     fn finish(self) -> Result<Option<Trim>, CommandError> {
         let Some(kept) = self.kept else {
             return match self.limit {
-                None | Some(0) => Ok(None),
+                None => Ok(None),
+                Some(0) => Err(CommandError::text(NOT_ROUGH)),
                 Some(_) => Err(CommandError::text(
                     "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy",
                 )),
             };
         };
         if self.limit.is_some() && !self.is_rough {
-            return Err(CommandError::text("ERR syntax error, LIMIT cannot be used without the special ~ option"));
+            return Err(CommandError::text(NOT_ROUGH));
         }
         let limit = self.limit.unwrap_or(if self.is_rough { ROUGH_LIMIT } else { 0 });
         Ok(Some(Trim { kept, is_rough: self.is_rough, limit: (limit > 0).then_some(limit) }))

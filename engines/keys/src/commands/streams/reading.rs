@@ -2,6 +2,7 @@
 
 use super::options::parse_id;
 use super::{answer_entries, answer_entry, answer_id};
+use crate::actor::message::Wanted;
 use crate::command::{Class, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
@@ -120,6 +121,20 @@ impl<'a> Read<'a> {
 pub(crate) fn block_millis(args: Args<'_>) -> Option<u64> {
     let is_of_group = args[0].eq_ignore_ascii_case(b"xreadgroup");
     Read::parse(args, is_of_group).ok()?.block
+}
+
+/// What a request that waits wants of one of its streams; `None` if it reads none.
+pub(crate) fn wanted_of(command: &Command, args: Args<'_>, key: &[u8]) -> Option<Wanted> {
+    if command.group != Group::Stream {
+        return None;
+    }
+    let read = Read::parse(args, args[0].eq_ignore_ascii_case(b"xreadgroup")).ok()?;
+    if let Some((group, _)) = read.group {
+        return Some(Wanted::New(group.into()));
+    }
+    // Of a key that is named twice the first place counts, as in [`Keys::only`].
+    let place = read.keys.iter().position(|other| *other == key)?;
+    parse_id(read.from[place], 0).ok().map(Wanted::After)
 }
 
 /// `XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]`, without the waiting

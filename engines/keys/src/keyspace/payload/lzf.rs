@@ -2,12 +2,14 @@
 
 use super::{NoValue, Read};
 
+/// Whether so many bytes may have been compressed: each byte stands for 88 at most (3 for 264).
+pub(super) fn check(from: &[u8], length: usize) -> Read<()> {
+    if length > from.len().saturating_mul(88) { Err(NoValue::Format) } else { Ok(()) }
+}
+
 /// The `length` bytes that were compressed.
 pub(super) fn expand(mut from: &[u8], length: usize) -> Read<Vec<u8>> {
-    // Each byte stands for 88 at most (3 for 264), so a length that is wrong takes no memory.
-    if length > from.len().saturating_mul(88) {
-        return Err(NoValue::Format);
-    }
+    check(from, length)?;
     let mut bytes = Vec::with_capacity(length);
     let mut next = |count: usize| {
         let (part, rest) = from.split_at_checked(count)?;

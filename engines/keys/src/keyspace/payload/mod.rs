@@ -37,6 +37,9 @@ pub enum NoValue {
     /// They do not have the form of any type.
     #[error("ERR Bad data format")]
     Format,
+    /// There is no memory for it.
+    #[error("OOM the operating system does not have the memory for this value, which is longer than its payload")]
+    Memory,
 }
 
 type Read<T> = Result<T, NoValue>;
@@ -66,7 +69,7 @@ mod kind {
 /// A value as bytes.
 #[must_use]
 pub fn dump(value: &Value) -> Vec<u8> {
-    let mut writer = Writer::default();
+    let mut writer = Writer::with_capacity(value.heap_bytes());
     match value {
         Value::String(bytes) => write_string(&mut writer, bytes),
         Value::Buffer(bytes) => write_string(&mut writer, bytes),
@@ -138,11 +141,11 @@ fn read(reader: &mut Reader<'_>) -> Read<Value> {
             Value::String(ShortBytes::from(&*bytes))
         }
         kind::LIST => list_of(&reader.strings(1)?)?,
-        kind::LIST_ZIPLIST => list_of(&ziplist(&reader.string()?)?)?,
+        kind::LIST_ZIPLIST => list_of(&ziplist(&reader.packed()?)?)?,
         kind::LIST_OF_ZIPLISTS => {
             let mut elements = Vec::new();
             for _ in 0..reader.length()? {
-                elements.append(&mut ziplist(&reader.string()?)?);
+                elements.append(&mut ziplist(&reader.packed()?)?);
             }
             list_of(&elements)?
         }
@@ -151,21 +154,20 @@ fn read(reader: &mut Reader<'_>) -> Read<Value> {
             let mut elements = Vec::new();
             for _ in 0..reader.length()? {
                 let is_plain = reader.length()? == PLAIN;
-                let node = reader.string()?;
                 if is_plain {
-                    elements.push(node.into_owned());
+                    elements.push(reader.string()?.into_owned());
                 } else {
-                    elements.append(&mut listpack(&node)?);
+                    elements.append(&mut listpack(&reader.packed()?)?);
                 }
             }
             list_of(&elements)?
         }
         kind::SET => set_of(&reader.strings(1)?)?,
-        kind::SET_INTSET => set_of(&intset(&reader.string()?)?)?,
-        kind::SET_LISTPACK => set_of(&listpack(&reader.string()?)?)?,
+        kind::SET_INTSET => set_of(&intset(&reader.packed()?)?)?,
+        kind::SET_LISTPACK => set_of(&listpack(&reader.packed()?)?)?,
         kind::HASH => hash_of(&reader.strings(2)?)?,
-        kind::HASH_ZIPLIST => hash_of(&ziplist(&reader.string()?)?)?,
-        kind::HASH_LISTPACK => hash_of(&listpack(&reader.string()?)?)?,
+        kind::HASH_ZIPLIST => hash_of(&ziplist(&reader.packed()?)?)?,
+        kind::HASH_LISTPACK => hash_of(&listpack(&reader.packed()?)?)?,
         of_text @ (kind::SORTED_SET | kind::SORTED_SET_IN_TEXT) => {
             let mut set = SortedSet::default();
             for _ in 0..reader.length()? {
@@ -175,8 +177,8 @@ fn read(reader: &mut Reader<'_>) -> Read<Value> {
             }
             not_empty(set)?
         }
-        kind::SORTED_SET_ZIPLIST => sorted_set_of(&ziplist(&reader.string()?)?)?,
-        kind::SORTED_SET_LISTPACK => sorted_set_of(&listpack(&reader.string()?)?)?,
+        kind::SORTED_SET_ZIPLIST => sorted_set_of(&ziplist(&reader.packed()?)?)?,
+        kind::SORTED_SET_LISTPACK => sorted_set_of(&listpack(&reader.packed()?)?)?,
         version @ (kind::STREAM | kind::STREAM_2 | kind::STREAM_3) => streams::read(reader, version)?.into_value(),
         _ => return Err(NoValue::Format),
     })

@@ -4,15 +4,24 @@ use std::borrow::Cow;
 
 use super::{NoValue, Read, lzf};
 use crate::keyspace::STRING_BYTES_MAX;
+use crate::memory;
 
 /// Bytes that are being read.
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    /// How much memory what was read takes, about, and for how much was asked.
+    taken: usize,
+    asked: usize,
+}
 
 /// A length, or the way in which a string is written.
 enum Length {
     Plain(u64),
     Encoded(u8),
 }
+
+/// What a string takes beside its bytes, about.
+const WORD_BYTES: usize = 32;
 
 const INT_8: u8 = 0;
 const INT_16: u8 = 1;
@@ -21,22 +30,22 @@ const COMPRESSED: u8 = 3;
 
 impl<'a> Reader<'a> {
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
+        Self { bytes, taken: 0, asked: 0 }
     }
 
     pub(super) const fn is_at_end(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 
     pub(super) fn take(&mut self, count: usize) -> Read<&'a [u8]> {
-        let (part, rest) = self.0.split_at_checked(count).ok_or(NoValue::Format)?;
-        self.0 = rest;
+        let (part, rest) = self.bytes.split_at_checked(count).ok_or(NoValue::Format)?;
+        self.bytes = rest;
         Ok(part)
     }
 
     pub(super) fn chunk<const N: usize>(&mut self) -> Read<[u8; N]> {
-        let (chunk, rest) = self.0.split_first_chunk().ok_or(NoValue::Format)?;
-        self.0 = rest;
+        let (chunk, rest) = self.bytes.split_first_chunk().ok_or(NoValue::Format)?;
+        self.bytes = rest;
         Ok(*chunk)
     }
 
@@ -64,12 +73,33 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Asks for memory for a string of so many bytes before it is there: a payload may say much with few bytes.
+    fn ask(&mut self, length: usize) -> Read<()> {
+        self.taken = self.taken.saturating_add(length + WORD_BYTES);
+        if self.taken > self.asked {
+            // By half as much again, so that a long list does not ask for each of its elements.
+            self.asked = self.taken.saturating_add(self.taken / 2);
+            memory::ask_for_value(self.asked).map_err(|_| NoValue::Memory)?;
+        }
+        Ok(())
+    }
+
+    /// Many strings in one.
+    pub(super) fn packed(&mut self) -> Read<Cow<'a, [u8]>> {
+        let packed = self.string()?;
+        // An element may take two bytes there.
+        self.ask((packed.len() / 2).saturating_mul(WORD_BYTES))?;
+        Ok(packed)
+    }
+
     pub(super) fn string(&mut self) -> Read<Cow<'a, [u8]>> {
         let number = |number: i64| Ok(Cow::Owned(number.to_string().into_bytes()));
         match self.any_length()? {
             Length::Plain(length) => {
                 let length = usize::try_from(length).map_err(|_| NoValue::Format)?;
-                self.take(length).map(Cow::Borrowed)
+                let bytes = self.take(length)?;
+                self.ask(length)?;
+                Ok(Cow::Borrowed(bytes))
             }
             Length::Encoded(INT_8) => number(i64::from(i8::from_le_bytes(self.chunk()?))),
             Length::Encoded(INT_16) => number(i64::from(i16::from_le_bytes(self.chunk()?))),
@@ -78,7 +108,10 @@ impl<'a> Reader<'a> {
                 let (compressed, length) = (self.length()?, self.length()?);
                 let compressed = usize::try_from(compressed).map_err(|_| NoValue::Format)?;
                 let length = usize::try_from(length).ok().filter(|length| *length <= STRING_BYTES_MAX);
-                lzf::expand(self.take(compressed)?, length.ok_or(NoValue::Format)?).map(Cow::Owned)
+                let (compressed, length) = (self.take(compressed)?, length.ok_or(NoValue::Format)?);
+                lzf::check(compressed, length)?;
+                self.ask(length)?;
+                lzf::expand(compressed, length).map(Cow::Owned)
             }
             Length::Encoded(_) => Err(NoValue::Format),
         }

@@ -109,7 +109,7 @@ pub(super) fn read(reader: &mut Reader<'_>, version: u8) -> Read<Stream> {
     for _ in 0..reader.length()? {
         let first = reader.string()?;
         let first = of_raw(<[u8; 16]>::try_from(&*first).map_err(|_| NoValue::Format)?);
-        read_pack(&mut stream, first, &listpack(&reader.string()?)?)?;
+        read_pack(&mut stream, first, &listpack(&reader.packed()?)?)?;
     }
     if reader.length()? != stream.len() as u64 {
         return Err(NoValue::Format);

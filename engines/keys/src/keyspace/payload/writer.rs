@@ -1,10 +1,13 @@
 //! Writing what Redis reads, piece by piece.
 
 /// Bytes that are being written.
-#[derive(Default)]
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.0
     }

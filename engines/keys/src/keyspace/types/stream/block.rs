@@ -181,6 +181,11 @@ impl Block {
         places.into_iter().for_each(|at| self.mark_deleted(at));
     }
 
+    /// Lets entries follow the last one that is there, whatever was deleted behind it.
+    pub(super) fn forget_deleted_end(&mut self) {
+        self.last = self.entries().last().map_or(self.last, |entry| entry.id);
+    }
+
     fn mark_deleted(&mut self, at: usize) {
         self.bytes[at] |= DELETED;
         (self.live, self.deleted) = (self.live - 1, self.deleted + 1);

@@ -45,6 +45,10 @@ pub(super) const GROUP_BYTES: usize = size_of::<Group>() + 32;
 const CONSUMER_BYTES: usize = size_of::<Consumer>() + 64;
 const PENDING_BYTES: usize = size_of::<Pending>() + 3 * size_of::<StreamId>() + 16;
 
+/// What a consumer, and a delivery, take in the log beside their names and numbers.
+const SEEN_BYTES: usize = 17;
+const DELIVERED_BYTES: usize = 33;
+
 impl Group {
     pub(super) const fn new(last: StreamId, read: Option<u64>) -> Self {
         Self { last, read, pending: BTreeMap::new(), consumers: BTreeMap::new(), name_bytes: 0 }
@@ -129,12 +133,35 @@ impl Group {
         }
     }
 
+    /// How many bytes [`Group::write_whole`] writes.
+    pub(super) fn whole_bytes(&self, group: &[u8]) -> usize {
+        let consumers = self.consumers().map(|(name, _)| SEEN_BYTES + group.len() + name.len());
+        let deliveries = self.deliveries().map(|(Pending { consumer, .. }, ids)| {
+            DELIVERED_BYTES + group.len() + consumer.len() + ids.len() * size_of::<StreamId>()
+        });
+        consumers.chain(deliveries).sum()
+    }
+
+    /// What is pending, together what was delivered together.
+    fn deliveries(&self) -> impl Iterator<Item = (&Pending, Vec<StreamId>)> {
+        let mut rest = self.pending.iter().peekable();
+        std::iter::from_fn(move || {
+            let (id, first) = rest.next()?;
+            let mut ids = vec![*id];
+            let are_alike =
+                |other: &Pending| (&other.consumer, other.at, other.count) == (&first.consumer, first.at, first.count);
+            while let Some((id, _)) = rest.next_if(|(_, other)| are_alike(other)) {
+                ids.push(*id);
+            }
+            Some((first, ids))
+        })
+    }
+
     pub(super) fn write_whole(&self, group: &[u8], operations: &mut OpWriter<'_>) {
         for (name, consumer) in self.consumers() {
             StreamOperation::SeeConsumer { group, name, at: consumer.seen_at }.write(operations);
         }
-        for (id, Pending { consumer, at, count }) in &self.pending {
-            let ids = vec![*id];
+        for (Pending { consumer, at, count }, ids) in self.deliveries() {
             StreamOperation::Deliver { group, consumer, at: *at, count: *count, ids }.write(operations);
         }
     }

@@ -76,6 +76,10 @@ pub struct Stream {
     is_made: bool,
 }
 
+/// What an operation takes in the log beside its words, with a number of an entry and a count; and a word beside its bytes.
+const ENTRY_BYTES: usize = 25;
+const WORD_BYTES: usize = 4;
+
 /// What is to be left of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
@@ -260,6 +264,17 @@ impl Stream {
         size_of::<Self>() + self.heap_bytes
     }
 
+    /// How many bytes it takes written as a whole: every entry with its fields.
+    #[must_use]
+    pub fn whole_bytes(&self) -> usize {
+        let words = |entry: Entry<'_>| {
+            entry.fields().map(|(field, value)| 2 * WORD_BYTES + field.len() + value.len()).sum::<usize>()
+        };
+        let entries = self.range(StreamId::MIN, StreamId::MAX).map(|entry| ENTRY_BYTES + words(entry));
+        let groups = self.groups().map(|(name, group)| ENTRY_BYTES + WORD_BYTES + name.len() + group.whole_bytes(name));
+        entries.chain(groups).sum::<usize>() + 2 * ENTRY_BYTES
+    }
+
     /// The entries that are there, block by block.
     pub(in crate::keyspace) fn blocks(&self) -> impl Iterator<Item = Vec<Entry<'_>>> {
         self.blocks.iter().map(|block| block.entries().collect())
@@ -273,7 +288,12 @@ impl Stream {
             StreamOperation::Delete(id) => self.delete(*id),
             StreamOperation::Trim(count) => self.trim(*count),
             StreamOperation::SetId { last, added, max_deleted } => {
-                (self.last, self.added, self.max_deleted) = (*last, *added, *max_deleted);
+                // Entries may follow whose numbers are lower than those of deleted ones at the end.
+                if let Some(block) = self.blocks.back_mut() {
+                    block.forget_deleted_end();
+                }
+                let last = self.top().map_or(*last, |top| top.max(*last));
+                (self.last, self.added, self.max_deleted) = (last, *added, *max_deleted);
             }
             StreamOperation::CreateGroup { name, last, read } => {
                 self.destroy_group(name);
@@ -315,7 +335,7 @@ impl Stream {
 
     fn add(&mut self, id: StreamId, words: &[&[u8]]) {
         // Operations may come from anybody (`RESTORE`).
-        if id <= self.last || self.blocks.back().is_some_and(|block| id <= block.last()) {
+        if id <= self.last {
             return;
         }
         (self.last, self.added, self.length) = (id, self.added.wrapping_add(1), self.length + 1);
@@ -443,6 +463,31 @@ mod tests {
         assert!(!again.is_empty());
     }
 
+    #[test]
+    fn entries_follow_a_lower_number_than_that_of_a_deleted_one() {
+        let mut stream = Stream::default();
+        let add = |id| StreamOperation::Add { id, words: vec![b"a", b"b"] };
+        let back_to = |last| StreamOperation::SetId { last, added: 2, max_deleted: id(6, 1) };
+        for operation in [
+            add(id(5, 1)),
+            add(id(6, 1)),
+            StreamOperation::Delete(id(6, 1)),
+            back_to(id(5, 1)),
+            add(id(5, 2)),
+            add(id(6, 1)),
+        ] {
+            stream.perform(&operation);
+        }
+        assert_eq!(ids(&stream), [id(5, 1), id(5, 2), id(6, 1)]);
+        assert_eq!((stream.len(), stream.last(), stream.entry(id(5, 2)).is_some()), (3, id(6, 1), true));
+        let mut again = Stream::default();
+        again.apply(&mut OpReader::new(&written(&stream))).expect("reads");
+        assert_eq!((ids(&again), again.last()), (ids(&stream), stream.last()));
+        // What is there is not behind the end.
+        stream.perform(&back_to(id(5, 1)));
+        assert_eq!(stream.last(), id(6, 1));
+    }
+
     proptest! {
         #[test]
         fn entries_are_those_of_a_sorted_map(
@@ -517,6 +562,8 @@ mod tests {
             let mut again = Stream::default();
             again.apply(&mut OpReader::new(&written(&stream))).expect("reads");
             prop_assert_eq!(written(&again), written(&stream));
+            let bytes = written(&stream).len();
+            prop_assert!((bytes..bytes + 100).contains(&stream.whole_bytes()), "{} {}", bytes, stream.whole_bytes());
             prop_assert_eq!(again.group(b"g").map(Group::pending_count), Some(group.pending_count()));
             prop_assert_eq!(again.group(b"g").map(|group| group.consumers().len()), Some(group.consumers().len()));
             prop_assert_eq!((again.last(), again.added(), again.max_deleted()), (stream.last(), stream.added(), stream.max_deleted()));
