@@ -291,6 +291,7 @@ mod tests {
     #[test]
     fn zeros_behind_the_longest_string_are_logged_from_within() {
         let mut keys = Keyspace::new(Placement::over(1), 1);
+        keys.log.enable(true);
         keys.set_string(b"k", b"x", Expiry::Keep);
         let (before, mut tape) = (keys.log.bytes().len(), Tape::new());
         let words: &[&[u8]] = &[b"BITFIELD", b"k", b"SET", b"i64", b"79999", b"0"];

@@ -381,7 +381,7 @@ fn messages_reach_listeners_of_all_actors() {
     assert_eq!(world.call(there, &["SUBSCRIBE", "news"]), ">3 \"subscribe\" \"news\" 1");
     world.settle();
     assert_eq!(world.call(here, &["PUBLISH", "news", "hello"]), "1");
-    assert_eq!(world.call(here, &["PUBSUB", "NUMSUB", "news"]), "%1 \"news\" 1");
+    assert_eq!(world.call(here, &["PUBSUB", "NUMSUB", "news"]), "[2] \"news\" 1");
     world.actor_mut(2).close_session(there.session);
     assert_eq!(world.call(there, &["PING"]), "", "the session is gone");
     world.settle();
