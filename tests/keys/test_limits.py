@@ -221,6 +221,8 @@ def test_a_web_page_sends_no_commands(server):
 
 def test_who_is_being_answered_is_not_idle(server):
     client, other = Client(server.port), Client(server.port)
+    # What the system keeps for the client, the server has sent: it must not be as much as is read within the timeout.
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     other.call("SETRANGE", "slow", 30_000_000, "x")
     other.call("CONFIG", "SET", "timeout", 1)
     client.send("GET", "slow")
