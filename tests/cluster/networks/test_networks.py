@@ -24,6 +24,8 @@ def others(node):
 def work(cluster, request):
     """Clients at all nodes, and what they were told is checked at the end."""
     name = "".join(letter for letter in request.node.name if letter.isalnum())[-30:].lower()
+    with cluster.tenants(NODES[0], autocommit=True) as client:
+        client.execute(f"CREATE DATABASE {name}")
     counter, transfers = Counter(cluster, name), Transfers(cluster, name)
     loops = [Loop(counter.step), Loop(transfers.step)]
     yield counter, transfers
