@@ -96,9 +96,9 @@ const WORDINGS: [(&str, &str); 47] = [
     ),
     ("Arithmetic Overflow in AvgAccumulator", "AVG of decimals overflows; CAST its argument to DOUBLE"),
     ("Cannot infer common argument type for logical boolean operation {}", NO_OPERATION),
-    ("cannot infer common string type for string concat operation {}", NO_OPERATION),
+    ("Cannot infer common string type for string concat operation {}", NO_OPERATION),
     (
-        "substring without for/from is not valid {}",
+        "Substring without for/from is not valid {}",
         "SUBSTRING takes a text and where to begin, such as SUBSTRING(name FROM 2 FOR 3)",
     ),
     (
