@@ -163,3 +163,32 @@ def test_a_long_write_is_refused_before_it_is_made_and_nobody_waits(small_disk, 
             assert client.llen("{t}list") == client.scard("{t}set") == client.zcard("{t}zset") == 3000
     finally:
         node.kill()
+
+
+def test_a_long_commit_is_refused_in_whole_and_nobody_waits(small_disk, tmp_path):
+    """What the log has no space for is not done, also where little is asked for before: whoever reads the table need not wait."""
+    node = Node(tmp_path)
+    many = "INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(%s, %s) g"
+    try:
+        with tenant(node) as connection, tenant(node) as other:
+            connection.execute("CREATE TABLE t (id int PRIMARY KEY, filling text)")
+            connection.execute(many, (1, 10))
+            filler = fill(small_disk)
+            begun = time.monotonic()
+            for first in (1_000, 10_000):
+                with pytest.raises(psycopg.errors.DiskFull, match="No space left on device"):
+                    connection.execute(many, (first, first + 3_000))
+                assert other.execute("SELECT count(*) FROM t").fetchone() == (10,)
+            with pytest.raises(psycopg.errors.DiskFull), connection.transaction():
+                for first in range(20_000, 24_000, 100):
+                    connection.execute(many, (first, first + 99))
+            assert other.execute("SELECT count(*), max(id) FROM t").fetchone() == (10, 10)
+            assert time.monotonic() - begun < PATIENCE
+            filler.unlink()
+            taken(connection.execute, many, (1_000, 4_000))
+        node.kill()
+        node = Node(tmp_path)
+        with tenant(node) as connection:
+            assert connection.execute("SELECT count(*), max(id) FROM t").fetchone() == (3_011, 4_000)
+    finally:
+        node.kill()

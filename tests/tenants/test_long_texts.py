@@ -40,6 +40,8 @@ TEXTS = {
     "a sum of columns": "SELECT id" + " + id" * 4_000 + " FROM t",
     "alternatives": "SELECT 1 FROM t WHERE " + " OR ".join(f"id = {number}" for number in range(1_600)),
     "conditions": "SELECT 1 FROM t WHERE " + " AND ".join(f"id <> {number}" for number in range(1_600)),
+    "conditions with alternatives": "SELECT 1 FROM t WHERE " + " AND ".join(f"(id = {n} OR id = {n + 1})" for n in range(990)),
+    "arrays in conditions": "SELECT 1 FROM t WHERE " + " AND ".join(f"id = ANY (ARRAY[{n}, {n + 1}])" for n in range(990)),
     "lists in a chain": "SELECT id" + " IN (1, 2) = id" * 900 + " FROM t",
     "patterns": "SELECT 'a'" + " ~ 'a'" * 2_500,
     "collations": "SELECT 'a'" + " COLLATE \"C\"" * 3_000,

@@ -2,10 +2,12 @@
 
 import select
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 from conftest import ENDLESS
+from test_gone_clients import names  # noqa: F401 (a fixture)
 
 
 def test_a_statement_that_runs_is_cancelled(server):
@@ -39,6 +41,28 @@ def test_statements_and_waits_have_timeouts(server, prepare):
         connection.execute("SET statement_timeout TO DEFAULT")
         connection.execute("RESET ALL")
         assert connection.execute(f"DELETE FROM late_{prepare}", prepare=prepare).rowcount == 1
+
+
+# Each row takes long, and no number of rows tells so.
+COSTLY = [
+    "SELECT sum(length(regexp_replace(repeat('a', 100000), 'a', 'bb', 'g'))) FROM generate_series(1, 100000000)",
+    "SELECT sum(length(replace(repeat('a', 1000000), 'a', 'bb' || i))) FROM generate_series(1, 100000000) i",
+    "SELECT count(*) FROM generate_series(1, 100000000) i WHERE repeat('a', 1000000) || i LIKE '%b%c%d'",
+    "SELECT sum(length((repeat('1,', 100000) || i)::bytea::text)) FROM generate_series(1, 100000000) i",
+]
+
+
+@pytest.mark.parametrize("statement", COSTLY)
+def test_a_statement_of_few_costly_rows_has_its_timeout_and_shuts_nobody_out(server, names, statement):
+    """It gives the thread of its database up, on which others wait, and is watched from then on."""
+    first, *others = names
+    with server.connect(first, autocommit=True, options="-c statement_timeout=3s") as connection:
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(connection.execute, statement)
+            for name in others:
+                with server.connect(name, autocommit=True, connect_timeout=20) as other:
+                    assert other.execute("SELECT 1").fetchone() == (1,)
+            assert isinstance(running.exception(60), psycopg.errors.QueryCanceled)
 
 
 @pytest.mark.parametrize("name,state,begin", [("idle_in_transaction_session_timeout", "25P03", "BEGIN"),

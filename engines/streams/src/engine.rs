@@ -342,9 +342,8 @@ impl Inner {
             Show::CreateView(name) => show::lines("statement", self.catalog.find("view", name)?.statement()),
             Show::All => show::table(&["name", "setting", "meaning"], &self.settings(session)?),
             Show::Setting(name) => {
-                let all = self.settings(session)?;
-                let value = all.into_iter().find(|row| row[0] == *name).map(|row| row[1].clone());
-                show::table(&[name], &[vec![value.unwrap_or_default()]])
+                let value = settings::value_of(name, self.settings(session)?)?;
+                show::table(&[name], &[vec![value]])
             }
         }
     }

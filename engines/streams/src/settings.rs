@@ -109,6 +109,20 @@ const CLIENT_SETTINGS: [&str; 11] = [
     "timezone",
 ];
 
+/// Names that PostgreSQL clients ask for, and that mean nothing here.
+const ASKED_FOR: [&str; 10] = [
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "in_hot_standby",
+    "integer_datetimes",
+    "is_superuser",
+    "max_identifier_length",
+    "server_encoding",
+    "server_version",
+    "transaction_isolation",
+    "transaction_read_only",
+];
+
 /// How long a statement may take, its rows included.
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
 const STATEMENT_TIMEOUT_MEANING: &str =
@@ -144,21 +158,35 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
     let (known, meaning) = if name == STATEMENT_TIMEOUT {
         (timeout(value).is_some(), STATEMENT_TIMEOUT_MEANING)
     } else {
-        let setting = SETTINGS.iter().find(|s| s.name == name).ok_or_else(|| {
-            let names = SETTINGS.iter().map(|s| s.name).chain([STATEMENT_TIMEOUT]);
-            StreamError::Unknown {
-                kind: "setting".into(),
-                name: name.into(),
-                position: None,
-                hint: hint(name, names, "settings"),
-            }
-        })?;
+        let setting = SETTINGS.iter().find(|s| s.name == name).ok_or_else(|| unknown(name))?;
         ((setting.apply)(&mut RuntimeOptions::default(), value).is_some(), setting.meaning)
     };
     if known {
         return Ok(());
     }
     Err(StreamError::invalid(format!("setting {name}: expected {meaning}, got '{value}'")))
+}
+
+fn unknown(name: &str) -> StreamError {
+    let names = SETTINGS.iter().map(|s| s.name).chain([STATEMENT_TIMEOUT]);
+    StreamError::Unknown {
+        kind: "setting".into(),
+        name: name.into(),
+        position: None,
+        hint: hint(name, names, "settings"),
+    }
+}
+
+/// The value of one of the settings of [`list`]; nothing of what clients of PostgreSQL ask for beside them.
+///
+/// # Errors
+/// No such setting.
+pub(crate) fn value_of(name: &str, all: Vec<Vec<String>>) -> Result<String> {
+    match all.into_iter().find(|row| row[0] == name) {
+        Some(mut row) => Ok(row.swap_remove(1)),
+        None if CLIENT_SETTINGS.contains(&name) || ASKED_FOR.contains(&name) => Ok(String::new()),
+        None => Err(unknown(name)),
+    }
 }
 
 /// The options of a query started in a session with these settings.
@@ -199,6 +227,15 @@ mod tests {
         );
         assert!(check("parallelism", "2").is_ok());
         assert!(check("memory-limit", "512").is_err() && check("memory-limit", "0B").is_err());
+    }
+
+    #[test]
+    fn a_setting_that_there_is_not_is_not_shown_as_empty() {
+        let all = || list(&RuntimeOptions::default(), &BTreeMap::new());
+        assert_eq!(value_of("epoch-events", all()).unwrap(), "0");
+        assert_eq!(value_of("server_version", all()).unwrap(), "");
+        let error = value_of("paralelism", all()).unwrap_err().to_string();
+        assert!(error.contains("setting paralelism does not exist") && error.contains("parallelism"), "{error}");
     }
 
     #[test]

@@ -33,22 +33,24 @@ pub(super) fn words(args: &[Value]) -> Result<Vec<Vec<u8>>, &'static str> {
 pub(super) fn to_lua(lua: &Lua, tape: &Tape, protocol: u8, watch: &Watch) -> mlua::Result<Value> {
     /// Values between two looks at the watch: much less than a millisecond.
     const VALUES: usize = 1 << 10;
-    let mut late = None;
     let mut count = 0_usize;
-    let mut values = tape.values().map_while(|value| {
+    let mut values = tape.values().map(|value| {
         count += 1;
         if count.is_multiple_of(VALUES) {
-            late = watch.look().err();
+            watch.look()?;
         }
-        late.is_none().then_some(value)
+        Ok(value)
     });
-    let value = next_value(lua, &mut values, protocol)?;
-    late.map_or(Ok(value), |stopped| Err(stopped.into()))
+    next_value(lua, &mut values, protocol)
 }
 
-fn next_value<'a>(lua: &Lua, values: &mut impl Iterator<Item = reply::Value<'a>>, protocol: u8) -> mlua::Result<Value> {
+fn next_value<'a>(
+    lua: &Lua,
+    values: &mut impl Iterator<Item = mlua::Result<reply::Value<'a>>>,
+    protocol: u8,
+) -> mlua::Result<Value> {
     let is_third = protocol == 3;
-    let Some(value) = values.next() else { return Ok(Value::Nil) };
+    let Some(value) = values.next().transpose()? else { return Ok(Value::Nil) };
     let text = |bytes: &[u8]| lua.create_string(bytes).map(Value::String);
     let field = |name: &str, value: Value| {
         let table = lua.create_table()?;
@@ -98,7 +100,7 @@ fn next_value<'a>(lua: &Lua, values: &mut impl Iterator<Item = reply::Value<'a>>
         reply::Value::Pairs(length) => {
             let table = lua.create_table()?;
             for _ in 0..length {
-                let _pair = values.next();
+                let _pair = values.next().transpose()?;
                 let (first, second) = (next_value(lua, values, protocol)?, next_value(lua, values, protocol)?);
                 if is_third {
                     let pair = lua.create_table()?;
@@ -115,7 +117,7 @@ fn next_value<'a>(lua: &Lua, values: &mut impl Iterator<Item = reply::Value<'a>>
         reply::Value::Named(length) => {
             let table = lua.create_table()?;
             for _ in 0..length {
-                let _name = values.next();
+                let _name = values.next().transpose()?;
                 let (name, value) = (next_value(lua, values, protocol)?, next_value(lua, values, protocol)?);
                 if is_third {
                     table.raw_set(name, value)?;
@@ -134,7 +136,7 @@ fn next_value<'a>(lua: &Lua, values: &mut impl Iterator<Item = reply::Value<'a>>
 
 fn list<'a>(
     lua: &Lua,
-    values: &mut impl Iterator<Item = reply::Value<'a>>,
+    values: &mut impl Iterator<Item = mlua::Result<reply::Value<'a>>>,
     protocol: u8,
     length: usize,
 ) -> mlua::Result<Value> {

@@ -34,7 +34,7 @@ pub fn ours(error: &DataFusionError) -> Option<StreamError> {
 }
 
 /// What the libraries say, and what we say instead. `{}` stands for what they fill in, `{0}`, `{1}`, .. for the same.
-const WORDINGS: [(&str, &str); 44] = [
+const WORDINGS: [(&str, &str); 47] = [
     ("Cannot infer common argument type for comparison operation {}", NO_OPERATION),
     ("Cannot infer common type for bitwise operation {}", NO_OPERATION),
     ("Cannot coerce arithmetic expression {} to valid types", NO_OPERATION),
@@ -96,6 +96,15 @@ const WORDINGS: [(&str, &str); 44] = [
     ),
     ("Arithmetic Overflow in AvgAccumulator", "AVG of decimals overflows; CAST its argument to DOUBLE"),
     ("Cannot infer common argument type for logical boolean operation {}", NO_OPERATION),
+    ("Cannot infer common string type for string concat operation {}", NO_OPERATION),
+    (
+        "Substring without for/from is not valid {}",
+        "SUBSTRING takes a text and where to begin, such as SUBSTRING(name FROM 2 FOR 3)",
+    ),
+    (
+        "QUALIFY clause requires window functions in the SELECT list or QUALIFY clause",
+        "QUALIFY filters by a window function, and there is none; write the condition in WHERE",
+    ),
     ("Failed to coerce then ({}) and else (None) to common types in CASE WHEN expression", NO_CASE_OF_MANY),
     ("Failed to coerce then ({}) and else ({}) to common types in CASE WHEN expression", NO_CASE),
     ("Failed to coerce case ({}) and when ({}) to common types in CASE WHEN expression", NO_CASE),

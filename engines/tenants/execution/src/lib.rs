@@ -43,6 +43,8 @@ use crate::{explain::Counts, join::Kept, subquery::Answer};
 
 /// Rows that a statement works on before it gives way: a few milliseconds.
 pub const PATIENCE_ROWS: usize = 8_192;
+/// To do something with so many bytes of a large value takes about as long as a row.
+const BYTES_LIKE_A_ROW: usize = 256;
 
 /// A statement that runs.
 pub struct Run<'a> {
@@ -67,6 +69,8 @@ pub struct Run<'a> {
     pub(crate) counts: Option<Counts>,
     /// Rows that it may still work on; any number if nobody waits for the thread.
     patience: Cell<Option<usize>>,
+    /// Large values that it has computed and that count as rows it has worked on.
+    counted: Cell<usize>,
 }
 
 impl<'a> Run<'a> {
@@ -94,6 +98,7 @@ impl<'a> Run<'a> {
             waits: Cell::new(false),
             counts: None,
             patience: Cell::new(None),
+            counted: Cell::new(0),
         }
     }
 
@@ -128,6 +133,8 @@ impl<'a> Run<'a> {
     pub(crate) fn goes_on_after(&self, rows: usize) -> Result<()> {
         self.facts.interrupts.check()?;
         if let Some(patience) = self.patience.get() {
+            let computed = self.facts.lent.computed();
+            let rows = rows + (computed - self.counted.replace(computed)) / BYTES_LIKE_A_ROW;
             self.patience.set(Some(patience.saturating_sub(rows)));
             if patience <= rows {
                 self.waits.set(true);

@@ -26,6 +26,10 @@ pub(crate) enum Answer {
 }
 
 impl Queries for Run<'_> {
+    fn goes_on(&self) -> Result<()> {
+        self.goes_on_after(0)
+    }
+
     fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value> {
         let numbers: Vec<&Value> = numbers.iter().map(|number| &**number).collect();
         self.advisory(function, &numbers)

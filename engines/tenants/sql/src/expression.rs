@@ -196,6 +196,9 @@ pub trait Queries {
 
     /// Takes advisory locks or gives them back.
     fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value>;
+
+    /// Whether the statement goes on here: asked before something is done with large values.
+    fn goes_on(&self) -> Result<()>;
 }
 
 /// Where an expression is computed.
@@ -215,6 +218,14 @@ impl<'a> Env<'a> {
         Self { row: &[], parameters: &[], facts, queries: None }
     }
 
+    /// Whether the statement goes on here with what it has computed.
+    fn goes_on_with(self, computed: &Memory<'_>) -> Result<()> {
+        match self.queries {
+            Some(queries) if computed.is_used() => queries.goes_on(),
+            _ => Ok(()),
+        }
+    }
+
     /// The same over another row.
     pub fn with_row(self, row: &'a [Value]) -> Self {
         Self { row, ..self }
@@ -228,6 +239,7 @@ fn both<'a>(a: &'a Expr, b: &'a Expr, env: Env<'a>) -> Result<(Cow<'a, Value>, C
     held.take_computed(&a)?;
     let b = b.value(env)?;
     held.take_computed(&b)?;
+    env.goes_on_with(&held)?;
     Ok((a, b, held))
 }
 
@@ -369,6 +381,7 @@ impl Expr {
                 } else {
                     let mut held = env.facts.lent.memory();
                     held.take_computed(&value)?;
+                    env.goes_on_with(&held)?;
                     let value = cast::cast(value.into_owned(), *from, *to, *explicit, env.facts.context())?;
                     Cow::Owned(size::checked(value)?)
                 }
@@ -381,6 +394,7 @@ impl Expr {
                     Ok(value)
                 };
                 let arguments = arguments.iter().map(argument).collect::<Result<Vec<_>>>()?;
+                env.goes_on_with(&held)?;
                 match (function, env.queries) {
                     (Function::Advisory(function), Some(queries)) => Cow::Owned(queries.lock(*function, &arguments)?),
                     _ => Cow::Owned(function.call(&arguments, env.facts)?),

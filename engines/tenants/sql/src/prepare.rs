@@ -16,8 +16,8 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::Isolation;
 use sqlparser::ast::{
-    self, ContextModifier, ObjectType, Reset, Set, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel,
-    TransactionMode,
+    self, ContextModifier, ObjectType, Reset, Set, SetSessionAuthorizationParamKind, Statement as Ast,
+    TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
 
 use crate::{
@@ -244,10 +244,12 @@ impl Planner<'_> {
                     "all" => return self.statement(&all_settings()?),
                     name => name.to_owned(),
                 };
-                let output = OutputColumn { name: name.clone(), of: Type::Text, origin: (0, 0) };
+                let output = OutputColumn { name: shown_name(&name).to_owned(), of: Type::Text, origin: (0, 0) };
                 Ok((Plan::Show(name), Some(vec![output])))
             }
             Ast::Reset(reset) => match &reset.reset {
+                // A session has one role from its login on.
+                Reset::ConfigurationParameter(name) if setting_name(name)? == "role" => silent(Plan::Nothing("RESET")),
                 Reset::ConfigurationParameter(name) => silent(Plan::Reset(setting_name(name)?)),
                 Reset::ALL => silent(Plan::Reset(String::new())),
             },
@@ -323,8 +325,23 @@ impl Planner<'_> {
             Set::SetNames { charset_name, collation_name: None } => {
                 Ok(Plan::Set { name: "client_encoding".to_owned(), value: Some(name_of(charset_name)), local: false })
             }
+            // A session has one role from its login on.
+            Set::SetRole { role_name: None, .. } => Ok(Plan::Nothing("SET")),
+            Set::SetSessionAuthorization(to) if to.kind == SetSessionAuthorizationParamKind::Default => {
+                Ok(Plan::Nothing("SET"))
+            }
             other => Err(SqlError::unsupported(other)),
         }
+    }
+}
+
+/// The name of a setting as PostgreSQL shows it.
+fn shown_name(name: &str) -> &str {
+    match name {
+        "datestyle" => "DateStyle",
+        "intervalstyle" => "IntervalStyle",
+        "timezone" => "TimeZone",
+        name => name,
     }
 }
 

@@ -67,12 +67,16 @@ impl Log for Shard {
     }
 }
 
-/// Appends to a journal that has space for more. What was appended to another one would keep waiting whoever reads it.
+/// Appends to a journal that has space for it. What was appended to another one would keep waiting whoever reads it.
 pub(crate) fn append(journal: &Journal, group: &[Draft<'_>]) -> Result<Lsn, JournalError> {
-    match journal.full() {
-        Some(full) => Err(full),
-        None => journal.append(group),
+    if let Some(full) = journal.full() {
+        return Err(full);
     }
+    let bytes = Journal::written_bytes(group);
+    journal.take_space(bytes)?;
+    let appended = journal.append(group);
+    journal.give_back(bytes);
+    appended
 }
 
 /// A commit's record. `before` is the tenant's last one in the log.

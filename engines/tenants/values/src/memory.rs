@@ -58,17 +58,25 @@ pub struct Lent {
     bytes: Cell<usize>,
     /// What the statement that runs holds.
     held: Cell<usize>,
+    /// Bytes of large values that it has computed, whether it still holds them or not.
+    computed: Cell<usize>,
 }
 
 impl Lent {
     /// What is taken from a pool; without one, from nobody.
     pub fn of(pool: Option<Arc<Pool>>) -> Self {
-        Self { pool, bytes: Cell::new(0), held: Cell::new(0) }
+        Self { pool, bytes: Cell::new(0), held: Cell::new(0), computed: Cell::new(0) }
     }
 
     /// A statement begins, which holds nothing.
     pub fn begin(&self) {
         self.held.set(0);
+        self.computed.set(0);
+    }
+
+    /// Bytes of large values that the statement has computed since it began.
+    pub fn computed(&self) -> usize {
+        self.computed.get()
     }
 
     /// Memory for rows and values of the statement, which is given back when it is dropped.
@@ -118,7 +126,11 @@ impl Memory<'_> {
     #[expect(clippy::ptr_arg, reason = "what is borrowed was counted by who owns it")]
     pub fn take_computed(&mut self, value: &Cow<'_, Value>) -> Result<()> {
         match value {
-            Cow::Owned(value) if value.is_large() => self.take_bytes(value.bytes()),
+            Cow::Owned(value) if value.is_large() => {
+                let bytes = value.bytes();
+                self.lent.computed.set(self.lent.computed.get().saturating_add(bytes));
+                self.take_bytes(bytes)
+            }
             _ => Ok(()),
         }
     }
@@ -136,6 +148,11 @@ impl Memory<'_> {
         self.mine += bytes;
         self.lent.held.set(held);
         self.lent.cover(held)
+    }
+
+    /// Whether anything was taken.
+    pub fn is_used(&self) -> bool {
+        self.mine > 0
     }
 
     /// Keeps it until the statement ends.

@@ -276,11 +276,13 @@ impl FileReader {
 impl SourceReader for FileReader {
     fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
         loop {
+            let is_due = self.is_following() && self.polled.elapsed() >= POLL && self.rest().is_zero();
+            if is_due && self.changes.is_empty() {
+                self.poll()?;
+            }
+            // Before any rows: those of a file that has just joined mean nothing to who has not heard of it.
             if let Some(change) = self.changes.pop_front() {
                 return Ok(Read::Split(change));
-            }
-            if self.is_following() && self.polled.elapsed() >= POLL && self.rest().is_zero() {
-                self.poll()?;
             }
             if let Some(split) = self.next_split() {
                 if let Some(read) = self.read_split(split, max_events)? {

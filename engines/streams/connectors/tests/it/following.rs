@@ -187,6 +187,32 @@ fn a_followed_file_under_a_new_name_is_not_read_twice() {
     assert!(error.contains("a.log under a new name: its rows would come twice"), "{error}");
 }
 
+/// Also when it is found on the way to rows, and not because there are none.
+#[test]
+fn a_file_that_joins_is_told_before_its_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    append(&file("b.log"), "{\"auction\":0}\n");
+    let table = bids(directory.path().to_str().unwrap(), "ndjson", &[("follow", "true")]);
+    let mut reader = open(&table, None).unwrap();
+    read_now(reader.as_mut());
+    let mut known = 1;
+    for round in 0..5 {
+        append(&file("b.log"), "{\"auction\":1}\n");
+        append(&file(&format!("a{round}.log")), "{\"auction\":2}\n");
+        std::thread::sleep(Duration::from_millis(60));
+        loop {
+            match reader.read(100, Duration::ZERO).unwrap() {
+                Read::Split(SplitChange::Began) => known += 1,
+                Read::Rows(batch) => assert!(batch.split < known, "rows of split {} of {known}", batch.split),
+                Read::Pending => break,
+                _ => {}
+            }
+        }
+        assert_eq!(known, round + 2);
+    }
+}
+
 #[test]
 fn new_files_that_are_whole_end_and_may_not_change() {
     let directory = tempfile::tempdir().unwrap();

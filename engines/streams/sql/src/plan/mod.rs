@@ -15,6 +15,7 @@ mod chain;
 mod conditions;
 mod context;
 mod culprit;
+mod days;
 mod decimals;
 mod dialect;
 mod errors;
@@ -299,7 +300,8 @@ fn computed(projection: &Projection) -> Result<RecordBatch> {
 fn analyze(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     conditions::check(&plan)?;
     let plan = arithmetic::checked(decimals::beside_doubles(plan)?)?;
-    casts::bounded(Analyzer::new().execute_and_check(plan, session().config_options(), |_, _| {})?)
+    let typed = Analyzer::new().execute_and_check(plan.clone(), session().config_options(), |_, _| {})?;
+    casts::bounded(days::checked(&plan, typed)?)
 }
 
 /// `IN (SELECT ..)` and `EXISTS` as semi and anti joins.

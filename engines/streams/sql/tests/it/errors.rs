@@ -254,6 +254,16 @@ fn what_libraries_say_is_told_in_words_of_sql() {
         ("SELECT CAST(ts AS BOOLEAN) FROM events", "there is no CAST from TIMESTAMP(3) to BOOLEAN (line 1, column 13)"),
         ("SELECT ts + 1 FROM events", "there is no TIMESTAMP(3) + BIGINT; CAST one side of it"),
         ("SELECT k FROM events WHERE k", "the condition events.k is BIGINT, not BOOLEAN"),
+        ("SELECT k = DATE '2026-01-01' FROM events", "come together, and have no type in common; CAST one of them"),
+        ("SELECT k FROM events WHERE k IN (DATE '2026-01-01')", "come together, and have no type in common"),
+        (
+            "SELECT k FROM events UNION ALL SELECT DATE '2026-01-01' FROM events",
+            "come together, and have no type in common",
+        ),
+        ("SELECT NULLIF(k, DATE '2026-01-01') FROM events", "come together, and have no type in common"),
+        ("SELECT k || ts FROM events", "there is no BIGINT || TIMESTAMP(3); CAST one side of it"),
+        ("SELECT SUBSTRING(s) FROM events", "SUBSTRING takes a text and where to begin"),
+        ("SELECT k FROM events QUALIFY k > 1", "QUALIFY filters by a window function"),
         ("SELECT INTERVAL '1' FROM events", "INTERVAL without a unit is not supported (line 1, column 17)"),
         ("SELECT INTERVAL '1-2' YEAR TO MONTH FROM events", "INTERVAL over several units is not supported"),
         (

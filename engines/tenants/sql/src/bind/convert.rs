@@ -143,10 +143,7 @@ impl Binder<'_, '_> {
         }
         // Shorter integers are longer ones; texts of any kind are texts unless a length is to be kept to.
         let same = from == of
-            || (from.is_integer()
-                && of.is_integer()
-                && from.number_rank() <= of.number_rank()
-                && !(explicit && of == Type::Oid))
+            || (from.is_integer() && of.is_integer() && from.number_rank() <= of.number_rank() && of != Type::Oid)
             || (from.is_text() && of.is_text() && matches!(of, Type::Text | Type::Varchar(None)))
             || (from == Type::Float4 && of == Type::Float8)
             || matches!((from, of), (Type::Char(a), Type::Char(b)) if a <= b)

@@ -11,7 +11,7 @@ use sqlparser::{
     dialect::{Dialect, PostgreSqlDialect, Precedence},
     keywords::Keyword,
     parser::{Parser, ParserError},
-    tokenizer::{Token, Word},
+    tokenizer::{Token, TokenWithSpan, Word},
 };
 
 use crate::interrupt::Interrupts;
@@ -70,8 +70,20 @@ impl Dialect for Grammar {
         false
     }
 
+    /// `ISNULL`, which the parser takes for a name, binds as `IS NULL`.
+    fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
+        if is_isnull(parser.peek_token_ref()) {
+            return Some(Ok(self.prec_value(Precedence::Is)));
+        }
+        PostgreSqlDialect {}.get_next_precedence(parser)
+    }
+
     /// What follows `IS [NOT] DISTINCT FROM` ends before `AND`; the parser takes all that comes.
     fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        if is_isnull(parser.peek_token_ref()) {
+            parser.advance_token();
+            return Some(Ok(Expr::IsNull(Box::new(left.clone()))));
+        }
         let is_not = parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]);
         if !is_not && !parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
             return None;
@@ -88,7 +100,6 @@ impl Dialect for Grammar {
         is_identifier_part(part: char) -> bool;
         is_reserved_for_identifier(word: Keyword) -> bool;
         is_custom_operator_part(part: char) -> bool;
-        get_next_precedence(parser: &Parser<'_>) -> Option<Result<u8, ParserError>>;
         prec_value(precedence: Precedence) -> u8;
         allow_extract_custom() -> bool;
         allow_extract_single_quotes() -> bool;
@@ -120,6 +131,10 @@ impl Dialect for Grammar {
         supports_unicode_string_literal() -> bool;
         supports_xml_expressions() -> bool;
     }
+}
+
+fn is_isnull(next: &TokenWithSpan) -> bool {
+    matches!(&next.token, Token::Word(Word { value, quote_style: None, .. }) if value.eq_ignore_ascii_case("isnull"))
 }
 
 /// `INTERVAL(2) '..'`, of which the parser forgets the digits.
@@ -166,6 +181,14 @@ mod tests {
             let (is_read, begun) = nested(open, inner, close, 16);
             assert!(!is_read && begun < 2 * BEGUN_MORE, "{open}: {begun}");
         }
+    }
+
+    #[test]
+    fn isnull_is_an_operator_and_no_name() {
+        assert_eq!(parsed("a + 1 isnull AND b ISNULL"), "a + 1 IS NULL AND b IS NULL");
+        assert_eq!(parsed("NOT a isnull = b"), "NOT a IS NULL = b");
+        let select = Parser::parse_sql(&Grammar::default(), "SELECT a isnull, b AS isnull, c \"isnull\" FROM t");
+        assert_eq!(select.expect("it is SQL")[0].to_string(), "SELECT a IS NULL, b AS isnull, c AS \"isnull\" FROM t");
     }
 
     #[test]

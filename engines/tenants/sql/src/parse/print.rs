@@ -45,7 +45,9 @@ pub(crate) fn query(ast: &ast::Query) -> Result<String> {
 }
 
 fn printed<T: Clone + Display + PartialEq + VisitMut>(ast: &T, read: impl FnOnce(&str) -> Option<T>) -> Result<String> {
-    let mut marked = ast.clone();
+    let mut before = ast.clone();
+    _ = before.visit(&mut Apart);
+    let mut marked = before.clone();
     let mut marks = Marks::default();
     _ = marked.visit(&mut marks);
     let mut text = String::new();
@@ -55,9 +57,8 @@ fn printed<T: Clone + Display + PartialEq + VisitMut>(ast: &T, read: impl FnOnce
             (_, _) => text.push_str(part),
         }
     }
-    let (mut before, again) = (ast.clone(), read(&text));
     _ = before.visit(&mut Plain);
-    match again {
+    match read(&text) {
         Some(mut again) => {
             _ = again.visit(&mut Plain);
             if again == before { Ok(text) } else { Err(unprintable(&text)) }
@@ -80,6 +81,23 @@ fn content(value: &mut Value) -> Option<&mut String> {
         | Value::UnicodeStringLiteral(content) => Some(content),
         Value::DollarQuotedString(content) => Some(&mut content.value),
         _ => None,
+    }
+}
+
+/// Puts brackets between two signs in a row, which would be printed as the beginning of a comment or as another sign.
+struct Apart;
+
+impl VisitorMut for Apart {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
+        if let ast::Expr::UnaryOp { expr: inner, .. } = expr
+            && let ast::Expr::UnaryOp { .. } = **inner
+        {
+            let signed = std::mem::replace(&mut **inner, ast::Expr::value(Value::Null));
+            **inner = ast::Expr::Nested(Box::new(signed));
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -162,6 +180,8 @@ mod tests {
             ("date '2000-01-01'", "DATE '2000-01-01'"),
             ("x LIKE 'a''%' ESCAPE ''''", "x LIKE 'a''%' ESCAPE ''''"),
             (r#""a""b" = 'c'"#, r#""a""b" = 'c'"#),
+            ("- - -5", "-(-(-5))"),
+            ("+ -a", "+(-a)"),
         ] {
             assert_eq!(expression(&parsed(text).unwrap()).as_deref(), Ok(expected), "{text}");
         }

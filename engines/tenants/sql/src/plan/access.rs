@@ -46,6 +46,22 @@ pub enum Way {
 
 /// Of more alternatives a condition is not looked up one by one.
 const ALTERNATIVES_MAX: usize = 1_000;
+/// Conditions that are looked at for all alternatives of a table together, beside those for the first that has any: all for each
+/// would be the square of their number, and more.
+const TRIED_MAX: usize = 10_000;
+
+/// How many conditions were looked at.
+#[derive(Default)]
+struct Tried(usize);
+
+impl Tried {
+    /// Whether so many more may be.
+    fn may(&mut self, more: usize) -> Option<()> {
+        let is_first = self.0 == 0;
+        self.0 = Some(self.0 + more).filter(|tried| is_first || *tried <= TRIED_MAX)?;
+        Some(())
+    }
+}
 
 impl Access {
     /// What keys and bounds are computed from.
@@ -118,6 +134,7 @@ fn choose_each(
     conditions: &[Expr],
 ) -> Option<(Access, Vec<Expr>, u32)> {
     let part = base..base + table.columns.len();
+    let mut tried = Tried::default();
     let each = conditions.iter().enumerate().filter_map(|(at, condition)| {
         let Expr::Call(Function::Array(ArrayFunction::Any(Comparison::Equal)), arguments) = condition else {
             return None;
@@ -126,6 +143,7 @@ fn choose_each(
         if !part.contains(column) || !known(array) {
             return None;
         }
+        tried.may(conditions.len())?;
         let own = Expr::Column(*column);
         let mut rest = conditions.to_vec();
         rest[at] = Expr::Compare(Comparison::Equal, Box::new(own.clone()), Box::new(own.clone()));
@@ -146,8 +164,10 @@ fn choose_any(
     known: &dyn Fn(&Expr) -> bool,
     conditions: &[Expr],
 ) -> Option<(Vec<Way>, u32)> {
+    let mut tried = Tried::default();
     let each = conditions.iter().enumerate().filter_map(|(at, condition)| {
         let alternatives = condition.alternatives(ALTERNATIVES_MAX)?;
+        tried.may(alternatives.len() * conditions.len())?;
         let mut worst = u32::MAX;
         let ways = alternatives.into_iter().map(|mut alternative| {
             alternative

@@ -74,6 +74,23 @@ impl Json {
         Self::Object(unique)
     }
 
+    /// Refuses a value that is nested more deeply than one may be that is read: it could be stored, and never be read again.
+    ///
+    /// # Errors
+    /// 54001.
+    pub fn check_depth(&self) -> Result<()> {
+        if self.is_deeper_than(read::DEPTH_MAX) { Err(read::too_deep("jsonb")) } else { Ok(()) }
+    }
+
+    fn is_deeper_than(&self, levels: usize) -> bool {
+        let is_deeper = |inner: &Self| inner.is_deeper_than(levels - 1);
+        match self {
+            Self::Array(elements) => levels == 0 || elements.iter().any(is_deeper),
+            Self::Object(pairs) => levels == 0 || pairs.iter().any(|(_, value)| is_deeper(value)),
+            _ => false,
+        }
+    }
+
     /// Appends the text, as `jsonb` is shown.
     pub fn write(&self, out: &mut String) {
         match self {

@@ -32,15 +32,19 @@ pub fn check_structure(bytes: usize) -> Result<()> {
         .detail(format!("An array or a JSON value takes at most {} MiB of memory.", STRUCTURE_BYTES_MAX >> 20)))
 }
 
-/// Refuses a value that is larger than one may be.
+/// Refuses a value that is larger than one may be, or nested more deeply.
 ///
 /// # Errors
-/// 54000.
+/// 54000, 54001.
 pub fn checked(value: Value) -> Result<Value> {
     match &value {
         Value::Text(text) => check(text.len())?,
         Value::Bytes(bytes) => check(bytes.len())?,
-        Value::Array(_) | Value::Json(_) => check_structure(value.bytes())?,
+        Value::Array(_) => check_structure(value.bytes())?,
+        Value::Json(json) => {
+            check_structure(value.bytes())?;
+            json.check_depth()?;
+        }
         _ => {}
     }
     Ok(value)
@@ -149,5 +153,24 @@ mod tests {
         assert_eq!(text.finish().len(), FIELD_BYTES_MAX);
         let endless = std::iter::repeat(Value::Int(1));
         assert_eq!(Elements::collect(endless).unwrap_err().state, state::PROGRAM_LIMIT_EXCEEDED);
+    }
+
+    /// What could be stored and not be read again is not made.
+    #[test]
+    fn what_is_nested_as_deeply_as_can_be_read_is_made_and_no_deeper() {
+        use std::sync::Arc;
+
+        use crate::value::json::Json;
+
+        let nested = |levels| {
+            let value = (0..levels).fold(Json::Null, |inner, level| match level % 2 {
+                0 => Json::Array(vec![Json::Null, inner]),
+                _ => Json::object(vec![("key".to_owned(), inner)]),
+            });
+            Value::Json(Arc::new(value))
+        };
+        let Ok(Value::Json(deepest)) = checked(nested(1_000)) else { panic!("it can be read") };
+        assert_eq!(Json::parse_again(&deepest.text()).as_ref(), Ok(&*deepest));
+        assert_eq!(checked(nested(1_001)).unwrap_err().state, "54001");
     }
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// How deep arrays and objects may stand in each other.
-const DEPTH_MAX: usize = 1_000;
+pub(super) const DEPTH_MAX: usize = 1_000;
 /// Checks a text of `json`, which stays as it is.
 pub fn check(text: &str) -> Result<()> {
     let mut reader = Reader::new(text, "json");
@@ -101,6 +101,10 @@ pub(super) struct Reader<'a> {
     bytes: Option<usize>,
 }
 
+pub(super) fn too_deep(of: &str) -> SqlError {
+    SqlError::new("54001", format!("a value of {of} is nested more than {DEPTH_MAX} deep"))
+}
+
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str, of: &'static str) -> Self {
         Self { rest: text, of, bytes: Some(0) }
@@ -150,8 +154,7 @@ impl<'a> Reader<'a> {
         if depth < DEPTH_MAX {
             return Ok(depth + 1);
         }
-        let message = format!("a value of {} is nested more than {DEPTH_MAX} deep", self.of);
-        Err(SqlError::new("54001", message))
+        Err(too_deep(self.of))
     }
 
     pub(super) fn value(&mut self, depth: usize) -> Result<Json> {
