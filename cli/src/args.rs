@@ -99,6 +99,9 @@ pub(crate) enum Command {
     /// Lists, makes and removes the tenants of a running node, and shows which are busy
     #[command(subcommand)]
     Tenants(TenantsCommand),
+    /// Brings keys from elsewhere to a running node
+    #[command(subcommand)]
+    Keys(KeysCommand),
     /// Lists the nodes of a running node's cluster
     #[command(after_help = "Example:\n  savanna nodes --url http://127.0.0.1:8090")]
     Nodes(Remote),
@@ -390,6 +393,36 @@ pub(crate) enum TenantsCommand {
     /// Makes a new tenant of a backup
     #[command(after_help = "Example:\n  savanna tenants restore shop2 shop.backup")]
     Restore(BackupOf),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Brings all keys of a Redis here, from its file (dump.rdb) or from the running server
+    #[command(after_help = "Examples:\n  savanna keys import /var/lib/redis/dump.rdb\n  \
+        savanna keys import redis://:secret@old.example:6379 --follow\n  \
+        savanna keys import dump.rdb --to rediss://me:secret@node.example:6380 --ca-file ca.pem\n\n\
+        Other users of this machine can see a command's arguments, so rather write ${REDIS_URL} from a file that only\n\
+        you can read. The server is asked as its replica (PSYNC): a user needs +psync +replconf +ping +info there.")]
+    Import(Import),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct Import {
+    /// The file, or redis://[[USER]:PASSWORD@]HOST[:PORT] of a running Redis (rediss:// with TLS)
+    #[arg(value_name = "FILE|URL")]
+    pub(crate) source: String,
+    /// Where the keys go [default: the keys of a node on this machine]
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: Option<String>,
+    /// Goes on with what the Redis does after that, until Ctrl-C
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Takes the place of keys that are there
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// A PEM file with the certificate that those of the servers are signed with, for rediss
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Arguments)]

@@ -3,6 +3,7 @@
 mod cluster;
 mod config;
 mod dev;
+mod keys;
 mod nexmark;
 mod nodes;
 mod queries;
@@ -33,6 +34,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Nexmark(NexmarkCommand::Demo(demo)) => nexmark::demo(&config, format, &demo).await,
         Command::Queries(command) => queries::run(&config, format, &command).await,
         Command::Tenants(command) => tenants::run(&config, format, &command).await,
+        Command::Keys(command) => keys::run(&config, format, command).await,
         Command::Nodes(remote) => nodes::nodes(&config, format, &remote).await,
         Command::Shards(shards) => nodes::shards(&config, format, &shards).await,
     }

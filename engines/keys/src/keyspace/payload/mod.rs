@@ -10,23 +10,17 @@
 //! What is written has the plain form of each type, which every Redis since 7.0 reads. What is read may also have the packed forms that
 //! Redis 5 and later write: ziplists, listpacks and sets of whole numbers.
 
-mod crc64;
-mod lzf;
 mod packed;
 mod reader;
 mod streams;
-mod writer;
+
+use savanna_keys_rdb::{VERSION, VERSION_MAX, Writer, crc64, kind, seal};
 
 use self::packed::{intset, listpack, ziplist};
 use self::reader::Reader;
-use self::writer::Writer;
 use super::types::{Collection as _, Hash, List, Score, Set, SortedSet};
 use super::{STRING_BYTES_MAX, Value};
 use crate::short_bytes::ShortBytes;
-
-/// The version that is written, that of Redis 7.0, and the highest that is read.
-const VERSION: u16 = 10;
-const VERSION_MAX: u16 = 12;
 
 /// Why bytes are no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,28 +37,6 @@ pub enum NoValue {
 }
 
 type Read<T> = Result<T, NoValue>;
-
-/// What a value is in the bytes.
-mod kind {
-    pub(super) const STRING: u8 = 0;
-    pub(super) const LIST: u8 = 1;
-    pub(super) const SET: u8 = 2;
-    pub(super) const SORTED_SET_IN_TEXT: u8 = 3;
-    pub(super) const HASH: u8 = 4;
-    pub(super) const SORTED_SET: u8 = 5;
-    pub(super) const LIST_ZIPLIST: u8 = 10;
-    pub(super) const SET_INTSET: u8 = 11;
-    pub(super) const SORTED_SET_ZIPLIST: u8 = 12;
-    pub(super) const HASH_ZIPLIST: u8 = 13;
-    pub(super) const LIST_OF_ZIPLISTS: u8 = 14;
-    pub(super) const STREAM: u8 = 15;
-    pub(super) const HASH_LISTPACK: u8 = 16;
-    pub(super) const SORTED_SET_LISTPACK: u8 = 17;
-    pub(super) const LIST_OF_LISTPACKS: u8 = 18;
-    pub(super) const STREAM_2: u8 = 19;
-    pub(super) const SET_LISTPACK: u8 = 20;
-    pub(super) const STREAM_3: u8 = 21;
-}
 
 /// A value as bytes.
 #[must_use]
@@ -105,10 +77,7 @@ pub fn dump(value: &Value) -> Vec<u8> {
             streams::write(&mut writer, stream);
         }
     }
-    let mut payload = writer.into_bytes();
-    payload.extend_from_slice(&VERSION.to_le_bytes());
-    payload.extend_from_slice(&crc64::of(&payload).to_le_bytes());
-    payload
+    seal(writer.into_bytes(), VERSION)
 }
 
 fn write_string(writer: &mut Writer, bytes: &[u8]) {
@@ -246,9 +215,7 @@ mod tests {
     }
 
     fn sealed(bytes: &[u8]) -> Vec<u8> {
-        let mut payload = [bytes, &VERSION.to_le_bytes()].concat();
-        payload.extend_from_slice(&crc64::of(&payload).to_le_bytes());
-        payload
+        seal(bytes.to_vec(), VERSION)
     }
 
     #[test]

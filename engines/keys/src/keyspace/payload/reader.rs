@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::{NoValue, Read, lzf};
+use savanna_keys_rdb::lzf;
+
+use super::{NoValue, Read};
 use crate::keyspace::STRING_BYTES_MAX;
 use crate::memory;
 
@@ -109,9 +111,11 @@ impl<'a> Reader<'a> {
                 let compressed = usize::try_from(compressed).map_err(|_| NoValue::Format)?;
                 let length = usize::try_from(length).ok().filter(|length| *length <= STRING_BYTES_MAX);
                 let (compressed, length) = (self.take(compressed)?, length.ok_or(NoValue::Format)?);
-                lzf::check(compressed, length)?;
+                if !lzf::may_have(compressed, length) {
+                    return Err(NoValue::Format);
+                }
                 self.ask(length)?;
-                lzf::expand(compressed, length).map(Cow::Owned)
+                lzf::expand(compressed, length).map(Cow::Owned).ok_or(NoValue::Format)
             }
             Length::Encoded(_) => Err(NoValue::Format),
         }

@@ -3,10 +3,11 @@
 //! Entries lie in listpacks, each with the number of its first entry. A listpack begins with how many entries it has, how many of them
 //! are deleted, and the fields of the first; an entry that has the same leaves them out.
 
+use savanna_keys_rdb::{Writer, kind};
+
 use super::packed::{Listpack, listpack};
 use super::reader::Reader;
-use super::writer::Writer;
-use super::{NoValue, Read, kind};
+use super::{NoValue, Read};
 use crate::keyspace::types::{Collection as _, Stream, StreamEntry, StreamGroup, StreamId, StreamOperation};
 
 const DELETED: i64 = 1;

@@ -17,8 +17,16 @@ const TABLE: [u64; 256] = {
     table
 };
 
-pub(super) fn of(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |sum: u64, byte| TABLE[usize::from(sum as u8 ^ byte)] ^ sum >> 8)
+/// The checksum of bytes.
+#[must_use]
+pub fn of(bytes: &[u8]) -> u64 {
+    after(0, bytes)
+}
+
+/// The checksum of bytes that follow others, whose checksum is `sum`.
+#[must_use]
+pub fn after(sum: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(sum, |sum: u64, byte| TABLE[usize::from(sum as u8 ^ byte)] ^ sum >> 8)
 }
 
 #[cfg(test)]
@@ -26,5 +34,6 @@ mod tests {
     #[test]
     fn it_is_that_of_redis() {
         assert_eq!(super::of(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+        assert_eq!(super::after(super::of(b"1234"), b"56789"), super::of(b"123456789"));
     }
 }
