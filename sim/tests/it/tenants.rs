@@ -4,17 +4,11 @@ use std::panic::catch_unwind;
 
 use savanna_sim::tenants::{flushing, nodes, owner};
 
-use crate::seeds;
+use crate::{run_all, seeds};
 
 /// Whether a run of a broken variant is noticed, by a checker or by the product itself.
 fn notices<T>(run: impl FnOnce() -> Result<T, String> + std::panic::UnwindSafe) -> bool {
     catch_unwind(run).map_or(true, |ran| ran.is_err())
-}
-
-/// Runs every seed; what happened in all of them together.
-fn run_all<H: Default>(run: impl Fn(u64, H) -> Result<H, String>) -> H {
-    let run = |happened, seed| run(seed, happened).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    (0..seeds()).fold(H::default(), run)
 }
 
 #[test]
