@@ -14,9 +14,10 @@ SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
 FACES = ("http", "pgwire", "keys", "tenants")
 
 
-def command(data, only=(), settings=None, files=tempfile.gettempdir()):
-    """The command of a node with these services, or all of them."""
-    words = [SAVANNA, "dev", "--data-dir", data, "--files", files]
+def command(data, only=(), settings=None, files=tempfile.gettempdir(), name=None):
+    """The command of a node with these services, or all of them: alone, or of a cluster if it has a name."""
+    words = [SAVANNA, "node", "--join", data, "--name", name, "--cluster-port", 0] if name else [SAVANNA, "dev", "--data-dir", data]
+    words += ["--files", files]
     settings = {**{f"{face}.port": 0 for face in FACES}, **(settings or {})}
     if only:
         words += ["--only", ",".join(only)]
