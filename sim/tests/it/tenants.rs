@@ -70,12 +70,17 @@ fn tenants_outlive_their_nodes_and_are_served_by_one_at_a_time() {
     assert!(sum.adopted > 6 * runs && sum.deleted > 4 * runs && sum.overtaken > runs, "{sum:?}");
     assert!(2 * sum.restarted > runs && 10 * sum.late > runs, "{sum:?}");
     assert!(sum.unanswered > 2 * runs && 2 * sum.tried_late > runs && 10 * sum.died_adopting > runs, "{sum:?}");
+    assert!(10 * sum.told_late > runs && sum.died_in_a_row >= 3, "{sum:?}");
 }
 
 #[test]
 fn nodes_and_controllers_that_do_it_wrong_are_noticed() {
-    use nodes::Variant::{CutsForAwake, DeletesAtOnce, EndsCopies, FenceIgnored, TellsAtOnce};
-    for variant in [CutsForAwake, DeletesAtOnce, EndsCopies, FenceIgnored, TellsAtOnce] {
+    use nodes::Variant::{
+        CutsForAwake, DeletesAtOnce, EndsBeforeRecord, EndsCopies, FenceIgnored, ServesBeforeHistory, TellsAtOnce,
+    };
+    for variant in
+        [CutsForAwake, DeletesAtOnce, EndsBeforeRecord, EndsCopies, FenceIgnored, ServesBeforeHistory, TellsAtOnce]
+    {
         let run = |seed| notices(|| nodes::run(seed, variant, nodes::Happened::default()));
         assert!((0..100).any(run), "{variant:?}");
     }
