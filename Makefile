@@ -17,7 +17,7 @@ SECONDS_EACH ?= 60
 
 .DEFAULT_GOAL := help
 
-.PHONY: help run test suites soak fuzz fmt lint bench package build-deps extension-deps test-deps suites-deps clean-data
+.PHONY: help run test suites soak fuzz fmt lint bench package build-deps extension-deps test-deps suites-deps bench-deps clean-data
 
 help: ## list the tasks
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test-deps: ## install what the tests need (etcd, psql, PostgreSQL, DuckDB, an S3
 
 suites-deps: ## install what the long tests need besides (Go, Node.js, a JDK and Maven, PostgreSQL 16 and 18)
 	@tools/install build extension test suites
+
+bench-deps: ## install what the benchmarks need besides what tests do (pgbouncer)
+	@tools/install build extension test bench
 
 run: build-deps ## build and watch a streaming query over an auction print its windows
 	@echo "building savanna (the first time takes some minutes) ..." >&2
@@ -65,7 +68,7 @@ lint: extension-deps ## formatting, clippy without warnings, licences and source
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --offline check licenses bans sources; \
 	  else echo "cargo-deny is not installed: cargo install --locked cargo-deny" >&2; fi
 
-bench: test-deps ## run the benchmarks of bench/ (see bench/METHOD.md)
+bench: bench-deps ## run the benchmarks of bench/ (see bench/METHOD.md)
 	@tools/bench
 
 package: build-deps ## a tarball with the binary in dist/

@@ -1,6 +1,6 @@
 """Draws bench/results/flink.jsonl and bench/results/arrow.jsonl, the output of bench/flink/run.py and bench/arrow/run.py, and
-what bench/keys/contention.py, bench/bullfrog/run.py and bench/tenants append to, contention.jsonl, bullfrog.jsonl and tenants*.jsonl, as
-bench/plots/*.svg. Needs `pip install matplotlib`."""
+what bench/keys/contention.py, bench/bullfrog/run.py, bench/tenants and bench/cluster append to, contention.jsonl, bullfrog.jsonl, tenants*.jsonl and
+cluster_*.jsonl, as bench/plots/*.svg. Needs `pip install matplotlib`."""
 
 import json
 import pathlib
@@ -140,16 +140,54 @@ def tenants():
     save(figure, "tenants.svg")
 
 
+def cluster_failover():
+    """Which share of the databases of a killed node is served again by when: the last figures of each kind of node."""
+    rows = {row["killed"]: row for row in figures("cluster_failover.jsonl")}
+    figure, axes = pyplot.subplots(figsize=(8, 4))
+    for whom, row in rows.items():
+        shares = [100 * (at + 1) / len(row["waits"]) for at in range(len(row["waits"]))]
+        axes.step([0, *row["waits"]], [0, *shares], where="post", label=f"{whom}: {row['p50']:.2f} s, slowest hundredth {row['p99']:.2f} s")
+    row = next(iter(rows.values()))
+    for bar_at, text in ((row["ttl"], "lease"), (row["p50_bar"], "bar of the median"), (row["p99_bar"], "bar of the slowest hundredth")):
+        axes.axvline(bar_at, color="#a8a29e", linewidth=0.8, linestyle=":")
+        axes.annotate(text, (bar_at, 2), (3, 0), textcoords="offset points", rotation=90, fontsize=7, color="#57534e")
+    axes.set(xlim=(0, None), ylim=(0, 101), xlabel="seconds since the kill", ylabel="% of its databases served again",
+             title="A node of three is killed, by what it did beside its share of 100 databases")
+    axes.legend(loc="upper left", fontsize=8)
+    save(figure, "cluster_failover.svg")
+
+
+def cluster_scale():
+    """What a transaction costs by the number of nodes, for each number of tenants at a node: the last figures of each."""
+    rows = {(row["tenants"], row["nodes"]): row for row in figures("cluster_scale.jsonl")}
+    tenants, nodes = (sorted({key[at] for key in rows}) for at in (0, 1))
+    figure, axes = pyplot.subplots(figsize=(8, 4))
+    for place, count in enumerate(tenants):
+        mine = [rows[count, each]["cpu"] for each in nodes if (count, each) in rows]
+        error = [[each["median"] - each["low"] for each in mine], [each["high"] - each["median"] for each in mine]]
+        at = [number + (place - (len(tenants) - 1) / 2) * 0.08 for number in range(len(mine))]
+        axes.errorbar(at, [each["median"] for each in mine], yerr=error, marker="o", capsize=3, label=f"{count} tenants at each node")
+    first = rows[tenants[0], nodes[0]]
+    middle = first["cpu"]["median"]
+    axes.axhspan(middle * (1 - first["bar"]), middle * (1 + first["bar"]), color="#f5f5f4", label=f"±{first['bar']:.0%} of one node with {tenants[0]}")
+    axes.set(xticks=range(len(nodes)), xticklabels=nodes, ylim=(0, None), xlabel="nodes, each with the same load", ylabel="CPU µs per transaction",
+             title="What a transaction costs by the number of nodes")
+    axes.legend(loc="lower right", fontsize=8)
+    save(figure, "cluster_scale.svg")
+
+
 MADE_BY = {
     "flink": "bench/flink/run.py > bench/results/flink.jsonl",
     "arrow": "bench/arrow/run.py > bench/results/arrow.jsonl",
     "contention": "bench/keys/contention.py",
     "bullfrog": "bench/bullfrog/run.py",
     "tenants": "bench/tenants/run.py and bench/tenants/tpcc.py",
+    "cluster_failover": "bench/cluster/failover.py",
+    "cluster_scale": "bench/cluster/scale.py",
 }
 
 if __name__ == "__main__":
-    for draw in (flink, arrow, contention, bullfrog, tenants):
+    for draw in (flink, arrow, contention, bullfrog, tenants, cluster_failover, cluster_scale):
         name = draw.__name__
         if (HERE / "results" / f"{name}.jsonl").exists():
             draw()

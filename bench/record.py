@@ -44,6 +44,16 @@ def build(variable, package, example):
     return target() / "release" / "examples" / example, head(), "release"
 
 
+def savanna(given):
+    """The program `savanna`, its commit, and its profile: that of the release build, which is made unless a program is given."""
+    built = target() / "release" / "savanna"
+    if given is None:
+        subprocess.run(["cargo", "build", "--locked", "--release", "-p", "savanna"], cwd=ROOT, check=True)
+    elif given.resolve() != built.resolve():
+        return given.resolve(), f"not known: {given}", "not known"
+    return built, head(), "release"
+
+
 def interval(figures):
     """The median, and the second-lowest and second-highest."""
     figures = sorted(figures)

@@ -14,9 +14,10 @@ SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
 FACES = ("http", "pgwire", "keys", "tenants")
 
 
-def command(data, only=(), settings=None, files=tempfile.gettempdir()):
-    """The command of a node with these services, or all of them."""
-    words = [SAVANNA, "dev", "--data-dir", data, "--files", files]
+def command(data, only=(), settings=None, files=tempfile.gettempdir(), name=None):
+    """The command of a node with these services, or all of them: alone, or of a cluster if it has a name."""
+    words = [SAVANNA, "node", "--join", data, "--name", name, "--cluster-port", 0] if name else [SAVANNA, "dev", "--data-dir", data]
+    words += ["--files", files]
     settings = {**{f"{face}.port": 0 for face in FACES}, **(settings or {})}
     if only:
         words += ["--only", ",".join(only)]
@@ -33,13 +34,13 @@ def states(text):
 
 
 class Node:
-    def __init__(self, directory, environment=None, files_max=None, files=tempfile.gettempdir(), patience=60):
+    def __init__(self, directory, environment=None, files_max=None, files=tempfile.gettempdir(), patience=60, name=None):
         self.patience = patience
-        self.log = directory / "node.log"
+        self.log = directory / f"{name or 'node'}.log"
         limit = files_max and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max)))
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                command(directory / "data", files=files), stdout=log, stderr=log, env={**os.environ, **(environment or {})}, preexec_fn=limit,
+                command(directory / "data", files=files, name=name), stdout=log, stderr=log, env={**os.environ, **(environment or {})}, preexec_fn=limit,
             )
         try:
             self.ports = self.wait_for_ports()

@@ -5,12 +5,17 @@
 //! replaced by one that knows as much, and two that believe to be the only one do no harm. Every intent is a proposal at a
 //! version, or something that may be repeated.
 //!
-//! Time does not come in: whether a node is gone is decided by its lease alone, which the coordinator ends.
+//! Time does not come in there: whether a node is gone is decided by its lease alone, which the coordinator ends. Which node runs that coordinator is
+//! decided from what each of them sees, with a memory and the time as an input.
 //!
+//! * [`candidacy`]: when a node takes the coordinator, and when it leaves it.
+//! * [`reach`]: which nodes are beyond a cut network.
 //! * [`election`]: which node is the controller.
 //! * [`failover`]: the logs and shards of nodes that are gone.
 
+pub mod candidacy;
 pub mod election;
 pub mod failover;
+pub mod reach;
 
 pub use failover::{Decision, Intent, Loads, Stuck, step, step_in_batches};

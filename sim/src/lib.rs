@@ -14,7 +14,8 @@
 //! A [`Scenario`] says in data which faults happen when; the seed draws victims, instants and message fates. [`checker`]
 //! judges the history. One seed and one commit give one run: [`Report::trace_hash`] repeats.
 //!
-//! [`tenants`] are simulated apart from these: their owners, logs and place in the store, on one node and on several.
+//! [`tenants`] are simulated apart from these: their owners, logs and place in the store, on one node and on several. So are [`candidates`] for the
+//! coordinator.
 //!
 //! ```text
 //! cargo run -p savanna-sim -- --scenario pause_past_the_lease --seed 17
@@ -23,6 +24,7 @@
 //! ```
 
 mod actor;
+pub mod candidates;
 pub mod checker;
 mod fence_blind;
 mod history;

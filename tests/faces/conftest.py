@@ -1,6 +1,7 @@
 """One running node for all tests of this folder, on ports that the system chose."""
 
 import json
+import os
 import pathlib
 import subprocess
 
@@ -11,6 +12,10 @@ from node import Node
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Of nodes that ask for them.
 USER, PASSWORD, TOKEN = "ann", "open sesame", "0123456789abcdef"
+
+
+# What clients connect to: the node that has the tables of streams, or the `front`, another one that relays them.
+THROUGH = os.environ.get("FACES_THROUGH", "owner")
 
 
 # A table of values in values, and what it holds as JSON. A map's keys are texts in JSON, whatever they are in SQL.
@@ -38,9 +43,13 @@ def nested_table(name, directory):
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory):
-    node = Node(tmp_path_factory.mktemp("node"))
-    yield node
-    assert node.stop() == 0, node.log.read_text()
+    directory = tmp_path_factory.mktemp("node")
+    # The first node of a cluster has everything; the other one relays its clients.
+    names = ("owner", "front") if THROUGH == "front" else (None,)
+    nodes = [Node(directory, name=name) for name in names]
+    yield nodes[-1]
+    for node in reversed(nodes):
+        assert node.stop() == 0, node.log.read_text()
 
 
 @pytest.fixture(scope="session")

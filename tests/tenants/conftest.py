@@ -9,11 +9,11 @@ import signal
 import subprocess
 import tempfile
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+import requests
 
 from node import command, states
 
@@ -22,6 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATIENCE = 60
 # Seeds of what is killed, which also decide when.
 CRASHES = range(int(os.environ.get("TENANTS_CRASHES", "2")))
+# What clients connect to: the node that has their databases, or the `front`, another one that relays them.
+THROUGH = os.environ.get("TENANTS_THROUGH", "owner")
 # It would take years.
 ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
 
@@ -29,11 +31,13 @@ ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
 class Server:
     """A node that runs tenants alone; it can be killed and started again on the same data."""
 
-    def __init__(self, directory, settings=None):
+    def __init__(self, directory, settings=None, name=None):
         self.directory = directory
         self.data = directory / "data" / "tenants"
-        self.log = directory / "server.log"
+        self.log = directory / f"{name or 'server'}.log"
         self.settings = settings or {}
+        # In its cluster, if it has one.
+        self.name = name
         # Counts starts.
         self.epoch = 0
         self.process = None
@@ -45,7 +49,8 @@ class Server:
         self.began = time.monotonic()
         self.said_before = self.log.stat().st_size if self.log.exists() else 0
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(command(self.directory / "data", ["tenants"], self.settings), stdout=log, stderr=log)
+            words = command(self.directory / "data", ["tenants"], self.settings, name=self.name)
+            self.process = subprocess.Popen(words, stdout=log, stderr=log)
 
     def said(self):
         """What it has printed since its start."""
@@ -65,11 +70,27 @@ class Server:
         _, self.port = self.state()
         assert self.port, self.said()
 
+    def ask(self, method, path, **options):
+        """What its control API says."""
+        _, port = states(self.said())["http"]
+        answer = requests.request(method, f"http://127.0.0.1:{port}{path}", timeout=60, **options)
+        answer.raise_for_status()
+        return answer
+
     def awake(self):
         """How many tenants are awake."""
-        _, port = states(self.said())["http"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as metrics:
-            return int(float(re.search(r"^savanna_tenants_awake (\S+)$", metrics.read().decode(), re.MULTILINE)[1]))
+        return int(float(re.search(r"^savanna_tenants_awake (\S+)$", self.ask("GET", "/metrics").text, re.MULTILINE)[1]))
+
+    def serve(self):
+        """Waits until somebody comes in, or is told why not."""
+        while True:
+            try:
+                return self.connect(connect_timeout=PATIENCE).close()
+            except psycopg.OperationalError as error:
+                if any(word in str(error) for word in ("password", "TLS")):
+                    return
+                assert time.monotonic() < self.began + PATIENCE, f"{error}\n{self.said()}"
+                time.sleep(0.05)
 
     def stop(self):
         """Stops in order."""
@@ -104,6 +125,51 @@ class Server:
         return done.returncode, done.stdout, done.stderr
 
 
+class Foreign(Server):
+    """Two nodes of a cluster. Clients connect to the one that has none of their databases, and relays them to the other."""
+
+    # So many databases of its own has the node that clients connect to: each new one is made at the node with fewer.
+    BALLAST = 45
+
+    def __init__(self, directory, settings=None):
+        super().__init__(directory, settings)
+        self.owner, self.front = (Server(directory, settings, name) for name in ("owner", "front"))
+
+    def start(self):
+        self.epoch += 1
+        # The first has everything that there is.
+        for node in (self.owner, self.front):
+            node.start()
+            node.listen()
+            node.serve()
+        self.process, self.port = self.front.process, self.front.port
+        if self.epoch == 1:
+            self.weigh_down()
+
+    def weigh_down(self):
+        _, has_api = states(self.front.said())["http"]
+        if not has_api:
+            # It is not open to other machines; then only `postgres` is certain to be at the other node.
+            return
+        self.front.ask("POST", "/api/v1/tenants", json={"name": "ballast"})
+        copy = self.front.ask("GET", "/api/v1/tenants/ballast/backup").content
+        # A copy is made where it is asked for.
+        restore = lambda number: self.front.ask("POST", f"/api/v1/tenants/ballast{number}/restore", data=copy)
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(restore, range(self.BALLAST)))
+
+    def listen(self):
+        """It does by now."""
+
+    def said(self):
+        return self.owner.said() + self.front.said()
+
+    def kill(self):
+        for node in (self.owner, self.front):
+            if node.process:
+                node.kill()
+
+
 @contextlib.contextmanager
 def busy_with_endless(connection):
     """Has a connection run a statement that still runs at the end, where it is cancelled."""
@@ -121,11 +187,13 @@ def busy_with_endless(connection):
 @contextlib.contextmanager
 def running(directory, settings=None):
     """A server that listens, and is killed at the end."""
-    server = Server(directory, settings)
-    server.start()
-    server.listen()
-    yield server
-    server.kill()
+    server = (Foreign if THROUGH == "front" else Server)(directory, settings)
+    try:
+        server.start()
+        server.listen()
+        yield server
+    finally:
+        server.kill()
 
 
 @pytest.fixture(scope="module")

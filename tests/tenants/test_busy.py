@@ -2,6 +2,7 @@
 
 import os
 import select
+import subprocess
 import threading
 import time
 
@@ -67,16 +68,14 @@ def test_a_login_to_a_busy_database_is_told_so_and_refused_in_the_end(hurried):
 
 
 def test_a_login_goes_on_when_the_database_is_free(hurried):
+    command = ["psql", "-X", "-h", "127.0.0.1", "-p", str(hurried.port), "-U", "postgres", "-d", "busy0", "-Atc", "SELECT 1"]
     with hurried.connect("busy0", autocommit=True) as connection:
         with busy_with_endless(connection):
             within(60, lambda: active(hurried, "busy0"))
-            psql = threading.Thread(target=lambda: told.append(hurried.run("psql", "-X", "-d", "busy0", "-Atc", "SELECT 1")))
-            told = []
-            psql.start()
-            time.sleep(1.5)
-        psql.join(60)
-    code, out, error = told[0]
-    assert (code, out.strip()) == (0, "1") and "NOTICE:  the database is busy" in error
+            client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert "NOTICE:  the database is busy" in client.stderr.readline()
+        out, _ = client.communicate(timeout=60)
+    assert (client.returncode, out.strip()) == (0, "1")
 
 
 @pytest.mark.parametrize("begun", [False, True])

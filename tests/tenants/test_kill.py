@@ -62,3 +62,18 @@ def test_what_was_acknowledged_survives_kills(tmp_path, seed):
     assert len(acknowledged) > 20
     assert early, "it was never killed while it read its log"
     server.kill()
+
+
+def test_a_server_that_is_stopped_in_order_tells_of_no_error(tmp_path):
+    server = Server(tmp_path)
+    server.start()
+    server.listen()
+    with server.connect(autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept (id int PRIMARY KEY)")
+    server.stop()
+    assert "ERROR" not in server.said()
+    server.start()
+    server.listen()
+    with server.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
+    server.kill()

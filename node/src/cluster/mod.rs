@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use savanna_control::reach::Sides;
 use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
 use savanna_ownership::keeper::LeaseKeeper;
@@ -651,7 +652,7 @@ fn not_found(
     match *state.borrow() {
         candidate::State::KeptBy(pid) if has_papers => JoinError::Starting { pid, waited, reason },
         candidate::State::KeptBy(pid) => JoinError::Kept { pid },
-        candidate::State::CutOff(reach::Sides { reached, beyond, .. }) => JoinError::CutOff { reached, beyond },
+        candidate::State::CutOff(Sides { reached, beyond, .. }) => JoinError::CutOff { reached, beyond },
         _ => JoinError::NoCoordinator { waited, reason },
     }
 }

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_control::{Intent, Loads};
 use savanna_epoch::{LogId, NodeEpoch, NodeId};
-use savanna_journal::{Disk, JournalError, Options, seal, sim::SimDisk};
+use savanna_journal::{Disk, JournalError, Lsn, Options, seal, sim::SimDisk};
 use savanna_ownership::{
     BootClock, ClusterView, Coordinator, Incarnation, NodeSpec, Tenure,
     embedded::EmbeddedCoordinator,
@@ -59,6 +59,10 @@ pub enum Variant {
     CutsForAwake,
     /// A log is deleted as soon as its tenants are granted to others.
     DeletesAtOnce,
+    /// A tenant is served by whom it was granted to before its record says that its commits are in that one's log.
+    ServesBeforeHistory,
+    /// The log of a node that lives is ended before the records say that its tenants are another's.
+    EndsBeforeRecord,
 }
 
 impl Variant {
@@ -93,8 +97,12 @@ pub struct Happened {
     pub restarted: u32,
     /// Changes that were made when their processes had ended.
     pub late: u32,
+    /// Commits that were under way when a node stood still, and of which somebody was told when it went on.
+    pub told_late: u32,
     /// Nodes that died while tenants arrived at them.
     pub died_adopting: u32,
+    /// So many times in a row at most, over all runs, the adoption of a tenant ended that way.
+    pub died_in_a_row: u32,
     /// Tenants that arrived at another node.
     pub adopted: u32,
     /// Logs that were deleted.
@@ -111,6 +119,8 @@ pub struct Happened {
 struct Paused {
     process: Process,
     place: String,
+    /// A commit that was not told yet: of whom, its number and its place in the log.
+    under_way: Option<(String, u64, Lsn)>,
 }
 
 /// A node.
@@ -142,6 +152,12 @@ struct World {
     /// What a controller has decided and not done yet.
     decided: VecDeque<Intent>,
     told: BTreeMap<String, Told>,
+    /// Commits of each tenant that a node did not find which took it over: nobody may be told of them.
+    gone: BTreeMap<String, BTreeSet<u64>>,
+    /// The node that has served each tenant last, and its tenure's place.
+    served: BTreeMap<String, (usize, String)>,
+    /// How often in a row a tenant's adoption has ended with its node.
+    died: BTreeMap<TenantId, u32>,
     names: u32,
     dice: ChaCha8Rng,
     variant: Variant,
@@ -175,6 +191,9 @@ impl World {
             nodes: (1..=NODES).map(node).collect(),
             decided: VecDeque::new(),
             told: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            served: BTreeMap::new(),
+            died: BTreeMap::new(),
             names: 0,
             dice: ChaCha8Rng::seed_from_u64(seed),
             variant,
@@ -253,7 +272,8 @@ impl World {
 
     /// A node opens the log of its tenure.
     fn open(&mut self, number: usize, tenure: Tenure) {
-        let asked = Asked::new(Arc::clone(&self.coordinator) as _);
+        let is_hasty = self.variant == Variant::ServesBeforeHistory;
+        let asked = Asked::new(Arc::clone(&self.coordinator) as _, is_hasty);
         self.asked.push(Arc::clone(&asked));
         let (view, epoch) = (self.view(), tenure.epoch);
         let (member, place) = self.runtime.block_on(async {
@@ -298,13 +318,20 @@ impl World {
         self.happened.killed += 1;
     }
 
-    /// A node stands still.
+    /// A node stands still, perhaps between a commit and its answer.
     fn pause(&mut self, number: usize) {
+        let name = self.any_name();
         let node = &mut self.nodes[number];
-        if let Some(process) = node.process.take() {
-            node.paused.push(Paused { process, place: node.place.clone() });
-            self.happened.paused += 1;
-        }
+        let Some(mut process) = node.process.take() else { return };
+        let has = name.filter(|name| process.names().contains(name));
+        let under_way = has.and_then(|name| {
+            let told = self.told.get_mut(&name)?;
+            told.tried += 1;
+            let lsn = process.commit(&name, told.tried)?;
+            Some((name, told.tried, lsn))
+        });
+        node.paused.push(Paused { process, place: node.place.clone(), under_way });
+        self.happened.paused += 1;
     }
 
     /// The lease of a node runs out that does not renew it.
@@ -320,7 +347,21 @@ impl World {
     /// A node that stood still goes on. What it commits may come to be before its log ends; nobody is told.
     fn paused_goes_on(&mut self, number: usize) -> Result<(), String> {
         let name = self.any_name();
-        let Some(Paused { process, place }) = self.nodes[number].paused.last_mut() else { return Ok(()) };
+        let Some(Paused { process, place, under_way }) = self.nodes[number].paused.last_mut() else { return Ok(()) };
+        if let Some((name, commit, lsn)) = under_way.take() {
+            if process.is_durable(lsn)
+                && let Some(told) = self.told.get_mut(&name)
+            {
+                self.happened.told_late += 1;
+                told.certain = told.certain.max(commit);
+                if self.gone.get(&name).is_some_and(|gone| gone.contains(&commit)) {
+                    return Err(format!(
+                        "somebody is told of commit {commit} of {name}, and its new node does not have it"
+                    ));
+                }
+            }
+            return Ok(());
+        }
         match self.dice.random_range(0..5) {
             0 | 1 => {
                 let Some((name, told)) = name.and_then(|name| Some((name.clone(), self.told.get_mut(&name)?))) else {
@@ -386,12 +427,15 @@ impl World {
         let Ok(Some(process)) = self.server(&name) else { return };
         let Some(removed) = process.remove(&name) else { return };
         self.told.remove(&name);
+        self.served.remove(&name);
+        self.gone.remove(&name);
         self.happened.removed += u32::from(removed.is_ok());
     }
 
     fn commit(&mut self) -> Result<(), String> {
         let Some(name) = self.any_name() else { return Ok(()) };
         let number = self.told[&name].tried + 1;
+        self.look_what_is_gone(&name)?;
         let Some(process) = self.server(&name)? else { return Ok(()) };
         let Some(lsn) = process.commit(&name, number) else { return Ok(()) };
         let is_told = process.is_durable(lsn);
@@ -401,6 +445,28 @@ impl World {
             told.certain = number;
             self.happened.commits += 1;
         }
+        Ok(())
+    }
+
+    /// What a node has of a tenant that it serves for the first time.
+    fn look_what_is_gone(&mut self, name: &str) -> Result<(), String> {
+        let [number] = self.servers(name)[..] else { return Ok(()) };
+        let by = (number, self.nodes[number].place.clone());
+        if self.served.get(name) == Some(&by) {
+            return Ok(());
+        }
+        let told = self.told[name];
+        let Some(process) = self.nodes[number].process.as_mut() else { return Ok(()) };
+        // It wakes when the store works again.
+        if process.waken(name).is_none() {
+            return Ok(());
+        }
+        let found = process.last_commit(name)?;
+        if found < told.certain {
+            return Err(format!("{name} is taken over after commit {found}, expected {told:?}"));
+        }
+        self.gone.entry(name.to_owned()).or_default().extend(found + 1..=told.tried);
+        self.served.insert(name.to_owned(), by);
         Ok(())
     }
 
@@ -428,6 +494,11 @@ impl World {
 
     /// Something happens to a change of the records, soon.
     fn trouble(&mut self, number: usize) {
+        let changes = self.dice.random_range(0..4);
+        self.trouble_after(number, changes);
+    }
+
+    fn trouble_after(&mut self, number: usize, changes: u32) {
         let is_made = self.dice.random();
         let trouble = match self.dice.random_range(0..3) {
             0 => Trouble::Lost { is_made },
@@ -436,12 +507,15 @@ impl World {
         };
         if let Some(process) = &self.nodes[number].process {
             self.happened.unanswered += 1;
-            process.asked.trouble_after(self.dice.random_range(0..4), trouble);
+            process.asked.trouble_after(changes, trouble);
         }
     }
 
     /// A controller does what it, or one before it, has decided by what it knew; or decides anew.
     fn control(&mut self) -> Result<(), String> {
+        if self.variant == Variant::EndsBeforeRecord {
+            self.end_a_living_log();
+        }
         if self.decided.is_empty() || self.dice.random_ratio(1, 10) {
             self.happened.overtaken += u32::try_from(self.decided.len()).expect("a few");
             self.decided = savanna_control::step(&self.view(), &Loads::default()).intents.into();
@@ -456,6 +530,16 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The log of a node that lives is ended, though no record says so.
+    fn end_a_living_log(&mut self) {
+        let number = self.dice.random_range(0..NODES);
+        if self.nodes[number].process.is_some() && self.dice.random_ratio(1, 20) {
+            let place = self.nodes[number].place.clone();
+            let epoch = self.epoch_above(&place, NodeEpoch::NONE);
+            seal(&Options::disk(Arc::clone(&self.disks[&place]) as _), epoch).expect("a log");
+        }
     }
 
     /// Whether it is done.
@@ -523,17 +607,43 @@ impl World {
                 let (place, disk) = self.log_to_end(&record.place);
                 let epoch = self.epoch_above(&place, record.seal_epoch());
                 let Ok(sealed) = seal(&Options::disk(disk), epoch) else { continue };
+                // Where one adoption has ended, the next ones may, too.
+                let died = self.arriving(number).into_iter().any(|tenant| (1..4).contains(&self.died_of(tenant)));
+                if died && self.dice.random_ratio(3, 4) {
+                    self.trouble_after(number, 0);
+                }
                 let adopted = self.runtime.block_on(adopt(&owner, &log, &sealed));
                 self.adopted(number, adopted);
             }
         }
     }
 
+    /// The tenants that were granted to a node, and that it does not have yet.
+    fn arriving(&self, number: usize) -> Vec<TenantId> {
+        let Node { tenure: Some(tenure), process: Some(process), .. } = &self.nodes[number] else { return Vec::new() };
+        let (view, owner) = (self.view(), process.owner.lock());
+        let granted = view.shards("tenants/").filter(|(_, record)| record.value.owner() == Some(tenure));
+        let granted = granted.filter_map(|(shard, _)| shard.0.strip_prefix("tenants/")?.parse().ok());
+        granted.filter(|tenant| owner.name(*tenant).is_none()).collect()
+    }
+
+    fn died_of(&self, tenant: TenantId) -> u32 {
+        self.died.get(&tenant).copied().unwrap_or_default()
+    }
+
     fn adopted(&mut self, number: usize, adopted: savanna_tenants_values::error::Result<Vec<TenantId>>) {
         match adopted {
-            Ok(arrived) => self.happened.adopted += u32::try_from(arrived.len()).expect("a few"),
+            Ok(arrived) => {
+                self.happened.adopted += u32::try_from(arrived.len()).expect("a few");
+                self.died.retain(|tenant, _| !arrived.contains(tenant));
+            }
             Err(_) => {
                 self.happened.died_adopting += 1;
+                for tenant in self.arriving(number) {
+                    let died = self.died_of(tenant) + 1;
+                    self.died.insert(tenant, died);
+                    self.happened.died_in_a_row = self.happened.died_in_a_row.max(died);
+                }
                 match self.dice.random() {
                     true => self.kill(number),
                     false => self.restart(number),
@@ -546,6 +656,7 @@ impl World {
     fn settle(&mut self) -> Result<(), String> {
         self.store.heal();
         self.arrive();
+        self.died.clear();
         for number in 0..NODES {
             // Whoever hears of nothing any more, or stood still, is started anew. The others go on.
             if self.nodes[number].process.as_ref().is_some_and(|process| process.asked.has_ended()) {
@@ -582,6 +693,9 @@ impl World {
             let found = process.last_commit(&name)?;
             if !(told.certain..=told.tried).contains(&found) {
                 return Err(format!("{name} is after commit {found}, expected {told:?}"));
+            }
+            if !process.commit(&name, told.tried + 1).is_some_and(|lsn| process.is_durable(lsn)) {
+                return Err(format!("the node that serves {name} takes no commit"));
             }
         }
         Ok(())

@@ -2,11 +2,18 @@
 //!
 //! `SAVANNA_SIM_SEEDS` sets the seeds per scenario, and of tenants (100 if not set).
 
+mod candidates;
 mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use savanna_sim::{Variant, checker::Guarantee, run, scenario, sweep};
+
+/// Runs every seed; what happened in all of them together.
+fn run_all<H: Default>(run: impl Fn(u64, H) -> Result<H, String>) -> H {
+    let run = |happened, seed| run(seed, happened).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    (0..seeds()).fold(H::default(), run)
+}
 
 fn seeds() -> u64 {
     std::env::var("SAVANNA_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100)

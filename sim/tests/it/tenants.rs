@@ -4,17 +4,11 @@ use std::panic::catch_unwind;
 
 use savanna_sim::tenants::{flushing, nodes, owner};
 
-use crate::seeds;
+use crate::{run_all, seeds};
 
 /// Whether a run of a broken variant is noticed, by a checker or by the product itself.
 fn notices<T>(run: impl FnOnce() -> Result<T, String> + std::panic::UnwindSafe) -> bool {
     catch_unwind(run).map_or(true, |ran| ran.is_err())
-}
-
-/// Runs every seed; what happened in all of them together.
-fn run_all<H: Default>(run: impl Fn(u64, H) -> Result<H, String>) -> H {
-    let run = |happened, seed| run(seed, happened).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    (0..seeds()).fold(H::default(), run)
 }
 
 #[test]
@@ -76,12 +70,17 @@ fn tenants_outlive_their_nodes_and_are_served_by_one_at_a_time() {
     assert!(sum.adopted > 6 * runs && sum.deleted > 4 * runs && sum.overtaken > runs, "{sum:?}");
     assert!(2 * sum.restarted > runs && 10 * sum.late > runs, "{sum:?}");
     assert!(sum.unanswered > 2 * runs && 2 * sum.tried_late > runs && 10 * sum.died_adopting > runs, "{sum:?}");
+    assert!(10 * sum.told_late > runs && sum.died_in_a_row >= 3, "{sum:?}");
 }
 
 #[test]
 fn nodes_and_controllers_that_do_it_wrong_are_noticed() {
-    use nodes::Variant::{CutsForAwake, DeletesAtOnce, EndsCopies, FenceIgnored, TellsAtOnce};
-    for variant in [CutsForAwake, DeletesAtOnce, EndsCopies, FenceIgnored, TellsAtOnce] {
+    use nodes::Variant::{
+        CutsForAwake, DeletesAtOnce, EndsBeforeRecord, EndsCopies, FenceIgnored, ServesBeforeHistory, TellsAtOnce,
+    };
+    for variant in
+        [CutsForAwake, DeletesAtOnce, EndsBeforeRecord, EndsCopies, FenceIgnored, ServesBeforeHistory, TellsAtOnce]
+    {
         let run = |seed| notices(|| nodes::run(seed, variant, nodes::Happened::default()));
         assert!((0..100).any(run), "{variant:?}");
     }

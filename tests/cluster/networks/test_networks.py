@@ -1,12 +1,19 @@
-"""Networks that are cut, and slow ones, while clients work: nothing that was acknowledged is lost, nothing happens twice."""
+"""Networks that are cut, slow ones, and nodes that are killed in theirs while clients work: nothing that was acknowledged is lost, nothing happens twice."""
 
+import os
+import random
 import time
 
 import pytest
 
 from conftest import NODES, Loop
 from network import NetworkedCluster
-from test_kills import Counter, Transfers
+from test_kills import KILLS, Counter, Transfers, goes_on
+
+# How many databases there are when nodes are killed; `make suites` has more.
+DATABASES = int(os.environ.get("CLUSTER_DATABASES", "10"))
+# So many clients transfer money at once, each in its share of the databases.
+CLIENTS = 8
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +94,42 @@ def test_a_slow_network_makes_nothing_wrong(cluster, work):
         if cluster.has_ended(node):
             cluster.start(node)
         cluster.until(lambda node=node: cluster.is_served(node), f"{node} serves")
+
+
+class Share:
+    """Transfers in several databases, in one after the other."""
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+
+    def step(self):
+        random.choice(self.jobs).step()
+
+
+def test_nodes_that_are_killed_take_nothing_of_many_databases_along(cluster):
+    with cluster.tenants(NODES[0], autocommit=True) as client:
+        for number in range(DATABASES):
+            client.execute(f"CREATE DATABASE many{number}")
+    transfers = [Transfers(cluster, f"many{number}") for number in range(DATABASES)]
+    counters = [Counter(cluster, "many"), Counter(cluster, "more")]
+    workers = [*counters, *(Share(share) for at in range(CLIENTS) if (share := transfers[at::CLIENTS]))]
+    loops = [Loop(worker.step) for worker in workers]
+    told = lambda: sum(len(job.told) for job in (*transfers, *counters))
+    try:
+        goes_on(cluster, told)
+        for number in range(KILLS):
+            shards = cluster.shards(NODES[0])
+            # Who runs the coordinator, who sees to the databases of nodes that are gone, who has the keys, and anybody.
+            node = [cluster.coordinator(), shards["tenants"]["owner"], shards["keys"]["owner"], random.choice(NODES)][number % 4]
+            cluster.kill(node)
+            cluster.until(lambda node=node: cluster.serves_nothing(node, others(node)[0]), f"others serve what {node} had")
+            goes_on(cluster, told)
+            cluster.start(node)
+            cluster.until(lambda: all(cluster.is_served(node) for node in NODES), "all nodes serve")
+    finally:
+        for loop in loops:
+            loop.end()
+    assert all(job.check() > 0 for job in counters)
+    done = [job.check() for job in transfers]
+    assert sum(done) > 0
+    print(f"{KILLS} kills, {sum(done)} transfers in {DATABASES} databases, {sum(len(job.told) for job in counters)} counts")

@@ -156,6 +156,8 @@ impl Host {
     }
 
     fn join(&mut self) -> Result<(), HostError> {
+        // Without, it has been stopped: that its log is closed is no failure then.
+        let Some(background) = self.background.take() else { return Ok(()) };
         self.stopper.stop();
         let mut outcome = self.log_failed.lock().take().map_or(Ok(()), |error| Err(error.into()));
         for orders in self.orders.drain(..) {
@@ -166,13 +168,11 @@ impl Host {
             let ended = thread.join().map_err(|_| HostError::Panicked);
             outcome = outcome.and(ended);
         }
-        if let Some(background) = self.background.take() {
-            if outcome.is_ok() {
-                self.tenants.save_end();
-            }
-            // What is being written down is written again by whoever opens the log next.
-            background.shutdown_background();
+        if outcome.is_ok() {
+            self.tenants.save_end();
         }
+        // What is being written down is written again by whoever opens the log next.
+        background.shutdown_background();
         let closed = self.journal.close().map_err(HostError::Log);
         outcome.and(closed)
     }

@@ -145,12 +145,8 @@ impl Back {
         let (mut reached, mut heard_at) = (Instant::now(), Instant::now());
         let mut pause = Pause::new();
         loop {
-            let news = line.until(|ends| {
-                let side = &ends.side;
-                (side.has_news() && ends.asking == 0 || side.is_heard_out()).then_some(())
-            });
             // Without news, the front is only told that somebody is here.
-            let _ = timeout(SILENCE, news).await;
+            let _ = timeout(SILENCE, line.until_due()).await;
             if line.look(|ends| ends.side.is_heard_out()) {
                 break;
             }

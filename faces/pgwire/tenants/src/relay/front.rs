@@ -63,6 +63,10 @@ pub fn retired(shard: &ShardId) -> RpcError {
     RpcError::Refused { reason: format!("{shard}{IS_NO_MORE}") }
 }
 
+fn is_no_more(error: &RpcError) -> bool {
+    matches!(error, RpcError::Refused { reason } if reason.ends_with(IS_NO_MORE))
+}
+
 /// Asks the nodes that have the databases, and relays clients to them.
 pub struct Front {
     node: NodeId,
@@ -234,13 +238,11 @@ impl Others for Front {
 
 /// What is said when the node of a database was not asked.
 fn not_asked(error: RpcError, unknown: &str) -> SqlError {
-    match error {
-        RpcError::Refused { reason } if reason.ends_with(IS_NO_MORE) => {
-            SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped")
-        }
-        error => SqlError::new("57P03", format!("{unknown} is not known while its node is not reached: {error}"))
-            .hint("Try again later."),
+    if is_no_more(&error) {
+        return SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped");
     }
+    SqlError::new("57P03", format!("{unknown} is not known while its node is not reached: {error}"))
+        .hint("Try again later.")
 }
 
 /// Forgets a session when its client is not relayed any more.
@@ -412,8 +414,11 @@ async fn send_away(mut socket: impl Socket, told: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What a client is told whose database is not reached.
+/// What a client is told whose database is not reached, or was dropped after it had come in.
 fn unreached(database: &str, error: &RpcError) -> Output {
+    if is_no_more(error) {
+        return fatal(&Report::new(state::INVALID_CATALOG_NAME, format!("database \"{database}\" does not exist")));
+    }
     let message = format!("the node that has database \"{database}\" is not reached: {error}");
     fatal(&Report::new("57P01", message).with_hint("Connect again. What was not answered may have been done."))
 }
@@ -427,6 +432,15 @@ fn fatal(report: &Report) -> Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn that_a_database_was_dropped_is_told_apart_from_a_node_that_is_not_reached() {
+        let told = |error: &RpcError| String::from_utf8_lossy(&unreached("shop", error).bytes).into_owned();
+        let dropped = told(&retired(&shard(7)));
+        assert!(dropped.contains("C3D000\0Mdatabase \"shop\" does not exist\0"), "{dropped}");
+        let away = told(&RpcError::Refused { reason: "it is busy".to_owned() });
+        assert!(away.contains("C57P01\0") && away.contains("it is busy"), "{away}");
+    }
 
     #[test]
     fn messages_are_whole_where_they_end_however_they_are_cut() {

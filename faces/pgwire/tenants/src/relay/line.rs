@@ -61,6 +61,21 @@ impl Ends {
     pub(super) fn is_over(&self) -> bool {
         self.heard.is_empty() && (self.side.other_has_ended() || self.lost.is_some())
     }
+
+    /// Whether somebody has to bring what was said, or to let the session go.
+    fn is_due(&self) -> bool {
+        self.side.has_news() && self.asking == 0 || self.side.is_heard_out()
+    }
+
+    fn has_room(&self) -> bool {
+        self.side.waiting() < WAITING_BYTES_MAX
+    }
+
+    /// What is waited for in [`Line::until`]: who waits is told when some of it comes true.
+    fn awaited(&self) -> [bool; 5] {
+        let side = &self.side;
+        [side.has_news(), !self.heard.is_empty(), side.other_has_ended(), self.lost.is_some(), self.has_room()]
+    }
 }
 
 /// A line to the other node.
@@ -68,13 +83,24 @@ impl Ends {
 pub(super) struct Line {
     ends: Mutex<Ends>,
     changed: Notify,
+    due: Notify,
 }
 
 impl Line {
-    /// Does something to the ends, and tells who waits.
+    /// Does something to the ends, and tells who waits for what has come true. Every wake-up is a thread's: nobody is woken for nothing.
     pub(super) fn change<T>(&self, what: impl FnOnce(&mut Ends) -> T) -> T {
-        let done = what(&mut self.ends.lock());
-        self.changed.notify_waiters();
+        let mut ends = self.ends.lock();
+        let (awaited, was_due) = (ends.awaited(), ends.is_due());
+        let done = what(&mut ends);
+        let has_come = awaited.iter().zip(ends.awaited()).any(|(was, is)| is && !was);
+        let is_due = ends.is_due() && !was_due;
+        drop(ends);
+        if has_come {
+            self.changed.notify_waiters();
+        }
+        if is_due {
+            self.due.notify_waiters();
+        }
         done
     }
 
@@ -83,10 +109,19 @@ impl Line {
         what(&self.ends.lock())
     }
 
-    /// Waits until something can be got of the ends. Nothing is lost if nobody waits any more.
-    pub(super) async fn until<T>(&self, mut what: impl FnMut(&mut Ends) -> Option<T>) -> T {
+    /// Waits until something can be got of the ends, which follows from what is [`awaited`](Ends::awaited). Nothing is lost if nobody waits any more.
+    pub(super) async fn until<T>(&self, what: impl FnMut(&mut Ends) -> Option<T>) -> T {
+        self.told(&self.changed, what).await
+    }
+
+    /// Waits until somebody has to bring what was said, or to let the session go.
+    pub(super) async fn until_due(&self) {
+        self.told(&self.due, |ends| ends.is_due().then_some(())).await;
+    }
+
+    async fn told<T>(&self, changed: &Notify, mut what: impl FnMut(&mut Ends) -> Option<T>) -> T {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
+            let mut changed = std::pin::pin!(changed.notified());
             changed.as_mut().enable();
             if let Some(found) = what(&mut self.ends.lock()) {
                 return found;
@@ -145,8 +180,6 @@ impl Socket for Relayed {
             true => ends.lost.clone().map(|why| Err(io::Error::new(io::ErrorKind::ConnectionAborted, why))),
         });
         let read = read.await?;
-        // There is room again.
-        self.0.change(|_| ());
         into.extend_from_slice(&read);
         Ok(read.len())
     }
@@ -179,5 +212,65 @@ impl Socket for Relayed {
 impl Drop for Relayed {
     fn drop(&mut self) {
         self.0.change(|ends| ends.side.end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    type Waits = fn(&mut Ends) -> Option<()>;
+    type Comes = fn(&mut Ends);
+
+    #[tokio::test]
+    async fn who_waits_is_told_when_it_comes_true() {
+        let cases: [(Waits, Comes, Comes); 5] = [
+            (|ends| ends.side.has_news().then_some(()), |_| (), |ends| ends.side.say(b"a")),
+            (|ends| (!ends.heard.is_empty()).then_some(()), |_| (), |ends| ends.heard.extend_from_slice(b"a")),
+            (|ends| ends.is_over().then_some(()), |_| (), |ends| ends.lost = Some("gone".to_owned())),
+            (
+                |ends| ends.has_room().then_some(()),
+                |ends| {
+                    ends.side.say(&vec![0; WAITING_BYTES_MAX]);
+                    ends.side.part(Which::News, WAITING_BYTES_MAX);
+                },
+                |ends| drop(ends.side.hear(&Part { heard: 1, ..Part::default() })),
+            ),
+            (
+                |ends| ends.side.other_has_ended().then_some(()),
+                |_| (),
+                |ends| drop(ends.side.hear(&Part { ends: true, ..Part::default() })),
+            ),
+        ];
+        for (number, (waits, before, comes)) in cases.into_iter().enumerate() {
+            let line = Arc::new(Line::default());
+            line.change(before);
+            let waiting = tokio::spawn({
+                let line = Arc::clone(&line);
+                async move { line.until(waits).await }
+            });
+            tokio::task::yield_now().await;
+            assert!(!waiting.is_finished(), "{number}");
+            line.change(comes);
+            timeout(Duration::from_secs(60), waiting).await.expect("it is told").expect("it does not panic");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_request_waits_for_is_brought_only_when_none_does_any_more() {
+        let line = Arc::new(Line::default());
+        line.change(|ends| ends.asking += 1);
+        let bringing = tokio::spawn({
+            let line = Arc::clone(&line);
+            async move { line.until_due().await }
+        });
+        tokio::task::yield_now().await;
+        line.change(|ends| ends.side.say(b"a"));
+        tokio::task::yield_now().await;
+        assert!(!bringing.is_finished());
+        line.change(|ends| ends.asking -= 1);
+        timeout(Duration::from_secs(60), bringing).await.expect("it is told").expect("it does not panic");
     }
 }
