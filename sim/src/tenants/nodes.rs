@@ -511,8 +511,8 @@ impl World {
     fn follow(&mut self, number: usize) {
         let view = self.view();
         let Some(process) = &self.nodes[number].process else { return };
-        let owner = Arc::clone(&process.owner);
-        let (logs, has_new) = awaited(&owner, &view).expect("records");
+        let (owner, storage) = (Arc::clone(&process.owner), Arc::clone(&process.storage));
+        let (logs, has_new) = awaited(&owner, &view);
         if has_new {
             let adopted = self.runtime.block_on(adopt_new(&owner));
             self.adopted(number, adopted);
@@ -523,7 +523,7 @@ impl World {
                 let (place, disk) = self.log_to_end(&record.place);
                 let epoch = self.epoch_above(&place, record.seal_epoch());
                 let Ok(sealed) = seal(&Options::disk(disk), epoch) else { continue };
-                let adopted = self.runtime.block_on(adopt(&owner, &log, &sealed));
+                let adopted = self.runtime.block_on(adopt(&owner, &storage, &log, &sealed));
                 self.adopted(number, adopted);
             }
         }
