@@ -46,7 +46,9 @@ use savanna_ownership::{
     Transition,
 };
 use savanna_pgwire_tenants::Front;
-use savanna_rpc::{Addresses, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TcpTransport};
+use savanna_rpc::{
+    Addresses, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TcpTransport, TrafficFigures,
+};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -199,12 +201,17 @@ pub(crate) struct Joined {
     address: SocketAddr,
     /// Of each service: requests that wait keep nobody waiting but those of the same service.
     transports: BTreeMap<&'static str, Arc<TcpTransport>>,
+    way: Arc<Way>,
+    served: ServedTraffic,
     front: Arc<Front>,
     offered: BTreeMap<&'static str, Offered>,
     roles: BTreeMap<&'static str, watch::Receiver<Role>>,
     /// What the node is to tenants as long as it lives: it has some, or may get some.
     hosts: watch::Sender<Role>,
 }
+
+/// Tells what went on over connections that others have made.
+type ServedTraffic = Box<dyn Fn() -> TrafficFigures + Send + Sync>;
 
 impl fmt::Debug for Joined {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -306,7 +313,7 @@ impl Joined {
         let name = NodeId::new(&config.name);
         let cluster = papers.cluster.clone();
         let way = Arc::new(Way::new(&config.data_dir, cluster.clone(), name.clone(), runtime.clone()));
-        let coordinator = RemoteCoordinator::new(way, NodeId::new(COORDINATOR), COORDINATOR_TIME);
+        let coordinator = RemoteCoordinator::new(Arc::clone(&way), NodeId::new(COORDINATOR), COORDINATOR_TIME);
         let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator);
 
         let addresses = Arc::new(Addresses::default());
@@ -322,7 +329,7 @@ impl Joined {
             Router::new(Arc::clone(&transports["tenants"]) as _, Arc::new(view.clone()), RouterLimits::default());
         let names =
             databases::KnownNames { node: name.clone(), view: view.clone(), coordinator: Arc::clone(&coordinator) };
-        let front = Front::new(name.clone(), router, Arc::new(names));
+        let front = Front::new(name.clone(), router, Arc::clone(&transports["tenants"]) as _, Arc::new(names));
         let offered: BTreeMap<_, _> = SHARDS
             .iter()
             .map(|service| (*service, Offered::new(name.clone(), ShardId::new(*service), view.clone())))
@@ -353,11 +360,36 @@ impl Joined {
         }
         tasks.push(runtime.spawn(tell_routes(view.clone(), Arc::clone(&front))));
         let (guard, address) = (keeper.guard(), server.local_address());
+        let served: ServedTraffic = Box::new(server.traffic());
         let config = config.clone();
         let hosts = watch::Sender::new(Role::Owner(Grant { epoch: None, log_epoch: tenure.epoch }));
-        let joined =
-            Self { config, coordinator, tenure, guard, view, address, transports, front, offered, roles, hosts };
+        let joined = Self {
+            config,
+            coordinator,
+            tenure,
+            guard,
+            view,
+            address,
+            transports,
+            way,
+            served,
+            front,
+            offered,
+            roles,
+            hosts,
+        };
         Ok((joined, keeper, tasks, server))
+    }
+
+    /// What went on between this node and others: by what it asked for, and what it was asked.
+    pub(crate) fn traffic(&self) -> Vec<(&'static str, TrafficFigures)> {
+        let asked = self.transports.iter().map(|(class, transport)| (*class, transport.traffic()));
+        asked.chain([("coordinator", self.way.traffic()), ("server", (self.served)())]).collect()
+    }
+
+    /// How often a request to the owner of a database was sent again.
+    pub(crate) fn repeats(&self) -> u64 {
+        self.front.repeats()
     }
 
     /// What a service is started with that runs under a grant.
@@ -487,7 +519,7 @@ impl Joined {
     async fn own_log(&self, service: &'static str) -> Result<LogId, TakeError> {
         let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source: Box::new(source) };
         let view = ClusterView::new(self.coordinator.snapshot().await.map_err(failed)?);
-        match unnamed_log(&view, service, &self.tenure)? {
+        match unnamed_log(&view, service, &self.tenure) {
             Some(log) => Ok(log),
             None => self.begin_log(service, &view).await,
         }
@@ -515,7 +547,7 @@ impl Joined {
                 && matches!(record.place, LogPlace::Private(_))
                 && logs::shards_in(&view, log).next().is_none()
         };
-        let all = logs::all(&view)?;
+        let (all, _) = logs::readable(&view);
         for (log, record) in all.iter().filter(is_former) {
             if record.state == LogState::Open {
                 self.coordinator.apply(&logs::seal(&view, log)?.into()).await.map_err(failed)?;
@@ -541,11 +573,11 @@ impl Joined {
         }
     }
 
-    /// Gives the office up, if this node holds it: it cannot serve tenants.
-    pub(crate) async fn leave_office(&self) {
-        let role = *self.role(databases::OFFICE).borrow();
+    /// Is the controller no more, if this node is that: it cannot serve tenants.
+    pub(crate) async fn leave_control(&self) {
+        let role = *self.role(databases::CONTROLLER).borrow();
         if let Role::Owner(Grant { epoch: Some(epoch), .. }) = role {
-            self.give_up(databases::OFFICE, epoch).await;
+            self.give_up(databases::CONTROLLER, epoch).await;
         }
     }
 
@@ -556,7 +588,7 @@ impl Joined {
         let is_served = |view: &ClusterView, shard: &ShardId| {
             view.shard(shard).is_some_and(|record| state_of(view, shard, &record.value) == grants::SERVING)
         };
-        let has_tenants = wanted.iter().any(|shard| shard.0 == databases::OFFICE);
+        let has_tenants = wanted.iter().any(|shard| shard.0 == databases::CONTROLLER);
         let are_tenants_served = |view: &ClusterView| {
             let mut tenants = view.shards("tenants/").filter(|(_, record)| record.value.owner().is_some());
             !has_tenants || tenants.all(|(shard, record)| state_of(view, shard, &record.value) == grants::SERVING)
@@ -667,7 +699,7 @@ fn is_taken(record: &ShardRecord, node: &NodeId) -> bool {
 }
 
 /// A log of a service that this tenure has begun and no shard names.
-fn unnamed_log(view: &ClusterView, service: &str, tenure: &Tenure) -> Result<Option<LogId>, LogRecordError> {
+fn unnamed_log(view: &ClusterView, service: &str, tenure: &Tenure) -> Option<LogId> {
     let is_left = |log: &LogId, record: &LogRecord| {
         log.service == service
             && record.holder == *tenure
@@ -676,7 +708,7 @@ fn unnamed_log(view: &ClusterView, service: &str, tenure: &Tenure) -> Result<Opt
             && record.place == LogPlace::Private(service.to_owned())
             && logs::shards_in(view, log).next().is_none()
     };
-    Ok(logs::all(view)?.into_iter().find(|(log, record)| is_left(log, record)).map(|(log, _)| log))
+    logs::readable(view).0.into_iter().find(|(log, record)| is_left(log, record)).map(|(log, _)| log)
 }
 
 /// What a node is to a shard.
@@ -767,7 +799,7 @@ mod tests {
         let begun = logs::begin(&view(&core), new, place, first.clone()).unwrap();
         core.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
         let unnamed =
-            |core: &CoordinatorCore, service: &str, tenure: &Tenure| unnamed_log(&view(core), service, tenure).unwrap();
+            |core: &CoordinatorCore, service: &str, tenure: &Tenure| unnamed_log(&view(core), service, tenure);
         assert_eq!(unnamed(&core, "keys", &first), Some(log.clone()));
         assert_eq!(unnamed(&core, "tenants", &first), None);
         let keys = ShardId::new("keys");

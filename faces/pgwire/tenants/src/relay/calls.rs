@@ -163,6 +163,16 @@ impl Method for SayToFront {
     type Reply = Part;
 }
 
+/// Whether the node's log has space for more.
+pub(super) struct Space;
+
+impl Method for Space {
+    const NAME: &'static str = "tenants/space.1";
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Reply = Result<(), Failure>;
+}
+
 /// Ends the statement of the connection that has the key.
 pub(super) struct Cancel;
 

@@ -17,6 +17,7 @@ mod calls;
 mod front;
 mod line;
 mod stream;
+mod unanswered;
 
 pub use back::{Back, list};
 pub use front::{Front, Names, retired};
