@@ -301,7 +301,7 @@ fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysSer
         (Role::Owner(grant), _) => grant,
         (Role::Front, Place::Alone(_)) => unreachable!("a node that is alone owns all"),
         (Role::Front, Place::Joined(joined)) => {
-            let elsewhere = routed::keys(joined.view().clone(), joined.transport("keys"), Handle::current());
+            let elsewhere = routed::keys(joined.view().clone(), joined.transport(), Handle::current());
             return Ok((keys::front(config, elsewhere)?, None));
         }
     };
@@ -322,7 +322,7 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
         Place::Joined(joined) => tenants::start_among(config, joined)?,
     };
     let cluster = place.joined().map(|joined| {
-        let back = Back::new(hosted.clone(), tenants::places(config), joined.transport("tenants"));
+        let back = Back::new(hosted.clone(), tenants::places(config), joined.transport());
         let mut tasks = JoinSet::new();
         tasks.spawn(lose_fronts(joined.view().clone(), Arc::downgrade(&back)));
         tasks.spawn(Arc::clone(joined).take_in_tenants(hosted.clone()));

@@ -235,7 +235,7 @@ impl Joined {
 
     /// The databases of the other nodes, as far as these answer, with what goes on in them.
     pub(crate) async fn tenants_of_others(&self) -> Vec<(String, Counts)> {
-        let (view, transport) = (self.view.now(), self.transport(SERVICE));
+        let (view, transport) = (self.view.now(), self.transport());
         let others = view.nodes().filter(|node| node.tenure.node != self.tenure.node);
         let asked = others.filter(|node| is_host(node)).map(|node| {
             let (transport, node) = (Arc::clone(&transport), node.tenure.node.clone());

@@ -27,6 +27,7 @@ mod reach;
 pub(crate) mod routed;
 mod seat;
 mod view;
+mod ways;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,7 +48,7 @@ use savanna_ownership::{
 };
 use savanna_pgwire_tenants::Front;
 use savanna_rpc::{
-    Addresses, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TcpTransport, TrafficFigures,
+    Addresses, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TrafficFigures, Transport,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -71,6 +72,7 @@ pub(crate) use self::papers::are_in as is_in;
 use self::routed::RoutedStreams;
 use self::seat::{COORDINATOR, Way};
 pub(crate) use self::view::{View, gone};
+pub(crate) use self::ways::Ways;
 
 /// How long a request to the coordinator is tried again.
 const COORDINATOR_TIME: Duration = Duration::from_secs(2);
@@ -199,8 +201,8 @@ pub(crate) struct Joined {
     view: View,
     /// Where other nodes reach it.
     address: SocketAddr,
-    /// Of each service: requests that wait keep nobody waiting but those of the same service.
-    transports: BTreeMap<&'static str, Arc<TcpTransport>>,
+    /// To other nodes.
+    ways: Ways,
     way: Arc<Way>,
     served: ServedTraffic,
     front: Arc<Front>,
@@ -313,23 +315,17 @@ impl Joined {
         let name = NodeId::new(&config.name);
         let cluster = papers.cluster.clone();
         let way = Arc::new(Way::new(&config.data_dir, cluster.clone(), name.clone(), runtime.clone()));
-        let coordinator = RemoteCoordinator::new(Arc::clone(&way), NodeId::new(COORDINATOR), COORDINATOR_TIME);
+        let coordinator = RemoteCoordinator::new(Arc::clone(&way) as _, NodeId::new(COORDINATOR), COORDINATOR_TIME);
         let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator);
 
         let addresses = Arc::new(Addresses::default());
-        let transports: BTreeMap<_, _> = SHARDS
-            .iter()
-            .map(|service| {
-                let (cluster, from, addresses) = (cluster.clone(), name.clone(), Arc::clone(&addresses));
-                (*service, Arc::new(TcpTransport::within(cluster, from, addresses, connections())))
-            })
-            .collect();
+        let ways = Ways::new(&cluster, &name, &addresses, connections());
+        let transport: Arc<dyn Transport> = Arc::new(ways.clone());
         let (view, following) = View::follow(Arc::clone(&coordinator), addresses);
-        let router =
-            Router::new(Arc::clone(&transports["tenants"]) as _, Arc::new(view.clone()), RouterLimits::default());
+        let router = Router::new(Arc::clone(&transport), Arc::new(view.clone()), RouterLimits::default());
         let names =
             databases::KnownNames { node: name.clone(), view: view.clone(), coordinator: Arc::clone(&coordinator) };
-        let front = Front::new(name.clone(), router, Arc::clone(&transports["tenants"]) as _, Arc::new(names));
+        let front = Front::new(name.clone(), router, transport, Arc::new(names));
         let offered: BTreeMap<_, _> = SHARDS
             .iter()
             .map(|service| (*service, Offered::new(name.clone(), ShardId::new(*service), view.clone())))
@@ -363,28 +359,14 @@ impl Joined {
         let served: ServedTraffic = Box::new(server.traffic());
         let config = config.clone();
         let hosts = watch::Sender::new(Role::Owner(Grant { epoch: None, log_epoch: tenure.epoch }));
-        let joined = Self {
-            config,
-            coordinator,
-            tenure,
-            guard,
-            view,
-            address,
-            transports,
-            way,
-            served,
-            front,
-            offered,
-            roles,
-            hosts,
-        };
+        let joined =
+            Self { config, coordinator, tenure, guard, view, address, ways, way, served, front, offered, roles, hosts };
         Ok((joined, keeper, tasks, server))
     }
 
     /// What went on between this node and others: by what it asked for, and what it was asked.
     pub(crate) fn traffic(&self) -> Vec<(&'static str, TrafficFigures)> {
-        let asked = self.transports.iter().map(|(class, transport)| (*class, transport.traffic()));
-        asked.chain([("coordinator", self.way.traffic()), ("server", (self.served)())]).collect()
+        self.ways.traffic().chain([("coordinator", self.way.traffic()), ("server", (self.served)())]).collect()
     }
 
     /// How often a request to the owner of a database was sent again.
@@ -422,9 +404,9 @@ impl Joined {
         &self.view
     }
 
-    /// The way to other nodes, for a service.
-    pub(crate) fn transport(&self, service: &str) -> Arc<TcpTransport> {
-        Arc::clone(&self.transports[service])
+    /// The way to other nodes.
+    pub(crate) fn transport(&self) -> Arc<dyn Transport> {
+        Arc::new(self.ways.clone())
     }
 
     /// Relays clients of tenants.
@@ -445,7 +427,7 @@ impl Joined {
     /// The streams of the cluster for the faces of this node, and the node's own for others while it owns them.
     pub(crate) fn routed(self: &Arc<Self>, streams: StreamsService) -> StreamsService {
         let StreamsService { handle, stop } = streams;
-        let (node, view, transport) = (self.tenure.node.clone(), self.view.clone(), self.transport("streams"));
+        let (node, view, transport) = (self.tenure.node.clone(), self.view.clone(), self.transport());
         let routed = RoutedStreams::new(node, view, Arc::clone(&handle), self.guard(), transport);
         let (offered, guard, mut role) = (self.offered("streams").clone(), self.guard(), self.role("streams"));
         let offering = tokio::spawn(async move {

@@ -20,4 +20,5 @@ mod stream;
 mod unanswered;
 
 pub use back::{Back, list};
+pub use calls::{Class, class_of};
 pub use front::{Front, Names, retired};
