@@ -71,6 +71,8 @@ struct Group {
 pub(super) struct Unanswered {
     asked: Messages,
     answered: Messages,
+    /// Whether the client was told that it may begin.
+    is_welcome: bool,
     /// What the client was told last that it is in.
     is_in_transaction: bool,
     has_failed: bool,
@@ -106,11 +108,13 @@ impl Unanswered {
 
     /// The client was sent something.
     pub(super) fn answer(&mut self, bytes: &[u8]) {
-        let Self { answered, groups, is_in_transaction, has_failed, .. } = self;
+        let Self { answered, is_welcome, groups, is_in_transaction, has_failed, .. } = self;
         answered.advance(bytes, b"Z", |kind, body| {
             if let (b'Z', Some([status, ..])) = (kind, body) {
-                // Before the first, there was nothing that it answers.
-                groups.pop_front();
+                // The first answers nothing, though the client may have asked already.
+                if std::mem::replace(is_welcome, true) {
+                    groups.pop_front();
+                }
                 (*is_in_transaction, *has_failed) = (*status != b'I', *status == b'E');
             }
         });
@@ -205,6 +209,11 @@ mod tests {
         assert!(unanswered.may_have_committed() && !unanswered.are_answers_whole());
         unanswered.answer(&answer[8..]);
         assert!(!unanswered.may_have_committed() && unanswered.are_answers_whole());
+
+        let mut early = Unanswered::default();
+        early.ask(&query("DELETE FROM t"));
+        early.answer(&message(b'Z', b"I"));
+        assert!(early.may_have_committed(), "it asked before it was told that it may");
     }
 
     #[test]
