@@ -179,7 +179,7 @@ impl<const KIND: u8> EncodeMetric for FigureMetric<KIND> {
             Some(FigureValue::Gauge(value)) => encoder.encode_gauge(value),
             Some(FigureValue::Histogram { upto, counts, sum }) => {
                 // The last end is above everything.
-                let ends = upto.iter().copied().chain([f64::MAX]);
+                let ends = upto.iter().copied().chain([f64::INFINITY]);
                 let buckets: Vec<(f64, u64)> = ends.zip(counts.iter().copied()).collect();
                 encoder.encode_histogram::<NoLabelSet>(*sum, counts.iter().sum(), &buckets, None)
             }

@@ -10,7 +10,9 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use savanna_identity::{Entrance, Tls};
 use savanna_pgwire_connection::Output;
 use savanna_pgwire_login::{Admission, Handshake, Introduction, Nobody, Opening, Refusal, STARTUP_TIME, Socket as _};
-use savanna_tenants_host::{Access, Claim, Heard, Identity, SqlError, TenantId, Tenants, cut_name, error::state};
+use savanna_tenants_host::{
+    self as host, Access, Claim, Identity, SqlError, TenantId, Tenants, cut_name, error::state,
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -215,7 +217,7 @@ impl Acceptor {
 struct Entry {
     access: Access,
     /// What the database of administrators has said of it.
-    heard: Heard,
+    heard: host::Heard,
     /// Told once it has come in.
     tenant: Result<TenantId, Output>,
 }
