@@ -690,7 +690,8 @@ pub(crate) mod tests {
         assert_eq!(back.log.to_string(), "a.2/tenants");
         assert_eq!(back.before, [first.log, other.log]);
         // The start is repeated within its tenure.
-        let begin = Member::begin(Arc::clone(&coordinator) as _, back.tenure.clone(), |_| panic!("it has one"));
+        let elsewhere = |_: &LogId| LogPlace::Folder("elsewhere".to_owned());
+        let begin = Member::begin(Arc::clone(&coordinator) as _, back.tenure.clone(), elsewhere);
         let (again, at) = begin.await.expect("its own");
         assert_eq!((again.log, again.before, at), (back.log, back.before, place()));
     }
