@@ -118,6 +118,10 @@ pub(crate) struct Dev {
     /// Runs so many nodes of a cluster, each in a process of its own; the ports of each are 10 above those of the one before
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) nodes: Option<u16>,
+    /// Runs each of these nodes in a network namespace of its own, whose link can be cut (`ip link set .. down`) and made slow (`tc`); needs
+    /// root
+    #[arg(long, requires = "nodes")]
+    pub(crate) netns: bool,
     #[command(flatten)]
     pub(crate) serving: Serving,
 }

@@ -189,6 +189,6 @@ impl NodeView for Board {
 
     fn figures(&self) -> Vec<Figure> {
         let services: Vec<Figure> = self.gauges.0.lock().values().flat_map(|gauge| gauge()).collect();
-        services.into_iter().chain(figures::of_process()).collect()
+        services.into_iter().chain(figures::of_lease(&self.lease.guard)).chain(figures::of_process()).collect()
     }
 }

@@ -1,100 +1,238 @@
 //! What `/metrics` shows of the engines and of the process. `docs/operating.md` lists the names.
 
+mod busiest;
+
+use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use savanna_http::Figure;
+use savanna_http::{Figure, FigureValue};
 use savanna_keys::figures::Figures as KeysFigures;
 use savanna_keys_host::Gauge;
-use savanna_tenants_host::{Counts, Tenants};
+use savanna_ownership::guard::LeaseGuard;
+use savanna_rpc::TrafficFigures;
+use savanna_tenants_host::{Asked, Counts, LogStats, StoreFigures, TIMES_UPTO, Tenants};
+
+pub(crate) use self::busiest::Busiest;
+
+/// So many keys that are asked for most are shown.
+const HOT_KEYS: usize = 16;
+/// So many bytes of a key's name are shown.
+const KEY_BYTES: usize = 64;
 
 const fn gauge(name: &'static str, help: &'static str, value: f64) -> Figure {
-    Figure { name, help, is_counter: false, label: None, value }
+    Figure { name, help, label: None, value: FigureValue::Gauge(value) }
 }
 
 const fn counter(name: &'static str, help: &'static str, value: f64) -> Figure {
-    Figure { name, help, is_counter: true, label: None, value }
+    Figure { name, help, label: None, value: FigureValue::Counter(value) }
 }
 
-/// What one log wrote since its service began.
-fn of_log(names: [&'static str; 2], bytes: u64, flushes: u64) -> [Figure; 2] {
-    let [bytes_name, flushes_name] = names;
+fn labelled(figure: Figure, label: &'static str, value: impl Into<String>) -> Figure {
+    Figure { label: Some((label, value.into())), ..figure }
+}
+
+/// Whether a figure only grows while its service runs.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+impl Kind {
+    const fn of(self, value: f64) -> FigureValue {
+        match self {
+            Self::Counter => FigureValue::Counter(value),
+            Self::Gauge => FigureValue::Gauge(value),
+        }
+    }
+}
+
+/// The names of the figures of a log: appends, bytes, flushes, errors, and the time of a flush.
+type LogNames = [&'static str; 5];
+
+/// What one log did since its service began.
+fn of_log(names: LogNames, log: &LogStats) -> [Figure; 5] {
+    let [appends, bytes, flushes, errors, flush_seconds] = names;
+    let times = FigureValue::Histogram {
+        upto: TIMES_UPTO.iter().map(Duration::as_secs_f64).collect(),
+        counts: log.flush_times.counts().to_vec(),
+        sum: log.flush_times.total().as_secs_f64(),
+    };
+    let times =
+        Figure { name: flush_seconds, help: "Time of a flush of the log to the disk", label: None, value: times };
     [
-        counter(bytes_name, "Bytes of records written to the log", bytes as f64),
-        counter(flushes_name, "Flushes of the log to the disk", flushes as f64),
+        counter(appends, "Groups of records appended to the log and durable", log.groups as f64),
+        counter(bytes, "Bytes of records written to the log", log.bytes as f64),
+        counter(flushes, "Flushes of the log to the disk", log.flushes as f64),
+        counter(errors, "Writes and flushes of the log that failed or found no space", log.errors as f64),
+        times,
     ]
 }
 
-/// A figure of a thread of keys: its name, its help, whether it only grows, and where it is.
-type KeysFigure = (&'static str, &'static str, bool, fn(&KeysFigures) -> u64);
-
-const KEYS: [KeysFigure; 13] = [
-    ("savanna_keys_clients", "Clients that are connected", false, |f| f.clients),
-    ("savanna_keys_blocked_clients", "Clients that wait for a key or a pause", false, |f| f.blocked_clients),
-    ("savanna_keys_connections", "Connections taken", true, |f| f.connections),
-    ("savanna_keys_commands", "Commands of clients", true, |f| f.commands),
-    ("savanna_keys_commands_sent", "Commands sent to the thread that has their key", true, |f| f.commands_sent),
-    ("savanna_keys_transactions_over_threads", "Commands that borrowed keys of other threads", true, |f| {
-        f.transactions
-    }),
-    ("savanna_keys_hits", "Keys looked up and found", true, |f| f.hits),
-    ("savanna_keys_misses", "Keys looked up and not found", true, |f| f.misses),
-    ("savanna_keys_expired", "Keys whose time came", true, |f| f.expired),
-    ("savanna_keys_evicted", "Keys deleted because memory was full", true, |f| f.evicted),
-    ("savanna_keys_replicas_evicted", "Replicas given up because memory was full", true, |f| f.copies_given_up),
-    ("savanna_keys_keys", "Keys that are there", false, |f| f.keys),
-    ("savanna_keys_memory_bytes", "Memory that keys take", false, |f| f.bytes),
+const KEYS_LOG: LogNames = [
+    "savanna_keys_log_appends",
+    "savanna_keys_log_bytes",
+    "savanna_keys_log_flushes",
+    "savanna_keys_log_errors",
+    "savanna_keys_log_flush_seconds",
 ];
 
-/// The keys service: each thread, and the log of all.
+const TENANTS_LOG: LogNames = [
+    "savanna_tenants_log_appends",
+    "savanna_tenants_log_bytes",
+    "savanna_tenants_log_flushes",
+    "savanna_tenants_log_errors",
+    "savanna_tenants_log_flush_seconds",
+];
+
+/// A figure of a thread of keys: its name, its help, whether it only grows, and where it is.
+type KeysFigure = (&'static str, &'static str, Kind, fn(&KeysFigures) -> u64);
+
+const KEYS: [KeysFigure; 13] = [
+    ("savanna_keys_clients", "Clients that are connected", Kind::Gauge, |f| f.clients),
+    ("savanna_keys_blocked_clients", "Clients that wait for a key or a pause", Kind::Gauge, |f| f.blocked_clients),
+    ("savanna_keys_connections", "Connections taken", Kind::Counter, |f| f.connections),
+    ("savanna_keys_commands", "Commands of clients", Kind::Counter, |f| f.commands),
+    ("savanna_keys_commands_sent", "Commands sent to the thread that has their key", Kind::Counter, |f| {
+        f.commands_sent
+    }),
+    ("savanna_keys_transactions_over_threads", "Commands that borrowed keys of other threads", Kind::Counter, |f| {
+        f.transactions
+    }),
+    ("savanna_keys_hits", "Keys looked up and found", Kind::Counter, |f| f.hits),
+    ("savanna_keys_misses", "Keys looked up and not found", Kind::Counter, |f| f.misses),
+    ("savanna_keys_expired", "Keys whose time came", Kind::Counter, |f| f.expired),
+    ("savanna_keys_evicted", "Keys deleted because memory was full", Kind::Counter, |f| f.evicted),
+    ("savanna_keys_replicas_evicted", "Replicas given up because memory was full", Kind::Counter, |f| {
+        f.copies_given_up
+    }),
+    ("savanna_keys_keys", "Keys that are there", Kind::Gauge, |f| f.keys),
+    ("savanna_keys_memory_bytes", "Memory that keys take", Kind::Gauge, |f| f.bytes),
+];
+
+/// The keys service: each thread, the keys that are asked for most, and the log of all.
 pub(crate) fn of_keys(keys: &Gauge) -> Vec<Figure> {
     let threads = keys.threads();
-    let figures = KEYS.iter().flat_map(|(name, help, is_counter, value)| {
+    let figures = KEYS.iter().flat_map(|(name, help, kind, value)| {
         threads.iter().enumerate().map(|(thread, figures)| Figure {
             name,
             help,
-            is_counter: *is_counter,
             label: Some(("thread", thread.to_string())),
-            value: value(figures) as f64,
+            value: kind.of(value(figures) as f64),
         })
     });
-    let log =
-        keys.log().map(|log| of_log(["savanna_keys_log_bytes", "savanna_keys_log_flushes"], log.bytes, log.flushes));
-    figures.chain(log.into_iter().flatten()).collect()
+    let log = keys.log().map(|log| of_log(KEYS_LOG, &log));
+    figures.chain(hot_keys(&threads)).chain(log.into_iter().flatten()).collect()
+}
+
+/// The keys that are asked for most. Replicas of a key are asked at several threads; names that begin alike, or are of several databases, are
+/// one.
+fn hot_keys(threads: &[KeysFigures]) -> impl Iterator<Item = Figure> + use<> {
+    let mut hottest = BTreeMap::<String, u64>::new();
+    for hot in threads.iter().flat_map(|figures| &figures.hot_keys) {
+        let name = &hot.key[..hot.key.len().min(KEY_BYTES)];
+        *hottest.entry(name.escape_ascii().to_string()).or_default() += hot.requests;
+    }
+    let mut hottest: Vec<_> = hottest.into_iter().collect();
+    hottest.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+    hottest.truncate(HOT_KEYS);
+    let help = "About how many requests of the last minutes were about a key, of those with most";
+    let figure = move |requests| gauge("savanna_keys_hot_key_requests", help, requests);
+    hottest.into_iter().map(move |(key, requests)| labelled(figure(requests as f64), "key", key))
 }
 
 /// A figure of a tenant: its name, its help, whether it only grows, and where it is.
-type TenantFigure = (&'static str, &'static str, bool, fn(&Counts) -> u64);
+type TenantFigure = (&'static str, &'static str, Kind, fn(&Counts) -> f64);
 
-const TENANT: [TenantFigure; 3] = [
-    ("savanna_tenants_sessions", "Sessions that are open", false, |c| c.sessions),
-    ("savanna_tenants_commits", "Transactions committed", true, |c| c.commits),
-    ("savanna_tenants_rollbacks", "Transactions rolled back", true, |c| c.rollbacks),
+const TENANT: [TenantFigure; 8] = [
+    ("savanna_tenants_sessions", "Sessions that are open", Kind::Gauge, |c| c.sessions as f64),
+    ("savanna_tenants_commits", "Transactions committed", Kind::Counter, |c| c.commits as f64),
+    ("savanna_tenants_rollbacks", "Transactions rolled back", Kind::Counter, |c| c.rollbacks as f64),
+    ("savanna_tenants_cpu_seconds", "CPU time of its statements", Kind::Counter, |c| c.cpu_micros as f64 / 1e6),
+    ("savanna_tenants_written_bytes", "Bytes that it has written to the log", Kind::Counter, |c| c.log_bytes as f64),
+    ("savanna_tenants_waits", "Waits of its statements for a lock or the storage", Kind::Counter, |c| c.waits as f64),
+    ("savanna_tenants_wakes", "How often it was brought into memory", Kind::Counter, |c| c.wakes as f64),
+    ("savanna_tenants_memory_bytes", "Memory that its rows take", Kind::Gauge, |c| c.memory_bytes as f64),
 ];
 
-/// The tenants service: all of it, and each database that was used since it began.
-pub(crate) fn of_tenants(tenants: &Tenants) -> Vec<Figure> {
+/// A figure of requests to the storage: its name, its help, and where it is.
+type StoreFigure = (&'static str, &'static str, fn(&StoreFigures) -> u64);
+
+const STORE: [StoreFigure; 3] = [
+    ("savanna_store_requests", "Requests to the storage of tenants", |f| f.requests),
+    ("savanna_store_bytes", "Bytes of objects read from and written to the storage of tenants", |f| f.bytes),
+    ("savanna_store_errors", "Requests to the storage of tenants that failed", |f| f.errors),
+];
+
+const STORE_REQUESTS: [(&str, Asked); 4] =
+    [("get", Asked::Get), ("put", Asked::Put), ("delete", Asked::Delete), ("list", Asked::List)];
+
+/// The tenants service: all of it, its storage, and the databases that were used since it began, one by one if they are among the busiest.
+pub(crate) fn of_tenants(tenants: &Tenants, busiest: &mut Busiest) -> Vec<Figure> {
     let databases = tenants.list();
-    let used: Vec<_> = databases.iter().filter(|(_, counts)| *counts != Counts::default()).collect();
-    let each = TENANT.iter().flat_map(|(name, help, is_counter, value)| {
-        used.iter().map(|(database, counts)| Figure {
+    let count = databases.len();
+    let shown = busiest.shown(databases);
+    let each = TENANT.iter().flat_map(|(name, help, kind, value)| {
+        shown.iter().map(|(database, counts)| Figure {
             name,
             help,
-            is_counter: *is_counter,
             label: Some(("database", database.clone())),
-            value: value(counts) as f64,
+            value: kind.of(value(counts)),
         })
     });
-    let log = tenants.log();
+    let store = STORE.iter().flat_map(|(name, help, value)| {
+        STORE_REQUESTS.iter().map(|(request, asked)| {
+            labelled(counter(name, help, value(&tenants.store(*asked)) as f64), "request", *request)
+        })
+    });
     [
-        gauge("savanna_tenants_databases", "Databases", databases.len() as f64),
+        gauge("savanna_tenants_databases", "Databases", count as f64),
         gauge("savanna_tenants_awake", "Databases that are in memory", tenants.awake() as f64),
     ]
     .into_iter()
-    .chain(of_log(["savanna_tenants_log_bytes", "savanna_tenants_log_flushes"], log.bytes, log.flushes))
+    .chain(of_log(TENANTS_LOG, &tenants.log()))
+    .chain(store)
     .chain(each)
     .collect()
+}
+
+/// The lease under which the node serves.
+pub(crate) fn of_lease(guard: &LeaseGuard) -> [Figure; 3] {
+    let figures = guard.figures();
+    [
+        counter("savanna_lease_renewals", "How often the node's lease was extended", figures.renewals as f64),
+        counter("savanna_lease_lapses", "How often the lease ran out or was lost", figures.lapses as f64),
+        gauge("savanna_lease_left_seconds", "How long the node may serve yet", figures.left.as_secs_f64()),
+    ]
+}
+
+/// A figure of connections between nodes: its name, its help, whether it only grows, and where it is.
+type RpcFigure = (&'static str, &'static str, Kind, fn(&TrafficFigures) -> u64);
+
+const RPC: [RpcFigure; 6] = [
+    ("savanna_rpc_calls", "Requests to other nodes, or taken from them", Kind::Counter, |f| f.calls),
+    ("savanna_rpc_failures", "Requests to other nodes that ended with an error", Kind::Counter, |f| f.failures),
+    ("savanna_rpc_sent_bytes", "Bytes written to other nodes", Kind::Counter, |f| f.bytes_sent),
+    ("savanna_rpc_received_bytes", "Bytes read from other nodes", Kind::Counter, |f| f.bytes_received),
+    ("savanna_rpc_connections", "Connections to other nodes, or taken from them", Kind::Gauge, |f| f.connections),
+    ("savanna_rpc_refused", "Connections that were refused, or not made", Kind::Counter, |f| f.refused),
+];
+
+/// What goes on between this node and others, by what the connections are for. `repeats` are requests that were sent again.
+pub(crate) fn of_rpc(traffic: &[(&'static str, TrafficFigures)], repeats: u64) -> Vec<Figure> {
+    let figures = RPC.iter().flat_map(|(name, help, kind, value)| {
+        traffic.iter().map(|(class, figures)| Figure {
+            name,
+            help,
+            label: Some(("class", (*class).to_owned())),
+            value: kind.of(value(figures) as f64),
+        })
+    });
+    let repeats = counter("savanna_rpc_repeats", "Requests to other nodes that were sent again", repeats as f64);
+    figures.chain([repeats]).collect()
 }
 
 /// The process, under the names that Prometheus' own libraries use. What the operating system does not tell is left out.

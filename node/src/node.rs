@@ -10,12 +10,14 @@ use savanna_http::NodeView;
 use savanna_http::types::NodeStatus;
 use savanna_identity::raise_descriptors_max;
 use savanna_ownership::data_dir::Waiting;
+use savanna_rpc::TrafficFigures;
 
 use crate::board::{Board, ShownLease};
 use crate::cluster::{Joined, NameLost, Stay};
 use crate::config::Config;
 use crate::data_dir::{DataDir, DirectoryLost};
 use crate::error::NodeError;
+use crate::figures;
 use crate::membership::Place;
 use crate::services::{Services, StreamsService};
 use crate::streams;
@@ -99,6 +101,8 @@ impl Node {
         let (shutdown_timeout, view) = (config.node().shutdown_timeout, joined.view().clone());
         let board = Arc::new(Board::new(config, lease, Some(view)));
         board.running("cluster", Some(joined.address()));
+        let counted = Arc::clone(&joined);
+        board.shows("cluster", move || figures::of_rpc(&counted.traffic(), counted.repeats()));
         let streams = joined.routed(streams);
         let services = Self::start_services(&board, Place::Joined(Arc::clone(&joined)), streams).await;
         joined.served().await;
@@ -112,6 +116,8 @@ impl Node {
         let lease = ShownLease { name, epoch, guard: membership.guard.clone() };
         let shutdown_timeout = config.node().shutdown_timeout;
         let board = Arc::new(Board::new(config, lease, None));
+        // Nobody is asked, and nobody asks.
+        board.shows("cluster", || figures::of_rpc(&[("server", TrafficFigures::default())], 0));
         let services = Self::start_services(&board, Place::Alone(membership), streams).await;
         Self { board, home: Home::Alone(data_dir), services, shutdown_timeout }
     }

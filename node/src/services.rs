@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use savanna_epoch::ShardId;
 use savanna_http::{Credentials, HttpFace, HttpLimits, NodeView};
 use savanna_identity::{Tls, Token};
@@ -24,7 +25,7 @@ use crate::board::Board;
 use crate::cluster::{Offer, View, gone, routed};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
-use crate::figures;
+use crate::figures::{self, Busiest};
 use crate::keys::{self, KeysError};
 use crate::membership::Place;
 use crate::places::clients_max;
@@ -128,7 +129,7 @@ impl Services {
     /// Tenants behind the PostgreSQL protocol: those of this node, and the way to those of others.
     pub(crate) async fn start_tenants(&mut self, config: NodeConfig, place: Place) {
         if let Some(joined) = place.joined() {
-            self.controller.spawn(Arc::clone(joined).hold_office());
+            self.controller.spawn(Arc::clone(joined).control());
         }
         let (board, role, giver) = (Arc::clone(&self.board), place.hosts(), place.clone());
         let start = move |role: Role, before: Option<SocketAddr>| {
@@ -287,7 +288,7 @@ fn giving_tenants_up(place: &Place) -> Arc<GiveUp> {
         let joined = joined.clone();
         Box::pin(async move {
             if let Some(joined) = joined {
-                joined.leave_office().await;
+                joined.leave_control().await;
                 joined.hand_back().await;
             }
         })
@@ -300,7 +301,7 @@ fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysSer
         (Role::Owner(grant), _) => grant,
         (Role::Front, Place::Alone(_)) => unreachable!("a node that is alone owns all"),
         (Role::Front, Place::Joined(joined)) => {
-            let elsewhere = routed::keys(joined.view().clone(), joined.transport("keys"), Handle::current());
+            let elsewhere = routed::keys(joined.view().clone(), joined.transport(), Handle::current());
             return Ok((keys::front(config, elsewhere)?, None));
         }
     };
@@ -321,7 +322,7 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
         Place::Joined(joined) => tenants::start_among(config, joined)?,
     };
     let cluster = place.joined().map(|joined| {
-        let back = Back::new(hosted.clone(), tenants::places(config), joined.transport("tenants"));
+        let back = Back::new(hosted.clone(), tenants::places(config), joined.transport());
         let mut tasks = JoinSet::new();
         tasks.spawn(lose_fronts(joined.view().clone(), Arc::downgrade(&back)));
         tasks.spawn(Arc::clone(joined).take_in_tenants(hosted.clone()));
@@ -330,7 +331,8 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
         (joined.offered("tenants").offer_of(back.service(), guard, has), tasks, Arc::clone(joined.front()))
     });
     board.serves_tenants(Some(Arc::new(tenants::Control { tenants: hosted.clone(), joined: place.joined().cloned() })));
-    board.shows("tenants", move || figures::of_tenants(&hosted));
+    let busiest = Mutex::<Busiest>::default();
+    board.shows("tenants", move || figures::of_tenants(&hosted, &mut busiest.lock()));
     let (stopper, shown, runtime) = (server.stopper(), TenantsShown(Arc::clone(board)), Handle::current());
     Ok(Started {
         address: server.address(),

@@ -130,14 +130,11 @@ pub(crate) struct Control {
     pub(crate) joined: Option<Arc<Joined>>,
 }
 
-/// What is known of a tenant that no node has told of.
-const UNTOLD: Counts = Counts { sessions: 0, commits: 0, rollbacks: 0 };
-
 #[async_trait]
 impl TenantsHandle for Control {
     async fn list(&self) -> Vec<Tenant> {
         let mut all: BTreeMap<String, Counts> = match &self.joined {
-            Some(joined) => joined.tenant_names().into_iter().map(|name| (name, UNTOLD)).collect(),
+            Some(joined) => joined.tenant_names().into_iter().map(|name| (name, Counts::default())).collect(),
             None => BTreeMap::new(),
         };
         all.extend(self.tenants.list());

@@ -1,6 +1,9 @@
 """Any node takes any client."""
 
+import socket
+import struct
 import subprocess
+import time
 
 import psycopg
 import pytest
@@ -78,3 +81,48 @@ def test_streams_are_the_same_whichever_node_is_asked(cluster):
             assert len(client.execute("SELECT event_type FROM events").fetchall()) == 2000
             with pytest.raises(psycopg.Error, match="nothing"):
                 client.execute("SELECT nothing FROM events")
+
+
+class RawSession:
+    """A client that knows its key."""
+
+    def __init__(self, cluster, node, database):
+        self.socket = socket.create_connection(("127.0.0.1", cluster.ports[node]["tenants"]), timeout=60)
+        startup = struct.pack("!i", 3 << 16) + f"user\0postgres\0database\0{database}\0\0".encode()
+        self.socket.sendall(struct.pack("!i", len(startup) + 4) + startup)
+        self.input = self.socket.makefile("rb")
+        while (message := self.read())[0] != b"Z":
+            if message[0] == b"K":
+                self.key = message[1]
+
+    def read(self):
+        kind, length = struct.unpack("!ci", self.input.read(5))
+        return kind, self.input.read(length - 4)
+
+    def ask(self, text):
+        self.socket.sendall(b"Q" + struct.pack("!i", len(text) + 5) + text.encode() + b"\0")
+
+    def error(self):
+        while (message := self.read())[0] != b"E":
+            assert message[0] != b"Z", "it is done"
+        return next(field[1:].decode() for field in message[1].split(b"\0") if field[:1] == b"C")
+
+
+def cancel(cluster, node, key):
+    with socket.create_connection(("127.0.0.1", cluster.ports[node]["tenants"]), timeout=10) as connection:
+        connection.sendall(struct.pack("!ii", 16, 80_877_102) + key)
+        assert connection.recv(1) == b"", "nothing is said"
+
+
+def test_a_cancel_request_ends_a_statement_through_any_node(cluster):
+    for front in NODES:
+        for asked in NODES:
+            session = RawSession(cluster, front, "postgres")
+            session.ask("SELECT count(*) FROM generate_series(1, 1000000000000)")
+            time.sleep(0.2)
+            wrong = session.key[:4] + bytes(4)
+            cancel(cluster, asked, wrong)
+            time.sleep(0.1)
+            cancel(cluster, asked, session.key)
+            assert session.error() == "57014", (front, asked)
+            session.socket.close()

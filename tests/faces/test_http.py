@@ -9,6 +9,7 @@ import psycopg
 import redis
 
 from conftest import NESTED_ROWS, ROOT, nested_table
+from openmetrics import families
 
 
 def get(node, path):
@@ -51,12 +52,18 @@ def test_metrics_tell_what_keys_and_tenants_did(node):
         for _ in range(10):
             tenant.execute("INSERT INTO scraped VALUES (1)")
             keys.set("scraped", "1")
+        # Of so many requests some are looked at for the keys that are asked for most.
+        with keys.pipeline(transaction=False) as many:
+            for _ in range(2_000):
+                many.get("scraped")
+            many.execute()
         figures = scrape(node)
         deadline = time.monotonic() + 30
-        while total(figures, "savanna_keys_commands_total") < 10 and time.monotonic() < deadline:
+        while total(figures, "savanna_keys_commands_total") < 2_010 and time.monotonic() < deadline:
             time.sleep(0.05)
             figures = scrape(node)
-        assert total(figures, "savanna_keys_commands_total") >= 10
+        assert total(figures, "savanna_keys_commands_total") >= 2_010
+        assert figures['savanna_keys_hot_key_requests{key="scraped"}'] >= 256
         assert total(figures, "savanna_keys_keys") >= 1
         assert total(figures, "savanna_keys_clients") >= 1
         assert total(figures, "savanna_keys_log_bytes_total") > 0
@@ -64,6 +71,12 @@ def test_metrics_tell_what_keys_and_tenants_did(node):
         assert figures['savanna_tenants_sessions{database="postgres"}'] >= 1
         assert figures["savanna_tenants_databases"] >= figures["savanna_tenants_awake"] >= 1
         assert figures["savanna_tenants_log_flushes_total"] >= 1
+        assert figures["savanna_tenants_log_flush_seconds_count"] == figures["savanna_tenants_log_flushes_total"]
+        assert figures["savanna_tenants_log_appends_total"] >= 11
+        of_database = ("cpu_seconds_total", "written_bytes_total", "wakes_total", "memory_bytes")
+        assert all(figures[f'savanna_tenants_{name}{{database="postgres"}}'] > 0 for name in of_database)
+        assert figures['savanna_store_requests_total{request="get"}'] > 0
+        assert 0 < figures["savanna_lease_left_seconds"] < 60
         assert figures["process_resident_memory_bytes"] > 1 << 20
         assert figures["process_open_fds"] > 10
         tenant.execute("DROP TABLE scraped")
@@ -87,8 +100,7 @@ def test_the_page_on_operating_lists_every_metric_and_no_other(node, tmp_path):
     deadline = time.monotonic() + 30
     while "query_watermark" not in (text := get(node, "/metrics")[1]) and time.monotonic() < deadline:
         time.sleep(0.05)
-    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
-    shown = {name + ("_total" if kind == "counter" else "") for name, kind in kinds.items()}
+    shown = {name + ("_total" if family.type == "counter" else "") for name, family in families(text).items()}
     assert shown == documented_metrics()
 
 

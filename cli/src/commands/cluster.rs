@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::dev::Stop;
+use super::netns::{Namespace, Network};
 use crate::args::{Format, Shared};
 use crate::error::{CliError, Exit};
 use crate::output;
@@ -46,11 +47,28 @@ const FACES: [(&str, &str); 5] = [
     ("cluster", "cluster.port"),
 ];
 
-pub(crate) async fn run(config: &Config, shared: &Shared, count: u16) -> Result<Exit, CliError> {
-    let mut stop = Stop::listen()?;
+/// Runs so many nodes, each in a network namespace of its own if `apart`.
+pub(crate) async fn run(config: &Config, shared: &Shared, count: u16, apart: bool) -> Result<Exit, CliError> {
+    let stop = Stop::listen()?;
+    if !apart {
+        return run_in(config, shared, count, None, stop).await;
+    }
+    let network = Network::make((0..count).map(name_of).collect()).await?;
+    let ended = run_in(config, shared, count, Some(&network), stop).await;
+    network.remove().await;
+    ended
+}
+
+async fn run_in(
+    config: &Config,
+    shared: &Shared,
+    count: u16,
+    network: Option<&Network>,
+    mut stop: Stop,
+) -> Result<Exit, CliError> {
     let (stopping, _) = watch::channel(false);
     let mut ports = BTreeSet::new();
-    let nodes = (0..count).map(|number| Node::new(config, shared, number, count, &mut ports));
+    let nodes = (0..count).map(|number| Node::new(config, shared, (number, count), network, &mut ports));
     let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
     let starting = join_all(nodes.into_iter().map(|node| {
         let (stopping, mut stops) = (&stopping, stopping.subscribe());
@@ -127,13 +145,26 @@ fn show(nodes: &[Running], format: Format) -> Result<(), CliError> {
     let table = output::text_table(&["node", "process", "tenants", "keys", "streams", "http", "log"], &rows);
     output::write(table.as_bytes())?;
     eprintln!("Any node takes any client; `savanna shards` says which node has what. Ctrl-C stops all.");
+    for node in nodes.iter().map(|running| &running.node) {
+        if let Some(Namespace { name, address }) = &node.namespace {
+            eprintln!("{} is {address} in namespace {name}: `ip netns exec {name} ..` runs a program there", node.name);
+        }
+    }
     Ok(())
 }
 
+/// The name of the node with a number.
+fn name_of(number: u16) -> String {
+    format!("n{}", number + 1)
+}
+
 /// How one of the nodes is started.
+#[derive(Clone)]
 struct Node {
     name: String,
     arguments: Vec<String>,
+    /// Where it runs, if not beside the others.
+    namespace: Option<Namespace>,
     /// By setting.
     ports: Vec<(&'static str, u16)>,
     log: PathBuf,
@@ -145,18 +176,23 @@ impl Node {
     fn new(
         config: &Config,
         shared: &Shared,
-        number: u16,
-        count: u16,
+        (number, count): (u16, u16),
+        network: Option<&Network>,
         others: &mut BTreeSet<u16>,
     ) -> Result<Self, CliError> {
         let node = config.node();
-        let name = format!("n{}", number + 1);
+        let name = name_of(number);
+        let namespace = network.and_then(|network| network.of(&name));
         let folder = node.data_dir.join("nodes");
         // As the node makes its data directory: for nobody but its owner.
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(CliError::io(format!("creating {}", folder.display())))?;
         let ports = FACES.map(|(_, setting)| {
-            let port = above(base_port(node, setting), number);
+            let base = base_port(node, setting);
+            if namespace.is_some() {
+                return (setting, base);
+            }
+            let port = above(base, number);
             let is_free = port == 0 || (others.insert(port) && TcpListener::bind((node.address, port)).is_ok());
             if !is_free {
                 eprintln!("{}:{port} is taken: {setting} of node {name} is any that is free", node.address);
@@ -172,14 +208,18 @@ impl Node {
         }
         let tls_port = node.keys.tls.port;
         if tls_port != 0 {
-            arguments.extend(["--set".to_owned(), format!("keys.tls_port={}", above(tls_port, number))]);
+            let port = if namespace.is_some() { tls_port } else { above(tls_port, number) };
+            arguments.extend(["--set".to_owned(), format!("keys.tls_port={port}")]);
         }
         arguments.extend(["--set".to_owned(), format!("cluster.nodes={count}")]);
+        if let Some(Namespace { address, .. }) = &namespace {
+            arguments.extend(["--set".to_owned(), format!("cluster.address={address}")]);
+        }
         arguments.extend(["node".to_owned(), "--join".to_owned(), node.data_dir.display().to_string()]);
         arguments.extend(["--name".to_owned(), name.clone(), "--stop-with-stdin".to_owned()]);
         let log = folder.join(format!("{name}.log"));
         let stop_time = node.shutdown_timeout + STOP_TIME;
-        Ok(Self { name, arguments, ports: ports.into(), log, stop_time })
+        Ok(Self { name, arguments, namespace, ports: ports.into(), log, stop_time })
     }
 
     /// Starts the process, and waits until it says where it listens; none if all are to stop before.
@@ -212,7 +252,15 @@ impl Node {
         let io = |doing: &str| CliError::io(format!("{doing} for node {}", self.name));
         let program = std::env::current_exe().map_err(io("finding this program"))?;
         let log = OpenOptions::new().create(true).append(true).open(&self.log).map_err(io("opening the log"))?;
-        let mut command = Command::new(program);
+        let mut command = match &self.namespace {
+            None => Command::new(program),
+            // It becomes the program, in the same process.
+            Some(Namespace { name, .. }) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", name]).arg(program);
+                command
+            }
+        };
         command.args(&self.arguments).args(["--output", "json"]);
         for (setting, port) in &self.ports {
             command.arg(format!("--{}", setting.replace('.', "-"))).arg(port.to_string());
@@ -283,13 +331,7 @@ impl Running {
                     () = asked(&mut stopping) => return,
                 }
                 pause = (pause * 2).min(PAUSE_MAX);
-                let again = Node {
-                    name: node.name.clone(),
-                    arguments: node.arguments.clone(),
-                    ports: node.ports.clone(),
-                    log: node.log.clone(),
-                    stop_time: node.stop_time,
-                };
+                let again = node.clone();
                 match node.start(&mut stopping).await {
                     Ok(None) => return,
                     Ok(Some(running)) => {

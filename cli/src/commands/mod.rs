@@ -4,6 +4,7 @@ mod cluster;
 mod config;
 mod dev;
 mod keys;
+mod netns;
 mod nexmark;
 mod nodes;
 mod queries;
@@ -23,7 +24,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
     let format = args.shared.output;
     start_logs(&args, &config)?;
     match args.command {
-        Command::Dev(Dev { nodes: Some(nodes), .. }) => cluster::run(&config, &args.shared, nodes).await,
+        Command::Dev(Dev { nodes: Some(nodes), netns, .. }) => cluster::run(&config, &args.shared, nodes, netns).await,
         Command::Dev(_) => dev::run(config, format).await,
         Command::Node(node) => dev::join(config, format, node.stop_with_stdin).await,
         Command::Status(remote) => status::run(&config, format, &remote).await,

@@ -3,8 +3,22 @@
 use crate::actor::Actor;
 use crate::keyspace::DATABASES;
 
+/// So many of the keys that an actor is asked for most are told.
+const HOT_KEYS_TOLD: usize = 16;
+
+/// A key that is asked for much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotKey {
+    /// Its database.
+    pub database: u8,
+    /// Its name.
+    pub key: Box<[u8]>,
+    /// About how many requests of the last minutes were about it, at least.
+    pub requests: u64,
+}
+
 /// The figures of one actor. Those that count begin again with its process and with `CONFIG RESETSTAT`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Clients that are connected.
     pub clients: u64,
@@ -32,12 +46,16 @@ pub struct Figures {
     pub keys: u64,
     /// About how many bytes they take.
     pub bytes: u64,
+    /// The keys that it is asked for most, these first.
+    pub hot_keys: Vec<HotKey>,
 }
 
 impl Actor {
     /// Its figures now.
     #[must_use]
     pub fn figures(&self) -> Figures {
+        let hot_keys = self.hottest(HOT_KEYS_TOLD).into_iter();
+        let hot_keys = hot_keys.map(|(database, key, requests)| HotKey { database, key, requests }).collect();
         let (clients, opened) = self.sessions.counts();
         let counters = self.keys.counters;
         Figures {
@@ -54,6 +72,7 @@ impl Actor {
             copies_given_up: counters.given_up,
             keys: (0..DATABASES).map(|database| self.keys.count_keys(database).0 as u64).sum(),
             bytes: self.keys.byte_count() as u64,
+            hot_keys,
         }
     }
 }

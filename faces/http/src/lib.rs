@@ -34,4 +34,4 @@ pub use access::Credentials;
 pub use openapi::document;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use server::{HttpFace, HttpLimits};
-pub use view::{Backup, Figure, NodeView, SharedTenants, TenantsHandle};
+pub use view::{Backup, Figure, FigureValue, NodeView, SharedTenants, TenantsHandle};

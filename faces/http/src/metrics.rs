@@ -1,20 +1,21 @@
 //! What `/metrics` tells: requests of this face, the node with what its services tell, and each query's counters.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, text};
-use prometheus_client::metrics::TypedMetric;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry};
 use savanna_streams_api::handle::QueryStatus;
 
 use crate::types::{NodeStatus, ServiceState};
-use crate::view::Figure;
+use crate::view::{Figure, FigureValue};
 
 /// The media type of OpenMetrics text, which Prometheus asks for.
 pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -134,35 +135,79 @@ fn figure_registry(figures: &[Figure]) -> Registry {
         }
         names.push(figure.name);
         let family = figures.iter().filter(|other| other.name == figure.name);
-        if figure.is_counter {
-            register_family::<Counter<f64, AtomicU64>>(&mut registry, figure, family, |counter, value| {
-                counter.inc_by(value);
-            });
-        } else {
-            register_family::<Gauge<f64, AtomicU64>>(&mut registry, figure, family, |gauge, value| {
-                gauge.set(value);
-            });
+        match figure.value {
+            FigureValue::Counter(_) => register_family::<FigureMetric<COUNTER>>(&mut registry, figure, family),
+            FigureValue::Gauge(_) => register_family::<FigureMetric<GAUGE>>(&mut registry, figure, family),
+            FigureValue::Histogram { .. } => register_family::<FigureMetric<HISTOGRAM>>(&mut registry, figure, family),
         }
     }
     registry
 }
 
+const COUNTER: u8 = 0;
+const GAUGE: u8 = 1;
+const HISTOGRAM: u8 = 2;
+
+/// A figure as the registry takes it. What kind it is of, the registry wants to know without having one.
+#[derive(Debug, Default)]
+struct FigureMetric<const KIND: u8>(OnceLock<FigureValue>);
+
+/// What is told a value once.
+trait Hold {
+    fn hold(&self, value: FigureValue);
+}
+
+impl<const KIND: u8> Hold for FigureMetric<KIND> {
+    fn hold(&self, value: FigureValue) {
+        // The first of those that have the same label counts.
+        let _ = self.0.set(value);
+    }
+}
+
+impl<const KIND: u8> TypedMetric for FigureMetric<KIND> {
+    const TYPE: MetricType = match KIND {
+        COUNTER => MetricType::Counter,
+        GAUGE => MetricType::Gauge,
+        _ => MetricType::Histogram,
+    };
+}
+
+impl<const KIND: u8> EncodeMetric for FigureMetric<KIND> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        match self.0.get() {
+            Some(FigureValue::Counter(value)) => encoder.encode_counter::<NoLabelSet, _, f64>(value, None),
+            Some(FigureValue::Gauge(value)) => encoder.encode_gauge(value),
+            Some(FigureValue::Histogram { upto, counts, sum }) => {
+                // The last end is above everything.
+                let ends = upto.iter().copied().chain([f64::INFINITY]);
+                let buckets: Vec<(f64, u64)> = ends.zip(counts.iter().copied()).collect();
+                encoder.encode_histogram::<NoLabelSet>(*sum, counts.iter().sum(), &buckets, None)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
 /// A figure without a label is alone, and is written without the brackets of an empty set of labels.
-fn register_family<'a, M: Metric + TypedMetric + Default>(
+fn register_family<'a, M: Metric + TypedMetric + Default + Hold>(
     registry: &mut Registry,
     first: &Figure,
     family: impl Iterator<Item = &'a Figure>,
-    set: fn(&M, f64),
 ) {
+    let set = |metric: &M, figure: &Figure| metric.hold(figure.value.clone());
     let Some((label, _)) = &first.label else {
         let alone = M::default();
-        set(&alone, first.value);
+        set(&alone, first);
         return registry.register(first.name, first.help, alone);
     };
     let labelled = Family::<[(&'static str, String); 1], M>::default();
     for figure in family {
         let value = figure.label.as_ref().map_or_else(String::new, |(_, value)| value.clone());
-        set(&labelled.get_or_create(&[(*label, value)]), figure.value);
+        set(&labelled.get_or_create(&[(*label, value)]), figure);
     }
     registry.register(first.name, first.help, labelled);
 }

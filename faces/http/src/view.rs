@@ -39,12 +39,28 @@ pub struct Figure {
     pub name: &'static str,
     /// What it tells, the same for all of its family.
     pub help: &'static str,
-    /// Whether it only grows while the process lives.
-    pub is_counter: bool,
     /// What tells it from others of its family.
     pub label: Option<(&'static str, String)>,
-    /// Its value.
-    pub value: f64,
+    /// Its value, of the same kind for all of its family.
+    pub value: FigureValue,
+}
+
+/// The value of a figure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FigureValue {
+    /// One that only grows while the process lives.
+    Counter(f64),
+    /// One that goes up and down.
+    Gauge(f64),
+    /// How often something came to how much.
+    Histogram {
+        /// The upper ends of what is counted together, ascending.
+        upto: Vec<f64>,
+        /// How often it came to that: one for each end, and one for what was above all of them.
+        counts: Vec<u64>,
+        /// What all of it came to.
+        sum: f64,
+    },
 }
 
 /// Tenants, wherever they are.

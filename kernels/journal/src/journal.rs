@@ -25,6 +25,7 @@ use crate::{
     object::ObjectBackend,
     options::{Filter, Options, Place},
     record::{Draft, Lsn, Record},
+    times::Times,
 };
 
 type Reply = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
@@ -53,6 +54,27 @@ pub struct Stats {
     pub flushes: u64,
     /// Bytes of records written.
     pub bytes: u64,
+    /// Writes and flushes that failed, or found no space.
+    pub errors: u64,
+    /// How long flushes took, the writes before them included.
+    pub flush_times: Times,
+}
+
+impl Stats {
+    /// Notes what the back end did, which took so long. A batch is written in one step and flushed in the next.
+    fn note<R>(&mut self, done: &Input<R>, took: Duration) {
+        match done {
+            Input::WriteDone { batch, .. } => {
+                self.groups += batch.groups();
+                self.bytes += batch.bytes() as u64;
+                self.flushes += 1;
+                self.flush_times.begin(took);
+            }
+            Input::FlushDone => self.flush_times.end(took),
+            Input::Failed(_) | Input::Full { .. } => self.errors += 1,
+            _ => {}
+        }
+    }
 }
 
 impl Journal {
@@ -97,9 +119,7 @@ impl Journal {
             started: Instant::now(),
             durable: AtomicU64::new(last.0),
             is_full: AtomicBool::new(false),
-            groups: AtomicU64::new(0),
-            flushes: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
+            stats: Mutex::default(),
         });
         let (stage, room) = local.unzip();
         let writer = Writer { shared: Arc::clone(&shared), backend };
@@ -255,11 +275,7 @@ impl Journal {
 
     /// Counts since the journal was opened.
     pub fn stats(&self) -> Stats {
-        Stats {
-            groups: self.shared.groups.load(Ordering::Relaxed),
-            flushes: self.shared.flushes.load(Ordering::Relaxed),
-            bytes: self.shared.bytes.load(Ordering::Relaxed),
-        }
+        *self.shared.stats.lock()
     }
 
     /// Makes everything durable that was appended, lets its replies go and stops. Blocks until that is done. Closing
@@ -332,9 +348,8 @@ struct Shared {
     started: Instant,
     durable: AtomicU64,
     is_full: AtomicBool,
-    groups: AtomicU64,
-    flushes: AtomicU64,
-    bytes: AtomicU64,
+    /// The writer alone changes them, once a step.
+    stats: Mutex<Stats>,
 }
 
 struct State {
@@ -431,13 +446,11 @@ impl Writer {
 
     /// Does one action; whether there will be more.
     fn one(shared: &Shared, backend: &mut dyn Backend) -> bool {
-        match perform(backend, shared.next_action()) {
+        let action = shared.next_action();
+        let began = Instant::now();
+        match perform(backend, action) {
             Outcome::Answer(input) => {
-                if let Input::WriteDone { batch, .. } = &input {
-                    shared.groups.fetch_add(batch.groups(), Ordering::Relaxed);
-                    shared.bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
-                    shared.flushes.fetch_add(1, Ordering::Relaxed);
-                }
+                shared.stats.lock().note(&input, began.elapsed());
                 if let Some(durable) = shared.answer(input) {
                     backend.note(durable);
                     shared.publish(durable);

@@ -128,6 +128,7 @@ mod record;
 mod sealed;
 mod segment;
 pub mod sim;
+mod times;
 
 pub use crate::{
     error::JournalError,
@@ -136,4 +137,5 @@ pub use crate::{
     options::{Filter, Options},
     record::{Draft, Lsn, Record},
     sealed::{SealedLog, seal},
+    times::{TIMES_UPTO, Times},
 };

@@ -197,15 +197,32 @@ pub fn get(view: &ClusterView, log: &LogId) -> Result<Option<(Revision, LogRecor
 /// # Errors
 /// `Corrupt`.
 pub fn all(view: &ClusterView) -> Result<BTreeMap<LogId, LogRecord>, LogRecordError> {
-    let log = |(key, root): (&str, &crate::record::Versioned<RootValue>)| {
+    each(view).map(|(log, record)| Ok((log?, record?))).collect()
+}
+
+/// The records of all logs that can be read, and why the others cannot be.
+pub fn readable(view: &ClusterView) -> (BTreeMap<LogId, LogRecord>, Vec<LogRecordError>) {
+    let (mut readable, mut unreadable) = (BTreeMap::new(), Vec::new());
+    for (log, record) in each(view) {
+        match (log, record) {
+            (Ok(log), Ok(record)) => drop(readable.insert(log, record)),
+            (Err(error), _) | (_, Err(error)) => unreadable.push(error),
+        }
+    }
+    (readable, unreadable)
+}
+
+/// The names and the records of all logs, as far as they can be read.
+pub fn each(
+    view: &ClusterView,
+) -> impl Iterator<Item = (Result<LogId, LogRecordError>, Result<LogRecord, LogRecordError>)> {
+    view.roots(PREFIX).map(|(key, root)| {
         let corrupt = |error: savanna_epoch::LogIdError| LogRecordError::Corrupt {
             key: key.to_owned(),
             reason: error.to_string(),
         };
-        let log: LogId = key[PREFIX.len()..].parse().map_err(corrupt)?;
-        Ok((log, decode(key, &root.value)?))
-    };
-    view.roots(PREFIX).map(log).collect()
+        (key[PREFIX.len()..].parse::<LogId>().map_err(corrupt), decode(key, &root.value))
+    })
 }
 
 /// The shards that have commits in a log.

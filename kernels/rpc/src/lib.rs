@@ -34,4 +34,4 @@ pub use service::{
     Method, MethodTable, Request, RequestContext, Service, ServiceTable, Transport, call, decode_value, encode_value,
 };
 pub use session::{CallId, SessionAction, SessionCore, SessionInput, SessionLimits};
-pub use tcp::{Addresses, TcpConfig, TcpServer, TcpTransport};
+pub use tcp::{Addresses, TcpConfig, TcpServer, TcpTransport, TrafficFigures};

@@ -14,7 +14,7 @@ use savanna_ownership::{
 
 use super::databases;
 
-/// What one node at a time does for all: each is a shard. Two are services; `tenants` is the [office](databases) that looks after them.
+/// What one node at a time does for all: each is a shard. Two are services; the owner of `tenants` is their [controller](databases).
 pub(crate) const SHARDS: [&str; 3] = ["keys", "streams", "tenants"];
 /// Those of them that keep nothing, and so have no log.
 const WITHOUT_LOG: [&str; 2] = ["streams", "tenants"];
@@ -25,8 +25,8 @@ pub(super) const SERVICES_LABEL: &str = "services";
 
 /// How long nodes are waited for, as long as nobody owns anything.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// The shards are looked at so often, whatever is heard.
-const PERIOD: Duration = Duration::from_millis(500);
+/// What was not done is tried again after this time, and what is decided by time is looked at so often.
+pub(super) const PERIOD: Duration = Duration::from_millis(500);
 
 /// The services that a node has.
 pub(crate) fn services_of(node: &NodeRecord) -> impl Iterator<Item = &str> {

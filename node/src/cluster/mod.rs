@@ -27,6 +27,7 @@ mod reach;
 pub(crate) mod routed;
 mod seat;
 mod view;
+mod ways;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,7 +48,9 @@ use savanna_ownership::{
     Transition,
 };
 use savanna_pgwire_tenants::Front;
-use savanna_rpc::{Addresses, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TcpTransport};
+use savanna_rpc::{
+    Addresses, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TrafficFigures, Transport,
+};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -70,6 +73,7 @@ pub(crate) use self::papers::are_in as is_in;
 use self::routed::RoutedStreams;
 use self::seat::{COORDINATOR, Way};
 pub(crate) use self::view::{View, gone};
+pub(crate) use self::ways::Ways;
 
 /// How long a request to the coordinator is tried again.
 const COORDINATOR_TIME: Duration = Duration::from_secs(2);
@@ -198,14 +202,19 @@ pub(crate) struct Joined {
     view: View,
     /// Where other nodes reach it.
     address: SocketAddr,
-    /// Of each service: requests that wait keep nobody waiting but those of the same service.
-    transports: BTreeMap<&'static str, Arc<TcpTransport>>,
+    /// To other nodes.
+    ways: Ways,
+    way: Arc<Way>,
+    served: ServedTraffic,
     front: Arc<Front>,
     offered: BTreeMap<&'static str, Offered>,
     roles: BTreeMap<&'static str, watch::Receiver<Role>>,
     /// What the node is to tenants as long as it lives: it has some, or may get some.
     hosts: watch::Sender<Role>,
 }
+
+/// Tells what went on over connections that others have made.
+type ServedTraffic = Box<dyn Fn() -> TrafficFigures + Send + Sync>;
 
 impl fmt::Debug for Joined {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -307,23 +316,17 @@ impl Joined {
         let name = NodeId::new(&config.name);
         let cluster = papers.cluster.clone();
         let way = Arc::new(Way::new(&config.data_dir, cluster.clone(), name.clone(), runtime.clone()));
-        let coordinator = RemoteCoordinator::new(way, NodeId::new(COORDINATOR), COORDINATOR_TIME);
+        let coordinator = RemoteCoordinator::new(Arc::clone(&way) as _, NodeId::new(COORDINATOR), COORDINATOR_TIME);
         let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator);
 
         let addresses = Arc::new(Addresses::default());
-        let transports: BTreeMap<_, _> = SHARDS
-            .iter()
-            .map(|service| {
-                let (cluster, from, addresses) = (cluster.clone(), name.clone(), Arc::clone(&addresses));
-                (*service, Arc::new(TcpTransport::within(cluster, from, addresses, connections())))
-            })
-            .collect();
+        let ways = Ways::new(&cluster, &name, &addresses, connections());
+        let transport: Arc<dyn Transport> = Arc::new(ways.clone());
         let (view, following) = View::follow(Arc::clone(&coordinator), addresses);
-        let router =
-            Router::new(Arc::clone(&transports["tenants"]) as _, Arc::new(view.clone()), RouterLimits::default());
+        let router = Router::new(Arc::clone(&transport), Arc::new(view.clone()), RouterLimits::default());
         let names =
             databases::KnownNames { node: name.clone(), view: view.clone(), coordinator: Arc::clone(&coordinator) };
-        let front = Front::new(name.clone(), router, Arc::new(names));
+        let front = Front::new(name.clone(), router, transport, Arc::new(names));
         let offered: BTreeMap<_, _> = SHARDS
             .iter()
             .map(|service| (*service, Offered::new(name.clone(), ShardId::new(*service), view.clone())))
@@ -354,11 +357,22 @@ impl Joined {
         }
         tasks.push(runtime.spawn(tell_routes(view.clone(), Arc::clone(&front))));
         let (guard, address) = (keeper.guard(), server.local_address());
+        let served: ServedTraffic = Box::new(server.traffic());
         let config = config.clone();
         let hosts = watch::Sender::new(Role::Owner(Grant { epoch: None, log_epoch: tenure.epoch }));
         let joined =
-            Self { config, coordinator, tenure, guard, view, address, transports, front, offered, roles, hosts };
+            Self { config, coordinator, tenure, guard, view, address, ways, way, served, front, offered, roles, hosts };
         Ok((joined, keeper, tasks, server))
+    }
+
+    /// What went on between this node and others: by what it asked for, and what it was asked.
+    pub(crate) fn traffic(&self) -> Vec<(&'static str, TrafficFigures)> {
+        self.ways.traffic().chain([("coordinator", self.way.traffic()), ("server", (self.served)())]).collect()
+    }
+
+    /// How often a request to the owner of a database was sent again.
+    pub(crate) fn repeats(&self) -> u64 {
+        self.front.repeats()
     }
 
     /// What a service is started with that runs under a grant.
@@ -391,9 +405,9 @@ impl Joined {
         &self.view
     }
 
-    /// The way to other nodes, for a service.
-    pub(crate) fn transport(&self, service: &str) -> Arc<TcpTransport> {
-        Arc::clone(&self.transports[service])
+    /// The way to other nodes.
+    pub(crate) fn transport(&self) -> Arc<dyn Transport> {
+        Arc::new(self.ways.clone())
     }
 
     /// Relays clients of tenants.
@@ -414,7 +428,7 @@ impl Joined {
     /// The streams of the cluster for the faces of this node, and the node's own for others while it owns them.
     pub(crate) fn routed(self: &Arc<Self>, streams: StreamsService) -> StreamsService {
         let StreamsService { handle, stop } = streams;
-        let (node, view, transport) = (self.tenure.node.clone(), self.view.clone(), self.transport("streams"));
+        let (node, view, transport) = (self.tenure.node.clone(), self.view.clone(), self.transport());
         let routed = RoutedStreams::new(node, view, Arc::clone(&handle), self.guard(), transport);
         let (offered, guard, mut role) = (self.offered("streams").clone(), self.guard(), self.role("streams"));
         let offering = tokio::spawn(async move {
@@ -488,7 +502,7 @@ impl Joined {
     async fn own_log(&self, service: &'static str) -> Result<LogId, TakeError> {
         let failed = |source| TakeError::Coordinator { shard: ShardId::new(service), source: Box::new(source) };
         let view = ClusterView::new(self.coordinator.snapshot().await.map_err(failed)?);
-        match unnamed_log(&view, service, &self.tenure)? {
+        match unnamed_log(&view, service, &self.tenure) {
             Some(log) => Ok(log),
             None => self.begin_log(service, &view).await,
         }
@@ -516,7 +530,7 @@ impl Joined {
                 && matches!(record.place, LogPlace::Private(_))
                 && logs::shards_in(&view, log).next().is_none()
         };
-        let all = logs::all(&view)?;
+        let (all, _) = logs::readable(&view);
         for (log, record) in all.iter().filter(is_former) {
             if record.state == LogState::Open {
                 self.coordinator.apply(&logs::seal(&view, log)?.into()).await.map_err(failed)?;
@@ -542,11 +556,11 @@ impl Joined {
         }
     }
 
-    /// Gives the office up, if this node holds it: it cannot serve tenants.
-    pub(crate) async fn leave_office(&self) {
-        let role = *self.role(databases::OFFICE).borrow();
+    /// Is the controller no more, if this node is that: it cannot serve tenants.
+    pub(crate) async fn leave_control(&self) {
+        let role = *self.role(databases::CONTROLLER).borrow();
         if let Role::Owner(Grant { epoch: Some(epoch), .. }) = role {
-            self.give_up(databases::OFFICE, epoch).await;
+            self.give_up(databases::CONTROLLER, epoch).await;
         }
     }
 
@@ -557,7 +571,7 @@ impl Joined {
         let is_served = |view: &ClusterView, shard: &ShardId| {
             view.shard(shard).is_some_and(|record| state_of(view, shard, &record.value) == grants::SERVING)
         };
-        let has_tenants = wanted.iter().any(|shard| shard.0 == databases::OFFICE);
+        let has_tenants = wanted.iter().any(|shard| shard.0 == databases::CONTROLLER);
         let are_tenants_served = |view: &ClusterView| {
             let mut tenants = view.shards("tenants/").filter(|(_, record)| record.value.owner().is_some());
             !has_tenants || tenants.all(|(shard, record)| state_of(view, shard, &record.value) == grants::SERVING)
@@ -668,7 +682,7 @@ fn is_taken(record: &ShardRecord, node: &NodeId) -> bool {
 }
 
 /// A log of a service that this tenure has begun and no shard names.
-fn unnamed_log(view: &ClusterView, service: &str, tenure: &Tenure) -> Result<Option<LogId>, LogRecordError> {
+fn unnamed_log(view: &ClusterView, service: &str, tenure: &Tenure) -> Option<LogId> {
     let is_left = |log: &LogId, record: &LogRecord| {
         log.service == service
             && record.holder == *tenure
@@ -677,7 +691,7 @@ fn unnamed_log(view: &ClusterView, service: &str, tenure: &Tenure) -> Result<Opt
             && record.place == LogPlace::Private(service.to_owned())
             && logs::shards_in(view, log).next().is_none()
     };
-    Ok(logs::all(view)?.into_iter().find(|(log, record)| is_left(log, record)).map(|(log, _)| log))
+    logs::readable(view).0.into_iter().find(|(log, record)| is_left(log, record)).map(|(log, _)| log)
 }
 
 /// What a node is to a shard.
@@ -768,7 +782,7 @@ mod tests {
         let begun = logs::begin(&view(&core), new, place, first.clone()).unwrap();
         core.step(&Request::Apply(begun.into()), MonoTime(0)).reply.unwrap();
         let unnamed =
-            |core: &CoordinatorCore, service: &str, tenure: &Tenure| unnamed_log(&view(core), service, tenure).unwrap();
+            |core: &CoordinatorCore, service: &str, tenure: &Tenure| unnamed_log(&view(core), service, tenure);
         assert_eq!(unnamed(&core, "keys", &first), Some(log.clone()));
         assert_eq!(unnamed(&core, "tenants", &first), None);
         let keys = ShardId::new("keys");

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use savanna_epoch::{NodeEpoch, NodeId};
 use savanna_rpc::{
-    Addresses, Cluster, Delivery, Method, Request, RpcError, SessionLimits, TcpConfig, TcpTransport, Transport,
+    Addresses, Cluster, Delivery, Method, Request, RpcError, SessionLimits, TcpConfig, TcpTransport, TrafficFigures,
+    Transport,
 };
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -105,6 +106,11 @@ impl Way {
         let addresses = Arc::new(Addresses::default());
         let transport = TcpTransport::within(cluster, from, Arc::clone(&addresses), connections()).on(runtime);
         Self { directory: directory.to_owned(), addresses, transport, known: Mutex::default() }
+    }
+
+    /// What went on over its connections.
+    pub(super) fn traffic(&self) -> TrafficFigures {
+        self.transport.traffic()
     }
 
     async fn seat(&self) -> Option<Seat> {

@@ -148,7 +148,7 @@ pub(super) mod tests {
         let seen = view(&[("tenants", record.clone()), ("tenants/7", record)]);
         let expected = Some(Route { node: NodeId::new("n1"), epoch: OwnerEpoch(3) });
         assert_eq!(route(&seen, &ShardId::new("tenants/7")), expected);
-        assert_eq!(route(&seen, &ShardId::new("tenants/8")), None, "the office is no way to it");
+        assert_eq!(route(&seen, &ShardId::new("tenants/8")), None, "the controller is no way to it");
         assert_eq!(route(&seen, &ShardId::new("keys")), None);
     }
 

@@ -595,8 +595,8 @@ impl World {
     fn follow(&mut self, number: usize) {
         let view = self.view();
         let Some(process) = &self.nodes[number].process else { return };
-        let owner = Arc::clone(&process.owner);
-        let (logs, has_new) = awaited(&owner, &view).expect("records");
+        let (owner, storage) = (Arc::clone(&process.owner), Arc::clone(&process.storage));
+        let (logs, has_new) = awaited(&owner, &view);
         if has_new {
             let adopted = self.runtime.block_on(adopt_new(&owner));
             self.adopted(number, adopted);
@@ -612,7 +612,7 @@ impl World {
                 if died && self.dice.random_ratio(3, 4) {
                     self.trouble_after(number, 0);
                 }
-                let adopted = self.runtime.block_on(adopt(&owner, &log, &sealed));
+                let adopted = self.runtime.block_on(adopt(&owner, &storage, &log, &sealed));
                 self.adopted(number, adopted);
             }
         }

@@ -11,7 +11,7 @@ import psycopg
 import redis
 import requests
 
-from conftest import NODES, SAVANNA, SERVICES, wait_until
+from conftest import NODES, PATIENCE, SAVANNA, SERVICES, wait_until
 
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -25,29 +25,10 @@ def run(*command):
 
 
 class Network:
-    """A bridge, and a namespace for each node with a link to it."""
+    """What `savanna dev --netns` has made: a bridge, and a namespace for each node with a link to it."""
 
-    def __init__(self):
-        self.tag = f"sv{os.getpid() % 100_000}"
-        try:
-            self.make()
-        except BaseException:
-            self.remove()
-            raise
-
-    def make(self):
-        run("ip", "link", "add", self.tag, "type", "bridge")
-        run("ip", "link", "set", self.tag, "up")
-        for node in NODES:
-            name, link = self.namespace(node), self.link(node)
-            run("ip", "netns", "add", name)
-            run("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
-            run("ip", "link", "set", link, "master", self.tag)
-            run("ip", "link", "set", link, "up")
-            inside = ["ip", "-n", name]
-            run(*inside, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
-            run(*inside, "link", "set", "eth0", "up")
-            run(*inside, "link", "set", "lo", "up")
+    def __init__(self, process):
+        self.tag = f"sv{process % 100_000}"
 
     def namespace(self, node):
         return f"{self.tag}-{node}"
@@ -92,11 +73,6 @@ class Network:
             finally:
                 enter(own)
 
-    def remove(self):
-        for node in NODES:
-            subprocess.run(["ip", "netns", "del", self.namespace(node)], check=False)
-        subprocess.run(["ip", "link", "del", self.tag], check=False)
-
 
 def enter(namespace):
     if LIBC.setns(namespace.fileno(), CLONE_NEWNET) != 0:
@@ -104,39 +80,37 @@ def enter(namespace):
 
 
 class NetworkedCluster:
-    """Nodes that are started again when they have lost their names, as whoever runs them would do."""
+    """Nodes that `savanna dev` starts again when they have lost their names."""
 
     def __init__(self, directory, *settings):
-        self.directory, self.settings = directory, settings
-        self.network = Network()
-        self.processes = {}
+        self.directory = directory
+        self.log = directory.parent / f"{directory.name}.log"
+        command = [SAVANNA, "dev", "--nodes", len(NODES), "--netns", "--data-dir", directory, "--output", "json"]
+        for setting in ("keys.threads=1", "tenants.threads=1", *settings):
+            command += ["--set", setting]
+        self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=open(self.log, "a"), text=True)
+        self.network = Network(self.process.pid)
+        lines = [self.process.stdout.readline() for _ in NODES]
+        assert all(lines), self.logs()
+        self.pids = {status["node"]: status["pid"] for status in map(json.loads, lines)}
         try:
-            for node in NODES:
-                self.start(node)
             self.until(lambda: all(self.is_served(node) for node in NODES), "all nodes serve")
         except BaseException:
             self.remove()
             raise
 
-    def start(self, node):
-        command = ["ip", "netns", "exec", self.network.namespace(node), SAVANNA, "node", "--join", self.directory, "--name", node]
-        wanted = (f"cluster.address={self.network.address(node)}", "cluster.nodes=3", "keys.threads=1", "tenants.threads=1")
-        for setting in (*wanted, *self.settings):
-            command += ["--set", setting]
-        with open(self.log(node), "a") as log:
-            self.processes[node] = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log)
-
-    def log(self, node):
-        return self.directory.parent / f"{self.directory.name}-{node}.log"
-
     def logs(self):
-        return "\n".join(f"--- {node}\n{self.log(node).read_text()[-6000:]}" for node in NODES)
+        logs = [self.log, *sorted((self.directory / "nodes").glob("*.log"))]
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-6000:]}" for log in logs)
 
     def has_ended(self, node):
         """Whether the process has found out that it is no longer the node."""
-        code = self.processes[node].poll()
-        assert code in (None, NAME_LOST), self.logs()
-        return code is not None
+        if os.path.exists(f"/proc/{self.pids[node]}"):
+            return False
+        told = lambda: [line for line in self.log.read_text().splitlines() if line.startswith(f"node {node} ended:")]
+        self.until(told, f"it is told that {node} has ended")
+        assert f"exit status: {NAME_LOST}" in told()[-1] or "signal: 9" in told()[-1], self.logs()
+        return True
 
     def get(self, node, path):
         with self.network.inside(node):
@@ -177,15 +151,22 @@ class NetworkedCluster:
         """The network is whole again: the node finds out what it has lost, and is started again."""
         self.network.heal(node)
         self.until(lambda: self.has_ended(node), f"{node} finds out")
-        self.start(node)
+        self.is_there(node)
+
+    def is_there(self, node):
+        """Waits until a node serves, and notes which process it is by now."""
         self.until(lambda: self.is_served(node), f"{node} is there again")
+        self.pids[node] = self.get(node, "/api/v1/status")["pid"]
 
     def kill(self, node):
-        self.processes[node].kill()
-        self.processes[node].wait()
+        os.kill(self.pids[node], signal.SIGKILL)
 
     def remove(self):
-        for process in self.processes.values():
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        self.network.remove()
+        """Ends all, of which nothing is left then."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            assert self.process.wait(timeout=PATIENCE) == 0, self.logs()
+        finally:
+            self.process.kill()
+        left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        assert f"{self.network.tag}-" not in left, left

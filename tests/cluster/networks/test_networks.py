@@ -66,10 +66,10 @@ def test_nodes_that_start_on_the_larger_side_take_the_coordinator(cluster, work)
     cluster.network.cut(node)
     for other in others(node):
         cluster.kill(other)
-    time.sleep(2)
-    for other in others(node):
-        cluster.start(other)
+    # They are started again.
     cluster.until(lambda: cluster.serves_nothing(node, others(node)[0]), f"others serve what {node} had")
+    for other in others(node):
+        cluster.is_there(other)
     cluster.comes_back(node)
 
 
@@ -91,9 +91,7 @@ def test_a_slow_network_makes_nothing_wrong(cluster, work):
     for node in NODES:
         cluster.network.heal(node)
     for node in NODES:
-        if cluster.has_ended(node):
-            cluster.start(node)
-        cluster.until(lambda node=node: cluster.is_served(node), f"{node} serves")
+        cluster.is_there(node)
 
 
 class Share:
@@ -122,9 +120,9 @@ def test_nodes_that_are_killed_take_nothing_of_many_databases_along(cluster):
             # Who runs the coordinator, who sees to the databases of nodes that are gone, who has the keys, and anybody.
             node = [cluster.coordinator(), shards["tenants"]["owner"], shards["keys"]["owner"], random.choice(NODES)][number % 4]
             cluster.kill(node)
-            cluster.until(lambda node=node: cluster.serves_nothing(node, others(node)[0]), f"others serve what {node} had")
+            # It is started again.
             goes_on(cluster, told)
-            cluster.start(node)
+            cluster.is_there(node)
             cluster.until(lambda: all(cluster.is_served(node) for node in NODES), "all nodes serve")
     finally:
         for loop in loops:

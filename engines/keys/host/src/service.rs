@@ -193,7 +193,7 @@ impl Gauge {
     /// The figures of each thread.
     #[must_use]
     pub fn threads(&self) -> Vec<Figures> {
-        self.threads.iter().map(|figures| *figures.lock()).collect()
+        self.threads.iter().map(|figures| figures.lock().clone()).collect()
     }
 
     /// What was written to the log since the service began, if it has one and goes on.

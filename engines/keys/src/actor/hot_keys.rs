@@ -77,17 +77,35 @@ impl HotKeys {
         }
     }
 
+    /// How often what was counted is to be halved by now.
+    fn halvings(&self, now: UnixMillis) -> u32 {
+        (now.0.saturating_sub(self.halved.0) / HALF_LIFE).min(64) as u32
+    }
+
     fn fade(&mut self, now: UnixMillis) {
-        let halvings = now.0.saturating_sub(self.halved.0) / HALF_LIFE;
+        let halvings = self.halvings(now);
         if halvings == 0 {
             return;
         }
         self.halved = now;
         for counted in &mut self.counted {
-            counted.count = counted.count.checked_shr(halvings.min(64) as u32).unwrap_or(0);
-            counted.inherited = counted.inherited.checked_shr(halvings.min(64) as u32).unwrap_or(0);
+            counted.count = counted.count.checked_shr(halvings).unwrap_or(0);
+            counted.inherited = counted.inherited.checked_shr(halvings).unwrap_or(0);
         }
         self.counted.retain(|counted| counted.count > 0);
+    }
+
+    /// The keys of all databases that are asked for most, with about how many requests of late were about each, at least.
+    pub(super) fn hottest(&self, count: usize, now: UnixMillis) -> Vec<(u8, Box<[u8]>, u64)> {
+        let halvings = self.halvings(now);
+        let counted = self.counted.iter().map(|counted| {
+            let requests = (counted.count - counted.inherited).checked_shr(halvings).unwrap_or(0) * u64::from(SAMPLED);
+            (counted.database, counted.key.clone(), requests)
+        });
+        let mut hottest: Vec<_> = counted.filter(|(.., requests)| *requests > 0).collect();
+        hottest.sort_by(|one, other| other.2.cmp(&one.2).then_with(|| one.1.cmp(&other.1)));
+        hottest.truncate(count);
+        hottest
     }
 
     /// Keys of a database, with about how many requests of late were about each, at least.
@@ -124,6 +142,8 @@ mod tests {
         assert_eq!(*name, b"hot");
         assert!((80_000..120_000).contains(count), "{count}");
         assert!(counts.len() <= KEPT && hot.of_database(1, UnixMillis(0)).is_empty());
+        let hottest = hot.hottest(2, UnixMillis(0));
+        assert_eq!((hottest.len(), hottest[0].0, &*hottest[0].1), (2, 0, &b"hot"[..]));
     }
 
     #[test]

@@ -575,6 +575,11 @@ impl Actor {
         self.hot_keys.note(self.keys.selected(), keys, self.keys.now());
     }
 
+    /// The keys of all databases that this actor is asked for most, with the number of requests of late.
+    pub(crate) fn hottest(&self, count: usize) -> Vec<(u8, Box<[u8]>, u64)> {
+        self.hot_keys.hottest(count, self.keys.now())
+    }
+
     /// The keys of the selected database that this actor is asked for most, with the number of requests of late.
     pub(crate) fn hot_keys(&mut self) -> Vec<(&[u8], u64)> {
         self.hot_keys.of_database(self.keys.selected(), self.keys.now())

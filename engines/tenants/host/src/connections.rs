@@ -1,7 +1,7 @@
 //! All connections: by what their statements are ended from outside, and they themselves.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use savanna_epoch::NodeId;
 use savanna_tenants_sql::{
     backends::{Backend, Backends, Signal},
     interrupt::{Interrupts, Reason},
@@ -46,14 +47,33 @@ impl Termination {
     }
 }
 
-/// A key for a connection that nobody can guess, and where its random numbers begin.
-pub(crate) fn random_key() -> Result<(Key, u64), getrandom::Error> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)?;
-    let [a, b, c, d, e, f, g, h, seed @ ..] = bytes;
-    let [pid, secret] = [[a, b, c, d], [e, f, g, h]].map(i32::from_be_bytes);
-    // A process's number is above 0.
-    Ok((((pid & i32::MAX).max(1), secret), u64::from_be_bytes(seed)))
+/// So many bits of a connection's number say which node it is on, behind the sign; the others tell it from those that are there.
+const NODE_BITS: u32 = 12;
+const OWN_BITS: u32 = 31 - NODE_BITS;
+
+/// What the numbers of a node's connections say of it. Several nodes may have the same.
+#[must_use]
+pub fn number_of(node: &NodeId) -> u16 {
+    // FNV-1a, mixed once more for names that differ in their ends only: no other release may number a node otherwise.
+    let hash = node
+        .0
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    (mixed >> (64 - NODE_BITS)) as u16
+}
+
+/// The number of the node that the connection is on which has a key.
+#[must_use]
+pub const fn node_of((pid, _): Key) -> u16 {
+    (pid as u32 >> OWN_BITS) as u16 & ((1 << NODE_BITS) - 1)
+}
+
+/// A connection's number on a node, of bits that may be any.
+const fn pid_of(node: u16, bits: u32) -> i32 {
+    let own = bits & ((1 << OWN_BITS) - 1);
+    // It is above 0.
+    (((node as u32) << OWN_BITS) | if own == 0 { 1 } else { own }) as i32
 }
 
 /// A connection, for others.
@@ -67,25 +87,61 @@ pub(crate) struct Connected {
     pub(crate) thread: usize,
 }
 
+/// A key that nobody else has as long as this is kept.
+#[derive(Debug)]
+pub(crate) struct OwnKey {
+    key: Key,
+    connections: Arc<Connections>,
+}
+
+impl OwnKey {
+    pub(crate) const fn get(&self) -> Key {
+        self.key
+    }
+}
+
+impl Drop for OwnKey {
+    fn drop(&mut self) {
+        self.connections.all.lock().remove(&self.key);
+        self.connections.given.lock().remove(&self.key.0);
+    }
+}
+
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Connections {
+    /// The node's number.
+    node: u16,
     all: Mutex<HashMap<Key, Connected>>,
+    /// The numbers that connections have.
+    given: Mutex<HashSet<i32>>,
     threads: Vec<mpsc::UnboundedSender<Order>>,
 }
 
 impl Connections {
-    pub(crate) fn new(threads: Vec<mpsc::UnboundedSender<Order>>) -> Arc<Self> {
-        Arc::new(Self { all: Mutex::default(), threads })
+    /// None yet, of a node and its threads.
+    pub(crate) fn new(node: &NodeId, threads: Vec<mpsc::UnboundedSender<Order>>) -> Arc<Self> {
+        let node = number_of(node);
+        Arc::new(Self { node, all: Mutex::default(), given: Mutex::default(), threads })
+    }
+
+    /// A key for a connection that nobody can guess and whose number no other one has, and where its random numbers begin.
+    pub(crate) fn key(self: &Arc<Self>) -> Result<(OwnKey, u64), getrandom::Error> {
+        loop {
+            let mut bytes = [0; 16];
+            getrandom::fill(&mut bytes)?;
+            let [a, b, c, d, e, f, g, h, seed @ ..] = bytes;
+            let pid = pid_of(self.node, u32::from_be_bytes([a, b, c, d]));
+            let secret = i32::from_be_bytes([e, f, g, h]);
+            if self.given.lock().insert(pid) {
+                let key = OwnKey { key: (pid, secret), connections: Arc::clone(self) };
+                return Ok((key, u64::from_be_bytes(seed)));
+            }
+        }
     }
 
     pub(crate) fn arrive(&self, key: Key, connected: Connected) {
         self.all.lock().insert(key, connected);
-    }
-
-    /// A connection is over.
-    pub(crate) fn leave(&self, key: Key) {
-        self.all.lock().remove(&key);
     }
 
     /// Ends the statement of the connection that has the key.
@@ -127,5 +183,31 @@ impl Backends for Connections {
             }
             self.cancel(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_says_which_node_its_connection_is_on_and_no_other_has_its_number() {
+        let node = NodeId::new("n1");
+        // Other releases count on it.
+        assert_eq!(number_of(&node), 3_100);
+        let numbers: HashSet<u16> = (1..=9).map(|other| number_of(&NodeId::new(format!("n{other}")))).collect();
+        assert_eq!(numbers.len(), 9);
+        for node in [0, number_of(&node), 4_095] {
+            for bits in [0, 1, u32::MAX] {
+                let pid = pid_of(node, bits);
+                assert!(pid > 0 && node_of((pid, 0)) == node, "{node} {bits}");
+            }
+        }
+        let connections = Connections::new(&node, Vec::new());
+        let keys: Vec<_> = (0..2_000).map(|_| connections.key().expect("random bytes").0).collect();
+        let pids: HashSet<i32> = keys.iter().map(|key| key.get().0).collect();
+        assert_eq!(pids.len(), keys.len(), "of so many, two would be alike");
+        drop(keys);
+        assert!(connections.given.lock().is_empty());
     }
 }

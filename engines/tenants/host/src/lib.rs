@@ -38,7 +38,7 @@ pub mod slots;
 mod tenants;
 mod thread;
 
-pub use savanna_journal::Stats as LogStats;
+pub use savanna_journal::{Stats as LogStats, TIMES_UPTO};
 pub use savanna_ownership::Tenure;
 // What statements and their answers are made of.
 pub use savanna_tenants::{
@@ -57,14 +57,15 @@ pub use savanna_tenants_sql::{
 pub use savanna_tenants_store::{
     role::{Acquaintance, Verifier},
     shards::{self, Member, ShardsError},
-    storage::Archive,
+    storage::{Archive, Asked, StoreFigures},
 };
 pub use savanna_tenants_values::{error, error::SqlError, types, value};
 
 pub use crate::{
     access::{Access, Claim},
-    connections::Termination,
+    connections::{Termination, node_of, number_of},
     host::{Host, HostError, HostOptions, Stopper},
+    known::Heard,
     others::Others,
     process::{Keeping, Key},
     session::{End, Executed, Identity, Peer, Served, Session},

@@ -81,7 +81,12 @@ async fn sweep(thread: &ThreadContext) {
 async fn maintain_tenants(thread: &Rc<ThreadContext>) {
     let horizon = thread.process.owner.lock().truncation.horizon();
     let slots = thread.slots();
-    let rows: u64 = slots.iter().map(|slot| slot.condition().memory_bytes).sum();
+    let rows = slots.iter().map(|slot| {
+        let bytes = slot.condition().memory_bytes;
+        slot.activity.takes(bytes);
+        bytes
+    });
+    let rows = rows.sum();
     let pressure = thread.process.note_usage(thread.number, rows, slots.len());
     for slot in slots {
         match policy::plan(&slot.found(), &thread.process.limits(), horizon, pressure) {

@@ -21,6 +21,12 @@ pub trait Others: std::fmt::Debug + Send + Sync {
     /// The tenure that is to have a new tenant, if it is not this node's.
     fn host_for_new(&self) -> Option<Tenure>;
 
+    /// Whether the log of the node of a tenure has space for more.
+    ///
+    /// # Errors
+    /// 53100 if it has none, 57P03 if it is not reached in time.
+    async fn expect_space(&self, at: &Tenure) -> Result<()>;
+
     /// What a tenant elsewhere knows of somebody.
     ///
     /// # Errors

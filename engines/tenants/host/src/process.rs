@@ -14,7 +14,7 @@ use object_store::{ObjectStore, path::Path};
 use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Journal, Options};
-use savanna_ownership::guard::LeaseGuard;
+use savanna_ownership::{Tenure, guard::LeaseGuard};
 use savanna_tenants::{
     activity::{Activity, Counts},
     budget::Amounts,
@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     connections::Connections,
-    known::Known,
+    known::{Heard, Known},
     log::truncate,
     others::Others,
     places::Places,
@@ -177,6 +177,7 @@ impl Process {
             Some(notes) => log.high_water(Arc::clone(notes)),
         };
         let recovery = Recovery::read(log, epoch)?;
+        let node = member.tenure.node.clone();
         background.block_on(storage.claim(&member, &keeping.data_dir))?;
         let opening = Owner::open(recovery, member, &storage, (keeping.log_distance, threads.len()));
         let owner = Mutex::new(background.block_on(opening)?);
@@ -196,7 +197,7 @@ impl Process {
             activities: Mutex::default(),
             known: Mutex::default(),
             retries: Mutex::default(),
-            connections: Connections::new(threads.clone()),
+            connections: Connections::new(&node, threads.clone()),
             usage: threads.iter().map(|_| Usage::default()).collect(),
             threads,
         });
@@ -278,7 +279,7 @@ impl Process {
         let (process, name) = (Arc::clone(self), name.to_owned());
         let creating = async move {
             if let Some(at) = process.others.as_ref().and_then(|others| others.host_for_new()) {
-                match create_elsewhere(&process.owner, &name, &at).await {
+                match create_at(&process, &name, &at).await {
                     Err(error) if error.state != state::DUPLICATE_DATABASE => {
                         tracing::warn!(%error, %at, name, "a database is not made on the node that has fewest, but here");
                     }
@@ -306,10 +307,11 @@ impl Process {
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
-    pub(crate) async fn administrators(&self, user: &str) -> Result<Acquaintance> {
+    pub(crate) async fn administrators(&self, user: &str) -> Result<Heard> {
+        let heard = |known| Heard { known, at: Instant::now() };
         let administration = self.locate(ADMINISTRATION).await?;
         if self.elsewhere(administration).is_none() {
-            return self.ask_here(administration, user).await;
+            return self.ask_here(administration, user).await.map(heard);
         }
         let mut asking = std::pin::pin!(self.ask(administration, user));
         let recent = || self.known.lock().recent(user, Instant::now());
@@ -320,18 +322,28 @@ impl Process {
                 // A database that answers late may have changed what it says.
                 Err(_) if has_owner() => {}
                 Err(_) => match recent() {
-                    Some(known) => return Ok(known),
+                    Some(heard) => return Ok(heard),
                     None => break asking.await,
                 },
             }
         };
         match answer {
             Ok(known) => {
-                self.known.lock().note(user, &known, Instant::now());
-                Ok(known)
+                if !known.guarded {
+                    self.known.lock().forget(user);
+                }
+                Ok(heard(known))
             }
             Err(error) if error.state == "57P03" => recent().ok_or(error),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Somebody has come in by what the database of administrators has said of it.
+    pub(crate) fn note_known(&self, user: &str, heard: &Heard) {
+        // Where there are no others, nobody comes in by anything else.
+        if self.others.is_some() {
+            self.known.lock().note(user, heard);
         }
     }
 
@@ -386,6 +398,14 @@ impl Process {
     pub(crate) fn awake(&self) -> usize {
         self.usage.iter().map(|usage| usage.awake.load(Ordering::Relaxed)).sum()
     }
+}
+
+/// Makes a tenant on another node, if that has space for it.
+async fn create_at(process: &Process, name: &str, at: &Tenure) -> Result<TenantId> {
+    if let Some(others) = &process.others {
+        others.expect_space(at).await?;
+    }
+    create_elsewhere(&process.owner, name, at).await
 }
 
 /// Makes the database of administrators, if no node has it.

@@ -37,7 +37,7 @@ use tokio::sync::Notify;
 
 use crate::{
     alarm::Alarm,
-    connections::{Connected, Termination, random_key},
+    connections::{Connected, OwnKey, Termination},
     process::{ADMINISTRATION, Key},
     slot::{ConnectionGuard, PlaceAside, TenantSlot},
     tenants,
@@ -102,7 +102,7 @@ pub struct Session {
     thread: Rc<ThreadContext>,
     slot: Rc<TenantSlot>,
     id: SessionId,
-    key: Key,
+    key: OwnKey,
     identity: Identity,
     interrupts: Arc<Interrupts>,
     timeouts: Timeouts,
@@ -128,8 +128,7 @@ impl std::fmt::Debug for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.thread.sessions.borrow_mut().remove(&self.key);
-        self.thread.process.connections.leave(self.key);
+        self.thread.sessions.borrow_mut().remove(&self.key.get());
         // If its statement still runs, nobody wants to know what comes of it.
         self.interrupts.interrupt(Reason::Cancelled);
         self.slot.leave(self.id);
@@ -162,18 +161,18 @@ impl ConnectionGuard {
     /// 53300; if there is no such setting or value.
     pub async fn open(self, identity: Identity, settings: &[(String, String)]) -> Result<Session> {
         let (thread, slot) = (Rc::clone(self.thread()), Rc::clone(self.slot()));
-        let (key, seed) = random_key().map_err(SqlError::internal)?;
+        let (key, seed) = thread.process.connections.key().map_err(SqlError::internal)?;
         let Identity { user, database, administrator } = &identity;
         let login = Login { user, database, administrator: *administrator, seed };
         let connections = Arc::clone(&thread.process.connections);
         let opened = slot.with(|tenant| {
             let id = open(tenant, login, settings)?;
-            tenant.connect(id, key.0, connections);
+            tenant.connect(id, key.get().0, connections);
             Ok::<_, SqlError>((id, tenant.interrupts(id), tenant.timeouts(id), tenant.zone(id)))
         });
         let (id, interrupts, timeouts, zone) = opened.await?;
         let woken = slot.waits(id);
-        thread.sessions.borrow_mut().insert(key, LocalSession { slot: Rc::clone(&slot), id });
+        thread.sessions.borrow_mut().insert(key.get(), LocalSession { slot: Rc::clone(&slot), id });
         let termination = Arc::<Termination>::default();
         let connected = Connected {
             database: database.clone(),
@@ -182,7 +181,7 @@ impl ConnectionGuard {
             termination: Arc::clone(&termination),
             thread: thread.number,
         };
-        thread.process.connections.arrive(key, connected);
+        thread.process.connections.arrive(key.get(), connected);
         Ok(Session {
             thread,
             slot,
@@ -254,7 +253,7 @@ impl Session {
     /// By what its client can end what it does.
     #[must_use]
     pub const fn key(&self) -> Key {
-        self.key
+        self.key.get()
     }
 
     /// Who its client is.
@@ -580,7 +579,9 @@ impl Session {
         if time.is_zero() {
             return;
         }
-        let spent = Amounts::new(time.as_micros() as u64, log_bytes, self.slot.take_requests());
+        let cpu_micros = time.as_micros() as u64;
+        self.slot.activity.spent(cpu_micros, log_bytes);
+        let spent = Amounts::new(cpu_micros, log_bytes, self.slot.take_requests());
         self.thread.budget.borrow_mut().charge(self.slot.id, WEIGHT, spent, self.thread.began.elapsed());
     }
 }
@@ -790,12 +791,13 @@ impl Session {
     fn alarm(&self, began: Instant) -> Option<Alarm> {
         let time = Duration::from_millis(self.timeouts.statement.into());
         let left = time.saturating_sub(began.elapsed());
-        (!time.is_zero()).then(|| Alarm::set(&self.thread.process, self.key, &self.interrupts, left))
+        (!time.is_zero()).then(|| Alarm::set(&self.thread.process, self.key.get(), &self.interrupts, left))
     }
 
     /// Waits until the session is woken, which it also is when it has waited for a lock for too long.
     async fn wait(&mut self, peer: &mut impl Peer) -> Served<()> {
         let session = self.id;
+        self.slot.activity.waited();
         if self.timeouts.lock > 0 && self.slot.with(|tenant| tenant.waits_for_lock(session)).await {
             let time = Duration::from_millis(self.timeouts.lock.into());
             match tokio::time::timeout(time, self.until_woken(peer)).await {

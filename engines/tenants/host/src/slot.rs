@@ -49,6 +49,8 @@ pub(crate) struct TenantSlot {
     failed_aside: RefCell<Vec<SessionId>>,
     waiting: RefCell<HashMap<SessionId, Rc<Notify>>>,
     pub(crate) home: Arc<Home>,
+    /// What goes on in it, for whoever watches it.
+    pub(crate) activity: Arc<Activity>,
     background: tokio::runtime::Handle,
     journal: Arc<Journal>,
     /// Whose statement of this tenant is aside, or waits for a place there.
@@ -127,7 +129,10 @@ impl TenantSlot {
     ) -> Rc<Self> {
         Rc::new(Self {
             id,
-            tenant: RefCell::new(Some(Tenant::new(database, activity).sharing(Arc::clone(&process.statements)))),
+            tenant: RefCell::new(Some(
+                Tenant::new(database, Arc::clone(&activity)).sharing(Arc::clone(&process.statements)),
+            )),
+            activity,
             back: Notify::new(),
             condition: Cell::default(),
             roles_aside: RefCell::default(),

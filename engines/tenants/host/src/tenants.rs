@@ -17,7 +17,7 @@ use savanna_tenants_store::{
     owner::{self, wake},
     role::Acquaintance,
     shards::FIRST_EPOCH,
-    storage::Archive,
+    storage::{Archive, Asked, StoreFigures},
 };
 use savanna_tenants_values::error::{SqlError, state};
 use tokio::sync::oneshot;
@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 use crate::{
     access::{self, Access, Claim},
     host::Stopper,
+    known::Heard,
     process::{ADMINISTRATION, Key, Process, check_name},
     thread::{Connection, Order},
 };
@@ -76,11 +77,9 @@ impl Tenants {
 
     /// What was granted to this node and has not arrived: the logs that have commits of such tenants, and whether there are others, of which
     /// no log has any.
-    ///
-    /// # Errors
-    /// 58000 if the records cannot be read.
-    pub fn awaited(&self, view: &ClusterView) -> Result<(BTreeSet<LogId>, bool), SqlError> {
-        Ok(owner::awaited(&self.process.owner, view)?)
+    #[must_use]
+    pub fn awaited(&self, view: &ClusterView) -> (BTreeSet<LogId>, bool) {
+        owner::awaited(&self.process.owner, view)
     }
 
     /// Takes in what was granted to this node and has commits in a log whose record is sealed. `seal` ends that log, and blocks.
@@ -95,7 +94,7 @@ impl Tenants {
         let process = Arc::clone(&self.process);
         let adopting = move || {
             let sealed = seal()?;
-            process.background.block_on(owner::adopt(&process.owner, &log, &sealed))
+            process.background.block_on(owner::adopt(&process.owner, &process.storage, &log, &sealed))
         };
         self.process.background.spawn_blocking(adopting).await.map_err(SqlError::internal)?
     }
@@ -110,17 +109,30 @@ impl Tenants {
         self.process.background.spawn(adopting).await.map_err(SqlError::internal)?
     }
 
-    /// Decides how a client may come in.
+    /// Decides how a client may come in. Returns also what the database of administrators has said of it, for [`came_in`](Self::came_in).
     ///
     /// # Errors
     /// 57P03 if who may come in cannot be read in time.
-    pub async fn access(&self, claim: Claim<'_>) -> Result<Access, SqlError> {
+    pub async fn access(&self, claim: Claim<'_>) -> Result<(Access, Heard), SqlError> {
         let administrators = self.process.administrators(claim.user).await?;
         let own = match claim.tenant {
             Some(tenant) => self.process.ask(tenant, claim.user).await?,
             None => Acquaintance::default(),
         };
-        Ok(access::decide(&claim, administrators, own))
+        Ok((access::decide(&claim, administrators.known.clone(), own), administrators))
+    }
+
+    /// Somebody has proved who it is: what the database of administrators has said of it counts for a while, if no node has that database.
+    pub fn came_in(&self, user: &str, heard: &Heard) {
+        self.process.note_known(user, heard);
+    }
+
+    /// Whether the log has space for more.
+    ///
+    /// # Errors
+    /// 53100 if it has none.
+    pub fn expect_space(&self) -> Result<(), SqlError> {
+        self.process.journal.full().map_or(Ok(()), |full| Err(full.into()))
     }
 
     /// Takes a client to a tenant's thread, where it is served, or refused.
@@ -154,6 +166,12 @@ impl Tenants {
     #[must_use]
     pub fn log(&self) -> LogStats {
         self.process.journal.stats()
+    }
+
+    /// What was asked of the storage since the server began.
+    #[must_use]
+    pub fn store(&self, asked: Asked) -> StoreFigures {
+        self.process.storage.figures(asked)
     }
 
     pub(crate) fn save_end(&self) {
@@ -190,8 +208,11 @@ impl Tenants {
         let process = Arc::clone(&self.process);
         let archive = async move { process.storage.archive(tenant).await };
         let archive = self.process.background.spawn(archive).await.map_err(SqlError::internal)??;
-        if elsewhere.is_none() {
-            self.process.expect_owned(tenant)?;
+        match elsewhere {
+            None => self.process.expect_owned(tenant)?,
+            // It was there when nothing was found of it, or it was dropped meanwhile.
+            Some(others) if archive.is_empty() => others.save(tenant).await?,
+            Some(_) => {}
         }
         Ok(archive)
     }

@@ -190,7 +190,9 @@ impl ThreadContext {
         match woken {
             Ok((home, database)) => {
                 process.retries.lock().forget(tenant);
-                let slot = TenantSlot::new(tenant, home, (database, process.activity(tenant)), process);
+                let activity = process.activity(tenant);
+                activity.woke();
+                let slot = TenantSlot::new(tenant, home, (database, activity), process);
                 let waiters = self.slots.borrow_mut().woken(tenant, Rc::clone(&slot));
                 for waiter in waiters {
                     self.admit(&slot, waiter);
@@ -254,6 +256,7 @@ impl ThreadContext {
 
     /// A tenant falls asleep: nothing of it stays.
     pub(crate) fn sleep(&self, tenant: TenantId) {
+        self.process.activity(tenant).takes(0);
         self.slots.borrow_mut().sleep(tenant);
     }
 }

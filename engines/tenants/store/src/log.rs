@@ -122,6 +122,12 @@ pub(crate) fn link(unlinked: &[u8]) -> Vec<u8> {
     [&Csn::NONE.0.to_le_bytes(), unlinked].concat()
 }
 
+/// The number of a record's commit; none if it is too short.
+pub(crate) fn commit_number(record: &[u8]) -> Option<Csn> {
+    let number = record.get(8..16)?.try_into().ok()?;
+    Some(Csn(u64::from_le_bytes(number)))
+}
+
 /// What a record of a commit says: the number of the commit before it, its own, and each key with its new value.
 pub(crate) fn decode(
     record: &[u8],
@@ -170,6 +176,7 @@ mod tests {
         let mut writes = Vec::new();
         let csn = decode(&record(), |csn, key, value| writes.push(format!("{csn} {key:?} {value:?}")));
         assert_eq!(csn, Ok((Csn::NONE, Csn(1))));
+        assert_eq!((commit_number(&record()), commit_number(&record()[..15])), (Some(Csn(1)), None));
         assert_eq!(writes, ["1 [97] Some([49])", "1 [98] None", "1 [99] Some([])"]);
     }
 

@@ -28,7 +28,7 @@ use savanna_tenants_values::error::{Result, SqlError, state};
 use crate::{
     database::{Database, ReplayError, Replaying},
     log::{CREATED, DROPPED, RESERVED, RecordError, Shard, is_kind},
-    shards::{self, Member, Numbers, ShardsError, ShardsResult},
+    shards::{self, Member, Numbers, ShardsError},
     storage::{Home, Storage},
     truncation::Truncation,
 };
@@ -64,6 +64,17 @@ pub enum RedoError {
     /// A kind of record that there is not.
     #[error("expected a record of a tenant, came one of kind {0}; a later release wrote it: use that release")]
     Kind(u16),
+    /// A log has something of a tenant that cannot be read.
+    #[error(
+        "tenant {tenant} is not taken over, as the log has something of it that cannot be read: {error}. The others are; nothing of the log is \
+         deleted"
+    )]
+    Unread {
+        /// The tenant.
+        tenant: TenantId,
+        /// What it is.
+        error: Box<Self>,
+    },
     /// The log ends before where it is known to have ended.
     #[error(
         "expected the log to end at LSN {listed} or later, where it ended before, but it ends at LSN {last}: its end was deleted, or \
@@ -164,6 +175,8 @@ pub struct Owner {
     reserved: BTreeMap<TenantId, Revision>,
     /// Numbers of which the storage perhaps has something that is to go, likewise.
     garbage: BTreeMap<TenantId, Revision>,
+    /// Tenants that were granted to this process under records of these versions, and of which a log has something that it cannot read.
+    unreadable: BTreeMap<TenantId, Revision>,
     /// The records as they were at the start, as long as former owners may have left something in the storage of tenants that were
     /// removed by then.
     strays_of: Option<(ClusterView, Numbers)>,
@@ -203,10 +216,10 @@ impl Owner {
             truncation.note_end(record.lsn, bytes_before);
         }
         let mut tails = tails_here(&member, &view, numbers, records)?;
-        let arriving = arriving(&member, &view, &mut tails)?;
+        let arriving = arriving(&member, &view, &mut tails);
         tails.extend(copy(&journal, &arriving).await?);
         let arrived = arriving.iter().map(|arriving| arriving.arrives(&member));
-        view = propose(&member, arrived.chain(unnamed(&member, &view)?).collect(), view).await?;
+        view = propose(&member, arrived.chain(unnamed(&member, &view)).collect(), view).await?;
         if known.is_none() {
             // Others serve as soon as it is there, and adopt what is here: by then the records say what that is.
             member.propose(&shards::put_numbers(numbers).into()).await.map_err(ShardsError::from)?;
@@ -223,12 +236,13 @@ impl Owner {
             making: BTreeSet::new(),
             removed: BTreeSet::new(),
             reserved: BTreeMap::new(),
-            garbage: collectable(&view, &member.tenure)?,
+            garbage: collectable(&view, &member.tenure),
+            unreadable: BTreeMap::new(),
             strays_of: None,
             journal,
             member,
         };
-        owner.hold(&view)?;
+        owner.hold(&view);
         // Were such a number given again, somebody would have another's rows.
         for tenant in stored.union(&noted) {
             if !is_known(&view, numbers, *tenant) {
@@ -241,10 +255,10 @@ impl Owner {
     }
 
     /// Takes in the tenants that this node serves, whose commits are in its log, and that this process has not. Returns which.
-    fn hold(&mut self, view: &ClusterView) -> ShardsResult<Vec<TenantId>> {
-        let mut names = shards::names(view)?;
+    fn hold(&mut self, view: &ClusterView) -> Vec<TenantId> {
+        let mut names = shards::names(view);
         let mut held = Vec::new();
-        let granted: Vec<_> = self.granted(view)?.collect();
+        let granted: Vec<_> = self.granted(view).collect();
         for (tenant, record) in granted {
             if record.value.history.as_ref().is_some_and(|history| history.log == self.member.log) {
                 let Some((name, named)) = names.remove(&tenant) else {
@@ -256,7 +270,7 @@ impl Owner {
                 held.push(tenant);
             }
         }
-        Ok(held)
+        held
     }
 
     /// Says of which tenants the storage has lost everything.
@@ -423,7 +437,7 @@ fn tails_here(
     numbers: Numbers,
     records: Vec<Record>,
 ) -> Result<BTreeMap<TenantId, Tail>> {
-    let mut served = shards::tenants(view)?;
+    let mut served = shards::tenants(view);
     served.retain(|_, record| record.value.owner() == Some(&member.tenure));
     let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = served
         .into_iter()
@@ -446,27 +460,27 @@ fn tails_here(
 }
 
 /// Tenants that this node serves and whose histories are in its log as that was called when others had it.
-fn arriving(member: &Member, view: &ClusterView, tails: &mut BTreeMap<TenantId, Tail>) -> ShardsResult<Vec<Arriving>> {
+fn arriving(member: &Member, view: &ClusterView, tails: &mut BTreeMap<TenantId, Tail>) -> Vec<Arriving> {
     let is_before = |record: &ShardRecord| {
         let log = record.history.as_ref().map(|history| &history.log);
         record.owner() == Some(&member.tenure) && log.is_some_and(|log| member.before.contains(log))
     };
-    let before = shards::tenants(view)?.into_iter().filter(|(_, record)| is_before(&record.value));
+    let before = shards::tenants(view).into_iter().filter(|(_, record)| is_before(&record.value));
     let arriving = before.map(|(tenant, record)| {
         let commits = tails.remove(&tenant).unwrap_or_default().into_iter().map(|(_, commit)| commit).collect();
         Arriving { tenant, record: record.clone(), commits }
     });
-    Ok(arriving.collect())
+    arriving.collect()
 }
 
 /// The histories of tenants that were made, or carried over, and are served by nobody yet: whatever the log has of them counts.
-fn unnamed(member: &Member, view: &ClusterView) -> ShardsResult<Vec<Transition>> {
+fn unnamed(member: &Member, view: &ClusterView) -> Vec<Transition> {
     let is_unnamed = |record: &ShardRecord| record.owner() == Some(&member.tenure) && record.history.is_none();
-    let unnamed = shards::tenants(view)?.into_iter().filter(|(_, record)| is_unnamed(&record.value));
+    let unnamed = shards::tenants(view).into_iter().filter(|(_, record)| is_unnamed(&record.value));
     let named = unnamed.map(|(tenant, Versioned { version, value })| {
         member.transition(tenant, *version, value.clone().with_history(Some(member.history(value.epoch))))
     });
-    Ok(named.collect())
+    named.collect()
 }
 
 /// Whether there is or was a tenant of this number, or one is to come.

@@ -14,9 +14,15 @@
 //!
 //! Each change is one batch: a name is never there without its shard, nor a shard retired while its name is.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch, ShardId};
 use savanna_ownership::{
     Batch, ClusterView, Coordinator, CoordinatorError, History, Revision, RootChange, RootValue, ShardRecord, Tenure,
@@ -146,26 +152,40 @@ fn number(name: &str, prefix: &str) -> Result<TenantId, ShardsError> {
     })
 }
 
-/// All tenants that there are or were.
-pub(crate) fn tenants(view: &ClusterView) -> Result<BTreeMap<TenantId, &Versioned<ShardRecord>>, ShardsError> {
-    view.shards(SHARDS).map(|(shard, record)| Ok((number(&shard.0, SHARDS)?, record))).collect()
+/// What could be read; that the rest could not is told.
+fn told<T>(read: Result<T, ShardsError>) -> Option<T> {
+    read.inspect_err(tell_unreadable).ok()
 }
 
-/// The names of tenants, with the versions of their roots.
-pub(crate) fn names(view: &ClusterView) -> Result<BTreeMap<TenantId, (String, Revision)>, ShardsError> {
+/// Tells that a record cannot be read, once as long as that is so for the same reason. One record keeps nobody from the others.
+pub fn tell_unreadable(error: &impl Display) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let error = error.to_string();
+    if TOLD.lock().insert(error.clone()) {
+        tracing::error!(error, "a record is left out; what it is about stays as it is");
+    }
+}
+
+/// All tenants that there are or were, as far as their records can be read.
+pub(crate) fn tenants(view: &ClusterView) -> BTreeMap<TenantId, &Versioned<ShardRecord>> {
+    view.shards(SHARDS).filter_map(|(shard, record)| Some((told(number(&shard.0, SHARDS))?, record))).collect()
+}
+
+/// The names of tenants that can be read, with the versions of their roots.
+pub(crate) fn names(view: &ClusterView) -> BTreeMap<TenantId, (String, Revision)> {
     let named = |(key, root): (&str, &Versioned<RootValue>)| {
         let Named { number } = decode(key, &root.value)?;
         Ok((number, (key[NAMES.len()..].to_owned(), root.version)))
     };
-    view.roots(NAMES).map(named).collect()
+    view.roots(NAMES).filter_map(|root| told(named(root))).collect()
 }
 
-/// Numbers of which the storage may have something that is to go.
-pub(crate) fn garbage(view: &ClusterView) -> Result<BTreeMap<TenantId, (Garbage, Revision)>, ShardsError> {
+/// Numbers of which the storage may have something that is to go. What cannot be read stays.
+pub(crate) fn garbage(view: &ClusterView) -> BTreeMap<TenantId, (Garbage, Revision)> {
     let noted = |(key, root): (&str, &Versioned<RootValue>)| {
         Ok((number(key, GARBAGE)?, (decode(key, &root.value)?, root.version)))
     };
-    view.roots(GARBAGE).map(noted).collect()
+    view.roots(GARBAGE).filter_map(|root| told(noted(root))).collect()
 }
 
 /// Which numbers were given before there were records; none if nobody has looked yet.
@@ -188,10 +208,8 @@ pub fn are_kept(view: &ClusterView) -> Result<bool, ShardsError> {
 }
 
 /// The log that a tenure has begun, and where it is: there is one at most.
-///
-/// # Errors
-/// That a record of a log cannot be read.
-pub fn own_log(view: &ClusterView, tenure: &Tenure) -> Result<Option<(LogId, LogPlace)>, ShardsError> {
+#[must_use]
+pub fn own_log(view: &ClusterView, tenure: &Tenure) -> Option<(LogId, LogPlace)> {
     // What a node keeps for itself is none of the engine's.
     let is_own = |log: &LogId, record: &LogRecord| {
         log.service == SERVICE
@@ -199,8 +217,26 @@ pub fn own_log(view: &ClusterView, tenure: &Tenure) -> Result<Option<(LogId, Log
             && record.state == LogState::Open
             && !matches!(record.place, LogPlace::Private(_))
     };
-    let own = logs::all(view)?.into_iter().find(|(log, record)| is_own(log, record));
-    Ok(own.map(|(log, record)| (log, record.place)))
+    let own = logs::readable(view).0.into_iter().find(|(log, record)| is_own(log, record));
+    own.map(|(log, record)| (log, record.place))
+}
+
+/// The logs of tenants at a place.
+///
+/// # Errors
+/// That the record of a log cannot be read that may be one of them.
+fn logs_at(view: &ClusterView, place: &LogPlace) -> Result<BTreeMap<LogId, LogRecord>, LogRecordError> {
+    let mut there = BTreeMap::new();
+    for (log, record) in logs::each(view) {
+        let log = log?;
+        if log.service == SERVICE {
+            let record = record?;
+            if record.place == *place {
+                there.insert(log, record);
+            }
+        }
+    }
+    Ok(there)
 }
 
 /// Whether a tenure serves tenants: others may be granted to it.
@@ -235,12 +271,10 @@ pub fn tenant_of(shard: &ShardId) -> Option<TenantId> {
     shard.0.strip_prefix(SHARDS)?.parse().ok()
 }
 
-/// All tenants that there are, by name.
-///
-/// # Errors
-/// `Corrupt`.
-pub fn by_name(view: &ClusterView) -> Result<BTreeMap<String, TenantId>, ShardsError> {
-    Ok(names(view)?.into_iter().map(|(tenant, (name, _))| (name, tenant)).collect())
+/// All tenants that there are, by name, as far as their records can be read.
+#[must_use]
+pub fn by_name(view: &ClusterView) -> BTreeMap<String, TenantId> {
+    names(view).into_iter().map(|(tenant, (name, _))| (name, tenant)).collect()
 }
 
 /// The tenant of a name, as far as the view knows.
@@ -313,10 +347,9 @@ impl Member {
     pub async fn join(coordinator: Arc<dyn Coordinator>, tenure: Tenure, place: LogPlace) -> Result<Self, ShardsError> {
         loop {
             let view = ClusterView::new(answered(|| coordinator.snapshot()).await?);
-            let mut all = logs::all(&view)?;
-            all.retain(|log, record| log.service == SERVICE && record.place == place);
-            let (own, before): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|(log, record)| log.node == tenure.node && record.state == LogState::Open);
+            let (own, before): (Vec<_>, Vec<_>) = logs_at(&view, &place)?
+                .into_iter()
+                .partition(|(log, record)| log.node == tenure.node && record.state == LogState::Open);
             let (log, change) = match own.into_iter().next_back() {
                 Some((log, record)) if record.holder == tenure => (log, None),
                 Some((log, _)) => {
@@ -359,12 +392,10 @@ impl Member {
             let view = ClusterView::new(answered(|| coordinator.snapshot()).await?);
             let holding =
                 |log, before| Self { coordinator: Arc::clone(&coordinator), tenure: tenure.clone(), log, before };
-            if let Some((log, place)) = own_log(&view, &tenure)? {
-                let is_before = |other: &LogId, record: &LogRecord| {
-                    *other != log && other.service == SERVICE && record.place == place
-                };
-                let before = logs::all(&view)?.into_iter().filter(|(other, record)| is_before(other, record));
-                let before = before.map(|(other, _)| other).collect();
+            if let Some((log, place)) = own_log(&view, &tenure) {
+                // A place that belongs to its name has no other.
+                let there = if place == place_of(&log) { BTreeMap::new() } else { logs_at(&view, &place)? };
+                let before = there.into_keys().filter(|other| *other != log).collect();
                 return Ok((holding(log, before), place));
             }
             let new = answered(|| NewLog::allocate(&*coordinator, &tenure.node, SERVICE)).await?;
@@ -659,7 +690,8 @@ pub(crate) mod tests {
         assert_eq!(back.log.to_string(), "a.2/tenants");
         assert_eq!(back.before, [first.log, other.log]);
         // The start is repeated within its tenure.
-        let begin = Member::begin(Arc::clone(&coordinator) as _, back.tenure.clone(), |_| panic!("it has one"));
+        let elsewhere = |_: &LogId| LogPlace::Folder("elsewhere".to_owned());
+        let begin = Member::begin(Arc::clone(&coordinator) as _, back.tenure.clone(), elsewhere);
         let (again, at) = begin.await.expect("its own");
         assert_eq!((again.log, again.before, at), (back.log, back.before, place()));
     }

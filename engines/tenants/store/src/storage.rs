@@ -15,6 +15,7 @@
 mod archive;
 mod claim;
 mod compact;
+mod counted;
 mod home;
 mod snapshot;
 mod stored;
@@ -38,8 +39,10 @@ use savanna_tenants_segments::{BlockCache, SegmentError, TenantId};
 use savanna_tenants_values::error::{SqlError, state};
 use savanna_transaction::Csn;
 
+use self::counted::CountedStore;
 pub use self::{
     archive::Archive,
+    counted::{Asked, StoreFigures},
     home::Home,
     snapshot::{BlockPlace, Snapshot},
 };
@@ -139,6 +142,8 @@ impl From<StorageError> for SqlError {
 #[derive(Debug)]
 pub struct Storage {
     store: Arc<dyn ObjectStore>,
+    /// The same, for whoever watches it.
+    counted: CountedStore,
     prefix: Path,
     /// What errors call the store.
     name: String,
@@ -157,7 +162,9 @@ impl Storage {
 
     fn named(store: Arc<dyn ObjectStore>, prefix: Path, name: String, cache_bytes: usize) -> Arc<Self> {
         let cache = Arc::new(BlockCache::new(cache_bytes));
-        Arc::new(Self { store, prefix, name, cache, opened: AtomicU64::new(0) })
+        let counted = CountedStore::new(store);
+        let store = Arc::new(counted.clone());
+        Arc::new(Self { store, counted, prefix, name, cache, opened: AtomicU64::new(0) })
     }
 
     /// In a local directory, as [`new`](Self::new).
@@ -173,6 +180,12 @@ impl Storage {
     #[must_use]
     pub fn cache(&self) -> &Arc<BlockCache> {
         &self.cache
+    }
+
+    /// What was asked of the store so far.
+    #[must_use]
+    pub fn figures(&self, asked: Asked) -> StoreFigures {
+        self.counted.figures(asked)
     }
 
     /// Removes all that there is of a tenant, which nobody uses any more. May be asked again.

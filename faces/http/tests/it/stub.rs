@@ -16,7 +16,7 @@ use savanna_http::types::{
     ClusterNode, ClusterShard, LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant,
 };
 use savanna_http::{
-    Backup, Credentials, Figure, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle,
+    Backup, Credentials, Figure, FigureValue, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle,
 };
 use savanna_identity::Tls;
 use savanna_streams_api::handle::{
@@ -245,11 +245,14 @@ impl NodeView for StubNode {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        let figure = |name, is_counter, label, value| Figure { name, help: "As told", is_counter, label, value };
+        let figure = |name, label, value| Figure { name, help: "As told", label, value };
+        let thread = |number: u8| Some(("thread", number.to_string()));
+        let flushes = FigureValue::Histogram { upto: vec![0.001, 0.01], counts: vec![3, 0, 1], sum: 0.5 };
         vec![
-            figure("savanna_keys_commands", true, Some(("thread", "0".to_owned())), 5.0),
-            figure("savanna_tenants_awake", false, None, 2.0),
-            figure("savanna_keys_commands", true, Some(("thread", "1".to_owned())), 6.0),
+            figure("savanna_keys_commands", thread(0), FigureValue::Counter(5.0)),
+            figure("savanna_tenants_awake", None, FigureValue::Gauge(2.0)),
+            figure("savanna_keys_commands", thread(1), FigureValue::Counter(6.0)),
+            figure("savanna_keys_log_flush_seconds", None, flushes),
         ]
     }
 

@@ -10,7 +10,9 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use savanna_identity::{Entrance, Tls};
 use savanna_pgwire_connection::Output;
 use savanna_pgwire_login::{Admission, Handshake, Introduction, Nobody, Opening, Refusal, STARTUP_TIME, Socket as _};
-use savanna_tenants_host::{Access, Claim, Identity, SqlError, TenantId, Tenants, cut_name, error::state};
+use savanna_tenants_host::{
+    self as host, Access, Claim, Identity, SqlError, TenantId, Tenants, cut_name, error::state,
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -141,9 +143,10 @@ impl Acceptor {
             Opening::Startup(startup) => startup,
             Opening::Cancel(request) => {
                 if let Some(secret) = request.secret_key.as_i32() {
-                    self.tenants.cancel((request.pid, secret));
+                    let key = (request.pid, secret);
+                    self.tenants.cancel(key);
                     if let Some(front) = &self.front {
-                        front.cancel((request.pid, secret)).await;
+                        front.cancel(key).await;
                     }
                 }
                 return Ok(None);
@@ -156,8 +159,9 @@ impl Acceptor {
             return Err(Refusal::in_the_clear().into());
         }
         let is_local = peer.ip().to_canonical().is_loopback();
-        let Entry { access, tenant } = self.entry(&user, &database, is_local).await?;
+        let Entry { access, heard, tenant } = self.entry(&user, &database, is_local).await?;
         let administrator = self.authenticate(handshake, peer, &user, access).await?;
+        self.tenants.came_in(&user, &heard);
         // That there is none is told to whom has come in.
         let tenant = tenant?;
         let place = Arc::clone(&self.places).try_acquire_owned();
@@ -176,7 +180,7 @@ impl Acceptor {
             let claim = Claim { user, tenant: tenant.as_ref().ok().copied(), is_local, users };
             looks += 1;
             match self.tenants.access(claim).await {
-                Ok(access) => return Ok(Entry { access, tenant: tenant.map_err(refusal) }),
+                Ok((access, heard)) => return Ok(Entry { access, heard, tenant: tenant.map_err(refusal) }),
                 Err(error) if error.state == state::INVALID_CATALOG_NAME && looks < LOOKS => {
                     tokio::time::sleep(LOOK_PAUSE).await;
                 }
@@ -212,6 +216,8 @@ impl Acceptor {
 /// How a client may come in, and where it goes then.
 struct Entry {
     access: Access,
+    /// What the database of administrators has said of it.
+    heard: host::Heard,
     /// Told once it has come in.
     tenant: Result<TenantId, Output>,
 }

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -41,6 +44,7 @@ struct Inner {
     origin: Instant,
     state: Mutex<State>,
     wake_changed: Notify,
+    repeats: AtomicU64,
 }
 
 struct State {
@@ -67,6 +71,7 @@ impl Router {
             origin: Instant::now(),
             state: Mutex::new(state),
             wake_changed: Notify::new(),
+            repeats: AtomicU64::new(0),
         });
         let clock = tokio::spawn(tick(Arc::downgrade(&inner)));
         Self { inner, clock }
@@ -115,6 +120,12 @@ impl Router {
         }
     }
 
+    /// How often a request was sent again.
+    #[must_use]
+    pub fn repeats(&self) -> u64 {
+        self.inner.repeats.load(Ordering::Relaxed)
+    }
+
     /// The route in the cache, for status pages and tests.
     #[must_use]
     pub fn cached_route(&self, shard: &ShardId) -> Option<Route> {
@@ -149,6 +160,9 @@ impl Inner {
             match action {
                 RouterAction::Resolve(shard) => self.resolve(shard),
                 RouterAction::Send { id, attempt, route, time_left } => {
+                    if attempt > 1 {
+                        self.repeats.fetch_add(1, Ordering::Relaxed);
+                    }
                     if let Some(slot) = state.calls.get_mut(&id) {
                         let attempt =
                             self.send(id, attempt, route, Request { timeout: time_left, ..slot.request.clone() });

@@ -21,8 +21,9 @@ use tokio::{
 };
 
 use super::{
-    TcpConfig,
+    TcpConfig, TrafficFigures,
     connection::{Commands, Connection, End, FrameStream, PendingCall},
+    traffic::Traffic,
 };
 use crate::{CallId, Cluster, Delivery, Frame, Message, Request, RpcError, Transport};
 
@@ -60,6 +61,7 @@ pub struct TcpTransport {
     runtime: Option<Handle>,
     peers: Mutex<BTreeMap<NodeId, Peer>>,
     next_call: AtomicU64,
+    traffic: Arc<Traffic>,
 }
 
 #[derive(Clone)]
@@ -78,14 +80,20 @@ impl TcpTransport {
     /// The transport of node `from` of a cluster.
     #[must_use]
     pub fn within(cluster: Cluster, from: NodeId, addresses: Arc<Addresses>, config: TcpConfig) -> Self {
-        let (runtime, peers, next_call) = (None, Mutex::default(), AtomicU64::new(1));
-        Self { from, addresses, config, cluster, runtime, peers, next_call }
+        let (runtime, peers, next_call, traffic) = (None, Mutex::default(), AtomicU64::new(1), Arc::default());
+        Self { from, addresses, config, cluster, runtime, peers, next_call, traffic }
     }
 
     /// Its connections run there, whoever asks first.
     #[must_use]
     pub fn on(self, runtime: Handle) -> Self {
         Self { runtime: Some(runtime), ..self }
+    }
+
+    /// What went on over its connections.
+    #[must_use]
+    pub fn traffic(&self) -> TrafficFigures {
+        self.traffic.figures()
     }
 
     fn peer(&self, to: &NodeId) -> Result<Peer, RpcError> {
@@ -111,6 +119,7 @@ impl TcpTransport {
             addresses: Arc::clone(&self.addresses),
             config: self.config,
             cluster: self.cluster.clone(),
+            traffic: Arc::clone(&self.traffic),
             failures: 0,
             not_before: None,
         };
@@ -123,11 +132,8 @@ impl TcpTransport {
         peers.insert(to.clone(), peer.clone());
         Ok(peer)
     }
-}
 
-#[async_trait]
-impl Transport for TcpTransport {
-    async fn call(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
+    async fn send(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
         let peer = self.peer(to)?;
         let id = CallId(self.next_call.fetch_add(1, Ordering::Relaxed));
         let limit = request.timeout;
@@ -158,6 +164,18 @@ impl Transport for TcpTransport {
     }
 }
 
+#[async_trait]
+impl Transport for TcpTransport {
+    async fn call(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
+        self.traffic.called();
+        let answer = self.send(to, request).await;
+        if answer.is_err() {
+            self.traffic.failed();
+        }
+        answer
+    }
+}
+
 /// Tells the connection when the caller goes away, by cancelling or by running out of time.
 struct CancelOnDrop<'a> {
     id: CallId,
@@ -184,6 +202,7 @@ struct Dialler {
     addresses: Arc<Addresses>,
     config: TcpConfig,
     cluster: Cluster,
+    traffic: Arc<Traffic>,
     failures: u32,
     not_before: Option<(Instant, String)>,
 }
@@ -202,7 +221,8 @@ impl Dialler {
             let opened_at = Instant::now();
             match timeout(self.config.connect_timeout, self.connect()).await {
                 Ok(Ok(stream)) => {
-                    let connection = Connection::new(stream, self.to.clone(), None, self.config);
+                    let connection =
+                        Connection::new(stream, self.to.clone(), None, (self.config, Arc::clone(&self.traffic)));
                     match connection.run(Some(call), Some(&mut commands)).await {
                         End::Dropped => return,
                         End::Idle => self.failures = 0,
@@ -244,6 +264,7 @@ impl Dialler {
     }
 
     fn give_up(&mut self, call: PendingCall, reason: String, commands: &mut Commands) {
+        self.traffic.refused();
         self.fail(call, &reason);
         while let Ok(call) = commands.calls.try_recv() {
             self.fail(call, &reason);

@@ -20,7 +20,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::TcpConfig;
+use super::{TcpConfig, traffic::Traffic};
 use crate::{
     CallId, Frame, Message, Request, RequestContext, RequestId, RpcError, Service, SessionAction, SessionCore,
     SessionInput, frame,
@@ -97,7 +97,8 @@ impl FrameStream {
     }
 }
 
-async fn read_some(reader: &mut OwnedReadHalf, input: &mut BytesMut) -> Result<(), String> {
+/// Returns how many bytes came.
+async fn read_some(reader: &mut OwnedReadHalf, input: &mut BytesMut) -> Result<usize, String> {
     if input.capacity() - input.len() < READ_BYTES {
         input.reserve(READ_BYTES);
     }
@@ -107,14 +108,14 @@ async fn read_some(reader: &mut OwnedReadHalf, input: &mut BytesMut) -> Result<(
             "the other side closed the connection in the middle of a frame, after {} bytes of it",
             input.len()
         )),
-        Ok(_) => Ok(()),
+        Ok(count) => Ok(count),
         Err(error) => Err(format!("read failed: {error}")),
     }
 }
 
 /// What woke the driver.
 enum Event {
-    Read(Result<(), String>),
+    Read(Result<usize, String>),
     Wrote(std::io::Result<usize>),
     Call(Option<PendingCall>),
     Cancelled(Option<CallId>),
@@ -127,6 +128,7 @@ pub(super) struct Connection {
     stream: FrameStream,
     core: SessionCore,
     config: TcpConfig,
+    traffic: Arc<Traffic>,
     service: Option<Arc<dyn Service>>,
     origin: Instant,
     handlers: JoinSet<Result<Bytes, RpcError>>,
@@ -139,12 +141,18 @@ pub(super) struct Connection {
 
 impl Connection {
     /// A connection to `peer`; `service` answers what the other side asks.
-    pub(super) fn new(stream: FrameStream, peer: NodeId, service: Option<Arc<dyn Service>>, config: TcpConfig) -> Self {
+    pub(super) fn new(
+        stream: FrameStream,
+        peer: NodeId,
+        service: Option<Arc<dyn Service>>,
+        (config, traffic): (TcpConfig, Arc<Traffic>),
+    ) -> Self {
         let now = Instant::now();
         Self {
             stream,
             core: SessionCore::new(peer, config.session, Duration::ZERO),
             config,
+            traffic,
             service,
             origin: now,
             handlers: JoinSet::new(),
@@ -158,6 +166,8 @@ impl Connection {
 
     /// Drives the connection to its end and ends every call on it.
     pub(super) async fn run(mut self, first: Option<PendingCall>, mut commands: Option<&mut Commands>) -> End {
+        let traffic = Arc::clone(&self.traffic);
+        let _open = traffic.opened();
         // What came with the hello is in already.
         let mut broken = self.received().and_then(|()| first.map_or(Ok(()), |call| self.call(call))).err();
         while broken.is_none() {
@@ -220,12 +230,13 @@ impl Connection {
     fn on_event(&mut self, event: Event) -> Result<Option<End>, String> {
         match event {
             Event::Read(read) => {
-                read?;
+                self.traffic.received(read?);
                 self.received()?;
             }
             Event::Wrote(wrote) => {
-                if wrote.map_err(|error| format!("write failed: {error}"))? == 0 {
-                    return Err("the other side accepts no more bytes".to_owned());
+                match wrote.map_err(|error| format!("write failed: {error}"))? {
+                    0 => return Err("the other side accepts no more bytes".to_owned()),
+                    bytes => self.traffic.sent(bytes),
                 }
                 self.progress_at = Instant::now();
             }
@@ -349,6 +360,7 @@ impl Connection {
     fn start(&mut self, id: RequestId, context: RequestContext, body: Bytes) {
         let method = context.head.method.clone();
         let service = self.service.clone();
+        self.traffic.called();
         let handler = self.handlers.spawn(async move {
             match service {
                 Some(service) => service.handle(context, body).await,

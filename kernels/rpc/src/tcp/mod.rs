@@ -20,12 +20,14 @@
 mod client;
 mod connection;
 mod server;
+mod traffic;
 
 use std::time::Duration;
 
 pub use self::{
     client::{Addresses, TcpTransport},
     server::TcpServer,
+    traffic::TrafficFigures,
 };
 use crate::SessionLimits;
 

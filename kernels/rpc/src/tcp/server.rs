@@ -11,8 +11,9 @@ use tokio::{
 };
 
 use super::{
-    TcpConfig,
+    TcpConfig, TrafficFigures,
     connection::{Connection, End, FrameStream},
+    traffic::Traffic,
 };
 use crate::{Cluster, Frame, Message, RequestId, RpcError, Service};
 
@@ -22,6 +23,7 @@ const GREETING_BYTES_MAX: usize = 4096;
 /// A listening node. It stops, and its connections close, when this is dropped.
 pub struct TcpServer {
     address: SocketAddr,
+    traffic: Arc<Traffic>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
@@ -57,14 +59,22 @@ impl TcpServer {
                 format!("{address} is not on the loopback: nodes that listen there need a cluster with a secret");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         }
-        let accepting = tokio::spawn(accept(listener, Greeter { node, cluster }, service, config));
-        Ok(Self { address, accepting })
+        let traffic = Arc::<Traffic>::default();
+        let counted = (config, Arc::clone(&traffic));
+        let accepting = tokio::spawn(accept(listener, Greeter { node, cluster }, service, counted));
+        Ok(Self { address, traffic, accepting })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What tells what went on over its connections, also when it has ended.
+    pub fn traffic(&self) -> impl Fn() -> TrafficFigures + Send + Sync + use<> {
+        let traffic = Arc::clone(&self.traffic);
+        move || traffic.figures()
     }
 
     /// Stops accepting, closes the connections and waits until their handlers are dropped.
@@ -88,7 +98,12 @@ struct Greeter {
     cluster: Cluster,
 }
 
-async fn accept(listener: TcpListener, greeter: Greeter, service: Arc<dyn Service>, config: TcpConfig) {
+async fn accept(
+    listener: TcpListener,
+    greeter: Greeter,
+    service: Arc<dyn Service>,
+    (config, traffic): (TcpConfig, Arc<Traffic>),
+) {
     let room = Arc::new(Semaphore::new(config.connections_max));
     let strangers = Arc::new(Semaphore::new(config.strangers_max));
     // Dropped with this task, and with it every connection.
@@ -101,10 +116,14 @@ async fn accept(listener: TcpListener, greeter: Greeter, service: Arc<dyn Servic
         match accepted {
             Ok((stream, from)) => {
                 // One more stranger than there may be is closed without a word: a node tries again.
-                let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else { continue };
+                let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else {
+                    traffic.refused();
+                    continue;
+                };
                 let (greeter, service, room) = (greeter.clone(), Arc::clone(&service), Arc::clone(&room));
+                let counted = (config, Arc::clone(&traffic));
                 connections.spawn(async move {
-                    if let Err(reason) = serve(stream, &greeter, service, config, stranger, &room).await {
+                    if let Err(reason) = serve(stream, &greeter, service, counted, stranger, &room).await {
                         tracing::debug!(%from, %reason, "connection closed");
                     }
                 });
@@ -122,16 +141,17 @@ async fn serve(
     stream: TcpStream,
     greeter: &Greeter,
     service: Arc<dyn Service>,
-    config: TcpConfig,
+    (config, traffic): (TcpConfig, Arc<Traffic>),
     stranger: OwnedSemaphorePermit,
     room: &Semaphore,
 ) -> Result<(), String> {
     let mut stream = FrameStream::new(stream, GREETING_BYTES_MAX.min(config.frame_bytes_max));
     let greeted = timeout(config.connect_timeout, greeter.greet(&mut stream, room)).await;
-    let (peer, _place) = greeted.map_err(|_elapsed| format!("no hello within {:?}", config.connect_timeout))??;
+    let greeted = greeted.unwrap_or_else(|_elapsed| Err(format!("no hello within {:?}", config.connect_timeout)));
+    let (peer, _place) = greeted.inspect_err(|_| traffic.refused())?;
     drop(stranger);
     stream.allow_frames(config.frame_bytes_max);
-    match Connection::new(stream, peer, Some(service), config).run(None, None).await {
+    match Connection::new(stream, peer, Some(service), (config, traffic)).run(None, None).await {
         End::Broken(reason) => Err(reason),
         End::Idle | End::Dropped => Ok(()),
     }

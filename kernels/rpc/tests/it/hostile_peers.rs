@@ -118,6 +118,28 @@ async fn assert_serves(server: &TcpServer) {
 }
 
 #[tokio::test]
+async fn what_goes_on_is_counted_on_both_sides() {
+    let (server, _pump) = server(config()).await;
+    let counted = server.traffic();
+    let client = client(server.local_address(), config());
+    assert_eq!(client.call(&node("b"), ask("pump", 3)).await, Ok(Bytes::from_static(&[7; 3])));
+    let (sent, taken) = (client.traffic(), counted());
+    assert_eq!((sent.calls, sent.failures, sent.refused, sent.connections), (1, 0, 0, 1));
+    assert_eq!((taken.calls, taken.refused, taken.connections), (1, 0, 1));
+    assert!(
+        sent.bytes_sent > 4 && sent.bytes_received > 3 && taken.bytes_received >= sent.bytes_sent,
+        "{sent:?} {taken:?}"
+    );
+    let mut stranger = TcpStream::connect(server.local_address()).await.expect("it listens");
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("taken");
+    closed(stranger).await;
+    server.shut_down().await;
+    assert_eq!((counted().refused, counted().connections), (1, 0));
+    client.call(&node("b"), ask("pump", 3)).await.expect_err("nobody is there");
+    assert!(client.traffic().failures > 0);
+}
+
+#[tokio::test]
 async fn garbage_oversize_and_damaged_frames_close_their_connection_only() {
     let (server, pump) = server(config()).await;
     let mut oversize = bytes_of(&[request_frame(1, 1)]);

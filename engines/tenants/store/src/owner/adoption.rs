@@ -9,10 +9,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
-use futures::future::try_join_all;
+use futures::{StreamExt, future::try_join_all};
 use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
 use savanna_journal::{Draft, Filter, Journal, JournalError, Lsn, SealedLog};
@@ -21,12 +22,19 @@ use savanna_ownership::{
 };
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::Result;
+use savanna_transaction::Csn;
 
 use super::{Held, Owner, RedoError, Tail, opening::left_behind, tails::Tails};
 use crate::{
-    log::{OWNED, TAIL, is_kind},
-    shards::{self, Member, ShardsError, ShardsResult},
+    log::{OWNED, TAIL, commit_number, is_kind},
+    shards::{self, Member, ShardsError},
+    storage::Storage,
 };
+
+/// How long the storage is asked what it has of tenants that arrive. What it does not say is copied.
+const STORED_TIME: Duration = Duration::from_secs(2);
+/// So many tenants are asked for at once.
+const STORED_AT_ONCE: usize = 16;
 
 /// A tenant that this process owns, and what another log has of it.
 pub(super) struct Arriving {
@@ -75,27 +83,27 @@ async fn append(journal: &Journal, draft: Draft<'_>) -> Result<Lsn> {
 /// What was granted to a process and has not arrived: the logs that have commits of such tenants, and whether there are others, of which no
 /// other log has any.
 ///
-/// # Errors
-/// That the records cannot be read.
-pub fn awaited(owner: &Mutex<Owner>, view: &ClusterView) -> ShardsResult<(BTreeSet<LogId>, bool)> {
+#[must_use]
+pub fn awaited(owner: &Mutex<Owner>, view: &ClusterView) -> (BTreeSet<LogId>, bool) {
     let owner = owner.lock();
     let other = |record: &ShardRecord| {
         let log = record.history.as_ref().map(|history| &history.log);
         log.filter(|log| **log != owner.member.log).cloned()
     };
-    let logs = owner.granted(view)?.map(|(_, record)| other(&record.value));
+    let logs = owner.granted(view).map(|(_, record)| other(&record.value));
     let logs: BTreeSet<Option<LogId>> = logs.collect();
     let has_new = logs.contains(&None);
-    Ok((logs.into_iter().flatten().collect(), has_new))
+    (logs.into_iter().flatten().collect(), has_new)
 }
 
-/// Takes in the tenants that were granted to this process and whose commits are in a log that was sealed. Blocks while it reads that log. Asked
-/// again, it goes on with those that have not arrived.
+/// Takes in the tenants that were granted to this process and whose commits are in a log that was sealed, but for those that the storage has
+/// already. Blocks while it reads that log. Asked again, it goes on with those that have not arrived. A tenant of which the log has something
+/// that cannot be read keeps none of the others; it is told once, and not tried again.
 ///
 /// # Errors
-/// Those of the logs and of the coordinator; XX001 if the log is not one of tenants.
-pub async fn adopt(owner: &Mutex<Owner>, name: &LogId, sealed: &SealedLog) -> Result<Vec<TenantId>> {
-    arrive(owner, Some(name), |since, end| read(sealed, since, end)).await
+/// Those of the logs and of the coordinator; XX001 if the log has something else of a tenant, when the others have arrived.
+pub async fn adopt(owner: &Mutex<Owner>, storage: &Storage, name: &LogId, sealed: &SealedLog) -> Result<Vec<TenantId>> {
+    arrive(owner, Some((name, storage)), |since, end| read(sealed, since, end)).await
 }
 
 /// Takes in the tenants that were granted to this process and of which no other log has commits: whoever made them ended before it could say
@@ -104,25 +112,42 @@ pub async fn adopt(owner: &Mutex<Owner>, name: &LogId, sealed: &SealedLog) -> Re
 /// # Errors
 /// Those of the log and of the coordinator.
 pub async fn adopt_new(owner: &Mutex<Owner>) -> Result<Vec<TenantId>> {
-    arrive(owner, None, |_, _| Ok(BTreeMap::new())).await
+    arrive(owner, None, |_, _| Ok(Found::default())).await
+}
+
+/// What a log has of tenants.
+#[derive(Default)]
+struct Found {
+    tails: BTreeMap<TenantId, Tail>,
+    /// Of these it has something that cannot be read.
+    unreadable: BTreeMap<TenantId, RedoError>,
 }
 
 async fn arrive(
     owner: &Mutex<Owner>,
-    log: Option<&LogId>,
-    read: impl FnOnce(BTreeMap<TenantId, OwnerEpoch>, Lsn) -> Result<BTreeMap<TenantId, Tail>>,
+    log: Option<(&LogId, &Storage)>,
+    read: impl FnOnce(BTreeMap<TenantId, OwnerEpoch>, Lsn) -> Result<Found>,
 ) -> Result<Vec<TenantId>> {
+    let (log, storage) = log.unzip();
     let member = owner.lock().member.clone();
     let view = member.view().await?;
-    let mut arrived = if log.is_none() { owner.lock().hold(&view)? } else { Vec::new() };
+    let mut arrived = if log.is_none() { owner.lock().hold(&view) } else { Vec::new() };
     let mut granted: BTreeMap<_, _> = owner
         .lock()
-        .granted(&view)?
+        .granted(&view)
         .filter(|(_, record)| record.value.history.as_ref().map(|history| &history.log) == log)
         .collect();
     let end = log.map(|log| shards::log_note(&view, log)).transpose()?.flatten();
-    let mut commits = read(histories(&granted), end.map_or(Lsn::NONE, |(note, _)| Lsn(note.end)))?;
-    let names = shards::names(&view)?;
+    let found = read(histories(&granted), end.map_or(Lsn::NONE, |(note, _)| Lsn(note.end)))?;
+    let Found { tails: mut commits, unreadable } = found;
+    for tenant in unreadable.keys() {
+        let record = granted.remove(tenant).map(|record| (*tenant, record.version));
+        owner.lock().unreadable.extend(record);
+    }
+    if let Some(storage) = storage {
+        leave_out_stored(storage, &mut commits).await;
+    }
+    let names = shards::names(&view);
     // Those of former releases have histories before anybody can be granted them.
     let carried = shards::numbers(&view)?.map_or(0, |numbers| numbers.carried);
     let lost = granted.keys().copied().find(|tenant| log.is_none() && *tenant <= carried);
@@ -147,8 +172,31 @@ async fn arrive(
         owner.lock().adopting = None;
         arrived.extend(done?);
     }
-    owner.lock().garbage.extend(left_behind(&view)?);
-    lost.map_or(Ok(arrived), |tenant| Err(RedoError::NoHistory(tenant).into()))
+    owner.lock().garbage.extend(left_behind(&view));
+    let unread = unreadable.into_iter().map(|(tenant, error)| RedoError::Unread { tenant, error: error.into() });
+    match unread.chain(lost.map(RedoError::NoHistory)).next() {
+        Some(error) => Err(error.into()),
+        None => Ok(arrived),
+    }
+}
+
+/// Leaves out the commits that the storage has, as far as it says so in time.
+async fn leave_out_stored(storage: &Storage, commits: &mut BTreeMap<TenantId, Tail>) {
+    let stored = commits.keys().copied().map(|tenant| async move { (tenant, storage.stored(tenant).await) });
+    let stored = futures::stream::iter(stored.collect::<Vec<_>>()).buffer_unordered(STORED_AT_ONCE);
+    let mut stored = std::pin::pin!(stored.take_until(tokio::time::sleep(STORED_TIME)));
+    while let Some((tenant, stored)) = stored.next().await {
+        match (stored, commits.get_mut(&tenant)) {
+            (Ok(stored), Some(tail)) => tail.retain(|(_, commit)| !is_stored(commit, stored)),
+            (Ok(_), None) => {}
+            (Err(error), _) => tracing::debug!(tenant, %error, "what the storage has of a tenant is copied, too"),
+        }
+    }
+}
+
+/// Whether the storage has a commit, which it has with all before it.
+fn is_stored(commit: &[u8], stored: Csn) -> bool {
+    commit_number(commit).is_some_and(|csn| csn <= stored)
 }
 
 /// Copies what tenants have, says so in their records, and has them from then on. If a record has changed meanwhile, only those whose records
@@ -192,14 +240,15 @@ impl Owner {
     pub(super) fn granted<'v>(
         &self,
         view: &'v ClusterView,
-    ) -> ShardsResult<impl Iterator<Item = (TenantId, &'v Versioned<ShardRecord>)> + use<'v, '_>> {
+    ) -> impl Iterator<Item = (TenantId, &'v Versioned<ShardRecord>)> + use<'v, '_> {
         let is_granted = |(tenant, record): &(TenantId, &'v Versioned<ShardRecord>)| {
             record.value.owner() == Some(&self.member.tenure)
+                && self.unreadable.get(tenant) != Some(&record.version)
                 && !self.making.contains(tenant)
                 && !self.tenants.contains_key(tenant)
                 && !self.removed.contains(tenant)
         };
-        Ok(shards::tenants(view)?.into_iter().filter(is_granted))
+        shards::tenants(view).into_iter().filter(is_granted)
     }
 }
 
@@ -210,16 +259,26 @@ pub(super) fn histories(records: &BTreeMap<TenantId, &Versioned<ShardRecord>>) -
 }
 
 /// What a log has of tenants, which is known to have ended at `listed` or later.
-fn read(sealed: &SealedLog, since: BTreeMap<TenantId, OwnerEpoch>, listed: Lsn) -> Result<BTreeMap<TenantId, Tail>> {
+fn read(sealed: &SealedLog, since: BTreeMap<TenantId, OwnerEpoch>, listed: Lsn) -> Result<Found> {
     let last = sealed.last();
     if last < listed {
         return Err(RedoError::LogBehind { listed, last }.into());
     }
     let filter = Filter { stream: None, shards: Some(since.keys().copied().collect()) };
     let mut tails = Tails::of(since);
-    sealed.read(&filter, &mut |record| match record.kind {
-        kind if is_kind(kind) => tails.take(record).map(drop).map_err(RedoError::Record),
-        kind => Err(RedoError::Kind(kind)),
+    let mut unreadable = BTreeMap::new();
+    sealed.read(&filter, &mut |record| {
+        let tenant = record.shard;
+        let taken = match record.kind {
+            kind if is_kind(kind) => tails.take(record).map(drop).map_err(RedoError::Record),
+            kind => Err(RedoError::Kind(kind)),
+        };
+        if let Err(error) = taken {
+            unreadable.entry(tenant).or_insert(error);
+        }
+        Ok::<(), RedoError>(())
     })?;
-    Ok(tails.into_tails())
+    let mut tails = tails.into_tails();
+    tails.retain(|tenant, _| !unreadable.contains_key(tenant));
+    Ok(Found { tails, unreadable })
 }

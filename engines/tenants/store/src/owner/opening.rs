@@ -16,22 +16,22 @@ use crate::{
 };
 
 /// What the storage has of these is to go at a start: what was reserved under this tenure, too, was reserved before this process opened the log.
-pub(super) fn collectable(view: &ClusterView, own: &Tenure) -> ShardsResult<BTreeMap<TenantId, Revision>> {
+pub(super) fn collectable(view: &ClusterView, own: &Tenure) -> BTreeMap<TenantId, Revision> {
     garbage_if(view, |by| by == own || !view.lives(by))
 }
 
 /// What the storage has of these is to go while others work: they were removed, or whoever was restoring them is gone.
-pub(super) fn left_behind(view: &ClusterView) -> ShardsResult<BTreeMap<TenantId, Revision>> {
+pub(super) fn left_behind(view: &ClusterView) -> BTreeMap<TenantId, Revision> {
     garbage_if(view, |by| !view.lives(by))
 }
 
-fn garbage_if(view: &ClusterView, is_over: impl Fn(&Tenure) -> bool) -> ShardsResult<BTreeMap<TenantId, Revision>> {
+fn garbage_if(view: &ClusterView, is_over: impl Fn(&Tenure) -> bool) -> BTreeMap<TenantId, Revision> {
     let is_garbage = |garbage: &Garbage| match garbage {
         Garbage::Removed => true,
         Garbage::Reserved { by } => is_over(by),
     };
-    let garbage = shards::garbage(view)?.into_iter().filter(|(_, (garbage, _))| is_garbage(garbage));
-    Ok(garbage.map(|(tenant, (_, version))| (tenant, version)).collect())
+    let garbage = shards::garbage(view).into_iter().filter(|(_, (garbage, _))| is_garbage(garbage));
+    garbage.map(|(tenant, (_, version))| (tenant, version)).collect()
 }
 
 /// Which tenants there are as a former release kept them.
@@ -124,7 +124,7 @@ pub(super) async fn take_over(member: &Member, view: ClusterView) -> ShardsResul
         let record = ShardRecord::serving(member.tenure.clone(), value.epoch.next());
         member.transition(tenant, *version, record.with_history(value.history.clone()))
     };
-    let inherited = shards::tenants(&view)?.into_iter().filter(|(_, record)| member.inherits(&view, &record.value));
+    let inherited = shards::tenants(&view).into_iter().filter(|(_, record)| member.inherits(&view, &record.value));
     // A grant leaves the history as it is.
     propose(member, inherited.map(grant).collect(), view).await
 }

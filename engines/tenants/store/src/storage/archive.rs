@@ -116,6 +116,12 @@ impl Archive {
         self.csn
     }
 
+    /// Whether nothing was ever flushed of the tenant, or it was dropped.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.from.is_none()
+    }
+
     /// How long it is.
     #[must_use]
     pub const fn bytes(&self) -> u64 {

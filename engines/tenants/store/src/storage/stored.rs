@@ -20,7 +20,7 @@ impl Storage {
     ///
     /// # Errors
     /// `Note` if it does not say; those of the store.
-    pub(super) async fn stored(&self, tenant: TenantId) -> Result<Csn, StorageError> {
+    pub(crate) async fn stored(&self, tenant: TenantId) -> Result<Csn, StorageError> {
         let path = self.stored_path(tenant);
         match self.store.get(&path).await {
             Ok(object) => {
@@ -43,7 +43,7 @@ impl Storage {
     }
 
     /// Notes that a tenant's segments have everything up to a commit.
-    pub(super) async fn note_stored(&self, tenant: TenantId, upto: Csn) -> Result<(), StorageError> {
+    pub(crate) async fn note_stored(&self, tenant: TenantId, upto: Csn) -> Result<(), StorageError> {
         self.store.put(&self.stored_path(tenant), PutPayload::from(upto.0.to_string())).await?;
         Ok(())
     }

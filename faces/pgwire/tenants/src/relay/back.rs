@@ -17,7 +17,7 @@ use tokio::{
 use super::{
     calls::{
         Cancel, Failure, Know, List, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront,
-        SessionName,
+        SessionName, Space,
     },
     line::{Line, ORPHANED, Pause, Relayed, SILENCE},
     stream::{Part, Which},
@@ -56,7 +56,7 @@ impl Back {
     /// What fronts ask: `tenants/..`.
     #[must_use]
     pub fn service(self: Arc<Self>) -> Arc<dyn Service> {
-        let [know, list, save, remove, open, say, cancel] = [0; 7].map(|_| Arc::clone(&self));
+        let [know, list, save, remove, open, say, space, cancel] = [0; 8].map(|_| Arc::clone(&self));
         Arc::new(
             MethodTable::new()
                 .method(PhantomData::<Know>, move |_, (tenant, user)| {
@@ -88,6 +88,10 @@ impl Back {
                 .method(PhantomData::<SayToBack>, move |_, (session, opening, part)| {
                     let back = Arc::clone(&say);
                     async move { back.say(&session, opening, part).await }
+                })
+                .method(PhantomData::<Space>, move |_, ()| {
+                    let expected = space.tenants.expect_space().map_err(Failure::from);
+                    async { Ok(expected) }
                 })
                 .method(PhantomData::<Cancel>, move |_, key| {
                     cancel.tenants.cancel(key);
@@ -204,7 +208,8 @@ impl Drop for Asking<'_> {
 /// If it is not reached.
 pub async fn list(transport: &dyn Transport, node: &NodeId) -> Result<Vec<(String, Counts)>, RpcError> {
     let listed = call::<List>(transport, node, &(), FRONT_TIME).await?;
-    let counts = |[sessions, commits, rollbacks]: [u64; 3]| Counts { sessions, commits, rollbacks };
+    let counts =
+        |[sessions, commits, rollbacks]: [u64; 3]| Counts { sessions, commits, rollbacks, ..Counts::default() };
     Ok(listed.into_iter().map(|(name, numbers)| (name, counts(numbers))).collect())
 }
 

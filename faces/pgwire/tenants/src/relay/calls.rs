@@ -9,6 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use super::stream::Part;
 
+/// What a request keeps waiting, so that it has connections with its like only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It is answered at once.
+    Control,
+    /// It is a part of what a client says or is answered, and is held back for an instant at most.
+    Flights,
+    /// It may wait long for its answer.
+    Bulk,
+}
+
+/// The class of a method of this protocol.
+#[must_use]
+pub fn class_of(method: &str) -> Class {
+    match method {
+        Open::NAME | SayToBack::NAME | SayToFront::NAME => Class::Flights,
+        Know::NAME | Save::NAME | Remove::NAME => Class::Bulk,
+        _ => Class::Control,
+    }
+}
+
 /// A session, named by its front. No other ever had the name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct SessionName {
@@ -161,6 +182,16 @@ impl Method for SayToFront {
     const IDEMPOTENT: bool = true;
     type Request = (u64, Opening, Part);
     type Reply = Part;
+}
+
+/// Whether the node's log has space for more.
+pub(super) struct Space;
+
+impl Method for Space {
+    const NAME: &'static str = "tenants/space.1";
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Reply = Result<(), Failure>;
 }
 
 /// Ends the statement of the connection that has the key.

@@ -16,27 +16,39 @@ use parking_lot::Mutex;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_pgwire_connection::{Output, Report};
 use savanna_pgwire_login::Socket;
-use savanna_rpc::{Method, MethodTable, Request, Route, Router, RpcError, Service, decode_value};
+use savanna_rpc::{Method, MethodTable, Request, Route, Router, RpcError, Service, Transport, call, decode_value};
 use savanna_tenants_host::{
-    Acquaintance, Identity, Key, Others, SqlError, TenantId, Tenure, error::state, shards::shard,
+    Acquaintance, Identity, Key, Others, SqlError, TenantId, Tenure, error::state, node_of, number_of, shards::shard,
 };
 use tokio::{
     runtime::Handle,
-    time::{sleep, timeout},
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
-    calls::{Cancel, Know, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront, SessionName},
+    calls::{
+        Cancel, Know, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront, SessionName, Space,
+    },
     line::{Ends, Line, ORPHANED, Pause, SILENCE, WAITING_BYTES_MAX},
     stream::{Part, Which},
+    unanswered::Unanswered,
 };
 
 /// How long a node has for one request, over all attempts.
 const BACK_TIME: Duration = Duration::from_secs(15);
 /// How long clients are hung up when their front stops.
 const HANG_UP_TIME: Duration = Duration::from_millis(300);
-/// How long a cancel request is tried.
+/// How long a node has until all that is committed is in the storage: longer than that takes it at most.
+const SAVE_TIME: Duration = Duration::from_secs(30);
+/// How long a cancel request is tried, how many are at once, and how many nodes of one number are asked.
 const CANCEL_TIME: Duration = Duration::from_secs(2);
+const CANCELS_MAX: usize = 64;
+const NAMESAKES_MAX: usize = 4;
+/// Between two attempts to ask a node.
+const ASK_PAUSE: Duration = Duration::from_millis(20);
+/// How long another node is asked whether it has space.
+const SPACE_TIME: Duration = Duration::from_secs(2);
 
 /// Which databases there are, wherever they are, and where new ones are to be.
 #[async_trait]
@@ -52,6 +64,9 @@ pub trait Names: Send + Sync {
 
     /// The tenure that is to have a new database, if it is not this node's.
     fn host_for_new(&self) -> Option<Tenure>;
+
+    /// The nodes that live, as far as this node knows.
+    fn nodes(&self) -> Vec<NodeId>;
 }
 
 /// What ends the reason of who is asked for a database that was dropped.
@@ -71,7 +86,10 @@ fn is_no_more(error: &RpcError) -> bool {
 pub struct Front {
     node: NodeId,
     router: Router,
+    transport: Arc<dyn Transport>,
     names: Arc<dyn Names>,
+    /// One for each cancel request at once.
+    cancels: Semaphore,
     /// Where clients are relayed.
     runtime: Handle,
     clients: Mutex<HashMap<u64, Arc<Relayed>>>,
@@ -88,17 +106,18 @@ impl std::fmt::Debug for Front {
 
 /// A client that is relayed.
 struct Relayed {
-    tenant: TenantId,
     line: Line,
     /// What the front listens to, once it knows.
     opening: OnceLock<Opening>,
 }
 
 impl Front {
-    /// Of this node, which finds the others by the router. Clients are relayed on the runtime that this is called on.
+    /// Of this node, which asks the others over the transport and finds those that have databases by the router. Clients are relayed on the
+    /// runtime that this is called on.
     #[must_use]
-    pub fn new(node: NodeId, router: Router, names: Arc<dyn Names>) -> Arc<Self> {
-        Arc::new(Self { node, router, names, runtime: Handle::current(), clients: Mutex::default() })
+    pub fn new(node: NodeId, router: Router, transport: Arc<dyn Transport>, names: Arc<dyn Names>) -> Arc<Self> {
+        let (cancels, runtime, clients) = (Semaphore::new(CANCELS_MAX), Handle::current(), Mutex::default());
+        Arc::new(Self { node, router, transport, names, cancels, runtime, clients })
     }
 
     /// Where clients are relayed.
@@ -109,6 +128,11 @@ impl Front {
     /// Tells where databases are by now, of those that it has asked for.
     pub fn learn(&self, route_of: impl Fn(&ShardId) -> Option<Route>) {
         self.router.learn(route_of);
+    }
+
+    /// How often a request was sent again.
+    pub fn repeats(&self) -> u64 {
+        self.router.repeats()
     }
 
     /// Lets all clients go, and tells the nodes that have their sessions, as far as they hear it soon; the others find out.
@@ -134,18 +158,20 @@ impl Front {
         }))
     }
 
-    /// Ends the statement of the connection that has the key, wherever clients of this node have theirs.
+    /// Ends the statement of the connection that has the key, on the node that the key names. Of too many requests at once, those that come
+    /// last are left out: nobody has shown yet who it is.
     pub(crate) async fn cancel(&self, key: Key) {
-        let mut tenants: Vec<TenantId> = self.clients.lock().values().map(|client| client.tenant).collect();
-        tenants.sort_unstable();
-        tenants.dedup();
-        let cancel = |tenant| async move {
-            let told = timeout(CANCEL_TIME, self.ask::<Cancel>(&shard(tenant), &key)).await;
-            if !matches!(told, Ok(Ok(()))) {
-                tracing::warn!(tenant, "a cancel request did not reach the node that has the database");
+        let Ok(_place) = self.cancels.try_acquire() else {
+            tracing::warn!("a cancel request is left out: too many came at once");
+            return;
+        };
+        let named = self.names.nodes().into_iter().filter(|node| *node != self.node && number_of(node) == node_of(key));
+        let cancel = |node| async move {
+            if let Err(error) = self.ask_node::<Cancel>(&node, &key, CANCEL_TIME).await {
+                tracing::warn!(%node, %error, "a cancel request did not reach the node that has the session");
             }
         };
-        join_all(tenants.into_iter().map(cancel)).await;
+        join_all(named.take(NAMESAKES_MAX).map(cancel)).await;
     }
 
     /// Relays a client that has come in, until it or its session ends.
@@ -160,7 +186,7 @@ impl Front {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
         let session = SessionName { front: self.node.clone(), number: u64::from_ne_bytes(number) };
-        let client = Arc::new(Relayed { tenant, line: Line::default(), opening: OnceLock::new() });
+        let client = Arc::new(Relayed { line: Line::default(), opening: OnceLock::new() });
         client.line.change(|ends| ends.side.say(input));
         self.clients.lock().insert(session.number, Arc::clone(&client));
         let _forgotten = Forgotten { front: self, number: session.number };
@@ -176,12 +202,17 @@ impl Front {
         };
         client.opening.get_or_init(|| opening);
         let relay = Relay { front: self, shard, session, opening, line: &client.line };
-        let mut answers = Boundaries::default();
-        match relay.run(&mut socket, &mut answers).await {
+        let mut unanswered = Unanswered::default();
+        unanswered.ask(input);
+        match relay.run(&mut socket, &mut unanswered).await {
             Ok(()) => socket.close().await,
             // In the middle of a message, more bytes would be taken for the rest of it.
-            Err(Ended::Unreached(error)) if answers.are_whole() => {
-                return send_away(socket, &unreached(&database, &error).bytes).await;
+            Err(Ended::Unreached(error)) if unanswered.are_answers_whole() => {
+                let told = match unanswered.may_have_committed() {
+                    true => in_doubt(&database, &error),
+                    false => unreached(&database, &error),
+                };
+                return send_away(socket, &told.bytes).await;
             }
             Err(Ended::Unreached(error)) => {
                 tracing::warn!(%error, database, "a client is left in the middle of an answer: its database is not reached");
@@ -197,8 +228,36 @@ impl Front {
     }
 
     async fn ask<M: Method>(&self, shard: &ShardId, request: &M::Request) -> Result<M::Reply, RpcError> {
-        let reply = self.router.call(shard, Request::of::<M>(request, BACK_TIME)?).await?;
+        self.ask_within::<M>(shard, request, BACK_TIME).await
+    }
+
+    async fn ask_within<M: Method>(
+        &self,
+        shard: &ShardId,
+        request: &M::Request,
+        time: Duration,
+    ) -> Result<M::Reply, RpcError> {
+        let reply = self.router.call(shard, Request::of::<M>(request, time)?).await?;
         decode_value(M::NAME, &reply)
+    }
+
+    /// Asks a node for something that is no database's, again until the time is over.
+    async fn ask_node<M: Method>(
+        &self,
+        node: &NodeId,
+        request: &M::Request,
+        time: Duration,
+    ) -> Result<M::Reply, RpcError> {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match call::<M>(&*self.transport, node, request, left).await {
+                Err(error) if error.may_repeat(M::IDEMPOTENT) && Instant::now() + ASK_PAUSE < until => {
+                    sleep(ASK_PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 }
 
@@ -216,6 +275,11 @@ impl Others for Front {
         self.names.host_for_new()
     }
 
+    async fn expect_space(&self, at: &Tenure) -> Result<(), SqlError> {
+        let expected = self.ask_node::<Space>(&at.node, &(), SPACE_TIME).await;
+        expected.map_err(|error| not_asked(error, "whether there is space"))?.map_err(Into::into)
+    }
+
     async fn acquaintance(&self, tenant: TenantId, user: &str) -> Result<Acquaintance, SqlError> {
         let request = (tenant, user.to_owned());
         let known =
@@ -224,9 +288,8 @@ impl Others for Front {
     }
 
     async fn save(&self, tenant: TenantId) -> Result<(), SqlError> {
-        let saved =
-            self.ask::<Save>(&shard(tenant), &tenant).await.map_err(|error| not_asked(error, "what is committed"));
-        saved?.map_err(Into::into)
+        let saved = self.ask_within::<Save>(&shard(tenant), &tenant, SAVE_TIME).await;
+        saved.map_err(|error| not_asked(error, "what is committed"))?.map_err(Into::into)
     }
 
     async fn remove(&self, tenant: TenantId, name: &str) -> Result<(), SqlError> {
@@ -263,42 +326,6 @@ enum Ended {
     Unreached(RpcError),
 }
 
-/// Where messages end in the bytes that a client is sent.
-#[derive(Debug, Default)]
-struct Boundaries {
-    /// The first bytes of a message, its type and its length, as far as they came.
-    head: Vec<u8>,
-    /// Bytes that are missing from the message.
-    missing: usize,
-}
-
-impl Boundaries {
-    /// A message's type, and its length without that.
-    const HEAD_BYTES: usize = 5;
-
-    fn advance(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let count = self.missing.min(bytes.len());
-            self.missing -= count;
-            bytes = &bytes[count..];
-            if self.missing > 0 {
-                return;
-            }
-            let count = (Self::HEAD_BYTES - self.head.len()).min(bytes.len());
-            self.head.extend_from_slice(&bytes[..count]);
-            bytes = &bytes[count..];
-            if let [_, a, b, c, d] = self.head[..] {
-                self.missing = (u32::from_be_bytes([a, b, c, d]) as usize).saturating_sub(4);
-                self.head.clear();
-            }
-        }
-    }
-
-    fn are_whole(&self) -> bool {
-        self.head.is_empty() && self.missing == 0
-    }
-}
-
 /// A client on its way.
 struct Relay<'a> {
     front: &'a Front,
@@ -312,7 +339,7 @@ type Said<'a> = Pin<Box<dyn Future<Output = Result<Part, RpcError>> + Send + 'a>
 
 impl<'a> Relay<'a> {
     /// Carries bytes both ways until one side has ended.
-    async fn run(&self, socket: &mut impl Socket, answers: &mut Boundaries) -> Result<(), Ended> {
+    async fn run(&self, socket: &mut impl Socket, unanswered: &mut Unanswered) -> Result<(), Ended> {
         let mut saying: Option<Said<'a>> = None;
         let mut pause = Pause::new();
         let mut input = BytesMut::new();
@@ -321,7 +348,7 @@ impl<'a> Relay<'a> {
             let answer = self.line.change(|ends| ends.heard.split());
             if !answer.is_empty() {
                 self.write(socket, &answer).await.map_err(Ended::Client)?;
-                answers.advance(&answer);
+                unanswered.answer(&answer);
                 continue;
             }
             if self.line.look(Ends::is_over) {
@@ -354,6 +381,7 @@ impl<'a> Relay<'a> {
                 read = socket.read(&mut input), if room && !client_has_ended => {
                     client_has_ended = read.map_err(Ended::Client)? == 0;
                     let said = input.split();
+                    unanswered.ask(&said);
                     self.line.change(|ends| {
                         ends.side.say(&said);
                         if client_has_ended {
@@ -420,7 +448,16 @@ fn unreached(database: &str, error: &RpcError) -> Output {
         return fatal(&Report::new(state::INVALID_CATALOG_NAME, format!("database \"{database}\" does not exist")));
     }
     let message = format!("the node that has database \"{database}\" is not reached: {error}");
-    fatal(&Report::new("57P01", message).with_hint("Connect again. What was not answered may have been done."))
+    fatal(&Report::new("57P01", message).with_hint("Connect again. A transaction that was open is rolled back."))
+}
+
+/// What a client is told of whose last statement nobody knows whether it was committed.
+fn in_doubt(database: &str, error: &RpcError) -> Output {
+    let message = format!(
+        "the node that has database \"{database}\" is not reached, and whether the transaction was committed is not known: {error}"
+    );
+    let hint = "Connect again, and look whether it was before you do it again.";
+    fatal(&Report::new("08007", message).with_hint(hint))
 }
 
 fn fatal(report: &Report) -> Output {
@@ -440,20 +477,5 @@ mod tests {
         assert!(dropped.contains("C3D000\0Mdatabase \"shop\" does not exist\0"), "{dropped}");
         let away = told(&RpcError::Refused { reason: "it is busy".to_owned() });
         assert!(away.contains("C57P01\0") && away.contains("it is busy"), "{away}");
-    }
-
-    #[test]
-    fn messages_are_whole_where_they_end_however_they_are_cut() {
-        let answer = [&b"D\0\0\0\x07abc"[..], b"Z\0\0\0\x05I", b"1\0\0\0\x04"].concat();
-        let ends = [0, 8, 14, 19];
-        for first in 0..=answer.len() {
-            for second in first..=answer.len() {
-                let mut answers = Boundaries::default();
-                answers.advance(&answer[..first]);
-                assert_eq!(answers.are_whole(), ends.contains(&first), "{first}");
-                answers.advance(&answer[first..second]);
-                assert_eq!(answers.are_whole(), ends.contains(&second), "{first} {second}");
-            }
-        }
     }
 }

@@ -17,6 +17,8 @@ mod calls;
 mod front;
 mod line;
 mod stream;
+mod unanswered;
 
 pub use back::{Back, list};
+pub use calls::{Class, class_of};
 pub use front::{Front, Names, retired};

@@ -32,8 +32,9 @@ fn old() -> NodeId {
     NodeId::new("old")
 }
 
+/// A host that is alone calls itself so, and its connections' numbers say that.
 fn new() -> NodeId {
-    NodeId::new("new")
+    NodeId::new("alone")
 }
 
 /// A node from which every tenant has moved.
@@ -151,6 +152,10 @@ impl Names for Administration {
     fn host_for_new(&self) -> Option<Tenure> {
         None
     }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        vec![new()]
+    }
 }
 
 /// A process with tenants, and a node without any, in this one.
@@ -166,8 +171,8 @@ impl Cluster {
         let node = NodeId::new("front");
         let addresses = Arc::new(Addresses::default());
         let transport = Arc::new(TcpTransport::new(node.clone(), Arc::clone(&addresses), TcpConfig::default()));
-        let router = Router::new(transport, Arc::new(Stale::default()), RouterLimits::default());
-        let front = Front::new(node.clone(), router, Arc::new(Administration));
+        let router = Router::new(Arc::clone(&transport) as _, Arc::new(Stale::default()), RouterLimits::default());
+        let front = Front::new(node.clone(), router, transport, Arc::new(Administration));
         let service = Arc::clone(&front).service();
         let server = TcpServer::bind("127.0.0.1:0", node, service, TcpConfig::default()).await.unwrap();
         let tenants = TenantsProcess::start(&server.local_address().to_string());
@@ -265,12 +270,24 @@ async fn a_client_is_told_why_it_is_not_served_by_another_process() {
 
     let ann = cluster.connect("postgres").await.unwrap();
     ann.batch_execute("CREATE TABLE t (a int)").await.unwrap();
+    let mut others = Vec::new();
+    for _ in 0..2 {
+        let other = cluster.connect("postgres").await.unwrap();
+        other.batch_execute("BEGIN; INSERT INTO t VALUES (1)").await.unwrap();
+        others.push(other);
+    }
+    let mut others = others.into_iter();
     ann.batch_execute("CREATE USER ann PASSWORD 'secret'").await.unwrap();
     let unproved = cluster.connect("postgres").await.unwrap_err();
     assert!(unproved.code().is_none(), "the client is asked for a password and has none: {unproved}");
 
     let Cluster { tenants, server: _server, _front, _directory } = cluster;
     drop(tenants);
+    let (bob, eve) = (others.next().unwrap(), others.next().unwrap());
     let gone = ann.batch_execute("SELECT a FROM t").await.unwrap_err();
     assert_eq!(gone.code().unwrap().code(), "57P01");
+    let rolled_back = bob.batch_execute("INSERT INTO t VALUES (2)").await.unwrap_err();
+    assert_eq!(rolled_back.code().unwrap().code(), "57P01");
+    let in_doubt = eve.batch_execute("COMMIT").await.unwrap_err();
+    assert_eq!(in_doubt.code().unwrap().code(), "08007");
 }

@@ -1,0 +1,233 @@
+//! What a client has asked and was not answered, and whether that may have committed something: a decision without I/O. The front reads types
+//! and lengths of messages for it, and the texts of statements; all else goes by as it is.
+
+use std::collections::VecDeque;
+
+/// A longer text of a statement is not searched: it may commit.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Messages of the protocol in bytes that come in any pieces.
+#[derive(Debug, Default)]
+struct Messages {
+    /// The first bytes of a message, its type and its length, as far as they came.
+    head: Vec<u8>,
+    /// The bytes of the message that came and are kept.
+    body: Vec<u8>,
+    /// Whether they are kept.
+    is_kept: bool,
+    /// Bytes that are missing from the message.
+    missing: usize,
+}
+
+impl Messages {
+    /// A message's type, and its length without that.
+    const HEAD_BYTES: usize = 5;
+
+    /// Takes more bytes, and tells each message that is complete: its type, and its body if that is not too long for one that is wanted.
+    fn advance(&mut self, mut bytes: &[u8], wants: &[u8], mut told: impl FnMut(u8, Option<&[u8]>)) {
+        while !bytes.is_empty() {
+            if self.head.len() < Self::HEAD_BYTES {
+                let count = (Self::HEAD_BYTES - self.head.len()).min(bytes.len());
+                self.head.extend_from_slice(&bytes[..count]);
+                bytes = &bytes[count..];
+                let [kind, a, b, c, d] = self.head[..] else { return };
+                self.missing = (u32::from_be_bytes([a, b, c, d]) as usize).saturating_sub(4);
+                self.is_kept = wants.contains(&kind) && self.missing <= TEXT_BYTES_MAX;
+            }
+            let (of_this, rest) = bytes.split_at(self.missing.min(bytes.len()));
+            self.missing -= of_this.len();
+            bytes = rest;
+            if self.is_kept {
+                self.body.extend_from_slice(of_this);
+            }
+            if self.missing == 0 {
+                told(self.head[0], self.is_kept.then_some(&*self.body));
+                self.head.clear();
+                self.body.clear();
+            }
+        }
+    }
+
+    fn are_whole(&self) -> bool {
+        self.head.is_empty()
+    }
+}
+
+/// What a client asked that is answered together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    /// Whether it runs anything.
+    runs: bool,
+    /// Whether that may end a transaction.
+    ends: bool,
+    /// Whether it may change anything.
+    writes: bool,
+    /// Whether it has the text of a statement.
+    parses: bool,
+}
+
+/// What was asked and not answered.
+#[derive(Debug, Default)]
+pub(super) struct Unanswered {
+    asked: Messages,
+    answered: Messages,
+    /// Whether the client was told that it may begin.
+    is_welcome: bool,
+    /// What the client was told last that it is in.
+    is_in_transaction: bool,
+    has_failed: bool,
+    /// Those that were asked in whole, and the one that is not.
+    groups: VecDeque<Group>,
+    group: Group,
+}
+
+impl Unanswered {
+    /// The client has sent something.
+    pub(super) fn ask(&mut self, bytes: &[u8]) {
+        let Self { asked, groups, group, .. } = self;
+        asked.advance(bytes, b"QP", |kind, body| match kind {
+            // A function is called without a text.
+            b'Q' | b'F' => {
+                group.read(body);
+                group.runs = true;
+                groups.push_back(std::mem::take(group));
+            }
+            b'P' => {
+                group.read(body);
+                group.parses = true;
+            }
+            // What it runs may have been parsed long before.
+            b'E' => {
+                group.ends |= !group.parses;
+                group.runs = true;
+            }
+            b'S' => groups.push_back(std::mem::take(group)),
+            _ => {}
+        });
+    }
+
+    /// The client was sent something.
+    pub(super) fn answer(&mut self, bytes: &[u8]) {
+        let Self { answered, is_welcome, groups, is_in_transaction, has_failed, .. } = self;
+        answered.advance(bytes, b"Z", |kind, body| {
+            if let (b'Z', Some([status, ..])) = (kind, body) {
+                // The first answers nothing, though the client may have asked already.
+                if std::mem::replace(is_welcome, true) {
+                    groups.pop_front();
+                }
+                (*is_in_transaction, *has_failed) = (*status != b'I', *status == b'E');
+            }
+        });
+    }
+
+    /// Whether the client was sent whole messages.
+    pub(super) fn are_answers_whole(&self) -> bool {
+        self.answered.are_whole()
+    }
+
+    /// Whether something that was not answered may have committed what it did.
+    pub(super) fn may_have_committed(&self) -> bool {
+        let may = |group: &Group| group.runs && (group.ends || group.writes && !self.is_in_transaction);
+        !self.has_failed && self.groups.iter().chain([&self.group]).any(may)
+    }
+}
+
+/// Words without which a text ends no transaction, and those without which it changes nothing.
+const ENDS: [&str; 4] = ["commit", "end", "prepare", "execute"];
+const WRITES: [&str; 20] = [
+    "insert", "update", "delete", "merge", "copy", "truncate", "create", "alter", "drop", "into", "grant", "revoke",
+    "comment", "call", "do", "nextval", "setval", "reassign", "vacuum", "analyze",
+];
+
+impl Group {
+    /// Reads the text of a statement, as far as it is there: whether it has one of these words, wherever.
+    fn read(&mut self, text: Option<&[u8]>) {
+        let is_of_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        let has = |words: &[&str]| {
+            text.is_none_or(|text| {
+                let mut read = text.split(|byte| !is_of_word(byte));
+                read.any(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
+            })
+        };
+        self.ends |= has(&ENDS);
+        self.writes |= has(&WRITES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
+    }
+
+    fn query(text: &str) -> Vec<u8> {
+        message(b'Q', &[text.as_bytes(), b"\0"].concat())
+    }
+
+    /// What a client is told in the end, after it was told its status and asked something.
+    fn after(status: u8, asked: &[Vec<u8>]) -> bool {
+        let mut unanswered = Unanswered::default();
+        unanswered.answer(&message(b'Z', &[status]));
+        // However it is cut.
+        asked.concat().chunks(3).for_each(|bytes| unanswered.ask(bytes));
+        unanswered.may_have_committed()
+    }
+
+    #[test]
+    fn what_may_have_committed_is_a_commit_or_a_statement_on_its_own() {
+        assert!(!after(b'I', &[]), "nothing was asked");
+        assert!(after(b'I', &[query("INSERT INTO t VALUES (1)")]));
+        assert!(!after(b'T', &[query("INSERT INTO t VALUES ('committee')")]), "it is rolled back");
+        assert!(after(b'T', &[query("SELECT 1; Commit")]));
+        assert!(after(b'T', &[query("END")]));
+        assert!(!after(b'E', &[query("COMMIT")]), "of a transaction that has failed, nothing stays");
+        assert!(
+            after(b'T', &[query(&format!("/* {} */", "x".repeat(TEXT_BYTES_MAX)))]),
+            "it is too long to be searched"
+        );
+        let parse = |text: &str| message(b'P', &[b"s\0", text.as_bytes(), b"\0\0\0"].concat());
+        let (run, sync) = (message(b'E', b"\0\0\0\0\0"), message(b'S', b""));
+        assert!(!after(b'I', &[parse("COMMIT"), sync.clone()]), "it does not run");
+        assert!(after(b'T', &[parse("COMMIT"), run.clone(), sync.clone()]));
+        assert!(!after(b'T', &[parse("SELECT 1"), run.clone(), sync.clone()]));
+        assert!(after(b'T', &[run.clone(), sync.clone()]), "who knows what");
+        assert!(after(b'I', &[run]), "it may run without waiting for the rest");
+        assert!(!after(b'I', &[query("SELECT inserted FROM t")]) && after(b'I', &[query("SELECT a INTO b FROM t")]));
+    }
+
+    #[test]
+    fn what_was_answered_is_not_under_way() {
+        let mut unanswered = Unanswered::default();
+        unanswered.answer(&[message(b'R', &[0; 4]), message(b'Z', b"I")].concat());
+        unanswered.ask(&[query("BEGIN"), query("COMMIT")].concat());
+        unanswered.answer(&[message(b'C', b"BEGIN\0"), message(b'Z', b"T")].concat());
+        assert!(unanswered.may_have_committed());
+        let answer = [message(b'C', b"COMMIT\0"), message(b'Z', b"I")].concat();
+        unanswered.answer(&answer[..8]);
+        assert!(unanswered.may_have_committed() && !unanswered.are_answers_whole());
+        unanswered.answer(&answer[8..]);
+        assert!(!unanswered.may_have_committed() && unanswered.are_answers_whole());
+
+        let mut early = Unanswered::default();
+        early.ask(&query("DELETE FROM t"));
+        early.answer(&message(b'Z', b"I"));
+        assert!(early.may_have_committed(), "it asked before it was told that it may");
+    }
+
+    #[test]
+    fn messages_are_whole_where_they_end_however_they_are_cut() {
+        let answer = [&b"D\0\0\0\x07abc"[..], b"Z\0\0\0\x05I", b"1\0\0\0\x04"].concat();
+        let ends = [0, 8, 14, 19];
+        for first in 0..=answer.len() {
+            for second in first..=answer.len() {
+                let mut answers = Unanswered::default();
+                answers.answer(&answer[..first]);
+                assert_eq!(answers.are_answers_whole(), ends.contains(&first), "{first}");
+                answers.answer(&answer[first..second]);
+                assert_eq!(answers.are_answers_whole(), ends.contains(&second), "{first} {second}");
+            }
+        }
+    }
+}
