@@ -325,6 +325,12 @@ impl Files {
         }
     }
 
+    /// Whether anybody may be told anything at this instant; who tells something that no log has asks before.
+    #[must_use]
+    pub fn may_tell(&self) -> bool {
+        self.0.lease.as_ref().is_none_or(LeaseGuard::serving)
+    }
+
     /// The replicas of the data node.
     #[must_use]
     pub fn replicas(&self) -> &Replicas {
@@ -420,8 +426,7 @@ impl Files {
         if let Some(lsn) = position {
             recovery::wait(&self.0.journal, lsn).map_err(|_| Unanswered::Gone)?;
         }
-        let may_tell = self.0.lease.as_ref().is_none_or(LeaseGuard::serving);
-        if may_tell { Ok(()) } else { Err(Unanswered::Gone) }
+        if self.may_tell() { Ok(()) } else { Err(Unanswered::Gone) }
     }
 }
 

@@ -22,12 +22,11 @@ pub(super) fn listing(
         return Ok(Outcome::Read(Reply::Listing(Some(Listing { entries, remaining: 0 })), at.depends));
     }
     permission::check(&namespace.tree, inode, Access::READ, context)?;
-    let mut children = namespace.tree.children(inode.id, after);
     let (mut entries, mut depends) = (Vec::new(), at.depends);
-    for child in children.by_ref().take(namespace.limits.listing) {
+    for child in namespace.tree.children(inode.id, after).take(namespace.limits.listing) {
         depends = depends.max(child.txid);
         entries.push(entry(namespace, child, with_locations));
     }
-    let remaining = children.count();
+    let remaining = namespace.tree.count_after(inode.id, after) - entries.len();
     Ok(Outcome::Read(Reply::Listing(Some(Listing { entries, remaining })), depends))
 }

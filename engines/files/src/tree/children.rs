@@ -27,6 +27,14 @@ impl Children {
         first.map(|slots| &slots[within..]).into_iter().flatten().chain(rest).copied()
     }
 
+    /// How many slots' names come after one.
+    pub(super) fn count_after<'a>(&self, after: &[u8], name: impl Fn(Slot) -> &'a [u8]) -> usize {
+        let chunk = self.chunk_of(after, &name);
+        let first =
+            self.0.get(chunk).map_or(0, |slots| slots.len() - slots.partition_point(|slot| name(*slot) <= after));
+        first + self.0.iter().skip(chunk + 1).map(Vec::len).sum::<usize>()
+    }
+
     /// Puts a slot in the place of its name.
     pub(super) fn insert<'a>(&mut self, slot: Slot, name: impl Fn(Slot) -> &'a [u8]) {
         let new = name(slot);
@@ -94,6 +102,7 @@ mod tests {
         for after in [0, 1, 17, 2_500, 4_999] {
             let expected: Vec<Slot> = model.range(after + 1..).copied().collect();
             assert_eq!(children.after(name(after), name).collect::<Vec<_>>(), expected, "behind {after}");
+            assert_eq!(children.count_after(name(after), name), expected.len());
         }
         assert_eq!(children.after(b"", name).collect::<Vec<_>>(), model.iter().copied().collect::<Vec<_>>());
         assert!(children.0.iter().all(|slots| !slots.is_empty() && slots.len() <= CHUNK_MAX));

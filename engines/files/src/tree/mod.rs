@@ -123,6 +123,15 @@ impl Tree {
         slots.into_iter().flatten().filter_map(|slot| self.at(slot))
     }
 
+    /// How much a directory has behind a name.
+    #[must_use]
+    pub fn count_after(&self, directory: InodeId, after: &[u8]) -> usize {
+        match self.get(directory).map(|inode| &inode.node) {
+            Some(Node::Directory(children)) => children.count_after(after, |slot| self.name(slot)),
+            _ => 0,
+        }
+    }
+
     /// Who owns an inode.
     #[must_use]
     pub fn owner(&self, inode: &Inode) -> &Arc<str> {
