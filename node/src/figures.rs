@@ -4,6 +4,7 @@ use std::fs;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use savanna_files_host::Files;
 use savanna_http::Figure;
 use savanna_keys::figures::Figures as KeysFigures;
 use savanna_keys_host::Gauge;
@@ -94,6 +95,21 @@ pub(crate) fn of_tenants(tenants: &Tenants) -> Vec<Figure> {
     .into_iter()
     .chain(of_log(["savanna_tenants_log_bytes", "savanna_tenants_log_flushes"], log.bytes, log.flushes))
     .chain(each)
+    .collect()
+}
+
+/// The files service.
+pub(crate) fn of_files(files: &Files) -> Vec<Figure> {
+    let figures = files.figures();
+    [
+        gauge("savanna_files_inodes", "Files and directories", figures.inodes as f64),
+        gauge("savanna_files_blocks", "Blocks of files", figures.blocks as f64),
+        gauge("savanna_files_bytes", "Bytes of replicas on the disk", figures.bytes as f64),
+        gauge("savanna_files_writers", "Clients that write files", figures.leases as f64),
+        gauge("savanna_files_changes", "Changes of names since the data directory began", figures.changes as f64),
+    ]
+    .into_iter()
+    .chain(of_log(["savanna_files_log_bytes", "savanna_files_log_flushes"], figures.log_bytes, figures.log_flushes))
     .collect()
 }
 
