@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -31,8 +32,10 @@ def hdfs(server, jars, tmp_path):
     """Runs a command of the shell, and gives what it says; one process runs all of them."""
     conf = tmp_path / "conf"
     conf.mkdir()
-    setting = f"<property><name>fs.defaultFS</name><value>{server.url}</value></property>"
-    (conf / "core-site.xml").write_text(f"<configuration>{setting}</configuration>")
+    # A connection that has been idle for longer is not used again: the node may have begun anew meanwhile.
+    settings = {"fs.defaultFS": server.url, "ipc.client.connection.maxidletime": 100}
+    properties = [f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()]
+    (conf / "core-site.xml").write_text(f"<configuration>{''.join(properties)}</configuration>")
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{conf}:{jars}/*", HERE / "Shell.java"]
     with open(tmp_path / "errors", "w") as errors:
         shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -80,6 +83,7 @@ def test_the_shell(hdfs, server, tmp_path):
     hdfs("-put", "-f", tmp_path / "big", "/copy")
     hdfs("-setrep", "2", "/copy")
     hdfs("-test", "-e", "/copy")
+    time.sleep(1)
     server.restart()
     assert hdfs("-cat", "/d/deep/words") == "first\nlast\n"
     assert "No such file or directory" in hdfs("-cat", "/nothing", status=1)
