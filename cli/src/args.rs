@@ -144,7 +144,7 @@ pub(crate) struct NodeArgs {
 /// What a node runs, and where.
 #[derive(Debug, Arguments)]
 pub(crate) struct Serving {
-    /// What to run, with commas between: streams, keys, tenants (with all their faces), pgwire, http
+    /// What to run, with commas between: streams, keys, tenants, files (with all their faces), pgwire, http
     /// [default: streams,keys,tenants]
     #[arg(long, value_name = "SERVICE,..")]
     pub(crate) only: Option<String>,
@@ -163,6 +163,12 @@ pub(crate) struct Serving {
     /// Port of the PostgreSQL protocol of tenants, 0 for any [default: 5433]
     #[arg(long, value_name = "PORT")]
     pub(crate) tenants_port: Option<String>,
+    /// Port of Hadoop's calls for files, 0 for any [default: 8020]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) files_port: Option<String>,
+    /// Port on which clients of files read and write blocks, 0 for any [default: 9866]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) files_data_port: Option<String>,
     /// Port for other nodes of the cluster, 0 for any [default: 7400]
     #[arg(long, value_name = "PORT")]
     pub(crate) cluster_port: Option<String>,

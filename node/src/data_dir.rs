@@ -258,7 +258,10 @@ fn epoch_floor(directory: PathBuf) -> EpochFloor {
 /// The newest epoch under which any journal in a data directory was opened.
 pub(crate) fn newest_epoch_in(directory: &Path) -> io::Result<NodeEpoch> {
     let newest = |journal| newest_epoch(&directory.join(journal)).map_err(io::Error::other);
-    let epochs = ["coordinator", "keys", "tenants/log"].map(newest).into_iter().collect::<Result<Vec<_>, _>>();
+    let epochs = ["coordinator", "keys", "tenants/log", crate::files::LOG]
+        .map(newest)
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>();
     Ok(epochs?.into_iter().max().unwrap_or(NodeEpoch::NONE))
 }
 

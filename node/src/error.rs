@@ -53,6 +53,9 @@ pub enum NodeError {
     /// The tenants service ended with an error, before or while the node was stopped.
     #[error(transparent)]
     Tenants(#[from] savanna_pgwire_tenants::ServerError),
+    /// The files service ended with an error, before or while the node was stopped.
+    #[error(transparent)]
+    Files(#[from] savanna_hadoop::ServerError),
     /// A task of the node panicked.
     #[error("a task of the node ended unexpectedly: {0}; please report it with the log")]
     Task(#[from] tokio::task::JoinError),

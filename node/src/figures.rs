@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use savanna_files_host::Files;
 use savanna_http::{Figure, FigureValue};
 use savanna_keys::figures::Figures as KeysFigures;
 use savanna_keys_host::Gauge;
@@ -233,6 +234,21 @@ pub(crate) fn of_rpc(traffic: &[(&'static str, TrafficFigures)], repeats: u64) -
     });
     let repeats = counter("savanna_rpc_repeats", "Requests to other nodes that were sent again", repeats as f64);
     figures.chain([repeats]).collect()
+}
+
+/// The files service.
+pub(crate) fn of_files(files: &Files) -> Vec<Figure> {
+    let figures = files.figures();
+    [
+        gauge("savanna_files_inodes", "Files and directories", figures.inodes as f64),
+        gauge("savanna_files_blocks", "Blocks of files", figures.blocks as f64),
+        gauge("savanna_files_bytes", "Bytes of replicas on the disk", figures.bytes as f64),
+        gauge("savanna_files_writers", "Clients that write files", figures.leases as f64),
+        gauge("savanna_files_changes", "Changes of names since the data directory began", figures.changes as f64),
+    ]
+    .into_iter()
+    .chain(of_log(["savanna_files_log_bytes", "savanna_files_log_flushes"], figures.log_bytes, figures.log_flushes))
+    .collect()
 }
 
 /// The process, under the names that Prometheus' own libraries use. What the operating system does not tell is left out.

@@ -19,6 +19,7 @@ pub mod config;
 mod data_dir;
 mod error;
 mod figures;
+mod files;
 mod keys;
 mod membership;
 mod node;

@@ -129,7 +129,10 @@ impl Node {
             services.start_keys(node.clone(), place.clone()).await;
         }
         if node.runs("tenants") {
-            services.start_tenants(node, place).await;
+            services.start_tenants(node.clone(), place.clone()).await;
+        }
+        if node.runs("files") {
+            services.start_files(node, place).await;
         }
         services
     }

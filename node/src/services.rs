@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use savanna_epoch::ShardId;
+use savanna_hadoop::ServerError as FilesServerError;
 use savanna_http::{Credentials, HttpFace, HttpLimits, NodeView};
 use savanna_identity::{Tls, Token};
 use savanna_pgwire::{Admission, CLIENTS_MAX, Door};
@@ -26,6 +27,7 @@ use crate::cluster::{Offer, View, gone, routed};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::figures::{self, Busiest};
+use crate::files::{self, FilesError};
 use crate::keys::{self, KeysError};
 use crate::membership::Place;
 use crate::places::clients_max;
@@ -148,6 +150,44 @@ impl Services {
             })
         };
         self.start_server("tenants", role, start, giving_tenants_up(&giver)).await;
+    }
+
+    /// Files behind Hadoop's protocols.
+    pub(crate) async fn start_files(&mut self, config: NodeConfig, place: Place) {
+        let Place::Alone(membership) = &place else {
+            let reason =
+                "a node of a cluster does not serve files yet; serve them by a node that is alone, with `savanna dev`";
+            return self.board.failed("files", reason);
+        };
+        let (board, membership) = (Arc::clone(&self.board), membership.clone());
+        let start = move |_: Role, before: Option<SocketAddr>| {
+            let mut config = config.clone();
+            config.files_port = before.map_or(config.files_port, |address| address.port());
+            let server = files::start(&config, &membership).map_err(|error| {
+                let passes = matches!(&error, FilesError::Server(FilesServerError::Host(error)) if error.is_full());
+                let reason = match error {
+                    FilesError::Server(FilesServerError::Listen { address, source }) => {
+                        let is_calls = address.port() == config.files_port;
+                        let setting = if is_calls { "files.port" } else { "files.data_port" };
+                        cannot_listen(address, &source, setting)
+                    }
+                    error => error.to_string(),
+                };
+                NotStarted { reason, passes }
+            })?;
+            let shown = server.files().clone();
+            board.shows("files", move || figures::of_files(&shown));
+            let (stopper, board) = (server.stopper(), Arc::clone(&board));
+            Ok(Started {
+                address: server.address(),
+                stop: Box::new(move || {
+                    board.hides("files");
+                    stopper.stop();
+                }),
+                wait: Box::new(move || Ok(server.wait()?)),
+            })
+        };
+        self.start_server("files", place.role("files"), start, giving_up("files", &place)).await;
     }
 
     /// Starts a service with threads of its own, and looks after it.
@@ -417,7 +457,7 @@ fn pgwire_door(config: &NodeConfig) -> Result<Door, String> {
 }
 
 fn cannot_listen(address: SocketAddr, error: &std::io::Error, setting: &str) -> String {
-    let flag = format!("--{}", setting.replace('.', "-"));
+    let flag = format!("--{}", setting.replace(['.', '_'], "-"));
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             format!("{address} is taken by another process; stop that process, or choose another port with {flag}")

@@ -61,7 +61,18 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
         _ => None,
     };
     if let Some(serving) = serving {
-        let Serving { only, address, pgwire_port, http_port, keys_port, tenants_port, cluster_port, files } = serving;
+        let Serving {
+            only,
+            address,
+            pgwire_port,
+            http_port,
+            keys_port,
+            tenants_port,
+            files_port,
+            files_data_port,
+            cluster_port,
+            files,
+        } = serving;
         own.extend([
             ("services", only, "--only"),
             ("address", address, "--address"),
@@ -69,6 +80,8 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
             ("http.port", http_port, "--http-port"),
             ("keys.port", keys_port, "--keys-port"),
             ("tenants.port", tenants_port, "--tenants-port"),
+            ("files.port", files_port, "--files-port"),
+            ("files.data_port", files_data_port, "--files-data-port"),
             ("cluster.port", cluster_port, "--cluster-port"),
         ]);
         if !files.is_empty() {

@@ -222,6 +222,16 @@ pub struct NodeConfig {
     pub tenants_tls: Option<TlsFiles>,
     /// Whether they have to.
     pub tenants_requires_tls: bool,
+    /// The port of Hadoop's calls, 0 for any.
+    pub files_port: u16,
+    /// The port of Hadoop's transfer of blocks, 0 for any.
+    pub files_data_port: u16,
+    /// Threads of the files service; none for one per core.
+    pub files_threads: Option<u16>,
+    /// Clients of files that may be connected.
+    pub files_max_clients: usize,
+    /// Whether clients of files are believed who they are where not everybody is trusted.
+    pub files_trusts_names: bool,
     /// Where other nodes of the cluster reach this one.
     pub cluster_address: IpAddr,
     /// The port for other nodes of the cluster, 0 for any.

@@ -25,7 +25,7 @@ pub struct SettingSpec {
 }
 
 /// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
-pub(crate) const SERVICES: [&str; 5] = ["streams", "keys", "tenants", "pgwire", "http"];
+pub(crate) const SERVICES: [&str; 6] = ["streams", "keys", "tenants", "files", "pgwire", "http"];
 
 const fn setting(key: &'static str, default: &'static str, help: &'static str) -> SettingSpec {
     SettingSpec { key, default, help }
@@ -38,7 +38,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting(
         "services",
         "streams,keys,tenants",
-        "what to run: streams, keys, tenants (an engine with all its faces), or single faces of pgwire, http",
+        "what to run: streams, keys, tenants, files (an engine with all its faces), or single faces of pgwire, http",
     ),
     setting("address", "127.0.0.1", "the IP address on which every face listens"),
     setting("pgwire.port", "5434", "port of the PostgreSQL protocol of streams, 0 for any"),
@@ -149,6 +149,19 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("tenants.tls_key", "none", "a PEM file with the key of tenants.tls_cert"),
     setting("tenants.require_tls", "false", "true refuses unencrypted connections to tenants"),
     setting(
+        "files.port",
+        "8020",
+        "port of Hadoop's calls (hdfs://HOST:PORT/), 0 for any; a node of a cluster has no files",
+    ),
+    setting("files.data_port", "9866", "port on which clients of files read and write blocks, 0 for any"),
+    setting("files.threads", "auto", "threads for calls of the files service, one per core if auto"),
+    setting("files.max_clients", "1000", "clients of files that may be connected, for calls and for blocks each"),
+    setting(
+        "files.trust_names",
+        "false",
+        "true believes clients of files who they are also beyond the loopback, and where auth.users is set",
+    ),
+    setting(
         "cluster.address",
         "127.0.0.1",
         "address on which other nodes of the cluster reach this one; what nodes say is authenticated, not encrypted",
@@ -255,7 +268,7 @@ impl NodeConfig {
     pub fn runs(&self, name: &str) -> bool {
         let faces = |service: &str| match service {
             "streams" => ["pgwire", "http"].contains(&name),
-            "keys" | "tenants" => name == "http",
+            "keys" | "tenants" | "files" => name == "http",
             _ => false,
         };
         self.services.iter().any(|service| service == name || faces(service))
@@ -319,6 +332,11 @@ impl NodeConfig {
             tenants_requires_tls: read.requires_tls("tenants.require_tls", tenants_tls.as_ref())?,
             tenants_tls,
             tenants_threads: read.automatic("tenants.threads")?,
+            files_port: read.port("files.port")?,
+            files_data_port: read.port("files.data_port")?,
+            files_threads: read.automatic("files.threads")?,
+            files_max_clients: read.count("files.max_clients")?,
+            files_trusts_names: read.flag("files.trust_names")?,
             cluster_address: read.get(
                 "cluster.address",
                 "an IP address that other nodes reach, such as 10.0.0.1",

@@ -37,6 +37,29 @@ async fn every_service_runs_and_says_where() {
 }
 
 #[tokio::test]
+async fn files_are_served_where_somebody_asks_for_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let only_files = ("services", "files");
+    let node = Node::start_with(config(directory.path(), &[only_files]), stub().1).await.unwrap();
+    let status = node.status();
+    assert_eq!(service(&status, "files").state, ServiceState::Running);
+    let figures: Vec<_> = node.view().figures().into_iter().map(|figure| figure.name).collect();
+    assert!(figures.contains(&"savanna_files_inodes"), "{figures:?}");
+    node.shutdown().await.unwrap();
+    // Who only says who it is does not come in where others have to show it.
+    let users = directory.path().join("users");
+    std::fs::write(&users, "ann open sesame\n").unwrap();
+    std::fs::set_permissions(&users, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let asks = [only_files, ("auth.users", users.to_str().unwrap())];
+    let node = Node::start_with(config(directory.path(), &asks), stub().1).await.unwrap();
+    let status = node.status();
+    let files = service(&status, "files");
+    assert_eq!(files.state, ServiceState::Failed);
+    assert!(files.reason.as_deref().unwrap().contains("files.trust_names"), "{files:?}");
+    node.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_port_that_is_taken_stops_only_its_service() {
     let directory = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

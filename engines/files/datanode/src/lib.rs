@@ -1,0 +1,300 @@
+//! The embedded data node: replicas of blocks as files of a directory, with the checksums of their chunks beside them.
+//!
+//! ```text
+//! DIR/<id mod 256>/blk_<id>          the bytes of a replica that is whole
+//!                  blk_<id>.begun    of one that is being written
+//!                  blk_<id>.meta     17 bytes of header: version 1 (u16), checksum 2 = CRC-32C (u8), bytes of a chunk (u32),
+//!                                    reserved (u16), generation stamp (u64); then a checksum (u32) for each chunk; big-endian
+//! ```
+//!
+//! A packet is acknowledged when the operating system has its bytes, and then its checksums: it survives the end of the process. A
+//! replica is whole when both files are flushed and the directory says so: it survives the end of the machine. When the data
+//! node begins, of a replica that was being written it keeps what its checksums vouch for.
+
+mod meta;
+mod reader;
+mod writer;
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use savanna_files::blocks::Replica;
+use savanna_files::ids::{BlockId, Stamp};
+
+pub use crate::reader::{Digest, Reader};
+pub use crate::writer::Writer;
+
+/// What a replica of a block is at this moment.
+#[derive(Debug)]
+struct Entry {
+    stamp: Stamp,
+    length: u64,
+    chunk: u32,
+    is_whole: bool,
+    /// It was removed while somebody had it open.
+    is_gone: bool,
+}
+
+type Shared = Arc<Mutex<Entry>>;
+
+/// Why a replica cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    /// There is none.
+    #[error("Replica not found for block {block}: expected generation stamp {stamp} or an earlier one")]
+    Missing {
+        /// The block.
+        block: BlockId,
+        /// The generation that was asked for.
+        stamp: Stamp,
+    },
+    /// There is one already.
+    #[error("Block {block} already exists and is {state}; expected none, or one that is older than {stamp}")]
+    Exists {
+        /// The block.
+        block: BlockId,
+        /// The generation that was to be written.
+        stamp: Stamp,
+        /// What it is.
+        state: &'static str,
+    },
+    /// Somebody else writes it now, or it was deleted.
+    #[error("The writer of block {block} under generation stamp {stamp} was replaced, or the block was deleted")]
+    Replaced {
+        /// The block.
+        block: BlockId,
+        /// The generation of the writer.
+        stamp: Stamp,
+    },
+    /// What came does not fit to what is there, or to its checksums.
+    #[error("{0}")]
+    Damaged(String),
+    /// The disk.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// All replicas of a directory, which is theirs alone.
+#[derive(Debug)]
+pub struct Replicas {
+    directory: PathBuf,
+    entries: Mutex<HashMap<BlockId, Shared>>,
+    used: Arc<AtomicU64>,
+}
+
+/// Bytes of the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Of the file system.
+    pub capacity: u64,
+    /// Of replicas.
+    pub used: u64,
+    /// That are free.
+    pub remaining: u64,
+}
+
+impl Replicas {
+    /// Reads a directory, which is made if it is missing. Also says which replicas are whole.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn open(directory: impl Into<PathBuf>) -> io::Result<(Self, Vec<Replica>)> {
+        let directory = directory.into();
+        fs::create_dir_all(&directory)?;
+        let replicas = Self { directory, entries: Mutex::default(), used: Arc::default() };
+        let mut whole = Vec::new();
+        for folder in fs::read_dir(&replicas.directory)? {
+            let folder = folder?.path();
+            if !folder.is_dir() {
+                continue;
+            }
+            for file in fs::read_dir(folder)? {
+                let file = file?.path();
+                let Some((block, is_whole)) = block_of(&file) else { continue };
+                let Some(entry) = replicas.found(block, is_whole)? else { continue };
+                replicas.used.fetch_add(entry.length, Ordering::Relaxed);
+                if is_whole {
+                    whole.push(Replica { block, stamp: entry.stamp, length: entry.length });
+                }
+                replicas.entries.lock().insert(block, Arc::new(Mutex::new(entry)));
+            }
+        }
+        Ok((replicas, whole))
+    }
+
+    /// What is on the disk of a replica; nothing if it cannot be used, which is told in the log.
+    fn found(&self, block: BlockId, is_whole: bool) -> io::Result<Option<Entry>> {
+        let data = File::options().read(true).write(!is_whole).open(self.data(block, is_whole))?;
+        let meta = File::options().read(true).write(!is_whole).open(self.meta(block));
+        let header = match meta.as_ref().map(meta::read_header) {
+            Ok(Ok(header)) => header,
+            Ok(Err(error)) => {
+                tracing::warn!(%block, %error, "a replica is left alone: its checksums cannot be read");
+                return Ok(None);
+            }
+            Err(error) => {
+                tracing::warn!(%block, %error, "a replica is left alone: its checksums are missing");
+                return Ok(None);
+            }
+        };
+        let mut length = data.metadata()?.len();
+        if !is_whole && let Ok(meta) = &meta {
+            length = meta::vouched(&data, meta, header.chunk)?;
+            data.set_len(length)?;
+            meta::cut(meta, header.chunk, length)?;
+        }
+        Ok(Some(Entry { stamp: header.stamp, length, chunk: header.chunk, is_whole, is_gone: false }))
+    }
+
+    /// Begins a replica. One that is there may only be of an older generation, and not whole.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Exists`], [`ReplicaError::Io`].
+    pub fn begin(&self, block: BlockId, stamp: Stamp, chunk: u32) -> Result<Writer, ReplicaError> {
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get(&block) {
+            let entry = entry.lock();
+            if entry.is_whole || entry.stamp >= stamp {
+                let state = if entry.is_whole { "whole" } else { "being written" };
+                return Err(ReplicaError::Exists { block, stamp, state });
+            }
+        }
+        if let Some(entry) = entries.remove(&block) {
+            self.discard(block, &entry)?;
+        }
+        let folder = self.folder(block);
+        if !folder.is_dir() {
+            fs::create_dir_all(&folder)?;
+            File::open(&self.directory)?.sync_all()?;
+        }
+        let entry = Entry { stamp, length: 0, chunk, is_whole: false, is_gone: false };
+        let writer = Writer::begin(self, block, entry)?;
+        entries.insert(block, writer.shared());
+        Ok(writer)
+    }
+
+    /// Goes on with a replica that is being written, under a new generation: who wrote it before is refused from now on. What is
+    /// there has to reach as far as the client knows.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Missing`], [`ReplicaError::Damaged`], [`ReplicaError::Io`].
+    pub fn resume(&self, block: BlockId, stamp: Stamp, least: u64) -> Result<Writer, ReplicaError> {
+        let shared = self.shared(block, stamp)?;
+        let mut entry = shared.lock();
+        if entry.is_whole || entry.is_gone || entry.stamp > stamp {
+            return Err(ReplicaError::Missing { block, stamp });
+        }
+        if entry.length < least {
+            let length = entry.length;
+            return Err(ReplicaError::Damaged(format!(
+                "Block {block} has {length} bytes here, and {least} were acknowledged"
+            )));
+        }
+        let writer = Writer::resume(self, block, &shared, stamp)?;
+        entry.stamp = stamp;
+        drop(entry);
+        Ok(writer)
+    }
+
+    /// Ends a replica under a new generation, whatever its writer still wants; nothing if there is none.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Io`].
+    pub fn recover(&self, block: BlockId, stamp: Stamp) -> Result<Option<Replica>, ReplicaError> {
+        let Ok(shared) = self.shared(block, stamp) else { return Ok(None) };
+        let mut entry = shared.lock();
+        if entry.is_gone {
+            return Ok(None);
+        }
+        let writer = Writer::resume(self, block, &shared, stamp)?;
+        entry.stamp = stamp;
+        let was_whole = std::mem::replace(&mut entry.is_whole, true);
+        writer.flush(was_whole)?;
+        Ok(Some(Replica { block, stamp, length: entry.length }))
+    }
+
+    /// Opens a replica for reading, whole or as far as it is written.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Missing`], [`ReplicaError::Io`].
+    pub fn read(&self, block: BlockId, stamp: Stamp) -> Result<Reader, ReplicaError> {
+        let shared = self.shared(block, stamp)?;
+        let entry = shared.lock();
+        let data = File::open(self.data(block, entry.is_whole))?;
+        let meta = File::open(self.meta(block))?;
+        Ok(Reader::new(data, meta, entry.length, entry.chunk, entry.is_whole))
+    }
+
+    /// How many bytes of a replica there are to read.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Missing`].
+    pub fn visible_length(&self, block: BlockId, stamp: Stamp) -> Result<u64, ReplicaError> {
+        Ok(self.shared(block, stamp)?.lock().length)
+    }
+
+    /// Removes a replica, if there is one.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn remove(&self, block: BlockId) -> io::Result<()> {
+        let entry = self.entries.lock().remove(&block);
+        entry.map_or(Ok(()), |entry| self.discard(block, &entry))
+    }
+
+    /// All blocks of which there is anything.
+    pub fn blocks(&self) -> Vec<BlockId> {
+        self.entries.lock().keys().copied().collect()
+    }
+
+    /// Bytes of the disk.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        let used = self.used.load(Ordering::Relaxed);
+        rustix::fs::statvfs(&self.directory).map_or(Space { used, ..Space::default() }, |disk| Space {
+            capacity: disk.f_blocks.saturating_mul(disk.f_frsize),
+            used,
+            remaining: disk.f_bavail.saturating_mul(disk.f_frsize),
+        })
+    }
+
+    /// A replica of a generation, or of a later one: then what is asked for is old, and its bytes are there all the same.
+    fn shared(&self, block: BlockId, stamp: Stamp) -> Result<Shared, ReplicaError> {
+        self.entries.lock().get(&block).cloned().ok_or(ReplicaError::Missing { block, stamp })
+    }
+
+    fn discard(&self, block: BlockId, entry: &Shared) -> io::Result<()> {
+        let mut entry = entry.lock();
+        entry.is_gone = true;
+        self.used.fetch_sub(entry.length, Ordering::Relaxed);
+        fs::remove_file(self.data(block, entry.is_whole))?;
+        fs::remove_file(self.meta(block))
+    }
+
+    fn folder(&self, block: BlockId) -> PathBuf {
+        self.directory.join(format!("{:02x}", block.0 % 256))
+    }
+
+    fn data(&self, block: BlockId, is_whole: bool) -> PathBuf {
+        self.folder(block).join(if is_whole { format!("blk_{block}") } else { format!("blk_{block}.begun") })
+    }
+
+    fn meta(&self, block: BlockId) -> PathBuf {
+        self.folder(block).join(format!("blk_{block}.meta"))
+    }
+}
+
+/// The block that a file has bytes of, and whether all of them.
+fn block_of(file: &Path) -> Option<(BlockId, bool)> {
+    let name = file.file_name()?.to_str()?.strip_prefix("blk_")?;
+    let number = name.strip_suffix(".begun").unwrap_or(name);
+    Some((BlockId(number.parse().ok()?), number == name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Reads a replica.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use md5::{Digest as _, Md5};
+
+use crate::meta;
+
+/// A replica as far as it was there when it was opened.
+#[derive(Debug)]
+pub struct Reader {
+    data: File,
+    meta: File,
+    length: u64,
+    chunk: u32,
+    is_whole: bool,
+}
+
+/// What a block's checksums come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// Bytes of a chunk.
+    pub chunk: u32,
+    /// Chunks.
+    pub chunks: u64,
+    /// The MD5 of all checksums.
+    pub md5: [u8; 16],
+}
+
+impl Reader {
+    pub(crate) const fn new(data: File, meta: File, length: u64, chunk: u32, is_whole: bool) -> Self {
+        Self { data, meta, length, chunk, is_whole }
+    }
+
+    /// Bytes that there are.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Bytes of a chunk.
+    #[must_use]
+    pub const fn chunk(&self) -> u32 {
+        self.chunk
+    }
+
+    /// Reads bytes from the beginning of a chunk on, as many as there are up to a limit that is a multiple of chunks, and the
+    /// checksums of their chunks.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn read(&self, offset: u64, limit: usize) -> io::Result<(Vec<u8>, Vec<u8>)> {
+        let count = self.length.saturating_sub(offset).min(limit as u64) as usize;
+        let mut bytes = vec![0; count];
+        self.data.read_exact_at(&mut bytes, offset)?;
+        let chunk = self.chunk as usize;
+        // The checksum of the last chunk grows with it while it is written, and was perhaps longer than what is read.
+        let is_open = count % chunk != 0 && !self.is_whole;
+        let stored = if is_open { count / chunk } else { count.div_ceil(chunk) };
+        let mut sums = vec![0; stored * 4];
+        self.meta.read_exact_at(&mut sums, meta::place(offset / u64::from(self.chunk)))?;
+        if is_open {
+            sums.extend(crc32c::crc32c(&bytes[stored * chunk..]).to_be_bytes());
+        }
+        Ok((bytes, sums))
+    }
+
+    /// What the checksums come to.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn digest(&self) -> io::Result<Digest> {
+        let chunks = self.length.div_ceil(u64::from(self.chunk));
+        let mut md5 = Md5::new();
+        let mut sums = vec![0; 64 << 10];
+        let mut at = 0;
+        while at < chunks {
+            let count = (chunks - at).min(sums.len() as u64 / 4);
+            let part = &mut sums[..count as usize * 4];
+            self.meta.read_exact_at(part, meta::place(at))?;
+            md5.update(part);
+            at += count;
+        }
+        Ok(Digest { chunk: self.chunk, chunks, md5: md5.finalize().into() })
+    }
+}

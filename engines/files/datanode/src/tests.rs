@@ -1,0 +1,124 @@
+use super::*;
+
+const BLOCK: BlockId = BlockId(1 << 30);
+
+fn sums(bytes: &[u8]) -> Vec<u8> {
+    bytes.chunks(512).flat_map(|chunk| crc32c::crc32c(chunk).to_be_bytes()).collect()
+}
+
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count).map(|at| (at * 7 % 251) as u8).collect()
+}
+
+fn opened(directory: &Path) -> (Replicas, Vec<Replica>) {
+    Replicas::open(directory).unwrap()
+}
+
+#[test]
+fn what_was_written_is_read_with_its_checksums_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, found) = opened(folder.path());
+    assert!(found.is_empty());
+    let content = bytes(1_300);
+    let mut writer = replicas.begin(BLOCK, Stamp(1_001), 512).unwrap();
+    writer.write(0, &content[..1_024], &sums(&content[..1_024])).unwrap();
+    writer.write(1_024, &content[1_024..], &sums(&content[1_024..])).unwrap();
+    let whole = writer.finish().unwrap();
+    assert_eq!(whole, Replica { block: BLOCK, stamp: Stamp(1_001), length: 1_300 });
+    drop(replicas);
+    let (replicas, found) = opened(folder.path());
+    assert_eq!(found, [whole]);
+    let reader = replicas.read(BLOCK, Stamp(1_001)).unwrap();
+    assert_eq!(reader.read(0, 4_096).unwrap(), (content.clone(), sums(&content)));
+    assert_eq!(reader.read(512, 512).unwrap(), (content[512..1_024].to_vec(), sums(&content[512..1_024])));
+    let digest = reader.digest().unwrap();
+    assert_eq!((digest.chunks, digest.md5), (3, md5::Md5::digest_of(&sums(&content))));
+    assert_eq!(replicas.space().used, 1_300);
+    replicas.remove(BLOCK).unwrap();
+    assert_eq!((replicas.space().used, replicas.blocks()), (0, vec![]));
+    assert!(opened(folder.path()).1.is_empty());
+}
+
+trait DigestOf {
+    fn digest_of(bytes: &[u8]) -> [u8; 16];
+}
+
+impl DigestOf for md5::Md5 {
+    fn digest_of(bytes: &[u8]) -> [u8; 16] {
+        use md5::Digest as _;
+        Self::digest(bytes).into()
+    }
+}
+
+#[test]
+fn what_is_damaged_on_its_way_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let mut writer = replicas.begin(BLOCK, Stamp(1), 512).unwrap();
+    let content = bytes(600);
+    assert!(matches!(writer.write(0, &content, &sums(&content[1..])), Err(ReplicaError::Damaged(_))));
+    assert!(matches!(writer.write(0, &content, &sums(&content)[..4]), Err(ReplicaError::Damaged(_))));
+    assert!(matches!(writer.write(1, &content, &[]), Err(ReplicaError::Damaged(_))), "a hole");
+    writer.write(0, &content, &sums(&content)).unwrap();
+}
+
+/// A client that flushes often: each packet begins at the chunk that the one before it has begun.
+#[test]
+fn a_chunk_that_is_sent_again_longer_has_one_checksum() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let content = bytes(1_400);
+    let mut writer = replicas.begin(BLOCK, Stamp(1), 512).unwrap();
+    for end in [1, 100, 511, 512, 513, 1_024, 1_300, 1_400] {
+        let begin = replicas.visible_length(BLOCK, Stamp(1)).unwrap() as usize / 512 * 512;
+        writer.write(begin as u64, &content[begin..end], &sums(&content[begin..end])).unwrap();
+        let reader = replicas.read(BLOCK, Stamp(1)).unwrap();
+        assert_eq!(reader.read(0, 4_096).unwrap(), (content[..end].to_vec(), sums(&content[..end])), "up to {end}");
+    }
+    // And one that goes on in the middle of a chunk, and sends again what was there.
+    writer.write(100, &content[100..700], &[]).unwrap();
+    writer.finish().unwrap();
+    let reader = replicas.read(BLOCK, Stamp(1)).unwrap();
+    assert_eq!(reader.read(0, 4_096).unwrap(), (content.clone(), sums(&content)));
+}
+
+#[test]
+fn of_a_replica_that_was_being_written_stays_what_its_checksums_vouch_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let content = bytes(1_400);
+    let mut writer = replicas.begin(BLOCK, Stamp(1), 512).unwrap();
+    writer.write(0, &content[..700], &sums(&content[..700])).unwrap();
+    // The process ends between the bytes of a packet and its checksums.
+    let begun = folder.path().join("00/blk_1073741824.begun");
+    std::os::unix::fs::FileExt::write_all_at(&File::options().write(true).open(&begun).unwrap(), &content[700..], 700)
+        .unwrap();
+    let (replicas, whole) = opened(folder.path());
+    assert!(whole.is_empty());
+    assert_eq!(replicas.visible_length(BLOCK, Stamp(1)).unwrap(), 700, "what was acknowledged");
+    let mut writer = replicas.resume(BLOCK, Stamp(2), 700).unwrap();
+    writer.write(512, &content[512..], &sums(&content[512..])).unwrap();
+    assert_eq!(writer.finish().unwrap().length, 1_400);
+    let reader = opened(folder.path()).0.read(BLOCK, Stamp(2)).unwrap();
+    assert_eq!(reader.read(0, 4_096).unwrap(), (content.clone(), sums(&content)));
+}
+
+#[test]
+fn a_writer_that_was_replaced_writes_nothing_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let mut first = replicas.begin(BLOCK, Stamp(1), 512).unwrap();
+    first.write(0, b"abc", &[]).unwrap();
+    assert!(matches!(replicas.begin(BLOCK, Stamp(1), 512), Err(ReplicaError::Exists { .. })));
+    assert!(matches!(replicas.resume(BLOCK, Stamp(2), 4), Err(ReplicaError::Damaged(_))), "more was acknowledged");
+    let mut second = replicas.resume(BLOCK, Stamp(2), 3).unwrap();
+    assert!(matches!(first.write(3, b"x", &[]), Err(ReplicaError::Replaced { .. })));
+    assert!(matches!(first.finish(), Err(ReplicaError::Replaced { .. })));
+    second.write(3, b"def", &[]).unwrap();
+    let ended = replicas.recover(BLOCK, Stamp(3)).unwrap().unwrap();
+    assert_eq!((ended.stamp, ended.length), (Stamp(3), 6));
+    assert!(matches!(second.write(6, b"x", &[]), Err(ReplicaError::Replaced { .. })));
+    assert_eq!(replicas.recover(BLOCK, Stamp(4)).unwrap().unwrap().length, 6, "recovered again");
+    assert_eq!(replicas.recover(BlockId(7), Stamp(4)).unwrap(), None);
+    assert_eq!(opened(folder.path()).1.len(), 1);
+}

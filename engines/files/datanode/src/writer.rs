@@ -1,0 +1,170 @@
+//! Writes a replica.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use savanna_files::blocks::Replica;
+use savanna_files::ids::{BlockId, Stamp};
+
+use crate::meta::{self, Header};
+use crate::{Entry, ReplicaError, Replicas, Shared};
+
+/// Writes a replica, until somebody else does. Dropped, it leaves what was written, to be gone on with.
+#[derive(Debug)]
+pub struct Writer {
+    block: BlockId,
+    stamp: Stamp,
+    chunk: u32,
+    shared: Shared,
+    data: File,
+    meta: File,
+    folder: PathBuf,
+    begun: PathBuf,
+    whole: PathBuf,
+    used: Arc<AtomicU64>,
+}
+
+impl Writer {
+    pub(crate) fn begin(replicas: &Replicas, block: BlockId, entry: Entry) -> io::Result<Self> {
+        let (stamp, chunk) = (entry.stamp, entry.chunk);
+        let meta = File::options().read(true).write(true).create(true).truncate(true).open(replicas.meta(block))?;
+        meta::write_header(&meta, Header { stamp, chunk })?;
+        let begun = replicas.data(block, false);
+        let data = File::options().read(true).write(true).create_new(true).open(&begun)?;
+        Ok(Self::over(replicas, block, (stamp, chunk), Arc::new(Mutex::new(entry)), data, meta))
+    }
+
+    /// Over a replica that is locked, which gets a new generation.
+    pub(crate) fn resume(replicas: &Replicas, block: BlockId, shared: &Shared, stamp: Stamp) -> io::Result<Self> {
+        let open = |path| File::options().read(true).write(true).open(path);
+        let begun = replicas.data(block, false);
+        let data = open(if begun.exists() { begun } else { replicas.data(block, true) })?;
+        let meta = open(replicas.meta(block))?;
+        let chunk = meta::read_header(&meta)?.chunk;
+        meta::write_header(&meta, Header { stamp, chunk })?;
+        Ok(Self::over(replicas, block, (stamp, chunk), Arc::clone(shared), data, meta))
+    }
+
+    fn over(
+        replicas: &Replicas,
+        block: BlockId,
+        (stamp, chunk): (Stamp, u32),
+        shared: Shared,
+        data: File,
+        meta: File,
+    ) -> Self {
+        let folder = replicas.folder(block);
+        let (begun, whole) = (replicas.data(block, false), replicas.data(block, true));
+        Self { block, stamp, chunk, shared, data, meta, folder, begun, whole, used: Arc::clone(&replicas.used) }
+    }
+
+    pub(crate) fn shared(&self) -> Shared {
+        Arc::clone(&self.shared)
+    }
+
+    /// Bytes of a chunk.
+    #[must_use]
+    pub const fn chunk(&self) -> u32 {
+        self.chunk
+    }
+
+    /// Writes bytes at an offset, which may be below the end: a client sends again what was not acknowledged, and the whole of a
+    /// chunk that it has flushed in part. `sums` are the checksums of the chunks, big-endian, of which the first may begin in the
+    /// middle; without any they are computed.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Replaced`], [`ReplicaError::Damaged`], [`ReplicaError::Io`].
+    pub fn write(&mut self, offset: u64, bytes: &[u8], sums: &[u8]) -> Result<(), ReplicaError> {
+        let mut entry = self.shared.lock();
+        if entry.stamp != self.stamp || entry.is_gone || entry.is_whole {
+            return Err(ReplicaError::Replaced { block: self.block, stamp: self.stamp });
+        }
+        if offset > entry.length {
+            let length = entry.length;
+            return Err(ReplicaError::Damaged(format!("expected bytes at {length} or before, came some at {offset}")));
+        }
+        let chunk = u64::from(self.chunk);
+        let computed = self.check(offset, bytes, sums)?;
+        self.data.write_all_at(bytes, offset)?;
+        let first = offset / chunk;
+        let mut sums = computed;
+        if offset % chunk != 0 && !bytes.is_empty() {
+            // What was in the chunk before counts, too.
+            let begin = first * chunk;
+            let mut head = vec![0; (offset + bytes.len() as u64 - begin).min(chunk) as usize];
+            self.data.read_exact_at(&mut head, begin)?;
+            sums[..4].copy_from_slice(&crc32c::crc32c(&head).to_be_bytes());
+        }
+        self.meta.write_all_at(&sums, meta::place(first))?;
+        let end = offset + bytes.len() as u64;
+        if end > entry.length {
+            self.used.fetch_add(end - entry.length, Ordering::Relaxed);
+            entry.length = end;
+        } else if end < entry.length && end % chunk != 0 {
+            // The last chunk of what came again is longer on the disk.
+            self.sum_again(end / chunk, entry.length)?;
+        }
+        Ok(())
+    }
+
+    /// Compares checksums with bytes, a chunk after the other; gives those of the bytes.
+    fn check(&self, offset: u64, bytes: &[u8], sums: &[u8]) -> Result<Vec<u8>, ReplicaError> {
+        let chunk = self.chunk as usize;
+        let first = (chunk - (offset % u64::from(self.chunk)) as usize).min(bytes.len());
+        let (head, rest) = bytes.split_at(first);
+        let chunks = std::iter::once(head).filter(|head| !head.is_empty()).chain(rest.chunks(chunk));
+        let computed: Vec<u8> = chunks.flat_map(|chunk| crc32c::crc32c(chunk).to_be_bytes()).collect();
+        if !sums.is_empty() && computed != sums {
+            let (block, came) = (self.block, sums.len() / 4);
+            let words = format!(
+                "Checksum error in block {block} at {offset}: {came} checksums came that are not those of the bytes"
+            );
+            return Err(ReplicaError::Damaged(words));
+        }
+        Ok(computed)
+    }
+
+    fn sum_again(&self, number: u64, length: u64) -> io::Result<()> {
+        let begin = number * u64::from(self.chunk);
+        let mut bytes = vec![0; (length - begin).min(u64::from(self.chunk)) as usize];
+        self.data.read_exact_at(&mut bytes, begin)?;
+        self.meta.write_all_at(&crc32c::crc32c(&bytes).to_be_bytes(), meta::place(number))
+    }
+
+    /// Makes what was written survive the end of the machine.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn sync(&self) -> io::Result<()> {
+        self.data.sync_data()?;
+        self.meta.sync_data()
+    }
+
+    /// Ends the replica: it is whole from now on, and survives the end of the machine.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Replaced`], [`ReplicaError::Io`].
+    pub fn finish(self) -> Result<Replica, ReplicaError> {
+        let mut entry = self.shared.lock();
+        if entry.stamp != self.stamp || entry.is_gone {
+            return Err(ReplicaError::Replaced { block: self.block, stamp: self.stamp });
+        }
+        let was_whole = std::mem::replace(&mut entry.is_whole, true);
+        self.flush(was_whole)?;
+        Ok(Replica { block: self.block, stamp: self.stamp, length: entry.length })
+    }
+
+    /// Flushes both files, and gives the bytes their name.
+    pub(crate) fn flush(&self, was_whole: bool) -> io::Result<()> {
+        self.sync()?;
+        if !was_whole {
+            fs::rename(&self.begun, &self.whole)?;
+        }
+        File::open(&self.folder)?.sync_all()
+    }
+}

@@ -1,0 +1,201 @@
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use savanna_epoch::NodeEpoch;
+use savanna_files::Limits;
+use savanna_files::request::{BlockName, Create, Written};
+use savanna_journal::Options;
+use savanna_journal::sim::{Fault, SimDisk};
+
+use super::*;
+
+struct Running {
+    files: Files,
+    upkeep: Upkeep,
+}
+
+fn opened(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Running {
+    let (files, upkeep) = Files::open(HostOptions {
+        log: Options::disk(Arc::clone(disk) as _),
+        epoch: NodeEpoch(epoch),
+        lease: None,
+        directory: folder.to_owned(),
+        superuser: "root".to_owned(),
+        limits: Limits::default(),
+    })
+    .unwrap();
+    Running { files, upkeep }
+}
+
+impl Running {
+    fn call(&self, request: &Request) -> Answer {
+        let (sender, receiver) = sync_channel(1);
+        let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
+        self.files.call(&asker, request, move |answer| sender.send(answer).unwrap());
+        receiver.recv_timeout(Duration::from_secs(30)).unwrap()
+    }
+
+    fn create(&self, path: &str) -> Written {
+        let request = Request::Create(Create {
+            path: path.to_owned(),
+            mode: 0o644,
+            client: "writer".to_owned(),
+            overwrites: false,
+            creates: true,
+            with_parents: true,
+            replication: 1,
+            block_size: 1 << 20,
+        });
+        let Ok(Reply::Status(Some(status))) = self.call(&request) else { panic!("no file") };
+        Written { path: path.to_owned(), id: Some(status.id), client: "writer".to_owned() }
+    }
+
+    fn add_block(&self, file: &Written, previous: Option<BlockName>) -> BlockName {
+        let request = Request::AddBlock { file: file.clone(), previous, is_node_excluded: false };
+        let Ok(Reply::Block(located)) = self.call(&request) else { panic!("no block") };
+        located.block
+    }
+
+    fn write(&self, path: &str, content: &[u8]) -> BlockName {
+        let file = self.create(path);
+        let block = self.add_block(&file, None);
+        let mut writer = self.files.replicas().begin(block.id, block.stamp, 512).unwrap();
+        writer.write(0, content, &[]).unwrap();
+        self.files.received(writer.finish().unwrap());
+        let last = BlockName { length: content.len() as u64, ..block };
+        assert_eq!(self.call(&Request::Complete { file, last: Some(last) }), Ok(Reply::Bool(true)));
+        last
+    }
+
+    fn delete(&self, path: &str) {
+        let request = Request::Delete { path: path.to_owned(), is_recursive: true };
+        assert_eq!(self.call(&request), Ok(Reply::Bool(true)));
+    }
+
+    fn length(&self, path: &str) -> Option<u64> {
+        let Ok(Reply::Status(status)) = self.call(&Request::FileInfo { path: path.to_owned() }) else { panic!("none") };
+        status.map(|status| status.length)
+    }
+
+    fn stop(self) {
+        self.files.close().unwrap();
+        self.upkeep.wait();
+    }
+}
+
+fn until(what: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !what() {
+        assert!(Instant::now() < end, "it takes too long");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_crash() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    running.write("/d/f", b"some bytes");
+    let identity = running.files.identity().clone();
+    disk.crash();
+    let again = opened(&disk, folder.path(), 2);
+    assert_eq!((again.length("/d/f"), again.files.identity()), (Some(10), &identity));
+    assert_eq!(again.files.stats().missing, 0);
+    assert_eq!(
+        running.call(&Request::Mkdirs { path: "/x".into(), mode: 0o755, with_parents: true }),
+        Err(Unanswered::Gone)
+    );
+    again.stop();
+}
+
+#[test]
+fn a_flush_that_fails_is_told_to_nobody() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    running.write("/f", b"x");
+    disk.fail(1, Fault::PowerCut);
+    let request = Request::Mkdirs { path: "/x".into(), mode: 0o755, with_parents: true };
+    assert_eq!(running.call(&request), Err(Unanswered::Gone));
+    assert_eq!(
+        running.call(&Request::FileInfo { path: "/x".into() }),
+        Err(Unanswered::Gone),
+        "who reads it is not told"
+    );
+    running.upkeep.wait();
+}
+
+#[test]
+fn replicas_of_deleted_files_go_also_those_that_a_crash_left() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    let kept = running.write("/kept", b"kept");
+    for number in 0..3 {
+        running.write(&format!("/d/{number}"), b"gone");
+    }
+    running.delete("/d");
+    until(|| running.files.replicas().blocks() == [kept.id]);
+    // One that no file ever had.
+    drop(running.files.replicas().begin(BlockId(99), savanna_files::ids::Stamp(1), 512).unwrap());
+    running.stop();
+    let running = opened(&disk, folder.path(), 2);
+    until(|| running.files.replicas().blocks() == [kept.id]);
+    assert_eq!(running.length("/kept"), Some(4));
+    running.stop();
+}
+
+#[test]
+fn a_file_of_a_writer_that_has_gone_is_closed_on_demand() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    let file = running.create("/f");
+    let block = running.add_block(&file, None);
+    let mut writer = running.files.replicas().begin(block.id, block.stamp, 512).unwrap();
+    writer.write(0, b"flushed", &[]).unwrap();
+    let other = Asker { user: "root", machine: "127.0.0.2", call: None };
+    assert_eq!(running.files.recover_lease(&other, "/f", "other"), Ok(true));
+    assert_eq!(running.length("/f"), Some(7));
+    assert!(writer.write(7, b"late", &[]).is_err());
+    assert_eq!(running.files.recover_lease(&other, "/f", "other"), Ok(true), "it is closed");
+    running.stop();
+    let running = opened(&disk, folder.path(), 2);
+    assert_eq!((running.length("/f"), running.files.stats().missing), (Some(7), 0));
+    running.stop();
+}
+
+#[test]
+fn what_many_ask_for_is_done_once_each() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            let running = &running;
+            scope.spawn(move || {
+                for number in 0..50 {
+                    running.create(&format!("/{client}/{number}"));
+                }
+            });
+        }
+    });
+    let (sender, receiver) = sync_channel(1);
+    let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
+    running.files.summary(&asker, "/", move |summary| sender.send(summary).unwrap());
+    let summary = receiver.recv().unwrap().unwrap();
+    assert_eq!((summary.files, summary.directories), (200, 5));
+    running.stop();
+}
+
+#[test]
+fn only_the_superuser_turns_safe_mode_on() {
+    let (disk, folder) = (SimDisk::new(3), tempfile::tempdir().unwrap());
+    let running = opened(&disk, folder.path(), 1);
+    let ann = Asker { user: "ann", machine: "127.0.0.1", call: None };
+    assert!(running.files.safe_mode(&ann, Some(true)).is_err());
+    assert_eq!(running.files.safe_mode(&ann, None), Ok(false));
+    let root = Asker { user: "root", ..ann };
+    assert_eq!(running.files.safe_mode(&root, Some(true)), Ok(true));
+    let request = Request::Mkdirs { path: "/x".into(), mode: 0o755, with_parents: true };
+    let Err(Unanswered::Refused(error)) = running.call(&request) else { panic!("it is done") };
+    assert_eq!(error.class, Class::SafeMode);
+    assert_eq!(running.files.safe_mode(&root, Some(false)), Ok(false));
+    running.stop();
+}

@@ -1,0 +1,30 @@
+//! What keeps the names of files: one log, the gate before answers, recovery, and the replicas of the embedded data node.
+//!
+//! A face asks with [`Files::call`] on the thread that read the request. Inside of one short section a request is decided, its change
+//! is appended to the log and applied; the answer leaves from the log's thread when the log has what it depends on.
+//!
+//! # A tour of the source
+//!
+//! `files` is the handle of faces, `groups` knows who is in which group, `recovery` reads the log and makes it short, `upkeep` does what nobody asks for, `identity` is
+//! what an installation is called for ever, `pending` knows which position of the log a change has.
+
+mod files;
+mod groups;
+mod identity;
+mod options;
+mod pending;
+mod recovery;
+mod upkeep;
+
+pub use savanna_files::{
+    Class, FilesError, Limits, Reply, Request, blocks, change, ids, lease, operation::Summary, request,
+};
+pub use savanna_files_datanode::{Digest, Reader, ReplicaError, Replicas, Space, Writer};
+
+pub use crate::{
+    files::{Answer, Asker, Figures, Files, Stats, Unanswered},
+    groups::who_runs_this,
+    identity::Identity,
+    options::{HostError, HostOptions},
+    upkeep::Upkeep,
+};

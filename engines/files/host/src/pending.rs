@@ -1,0 +1,47 @@
+//! Which position of the log a change has, as long as it may not be durable.
+
+use std::collections::VecDeque;
+
+use savanna_files::ids::Txid;
+use savanna_journal::Lsn;
+
+/// Positions of the newest changes, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Pending(VecDeque<(Txid, Lsn)>);
+
+impl Pending {
+    /// A change was appended. What is durable meanwhile is forgotten.
+    pub(crate) fn add(&mut self, txid: Txid, lsn: Lsn, durable: Lsn) {
+        while self.0.front().is_some_and(|(_, lsn)| *lsn <= durable) {
+            self.0.pop_front();
+        }
+        self.0.push_back((txid, lsn));
+    }
+
+    /// What an answer has to wait for that depends on all changes up to one; nothing if they are durable.
+    pub(crate) fn position(&self, txid: Txid) -> Option<Lsn> {
+        let later = self.0.partition_point(|(other, _)| *other <= txid);
+        let (_, lsn) = self.0.get(later.checked_sub(1)?)?;
+        Some(*lsn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_waits_for_the_newest_change_that_it_depends_on() {
+        let mut pending = Pending::default();
+        assert_eq!(pending.position(Txid(9)), None);
+        for (txid, lsn) in [(10, 100), (11, 101), (12, 105)] {
+            pending.add(Txid(txid), Lsn(lsn), Lsn(99));
+        }
+        assert_eq!(
+            [9, 10, 11, 12, 13].map(|txid| pending.position(Txid(txid)).map(|lsn| lsn.0)),
+            [None, Some(100), Some(101), Some(105), Some(105)]
+        );
+        pending.add(Txid(13), Lsn(106), Lsn(101));
+        assert_eq!(pending.position(Txid(11)), None, "it is durable");
+    }
+}

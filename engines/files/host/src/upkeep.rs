@@ -1,0 +1,81 @@
+//! What nobody asks for: replicas that no file has any more, subtrees that were deleted, files whose writers have gone.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use savanna_files::ids::{BlockId, Millis};
+use savanna_files::lease::HARD_LIMIT;
+use savanna_files::namespace::RECOVERY;
+
+use crate::files::{Files, Unanswered};
+
+/// How often it looks whether there is something to do.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// What it is told to do.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// These blocks have no file any more, and the log says so.
+    Remove(Vec<BlockId>),
+    /// To end.
+    End,
+}
+
+/// The thread that does it.
+#[derive(Debug)]
+pub struct Upkeep(JoinHandle<()>);
+
+impl Upkeep {
+    pub(crate) fn begin(files: Files, tasks: Receiver<Task>) -> io::Result<Self> {
+        let thread = std::thread::Builder::new().name("files-upkeep".to_owned());
+        Ok(Self(thread.spawn(move || run(&files, &tasks))?))
+    }
+
+    /// Waits until it has ended, which it does when the files are closed, and when the log ends by itself.
+    pub fn wait(self) {
+        if self.0.join().is_err() {
+            tracing::error!("the thread that looks after files panicked");
+        }
+    }
+}
+
+fn run(files: &Files, tasks: &Receiver<Task>) {
+    // A recovery that was under way when the process ended is begun again.
+    let mut done = files.close_all_left(|namespace, _| namespace.leases.files(RECOVERY).collect());
+    loop {
+        // Without a lease it goes on when there is one again.
+        if done == Err(Unanswered::Gone) && files.has_ended() {
+            return;
+        }
+        if let Err(Unanswered::Refused(error)) = &done {
+            tracing::warn!(%error, "could not clean up; it is tried again");
+        }
+        match tasks.recv_timeout(INTERVAL) {
+            Ok(Task::Remove(blocks)) => {
+                remove(files, &blocks);
+                continue;
+            }
+            Ok(Task::End) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        done = tidy(files);
+    }
+}
+
+fn tidy(files: &Files) -> Result<(), Unanswered> {
+    files.probe()?;
+    let left = |namespace: &savanna_files::Namespace, now: Millis| namespace.leases.over(HARD_LIMIT, now).collect();
+    files.close_all_left(left)?;
+    while files.dismantle()? {}
+    Ok(())
+}
+
+fn remove(files: &Files, blocks: &[BlockId]) {
+    for block in blocks {
+        if let Err(error) = files.replicas().remove(*block) {
+            tracing::warn!(%block, %error, "a replica that no file has could not be removed; it is tried again at the next start");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The names of a file system: a tree in memory, and the change sets that operations on it make.
+//!
+//! ```text
+//! Request ─► Namespace::decide ─► answer, and a Change ─► the log ─► Namespace::apply
+//!                                                           │ when it is durable
+//!                                                           └─► the answer leaves
+//! ```
+//!
+//! An operation changes nothing by itself. It reads the namespace and says what the rows would be afterwards. Who hosts it
+//! appends that to a log, applies it, and holds the answer back until the log has it; an answer that only reads waits for the newest
+//! change among what it read. Recovery applies the same changes in the same order.
+//!
+//! # A tour of the source
+//!
+//! `ids` and `change` are the words of the log, `request` those of clients, `tree` is the inodes in memory, `blocks`, `lease` and
+//! `retry` follow from rows, `namespace` has all of them and applies changes, `operation` has a file for each operation.
+
+pub mod blocks;
+pub mod change;
+pub mod error;
+pub mod ids;
+pub mod lease;
+pub mod namespace;
+pub mod operation;
+pub mod path;
+pub mod permission;
+pub mod request;
+pub mod retry;
+pub mod tree;
+
+pub use crate::{
+    change::Change,
+    error::{Class, FilesError},
+    namespace::{Limits, Namespace},
+    operation::Decision,
+    request::{Context, Reply, Request},
+};

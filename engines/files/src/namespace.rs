@@ -1,0 +1,353 @@
+//! The namespace: what there is, and how a change changes it.
+
+use std::sync::Arc;
+
+use crate::blocks::Blocks;
+use crate::change::{Block, Change, Counters, File, Kind, Retry, Row};
+use crate::error::FilesError;
+use crate::ids::{InodeId, Millis, Txid};
+use crate::lease::Leases;
+use crate::path;
+use crate::permission::{self, Access};
+use crate::request::Context;
+use crate::retry::RetryCache;
+use crate::tree::{Inode, Tree};
+
+/// Who has the lease of a file that is being closed because its writer has gone.
+pub const RECOVERY: &str = "savanna_recovery";
+
+/// Everything that a name node knows.
+#[derive(Debug)]
+pub struct Namespace {
+    pub(crate) tree: Tree,
+    /// Which file a block belongs to, and whether the data node has it.
+    pub blocks: Blocks,
+    /// Who writes what.
+    pub leases: Leases,
+    pub(crate) retries: RetryCache,
+    counters: Counters,
+    txid: Txid,
+    /// Whether changes are refused because somebody said so.
+    pub is_safe: bool,
+    /// What operations keep to.
+    pub(crate) limits: Limits,
+}
+
+/// What operations keep to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The least that a client may choose as the size of blocks.
+    pub block_size_min: u64,
+    /// Entries of one answer to a listing.
+    pub listing: usize,
+    /// Names in one directory.
+    pub names: usize,
+    /// Blocks of one file.
+    pub blocks: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { block_size_min: 16, listing: 1_000, names: 1 << 20, blocks: 10_000 }
+    }
+}
+
+impl Namespace {
+    /// One that is empty. The root belongs to who runs the process.
+    #[must_use]
+    pub fn new(superuser: &str, limits: Limits) -> Self {
+        let mut tree = Tree::default();
+        for (id, name) in [(InodeId::ROOT, ""), (InodeId::DOOMED, "doomed")] {
+            let row = Row {
+                id,
+                parent: InodeId::NOWHERE,
+                name: name.as_bytes().into(),
+                owner: superuser.into(),
+                group: "supergroup".into(),
+                mode: 0o755,
+                mtime: Millis(0),
+                atime: Millis(0),
+                kind: Kind::Directory,
+            };
+            tree.put(&row, Txid(0));
+        }
+        Self {
+            tree,
+            blocks: Blocks::default(),
+            leases: Leases::default(),
+            retries: RetryCache::default(),
+            counters: Counters::default(),
+            txid: Txid(0),
+            is_safe: false,
+            limits,
+        }
+    }
+
+    /// The newest change.
+    #[must_use]
+    pub const fn txid(&self) -> Txid {
+        self.txid
+    }
+
+    /// The numbers that were given last.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// All inodes.
+    #[must_use]
+    pub const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Files and directories that there are, without the two that nobody made.
+    #[must_use]
+    pub fn inode_count(&self) -> usize {
+        self.tree.len() - 2
+    }
+
+    /// Does a change. One that was done before changes nothing.
+    pub fn apply(&mut self, change: &Change) {
+        if change.txid <= self.txid {
+            return;
+        }
+        // What went had names that others may have now.
+        for id in &change.gone {
+            if let Some(inode) = self.tree.remove(*id)
+                && let Some(file) = inode.file()
+            {
+                self.follow(*id, Some(file), None, change.at);
+            }
+        }
+        for row in &change.rows {
+            let before = self.tree.get(row.id).and_then(Inode::file).cloned();
+            self.tree.put(row, change.txid);
+            if let Kind::File(file) = &row.kind {
+                self.follow(row.id, before.as_ref(), Some(file), change.at);
+            }
+        }
+        self.counters = change.counters;
+        if let Some(retry) = change.retry {
+            self.retries.add(retry, change.txid, change.at);
+        }
+        self.txid = change.txid;
+    }
+
+    /// Blocks and leases follow from what files are.
+    fn follow(&mut self, id: InodeId, before: Option<&File>, after: Option<&File>, at: Millis) {
+        let blocks = |file: Option<&File>| -> Vec<Block> { file.map(|file| file.blocks.clone()).unwrap_or_default() };
+        self.blocks.changed(id, &blocks(before), &blocks(after));
+        let [before, after] = [before, after].map(|file| file.and_then(|file| file.writer.as_ref()));
+        if let Some(writer) = before
+            && after.is_none_or(|after| after.client != writer.client)
+        {
+            self.leases.remove(&writer.client, id);
+        }
+        if let Some(writer) = after {
+            self.leases.add(&writer.client, id, at);
+        }
+    }
+
+    /// All that there is, as changes of so many rows that make it again out of nothing. None is the same as another
+    /// namespace's: they are for a log that keeps nothing else.
+    pub fn snapshot(&self, rows_max: usize) -> impl Iterator<Item = Change> {
+        let Self { txid, counters, .. } = *self;
+        let change = move |rows, retry, at| Change { txid, at, counters, rows, gone: Vec::new(), retry };
+        let retries = self.retries.iter().map(move |(at, retry): (Millis, Retry)| change(Vec::new(), Some(retry), at));
+        let mut rows = self.tree.rows();
+        let parts = std::iter::from_fn(move || {
+            let part: Vec<Row> = rows.by_ref().take(rows_max).collect();
+            (!part.is_empty()).then(|| change(part, None, Millis(0)))
+        });
+        parts.chain(retries)
+    }
+
+    /// Takes a part of a snapshot in.
+    pub fn restore(&mut self, part: &Change) {
+        self.txid = Txid(0);
+        self.apply(part);
+        self.txid = part.txid;
+    }
+
+    /// Inodes of subtrees that were deleted, at most so many, each after what was in it: the change that removes them.
+    #[must_use]
+    pub fn dismantle(&self, now: Millis, inodes_max: usize) -> Option<Change> {
+        let mut gone = Vec::new();
+        // The directories from the doomed one down, each with the name that was looked at last.
+        let mut open: Vec<(InodeId, Box<[u8]>)> = vec![(InodeId::DOOMED, Box::default())];
+        while let Some((directory, after)) = open.last_mut() {
+            if gone.len() >= inodes_max {
+                break;
+            }
+            match self.tree.children(*directory, after).next() {
+                Some(inode) => {
+                    after.clone_from(&inode.name);
+                    if inode.child_count() > 0 {
+                        open.push((inode.id, Box::default()));
+                    } else {
+                        gone.push(inode.id);
+                    }
+                }
+                None => {
+                    let (directory, _) = open.pop()?;
+                    if directory != InodeId::DOOMED {
+                        gone.push(directory);
+                    }
+                }
+            }
+        }
+        let (txid, counters) = (self.txid.next(), self.counters);
+        (!gone.is_empty()).then_some(Change { txid, at: now, counters, rows: Vec::new(), gone, retry: None })
+    }
+
+    /// Looks a path up as far as it goes.
+    pub(crate) fn resolve<'t, 'p>(
+        &'t self,
+        path: &'p str,
+        context: &Context<'_>,
+    ) -> Result<Resolved<'t, 'p>, FilesError> {
+        let names = path::names(path)?;
+        let Some(root) = self.tree.get(InodeId::ROOT) else { return Err(FilesError::no_file("/")) };
+        let (mut found, mut depends) = (vec![root], root.txid);
+        let mut at = root;
+        for name in &names {
+            if !at.is_directory() {
+                break;
+            }
+            permission::check(&self.tree, at, Access::EXECUTE, context)?;
+            let Some(next) = self.tree.child(at.id, name) else { break };
+            depends = depends.max(next.txid);
+            found.push(next);
+            at = next;
+        }
+        Ok(Resolved { path, names, found, depends })
+    }
+}
+
+/// A path, and the inodes along it.
+#[derive(Debug)]
+pub(crate) struct Resolved<'t, 'p> {
+    pub(crate) path: &'p str,
+    pub(crate) names: Vec<&'p [u8]>,
+    /// The root, and what follows as far as it is there.
+    pub(crate) found: Vec<&'t Inode>,
+    /// The newest change of what was found.
+    pub(crate) depends: Txid,
+}
+
+impl<'t, 'p> Resolved<'t, 'p> {
+    /// What the path names, if that is there.
+    pub(crate) fn inode(&self) -> Option<&'t Inode> {
+        self.found.get(self.names.len()).copied()
+    }
+
+    /// The last inode along the path that is there.
+    pub(crate) fn nearest(&self) -> &'t Inode {
+        self.found[self.found.len() - 1]
+    }
+
+    /// The directory of what the path names, if that is there and the path is not that of the root.
+    pub(crate) fn parent(&self) -> Option<&'t Inode> {
+        self.found.get(self.names.len().checked_sub(1)?).copied()
+    }
+
+    /// The names that are missing.
+    pub(crate) fn missing(&self) -> &[&'p [u8]] {
+        &self.names[self.found.len() - 1..]
+    }
+
+    /// The file or directory.
+    pub(crate) fn existing(&self) -> Result<&'t Inode, FilesError> {
+        self.inode().ok_or_else(|| FilesError::no_file(self.path))
+    }
+}
+
+/// The path of an inode; none if it is not there, or is being taken apart.
+pub(crate) fn path_in(tree: &Tree, id: InodeId) -> Option<String> {
+    let mut names = Vec::new();
+    let mut at = tree.get(id)?;
+    while at.id != InodeId::ROOT {
+        if at.id == InodeId::DOOMED {
+            return None;
+        }
+        names.push(String::from_utf8_lossy(&at.name));
+        at = tree.get(at.parent)?;
+    }
+    if names.is_empty() {
+        return Some("/".to_owned());
+    }
+    names.reverse();
+    Some(names.iter().flat_map(|name| ["/", name]).collect())
+}
+
+/// Collects what an operation changes.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    tree: &'a Tree,
+    change: Change,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(namespace: &'a Namespace, now: Millis) -> Self {
+        let (txid, counters) = (namespace.txid.next(), namespace.counters);
+        let change = Change { txid, at: now, counters, rows: Vec::new(), gone: Vec::new(), retry: None };
+        Self { tree: &namespace.tree, change }
+    }
+
+    /// The numbers that were given last, to give the next.
+    pub(crate) const fn counters(&mut self) -> &mut Counters {
+        &mut self.change.counters
+    }
+
+    /// An inode as it will be, to be changed.
+    pub(crate) fn row(&mut self, inode: &Inode) -> &mut Row {
+        let at = self.change.rows.iter().position(|row| row.id == inode.id).unwrap_or_else(|| {
+            self.change.rows.push(self.tree.row(inode));
+            self.change.rows.len() - 1
+        });
+        &mut self.change.rows[at]
+    }
+
+    /// A file as it will be, to be changed; none if it is a directory.
+    pub(crate) fn file(&mut self, inode: &Inode) -> Option<&mut File> {
+        match &mut self.row(inode).kind {
+            Kind::File(file) => Some(file),
+            Kind::Directory => None,
+        }
+    }
+
+    /// A directory has other names than before.
+    pub(crate) fn touch(&mut self, directory: &Inode) {
+        let now = self.change.at;
+        self.row(directory).mtime = now;
+    }
+
+    /// A new inode.
+    pub(crate) fn add(
+        &mut self,
+        parent: InodeId,
+        name: &[u8],
+        mode: u16,
+        owner: &str,
+        group: &Arc<str>,
+        kind: Kind,
+    ) -> &Row {
+        let id = self.change.counters.inode.next();
+        self.change.counters.inode = id;
+        let (owner, group, now) = (owner.into(), Arc::clone(group), self.change.at);
+        let atime = if kind == Kind::Directory { Millis(0) } else { now };
+        self.change.rows.push(Row { id, parent, name: name.into(), owner, group, mode, mtime: now, atime, kind });
+        &self.change.rows[self.change.rows.len() - 1]
+    }
+
+    /// An inode that goes, with nothing in it.
+    pub(crate) fn remove(&mut self, id: InodeId) {
+        self.change.gone.push(id);
+    }
+
+    /// The change, and how its call is answered when it comes again.
+    pub(crate) fn done(self, retry: Option<Retry>) -> Change {
+        Change { retry, ..self.change }
+    }
+}

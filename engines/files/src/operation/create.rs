@@ -1,0 +1,83 @@
+//! Makes a file, to be written.
+
+use super::Outcome;
+use super::mkdirs::place;
+use crate::change::{File, Kind, RetryAnswer, Writer};
+use crate::error::{Class, FilesError};
+use crate::namespace::{Draft, Namespace};
+use crate::permission::{self, Access};
+use crate::request::{self, Context, Reply, Status};
+use crate::tree::Inode;
+
+pub(super) fn create(
+    namespace: &Namespace,
+    context: &Context<'_>,
+    create: &request::Create,
+) -> Result<Outcome, FilesError> {
+    let request::Create { path, mode, client, replication, block_size, .. } = create;
+    if *block_size < namespace.limits.block_size_min {
+        let least = namespace.limits.block_size_min;
+        let words = format!("Specified block size is less than configured minimum value: {block_size} < {least}");
+        return Err(FilesError::new(Class::Io, words));
+    }
+    if *replication == 0 || *replication > 512 {
+        let words = format!("Requested replication factor of {replication} for {path} is not from 1 to 512");
+        return Err(FilesError::new(Class::Io, words));
+    }
+    let at = namespace.resolve(path, context)?;
+    let mut draft = Draft::new(namespace, context.now);
+    let mode = mode & 0o1777;
+    let (parent, group) = match (at.inode(), at.parent()) {
+        (Some(inode), Some(parent)) => {
+            check_replaced(namespace, context, create, parent, inode)?;
+            draft.remove(inode.id);
+            draft.touch(parent);
+            (parent.id, std::sync::Arc::clone(namespace.tree.group(parent)))
+        }
+        (Some(_), None) => return Err(already_a_directory(path)),
+        (None, _) if !create.creates => {
+            let words = format!("Can't overwrite non-existent {path} for client {}", context.machine);
+            return Err(FilesError::new(Class::FileNotFound, words));
+        }
+        (None, _) => place(namespace, context, &at, &mut draft, create.with_parents, mode)?,
+    };
+    let writer = Writer { client: client.as_str().into(), machine: context.machine.into() };
+    let (replication, block_size) = (*replication, *block_size);
+    let file = File { replication, block_size, blocks: Vec::new(), writer: Some(writer) };
+    let name = at.names[at.names.len() - 1];
+    let row = draft.add(parent, name, mode, context.user, &group, Kind::File(Box::new(file)));
+    let (status, id) = (Status::of_new(row), row.id);
+    let reply = Reply::Status(Some(Box::new(status)));
+    Ok(Outcome::changed(draft, context.call, reply, RetryAnswer::Created(id)))
+}
+
+/// Whether a new file may take the place of what is there.
+fn check_replaced(
+    namespace: &Namespace,
+    context: &Context<'_>,
+    create: &request::Create,
+    parent: &Inode,
+    inode: &Inode,
+) -> Result<(), FilesError> {
+    let request::Create { path, client, .. } = create;
+    let Some(file) = inode.file() else { return Err(already_a_directory(path)) };
+    if create.overwrites {
+        permission::check(&namespace.tree, inode, Access::WRITE, context)?;
+        return permission::check_removal(&namespace.tree, parent, inode, context);
+    }
+    let machine = context.machine;
+    match &file.writer {
+        Some(writer) if *writer.client != **client => Err(FilesError::new(
+            Class::AlreadyBeingCreated,
+            format!(
+                "Failed to CREATE_FILE {path} for {client} on {machine} because this file lease is currently owned by {} on {}",
+                writer.client, writer.machine
+            ),
+        )),
+        _ => Err(FilesError::new(Class::FileAlreadyExists, format!("{path} for client {machine} already exists"))),
+    }
+}
+
+fn already_a_directory(path: &str) -> FilesError {
+    FilesError::new(Class::FileAlreadyExists, format!("{path} already exists as a directory"))
+}

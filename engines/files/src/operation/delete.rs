@@ -1,0 +1,62 @@
+//! Deletes files and directories.
+
+use super::Outcome;
+use crate::change::RetryAnswer;
+use crate::error::{Class, FilesError};
+use crate::ids::InodeId;
+use crate::namespace::{Draft, Namespace};
+use crate::permission;
+use crate::request::{Context, Reply};
+use crate::tree::{Inode, Tree};
+
+/// Subtrees of more inodes go at once all the same, and are taken apart later.
+const AT_ONCE_MAX: usize = 256;
+
+/// Deletes what is at a path. Of a large subtree one row moves to where nobody looks; [`Namespace::dismantle`] does the rest.
+pub(super) fn delete(
+    namespace: &Namespace,
+    context: &Context<'_>,
+    path: &str,
+    is_recursive: bool,
+) -> Result<Outcome, FilesError> {
+    let at = namespace.resolve(path, context)?;
+    let (Some(inode), Some(parent)) = (at.inode(), at.parent()) else {
+        // Nothing is there, or it is the root.
+        return Ok(Outcome::Read(Reply::Bool(false), at.depends));
+    };
+    if inode.child_count() > 0 && !is_recursive {
+        return Err(FilesError::new(Class::PathIsNotEmptyDirectory, format!("{path} is non empty")));
+    }
+    permission::check_removal(&namespace.tree, parent, inode, context)?;
+    let mut draft = Draft::new(namespace, context.now);
+    draft.touch(parent);
+    remove(&namespace.tree, &mut draft, inode);
+    Ok(Outcome::changed(draft, context.call, Reply::Bool(true), RetryAnswer::Bool(true)))
+}
+
+/// Removes an inode with all that is in it.
+fn remove(tree: &Tree, draft: &mut Draft<'_>, inode: &Inode) {
+    match subtree(tree, inode) {
+        Some(subtree) => subtree.into_iter().rev().for_each(|id| draft.remove(id)),
+        None => {
+            let row = draft.row(inode);
+            (row.parent, row.name) = (InodeId::DOOMED, inode.id.0.to_be_bytes().into());
+        }
+    }
+}
+
+/// An inode and all that is in it, a directory before what is in it; none if that is too much for one change.
+fn subtree(tree: &Tree, inode: &Inode) -> Option<Vec<InodeId>> {
+    let mut all = vec![inode.id];
+    let mut next = 0;
+    while let Some(id) = all.get(next) {
+        let room = AT_ONCE_MAX + 1 - all.len();
+        let children: Vec<InodeId> = tree.children(*id, b"").take(room).map(|child| child.id).collect();
+        all.extend(children);
+        if all.len() > AT_ONCE_MAX {
+            return None;
+        }
+        next += 1;
+    }
+    Some(all)
+}

@@ -1,0 +1,32 @@
+//! What is in a directory.
+
+use super::Outcome;
+use super::status::entry;
+use crate::error::FilesError;
+use crate::namespace::Namespace;
+use crate::permission::{self, Access};
+use crate::request::{Context, Listing, Reply};
+
+/// A page of a directory behind a name, which need not be there any more; of a file the file itself.
+pub(super) fn listing(
+    namespace: &Namespace,
+    context: &Context<'_>,
+    path: &str,
+    after: &[u8],
+    with_locations: bool,
+) -> Result<Outcome, FilesError> {
+    let at = namespace.resolve(path, context)?;
+    let Some(inode) = at.inode() else { return Ok(Outcome::Read(Reply::Listing(None), at.depends)) };
+    if !inode.is_directory() {
+        let entries = vec![entry(namespace, inode, with_locations).unnamed()];
+        return Ok(Outcome::Read(Reply::Listing(Some(Listing { entries, remaining: 0 })), at.depends));
+    }
+    permission::check(&namespace.tree, inode, Access::READ, context)?;
+    let (mut entries, mut depends) = (Vec::new(), at.depends);
+    for child in namespace.tree.children(inode.id, after).take(namespace.limits.listing) {
+        depends = depends.max(child.txid);
+        entries.push(entry(namespace, child, with_locations));
+    }
+    let remaining = namespace.tree.count_after(inode.id, after) - entries.len();
+    Ok(Outcome::Read(Reply::Listing(Some(Listing { entries, remaining })), depends))
+}

@@ -1,0 +1,80 @@
+//! Makes directories.
+
+use std::sync::Arc;
+
+use super::Outcome;
+use crate::change::Kind;
+use crate::error::{Class, FilesError};
+use crate::ids::InodeId;
+use crate::namespace::{Draft, Namespace, Resolved};
+use crate::path;
+use crate::permission::{self, Access};
+use crate::request::{Context, Reply};
+use crate::tree::Inode;
+
+pub(super) fn mkdirs(
+    namespace: &Namespace,
+    context: &Context<'_>,
+    path: &str,
+    mode: u16,
+    with_parents: bool,
+) -> Result<Outcome, FilesError> {
+    let at = namespace.resolve(path, context)?;
+    match at.inode() {
+        Some(inode) if inode.is_directory() => return Ok(Outcome::Read(Reply::Bool(true), at.depends)),
+        Some(_) => {
+            return Err(FilesError::new(Class::FileAlreadyExists, format!("Path is not a directory: {path}")));
+        }
+        None => {}
+    }
+    let mut draft = Draft::new(namespace, context.now);
+    let mode = mode & 0o1777;
+    let (parent, group) = place(namespace, context, &at, &mut draft, with_parents, mode)?;
+    let name = at.names[at.names.len() - 1];
+    draft.add(parent, name, mode, context.user, &group, Kind::Directory);
+    Ok(Outcome::repeatable(draft, Reply::Bool(true)))
+}
+
+/// The directory for something new at a path, with its group, which is made with those above it if it is missing: those that
+/// lead to something may be gone through by who made it.
+pub(super) fn place(
+    namespace: &Namespace,
+    context: &Context<'_>,
+    at: &Resolved<'_, '_>,
+    draft: &mut Draft<'_>,
+    with_parents: bool,
+    mode: u16,
+) -> Result<(InodeId, Arc<str>), FilesError> {
+    path::check_new(at.path, &at.names)?;
+    let nearest = at.nearest();
+    check_directory(at, nearest)?;
+    let missing = at.missing();
+    let above = &missing[..missing.len() - 1];
+    if !above.is_empty() && !with_parents {
+        let parent = at.path.trim_end_matches('/').rsplit_once('/').map_or("/", |(parent, _)| parent);
+        return Err(FilesError::new(Class::FileNotFound, format!("Parent directory doesn't exist: {parent}")));
+    }
+    permission::check(&namespace.tree, nearest, Access::WRITE, context)?;
+    if nearest.child_count() >= namespace.limits.names {
+        let (limit, items) = (namespace.limits.names, nearest.child_count());
+        let words = format!("The directory item limit of {} is exceeded: limit={limit} items={items}", at.path);
+        return Err(FilesError::new(Class::DirectoryFull, words));
+    }
+    draft.touch(nearest);
+    let group = Arc::clone(namespace.tree.group(nearest));
+    let mut parent = nearest.id;
+    for name in above {
+        parent = draft.add(parent, name, mode | 0o300, context.user, &group, Kind::Directory).id;
+    }
+    Ok((parent, group))
+}
+
+/// Whether a path can go on behind what is there of it.
+pub(super) fn check_directory(at: &Resolved<'_, '_>, nearest: &Inode) -> Result<(), FilesError> {
+    if nearest.is_directory() {
+        return Ok(());
+    }
+    let there: String =
+        at.names[..at.found.len() - 1].iter().flat_map(|name| ["/".into(), String::from_utf8_lossy(name)]).collect();
+    Err(FilesError::new(Class::ParentNotDirectory, format!("{there} (is not a directory)")))
+}

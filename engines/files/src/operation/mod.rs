@@ -1,0 +1,218 @@
+//! Operations: each reads a namespace, and says what it answers and what it changes.
+
+mod add_block;
+mod attributes;
+mod complete;
+mod create;
+mod delete;
+mod listing;
+mod locations;
+mod mkdirs;
+mod pipeline;
+mod recover_lease;
+mod rename;
+mod status;
+mod summary;
+
+use crate::change::{CallId, Change, Retry, RetryAnswer};
+use crate::error::{Class, FilesError};
+use crate::ids::{InodeId, Txid};
+use crate::namespace::{Draft, Namespace, path_in};
+use crate::request::{Context, LocatedBlock, Reply, Request, Status, Written};
+use crate::tree::Inode;
+
+pub use self::recover_lease::{Begun, Recovery};
+pub use self::summary::{Summary, Walk};
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub struct Decision {
+    /// The answer. It may leave when the log has `change`, or all up to `depends`.
+    pub answer: Result<Reply, FilesError>,
+    /// What it changes. Nothing was changed yet.
+    pub change: Option<Change>,
+    /// The newest change that the answer depends on.
+    pub depends: Txid,
+}
+
+/// What an operation comes to.
+enum Outcome {
+    /// An answer, and the newest change of what was read.
+    Read(Reply, Txid),
+    /// A change, and the answer.
+    Changed(Reply, Change),
+}
+
+impl Outcome {
+    /// A change of a call that may come again, and its answer.
+    fn changed(draft: Draft<'_>, call: Option<CallId>, reply: Reply, answer: RetryAnswer) -> Self {
+        Self::Changed(reply, draft.done(call.map(|call| Retry { call, answer })))
+    }
+
+    /// A change that may be done twice, and its answer.
+    fn repeatable(draft: Draft<'_>, reply: Reply) -> Self {
+        Self::Changed(reply, draft.done(None))
+    }
+}
+
+impl Namespace {
+    /// What becomes of a request. Reads only.
+    #[must_use]
+    pub fn decide(&self, request: &Request, context: &Context<'_>) -> Decision {
+        if let Some(call) = context.call
+            && let Some((answer, depends)) = self.retries.get(&call)
+        {
+            return Decision { answer: Ok(self.again(answer)), change: None, depends };
+        }
+        if self.is_safe && request.changes() {
+            let (answer, depends) = (Err(FilesError::new(Class::SafeMode, SAFE_MODE)), self.txid());
+            return Decision { answer, change: None, depends };
+        }
+        match self.outcome(request, context) {
+            Ok(Outcome::Read(reply, depends)) => Decision { answer: Ok(reply), change: None, depends },
+            Ok(Outcome::Changed(reply, change)) => {
+                Decision { answer: Ok(reply), depends: change.txid, change: Some(change) }
+            }
+            // Which of all that was looked at made it fail is not followed up.
+            Err(error) => Decision { answer: Err(error), change: None, depends: self.txid() },
+        }
+    }
+
+    fn outcome(&self, request: &Request, context: &Context<'_>) -> Result<Outcome, FilesError> {
+        match request {
+            Request::FileInfo { path } => status::file_info(self, context, path),
+            Request::Listing { path, after, with_locations } => {
+                listing::listing(self, context, path, after, *with_locations)
+            }
+            Request::BlockLocations { path, offset, length } => {
+                locations::block_locations(self, context, path, *offset, *length)
+            }
+            Request::Mkdirs { path, mode, with_parents } => mkdirs::mkdirs(self, context, path, *mode, *with_parents),
+            Request::Create(create) => create::create(self, context, create),
+            Request::AddBlock { file, previous, is_node_excluded } => {
+                add_block::add_block(self, context, file, *previous, *is_node_excluded)
+            }
+            Request::AbandonBlock { file, block } => add_block::abandon_block(self, context, file, *block),
+            Request::Complete { file, last } => complete::complete(self, context, file, *last),
+            Request::Fsync { file, length } => complete::fsync(self, context, file, *length),
+            Request::NewStamp { block, client } => pipeline::new_stamp(self, context, *block, client),
+            Request::UpdatePipeline { client, old, new } => {
+                pipeline::update_pipeline(self, context, client, *old, *new)
+            }
+            Request::Rename { from, to } => rename::rename(self, context, from, to),
+            Request::Rename2 { from, to, overwrites } => rename::rename2(self, context, from, to, *overwrites),
+            Request::Delete { path, is_recursive } => delete::delete(self, context, path, *is_recursive),
+            Request::SetPermission { path, mode } => attributes::set_permission(self, context, path, *mode),
+            Request::SetOwner { path, owner, group } => {
+                attributes::set_owner(self, context, path, owner.as_deref(), group.as_deref())
+            }
+            Request::SetTimes { path, mtime, atime } => attributes::set_times(self, context, path, *mtime, *atime),
+            Request::SetReplication { path, replication } => {
+                attributes::set_replication(self, context, path, *replication)
+            }
+            Request::IsFileClosed { path } => status::is_file_closed(self, context, path),
+            Request::PreferredBlockSize { path } => status::preferred_block_size(self, context, path),
+            Request::CheckAccess { path, mode } => status::check_access(self, context, path, *mode),
+        }
+    }
+
+    /// The answer to a call that was done before.
+    fn again(&self, answer: RetryAnswer) -> Reply {
+        match answer {
+            RetryAnswer::Done => Reply::Done,
+            RetryAnswer::Bool(answer) => Reply::Bool(answer),
+            RetryAnswer::Created(id) => {
+                let status = self.tree.get(id).map(|inode| Box::new(Status::of(&self.tree, inode).unnamed()));
+                Reply::Status(status)
+            }
+        }
+    }
+
+    /// A file that a client says that it writes.
+    fn written<'t>(&'t self, context: &Context<'_>, file: &Written) -> Result<&'t Inode, FilesError> {
+        let inode = self.named(context, file)?;
+        self.check_writer(inode, &file.client)?;
+        Ok(inode)
+    }
+
+    /// A file as its writer names it, whoever writes it.
+    fn named<'t>(&'t self, context: &Context<'_>, file: &Written) -> Result<&'t Inode, FilesError> {
+        let inode = match file.id {
+            Some(id) => self.tree.get(id).filter(|inode| path_in(&self.tree, inode.id).is_some()),
+            None => self.resolve(&file.path, context)?.inode(),
+        };
+        inode.ok_or_else(|| {
+            let Written { path, id, client } = file;
+            let id = id.unwrap_or(InodeId::NOWHERE);
+            let words =
+                format!("File does not exist: {path} (inode {id}) Holder {client} does not have any open files.");
+            FilesError::new(Class::FileNotFound, words)
+        })
+    }
+
+    /// Whether a client writes a file.
+    fn check_writer(&self, inode: &Inode, client: &str) -> Result<(), FilesError> {
+        let path = || path_in(&self.tree, inode.id).unwrap_or_default();
+        let Some(file) = inode.file() else {
+            return Err(FilesError::new(Class::LeaseExpired, format!("INode is not a regular file: {}", path())));
+        };
+        match &file.writer {
+            None => Err(FilesError::new(
+                Class::LeaseExpired,
+                format!(
+                    "File is not open for writing: {} (inode {}) Holder {client} does not have any open files.",
+                    path(),
+                    inode.id
+                ),
+            )),
+            Some(writer) if *writer.client != *client => Err(FilesError::new(
+                Class::LeaseExpired,
+                format!("Client (={client}) is not the lease owner (={}: {}", writer.client, path()),
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// A block of a file, as clients hear of it.
+    fn locate(&self, file: &crate::change::File, at: usize, offset: u64) -> LocatedBlock {
+        let block = file.blocks[at];
+        let is_begun = file.writer.is_some() && !block.is_committed;
+        LocatedBlock {
+            block: crate::request::BlockName { id: block.id, stamp: block.stamp, length: block.length },
+            offset,
+            is_corrupt: self.blocks.is_corrupt(block.id),
+            is_there: is_begun || self.blocks.has(&block),
+        }
+    }
+}
+
+impl Request {
+    /// Whether it may change anything.
+    #[must_use]
+    pub const fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Self::FileInfo { .. }
+                | Self::Listing { .. }
+                | Self::BlockLocations { .. }
+                | Self::IsFileClosed { .. }
+                | Self::PreferredBlockSize { .. }
+                | Self::CheckAccess { .. }
+        )
+    }
+
+    /// Whether it has to be done once, however often it is sent.
+    #[must_use]
+    pub const fn is_done_once(&self) -> bool {
+        matches!(
+            self,
+            Self::Create(_)
+                | Self::Rename { .. }
+                | Self::Rename2 { .. }
+                | Self::Delete { .. }
+                | Self::UpdatePipeline { .. }
+        )
+    }
+}
+
+const SAFE_MODE: &str = "Name node is in safe mode.\nIt was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off.";

@@ -1,0 +1,100 @@
+//! Closes a file whose writer has gone.
+//!
+//! First nobody but the recovery writes the file, and its last block gets a new generation. When that is durable, the data node
+//! ends the block under that generation, so that the old writer is refused; what it has of it is what the file has.
+
+use crate::change::Change;
+use crate::error::{Class, FilesError};
+use crate::ids::{BlockId, InodeId, Millis, Stamp};
+use crate::lease::SOFT_LIMIT;
+use crate::namespace::{Draft, Namespace, RECOVERY};
+use crate::permission::{self, Access};
+use crate::request::Context;
+use crate::tree::Inode;
+
+/// What has to be done to close a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// The file.
+    pub inode: InodeId,
+    /// The block that the data node has to end, under which generation.
+    pub block: Option<(BlockId, Stamp)>,
+}
+
+/// What becomes of a wish to close a file.
+#[derive(Debug)]
+pub enum Begun {
+    /// It is closed.
+    Closed,
+    /// This change first, then the recovery.
+    Recovery(Change, Recovery),
+}
+
+impl Namespace {
+    /// A client wants a file closed, to write it itself.
+    ///
+    /// # Errors
+    /// The file is not there, or not the client's to write, or its writer is alive.
+    pub fn recover_lease(&self, context: &Context<'_>, path: &str, client: &str) -> Result<Begun, FilesError> {
+        let at = self.resolve(path, context)?;
+        let inode = at.existing()?;
+        let file = inode.file().ok_or_else(|| super::status::not_a_file(path))?;
+        permission::check(&self.tree, inode, Access::WRITE, context)?;
+        let Some(writer) = &file.writer else { return Ok(Begun::Closed) };
+        if *writer.client == *client && !self.leases.is_over(client, SOFT_LIMIT, context.now) {
+            let words = format!("Failed to RECOVER_LEASE {path} for {client} because it is already the lease owner");
+            return Err(FilesError::new(Class::AlreadyBeingCreated, words));
+        }
+        let (change, recovery) = self.begin_recovery(inode, context.now);
+        Ok(Begun::Recovery(change, recovery))
+    }
+
+    /// Begins to close a file that its writer has left.
+    #[must_use]
+    pub fn close_left(&self, id: InodeId, now: Millis) -> Option<(Change, Recovery)> {
+        let inode = self.tree.get(id)?;
+        inode.file()?.writer.as_ref()?;
+        Some(self.begin_recovery(inode, now))
+    }
+
+    fn begin_recovery(&self, inode: &Inode, now: Millis) -> (Change, Recovery) {
+        let mut draft = Draft::new(self, now);
+        let stamp = draft.counters().stamp.next();
+        let mut block = None;
+        if let Some(file) = draft.file(inode) {
+            if let Some(writer) = &mut file.writer {
+                writer.client = RECOVERY.into();
+            }
+            if let Some(last) = file.blocks.last_mut() {
+                last.stamp = stamp;
+                block = Some((last.id, stamp));
+            }
+        }
+        if block.is_some() {
+            draft.counters().stamp = stamp;
+        }
+        (draft.done(None), Recovery { inode: inode.id, block })
+    }
+
+    /// Closes a file whose last block the data node has ended with a length; none if it never had any of it. Nothing if somebody
+    /// else has begun another recovery meanwhile, or the file has gone.
+    #[must_use]
+    pub fn finish_recovery(&self, recovery: Recovery, length: Option<u64>, now: Millis) -> Option<Change> {
+        let inode = self.tree.get(recovery.inode)?;
+        let file = inode.file()?;
+        let last = file.blocks.last().map(|block| (block.id, block.stamp));
+        if file.writer.as_ref().is_none_or(|writer| *writer.client != *RECOVERY) || last != recovery.block {
+            return None;
+        }
+        let mut draft = Draft::new(self, now);
+        let file = draft.file(inode)?;
+        file.writer = None;
+        match (file.blocks.last_mut(), length) {
+            (Some(block), Some(length)) => (block.length, block.is_committed) = (length, true),
+            (Some(_), None) => drop(file.blocks.pop()),
+            (None, _) => {}
+        }
+        draft.row(inode).mtime = now;
+        Some(draft.done(None))
+    }
+}

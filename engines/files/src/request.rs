@@ -1,0 +1,255 @@
+//! What is asked of a namespace, and what it answers: values that can go to another process.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::change::{CallId, File, Kind, Row};
+use crate::ids::{BlockId, InodeId, Millis, Stamp};
+use crate::tree::{Inode, Tree};
+
+/// Who asks, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The instant of the operation.
+    pub now: Millis,
+    /// The user.
+    pub user: &'a str,
+    /// The groups of the user.
+    pub groups: &'a [String],
+    /// Whether everything is allowed.
+    pub is_superuser: bool,
+    /// The call, if it may come again.
+    pub call: Option<CallId>,
+    /// Where the client is.
+    pub machine: &'a str,
+}
+
+/// A block as clients name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockName {
+    /// Its number.
+    pub id: BlockId,
+    /// Its generation.
+    pub stamp: Stamp,
+    /// Its bytes.
+    pub length: u64,
+}
+
+/// A file that is written, as its writer names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Its path when it was opened.
+    pub path: String,
+    /// Its number, if the client says it: it counts more than the path.
+    pub id: Option<InodeId>,
+    /// The client.
+    pub client: String,
+}
+
+/// An operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "what stands before an operation says what its fields are")]
+pub enum Request {
+    /// What is at a path.
+    FileInfo { path: String },
+    /// What is in a directory, behind a name.
+    Listing { path: String, after: Vec<u8>, with_locations: bool },
+    /// The blocks of a range of a file.
+    BlockLocations { path: String, offset: u64, length: u64 },
+    /// Makes a directory.
+    Mkdirs { path: String, mode: u16, with_parents: bool },
+    /// Makes a file, to be written.
+    Create(Create),
+    /// Ends the block that was written, and begins the next one.
+    AddBlock { file: Written, previous: Option<BlockName>, is_node_excluded: bool },
+    /// Gives up the block that was begun last.
+    AbandonBlock { file: Written, block: BlockName },
+    /// Ends a file.
+    Complete { file: Written, last: Option<BlockName> },
+    /// Keeps how long the block that is being written is.
+    Fsync { file: Written, length: Option<u64> },
+    /// Gives the block that is being written a generation, for a new pipeline.
+    NewStamp { block: BlockName, client: String },
+    /// The new pipeline writes the block.
+    UpdatePipeline { client: String, old: BlockName, new: BlockName },
+    /// Moves; into the target if that is a directory.
+    Rename { from: String, to: String },
+    /// Moves, to exactly that path.
+    Rename2 { from: String, to: String, overwrites: bool },
+    /// Deletes.
+    Delete { path: String, is_recursive: bool },
+    /// Sets permission bits.
+    SetPermission { path: String, mode: u16 },
+    /// Sets owner or group.
+    SetOwner { path: String, owner: Option<String>, group: Option<String> },
+    /// Sets when it was changed or read.
+    SetTimes { path: String, mtime: Option<Millis>, atime: Option<Millis> },
+    /// Sets how many replicas a file should have.
+    SetReplication { path: String, replication: u16 },
+    /// Whether nobody writes a file.
+    IsFileClosed { path: String },
+    /// The most bytes of a block of a file.
+    PreferredBlockSize { path: String },
+    /// Whether something is allowed.
+    CheckAccess { path: String, mode: u16 },
+}
+
+/// A file that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Create {
+    /// Its path.
+    pub path: String,
+    /// Its permission bits.
+    pub mode: u16,
+    /// Who writes it.
+    pub client: String,
+    /// Whether a file that is there goes.
+    pub overwrites: bool,
+    /// Whether it may be made at all, or only takes the place of another.
+    pub creates: bool,
+    /// Whether directories above it that are missing are made.
+    pub with_parents: bool,
+    /// How many replicas its blocks should have.
+    pub replication: u16,
+    /// The most bytes that a block of it holds.
+    pub block_size: u64,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// A truth value.
+    Bool(bool),
+    /// What is there, or nothing.
+    Status(Option<Box<Status>>),
+    /// What is in a directory, or nothing if there is none.
+    Listing(Option<Listing>),
+    /// Blocks of a file.
+    Blocks(Located),
+    /// A block.
+    Block(LocatedBlock),
+    /// Bytes.
+    Size(u64),
+}
+
+/// What clients hear of an inode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its number.
+    pub id: InodeId,
+    /// Its name in a listing; empty where the client named it.
+    pub name: Box<[u8]>,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+    /// Bytes of a file.
+    pub length: u64,
+    /// Permission bits.
+    pub mode: u16,
+    /// Who owns it.
+    pub owner: Arc<str>,
+    /// Its group.
+    pub group: Arc<str>,
+    /// When its content changed last.
+    pub mtime: Millis,
+    /// When it was read last.
+    pub atime: Millis,
+    /// How many replicas blocks of a file should have.
+    pub replication: u16,
+    /// The most bytes of a block of a file.
+    pub block_size: u64,
+    /// How many children a directory has.
+    pub children: usize,
+    /// The blocks of a file, if they were asked for.
+    pub blocks: Option<Located>,
+}
+
+/// A part of what is in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// In the order of names.
+    pub entries: Vec<Status>,
+    /// How many come behind them.
+    pub remaining: usize,
+}
+
+/// Blocks of a range of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Located {
+    /// Bytes of the file, without a block that is being written.
+    pub length: u64,
+    /// Those of the range.
+    pub blocks: Vec<LocatedBlock>,
+    /// Whether it is being written.
+    pub is_written: bool,
+    /// The last one of the file.
+    pub last: Option<LocatedBlock>,
+    /// Whether the last one is complete.
+    pub is_last_complete: bool,
+}
+
+/// A block and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocatedBlock {
+    /// The block.
+    pub block: BlockName,
+    /// Where in its file it begins.
+    pub offset: u64,
+    /// Whether it was found damaged.
+    pub is_corrupt: bool,
+    /// Whether the data node has it, or is to write it.
+    pub is_there: bool,
+}
+
+impl Status {
+    /// Of an inode, under its name.
+    pub(crate) fn of(tree: &Tree, inode: &Inode) -> Self {
+        let file = inode.file();
+        Self {
+            id: inode.id,
+            name: inode.name.clone(),
+            is_directory: inode.is_directory(),
+            length: file.map_or(0, File::length),
+            mode: inode.mode,
+            owner: Arc::clone(tree.owner(inode)),
+            group: Arc::clone(tree.group(inode)),
+            mtime: inode.mtime,
+            atime: inode.atime,
+            replication: file.map_or(0, |file| file.replication),
+            block_size: file.map_or(0, |file| file.block_size),
+            children: inode.child_count(),
+            blocks: None,
+        }
+    }
+
+    /// Of a file that is being made.
+    pub(crate) fn of_new(row: &Row) -> Self {
+        let (replication, block_size) = match &row.kind {
+            Kind::File(file) => (file.replication, file.block_size),
+            Kind::Directory => (0, 0),
+        };
+        Self {
+            id: row.id,
+            name: Box::default(),
+            is_directory: row.kind == Kind::Directory,
+            length: 0,
+            mode: row.mode,
+            owner: Arc::clone(&row.owner),
+            group: Arc::clone(&row.group),
+            mtime: row.mtime,
+            atime: row.atime,
+            replication,
+            block_size,
+            children: 0,
+            blocks: None,
+        }
+    }
+
+    /// The same without a name, for whoever named it.
+    pub(crate) fn unnamed(mut self) -> Self {
+        self.name = Box::default();
+        self
+    }
+}

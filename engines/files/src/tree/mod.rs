@@ -1,0 +1,355 @@
+//! The inodes in memory: a slab, found by (parent, name) and by number; a directory has its children in the order of their names.
+
+mod children;
+mod words;
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use self::children::Children;
+use self::words::{Word, Words};
+use crate::change::{File, Kind, Row};
+use crate::ids::{InodeId, Millis, Txid};
+
+/// Where an inode is in the slab.
+type Slot = u32;
+
+/// A file or directory.
+#[derive(Debug)]
+pub struct Inode {
+    /// Its number.
+    pub id: InodeId,
+    /// The directory that it is in.
+    pub parent: InodeId,
+    /// Its name there.
+    pub name: Box<[u8]>,
+    /// Permission bits, with the sticky bit.
+    pub mode: u16,
+    /// When its content changed last.
+    pub mtime: Millis,
+    /// When it was read last, as far as that is kept.
+    pub atime: Millis,
+    /// The change that it is as of.
+    pub txid: Txid,
+    owner: Word,
+    group: Word,
+    node: Node,
+}
+
+#[derive(Debug)]
+enum Node {
+    Directory(Children),
+    File(Box<File>),
+}
+
+impl Inode {
+    /// What it is found by.
+    fn key(&self) -> (InodeId, &[u8]) {
+        (self.parent, &self.name)
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub const fn is_directory(&self) -> bool {
+        matches!(self.node, Node::Directory(_))
+    }
+
+    /// What it has if it is a file.
+    #[must_use]
+    pub fn file(&self) -> Option<&File> {
+        match &self.node {
+            Node::Directory(_) => None,
+            Node::File(file) => Some(file),
+        }
+    }
+
+    /// How many children it has; none if it is a file.
+    #[must_use]
+    pub fn child_count(&self) -> usize {
+        match &self.node {
+            Node::Directory(children) => children.len(),
+            Node::File(_) => 0,
+        }
+    }
+}
+
+/// All inodes.
+#[derive(Debug, Default)]
+pub struct Tree {
+    slots: Vec<Option<Inode>>,
+    free: Vec<Slot>,
+    by_name: HashTable<Slot>,
+    by_id: HashTable<Slot>,
+    hasher: DefaultHashBuilder,
+    words: Words,
+}
+
+impl Tree {
+    /// How many inodes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// The inode of a number.
+    #[must_use]
+    pub fn get(&self, id: InodeId) -> Option<&Inode> {
+        self.at(self.slot_of(id)?)
+    }
+
+    /// What has a name in a directory.
+    #[must_use]
+    pub fn child(&self, parent: InodeId, name: &[u8]) -> Option<&Inode> {
+        let is_it = |slot: &Slot| self.at(*slot).is_some_and(|inode| inode.parent == parent && *inode.name == *name);
+        let slot = self.by_name.find(self.hasher.hash_one((parent, name)), is_it)?;
+        self.at(*slot)
+    }
+
+    /// What a directory has behind a name, in the order of names; all of it behind the empty one.
+    pub fn children<'a>(&'a self, directory: InodeId, after: &[u8]) -> impl Iterator<Item = &'a Inode> + use<'a> {
+        let children = match self.get(directory).map(|inode| &inode.node) {
+            Some(Node::Directory(children)) => Some(children),
+            _ => None,
+        };
+        let slots = children.map(|children| children.after(after, |slot| self.name(slot)));
+        slots.into_iter().flatten().filter_map(|slot| self.at(slot))
+    }
+
+    /// How much a directory has behind a name.
+    #[must_use]
+    pub fn count_after(&self, directory: InodeId, after: &[u8]) -> usize {
+        match self.get(directory).map(|inode| &inode.node) {
+            Some(Node::Directory(children)) => children.count_after(after, |slot| self.name(slot)),
+            _ => 0,
+        }
+    }
+
+    /// Who owns an inode.
+    #[must_use]
+    pub fn owner(&self, inode: &Inode) -> &Arc<str> {
+        self.words.text(inode.owner)
+    }
+
+    /// The group of an inode.
+    #[must_use]
+    pub fn group(&self, inode: &Inode) -> &Arc<str> {
+        self.words.text(inode.group)
+    }
+
+    /// All inodes, a directory before what is in it.
+    pub fn rows(&self) -> impl Iterator<Item = Row> {
+        let mut open = vec![InodeId::NOWHERE];
+        let mut level: Vec<InodeId> = Vec::new();
+        std::iter::from_fn(move || {
+            loop {
+                if let Some(id) = level.pop() {
+                    let inode = self.get(id)?;
+                    if inode.is_directory() {
+                        open.push(id);
+                    }
+                    return Some(self.row(inode));
+                }
+                let directory = open.pop()?;
+                level.extend(self.children_of(directory).map(|inode| inode.id));
+            }
+        })
+    }
+
+    /// The children of a directory, and the fixed ones of nowhere.
+    fn children_of(&self, directory: InodeId) -> impl Iterator<Item = &Inode> {
+        let fixed = [InodeId::ROOT, InodeId::DOOMED].into_iter().filter(move |_| directory == InodeId::NOWHERE);
+        fixed.filter_map(|id| self.get(id)).chain(self.children(directory, b""))
+    }
+
+    /// An inode as it is kept.
+    #[must_use]
+    pub fn row(&self, inode: &Inode) -> Row {
+        let kind = match &inode.node {
+            Node::Directory(_) => Kind::Directory,
+            Node::File(file) => Kind::File(file.clone()),
+        };
+        Row {
+            id: inode.id,
+            parent: inode.parent,
+            name: inode.name.clone(),
+            owner: Arc::clone(self.owner(inode)),
+            group: Arc::clone(self.group(inode)),
+            mode: inode.mode,
+            mtime: inode.mtime,
+            atime: inode.atime,
+            kind,
+        }
+    }
+
+    /// Makes an inode, or changes it to be as a row says.
+    pub fn put(&mut self, row: &Row, txid: Txid) {
+        let (owner, group) = (self.words.word(&row.owner), self.words.word(&row.group));
+        let slot = match self.slot_of(row.id) {
+            Some(slot) => {
+                let moves = self.at(slot).is_some_and(|inode| inode.parent != row.parent || inode.name != row.name);
+                if moves {
+                    self.unlink(slot);
+                }
+                if let Some(inode) = self.slots[slot as usize].as_mut() {
+                    (inode.parent, inode.mode, inode.owner, inode.group) = (row.parent, row.mode, owner, group);
+                    (inode.mtime, inode.atime, inode.txid) = (row.mtime, row.atime, txid);
+                    if let Kind::File(file) = &row.kind {
+                        inode.node = Node::File(file.clone());
+                    }
+                    if moves {
+                        inode.name.clone_from(&row.name);
+                    }
+                }
+                if !moves {
+                    return;
+                }
+                slot
+            }
+            None => self.add(Inode {
+                id: row.id,
+                parent: row.parent,
+                name: row.name.clone(),
+                mode: row.mode,
+                mtime: row.mtime,
+                atime: row.atime,
+                txid,
+                owner,
+                group,
+                node: match &row.kind {
+                    Kind::Directory => Node::Directory(Children::default()),
+                    Kind::File(file) => Node::File(file.clone()),
+                },
+            }),
+        };
+        self.link(slot);
+    }
+
+    /// Removes an inode. What is in it has to go before.
+    pub fn remove(&mut self, id: InodeId) -> Option<Inode> {
+        let slot = self.slot_of(id)?;
+        self.unlink(slot);
+        if let Ok(entry) = self.by_id.find_entry(self.hasher.hash_one(id), |other| *other == slot) {
+            entry.remove();
+        }
+        self.free.push(slot);
+        self.slots[slot as usize].take()
+    }
+
+    fn at(&self, slot: Slot) -> Option<&Inode> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    fn name(&self, slot: Slot) -> &[u8] {
+        self.at(slot).map_or(&[], |inode| &inode.name)
+    }
+
+    fn slot_of(&self, id: InodeId) -> Option<Slot> {
+        let is_it = |slot: &Slot| self.at(*slot).is_some_and(|inode| inode.id == id);
+        self.by_id.find(self.hasher.hash_one(id), is_it).copied()
+    }
+
+    /// Puts an inode into the slab, and makes its number known.
+    fn add(&mut self, inode: Inode) -> Slot {
+        let id = inode.id;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            Slot::try_from(self.slots.len() - 1).unwrap_or(Slot::MAX)
+        });
+        self.slots[slot as usize] = Some(inode);
+        let Self { slots, by_id, hasher, .. } = self;
+        let hash = |slot: &Slot| hasher.hash_one(slots[*slot as usize].as_ref().map_or(InodeId::NOWHERE, |i| i.id));
+        by_id.insert_unique(hasher.hash_one(id), slot, hash);
+        slot
+    }
+
+    /// Makes the name of an inode known.
+    fn link(&mut self, slot: Slot) {
+        let Some((parent, name)) = self.at(slot).map(Inode::key) else { return };
+        let hash = self.hasher.hash_one((parent, name));
+        let Self { slots, by_name, hasher, .. } = self;
+        let key = |slot: &Slot| slots[*slot as usize].as_ref().map_or((InodeId::NOWHERE, &[][..]), Inode::key);
+        by_name.insert_unique(hash, slot, |slot| hasher.hash_one(key(slot)));
+        if let Some((directory, mut children)) = self.take_children(parent) {
+            children.insert(slot, |slot| self.name(slot));
+            self.give_children(directory, children);
+        }
+    }
+
+    /// Makes the name of an inode unknown.
+    fn unlink(&mut self, slot: Slot) {
+        let Some((parent, name)) = self.at(slot).map(Inode::key) else { return };
+        let hash = self.hasher.hash_one((parent, name));
+        if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == slot) {
+            entry.remove();
+        }
+        if let Some((directory, mut children)) = self.take_children(parent) {
+            children.remove(slot, |slot| self.name(slot));
+            self.give_children(directory, children);
+        }
+    }
+
+    /// Takes the children of a directory, so that they can be changed while names are looked up.
+    fn take_children(&mut self, directory: InodeId) -> Option<(Slot, Children)> {
+        let slot = self.slot_of(directory)?;
+        match self.slots[slot as usize].as_mut() {
+            Some(Inode { node: Node::Directory(children), .. }) => Some((slot, std::mem::take(children))),
+            _ => None,
+        }
+    }
+
+    fn give_children(&mut self, slot: Slot, given: Children) {
+        if let Some(Inode { node: Node::Directory(children), .. }) = self.slots[slot as usize].as_mut() {
+            *children = given;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: u64, parent: InodeId, name: &str, kind: Kind) -> Row {
+        let (owner, group): (Arc<str>, Arc<str>) = ("ann".into(), "staff".into());
+        let (mtime, atime, name) = (Millis(0), Millis(0), name.as_bytes().into());
+        Row { id: InodeId(id), parent, name, owner, group, mode: 0o755, mtime, atime, kind }
+    }
+
+    #[test]
+    fn an_inode_is_found_by_its_name_and_its_number_wherever_it_is_moved() {
+        let mut tree = Tree::default();
+        for (id, parent, name) in [(10, 0, "a"), (11, 0, "b"), (12, 10, "x")] {
+            tree.put(&row(id, InodeId(parent), name, Kind::Directory), Txid(1));
+        }
+        tree.put(&row(13, InodeId(12), "deep", Kind::Directory), Txid(1));
+        tree.put(&row(12, InodeId(11), "y", Kind::Directory), Txid(2));
+        assert!(tree.child(InodeId(10), b"x").is_none());
+        assert_eq!(tree.child(InodeId(11), b"y").unwrap().id, InodeId(12));
+        assert_eq!(tree.child(InodeId(12), b"deep").unwrap().id, InodeId(13), "what is in it came along");
+        assert_eq!(
+            (tree.get(InodeId(10)).unwrap().child_count(), tree.get(InodeId(11)).unwrap().child_count()),
+            (0, 1)
+        );
+        assert!(tree.remove(InodeId(13)).is_some());
+        assert!(tree.remove(InodeId(13)).is_none());
+        assert_eq!(tree.len(), 3);
+    }
+
+    #[test]
+    fn what_is_put_again_stays_as_it_is() {
+        let mut tree = Tree::default();
+        for _ in 0..2 {
+            tree.put(&row(10, InodeId(0), "a", Kind::Directory), Txid(1));
+            tree.put(&row(11, InodeId(10), "b", Kind::Directory), Txid(1));
+        }
+        assert_eq!(tree.len(), 2);
+        assert_eq!(tree.children(InodeId(10), b"").count(), 1);
+    }
+}

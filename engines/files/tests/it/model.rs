@@ -1,0 +1,301 @@
+//! Random operations against a map of paths, which knows nothing of inodes, changes and logs.
+
+use std::collections::BTreeMap;
+
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use savanna_files::ids::Millis;
+use savanna_files::{Class, FilesError, Reply, Request};
+
+use crate::world::{World, create, mkdirs, rename2};
+
+/// What is at a path: a directory, or a file of so many bytes that is closed or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Entry {
+    Directory,
+    File(u64),
+}
+
+/// An answer without what only the engine knows.
+type Answer = Result<bool, Class>;
+
+#[derive(Default)]
+struct Model(BTreeMap<String, Entry>);
+
+impl Model {
+    fn new() -> Self {
+        Self(BTreeMap::from([(String::new(), Entry::Directory)]))
+    }
+
+    fn get(&self, path: &str) -> Option<&Entry> {
+        self.0.get(path)
+    }
+
+    fn parent(path: &str) -> &str {
+        path.rsplit_once('/').map_or("", |(parent, _)| parent)
+    }
+
+    /// Whether something on the way to a path is a file.
+    fn goes_through_file(&self, path: &str) -> bool {
+        path.match_indices('/').any(|(at, _)| matches!(self.get(&path[..at]), Some(Entry::File(_))))
+    }
+
+    fn is_empty(&self, path: &str) -> bool {
+        !self.0.keys().any(|key| key.starts_with(&format!("{path}/")))
+    }
+
+    fn make_parents(&mut self, path: &str) {
+        for (at, _) in path.match_indices('/') {
+            self.0.entry(path[..at].to_owned()).or_insert(Entry::Directory);
+        }
+    }
+
+    fn mkdirs(&mut self, path: &str) -> Answer {
+        match self.get(path) {
+            Some(Entry::Directory) => return Ok(true),
+            Some(Entry::File(_)) => return Err(Class::FileAlreadyExists),
+            None if self.goes_through_file(path) => return Err(Class::ParentNotDirectory),
+            None => {}
+        }
+        self.make_parents(path);
+        self.0.insert(path.to_owned(), Entry::Directory);
+        Ok(true)
+    }
+
+    fn write(&mut self, path: &str, length: u64) -> Answer {
+        match self.get(path) {
+            Some(Entry::Directory) => return Err(Class::FileAlreadyExists),
+            None if self.goes_through_file(path) => return Err(Class::ParentNotDirectory),
+            Some(Entry::File(_)) | None => {}
+        }
+        self.make_parents(path);
+        self.0.insert(path.to_owned(), Entry::File(length));
+        Ok(true)
+    }
+
+    fn create_new(&self, path: &str) -> Answer {
+        match self.get(path) {
+            Some(_) => Err(Class::FileAlreadyExists),
+            None if self.goes_through_file(path) => Err(Class::ParentNotDirectory),
+            None => Ok(true),
+        }
+    }
+
+    fn delete(&mut self, path: &str, is_recursive: bool) -> Answer {
+        if path.is_empty() || self.get(path).is_none() {
+            return Ok(false);
+        }
+        if !is_recursive && !self.is_empty(path) {
+            return Err(Class::PathIsNotEmptyDirectory);
+        }
+        let below = format!("{path}/");
+        self.0.retain(|key, _| key != path && !key.starts_with(&below));
+        Ok(true)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Answer {
+        if from.is_empty() || self.get(from).is_none() || from == to && self.get(from) == Some(&Entry::Directory) {
+            return Ok(false);
+        }
+        let to = match self.get(to) {
+            Some(Entry::Directory) => format!("{to}/{}", &from[from.rfind('/').unwrap_or(0) + 1..]),
+            _ => to.to_owned(),
+        };
+        if from == to {
+            return Ok(true);
+        }
+        if self.get(&to).is_some() || to.starts_with(&format!("{from}/")) && self.get(from) == Some(&Entry::Directory) {
+            return Ok(false);
+        }
+        if self.goes_through_file(&to) {
+            return Err(Class::ParentNotDirectory);
+        }
+        if self.get(Self::parent(&to)).is_none() {
+            return Ok(false);
+        }
+        self.shift(from, &to);
+        Ok(true)
+    }
+
+    fn rename2(&mut self, from: &str, to: &str, overwrites: bool) -> Answer {
+        let Some(source) = self.get(from).cloned() else { return Err(Class::FileNotFound) };
+        if from.is_empty() || to.is_empty() {
+            return Err(Class::Io);
+        }
+        if from == to {
+            return Err(Class::FileAlreadyExists);
+        }
+        if to.starts_with(&format!("{from}/")) {
+            return Err(Class::Io);
+        }
+        match (self.get(to), &source) {
+            (Some(Entry::Directory), Entry::File(_)) | (Some(Entry::File(_)), Entry::Directory) => {
+                return Err(Class::Io);
+            }
+            (Some(_), _) if !overwrites => return Err(Class::FileAlreadyExists),
+            (Some(Entry::Directory), _) if !self.is_empty(to) => return Err(Class::Io),
+            (Some(_), _) => {}
+            (None, _) if self.goes_through_file(to) => return Err(Class::ParentNotDirectory),
+            (None, _) if self.get(Self::parent(to)).is_none() => return Err(Class::FileNotFound),
+            (None, _) => {}
+        }
+        self.0.remove(to);
+        self.shift(from, to);
+        Ok(true)
+    }
+
+    fn shift(&mut self, from: &str, to: &str) {
+        let below = format!("{from}/");
+        let moves = |key: &str| key == from || key.starts_with(&below);
+        let moved: Vec<_> = self.0.iter().filter(|(key, _)| moves(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        for (key, entry) in moved {
+            self.0.remove(&key);
+            self.0.insert(format!("{to}{}", &key[from.len()..]), entry);
+        }
+    }
+
+    /// The names in a directory with their lengths, in the order of bytes.
+    fn list(&self, path: &str) -> Option<Vec<(String, u64)>> {
+        let below = format!("{path}/");
+        let in_it = |key: &String| key.strip_prefix(&below).filter(|rest| !rest.contains('/')).map(str::to_owned);
+        let length = |entry: &Entry| if let Entry::File(length) = entry { *length } else { 0 };
+        match self.get(path)? {
+            Entry::Directory => {
+                let mut names: Vec<_> = self.0.iter().filter_map(|(k, e)| Some((in_it(k)?, length(e)))).collect();
+                names.sort();
+                Some(names)
+            }
+            Entry::File(length) => Some(vec![(String::new(), *length)]),
+        }
+    }
+}
+
+/// The engine's answer to what the model answered.
+fn simply(answer: Result<Reply, FilesError>) -> Answer {
+    match answer {
+        Ok(Reply::Bool(answer)) => Ok(answer),
+        Ok(_) => Ok(true),
+        Err(error) => Err(error.class),
+    }
+}
+
+/// All of a directory, a page after the other.
+fn list(world: &mut World, path: &str) -> Option<Vec<(String, u64)>> {
+    let (mut names, mut after) = (Vec::new(), Vec::new());
+    loop {
+        let request = Request::Listing { path: path.to_owned(), after, with_locations: false };
+        let Reply::Listing(listing) = world.root(&request).expect("a listing") else { panic!("no listing") };
+        let listing = listing?;
+        let name = |name: &[u8]| String::from_utf8(name.to_vec()).expect("a text");
+        names.extend(listing.entries.iter().map(|entry| (name(&entry.name), entry.length)));
+        if listing.remaining == 0 {
+            return Some(names);
+        }
+        after = listing.entries.last().expect("an entry").name.to_vec();
+    }
+}
+
+fn path(random: &mut ChaCha8Rng) -> String {
+    const NAMES: [&str; 8] = ["a", "ab", "b", "%", "_", "ü", "a b", "z"];
+    let depth = random.random_range(0..4);
+    (0..depth).map(|_| format!("/{}", NAMES[random.random_range(0..NAMES.len())])).collect()
+}
+
+/// A path as clients write it.
+fn written(path: &str) -> String {
+    if path.is_empty() { "/".to_owned() } else { path.to_owned() }
+}
+
+fn step(world: &mut World, model: &mut Model, random: &mut ChaCha8Rng) {
+    let (one, other) = (path(random), path(random));
+    let (a, b) = (written(&one), written(&other));
+    let (expected, got, what) = match random.random_range(0..12) {
+        0 | 1 => (model.mkdirs(&one), simply(world.root(&mkdirs(&a))), "mkdirs"),
+        2 | 3 => {
+            let lengths: Vec<u64> = (0..random.random_range(0..3)).map(|_| random.random_range(1..=64)).collect();
+            let got = world.write(&a, &lengths).map(|_| true).map_err(|error| error.class);
+            (model.write(&one, lengths.iter().sum()), got, "write")
+        }
+        4 => {
+            let expected = model.create_new(&one);
+            let got = simply(world.root(&create(&a, false)));
+            if expected.is_ok() {
+                model.write(&one, 0).expect("it was free");
+            }
+            (expected, got, "create")
+        }
+        5 | 6 => {
+            let is_recursive = random.random();
+            let got = simply(world.root(&Request::Delete { path: a.clone(), is_recursive }));
+            (model.delete(&one, is_recursive), got, "delete")
+        }
+        7 | 8 => {
+            let got = simply(world.root(&Request::Rename { from: a.clone(), to: b.clone() }));
+            (model.rename(&one, &other), got, "rename")
+        }
+        9 | 10 => {
+            let overwrites = random.random();
+            (model.rename2(&one, &other, overwrites), simply(world.root(&rename2(&a, &b, overwrites))), "rename2")
+        }
+        _ => {
+            assert_eq!(list(world, &a), model.list(&one), "list {a}");
+            return;
+        }
+    };
+    assert_eq!(got, expected, "{what} {a} {b}");
+}
+
+/// That the engine has what the model has, and every block of it and no other.
+fn compare(world: &mut World, model: &Model) {
+    for (path, entry) in &model.0 {
+        let status = world.status(&written(path)).unwrap_or_else(|| panic!("{path} is missing"));
+        let expected = if let Entry::File(length) = entry { (false, *length) } else { (true, 0) };
+        assert_eq!((status.is_directory, status.length), expected, "{path}");
+    }
+    assert_eq!(world.namespace.inode_count(), model.0.len() - 1, "the root is not counted");
+    let blocks: usize = world
+        .namespace
+        .tree()
+        .rows()
+        .map(|row| match row.kind {
+            savanna_files::change::Kind::File(file) => file.blocks.len(),
+            savanna_files::change::Kind::Directory => 0,
+        })
+        .sum();
+    assert_eq!(world.namespace.blocks.len(), blocks);
+}
+
+fn rows(namespace: &savanna_files::Namespace) -> Vec<savanna_files::change::Row> {
+    let mut rows: Vec<_> = namespace.tree().rows().collect();
+    rows.sort_by_key(|row| row.id);
+    rows
+}
+
+#[test]
+fn a_namespace_answers_like_a_plain_tree_and_its_log_makes_it_again() {
+    for seed in 0..40 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let (mut world, mut model) = (World::new(), Model::new());
+        for number in 0..400 {
+            step(&mut world, &mut model, &mut random);
+            if random.random_bool(0.02) {
+                let before = rows(&world.namespace);
+                world.restart();
+                assert_eq!(rows(&world.namespace), before, "seed {seed}, step {number}");
+            }
+            if random.random_bool(0.02)
+                && let Some(change) = world.namespace.dismantle(Millis(world.now), 3)
+            {
+                world.take(&change);
+            }
+        }
+        while let Some(change) = world.namespace.dismantle(Millis(world.now), 3) {
+            world.take(&change);
+        }
+        compare(&mut world, &model);
+        let mut copy = savanna_files::Namespace::new("other", savanna_files::Limits::default());
+        world.namespace.snapshot(7).for_each(|part| copy.restore(&part));
+        assert_eq!(rows(&copy), rows(&world.namespace), "seed {seed}: a snapshot has all");
+        assert_eq!((copy.txid(), copy.counters()), (world.namespace.txid(), world.namespace.counters()));
+    }
+}

@@ -1,0 +1,236 @@
+//! What the random operations do not say: permissions, leases, retries, large subtrees.
+
+use savanna_files::change::CallId;
+use savanna_files::ids::{InodeId, Millis};
+use savanna_files::operation::{Begun, Walk};
+use savanna_files::request::{BlockName, Written};
+use savanna_files::{Class, Reply, Request};
+
+use crate::world::{World, create, delete, mkdirs, rename2, replica, written};
+
+const fn call(number: i32) -> Option<CallId> {
+    Some(CallId { client: [7; 16], call: number })
+}
+
+#[test]
+fn a_call_that_comes_again_gets_its_answer_also_after_a_restart() {
+    let mut world = World::new();
+    world.root(&mkdirs("/a")).unwrap();
+    assert_eq!(world.call("root", &delete("/a"), call(1)), Ok(Reply::Bool(true)));
+    world.restart();
+    world.root(&mkdirs("/a")).unwrap();
+    assert_eq!(world.call("root", &delete("/a"), call(1)), Ok(Reply::Bool(true)), "it was done");
+    assert!(world.status("/a").is_some(), "it is not done again");
+    let Ok(Reply::Status(Some(first))) = world.call("root", &create("/f", false), call(2)) else { panic!("no file") };
+    let Ok(Reply::Status(Some(again))) = world.call("root", &create("/f", false), call(2)) else { panic!("no file") };
+    assert_eq!(first.id, again.id);
+    assert_eq!(world.refused("root", &create("/f", false)), Class::FileAlreadyExists);
+}
+
+#[test]
+fn who_is_not_the_superuser_needs_permission() {
+    let mut world = World::new();
+    world.root(&mkdirs("/private/deep")).unwrap();
+    world.root(&Request::SetPermission { path: "/private".into(), mode: 0o700 }).unwrap();
+    let info = Request::FileInfo { path: "/private/deep".into() };
+    assert_eq!(world.refused("ann", &info), Class::AccessControl);
+    assert_eq!(world.refused("ann", &mkdirs("/x")), Class::AccessControl);
+    assert_eq!(world.refused("ann", &delete("/private")), Class::AccessControl);
+    assert_eq!(world.refused("ann", &Request::SetPermission { path: "/".into(), mode: 0o777 }), Class::AccessControl);
+    world.root(&mkdirs("/home")).unwrap();
+    let owner = Request::SetOwner { path: "/home".into(), owner: Some("ann".into()), group: None };
+    assert_eq!(world.refused("ann", &owner), Class::AccessControl);
+    world.root(&owner).unwrap();
+    world.call("ann", &mkdirs("/home/x"), None).unwrap();
+    assert_eq!(&*world.status("/home/x").unwrap().owner, "ann");
+    assert_eq!(&*world.status("/home/x").unwrap().group, "supergroup", "the group of its directory");
+    world.root(&mkdirs("/tmp")).unwrap();
+    world.root(&Request::SetPermission { path: "/tmp".into(), mode: 0o1777 }).unwrap();
+    world.call("ann", &mkdirs("/tmp/of-ann"), None).unwrap();
+    assert_eq!(world.refused("bob", &delete("/tmp/of-ann")), Class::AccessControl, "the sticky bit");
+    assert_eq!(world.refused("bob", &rename2("/tmp/of-ann", "/tmp/of-bob", false)), Class::AccessControl);
+    assert_eq!(world.call("ann", &delete("/tmp/of-ann"), None), Ok(Reply::Bool(true)));
+}
+
+#[test]
+fn a_writer_is_one_and_its_blocks_follow_each_other() {
+    let mut world = World::new();
+    let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };
+    let file = written("/f", status.id);
+    let other = Written { client: "other".into(), ..file.clone() };
+    let add = |file: &Written, previous| Request::AddBlock { file: file.clone(), previous, is_node_excluded: false };
+    assert_eq!(world.refused("root", &add(&other, None)), Class::LeaseExpired);
+    let Ok(Reply::Block(first)) = world.root(&add(&file, None)) else { panic!("no block") };
+    assert_eq!(world.root(&add(&file, None)), Ok(Reply::Block(first)), "asked again");
+    let full = BlockName { length: 64, ..first.block };
+    let Ok(Reply::Block(second)) = world.root(&add(&file, Some(full))) else { panic!("no block") };
+    assert_eq!(second.offset, 64);
+    let second = BlockName { length: 5, ..second.block };
+    assert_eq!(world.refused("root", &add(&file, Some(second))), Class::NotReplicatedYet);
+    let complete = Request::Complete { file: file.clone(), last: Some(second) };
+    assert_eq!(world.root(&complete), Ok(Reply::Bool(false)), "the data node has nothing yet");
+    for block in [full, second] {
+        world.namespace.blocks.received(replica(block));
+    }
+    assert_eq!(world.root(&complete), Ok(Reply::Bool(true)));
+    assert_eq!(world.root(&complete), Ok(Reply::Bool(true)), "asked again");
+    assert_eq!(world.status("/f").unwrap().length, 69);
+    assert!(world.namespace.leases.is_empty());
+    let Ok(Reply::Blocks(blocks)) = world.root(&Request::BlockLocations { path: "/f".into(), offset: 64, length: 1 })
+    else {
+        panic!("no blocks")
+    };
+    assert_eq!((blocks.length, blocks.blocks.len(), blocks.blocks[0].block), (69, 1, second));
+}
+
+#[test]
+fn a_lease_follows_its_file_and_ends_with_it() {
+    let mut world = World::new();
+    let Ok(Reply::Status(Some(status))) = world.root(&create("/d/f", false)) else { panic!("no file") };
+    let file = written("/d/f", status.id);
+    let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
+    world.root(&rename2("/d", "/e", false)).unwrap();
+    let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
+    let give_up = Request::AbandonBlock { file, block: block.block };
+    world.root(&give_up).unwrap();
+    assert!(world.namespace.blocks.is_empty());
+    world.root(&delete("/e")).unwrap();
+    assert_eq!(world.refused("root", &add), Class::FileNotFound);
+    assert!(world.namespace.leases.is_empty());
+}
+
+#[test]
+fn a_file_whose_writer_has_gone_is_closed_with_what_the_data_node_has() {
+    let mut world = World::new();
+    let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };
+    let file = written("/f", status.id);
+    let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
+    let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
+    let mine = world.namespace.recover_lease(&world.context("root", None), "/f", "writer").unwrap_err();
+    assert_eq!(mine.class, Class::AlreadyBeingCreated);
+    let begun = world.namespace.recover_lease(&world.context("root", None), "/f", "other").unwrap();
+    let Begun::Recovery(change, recovery) = begun else { panic!("it is not closed") };
+    world.take(&change);
+    assert_eq!(world.refused("root", &add), Class::LeaseExpired, "the old writer");
+    let (id, stamp) = recovery.block.unwrap();
+    assert!(id == block.block.id && stamp > block.block.stamp);
+    world.restart();
+    world.namespace.blocks.received(replica(BlockName { id, stamp, length: 9 }));
+    let change = world.namespace.finish_recovery(recovery, Some(9), Millis(world.now)).unwrap();
+    world.take(&change);
+    assert!(world.namespace.finish_recovery(recovery, Some(9), Millis(world.now)).is_none(), "it is closed");
+    assert_eq!(world.status("/f").unwrap().length, 9);
+    assert_eq!(world.root(&Request::IsFileClosed { path: "/f".into() }), Ok(Reply::Bool(true)));
+}
+
+#[test]
+fn a_new_pipeline_writes_under_a_new_generation() {
+    let mut world = World::new();
+    let Ok(Reply::Status(Some(status))) = world.root(&create("/f", false)) else { panic!("no file") };
+    let file = written("/f", status.id);
+    let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
+    let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
+    let client = "writer".to_owned();
+    let stamp = Request::NewStamp { block: block.block, client: client.clone() };
+    let Ok(Reply::Block(new)) = world.root(&stamp) else { panic!("no generation") };
+    let new = BlockName { length: 7, ..new.block };
+    assert!(new.stamp > block.block.stamp);
+    world.restart();
+    let update = Request::UpdatePipeline { client, old: block.block, new };
+    assert_eq!(world.root(&update), Ok(Reply::Done));
+    assert_eq!(world.refused("root", &update), Class::Io, "no newer generation");
+    world.namespace.blocks.received(replica(new));
+    assert_eq!(world.root(&Request::Complete { file, last: Some(new) }), Ok(Reply::Bool(true)));
+}
+
+#[test]
+fn a_large_subtree_goes_at_once_and_is_taken_apart_later() {
+    let mut world = World::new();
+    for directory in 0..10 {
+        for file in 0..100 {
+            world.write(&format!("/big/{directory}/{file}"), &[1]).unwrap();
+        }
+    }
+    world.write("/big/open", &[]).unwrap();
+    assert_eq!(world.root(&delete("/big")), Ok(Reply::Bool(true)));
+    assert!(world.status("/big").is_none());
+    world.root(&mkdirs("/big")).unwrap();
+    assert!(world.namespace.inode_count() > 1_000, "it is still there");
+    assert_eq!(world.namespace.blocks.take_unwanted(), []);
+    world.restart();
+    let mut slices = 0;
+    while let Some(change) = world.namespace.dismantle(Millis(world.now), 300) {
+        assert!(change.gone.len() <= 300);
+        world.take(&change);
+        slices += 1;
+        world.restart();
+    }
+    assert_eq!((world.namespace.inode_count(), slices), (1, 4), "/big");
+    assert!(world.namespace.blocks.is_empty());
+}
+
+#[test]
+fn a_summary_counts_a_part_at_a_time() {
+    let mut world = World::new();
+    for file in 0..50 {
+        world.write(&format!("/d/{}/{file}", file % 7), &[2, 3]).unwrap();
+    }
+    for inodes in [1, 2, 3, 10, 1_000] {
+        let context = world.context("root", None);
+        let mut walk = Walk::begin(&world.namespace, &context, "/d").unwrap();
+        let (summary, depends) = loop {
+            if let Some(done) = walk.go_on(&world.namespace, &context, inodes).unwrap() {
+                break done;
+            }
+        };
+        assert_eq!((summary.files, summary.directories, summary.length, summary.space), (50, 8, 250, 250));
+        assert_eq!(depends, world.namespace.txid());
+    }
+}
+
+#[test]
+fn a_name_is_found_behind_one_that_was_deleted() {
+    let mut world = World::new();
+    for name in ["a", "b", "c", "d"] {
+        world.root(&mkdirs(&format!("/d/{name}"))).unwrap();
+    }
+    world.root(&delete("/d/b")).unwrap();
+    let request = Request::Listing { path: "/d".into(), after: b"b".to_vec(), with_locations: false };
+    let Ok(Reply::Listing(Some(listing))) = world.root(&request) else { panic!("no listing") };
+    let names: Vec<&[u8]> = listing.entries.iter().map(|entry| &*entry.name).collect();
+    assert_eq!(names, [b"c", b"d"]);
+}
+
+#[test]
+fn a_thousand_levels_are_a_path() {
+    let mut world = World::new();
+    let deep = "/x".repeat(1_000);
+    assert_eq!(world.root(&mkdirs(&deep)), Ok(Reply::Bool(true)));
+    assert!(world.status(&deep).is_some());
+    assert_eq!(world.refused("root", &mkdirs(&format!("{deep}/x"))), Class::InvalidPath);
+    assert_eq!(world.root(&delete("/x")), Ok(Reply::Bool(true)));
+    while let Some(change) = world.namespace.dismantle(Millis(world.now), 256) {
+        world.take(&change);
+    }
+    assert_eq!(world.namespace.inode_count(), 0);
+}
+
+#[test]
+fn nothing_changes_in_safe_mode() {
+    let mut world = World::new();
+    world.namespace.is_safe = true;
+    assert_eq!(world.refused("root", &mkdirs("/a")), Class::SafeMode);
+    assert!(world.status("/").is_some());
+    world.namespace.is_safe = false;
+    world.root(&mkdirs("/a")).unwrap();
+}
+
+#[test]
+fn an_inode_keeps_its_number_where_it_is_moved() {
+    let mut world = World::new();
+    world.root(&mkdirs("/a/b")).unwrap();
+    let id = world.status("/a/b").unwrap().id;
+    assert!(id > InodeId::ROOT);
+    world.root(&rename2("/a/b", "/c", false)).unwrap();
+    assert_eq!(world.status("/c").unwrap().id, id);
+}

@@ -1,0 +1,26 @@
+//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS]]`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use savanna_files_host::{HostOptions, Limits, who_runs_this};
+use savanna_hadoop::{Server, ServerOptions};
+use savanna_journal::{Options, newest_epoch};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let mut words = std::env::args().skip(1);
+    let directory = PathBuf::from(words.next().ok_or("expected a directory")?);
+    let mut port =
+        || -> Result<u16, Box<dyn std::error::Error>> { Ok(words.next().map_or(Ok(0), |word| word.parse())?) };
+    let [address, transfer_address] = [port()?, port()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let log = directory.join("log");
+    std::fs::create_dir_all(&log)?;
+    let epoch = newest_epoch(&log)?.next();
+    let superuser = who_runs_this();
+    let host =
+        HostOptions { log: Options::dir(log), epoch, lease: None, directory, superuser, limits: Limits::default() };
+    let server = Server::start(ServerOptions { address, transfer_address, threads: 2, clients_max: 1_000, host })?;
+    println!("files: {} {}", server.address(), server.transfer_address());
+    Ok(server.wait()?)
+}

@@ -1,0 +1,113 @@
+//! Answers as frames.
+
+use prost::Message;
+
+use crate::exception;
+use crate::wire::rpc::ResponseHeader;
+
+const SUCCESS: i32 = 0;
+const ERROR: i32 = 1;
+const FATAL: i32 = 2;
+const VERSION: u32 = 9;
+
+/// Who made a call, and which one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The number of the call.
+    pub call: i32,
+    /// The client, as it chose.
+    pub client: Vec<u8>,
+    /// How often it came before.
+    pub retry: i32,
+}
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(crate) enum Fatal {
+    /// A header that no client of this protocol sends.
+    Header(String),
+    /// Bytes that are no message.
+    Malformed(String),
+    /// Somebody who may not come in.
+    Unauthorized(String),
+}
+
+/// What went wrong with a call, by the number that clients know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Detail {
+    Application = 1,
+    NoSuchMethod = 2,
+    NoSuchProtocol = 3,
+    Server = 4,
+}
+
+/// A call that was done.
+pub(crate) fn success(caller: &Caller, body: &impl Message) -> Vec<u8> {
+    let header = ResponseHeader { call: caller.call.cast_unsigned(), status: SUCCESS, ..answering(caller) };
+    frame(&header, |bytes| body.encode_length_delimited(bytes))
+}
+
+/// A call that was refused.
+pub(crate) fn refused(caller: &Caller, class: &str, message: &str, detail: Detail) -> Vec<u8> {
+    let header = ResponseHeader {
+        call: caller.call.cast_unsigned(),
+        status: ERROR,
+        class: Some(class.to_owned()),
+        message: Some(message.to_owned()),
+        detail: Some(detail as i32),
+        ..answering(caller)
+    };
+    frame(&header, |_| Ok(()))
+}
+
+/// The end of a connection.
+pub(crate) fn fatal(caller: &Caller, fatal: &Fatal) -> Vec<u8> {
+    let (class, message, detail) = match fatal {
+        Fatal::Header(message) => (exception::RPC_SERVER, message, 12),
+        Fatal::Malformed(message) => (exception::RPC_SERVER, message, 13),
+        Fatal::Unauthorized(message) => (exception::AUTHORIZATION, message, 15),
+    };
+    let header = ResponseHeader {
+        call: caller.call.cast_unsigned(),
+        status: FATAL,
+        class: Some(class.to_owned()),
+        message: Some(message.clone()),
+        detail: Some(detail),
+        ..answering(caller)
+    };
+    frame(&header, |_| Ok(()))
+}
+
+/// What a client of another version hears, in a form that it knows.
+pub(crate) fn version_mismatch(version: u8) -> Vec<u8> {
+    let message = format!("Server IPC version {VERSION} cannot communicate with client version {version}");
+    if (3..9).contains(&version) {
+        let text = |text: &str| [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat();
+        return [&[0xff; 8][..], &text(exception::VERSION_MISMATCH), &text(&message)].concat();
+    }
+    let caller = Caller { call: -1, client: Vec::new(), retry: -1 };
+    let header = ResponseHeader {
+        call: u32::MAX,
+        status: FATAL,
+        class: Some(exception::VERSION_MISMATCH.to_owned()),
+        message: Some(message),
+        detail: Some(14),
+        ..answering(&caller)
+    };
+    frame(&header, |_| Ok(()))
+}
+
+fn answering(caller: &Caller) -> ResponseHeader {
+    let (client, retry) = (Some(caller.client.clone()), Some(caller.retry));
+    ResponseHeader { version: Some(VERSION), client, retry, ..ResponseHeader::default() }
+}
+
+/// A header and perhaps a body, each with its length before it, and the length of both before them.
+fn frame(header: &ResponseHeader, body: impl FnOnce(&mut Vec<u8>) -> Result<(), prost::EncodeError>) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
+    // A vector grows: there is always room.
+    let _ = header.encode_length_delimited(&mut bytes).and_then(|()| body(&mut bytes));
+    let length = (bytes.len() - 4) as u32;
+    bytes[..4].copy_from_slice(&length.to_be_bytes());
+    bytes
+}

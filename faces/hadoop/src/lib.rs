@@ -1,0 +1,26 @@
+//! Hadoop's protocols for files: sockets on one side, the host of files on the other.
+//!
+//! ```text
+//!  hdfs dfs, hdfs-native, .. ──IPC──► Decoder ─► ClientProtocol ─► Files ─► answers, when the log has what they depend on
+//!                            ──transfer──► a thread for each connection ─► Replicas
+//! ```
+//!
+//! Calls are done on the task that read them; answers leave as they come to be, in any order. Blocks go over connections of
+//! their own, each with a thread that reads and writes.
+//!
+//! # A tour of the source
+//!
+//! `ipc` is calls and answers of any protocol, `wire` the messages, `protocol` what calls mean, `exception` what refusals are called,
+//! `transfer` the data node, `server` begins and ends all.
+
+mod exception;
+pub mod ipc;
+mod protocol;
+mod server;
+mod transfer;
+mod wire;
+
+pub use crate::server::{Server, ServerError, ServerOptions, Stopper};
+
+#[cfg(test)]
+mod tests;

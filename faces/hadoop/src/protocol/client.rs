@@ -1,0 +1,289 @@
+//! `ClientProtocol`: what clients ask a name node.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message;
+use savanna_files_host::change::CallId;
+use savanna_files_host::ids::{InodeId, Millis};
+use savanna_files_host::request::{self, LocatedBlock, Written};
+use savanna_files_host::{Asker, Class, FilesError, Request};
+
+use super::replies::{self, Encoder};
+use super::{Peer, Service, message, named, no_such_method, refuse, unanswered, unsupported};
+use crate::exception;
+use crate::ipc::answer::Detail;
+use crate::ipc::connection::Answerer;
+use crate::wire::client::{
+    AbandonBlock, AddBlock, Complete, ContentSummaryResponse, Create, Delete, Flag, FsStats, Fsync,
+    GetAdditionalDatanode, GetBlockLocations, GetListing, Mkdirs, Nothing, One, PathAndNumber, RecoverLease, Rename,
+    ReportBadBlocks, ServerDefaultsResponse, SetOwner, SetPermission, SetSafeMode, SetTimes, Text,
+    UpdateBlockForPipeline, UpdatePipeline,
+};
+use crate::wire::hdfs::{ContentSummary, ServerDefaults};
+
+pub(super) const NAME: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
+
+/// Bits of the flags with which a file is made.
+const CREATE: u32 = 1;
+const OVERWRITE: u32 = 2;
+
+/// Where there is no quota.
+const NO_QUOTA: u64 = u64::MAX;
+/// A time that is to stay as it is.
+const SAME_TIME: u64 = u64::MAX;
+
+/// What clients choose if nobody says anything else.
+const DEFAULTS: ServerDefaults = ServerDefaults {
+    block_size: 128 << 20,
+    chunk: 512,
+    packet: 64 << 10,
+    replication: 1,
+    buffer: 4 << 10,
+    encrypts: Some(false),
+    trash_minutes: Some(0),
+    checksum: Some(CRC32C),
+};
+const CRC32C: i32 = 2;
+
+/// A call with who made it.
+struct Asked<'a> {
+    service: &'a Arc<Service>,
+    peer: &'a Arc<Peer>,
+    body: Bytes,
+    answerer: Answerer,
+}
+
+/// Does a call.
+pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body: Bytes, answerer: Answerer) {
+    let asked = Asked { service, peer, body, answerer };
+    match method {
+        "getFileInfo" | "getFileLinkInfo" => asked.request(|Text { it: path }| Request::FileInfo { path }),
+        "getListing" => {
+            asked.request(|GetListing { path, after, with_locations }| Request::Listing { path, after, with_locations })
+        }
+        "getBlockLocations" => {
+            asked.request(|GetBlockLocations { path, offset, length }| Request::BlockLocations { path, offset, length })
+        }
+        "mkdirs" => asked.request(|Mkdirs { path, permission, with_parents }| Request::Mkdirs {
+            path,
+            mode: bits(permission.bits),
+            with_parents,
+        }),
+        "create" => asked.request(created),
+        "addBlock" => asked.add_block(),
+        "abandonBlock" => asked.request(|AbandonBlock { block, path, client, file }| Request::AbandonBlock {
+            file: written(path, client, file),
+            block: named(&block),
+        }),
+        "complete" => asked.request(|Complete { path, client, last, file }| Request::Complete {
+            file: written(path, client, file),
+            last: last.as_ref().map(named),
+        }),
+        "fsync" => asked.request(|Fsync { path, client, length, file }| Request::Fsync {
+            file: written(path, client, file),
+            length: length.and_then(|length| u64::try_from(length).ok()),
+        }),
+        "updateBlockForPipeline" => {
+            asked.request(|UpdateBlockForPipeline { block, client }| Request::NewStamp { block: named(&block), client })
+        }
+        "updatePipeline" => asked.request(|UpdatePipeline { client, old, new }| Request::UpdatePipeline {
+            client,
+            old: named(&old),
+            new: named(&new),
+        }),
+        "rename" => asked.request(|Rename { from, to, .. }| Request::Rename { from, to }),
+        "rename2" => asked.request(|Rename { from, to, overwrites }| Request::Rename2 {
+            from,
+            to,
+            overwrites: overwrites.unwrap_or(false),
+        }),
+        "delete" => asked.request(|Delete { path, is_recursive }| Request::Delete { path, is_recursive }),
+        "setPermission" => asked
+            .request(|SetPermission { path, permission }| Request::SetPermission { path, mode: bits(permission.bits) }),
+        "setOwner" => asked.request(|SetOwner { path, owner, group }| Request::SetOwner { path, owner, group }),
+        "setTimes" => asked.request(|SetTimes { path, mtime, atime }| Request::SetTimes {
+            path,
+            mtime: time(mtime),
+            atime: time(atime),
+        }),
+        "setReplication" => {
+            asked.request(|PathAndNumber { path, number }| Request::SetReplication { path, replication: bits(number) })
+        }
+        "isFileClosed" => asked.request(|Text { it: path }| Request::IsFileClosed { path }),
+        "getPreferredBlockSize" => asked.request(|Text { it: path }| Request::PreferredBlockSize { path }),
+        "checkAccess" => {
+            asked.request(|PathAndNumber { path, number }| Request::CheckAccess { path, mode: bits(number) })
+        }
+        "getServerDefaults" => asked.answerer.done(&ServerDefaultsResponse { it: Some(DEFAULTS) }),
+        "renewLease" => asked.renew_lease(),
+        "recoverLease" => asked.recover_lease(),
+        "getContentSummary" => asked.content_summary(),
+        "getAdditionalDatanode" => asked.additional_node(),
+        "reportBadBlocks" => asked.report_bad_blocks(),
+        "getFsStats" => asked.stats(),
+        "setSafeMode" => asked.safe_mode(),
+        "msync" => asked.answerer.done(&Nothing {}),
+        other if unsupported::CALLS.contains(&other) => {
+            let words = format!("{other} is not supported by this name node");
+            asked.answerer.refuse(exception::UNSUPPORTED, &words, Detail::Application);
+        }
+        other => no_such_method(other, NAME, asked.answerer),
+    }
+}
+
+impl Asked<'_> {
+    /// Does what a message asks for.
+    fn request<M: Message + Default>(self, request: impl FnOnce(M) -> Request) {
+        let Self { service, peer, body, answerer } = self;
+        let Some((message, answerer)) = message(body, answerer) else { return };
+        let request = request(message);
+        let caller = answerer.caller();
+        let client = <[u8; 16]>::try_from(caller.client.as_slice()).ok();
+        let call = client.filter(|_| request.is_done_once()).map(|client| CallId { client, call: caller.call });
+        let asker = Asker { user: &peer.user, machine: &peer.machine, call };
+        let (at, to) = (Arc::clone(service), Arc::clone(peer));
+        service.files.call(&asker, &request, move |answer| match answer {
+            Ok(reply) => replies::answer(&at, &to, reply, answerer),
+            Err(why) => unanswered(&why, answerer),
+        });
+    }
+
+    fn add_block(self) {
+        let node = self.service.node_uuid();
+        self.request(|AddBlock { path, client, previous, excluded, file }| Request::AddBlock {
+            file: written(path, client, file),
+            previous: previous.as_ref().map(named),
+            is_node_excluded: excluded.iter().any(|other| other.id.uuid == node),
+        });
+    }
+
+    fn renew_lease(self) {
+        let Self { service, body, answerer, .. } = self;
+        let Some((Text { it: client }, answerer)) = message(body, answerer) else { return };
+        match service.files.renew_lease(&client) {
+            Ok(()) => answerer.done(&Nothing {}),
+            Err(why) => unanswered(&why, answerer),
+        }
+    }
+
+    /// Waits for the log and the disk, so it is done elsewhere.
+    fn recover_lease(self) {
+        let Self { service, peer, body, answerer } = self;
+        let Some((RecoverLease { path, client }, answerer)) = message(body, answerer) else { return };
+        let (at, peer) = (Arc::clone(service), Arc::clone(peer));
+        service.runtime.spawn_blocking(move || {
+            let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
+            match at.files.recover_lease(&asker, &path, &client) {
+                Ok(it) => answerer.done(&Flag { it }),
+                Err(why) => unanswered(&why, answerer),
+            }
+        });
+    }
+
+    /// May go over many inodes, so it is done elsewhere.
+    fn content_summary(self) {
+        let Self { service, peer, body, answerer } = self;
+        let Some((Text { it: path }, answerer)) = message(body, answerer) else { return };
+        let (at, peer) = (Arc::clone(service), Arc::clone(peer));
+        service.runtime.spawn_blocking(move || {
+            let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
+            at.files.summary(&asker, &path, move |summary| match summary {
+                Ok(summary) => answerer.done(&ContentSummaryResponse {
+                    it: Some(ContentSummary {
+                        length: summary.length,
+                        files: summary.files,
+                        directories: summary.directories,
+                        quota: NO_QUOTA,
+                        space: summary.space,
+                        space_quota: NO_QUOTA,
+                    }),
+                }),
+                Err(why) => unanswered(&why, answerer),
+            });
+        });
+    }
+
+    /// There is one node: a pipeline stays as it is.
+    fn additional_node(self) {
+        let Self { service, peer, body, answerer } = self;
+        let Some((GetAdditionalDatanode { block, existing, storages, .. }, answerer)) = message(body, answerer) else {
+            return;
+        };
+        let located = LocatedBlock { block: named(&block), offset: 0, is_corrupt: false, is_there: false };
+        let mut it = Encoder::new(service, peer).located_block(&located);
+        (it.is_cached, it.storage_types) = (vec![false; existing.len()], vec![1; existing.len()]);
+        (it.nodes, it.storages) = (existing, storages);
+        answerer.done(&One { it: Some(it) });
+    }
+
+    fn report_bad_blocks(self) {
+        let Self { service, body, answerer, .. } = self;
+        let Some((ReportBadBlocks { blocks }, answerer)) = message(body, answerer) else { return };
+        for block in blocks {
+            service.files.found_corrupt(named(&block.block).id);
+        }
+        answerer.done(&Nothing {});
+    }
+
+    fn stats(self) {
+        let stats = self.service.files.stats();
+        let space = stats.space;
+        self.answerer.done(&FsStats {
+            capacity: space.capacity,
+            used: space.used,
+            remaining: space.remaining,
+            under_replicated: 0,
+            corrupt: 0,
+            missing: stats.missing,
+        });
+    }
+
+    fn safe_mode(self) {
+        let Self { service, peer, body, answerer } = self;
+        let Some((SetSafeMode { action }, answerer)) = message(body, answerer) else { return };
+        let wanted = match action {
+            1 | 4 => Some(false),
+            2 => Some(true),
+            3 => None,
+            other => {
+                let words = format!("expected an action of safe mode from 1 to 4, came {other}");
+                return refuse(&FilesError::new(Class::IllegalArgument, words), answerer);
+            }
+        };
+        let asker = Asker { user: &peer.user, machine: &peer.machine, call: None };
+        match service.files.safe_mode(&asker, wanted) {
+            Ok(it) => answerer.done(&Flag { it }),
+            Err(why) => unanswered(&why, answerer),
+        }
+    }
+}
+
+fn created(create: Create) -> Request {
+    let Create { path, permission, client, flags, with_parents, replication, block_size } = create;
+    Request::Create(request::Create {
+        path,
+        mode: bits(permission.bits),
+        client,
+        overwrites: flags & OVERWRITE != 0,
+        creates: flags & CREATE != 0,
+        with_parents,
+        replication: bits(replication),
+        block_size,
+    })
+}
+
+fn written(path: String, client: String, file: Option<u64>) -> Written {
+    // 0 is what clients say that do not know it.
+    let id = file.filter(|id| *id != 0).map(InodeId);
+    Written { path, id, client }
+}
+
+/// A small number, or one that is refused because it is too large.
+fn bits(number: u32) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
+}
+
+fn time(time: u64) -> Option<Millis> {
+    (time != SAME_TIME).then_some(Millis(time))
+}

@@ -1,0 +1,142 @@
+//! What calls mean.
+
+mod client;
+mod datanode;
+mod namenode;
+mod replies;
+mod unsupported;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message;
+use savanna_files_host::ids::{BlockId, Stamp};
+use savanna_files_host::request::BlockName;
+use savanna_files_host::{Files, FilesError, Unanswered};
+
+use crate::exception;
+use crate::ipc::answer::Detail;
+use crate::ipc::connection::Answerer;
+use crate::wire::hdfs::{Block, Node, NodeId};
+
+/// What a server serves.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) files: Files,
+    /// Where its data node is reached.
+    pub(crate) transfer_port: u16,
+    /// Where its calls are.
+    pub(crate) ipc_port: u16,
+    /// For calls that take long.
+    pub(crate) runtime: tokio::runtime::Handle,
+}
+
+/// Who calls.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// The user, as it says.
+    pub(crate) user: String,
+    /// Where it is.
+    pub(crate) machine: String,
+    /// The address of this machine that it reached; it will reach the data node there, too.
+    pub(crate) reached: IpAddr,
+}
+
+/// A protocol: what calls of a connection may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Protocol {
+    Client,
+    Datanode,
+    Namenode,
+}
+
+/// The protocol of a name.
+pub(crate) fn find(name: &str) -> Option<Protocol> {
+    match name {
+        client::NAME => Some(Protocol::Client),
+        datanode::NAME => Some(Protocol::Datanode),
+        namenode::NAME => Some(Protocol::Namenode),
+        _ => None,
+    }
+}
+
+impl Protocol {
+    /// Does a call.
+    pub(crate) fn call(self, service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body: Bytes, answerer: Answerer) {
+        match self {
+            Self::Client => client::call(service, peer, method, body, answerer),
+            Self::Datanode => datanode::call(service, method, body, answerer),
+            Self::Namenode => namenode::call(service, method, answerer),
+        }
+    }
+}
+
+/// Nobody knows such a call.
+fn no_such_method(method: &str, protocol: &str, answerer: Answerer) {
+    let words = format!("Unknown method {method} called on {protocol} protocol.");
+    answerer.refuse(exception::NO_SUCH_METHOD, &words, Detail::NoSuchMethod);
+}
+
+/// A call is refused, or not answered.
+fn unanswered(why: &Unanswered, answerer: Answerer) {
+    match why {
+        Unanswered::Refused(error) => refuse(error, answerer),
+        // The connection ends.
+        Unanswered::Gone => drop(answerer),
+    }
+}
+
+fn refuse(error: &FilesError, answerer: Answerer) {
+    answerer.refuse(exception::class(error.class), &error.message, Detail::Application);
+}
+
+/// The message of a call. None if it is not that; the call is refused then.
+fn message<M: Message + Default>(body: Bytes, answerer: Answerer) -> Option<(M, Answerer)> {
+    match M::decode_length_delimited(body) {
+        Ok(message) => Some((message, answerer)),
+        Err(error) => {
+            answerer.refuse(exception::RPC_SERVER, &format!("the call cannot be read: {error}"), Detail::Server);
+            None
+        }
+    }
+}
+
+impl Service {
+    /// The data node, for a client.
+    pub(crate) fn node(&self, peer: &Peer) -> Node {
+        let space = self.files.replicas().space();
+        let address = peer.reached.to_string();
+        let id = NodeId {
+            address: address.clone(),
+            host: address,
+            uuid: self.node_uuid(),
+            transfer_port: u32::from(self.transfer_port),
+            info_port: 0,
+            ipc_port: u32::from(self.ipc_port),
+        };
+        Node {
+            id,
+            capacity: Some(space.capacity),
+            used: Some(space.used),
+            remaining: Some(space.remaining),
+            location: Some("/default-rack".to_owned()),
+            state: Some(0),
+        }
+    }
+
+    /// The data node, for ever.
+    pub(crate) fn node_uuid(&self) -> String {
+        self.files.identity().cluster.trim_start_matches("CID-").to_owned()
+    }
+
+    /// Its only storage.
+    pub(crate) fn storage(&self) -> String {
+        format!("DS-{}", self.node_uuid())
+    }
+}
+
+/// A block as clients name it.
+pub(crate) fn named(block: &Block) -> BlockName {
+    BlockName { id: BlockId(block.id), stamp: Stamp(block.stamp), length: block.length.unwrap_or(0) }
+}

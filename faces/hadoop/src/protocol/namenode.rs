@@ -1,0 +1,38 @@
+//! `NamenodeProtocol`: what the installation is.
+
+use std::sync::Arc;
+
+use super::{Service, no_such_method};
+use crate::ipc::connection::Answerer;
+use crate::wire::client::{NamespaceInfo, StorageInfo, VersionResponse};
+
+pub(super) const NAME: &str = "org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol";
+
+/// The release of Hadoop whose protocols are spoken.
+const SOFTWARE: &str = "3.5.0";
+/// The layout of its name nodes, which is a negative number.
+const LAYOUT: i32 = -67;
+
+/// Does a call.
+pub(super) fn call(service: &Arc<Service>, method: &str, answerer: Answerer) {
+    if method != "versionRequest" {
+        return no_such_method(method, NAME, answerer);
+    }
+    let identity = service.files.identity();
+    let storage = StorageInfo {
+        layout: LAYOUT.cast_unsigned(),
+        namespace: identity.namespace,
+        cluster: identity.cluster.clone(),
+        created: 0,
+    };
+    answerer.done(&VersionResponse {
+        it: Some(NamespaceInfo {
+            build: concat!("savanna-", env!("CARGO_PKG_VERSION")).to_owned(),
+            unused: 0,
+            pool: identity.pool.clone(),
+            storage,
+            software: SOFTWARE.to_owned(),
+            capabilities: Some(0),
+        }),
+    });
+}

@@ -1,0 +1,100 @@
+//! Answers of the host as messages.
+
+use std::cell::OnceCell;
+
+use savanna_files_host::Reply;
+use savanna_files_host::request::{BlockName, Located, LocatedBlock, Status};
+
+use super::{Peer, Service};
+use crate::ipc::connection::Answerer;
+use crate::wire::client::{Flag, Nothing, Number, One};
+use crate::wire::hdfs::{self, Block, FileStatus, Listing, LocatedBlocks, Permission, Token};
+
+const DIRECTORY: i32 = 1;
+const FILE: i32 = 2;
+/// The type of the only storage.
+const DISK: i32 = 1;
+
+/// Makes messages for a client.
+pub(super) struct Encoder<'a> {
+    service: &'a Service,
+    peer: &'a Peer,
+    /// What all blocks have in common; made for the first.
+    place: OnceCell<(hdfs::Node, String)>,
+}
+
+impl<'a> Encoder<'a> {
+    pub(super) const fn new(service: &'a Service, peer: &'a Peer) -> Self {
+        Self { service, peer, place: OnceCell::new() }
+    }
+
+    pub(super) fn block(&self, name: BlockName) -> Block {
+        let (id, stamp, length) = (name.id.0, name.stamp.0, Some(name.length));
+        Block { pool: self.service.files.identity().pool.clone(), id, stamp, length }
+    }
+
+    pub(super) fn located_block(&self, located: &LocatedBlock) -> hdfs::LocatedBlock {
+        let LocatedBlock { block, offset, is_corrupt, is_there } = *located;
+        let places = usize::from(is_there);
+        let (node, storage) = self.place.get_or_init(|| (self.service.node(self.peer), self.service.storage()));
+        hdfs::LocatedBlock {
+            block: self.block(block),
+            offset,
+            nodes: vec![node.clone(); places],
+            is_corrupt,
+            token: Token::default(),
+            is_cached: vec![false; places],
+            storage_types: vec![DISK; places],
+            storages: vec![storage.clone(); places],
+        }
+    }
+
+    fn located(&self, located: &Located) -> LocatedBlocks {
+        LocatedBlocks {
+            length: located.length,
+            blocks: located.blocks.iter().map(|block| self.located_block(block)).collect(),
+            is_written: located.is_written,
+            last: located.last.as_ref().map(|block| self.located_block(block)),
+            is_last_complete: located.is_last_complete,
+        }
+    }
+
+    fn status(&self, status: Status) -> FileStatus {
+        FileStatus {
+            kind: if status.is_directory { DIRECTORY } else { FILE },
+            path: status.name.into_vec(),
+            length: status.length,
+            permission: Permission { bits: u32::from(status.mode) },
+            owner: status.owner.to_string(),
+            group: status.group.to_string(),
+            mtime: status.mtime.0,
+            atime: status.atime.0,
+            replication: Some(u32::from(status.replication)),
+            block_size: Some(status.block_size),
+            blocks: status.blocks.map(|blocks| self.located(&blocks)),
+            id: Some(status.id.0),
+            children: Some(i32::try_from(status.children).unwrap_or(i32::MAX)),
+            policy: Some(0),
+            flags: Some(0),
+        }
+    }
+}
+
+/// Answers a call.
+pub(super) fn answer(service: &Service, peer: &Peer, reply: Reply, answerer: Answerer) {
+    let encoder = Encoder::new(service, peer);
+    match reply {
+        Reply::Status(status) => answerer.done(&One { it: status.map(|status| encoder.status(*status)) }),
+        Reply::Listing(listing) => answerer.done(&One {
+            it: listing.map(|listing| Listing {
+                entries: listing.entries.into_iter().map(|entry| encoder.status(entry)).collect(),
+                remaining: u32::try_from(listing.remaining).unwrap_or(u32::MAX),
+            }),
+        }),
+        Reply::Blocks(located) => answerer.done(&One { it: Some(encoder.located(&located)) }),
+        Reply::Block(located) => answerer.done(&One { it: Some(encoder.located_block(&located)) }),
+        Reply::Done => answerer.done(&Nothing {}),
+        Reply::Bool(it) => answerer.done(&Flag { it }),
+        Reply::Size(it) => answerer.done(&Number { it }),
+    }
+}

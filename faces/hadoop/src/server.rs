@@ -1,0 +1,213 @@
+//! The server from its beginning to its end.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use savanna_files_host::{Files, HostError, HostOptions, Upkeep};
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+
+use crate::ipc::connection;
+use crate::protocol::Service;
+use crate::transfer::Transfer;
+
+/// What a server is to be.
+#[derive(Debug)]
+pub struct ServerOptions {
+    /// Where calls come; port 0 for any.
+    pub address: SocketAddr,
+    /// Where blocks come and go; port 0 for any.
+    pub transfer_address: SocketAddr,
+    /// Threads for calls.
+    pub threads: u16,
+    /// Connections that there may be, of calls and of transfers each.
+    pub clients_max: usize,
+    /// The files behind it.
+    pub host: HostOptions,
+}
+
+/// Why a server did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// An address cannot be had.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The files cannot be served.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// A thread cannot be started.
+    #[error("a thread for files cannot be started: {0}")]
+    Start(io::Error),
+}
+
+/// A server that serves.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    transfer_address: SocketAddr,
+    files: Files,
+    upkeep: Option<Upkeep>,
+    transfer: Transfer,
+    runtime: Option<Runtime>,
+    stop: watch::Sender<bool>,
+}
+
+/// Stops a server while somebody else waits for its end.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    files: Files,
+    stop: watch::Sender<bool>,
+}
+
+impl Stopper {
+    /// Has the server end.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+        // What went wrong is told to who waits for the end.
+        let _ = self.files.close();
+    }
+}
+
+impl Server {
+    /// Listens, reads the log and the replicas, and serves. Blocks while it reads; clients wait meanwhile.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn start(options: ServerOptions) -> Result<Self, ServerError> {
+        let ServerOptions { address, transfer_address, threads, clients_max, host } = options;
+        let (listener, address) = listen(address)?;
+        let (transfer_listener, transfer_address) = listen(transfer_address)?;
+        listener.set_nonblocking(true).map_err(ServerError::Start)?;
+        let (files, upkeep) = Files::open(host)?;
+        let transfer = Transfer::begin(transfer_listener, files.clone(), clients_max).map_err(ServerError::Start)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(usize::from(threads.max(1)))
+            .thread_name("files")
+            .enable_all()
+            .build()
+            .map_err(ServerError::Start)?;
+        let service = Arc::new(Service {
+            files: files.clone(),
+            transfer_port: transfer_address.port(),
+            ipc_port: address.port(),
+            runtime: runtime.handle().clone(),
+        });
+        let (stop, stopping) = watch::channel(false);
+        let accepting = accept(listener, service, clients_max, stopping);
+        runtime.spawn(async move {
+            if let Err(error) = accepting.await {
+                tracing::error!(%error, "calls of files are not accepted any more");
+            }
+        });
+        let (upkeep, runtime) = (Some(upkeep), Some(runtime));
+        Ok(Self { address, transfer_address, files, upkeep, transfer, runtime, stop })
+    }
+
+    /// Where calls come.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where blocks come and go.
+    #[must_use]
+    pub const fn transfer_address(&self) -> SocketAddr {
+        self.transfer_address
+    }
+
+    /// The files.
+    #[must_use]
+    pub const fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// What stops it while somebody else waits for its end.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper { files: self.files.clone(), stop: self.stop.clone() }
+    }
+
+    /// Waits until the server ends, which it does by itself when its log does.
+    ///
+    /// # Errors
+    /// [`ServerError::Host`].
+    pub fn wait(mut self) -> Result<(), ServerError> {
+        if let Some(upkeep) = self.upkeep.take() {
+            upkeep.wait();
+        }
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), ServerError> {
+        self.stop.send_replace(true);
+        self.transfer.stop();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        Ok(self.files.close()?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.runtime.is_some()
+            && let Err(error) = self.end()
+        {
+            tracing::error!(%error, "files had ended before they were stopped");
+        }
+    }
+}
+
+/// Serves who connects, until it is to stop.
+async fn accept(
+    listener: TcpListener,
+    service: Arc<Service>,
+    clients_max: usize,
+    mut stopping: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let places = Arc::new(Semaphore::new(clients_max.min(Semaphore::MAX_PERMITS)));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // A closed channel means that the server is gone.
+            _ = stopping.wait_for(|stop| *stop) => return Ok(()),
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a client of files");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tracing::warn!("{clients_max} clients of files are connected; one more is refused");
+            continue;
+        };
+        let (service, mut stopping) = (Arc::clone(&service), stopping.clone());
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                ended = connection::serve(stream, service) => ended,
+                _ = stopping.wait_for(|stop| *stop) => Ok(()),
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a client of files has gone");
+            }
+            drop(place);
+        });
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
+    let failed = |source| ServerError::Listen { address, source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}

@@ -1,0 +1,139 @@
+//! Writes a block.
+
+use std::io::{self, Write as _};
+
+use prost::Message as _;
+use savanna_files_host::ids::Stamp;
+use savanna_files_host::{ReplicaError, Writer};
+
+use super::packet::Packet;
+use super::{Connection, Next, Status};
+use crate::protocol::named;
+use crate::wire::transfer::{Ack, OperationResponse, WriteBlock};
+
+/// What a client wants to write, by number.
+const STREAMING_RECOVERY: i32 = 3;
+const CLOSE_RECOVERY: i32 = 5;
+const CREATE: i32 = 6;
+
+/// Kinds of checksums.
+const NULL: i32 = 0;
+const CRC32C: i32 = 2;
+
+/// The longest chunk.
+const CHUNK_MAX: u32 = 1 << 20;
+/// Of a client that sends no checksums.
+const CHUNK: u32 = 512;
+
+/// The number of a packet that says that the client is there.
+const HEARTBEAT: i64 = -1;
+
+impl Connection<'_> {
+    pub(super) fn write_block(&mut self, operation: &WriteBlock) -> io::Result<Next> {
+        let WriteBlock { header, targets, stage, least, stamp, checksum } = operation;
+        let block = &header.base.block;
+        let (name, newer) = (named(block), Stamp(*stamp));
+        if !self.knows(block) {
+            return self.refuse(Status::Error, &format!("Block pool {} is not of this installation", block.pool));
+        }
+        if !targets.is_empty() {
+            return self.refuse(Status::Unsupported, "This data node is alone: expected no further targets");
+        }
+        let chunk = match (checksum.kind, checksum.chunk) {
+            (NULL, _) => CHUNK,
+            (CRC32C, chunk @ 1..=CHUNK_MAX) => chunk,
+            (kind, chunk) => {
+                let words = format!(
+                    "expected CRC32C (2) or no checksum (0), in chunks of 1 to {CHUNK_MAX}, came {kind} and {chunk}"
+                );
+                return self.refuse(Status::Unsupported, &words);
+            }
+        };
+        let replicas = self.files.replicas();
+        let begun = match *stage {
+            CREATE => replicas.begin(name.id, name.stamp, chunk).map(Some),
+            STREAMING_RECOVERY => replicas.resume(name.id, newer, *least).map(Some),
+            CLOSE_RECOVERY => replicas.recover(name.id, newer).and_then(|ended| match ended {
+                Some(replica) => {
+                    self.files.received(replica);
+                    Ok(None)
+                }
+                None => Err(ReplicaError::Missing { block: name.id, stamp: newer }),
+            }),
+            other => {
+                let words = format!("The stage {other} of a write is not supported by this data node");
+                return self.refuse(Status::Unsupported, &words);
+            }
+        };
+        let writer = match begun {
+            Ok(writer) => writer,
+            Err(error) => return self.refuse(Status::Error, &error.to_string()),
+        };
+        let first_bad = Some(String::new());
+        self.respond(&OperationResponse { status: Status::Success as i32, first_bad, ..OperationResponse::default() })?;
+        match writer {
+            Some(writer) => self.packets(writer, checksum.kind == CRC32C),
+            None => Ok(Next::Operation),
+        }
+    }
+
+    /// Takes packets until the last one of the block.
+    fn packets(&mut self, mut writer: Writer, has_sums: bool) -> io::Result<Next> {
+        loop {
+            let packet = Packet::read(&mut self.reader)?;
+            self.may_tell()?;
+            let number = packet.header.number;
+            if number == HEARTBEAT {
+                self.acknowledge(number, Status::Success)?;
+                continue;
+            }
+            if let Err(error) = take(&mut writer, &packet, has_sums) {
+                tracing::warn!(%error, "a block is not written on");
+                let is_damaged = matches!(error, ReplicaError::Damaged(_));
+                self.acknowledge(number, if is_damaged { Status::Checksum } else { Status::Error })?;
+                return Ok(Next::End);
+            }
+            if !packet.header.is_last {
+                self.acknowledge(number, Status::Success)?;
+                continue;
+            }
+            return match writer.finish() {
+                // The name node has to know it before the client asks it.
+                Ok(replica) => {
+                    self.files.received(replica);
+                    self.acknowledge(number, Status::Success)?;
+                    Ok(Next::Operation)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a block is not ended");
+                    self.acknowledge(number, Status::Error)?;
+                    Ok(Next::End)
+                }
+            };
+        }
+    }
+
+    fn acknowledge(&mut self, number: i64, status: Status) -> io::Result<()> {
+        self.may_tell()?;
+        let ack = Ack { number, replies: vec![status as i32] };
+        self.writer.write_all(&ack.encode_length_delimited_to_vec())?;
+        self.writer.flush()
+    }
+}
+
+fn take(writer: &mut Writer, packet: &Packet, has_sums: bool) -> Result<(), ReplicaError> {
+    let (header, bytes) = (packet.header, packet.bytes());
+    let Ok(offset) = u64::try_from(header.offset) else {
+        return Err(ReplicaError::Damaged(format!("expected an offset, came {}", header.offset)));
+    };
+    if !bytes.is_empty() {
+        if has_sums && packet.sums().is_empty() {
+            return Err(ReplicaError::Damaged("expected checksums of the bytes, came none".to_owned()));
+        }
+        writer.write(offset, bytes, if has_sums { packet.sums() } else { &[] })?;
+    }
+    if header.syncs == Some(true) && !header.is_last {
+        writer.sync()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! The files service: a name node with its data node, in threads of their own.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use savanna_files_host::{HostOptions, Limits, who_runs_this};
+use savanna_hadoop::{Server, ServerError, ServerOptions};
+use savanna_journal::Options as JournalOptions;
+
+use crate::config::{NodeConfig, threads_or_cores};
+use crate::data_dir::{create_private, high_water};
+use crate::membership::Membership;
+use crate::places::clients_max;
+
+/// Why the files service did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FilesError {
+    /// The directory could not be made.
+    #[error("the directory {path} could not be created: {source}; check the permissions of the data directory")]
+    Directory { path: PathBuf, source: std::io::Error },
+    /// Anybody could come in.
+    #[error("{why}, but clients of files only say who they are; set files.trust_names = true to believe them")]
+    Open { why: String },
+    /// The server did not start.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+}
+
+/// The folder of the service. The one that is called `files` belongs to tables of streams.
+const FOLDER: &str = "filesystem";
+
+/// The log, below the data directory.
+pub(crate) const LOG: &str = "filesystem/log";
+
+/// Reads the log in the data directory, and serves. Blocks while it reads.
+pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Server, FilesError> {
+    check_access(config)?;
+    let create =
+        |path: &Path| create_private(path).map_err(|source| FilesError::Directory { path: path.to_owned(), source });
+    let (directory, log) = (config.data_dir.join(FOLDER), config.data_dir.join(LOG));
+    create(&directory)?;
+    create(&log)?;
+    let host = HostOptions {
+        log: JournalOptions::dir(log).high_water(high_water(&config.data_dir, FOLDER)),
+        epoch: membership.log_epoch,
+        lease: Some(membership.guard.clone()),
+        directory,
+        superuser: who_runs_this(),
+        limits: Limits::default(),
+    };
+    Ok(Server::start(ServerOptions {
+        address: SocketAddr::new(config.address, config.files_port),
+        transfer_address: SocketAddr::new(config.address, config.files_data_port),
+        threads: threads_or_cores(config.files_threads),
+        clients_max: clients_max(config, "files", config.files_max_clients),
+        host,
+    })?)
+}
+
+/// Clients say who they are, and show nothing: that is enough only where everybody is trusted.
+fn check_access(config: &NodeConfig) -> Result<(), FilesError> {
+    let why = if config.files_trusts_names {
+        return Ok(());
+    } else if !config.address.is_loopback() {
+        format!("files are reached on {}, which is not the loopback", config.address)
+    } else if config.auth_users.is_some() {
+        "auth.users asks every client who it is".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(FilesError::Open { why })
+}

@@ -1,0 +1,94 @@
+"""The commands of `hdfs dfs` of Hadoop 3.5, unmodified: they are a class in the jars."""
+
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import time
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent / "java"
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="session")
+def jars():
+    """The jars of the client, from Maven; HADOOP_JARS names a folder that has them already."""
+    if folder := os.environ.get("HADOOP_JARS"):
+        return folder
+    if shutil.which("mvn") is None:
+        pytest.skip("mvn is not installed")
+    folder = ROOT / "target" / "hadoop-jars"
+    words = ["mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    subprocess.run(words, cwd=HERE, check=True, timeout=600)
+    return str(folder)
+
+
+@pytest.fixture
+def hdfs(server, jars, tmp_path):
+    """Runs a command of the shell, and gives what it says; one process runs all of them."""
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    # A connection that has been idle for longer is not used again: the node may have begun anew meanwhile.
+    settings = {"fs.defaultFS": server.url, "ipc.client.connection.maxidletime": 100}
+    properties = [f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()]
+    (conf / "core-site.xml").write_text(f"<configuration>{''.join(properties)}</configuration>")
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{conf}:{jars}/*", HERE / "Shell.java"]
+    with open(tmp_path / "errors", "w") as errors:
+        shell = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+    def run(*words, status=0):
+        before = (tmp_path / "errors").stat().st_size
+        shell.stdin.write("\t".join(map(str, words)) + "\n")
+        shell.stdin.flush()
+        said = []
+        for line in shell.stdout:
+            if found := re.fullmatch(r"status (-?\d+)\n", line):
+                break
+            said.append(line)
+        errors = (tmp_path / "errors").read_text()[before:]
+        assert found, f"{words}\n{said}\n{errors}"
+        out = "".join(said).removesuffix("\n")
+        assert int(found[1]) == status, f"{words}\n{out}\n{errors}\n{server.text()}"
+        return out if status == 0 else errors
+
+    yield run
+    shell.kill()
+    shell.wait()
+
+
+def test_the_shell(hdfs, server, tmp_path):
+    content = random.Random(3).randbytes(1_500_000)
+    (tmp_path / "big").write_bytes(content)
+    (tmp_path / "words").write_text("first\nlast\n")
+    hdfs("-mkdir", "-p", "/d/deep")
+    hdfs("-put", tmp_path / "words", tmp_path / "big", "/d")
+    assert hdfs("-cat", "/d/words") == "first\nlast\n"
+    hdfs("-get", "/d/big", tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == content
+    assert hdfs("-tail", "/d/words") == "first\nlast\n"
+    listed = [line.split()[-1] for line in hdfs("-ls", "-R", "/").splitlines()]
+    assert listed == ["/d", "/d/big", "/d/deep", "/d/words"]
+    hdfs("-chmod", "640", "/d/words")
+    hdfs("-chown", "ann:staff", "/d/words")
+    assert hdfs("-stat", "%a %u %g %b %n", "/d/words") == "640 ann staff 11 words\n"
+    assert hdfs("-count", "/d").split() == ["2", "2", "1500011", "/d"]
+    assert [line.split()[0] for line in hdfs("-du", "/d").splitlines()] == ["1500000", "0", "11"]
+    assert "MD5-of-0MD5-of-512CRC32C" in hdfs("-checksum", "/d/big")
+    hdfs("-mv", "/d/words", "/d/deep")
+    hdfs("-cp", "/d/deep/words", "/copy")
+    hdfs("-put", "-f", tmp_path / "big", "/copy")
+    hdfs("-setrep", "2", "/copy")
+    hdfs("-test", "-e", "/copy")
+    time.sleep(1)
+    server.restart()
+    assert hdfs("-cat", "/d/deep/words") == "first\nlast\n"
+    assert "No such file or directory" in hdfs("-cat", "/nothing", status=1)
+    assert "File exists" in hdfs("-mkdir", "/d", status=1)
+    hdfs("-rm", "/copy")
+    hdfs("-rm", "-r", "/d")
+    assert hdfs("-ls", "/") == ""
+    assert "Filesystem" in hdfs("-df", "/")

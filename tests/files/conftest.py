@@ -1,0 +1,75 @@
+"""A node that serves files alone, and clients of it."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import time
+
+import pytest
+
+from node import TARGET, command
+
+# With FILES_SERVER=example the small server of the face's crate, which is built in a tenth of the time.
+EXAMPLE = os.environ.get("FILES_SERVER") == "example"
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Server:
+    def __init__(self, folder):
+        self.folder, self.port, self.data_port = folder, free_port(), free_port()
+        self.start()
+
+    def start(self):
+        if EXAMPLE:
+            words = [TARGET / "debug" / "examples" / "files_server", self.folder / "data", self.port, self.data_port]
+        else:
+            words = command(self.folder / "data", ["files"], {"files.port": self.port, "files.data_port": self.data_port})
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port)) as connection:
+                    connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                    connection.settimeout(60)
+                    assert connection.recv(12) == b"HTTP/1.1 404"
+                    return
+            except OSError:
+                assert self.process.poll() is None and time.monotonic() < deadline, self.text()
+                time.sleep(0.02)
+
+    def text(self):
+        return (self.folder / "log").read_text()
+
+    @property
+    def url(self):
+        return f"hdfs://127.0.0.1:{self.port}"
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self):
+        self.kill()
+        self.start()
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = Server(tmp_path)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def replicas(server):
+    """The files of replicas that there are."""
+    root = pathlib.Path(server.folder / "data")
+    folder = root / "blocks" if EXAMPLE else root / "filesystem" / "blocks"
+    return lambda: sorted(path.name for path in folder.glob("*/blk_*") if path.suffix != ".meta")

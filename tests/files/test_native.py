@@ -1,0 +1,147 @@
+"""hdfs-native, which has no Java in it, by itself and through fsspec."""
+
+import os
+import random
+import threading
+import time
+
+import fsspec
+import hdfs_native
+import pytest
+
+# As its own file system: it registers itself for hdfs:// where it is asked for.
+from hdfs_native.fsspec import HdfsFileSystem
+
+
+@pytest.fixture
+def files(server):
+    fsspec.register_implementation("hdfs", HdfsFileSystem, clobber=True)
+    return fsspec.filesystem("hdfs", host="127.0.0.1", port=server.port, skip_instance_cache=True)
+
+
+def names(files, path):
+    return sorted(entry["name"].rsplit("/", 1)[-1] for entry in files.ls(path, detail=True))
+
+
+def test_a_file_is_made_listed_read_moved_and_deleted(files, server, replicas):
+    files.makedirs("/d/deep")
+    content = random.Random(1).randbytes(3_000_001)
+    with files.open("/d/deep/f", "wb") as file:
+        file.write(content)
+    assert names(files, "/d") == ["deep"] and names(files, "/d/deep") == ["f"]
+    assert files.info("/d/deep/f")["size"] == len(content)
+    assert files.cat("/d/deep/f") == content
+    assert files.cat_file("/d/deep/f", start=511, end=100_000) == content[511:100_000]
+    files.mv("/d/deep/f", "/d/moved")
+    assert names(files, "/d") == ["deep", "moved"] and names(files, "/d/deep") == []
+    assert files.cat("/d/moved") == content
+    assert not files.exists("/d/deep/f")
+    with pytest.raises(FileNotFoundError):
+        files.cat("/d/deep/f")
+    files.rm("/d", recursive=True)
+    assert names(files, "/") == []
+    deadline = time.monotonic() + 60
+    while replicas():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_files_of_many_blocks_and_of_none(server):
+    client = hdfs_native.Client(server.url)
+    content = random.Random(2).randbytes(100_000)
+    options = hdfs_native.WriteOptions(block_size=30_208, replication=1, overwrite=True)
+    for length in (0, 1, 511, 512, 30_208, 30_209, len(content)):
+        with client.create(f"/{length}", options) as file:
+            file.write(content[:length])
+        with client.read(f"/{length}") as file:
+            assert file.read() == content[:length], length
+        assert client.get_file_info(f"/{length}").length == length
+    with client.read(f"/{len(content)}") as file:
+        file.seek(30_000)
+        assert file.read(500) == content[30_000:30_500]
+
+
+def test_names_are_any_text(files):
+    odd = ["%", "_", "a b", "ü", "名前", "x" * 255, "'", '"']
+    for name in odd:
+        files.pipe_file(f"/d/{name}", name.encode())
+    assert names(files, "/d") == sorted(odd)
+    for name in odd:
+        assert files.cat_file(f"/d/{name}") == name.encode()
+
+
+def test_a_directory_of_many_files_is_listed_in_pages(server):
+    client = hdfs_native.Client(server.url)
+    options = hdfs_native.WriteOptions()
+    for number in range(2_345):
+        client.create(f"/many/{number:05}", options).close()
+    listed = [status.path.rsplit("/", 1)[-1] for status in client.list_status("/many")]
+    assert listed == [f"{number:05}" for number in range(2_345)]
+    summary = client.get_content_summary("/many")
+    assert (summary.file_count, summary.directory_count, summary.length) == (2_345, 1, 0)
+    assert client.delete("/many", True)
+    assert client.get_content_summary("/").file_count == 0
+
+
+def test_attributes(server):
+    client = hdfs_native.Client(server.url)
+    client.create("/f", hdfs_native.WriteOptions()).close()
+    client.set_permission("/f", 0o640)
+    client.set_owner("/f", "ann", "staff")
+    client.set_times("/f", 1_000, 2_000)
+    assert client.set_replication("/f", 2)
+    status = client.get_file_info("/f")
+    assert (status.permission, status.owner, status.group, status.replication) == (0o640, "ann", "staff", 2)
+    assert (status.modification_time, status.access_time) == (1_000, 2_000)
+
+
+def test_what_was_acknowledged_is_there_after_kills(server):
+    """Clients write and delete while the process is killed again and again."""
+    rounds = int(os.environ.get("FILES_KILLS", 4))
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    there, gone, stop = {}, set(), threading.Event()
+
+    def work(number):
+        random_ = random.Random(seed + number)
+        client = hdfs_native.Client(server.url)
+        count = 0
+        while not stop.is_set():
+            count += 1
+            path = f"/{number}/{count}"
+            content = random_.randbytes(random_.randrange(200_000))
+            try:
+                with client.create(path, hdfs_native.WriteOptions(block_size=65_536)) as file:
+                    file.write(content)
+                there[path] = content
+                if random_.random() < 0.3:
+                    old = random_.choice([path for path in list(there) if path.startswith(f"/{number}/")])
+                    kept = there.pop(old)
+                    # Until it is acknowledged it may be there or not.
+                    if client.delete(old, False):
+                        gone.add(old)
+                    else:
+                        there[old] = kept
+            except Exception:
+                client = hdfs_native.Client(server.url)
+                time.sleep(0.05)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    for _ in range(rounds):
+        time.sleep(random.uniform(0.3, 1.5))
+        server.restart()
+    time.sleep(1)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    server.restart()
+    client = hdfs_native.Client(server.url)
+    assert len(there) > rounds, "it did something"
+    for path, content in there.items():
+        with client.read(path) as file:
+            assert file.read() == content, path
+    for path in gone:
+        with pytest.raises(FileNotFoundError):
+            client.get_file_info(path)
