@@ -17,7 +17,7 @@ use savanna_epoch::NodeEpoch;
 use tokio::sync::oneshot;
 
 use crate::{
-    backend::{Backend, Outcome, perform},
+    backend::{Backend, Outcome, failure, perform},
     batch::Batch,
     core::{Action, Core, Input},
     error::JournalError,
@@ -75,7 +75,7 @@ impl Journal {
         let limits = options.limits();
         let Options { place, stream, segment_bytes, filter, high_water, .. } = options;
         let mut deliver = |record| deliver(&filter, record, replay);
-        let (backend, last, local): (Box<dyn Backend>, Lsn, _) = match place {
+        let (mut backend, last, local): (Box<dyn Backend>, Lsn, _) = match place {
             Place::Disk(disk) => {
                 let (backend, last) = LocalBackend::open(disk, high_water, segment_bytes, epoch, &mut deliver)?;
                 let local = (Mutex::new(backend.stage()), backend.room());
@@ -90,6 +90,7 @@ impl Journal {
             state: Mutex::new(State {
                 core: Core::new(epoch, last, limits),
                 todo: VecDeque::new(),
+                told: VecDeque::new(),
                 wake_at: None,
                 over: None,
             }),
@@ -101,6 +102,14 @@ impl Journal {
             flushes: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         });
+        let told = Arc::downgrade(&shared);
+        backend.on_put(Arc::new(move |lsn, outcome| {
+            // Nobody wants to know when the journal is gone.
+            if let Some(shared) = told.upgrade() {
+                shared.state.lock().told.push_back((lsn, outcome));
+                shared.work.notify_one();
+            }
+        }));
         let (stage, room) = local.unzip();
         let writer = Writer { shared: Arc::clone(&shared), backend };
         let thread = std::thread::Builder::new()
@@ -341,6 +350,8 @@ struct State {
     core: Core<Reply>,
     /// What the writer has to do, in order.
     todo: VecDeque<Action<Reply>>,
+    /// What became of puts, in the order in which it was told.
+    told: VecDeque<(Lsn, Result<(), JournalError>)>,
     wake_at: Option<Duration>,
     /// Set when the writer has stopped, with the reason if it is a failure.
     over: Option<Option<JournalError>>,
@@ -364,12 +375,15 @@ impl Shared {
         }
     }
 
-    /// Waits for the next action.
-    fn next_action(&self) -> Action<Reply> {
+    /// Waits for what is next.
+    fn next(&self) -> Next {
         let mut state = self.state.lock();
         loop {
+            if let Some((last, outcome)) = state.told.pop_front() {
+                return Next::Input(outcome.map_or_else(failure, |()| Input::PutDone { last }));
+            }
             if let Some(action) = state.todo.pop_front() {
-                return action;
+                return Next::Action(action);
             }
             match state.wake_at {
                 Some(at) if at <= self.now() => {
@@ -409,6 +423,12 @@ impl Shared {
     }
 }
 
+/// What the writer does next.
+enum Next {
+    Action(Action<Reply>),
+    Input(Input<Reply>),
+}
+
 /// The thread that writes.
 struct Writer {
     shared: Arc<Shared>,
@@ -431,9 +451,13 @@ impl Writer {
 
     /// Does one action; whether there will be more.
     fn one(shared: &Shared, backend: &mut dyn Backend) -> bool {
-        match perform(backend, shared.next_action()) {
+        let outcome = match shared.next() {
+            Next::Action(action) => perform(backend, action),
+            Next::Input(input) => Outcome::Answer(input),
+        };
+        match outcome {
             Outcome::Answer(input) => {
-                if let Input::WriteDone { batch, .. } = &input {
+                if let Input::WriteDone { batch, .. } | Input::PutBegun { batch } = &input {
                     shared.groups.fetch_add(batch.groups(), Ordering::Relaxed);
                     shared.bytes.fetch_add(batch.bytes() as u64, Ordering::Relaxed);
                     shared.flushes.fetch_add(1, Ordering::Relaxed);
@@ -473,6 +497,7 @@ fn kind<R>(action: &Action<R>) -> &'static str {
     match action {
         Action::CheckFence => "CheckFence",
         Action::Write { .. } => "Write",
+        Action::Put { .. } => "Put",
         Action::Flush => "Flush",
         Action::Reserve => "Reserve",
         Action::Truncate { .. } => "Truncate",
