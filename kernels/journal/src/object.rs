@@ -499,7 +499,9 @@ impl Log {
                 }),
             };
         };
-        let own: Vec<&Head> = self.heads.iter().filter(|head| head.number >= fence.successor()).collect();
+        // A void fence may stand among them.
+        let is_own = |head: &&Head| head.number >= fence.successor() && head.header.term == fence.header.term;
+        let own: Vec<&Head> = self.heads.iter().filter(is_own).collect();
         let settled = own.iter().map(|head| head.settled()).max().unwrap_or_default();
         // Numbers before that are missing because they were truncated.
         let mut counts = *own.iter().rev().find(|head| head.number < settled).unwrap_or(&fence);
