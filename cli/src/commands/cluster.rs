@@ -175,7 +175,9 @@ impl Node {
             arguments.extend(["--set".to_owned(), format!("keys.tls_port={}", above(tls_port, number))]);
         }
         arguments.extend(["--set".to_owned(), format!("cluster.nodes={count}")]);
-        arguments.extend(["node".to_owned(), "--join".to_owned(), node.data_dir.display().to_string()]);
+        // However it is called: a path with a slash is a directory.
+        let directory = Path::new(".").join(&node.data_dir);
+        arguments.extend(["node".to_owned(), "--join".to_owned(), directory.display().to_string()]);
         arguments.extend(["--name".to_owned(), name.clone(), "--stop-with-stdin".to_owned()]);
         let log = folder.join(format!("{name}.log"));
         let stop_time = node.shutdown_timeout + STOP_TIME;

@@ -122,8 +122,12 @@ pub(super) fn given_up(view: &ClusterView, service: &str, by: &Tenure, epoch: Ow
     Some(Transition { shard, expected: record.version, record: next, by: Some(by.clone()) })
 }
 
-/// Proposes grants, for ever.
-pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
+/// Proposes grants while it is this node's `turn`, for ever. Two that do so at once do no harm.
+pub(super) async fn propose(
+    coordinator: Arc<dyn Coordinator>,
+    wanted: usize,
+    is_turn: impl Fn(&ClusterView) -> bool + Send,
+) {
     // Since when nobody owns anything, as far as this coordinator knows.
     let mut unowned_since = None;
     let mut follower = Follower::new(Arc::clone(&coordinator), ClusterView::default());
@@ -136,6 +140,9 @@ pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
         let now = tokio::time::Instant::now();
         unowned_since = is_unowned(follower.view()).then(|| unowned_since.unwrap_or(now));
         let is_patience_over = unowned_since.is_some_and(|since| now - since >= PATIENCE);
+        if !is_turn(follower.view()) {
+            continue;
+        }
         for transition in due(follower.view(), wanted, is_patience_over) {
             let (shard, owner) = (transition.shard.clone(), transition.record.owner().cloned());
             match coordinator.transition(&transition).await {
