@@ -70,9 +70,8 @@ pub(crate) enum Command {
     /// Runs a node of a cluster, until Ctrl-C; all nodes share a data directory, or etcd and a store
     #[command(
         after_help = "Examples:\n  savanna node --join /tmp/savanna --name n4 --http-port 0 --pgwire-port 0 --keys-port 0 --tenants-port 0 --cluster-port 0\n\n\
-        On several machines, each with the same cluster.secret_file:\n  \
-        savanna --set cluster.store=s3://bucket/path --set cluster.secret_file=secret --set cluster.address=10.0.0.1 \\\n    \
-        node --join etcd://10.0.0.9:2379 --name n1\n\n\
+        On several machines, with settings cluster.store, cluster.secret_file and cluster.address:\n  \
+        savanna node --join etcd://10.0.0.9:2379 --name n1\n\n\
         The first node on a directory makes it a cluster's. A second process of the same name takes the name over."
     )]
     Node(NodeArgs),

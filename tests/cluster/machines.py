@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 
+import boto3
 import pytest
 import requests
 
@@ -150,11 +151,16 @@ class Machines(Cluster):
 
         self.until(lambda: all(is_served(node) for node in nodes), f"{nodes} serve all")
 
+    def s3(self):
+        """A client of the store."""
+        environment = self.environment
+        keys = {"aws_access_key_id": environment["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": environment["AWS_SECRET_ACCESS_KEY"]}
+        return boto3.client("s3", endpoint_url=environment["AWS_ENDPOINT_URL"], region_name=environment["AWS_REGION"], **keys)
+
     def objects(self, prefix):
         """The names of the objects below a prefix."""
-        url = f"{self.environment['AWS_ENDPOINT_URL']}/{BUCKET}?list-type=2&prefix=data/{prefix}"
-        text = requests.get(url, timeout=10).text
-        return [part.split("</Key>")[0] for part in text.split("<Key>")[1:]]
+        pages = self.s3().get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"data/{prefix}")
+        return [found["Key"] for page in pages for found in page.get("Contents", [])]
 
     def stop(self):
         for name in self.living():

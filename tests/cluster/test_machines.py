@@ -1,7 +1,5 @@
 """Nodes over several machines, which share nothing but etcd and a bucket: a machine that is lost takes nothing along."""
 
-import requests
-
 from conftest import NODES
 
 
@@ -58,5 +56,5 @@ def test_a_node_joins_through_another_one_and_goes_on_when_that_is_gone(start_ma
     assert "expected cluster.store = s3://cluster/data" in cluster.refused("n5", store="s3://cluster/other")
     assert "lease.ttl = 3s" in cluster.refused("n5", settings=["lease.ttl=5s"])
     assert "cluster.secret_file" in cluster.refused("n5", settings=["cluster.secret_file=none"])
-    requests.delete(f"{cluster.environment['AWS_ENDPOINT_URL']}/cluster/data/cluster", timeout=10).raise_for_status()
+    cluster.s3().delete_object(Bucket="cluster", Key="data/cluster")
     assert "came nothing" in cluster.refused("n5")

@@ -3,6 +3,7 @@
 import random
 import signal
 import time
+from collections import Counter
 
 from conftest import NODES
 from test_kills import KILLS, goes_on, work
@@ -24,8 +25,9 @@ def test_machines_that_are_lost_one_after_the_other_take_nothing_along(start_mac
             goes_on(cluster, told)
 
     assert all(count > 0 for count in work(cluster, disturb))
-    logs = {name.split("/")[3] for name in cluster.objects("tenants/logs/") if not name.endswith(".tmp")}
-    assert logs
+    # Of logs that nobody needs, what ended them is left.
+    left = Counter(name.split("/")[3] for name in cluster.objects("tenants/logs/"))
+    assert sum(count == 1 for count in left.values()) >= KILLS - 2, left
     assert set(cluster.stop().values()) == {0}, cluster.logs()
 
 
