@@ -121,6 +121,14 @@ pub enum JoinError {
     /// The charter.
     #[error(transparent)]
     Charter(#[from] CharterError),
+    /// The cluster keeps everything in its directory.
+    #[error(
+        "a cluster in a data directory keeps its logs there, and not in cluster.store = {store}; join etcd (--join etcd://HOST:PORT), or leave the setting out"
+    )]
+    NoStoreHere {
+        /// The store.
+        store: StoreUrl,
+    },
     /// What was joined does not answer.
     #[error("{join} did not answer within {waited:?}: {reason}; look whether it runs, and at the network between")]
     Silent {
@@ -332,6 +340,9 @@ impl Joined {
     /// # Errors
     /// [`NodeError`]: the directory cannot be used, or [`JoinError`].
     pub(crate) async fn join(config: &NodeConfig, join: &Join) -> Result<(Arc<Self>, Stay), NodeError> {
+        if let (Join::Directory(_), Some(store)) = (join, &config.cluster_store) {
+            return Err(JoinError::NoStoreHere { store: store.clone() }.into());
+        }
         data_dir::make(config)?;
         let runtime = OwnRuntime::start().map_err(JoinError::Thread)?;
         let handle = runtime.handle();

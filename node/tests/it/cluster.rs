@@ -97,6 +97,9 @@ async fn a_directory_is_one_nodes_or_a_clusters() {
     assert!(alone.status().lease.unwrap().serving, "nothing was claimed of it");
     alone.shutdown().await.unwrap();
 
+    let store = [flags[0], flags[1], ("cluster.store", "s3://bucket/a")];
+    let refused = Node::join_with(config(directory.path(), &store), &join, stub().1).await.unwrap_err();
+    assert!(matches!(refused, NodeError::Join(JoinError::NoStoreHere { .. })), "{refused}");
     let joined = Node::join_with(config(directory.path(), &flags), &join, stub().1).await.unwrap();
     assert_eq!(keys(&joined, "GET a"), "$1\r\n1\r\n+OK\r\n");
     let refused = Node::start_with(config(directory.path(), &[]), stub().1).await.unwrap_err();
