@@ -404,7 +404,7 @@ impl Candidate {
                 Ok(())
             }
             _ = stopping.wait_for(|stop| *stop) => Ok(()),
-            () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes, |_| true) => Ok(()),
+            () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes) => Ok(()),
             Sides { reached, beyond, .. } = self.cut_off(&papers) => {
                 tracing::warn!(reached, beyond, "this node reaches fewer nodes that work, itself included, than it does not; the coordinator is left to those");
                 Ok(())

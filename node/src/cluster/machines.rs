@@ -155,7 +155,27 @@ impl Transport for Through {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grants::tests::{ALL, Cluster};
     use super::*;
+
+    #[test]
+    fn the_first_by_name_of_those_that_live_proposes() {
+        let mut cluster = Cluster::new();
+        let nodes = ["n2", "n1", "n3"].map(|name| cluster.join(name, ALL));
+        let in_turn = |cluster: &Cluster| {
+            let view = cluster.view();
+            nodes
+                .iter()
+                .filter(|node| is_turn_of((*node).clone())(&view))
+                .map(|node| node.node.0.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(in_turn(&cluster), ["n1"]);
+        cluster.leave(nodes[1].clone());
+        assert_eq!(in_turn(&cluster), ["n2"]);
+        cluster.join("n1", ALL);
+        assert!(in_turn(&cluster).is_empty(), "another process of that name");
+    }
 
     #[test]
     fn another_node_is_asked_when_one_does_not_answer_and_the_one_that_was_named_in_the_end() {

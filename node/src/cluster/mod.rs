@@ -447,7 +447,8 @@ impl Joined {
         }
         if state.is_none() {
             let is_turn = machines::is_turn_of(tenure.clone());
-            tasks.push(runtime.spawn(grants::propose(Arc::clone(&coordinator), config.cluster_nodes, is_turn)));
+            let (coordinator, view) = (Arc::clone(&coordinator), view.clone());
+            tasks.push(runtime.spawn(grants::propose_in_turn(coordinator, view, config.cluster_nodes, is_turn)));
         }
         let (guard, address) = (keeper.guard(), server.local_address());
         let config = config.clone();

@@ -95,3 +95,20 @@ def test_while_etcd_stands_still_nobody_is_told_anything_new_and_then_all_goes_o
         goes_on(cluster, told)
 
     assert all(count > 0 for count in work(cluster, disturb))
+
+
+def test_while_the_bucket_stands_still_commits_wait(start_machines):
+    cluster = start_machines("keys.appendfsync=always")
+
+    def disturb(told):
+        goes_on(cluster, told)
+        cluster.bucket.signal(signal.SIGSTOP)
+        time.sleep(1)
+        before = told()
+        time.sleep(4)
+        assert told() == before, "nothing is told that is not in the bucket"
+        cluster.bucket.signal(signal.SIGCONT)
+        goes_on(cluster, told)
+        assert cluster.living() == NODES
+
+    assert all(count > 0 for count in work(cluster, disturb))
