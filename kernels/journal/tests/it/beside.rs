@@ -49,7 +49,11 @@ impl Owner {
                 Step::Released { replies, outcome: Ok(()) } => {
                     replies.iter().for_each(|group| history.tell(*group, self.groups[group]));
                 }
-                Step::Stopped(_) => self.has_ended = true,
+                Step::Stopped(reason) => {
+                    let by_older = matches!(reason, Some(JournalError::Fenced { ours, theirs }) if theirs < ours);
+                    assert!(!by_older, "a number was taken by an owner before: {reason:?}");
+                    self.has_ended = true;
+                }
                 Step::Disk | Step::Released { .. } | Step::Wait(_) => {}
                 Step::Idle => return,
             }
