@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use savanna_node::Join;
+
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
 /// An elastic cloud data platform in one binary.
@@ -65,9 +67,11 @@ pub(crate) enum Command {
         A second `savanna dev` on the same directory takes over within one lease; the first exits with code 3."
     )]
     Dev(Dev),
-    /// Runs a node of a cluster, until Ctrl-C; all nodes of one share a data directory
+    /// Runs a node of a cluster, until Ctrl-C; all nodes share a data directory, or etcd and a store
     #[command(
-        after_help = "Example:\n  savanna node --join /tmp/savanna --name n4 --http-port 0 --pgwire-port 0 --keys-port 0 --tenants-port 0 --cluster-port 0\n\n\
+        after_help = "Examples:\n  savanna node --join /tmp/savanna --name n4 --http-port 0 --pgwire-port 0 --keys-port 0 --tenants-port 0 --cluster-port 0\n\n\
+        On several machines, with settings cluster.store, cluster.secret_file and cluster.address:\n  \
+        savanna node --join etcd://10.0.0.9:2379 --name n1\n\n\
         The first node on a directory makes it a cluster's. A second process of the same name takes the name over."
     )]
     Node(NodeArgs),
@@ -128,9 +132,13 @@ pub(crate) struct Dev {
 
 #[derive(Debug, Arguments)]
 pub(crate) struct NodeArgs {
-    /// The data directory of the cluster, on this machine
-    #[arg(long, value_name = "DIR", required = true)]
-    pub(crate) join: String,
+    /// What to join: the data directory of a cluster on this machine, etcd://HOST:PORT[,HOST:PORT..][/NAME] for one on several, or HOST:PORT
+    /// of one of their nodes
+    #[arg(long, value_name = "DIR|etcd://..|HOST:PORT", required = true)]
+    pub(crate) join: Join,
+    /// What the node keeps for itself, where the cluster is no directory [default: savanna-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<String>,
     /// The node's name, unique in the cluster: a process that has it already ends
     #[arg(long, value_name = "NAME", required = true)]
     pub(crate) name: String,

@@ -1,25 +1,23 @@
 //! The keys service: an engine and its face in threads of their own.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use savanna_identity::SecretError;
-use savanna_journal::Options as JournalOptions;
 use savanna_keys_host::{Elsewhere, HostOptions};
 use savanna_resp::{Opened, Server, ServerError, ServerOptions};
 
 use crate::cluster::TakeError;
+use crate::cluster::shared::{PlaceError, Shared};
 use crate::config::{NodeConfig, threads_or_cores};
-use crate::data_dir::{create_private, high_water};
 use crate::membership::Membership;
 use crate::places::clients_max;
 
 /// Why the keys service did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeysError {
-    /// The directory could not be made.
-    #[error("the directory {path} could not be created: {source}; check the permissions of the data directory")]
-    Directory { path: PathBuf, source: std::io::Error },
+    /// There is no place for the log.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// The file of administrators cannot be used.
     #[error("auth.users: {0}")]
     Users(#[from] SecretError),
@@ -31,13 +29,10 @@ pub(crate) enum KeysError {
     Take(#[from] TakeError),
 }
 
-/// Reads the log in the data directory. Blocks while it reads.
-pub(crate) fn open(config: &NodeConfig, membership: &Membership) -> Result<Opened, KeysError> {
-    let directory = config.data_dir.join("keys");
-    create_private(&directory).map_err(|source| KeysError::Directory { path: directory.clone(), source })?;
-    let log = JournalOptions::dir(directory);
+/// Reads the log where it is `shared`. Blocks while it reads.
+pub(crate) fn open(config: &NodeConfig, shared: &Shared, membership: &Membership) -> Result<Opened, KeysError> {
     let host = HostOptions {
-        log: Some((log.high_water(high_water(&config.data_dir, "keys")), membership.log_epoch)),
+        log: Some((shared.keys_log()?, membership.log_epoch)),
         lease: Some(membership.guard.clone()),
         ..options(config)?
     };

@@ -9,7 +9,9 @@ use savanna_ownership::{Coordinator, Tenure};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::cluster::shared::Shared;
 use crate::cluster::{Joined, TakeError};
+use crate::config::NodeConfig;
 use crate::roles::{self, Grant, Role};
 
 /// Who keeps the records, what the node is there, and until when it may serve. What every service is started with.
@@ -47,6 +49,14 @@ impl Place {
         match self {
             Self::Alone(_) => None,
             Self::Joined(joined) => Some(joined),
+        }
+    }
+
+    /// Where its logs are.
+    pub(crate) fn shared(&self, config: &NodeConfig) -> Shared {
+        match self {
+            Self::Alone(_) => Shared::Directory(config.data_dir.clone()),
+            Self::Joined(joined) => joined.shared().clone(),
         }
     }
 

@@ -13,7 +13,7 @@ use savanna_ownership::data_dir::Waiting;
 use savanna_rpc::TrafficFigures;
 
 use crate::board::{Board, ShownLease};
-use crate::cluster::{Joined, NameLost, Stay};
+use crate::cluster::{Join, Joined, NameLost, Stay};
 use crate::config::Config;
 use crate::data_dir::{DataDir, DirectoryLost};
 use crate::error::NodeError;
@@ -79,23 +79,24 @@ impl Node {
         Ok(Self::serve(config, data_dir, streams).await)
     }
 
-    /// Joins the cluster that the data directory is, or begins one, and starts the services: those that the node is granted over what
-    /// is in the directory, the others as faces of the nodes that have them. Ready when all are served, or after some seconds.
+    /// Joins a cluster, or begins one, and starts the services: those that the node is granted over what the cluster has, the others as faces of
+    /// the nodes that have them. Ready when all are served, or after some seconds. A cluster that is a directory is the data directory of the
+    /// configuration.
     ///
     /// # Errors
     /// The cluster cannot be joined. A service that does not start is no error: see [`Node::status`].
-    pub async fn join(config: Config) -> Result<Self, NodeError> {
+    pub async fn join(config: Config, join: &Join) -> Result<Self, NodeError> {
         raise_descriptors_max();
         let streams = streams::open_in_node(config.node());
-        Self::join_with(config, streams).await
+        Self::join_with(config, join, streams).await
     }
 
     /// As [`Node::join`], with an engine of the caller's.
     ///
     /// # Errors
     /// As [`Node::join`].
-    pub async fn join_with(config: Config, streams: StreamsService) -> Result<Self, NodeError> {
-        let (joined, stay) = Joined::join(config.node()).await?;
+    pub async fn join_with(config: Config, join: &Join, streams: StreamsService) -> Result<Self, NodeError> {
+        let (joined, stay) = Joined::join(config.node(), join).await?;
         let tenure = joined.tenure();
         let lease = ShownLease { name: tenure.node.0.clone(), epoch: tenure.epoch.0, guard: joined.guard() };
         let (shutdown_timeout, view) = (config.node().shutdown_timeout, joined.view().clone());

@@ -345,7 +345,7 @@ fn serve_keys(config: &NodeConfig, place: &Place, role: Role) -> Result<(KeysSer
             return Ok((keys::front(config, elsewhere)?, None));
         }
     };
-    let opened = keys::open(config, &place.membership(grant))?;
+    let opened = keys::open(config, &place.shared(config), &place.membership(grant))?;
     place.take_history("keys", grant)?;
     let server = opened.serve()?;
     let offer = place.joined().map(|joined| {

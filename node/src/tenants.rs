@@ -15,10 +15,7 @@ use savanna_tenants_host::{Counts, Host, HostError, HostOptions, Keeping, Member
 use tokio::runtime::Handle;
 
 use crate::{
-    cluster::{
-        Joined,
-        databases::{LogError, LogFolders},
-    },
+    cluster::{Joined, databases::LogError, shared::PlaceError},
     config::{NodeConfig, threads_or_cores},
     data_dir::{create_private, high_water},
     membership::Membership,
@@ -43,6 +40,9 @@ pub(crate) enum TenantsError {
     /// The node has no log for them.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// Nor a place for it.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
 }
 
 /// Reads the log in the data directory and serves. Blocks while it reads.
@@ -67,12 +67,14 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<(Ser
 pub(crate) fn start_among(config: &NodeConfig, joined: &Arc<Joined>) -> Result<(Server, Tenants), TenantsError> {
     let listener = listen(config)?;
     let (member, place) = Handle::current().block_on(joined.tenants_log())?;
-    let folders = LogFolders::of(&config.data_dir);
-    let [log, notes] = folders.disks(&place)?;
-    let keeping = Keeping { log: Some(log), high_water: Some(notes), ..keeping(config)? };
+    let shared = joined.shared();
+    let mut keeping = Keeping { log: Some(shared.log(&place)?), ..keeping(config)? };
+    if keeping.store.is_none() {
+        keeping.store = shared.rows()?;
+    }
     let host = Host::start(HostOptions {
         keeping,
-        epoch: folders.epoch_above(&place, member.tenure.epoch)?,
+        epoch: shared.epoch_above(&place, member.tenure.epoch)?,
         member,
         threads: threads_or_cores(config.tenants_threads).into(),
         lease: Some(joined.guard()),

@@ -166,3 +166,19 @@ def start(tmp_path):
     for cluster in clusters:
         if cluster.process.poll() is None:
             cluster.kill()
+
+
+@pytest.fixture
+def start_machines(tmp_path):
+    """Starts clusters over several machines that end with the test."""
+    from machines import Machines
+
+    clusters = []
+
+    def start(*settings):
+        clusters.append(Machines(tmp_path / "machines", *settings))
+        return clusters[-1]
+
+    yield start
+    for cluster in clusters:
+        cluster.kill()

@@ -215,7 +215,9 @@ impl Node {
         if let Some(Namespace { address, .. }) = &namespace {
             arguments.extend(["--set".to_owned(), format!("cluster.address={address}")]);
         }
-        arguments.extend(["node".to_owned(), "--join".to_owned(), node.data_dir.display().to_string()]);
+        // However it is called: a path with a slash is a directory.
+        let directory = Path::new(".").join(&node.data_dir);
+        arguments.extend(["node".to_owned(), "--join".to_owned(), directory.display().to_string()]);
         arguments.extend(["--name".to_owned(), name.clone(), "--stop-with-stdin".to_owned()]);
         let log = folder.join(format!("{name}.log"));
         let stop_time = node.shutdown_timeout + STOP_TIME;

@@ -1,6 +1,6 @@
 //! `savanna dev`: a node on this machine, until Ctrl-C or until another process takes its data directory over.
 
-use savanna_node::{Config, Node};
+use savanna_node::{Config, Join, Node};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -31,13 +31,18 @@ pub(crate) async fn run(config: Config, format: Format) -> Result<Exit, CliError
 }
 
 /// Runs a node of a cluster.
-pub(crate) async fn join(config: Config, format: Format, stops_with_stdin: bool) -> Result<Exit, CliError> {
+pub(crate) async fn join(
+    config: Config,
+    join: &Join,
+    format: Format,
+    stops_with_stdin: bool,
+) -> Result<Exit, CliError> {
     let mut stop = Stop::listen()?;
     if stops_with_stdin {
         stop.watch_stdin()?;
     }
     let node = tokio::select! {
-        node = Node::join(config) => node?,
+        node = Node::join(config, join) => node?,
         () = stop.asked() => return Ok(Exit::Done),
     };
     serve(node, format, stop).await

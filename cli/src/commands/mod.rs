@@ -13,7 +13,7 @@ mod status;
 mod tenants;
 
 use savanna_node::config::Sources;
-use savanna_node::{Config, telemetry};
+use savanna_node::{Config, Join, telemetry};
 
 use crate::args::{Args, Command, ConfigCommand, Dev, NexmarkCommand, NodeArgs, Serving, Shared};
 use crate::error::{CliError, Exit};
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
     match args.command {
         Command::Dev(Dev { nodes: Some(nodes), netns, .. }) => cluster::run(&config, &args.shared, nodes, netns).await,
         Command::Dev(_) => dev::run(config, format).await,
-        Command::Node(node) => dev::join(config, format, node.stop_with_stdin).await,
+        Command::Node(node) => dev::join(config, &node.join, format, node.stop_with_stdin).await,
         Command::Status(remote) => status::run(&config, format, &remote).await,
         Command::Config(ConfigCommand::Show) => config::show(&config, format),
         Command::Sql(sql) => sql::run(&config, format, sql).await,
@@ -54,8 +54,18 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
             own.push(("data_dir", data_dir, "--data-dir"));
             Some(serving)
         }
-        Command::Node(NodeArgs { join, name, serving, .. }) => {
-            sources = sources.flag("data_dir", join, "--join").flag("node.name", name, "--name");
+        Command::Node(NodeArgs { join, data_dir, name, serving, .. }) => {
+            sources = sources.flag("node.name", name, "--name");
+            match (join, data_dir) {
+                (Join::Directory(directory), None) => {
+                    sources = sources.flag("data_dir", &directory.display().to_string(), "--join");
+                }
+                (Join::Directory(_), Some(_)) => {
+                    let message = "the data directory is the one that is joined; leave --data-dir out";
+                    return Err(CliError::Usage(message.to_owned()));
+                }
+                _ => own.push(("data_dir", data_dir, "--data-dir")),
+            }
             Some(serving)
         }
         _ => None,

@@ -1,11 +1,16 @@
 //! What a place to keep the log must do, one step at a time, for the core.
 
+use std::sync::Arc;
+
 use crate::{
     batch::Batch,
     core::{Action, Input},
     error::JournalError,
     record::Lsn,
 };
+
+/// Hears what became of the put whose last record this is.
+pub(crate) type PutTold = Arc<dyn Fn(Lsn, Result<(), JournalError>) + Send + Sync>;
 
 /// A log that is open for appending. Any error is final, the core dies of it and calls nothing again; but for
 /// [`JournalError::Full`] of a write, a truncation or a reserve, after which the same is asked again later.
@@ -15,6 +20,15 @@ pub(crate) trait Backend: Send {
 
     /// Writes a batch that follows `durable`; it need not be durable yet.
     fn write(&mut self, batch: &Batch, durable: Lsn) -> Result<(), JournalError>;
+
+    /// Begins to write a batch that follows `durable` and those under way, which are `behind` many. What became of it is told through
+    /// [`on_put`](Self::on_put). A disk has one batch under way, which is [written](Self::write).
+    fn put(&mut self, _batch: &Batch, _durable: Lsn, _behind: usize) -> Result<(), JournalError> {
+        Err(JournalError::Stopped { reason: "a disk takes one batch at a time".to_owned() })
+    }
+
+    /// Whom to tell what became of puts.
+    fn on_put(&mut self, _told: PutTold) {}
 
     /// Why a batch that comes soon may find no space, if the last write met that.
     fn low(&self) -> Option<JournalError> {
@@ -58,6 +72,9 @@ pub(crate) fn perform<R>(backend: &mut dyn Backend, action: Action<R>) -> Outcom
             Err(error @ JournalError::Full { .. }) => Ok(Input::Full { error, batch: Some(batch) }),
             Err(error) => Err(error),
         },
+        Action::Put { batch, durable, behind } => {
+            backend.put(&batch, durable, behind).map(|()| Input::PutBegun { batch })
+        }
         Action::Reserve => or_full(backend.reserve().map(|()| Input::Reserved)),
         Action::Flush => backend.flush().map(|()| Input::FlushDone),
         Action::Truncate { oldest, durable } => {
@@ -67,11 +84,15 @@ pub(crate) fn perform<R>(backend: &mut dyn Backend, action: Action<R>) -> Outcom
             return Outcome::Other(other);
         }
     };
-    Outcome::Answer(match result {
-        Ok(input) => input,
-        Err(JournalError::Fenced { theirs, .. }) => Input::FenceSeen(theirs),
-        Err(error) => Input::Failed(error),
-    })
+    Outcome::Answer(result.unwrap_or_else(failure))
+}
+
+/// What a failure is to the core.
+pub(crate) fn failure<R>(error: JournalError) -> Input<R> {
+    match error {
+        JournalError::Fenced { theirs, .. } => Input::FenceSeen(theirs),
+        error => Input::Failed(error),
+    }
 }
 
 fn or_full<R>(result: Result<Input<R>, JournalError>) -> Result<Input<R>, JournalError> {

@@ -158,8 +158,17 @@ mod tests {
 
         let term = Term { epoch: NodeEpoch(1), opening: 1 };
         let (first, base) = (Lsn(7), Lsn(6));
-        let header =
-            Header { term, sequence: 1, first, base, oldest: Lsn(1), body: None, opens_term: true, seals: false };
+        let header = Header {
+            term,
+            sequence: 1,
+            first,
+            base,
+            oldest: Lsn(1),
+            body: None,
+            opens_term: true,
+            seals: false,
+            beside: None,
+        };
         let (seal, epoch, offset) = (header.encode().1, NodeEpoch(1), 64);
         let (mut pieces, mut whole) = (Vec::new(), Vec::new());
         for piece in batch.pieces() {

@@ -1,7 +1,7 @@
 //! The journal's decisions: when to write, when to flush, when to ask for the fence, and who may be told what.
 //!
 //! A state machine without I/O, clock or randomness. The thread in [`journal`](crate::Journal) and the simulator in
-//! [`sim`](crate::sim) drive this same code. At most one batch is in flight:
+//! [`sim`](crate::sim) drive this same code. On a disk, at most one batch is in flight:
 //!
 //! ```text
 //!          Append                FenceClear           WriteDone          FlushDone            FenceClear
@@ -10,6 +10,14 @@
 //!   └───────────────────────────────────────────────────────────────────────────────────────────┘
 //!  in every state:  Failed, FenceSeen ──► Dead:  Release(error) for all who wait, Stop; later appends are refused
 //!  Writing, Truncating:  Full ──► Idle:  the same again after a pause; whoever appends is told to wait, if he asks
+//! ```
+//!
+//! In an object store, several are ([`Limits::puts`]), and the write itself meets the fence:
+//!
+//! ```text
+//!          Append                 PutBegun                        PutDone
+//!  Idle ───────────► Put, .. Put ──────────► Idle, with flights ─────────► durable up to the first flight that is not done:  Release
+//!  a truncation begins when no flight is under way, and none begins meanwhile
 //! ```
 //!
 //! Nothing is in doubt after a write that found no space: nobody was told of it, and the next one writes over it. A flush is
@@ -41,6 +49,8 @@ pub(crate) struct Limits {
     pub(crate) linger: Duration,
     /// As `linger`, of a batch that no reply waits for.
     pub(crate) patience: Duration,
+    /// In an object store: so many batches may be under way at once.
+    pub(crate) puts: Option<usize>,
 }
 
 /// What happened outside.
@@ -60,6 +70,10 @@ pub(crate) enum Input<R> {
     FenceSeen(NodeEpoch),
     /// The batch is written; its memory comes back. If there was no space for what comes behind it, that is said.
     WriteDone { batch: Batch, low: Option<JournalError> },
+    /// The batch is on its way; its memory comes back.
+    PutBegun { batch: Batch },
+    /// The batch with this last record is there, durable.
+    PutDone { last: Lsn },
     /// There is space for what comes soon.
     Reserved,
     /// There was no space for what was asked; of a batch, it comes back.
@@ -79,6 +93,8 @@ pub(crate) enum Action<R> {
     CheckFence,
     /// Answer with [`Input::WriteDone`].
     Write { batch: Batch, durable: Lsn },
+    /// Answer with [`Input::PutBegun`], and later with [`Input::PutDone`]. So many batches before it are under way.
+    Put { batch: Batch, durable: Lsn, behind: usize },
     /// Answer with [`Input::FlushDone`].
     Flush,
     /// Answer with [`Input::Reserved`].
@@ -110,6 +126,13 @@ enum Phase {
     Stopped,
 }
 
+/// A batch that is under way beside others.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    last: Lsn,
+    is_done: bool,
+}
+
 /// After so long, what found no space is tried again.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -126,6 +149,8 @@ pub(crate) struct Core<R> {
     durable: Lsn,
     /// The last LSN of the batch in flight.
     in_flight: Option<Lsn>,
+    /// In an object store: the batches under way, in order.
+    flights: VecDeque<Flight>,
     pending: VecDeque<Batch>,
     pending_bytes: usize,
     /// When the oldest pending group came.
@@ -156,6 +181,7 @@ impl<R> Core<R> {
             next: durable.next(),
             durable,
             in_flight: None,
+            flights: VecDeque::new(),
             pending: VecDeque::new(),
             pending_bytes: 0,
             pending_since: Duration::ZERO,
@@ -260,6 +286,16 @@ impl<R> Core<R> {
                 self.phase = Phase::Flushing;
                 actions.push(Action::Flush);
             }
+            Input::PutBegun { batch } => self.spare = Some(batch),
+            Input::PutDone { last } => {
+                let flight = self.flights.iter_mut().find(|flight| flight.last == last);
+                flight.expect("a put ends that is under way").is_done = true;
+                while let Some(Flight { last, .. }) = self.flights.pop_front_if(|flight| flight.is_done) {
+                    self.durable = last;
+                }
+                self.release_durable(&mut actions);
+                self.advance(now, &mut actions);
+            }
             Input::FlushDone => {
                 assert_eq!(self.phase, Phase::Flushing, "a flush ends while flushing");
                 self.phase = Phase::Confirming;
@@ -308,21 +344,15 @@ impl<R> Core<R> {
     fn fence_clear(&mut self, now: Duration, actions: &mut Vec<Action<R>>) {
         match self.phase {
             Phase::Admitting => {
-                let batch = self.pending.pop_front().expect("the fence was asked for because a batch waits");
+                let batch = self.take_pending(now);
                 assert_eq!(batch.first(), self.durable.next(), "batches are written in order, one at a time");
-                self.pending_bytes -= batch.bytes();
-                self.pending_since = now;
                 self.in_flight = Some(batch.last());
                 self.phase = Phase::Writing;
                 actions.push(Action::Write { batch, durable: self.durable });
             }
             Phase::Confirming => {
                 self.durable = self.in_flight.take().expect("a batch was flushed");
-                let still_held = self.held.split_off(&(self.durable.next(), 0));
-                let released = std::mem::replace(&mut self.held, still_held);
-                if !released.is_empty() {
-                    actions.push(Action::Release { replies: released.into_values().collect(), outcome: Ok(()) });
-                }
+                self.release_durable(actions);
                 self.phase = Phase::Idle;
                 self.advance(now, actions);
             }
@@ -333,6 +363,22 @@ impl<R> Core<R> {
                 actions.push(Action::Truncate { oldest, durable: self.durable });
             }
             other => unreachable!("the fence was not asked for while {other:?}"),
+        }
+    }
+
+    fn take_pending(&mut self, now: Duration) -> Batch {
+        let batch = self.pending.pop_front().expect("it is taken because a batch waits");
+        self.pending_bytes -= batch.bytes();
+        self.pending_since = now;
+        batch
+    }
+
+    /// Lets those go that wait for what is durable by now.
+    fn release_durable(&mut self, actions: &mut Vec<Action<R>>) {
+        let still_held = self.held.split_off(&(self.durable.next(), 0));
+        let released = std::mem::replace(&mut self.held, still_held);
+        if !released.is_empty() {
+            actions.push(Action::Release { replies: released.into_values().collect(), outcome: Ok(()) });
         }
     }
 
@@ -366,6 +412,9 @@ impl<R> Core<R> {
         if self.phase != Phase::Idle {
             return;
         }
+        if let Some(puts) = self.limits.puts {
+            return self.advance_puts(puts, now, actions);
+        }
         let look_again = self.full.as_ref().map(|(_, at)| *at);
         let pause_ends = look_again.filter(|at| now < *at && !self.closing);
         let may_truncate = look_again.is_none() || !self.closing && pause_ends.is_none();
@@ -374,27 +423,64 @@ impl<R> Core<R> {
             actions.push(Action::CheckFence);
         } else if let Some(at) = pause_ends.filter(|_| self.is_blocked) {
             actions.push(Action::WakeAt(at));
-        } else if let Some(batch) = self.pending.front() {
-            let linger = if self.held.is_empty() { self.limits.patience } else { self.limits.linger };
-            let due = self.pending_since + linger;
-            let full = self.pending.len() > 1 || batch.bytes() >= self.limits.batch_bytes;
-            if full || self.closing || now >= due {
+        } else if !self.pending.is_empty() {
+            if self.is_due(now, actions) {
                 self.phase = Phase::Admitting;
                 actions.push(Action::CheckFence);
-            } else if self.wakes_at.is_none_or(|at| due < at) {
-                self.wakes_at = Some(due);
-                actions.push(Action::WakeAt(due));
             }
         } else if self.closing {
-            self.phase = Phase::Stopped;
-            self.release_all(Err(JournalError::Closed), actions);
-            actions.push(Action::Stop(None));
+            self.stop(actions);
         } else if let Some(at) = pause_ends {
             actions.push(Action::WakeAt(at));
         } else if look_again.is_some() {
             self.phase = Phase::Reserving;
             actions.push(Action::Reserve);
         }
+    }
+
+    /// Begins as many puts as there may be, of an object store.
+    fn advance_puts(&mut self, puts: usize, now: Duration, actions: &mut Vec<Action<R>>) {
+        if let Some(oldest) = self.truncate {
+            if self.flights.is_empty() {
+                self.truncate = None;
+                self.truncating = oldest;
+                self.phase = Phase::Truncating;
+                actions.push(Action::Truncate { oldest, durable: self.durable });
+            }
+            return;
+        }
+        while self.flights.len() < puts && !self.pending.is_empty() && self.is_due(now, actions) {
+            let batch = self.take_pending(now);
+            let behind = self.flights.len();
+            self.flights.push_back(Flight { last: batch.last(), is_done: false });
+            actions.push(Action::Put { batch, durable: self.durable, behind });
+        }
+        if self.closing && self.pending.is_empty() && self.flights.is_empty() {
+            self.stop(actions);
+        }
+    }
+
+    /// Whether the first batch that waits is to be written. If it waits for company, a tick is asked for.
+    fn is_due(&mut self, now: Duration, actions: &mut Vec<Action<R>>) -> bool {
+        let Some(batch) = self.pending.front() else { return false };
+        let linger = if self.held.is_empty() { self.limits.patience } else { self.limits.linger };
+        let due = self.pending_since + linger;
+        let full = self.pending.len() > 1 || batch.bytes() >= self.limits.batch_bytes;
+        if full || self.closing || now >= due {
+            return true;
+        }
+        if self.wakes_at.is_none_or(|at| due < at) {
+            self.wakes_at = Some(due);
+            actions.push(Action::WakeAt(due));
+        }
+        false
+    }
+
+    /// Ends in order.
+    fn stop(&mut self, actions: &mut Vec<Action<R>>) {
+        self.phase = Phase::Stopped;
+        self.release_all(Err(JournalError::Closed), actions);
+        actions.push(Action::Stop(None));
     }
 
     fn die(&mut self, error: JournalError, actions: &mut Vec<Action<R>>) {
@@ -427,6 +513,7 @@ mod tests {
         backlog_bytes: 2000,
         linger: Duration::ZERO,
         patience: Duration::ZERO,
+        puts: None,
     };
     const START: Duration = Duration::ZERO;
 
@@ -546,6 +633,54 @@ mod tests {
             flush(&mut core);
         }
         assert_eq!(core.backlog(), 0);
+    }
+
+    /// The batch of a put, by its last record, and how many are under way before it.
+    fn put(action: Action<u32>) -> (Lsn, usize) {
+        let Action::Put { batch, behind, .. } = action else { panic!("expected a put, came {action:?}") };
+        (batch.last(), behind)
+    }
+
+    #[test]
+    fn puts_are_told_in_their_order_whichever_ends_first() {
+        let mut core = core(Limits { puts: Some(3), ..LIMITS });
+        for behind in 0..3 {
+            let lsn = Lsn(11 + behind as u64);
+            assert!(core.step(Input::Hold { lsn, reply: behind as u32 }, START).is_empty());
+            assert_eq!(put(only(append(&mut core, 10, START))), (lsn, behind));
+        }
+        for _ in 0..2 {
+            assert!(append(&mut core, 10, START).is_empty(), "no more than three at once");
+        }
+        assert!(core.step(Input::PutDone { last: Lsn(12) }, START).is_empty(), "the one before may never be there");
+        let actions = core.step(Input::PutDone { last: Lsn(11) }, START);
+        let [Action::Release { replies, outcome: Ok(()) }, Action::Put { batch, durable: Lsn(12), behind: 1 }] =
+            &actions[..]
+        else {
+            panic!("{actions:?}")
+        };
+        assert_eq!((&replies[..], batch.first(), batch.last()), (&[0, 1][..], Lsn(14), Lsn(15)));
+        assert_eq!(core.durable(), Lsn(12));
+        let actions = core.step(Input::FenceSeen(NodeEpoch(9)), START);
+        assert!(
+            matches!(&actions[..], [Action::Release { outcome: Err(_), .. }, Action::Stop(Some(_))]),
+            "{actions:?}"
+        );
+        assert!(core.step(Input::PutDone { last: Lsn(13) }, START).is_empty(), "what is there is told nobody any more");
+        assert_eq!(core.durable(), Lsn(12));
+    }
+
+    #[test]
+    fn a_truncation_waits_for_puts_and_they_for_it() {
+        let mut core = core(Limits { puts: Some(2), ..LIMITS });
+        put(only(append(&mut core, 10, START)));
+        assert!(core.step(Input::Truncate(Lsn(9)), START).is_empty());
+        assert!(append(&mut core, 10, START).is_empty());
+        let action = only(core.step(Input::PutDone { last: Lsn(11) }, START));
+        assert!(matches!(action, Action::Truncate { oldest: Lsn(9), durable: Lsn(11) }), "{action:?}");
+        assert_eq!(put(only(core.step(Input::TruncateDone, START))), (Lsn(12), 0));
+        assert!(core.step(Input::Close, START).is_empty(), "one is under way");
+        assert!(matches!(only(core.step(Input::PutDone { last: Lsn(12) }, START)), Action::Stop(None)));
     }
 
     #[test]

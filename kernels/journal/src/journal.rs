@@ -17,7 +17,7 @@ use savanna_epoch::NodeEpoch;
 use tokio::sync::oneshot;
 
 use crate::{
-    backend::{Backend, Outcome, perform},
+    backend::{Backend, Outcome, failure, perform},
     batch::Batch,
     core::{Action, Core, Input},
     error::JournalError,
@@ -70,6 +70,12 @@ impl Stats {
                 self.flushes += 1;
                 self.flush_times.begin(took);
             }
+            // Its time is not known: others are put beside it.
+            Input::PutBegun { batch } => {
+                self.groups += batch.groups();
+                self.bytes += batch.bytes() as u64;
+                self.flushes += 1;
+            }
             Input::FlushDone => self.flush_times.end(took),
             Input::Failed(_) | Input::Full { .. } => self.errors += 1,
             _ => {}
@@ -97,7 +103,7 @@ impl Journal {
         let limits = options.limits();
         let Options { place, stream, segment_bytes, filter, high_water, .. } = options;
         let mut deliver = |record| deliver(&filter, record, replay);
-        let (backend, last, local): (Box<dyn Backend>, Lsn, _) = match place {
+        let (mut backend, last, local): (Box<dyn Backend>, Lsn, _) = match place {
             Place::Disk(disk) => {
                 let (backend, last) = LocalBackend::open(disk, high_water, segment_bytes, epoch, &mut deliver)?;
                 let local = (Mutex::new(backend.stage()), backend.room());
@@ -112,6 +118,7 @@ impl Journal {
             state: Mutex::new(State {
                 core: Core::new(epoch, last, limits),
                 todo: VecDeque::new(),
+                told: VecDeque::new(),
                 wake_at: None,
                 over: None,
             }),
@@ -121,6 +128,14 @@ impl Journal {
             is_full: AtomicBool::new(false),
             stats: Mutex::default(),
         });
+        let told = Arc::downgrade(&shared);
+        backend.on_put(Arc::new(move |lsn, outcome| {
+            // Nobody wants to know when the journal is gone.
+            if let Some(shared) = told.upgrade() {
+                shared.state.lock().told.push_back((lsn, outcome));
+                shared.work.notify_one();
+            }
+        }));
         let (stage, room) = local.unzip();
         let writer = Writer { shared: Arc::clone(&shared), backend };
         let thread = std::thread::Builder::new()
@@ -356,6 +371,8 @@ struct State {
     core: Core<Reply>,
     /// What the writer has to do, in order.
     todo: VecDeque<Action<Reply>>,
+    /// What became of puts, in the order in which it was told.
+    told: VecDeque<(Lsn, Result<(), JournalError>)>,
     wake_at: Option<Duration>,
     /// Set when the writer has stopped, with the reason if it is a failure.
     over: Option<Option<JournalError>>,
@@ -379,12 +396,15 @@ impl Shared {
         }
     }
 
-    /// Waits for the next action.
-    fn next_action(&self) -> Action<Reply> {
+    /// Waits for what is next.
+    fn next(&self) -> Next {
         let mut state = self.state.lock();
         loop {
+            if let Some((last, outcome)) = state.told.pop_front() {
+                return Next::Input(outcome.map_or_else(failure, |()| Input::PutDone { last }));
+            }
             if let Some(action) = state.todo.pop_front() {
-                return action;
+                return Next::Action(action);
             }
             match state.wake_at {
                 Some(at) if at <= self.now() => {
@@ -424,6 +444,12 @@ impl Shared {
     }
 }
 
+/// What the writer does next.
+enum Next {
+    Action(Action<Reply>),
+    Input(Input<Reply>),
+}
+
 /// The thread that writes.
 struct Writer {
     shared: Arc<Shared>,
@@ -446,9 +472,13 @@ impl Writer {
 
     /// Does one action; whether there will be more.
     fn one(shared: &Shared, backend: &mut dyn Backend) -> bool {
-        let action = shared.next_action();
+        let next = shared.next();
         let began = Instant::now();
-        match perform(backend, action) {
+        let outcome = match next {
+            Next::Action(action) => perform(backend, action),
+            Next::Input(input) => Outcome::Answer(input),
+        };
+        match outcome {
             Outcome::Answer(input) => {
                 shared.stats.lock().note(&input, began.elapsed());
                 if let Some(durable) = shared.answer(input) {
@@ -486,6 +516,7 @@ fn kind<R>(action: &Action<R>) -> &'static str {
     match action {
         Action::CheckFence => "CheckFence",
         Action::Write { .. } => "Write",
+        Action::Put { .. } => "Put",
         Action::Flush => "Flush",
         Action::Reserve => "Reserve",
         Action::Truncate { .. } => "Truncate",

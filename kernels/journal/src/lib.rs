@@ -36,9 +36,9 @@
 //! | | local disk ([`Options::dir`]) | object store ([`Options::store`]) |
 //! |---|---|---|
 //! | survives | end of the process, crash of the operating system, loss of power | also loss of the node and its disks |
-//! | latency of a commit | one fdatasync: 0.1-0.5 ms on a busy machine with flash, some ms on an idle one | 20 ms of waiting for company (can be 0) and one request: 30-100 ms |
+//! | latency of a commit | one fdatasync: 0.1-0.5 ms on a busy machine with flash, some ms on an idle one | 20 ms of waiting for company (can be 0) and one request: 30-100 ms; up to eight are under way |
 //! | cost | twice the bytes (blocks are zeroed ahead); 4-10 microseconds of processor time a commit when 64 share a flush | one PUT a batch: at most 50 a second, about $0.9 an hour at $5 a million; storage; one 72 B object a change of owner for ever |
-//! | fence | a file; looked for before each write and after each flush | the next object's number; the write itself meets it |
+//! | fence | a file; looked for before each write and after each flush | the first number that is missing; the write itself meets it |
 //! | at most one owner, if | all owners are on one machine (no NFS) | the store honours *create only if absent* |
 //! | damage that is noticed | any but in the last batch before a crash, which looks like a torn one and is cut; any, with [`Options::high_water`] and as long as the machine does not lose power | any |
 //!
@@ -69,7 +69,7 @@
 //! What it does not do: it is no queue and no store (it is read on opening, and when it is sealed), it has no checkpoints (the owner keeps
 //! its state elsewhere and calls [`Journal::truncate_before`]), and it does not compress or encrypt.
 //!
-//! # The format, version 1 (2 for the segment that ends a log)
+//! # The format, version 1 (2 for the segment that ends a log, 3 for objects)
 //!
 //! All numbers are little-endian. A log is a sequence of segments: files
 //! `segment-<epoch>-<opening>-<sequence>` of one directory, or objects `<prefix>/<number>.segment`. An *opening* counts
@@ -85,12 +85,12 @@
 //!  0        7 8               16       20       24              32
 //! ┌──────────┬─┬───────────────┬────────┬────────┬───────────────┐
 //! │ SAVJRNL  │V│ owner epoch   │opening │ flags  │ sequence      │   V: format version; flags: 1 first of its term,
-//! ├──────────┴─┴─┬─────────────┴─┬──────┴────────┼───────────────┤      2 written as a whole (objects), 4 the log ends
+//! ├──────────┴─┴─┬─────────────┴─┬──────┴────────┼───────────────┤      2 written as a whole (objects), 4 the log ends;
 //! │ first LSN    │ base LSN      │ oldest LSN    │ body bytes    │   base: durable before the segment was begun;
 //! ├──────┬───────┴───────────────┴───────────────┴───────────────┘      older terms count up to there
 //! │ 0000 │ CRC-32C of 0..68 │                                          oldest: what was truncated is before it
-//! └──────┴──────────────────┘
-//! 32     40              48              56              64   68   72
+//! └──────┴──────────────────┘                                          flags of objects, byte 1: so many numbers before it may
+//! 32     40              48              56              64   68   72     be missing; byte 2: so many after it stay free
 //!
 //! record, at a multiple of 8
 //!  0        4        8               16              24              32

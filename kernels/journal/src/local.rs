@@ -160,6 +160,7 @@ impl Taken {
             body: None,
             opens_term: true,
             seals: false,
+            beside: None,
         }
     }
 }
@@ -241,6 +242,7 @@ impl LocalBackend {
             body: None,
             opens_term: false,
             seals: false,
+            beside: None,
         };
         let next = self.room.move_on(&self.active, |behind| {
             create_segment(self.disk.as_ref(), header, &[], self.segment_bytes, behind)

@@ -7,6 +7,7 @@ use object_store::{ObjectStore, path::Path};
 use crate::{
     core::Limits,
     local::{Disk, OsDisk},
+    object::PUTS_MAX,
     record::Record,
     segment::SEGMENT_HEADER,
 };
@@ -51,6 +52,7 @@ pub struct Options {
     pub(crate) backlog_bytes: usize,
     pub(crate) linger: Duration,
     pub(crate) patience: Duration,
+    pub(crate) puts: usize,
     pub(crate) filter: Filter,
     pub(crate) high_water: Option<Arc<dyn Disk>>,
 }
@@ -86,6 +88,7 @@ impl Options {
             backlog_bytes: 64 << 20,
             linger,
             patience: Duration::ZERO,
+            puts: PUTS_MAX,
             filter: Filter::default(),
             high_water: None,
         }
@@ -100,6 +103,7 @@ impl Options {
             backlog_bytes: self.backlog_bytes,
             linger: self.linger,
             patience: self.patience.max(self.linger),
+            puts: matches!(self.place, Place::Store { .. }).then_some(self.puts),
         }
     }
 
@@ -136,6 +140,13 @@ impl Options {
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// How many batches may be on their way to an object store at once (1 to 8; 8 if not set).
+    #[must_use]
+    pub fn puts(mut self, puts: usize) -> Self {
+        self.puts = puts.clamp(1, PUTS_MAX);
         self
     }
 

@@ -45,6 +45,18 @@ impl SealedLog {
         self.last
     }
 
+    /// Removes the records of a log in an object store. What ends it stays, as an owner that wakes up after years has to meet it. Of a log in a
+    /// directory everything stays: delete the directory. The call blocks.
+    ///
+    /// # Errors
+    /// [`JournalError::Replaced`] if it does not end where it did when it was sealed, and the errors of the store.
+    pub fn empty(&self) -> Result<(), JournalError> {
+        match &self.place {
+            Place::Disk(_) => Ok(()),
+            Place::Store { store, prefix } => object::empty_sealed(Arc::clone(store), prefix.clone(), self.last),
+        }
+    }
+
     /// Hands every record that `filter` wants to `replay`, in the order of their LSNs, of complete append groups only. Changes nothing and
     /// fences nobody. The call blocks while it reads, with a segment of the log in memory, or some objects.
     ///

@@ -15,6 +15,8 @@ pub(crate) const SEGMENT_HEADER: usize = 72;
 const FORMAT_VERSION: u8 = 1;
 /// The format of a segment that ends its log: a release that does not know of such refuses the log.
 const FORMAT_VERSION_OF_SEALS: u8 = 2;
+/// The format of an object that may have been put beside others: a missing one before it need not be an error.
+const FORMAT_VERSION_OF_OBJECTS: u8 = 3;
 
 const MAGIC: &[u8; 7] = b"SAVJRNL";
 
@@ -58,20 +60,40 @@ pub(crate) struct Header {
     pub(crate) opens_term: bool,
     /// The log ends with this segment, for ever.
     pub(crate) seals: bool,
+    /// Of an object that was put beside others; `None` for all else.
+    pub(crate) beside: Option<Beside>,
+}
+
+/// What an object in a store says about the numbers around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beside {
+    /// So many numbers before it may be missing: those that were under way, or that a term before left free. All before these were there.
+    pub(crate) behind: u8,
+    /// So many numbers after it are not used: an owner before may have puts under way for them.
+    pub(crate) skips: u8,
 }
 
 const OPENS_TERM: u32 = 1;
 const WHOLE: u32 = 2;
 const SEALS: u32 = 4;
+/// Where the numbers of [`Beside`] begin among the flags.
+const BEHIND_SHIFT: u32 = 8;
+const SKIPS_SHIFT: u32 = 16;
 
 impl Header {
     /// The header's bytes and the seal of the records below it.
     pub(crate) fn encode(&self) -> ([u8; SEGMENT_HEADER], Seal) {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let flags = flag(self.opens_term, OPENS_TERM) | flag(self.body.is_some(), WHOLE) | flag(self.seals, SEALS);
+        let Beside { behind, skips } = self.beside.unwrap_or_default();
+        let flags = flags | u32::from(behind) << BEHIND_SHIFT | u32::from(skips) << SKIPS_SHIFT;
         let mut out = [0; SEGMENT_HEADER];
         out[..7].copy_from_slice(MAGIC);
-        out[7] = if self.seals { FORMAT_VERSION_OF_SEALS } else { FORMAT_VERSION };
+        out[7] = match (self.beside, self.seals) {
+            (Some(_), _) => FORMAT_VERSION_OF_OBJECTS,
+            (None, true) => FORMAT_VERSION_OF_SEALS,
+            (None, false) => FORMAT_VERSION,
+        };
         out[8..16].copy_from_slice(&self.term.epoch.0.to_le_bytes());
         out[16..20].copy_from_slice(&self.term.opening.to_le_bytes());
         out[20..24].copy_from_slice(&flags.to_le_bytes());
@@ -99,8 +121,8 @@ impl Header {
         if head[..7] != MAGIC[..] {
             return Err(corrupt(0, "the letters SAVJRNL", format!("{}", head[..7].escape_ascii())));
         }
-        if head[7] != FORMAT_VERSION && head[7] != FORMAT_VERSION_OF_SEALS {
-            let supported = FORMAT_VERSION_OF_SEALS;
+        if !(FORMAT_VERSION..=FORMAT_VERSION_OF_OBJECTS).contains(&head[7]) {
+            let supported = FORMAT_VERSION_OF_OBJECTS;
             return Err(JournalError::Version { file: file.to_owned(), found: head[7], supported });
         }
         let (written, computed) = (u32_at(head, 68), crc32c::crc32c(&head[..68]));
@@ -112,6 +134,8 @@ impl Header {
             ));
         }
         let flags = u32_at(head, 20);
+        let byte = |shift: u32| flags.to_le_bytes()[(shift / 8) as usize];
+        let is_object = head[7] == FORMAT_VERSION_OF_OBJECTS;
         let header = Self {
             term: Term { epoch: NodeEpoch(u64_at(head, 8)), opening: u32_at(head, 16) },
             sequence: u64_at(head, 24),
@@ -121,8 +145,11 @@ impl Header {
             body: (flags & WHOLE != 0).then(|| u64_at(head, 56)),
             opens_term: flags & OPENS_TERM != 0,
             seals: flags & SEALS != 0,
+            beside: is_object.then(|| Beside { behind: byte(BEHIND_SHIFT), skips: byte(SKIPS_SHIFT) }),
         };
-        if header.first == Lsn::NONE || header.first > header.base.next() {
+        // What was put beside others begins behind those.
+        let is_behind = !is_object && header.first > header.base.next();
+        if header.first == Lsn::NONE || is_behind {
             return Err(corrupt(
                 32,
                 "a first LSN of at least 1 and at most one above the base",

@@ -100,6 +100,9 @@ impl EtcdCoordinator {
         let connect = ConnectOptions::new()
             .with_connect_timeout(options.timeout)
             .with_timeout(options.timeout)
+            // A watch waits for ever; that nobody is at its other end any more is noticed by this alone.
+            .with_keep_alive(options.timeout, options.timeout)
+            .with_keep_alive_while_idle(true)
             .with_require_leader(true);
         let mut client = Client::connect(&options.endpoints, Some(connect)).await.map_err(CoordinatorError::from)?;
         // Connections are made lazily; find out now whether anybody is there.

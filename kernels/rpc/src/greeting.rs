@@ -27,6 +27,9 @@ use crate::{Frame, Message, RequestId};
 /// The protocols between nodes that this build speaks.
 pub const PROTOCOLS: RangeInclusive<u16> = 1..=1;
 
+/// Who greets whoever listens at an address: a node of the cluster, of which the name is not known.
+pub const ANY_NODE: &str = "*";
+
 /// The shortest secret: 128 bits.
 const SECRET_BYTES_MIN: usize = 16;
 
@@ -101,6 +104,24 @@ impl Cluster {
         Ok(Self { id: id.into(), secret: secret.into() })
     }
 
+    /// The cluster of those who know a secret, which is random. Its id follows from the secret, and does not tell it.
+    ///
+    /// # Errors
+    /// [`ShortSecret`].
+    pub fn of_secret(secret: &[u8]) -> Result<Self, ShortSecret> {
+        let cluster = Self::new("", secret)?;
+        let mut code = cluster.keyed();
+        code.update(b"savanna rpc, id of the cluster");
+        let digits = code.finalize().into_bytes()[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        Ok(Self { id: digits.into(), ..cluster })
+    }
+
+    /// What its nodes call it.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Whether nobody may talk who does not know the secret.
     #[must_use]
     pub fn has_secret(&self) -> bool {
@@ -118,7 +139,7 @@ impl Cluster {
     /// # Errors
     /// Why it does not talk to it.
     pub(crate) fn answer(&self, node: &NodeId, hello: &Hello) -> Result<Hello, String> {
-        if hello.to != *node {
+        if hello.to != *node && hello.to.0 != ANY_NODE {
             return Err(format!("this is node {node}, not node {}: look up its address again", hello.to));
         }
         self.check(hello)?;
@@ -132,7 +153,7 @@ impl Cluster {
     /// # Errors
     /// Why it does not talk to it.
     pub(crate) fn prove(&self, hello: &Hello, answer: &Hello) -> Result<Option<Proof>, String> {
-        if answer.from != hello.to {
+        if answer.from != hello.to && hello.to.0 != ANY_NODE {
             return Err(format!("node {} answers instead of node {}", answer.from, hello.to));
         }
         self.check(answer)?;
@@ -177,10 +198,12 @@ impl Cluster {
         Ok(())
     }
 
+    fn keyed(&self) -> Hmac<Sha256> {
+        Hmac::<Sha256>::new_from_slice(&self.secret).unwrap_or_else(|_| unreachable!("a key of any length will do"))
+    }
+
     fn code(&self, side: Side, hello: &Hello, answer: &Hello) -> Hmac<Sha256> {
-        let Ok(mut code) = Hmac::<Sha256>::new_from_slice(&self.secret) else {
-            unreachable!("a key of any length will do")
-        };
+        let mut code = self.keyed();
         let side: &[u8] = match side {
             Side::Client => b"savanna rpc, client",
             Side::Server => b"savanna rpc, server",
@@ -238,6 +261,21 @@ mod tests {
             None if server.has_secret() => Err("no proof".to_owned()),
             None => Ok(()),
         }
+    }
+
+    #[test]
+    fn any_node_of_the_cluster_answers_who_does_not_know_its_name() {
+        let greet = |client: &Cluster, server: &Cluster| {
+            let hello = client.hello(node("a"), node(ANY_NODE));
+            let answer = server.answer(&node("b"), &hello)?;
+            let proof = client.prove(&hello, &answer)?.ok_or_else(|| "no proof".to_owned())?;
+            server.verify(&hello, &answer, &proof)
+        };
+        assert_eq!(greet(&cluster(SECRET), &cluster(SECRET)), Ok(()));
+        assert!(greet(&cluster(SECRET), &cluster(b"0123456789abcdeF")).is_err());
+        let ids = [SECRET, b"0123456789abcdeF"].map(|secret| Cluster::of_secret(secret).unwrap().id().to_owned());
+        assert!(ids[0].len() == 16 && ids[0] != ids[1]);
+        assert!(Cluster::of_secret(b"short").is_err());
     }
 
     #[test]

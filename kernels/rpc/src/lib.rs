@@ -27,7 +27,7 @@ pub mod tcp;
 
 pub use error::{Delivery, RpcError};
 pub use frame::{Frame, FrameError, Message, RequestHead, RequestId, ShardAt};
-pub use greeting::{Cluster, Hello, Nonce, PROTOCOLS, Proof, ShortSecret};
+pub use greeting::{ANY_NODE, Cluster, Hello, Nonce, PROTOCOLS, Proof, ShortSecret};
 pub use inprocess::{InProcessLimits, InProcessNet, InProcessTransport, Served};
 pub use router::{Directory, Route, Router, RouterAction, RouterCore, RouterInput, RouterLimits};
 pub use service::{

@@ -1,17 +1,15 @@
 //! Tenants of a cluster: which there are, what was granted to this node, and what becomes of those whose node is gone.
 //!
 //! ```text
-//!  D/tenants/store/         the storage, which all nodes share
-//!  D/tenants/logs/n1.3/     the log of one tenure, which it alone appends to; adopted by others when that is over
-//!  D/tenants/log/           the log of whoever was alone with the directory, or made its records; adopted like any other
+//!  tenants/store/         the storage, which all nodes share
+//!  tenants/logs/n1.3/     the log of one tenure, which it alone appends to; adopted by others when that is over
+//!  tenants/log/           the log of whoever was alone with a data directory, or made its records; adopted like any other
 //! ```
 //!
 //! Each tenant is a shard, `tenants/N`. The owner of the shard `tenants` is the controller: it makes the records of a directory that has none, and looks
 //! after the tenants of nodes that are gone ([`savanna_control`] decides, this carries it out). Nobody who is served waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +17,8 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use savanna_control::failover::GRANTS_PER_BATCH;
 use savanna_control::{Decision, Intent, Loads, Stuck, step};
-use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
-use savanna_journal::{JournalError, Options as JournalOptions, OsDisk, SealedLog, newest_epoch, seal};
+use savanna_epoch::{LogId, NodeId, ShardId};
+use savanna_journal::JournalError;
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState};
 use savanna_ownership::{
     Batch, ClusterView, Coordinator, CoordinatorError, NodeRecord, ShardRecord, Tenure, Transition,
@@ -30,9 +28,9 @@ use savanna_tenants_host::shards::{self, ShardsError};
 use savanna_tenants_host::{Counts, Member, SqlError, TenantId, Tenants, error::state::IO_ERROR};
 
 use super::grants::{PATIENCE, PERIOD};
+use super::shared::{PlaceError, Shared, name_of};
 use super::view::{View, route};
 use super::{Joined, services_of};
-use crate::data_dir::high_water;
 use crate::roles::Role;
 
 /// The service, also in the names of logs.
@@ -59,21 +57,13 @@ pub(crate) enum LogError {
     #[error(transparent)]
     Shards(#[from] ShardsError),
     /// The place.
-    #[error("the log of tenants at {path} cannot be looked at, or ended: {source}")]
-    Place {
-        /// Where it is.
-        path: PathBuf,
-        /// Why.
-        source: JournalError,
-    },
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// Whoever makes the records has not done so.
     #[error(
         "there are no records of tenants yet; the node that has shard `tenants` makes them: `savanna shards` says which that is"
     )]
     NoRecords,
-    /// Its place is none in the data directory.
-    #[error("expected a log in a folder of the data directory, its record says {0:?}; a later release wrote it")]
-    Elsewhere(LogPlace),
 }
 
 /// The names of databases, as this node knows them, and the coordinator where it does not.
@@ -138,72 +128,6 @@ fn least_loaded<'v>(view: &'v ClusterView, loads: &Loads, node: &NodeId) -> Opti
     open.min_by_key(|tenure| (count(tenure), tenure.node != *node, &tenure.node))
 }
 
-/// The logs of tenants in a data directory.
-#[derive(Clone, Debug)]
-pub(crate) struct LogFolders(PathBuf);
-
-impl LogFolders {
-    pub(crate) fn of(data_dir: &Path) -> Self {
-        Self(data_dir.to_owned())
-    }
-
-    /// Where a log of its own is that a tenure begins.
-    fn place_of(log: &LogId) -> LogPlace {
-        // A node may be called anything.
-        let node = log.node.0.replace('%', "%25").replace('/', "%2F");
-        LogPlace::Folder(format!("tenants/logs/{node}.{}", log.number))
-    }
-
-    fn folder<'p>(&self, place: &'p LogPlace) -> Result<(PathBuf, &'p str), LogError> {
-        match place {
-            LogPlace::Folder(folder) => Ok((self.0.join(folder), folder)),
-            place => Err(LogError::Elsewhere(place.clone())),
-        }
-    }
-
-    /// Where it is noted how far a log has been durable.
-    fn notes(folder: &str) -> String {
-        match folder.strip_prefix("tenants/logs/") {
-            Some(own) => format!("tenants-{own}"),
-            None => "tenants".to_owned(),
-        }
-    }
-
-    /// The disks of a log: its own, and the one with the note of how far it has been durable.
-    pub(crate) fn disks(&self, place: &LogPlace) -> Result<[Arc<OsDisk>; 2], LogError> {
-        let (path, folder) = self.folder(place)?;
-        let notes = self.0.join("high-water").join(Self::notes(folder));
-        Ok([Arc::new(OsDisk::new(path)), Arc::new(OsDisk::new(notes))])
-    }
-
-    /// An epoch above all under which a log was opened, at least this one.
-    pub(crate) fn epoch_above(&self, place: &LogPlace, least: NodeEpoch) -> Result<NodeEpoch, LogError> {
-        let (path, _) = self.folder(place)?;
-        let newest = newest_epoch(&path).map_err(|source| LogError::Place { path, source })?;
-        Ok(least.max(newest.next()))
-    }
-
-    /// Ends a log whose record says that it is sealed. Blocks.
-    fn seal(&self, place: &LogPlace, epoch: NodeEpoch) -> Result<SealedLog, LogError> {
-        let epoch = self.epoch_above(place, epoch)?;
-        let (path, folder) = self.folder(place)?;
-        let options = JournalOptions::dir(&path).high_water(high_water(&self.0, &Self::notes(folder)));
-        seal(&options, epoch).map_err(|source| LogError::Place { path, source })
-    }
-
-    /// Deletes a log that nobody needs, if it is there. Blocks.
-    fn delete(&self, place: &LogPlace) -> io::Result<()> {
-        let (path, folder) = self.folder(place).map_err(io::Error::other)?;
-        for path in [path, self.0.join("high-water").join(Self::notes(folder))] {
-            match std::fs::remove_dir_all(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Joined {
     /// The log of tenants that this node appends to, and where it is: one of this tenure's own. If there are no records of tenants yet, and this node
     /// is the controller, it is the log that the directory has, out of which they are made. Blocks until there are records, but not for ever.
@@ -217,15 +141,27 @@ impl Joined {
             let view = changes.now();
             let (coordinator, tenure) = (Arc::clone(&self.coordinator), self.tenure.clone());
             if shards::are_kept(&view)? || shards::own_log(&view, &tenure).is_some() {
-                return Ok(Member::begin(coordinator, tenure, LogFolders::place_of).await?);
+                return self.own_tenants_log(coordinator, tenure).await;
             }
             if matches!(*self.role(CONTROLLER).borrow(), Role::Owner(_)) {
+                if let Shared::Store(_) = self.shared {
+                    // Nobody was alone there before.
+                    return self.own_tenants_log(coordinator, tenure).await;
+                }
                 let place = LogPlace::Folder(FIRST_LOG.to_owned());
                 return Ok((Member::join(coordinator, tenure, place.clone()).await?, place));
             }
             let _ = tokio::time::timeout(PAUSE, changes.changed()).await;
         }
         Err(LogError::NoRecords)
+    }
+
+    async fn own_tenants_log(
+        &self,
+        coordinator: Arc<dyn Coordinator>,
+        tenure: Tenure,
+    ) -> Result<(Member, LogPlace), LogError> {
+        Ok(Member::begin(coordinator, tenure, |log| self.shared.place_of(log)).await?)
     }
 
     /// The names of all databases, as far as this node knows.
@@ -252,7 +188,7 @@ impl Joined {
 
     /// Takes in what is granted to this node, as long as it runs.
     pub(crate) async fn take_in_tenants(self: Arc<Self>, tenants: Tenants) {
-        let (mut view, folders) = (self.view.clone(), LogFolders::of(&self.config.data_dir));
+        let mut view = self.view.clone();
         loop {
             let now = view.now();
             if !shards::is_ready(&now, &self.tenure) {
@@ -265,7 +201,7 @@ impl Joined {
                 }
                 continue;
             }
-            match take_in(&now, &tenants, &folders).await {
+            match take_in(&now, &tenants, &self.shared).await {
                 Ok(()) => {
                     if !view.changed().await {
                         return;
@@ -321,28 +257,27 @@ impl Joined {
 
     /// Does what was decided. When a step of a log fails, its later ones wait for the next decision. Returns what failed, by log.
     async fn carry_out(&self, view: &ClusterView, intents: Vec<Intent>) -> BTreeMap<Option<LogId>, String> {
-        let folders = LogFolders::of(&self.config.data_dir);
         let mut failed = BTreeMap::new();
         for intent in intents {
             let log = intent.log().cloned();
             if log.is_some() && failed.contains_key(&log) {
                 continue;
             }
-            if let Err(error) = self.do_one(view, &folders, intent).await {
+            if let Err(error) = self.do_one(view, intent).await {
                 failed.insert(log, error);
             }
         }
         failed
     }
 
-    async fn do_one(&self, view: &ClusterView, folders: &LogFolders, intent: Intent) -> Result<(), String> {
+    async fn do_one(&self, view: &ClusterView, intent: Intent) -> Result<(), String> {
         let propose = async |batch: Batch| match self.coordinator.apply(&batch).await {
             Ok(_) => Ok(()),
             // What was decided by an old view is decided anew.
             Err(CoordinatorError::Conflict { .. }) => Err(OVERTAKEN.to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        let folders = folders.clone();
+        let shared = self.shared.clone();
         match intent {
             Intent::SealRecord { log, change } => {
                 propose(change.into()).await?;
@@ -350,8 +285,8 @@ impl Joined {
                 Ok(())
             }
             Intent::SealLog { is_needed, place, epoch, .. } => {
-                match blocking(move || folders.seal(&place, epoch).map(drop)).await? {
-                    Err(LogError::Place { source: JournalError::NoLog { .. }, .. }) if !is_needed => Ok(()),
+                match blocking(move || shared.seal(&place, epoch).map(drop)).await? {
+                    Err(PlaceError::Log { source: JournalError::NoLog { .. }, .. }) if !is_needed => Ok(()),
                     sealed => sealed.map_err(|error| error.to_string()),
                 }
             }
@@ -362,7 +297,7 @@ impl Joined {
                 Ok(())
             }
             Intent::DeleteLog { place, .. } => {
-                blocking(move || folders.delete(&place)).await?.map_err(|error| error.to_string())
+                blocking(move || shared.delete(&place)).await?.map_err(|error| error.to_string())
             }
             Intent::ForgetLog { log, change } => {
                 let roots = std::iter::once(change).chain(shards::forget_end(view, &log)).collect();
@@ -422,16 +357,16 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 /// Takes in what the view says was granted, as far as it can be. What cannot be read keeps nothing else waiting.
-async fn take_in(view: &ClusterView, tenants: &Tenants, folders: &LogFolders) -> Result<(), SqlError> {
+async fn take_in(view: &ClusterView, tenants: &Tenants, shared: &Shared) -> Result<(), SqlError> {
     let (awaited, has_new) = tenants.awaited(view);
     let mut outcome = Ok(());
     if has_new {
         outcome = tenants.adopt_new().await.map(drop);
     }
     for (log, record) in adoptable(view, awaited) {
-        let (folders, name, epoch) = (folders.clone(), log.to_string(), record.seal_epoch());
+        let (shared, name, epoch) = (shared.clone(), log.to_string(), record.seal_epoch());
         let seal =
-            move || folders.seal(&record.place, epoch).map_err(|error| SqlError::new(IO_ERROR, error.to_string()));
+            move || shared.seal(&record.place, epoch).map_err(|error| SqlError::new(IO_ERROR, error.to_string()));
         match tenants.adopt(log, seal).await {
             Ok(arrived) => {
                 tracing::info!(log = name, count = arrived.len(), "databases of a node that is gone are here now")
@@ -474,8 +409,13 @@ fn others_at<'v>(
     others.filter(move |(other, record)| match record {
         Some(record) => record.place == *place,
         // A log is at the place that belongs to its name, or where the first one was.
-        None => is_first(place) || other.as_ref().is_some_and(|other| LogFolders::place_of(other) == *place),
+        None => is_first(place) || other.as_ref().is_some_and(|other| is_named_after(place, other)),
     })
+}
+
+/// Whether a place has the name of a log.
+fn is_named_after(place: &LogPlace, log: &LogId) -> bool {
+    matches!(place, LogPlace::Folder(name) | LogPlace::Prefix(name) if *name == name_of(log))
 }
 
 /// Whether a place is that of the log that the directory had before there was a cluster.
@@ -594,6 +534,8 @@ pub(super) fn is_tenant(shard: &ShardId) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use savanna_epoch::OwnerEpoch;
     use savanna_ownership::core::Request;
     use savanna_ownership::logs::NewLog;
@@ -631,7 +573,8 @@ mod tests {
             self.keep();
             let begin = |name: &&str| {
                 let tenure = self.join(name, ALL);
-                let place = LogFolders::place_of(&LogId::new(tenure.node.clone(), 1, SERVICE).unwrap());
+                let place =
+                    Shared::Directory(PathBuf::new()).place_of(&LogId::new(tenure.node.clone(), 1, SERVICE).unwrap());
                 self.begin(&tenure, 1, place);
                 self.serves(&tenure);
                 tenure
@@ -800,12 +743,12 @@ mod tests {
         }
         assert!(cluster.due(true).iter().any(|intent| matches!(intent, Intent::Grant { .. })));
         assert_eq!(adoptable(&cluster.view(), BTreeSet::from([log.clone()])).len(), 1);
-        let place = LogFolders::place_of(&log);
+        let place = LogPlace::Folder(name_of(&log));
         assert!(!is_used(&cluster.view(), &log, &place) && !is_shared(&cluster.view(), &log, &place, &BTreeSet::new()));
         let first = LogPlace::Folder(FIRST_LOG.to_owned());
         assert!(is_used(&cluster.view(), &log, &first) && is_shared(&cluster.view(), &log, &first, &BTreeSet::new()));
         let unread = LogId::new(NodeId::new("n9"), 1, "keys").unwrap();
-        assert!(is_used(&cluster.view(), &log, &LogFolders::place_of(&unread)));
+        assert!(is_used(&cluster.view(), &log, &LogPlace::Folder(name_of(&unread))));
     }
 
     #[test]
@@ -876,43 +819,5 @@ mod tests {
         cluster.join("n3", ALL);
         cluster.tenant(2, &hosts[1]);
         assert_eq!(place(&cluster, &hosts[0]), "here");
-    }
-
-    #[test]
-    fn each_log_has_a_folder_and_a_note_of_its_own_whatever_its_node_is_called() {
-        let log = |node: &str| LogId::new(NodeId::new(node), 3, SERVICE).unwrap();
-        let place = |node: &str| match LogFolders::place_of(&log(node)) {
-            LogPlace::Folder(folder) => (LogFolders::notes(&folder), folder),
-            place => panic!("{place:?}"),
-        };
-        assert_eq!(place("n1"), ("tenants-n1.3".to_owned(), "tenants/logs/n1.3".to_owned()));
-        assert_eq!(place("../a%").1, "tenants/logs/..%2Fa%25.3");
-        assert_eq!(LogFolders::notes(FIRST_LOG), "tenants");
-    }
-
-    #[test]
-    fn a_log_is_opened_and_ended_above_all_epochs_that_it_had_and_deleted_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let folders = LogFolders::of(directory.path());
-        let place = LogPlace::Folder("tenants/logs/n1.1".to_owned());
-        assert!(matches!(
-            folders.seal(&place, NodeEpoch(1)),
-            Err(LogError::Place { source: JournalError::NoLog { .. }, .. })
-        ));
-        let [disk, notes] = folders.disks(&place).unwrap();
-        assert_eq!(folders.epoch_above(&place, NodeEpoch(7)).unwrap(), NodeEpoch(7));
-        let options = JournalOptions::disk(disk).high_water(notes);
-        let nothing = &mut |_| Ok::<(), io::Error>(());
-        savanna_journal::Journal::open(options, NodeEpoch(7), nothing).unwrap().close().unwrap();
-        assert_eq!(folders.epoch_above(&place, NodeEpoch(2)).unwrap(), NodeEpoch(8));
-        folders.seal(&place, NodeEpoch(1)).unwrap();
-        folders.seal(&place, NodeEpoch(1)).unwrap();
-        assert!(directory.path().join("tenants/logs/n1.1").exists());
-        for _ in 0..2 {
-            folders.delete(&place).unwrap();
-            assert!(!directory.path().join("tenants/logs/n1.1").exists());
-            assert!(!directory.path().join("high-water/tenants-n1.1").exists());
-        }
-        folders.delete(&LogPlace::Private("a".to_owned())).unwrap_err();
     }
 }

@@ -13,6 +13,7 @@ use savanna_ownership::{
 };
 
 use super::databases;
+use super::view::View;
 
 /// What one node at a time does for all: each is a shard. Two are services; the owner of `tenants` is their [controller](databases).
 pub(crate) const SHARDS: [&str; 3] = ["keys", "streams", "tenants"];
@@ -124,21 +125,52 @@ pub(super) fn given_up(view: &ClusterView, service: &str, by: &Tenure, epoch: Ow
 
 /// Proposes grants, for ever.
 pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
-    // Since when nobody owns anything, as far as this coordinator knows.
-    let mut unowned_since = None;
     let mut follower = Follower::new(Arc::clone(&coordinator), ClusterView::default());
+    let mut proposer = Proposer { coordinator, wanted, unowned_since: None };
     loop {
         if let Ok(Err(error)) = tokio::time::timeout(PERIOD, follower.next()).await {
             tracing::warn!(%error, "who owns shards is not known for the moment");
             tokio::time::sleep(PERIOD).await;
             continue;
         }
+        proposer.look(follower.view(), true).await;
+    }
+}
+
+/// Proposes grants whenever it is this node's turn, as it sees the cluster, for ever. Two that do so at once do no harm.
+pub(super) async fn propose_in_turn(
+    coordinator: Arc<dyn Coordinator>,
+    mut view: View,
+    wanted: usize,
+    is_turn: impl Fn(&ClusterView) -> bool + Send,
+) {
+    let mut proposer = Proposer { coordinator, wanted, unowned_since: None };
+    loop {
+        let _ = tokio::time::timeout(PERIOD, view.changed()).await;
+        let now = view.now();
+        proposer.look(&now, is_turn(&now)).await;
+    }
+}
+
+/// Proposes grants.
+struct Proposer {
+    coordinator: Arc<dyn Coordinator>,
+    wanted: usize,
+    /// Since when nobody owns anything, as far as is known.
+    unowned_since: Option<tokio::time::Instant>,
+}
+
+impl Proposer {
+    async fn look(&mut self, view: &ClusterView, proposes: bool) {
         let now = tokio::time::Instant::now();
-        unowned_since = is_unowned(follower.view()).then(|| unowned_since.unwrap_or(now));
-        let is_patience_over = unowned_since.is_some_and(|since| now - since >= PATIENCE);
-        for transition in due(follower.view(), wanted, is_patience_over) {
+        self.unowned_since = is_unowned(view).then(|| self.unowned_since.unwrap_or(now));
+        let is_patience_over = self.unowned_since.is_some_and(|since| now - since >= PATIENCE);
+        if !proposes {
+            return;
+        }
+        for transition in due(view, self.wanted, is_patience_over) {
             let (shard, owner) = (transition.shard.clone(), transition.record.owner().cloned());
-            match coordinator.transition(&transition).await {
+            match self.coordinator.transition(&transition).await {
                 Ok(_) => tracing::info!(%shard, owner = owner.map(|owner| owner.to_string()), "a shard is granted"),
                 // The view is behind.
                 Err(CoordinatorError::Conflict { .. }) => {}

@@ -1,10 +1,12 @@
-//! A node among others, on one shared data directory.
+//! A node among others, on one shared data directory, or on several machines with etcd and an object store.
 //!
 //! ```text
 //!  D/cluster.toml          who belongs to the cluster                            papers
 //!  D/lease                 who runs the coordinator: one of the nodes            candidate
 //!  D/coordinator.address   where it listens                                      seat
 //!  D/pulses/NAME           that the node works                                   reach
+//!
+//!  several machines: root `cluster` in etcd instead of all these                  charter
 //!
 //!           ┌─ coordinator/.. ─► the node that runs it ──► proposes who owns shards    grants
 //!   a node ─┤                                │ changes
@@ -19,13 +21,17 @@
 //! see [`databases`].
 
 mod candidate;
+mod charter;
 pub(crate) mod databases;
 mod grants;
+mod join;
+mod machines;
 mod offered;
 mod papers;
 mod reach;
 pub(crate) mod routed;
 mod seat;
+pub(crate) mod shared;
 mod view;
 mod ways;
 
@@ -42,7 +48,7 @@ use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
 use savanna_ownership::keeper::LeaseKeeper;
 use savanna_ownership::lease::Loss;
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogRecordError, LogState, NewLog};
-use savanna_ownership::remote::RemoteCoordinator;
+use savanna_ownership::remote::{self as remote_coordinator, RemoteCoordinator};
 use savanna_ownership::{
     BootClock, ClusterView, Coordinator, CoordinatorError, History, Incarnation, NodeSpec, ShardRecord, Tenure,
     Transition,
@@ -64,14 +70,19 @@ use crate::roles::{Grant, Role};
 use crate::services::StreamsService;
 
 use self::candidate::Candidate;
+pub use self::charter::CharterError;
 use self::grants::SHARDS;
 pub(crate) use self::grants::{services_of, state_of};
+pub use self::join::{EtcdPlace, Join, NoJoin};
+use self::machines::Through;
 pub(crate) use self::offered::{Offer, Offered};
 use self::papers::Papers;
 pub use self::papers::PapersError;
 pub(crate) use self::papers::are_in as is_in;
 use self::routed::RoutedStreams;
 use self::seat::{COORDINATOR, Way};
+use self::shared::Shared;
+pub use self::shared::StoreUrl;
 pub(crate) use self::view::{View, gone};
 pub(crate) use self::ways::Ways;
 
@@ -107,6 +118,27 @@ pub enum JoinError {
     Starting {
         /// Its process number.
         pid: u32,
+        /// How long it was waited for.
+        waited: Duration,
+        /// What came last.
+        reason: String,
+    },
+    /// The charter.
+    #[error(transparent)]
+    Charter(#[from] CharterError),
+    /// The cluster keeps everything in its directory.
+    #[error(
+        "a cluster in a data directory keeps its logs there, and not in cluster.store = {store}; join etcd (--join etcd://HOST:PORT), or leave the setting out"
+    )]
+    NoStoreHere {
+        /// The store.
+        store: StoreUrl,
+    },
+    /// What was joined does not answer.
+    #[error("{join} did not answer within {waited:?}: {reason}; look whether it runs, and at the network between")]
+    Silent {
+        /// What was joined.
+        join: Join,
         /// How long it was waited for.
         waited: Duration,
         /// What came last.
@@ -197,6 +229,7 @@ pub(crate) enum TakeError {
 pub(crate) struct Joined {
     config: NodeConfig,
     coordinator: Arc<dyn Coordinator>,
+    shared: Shared,
     tenure: Tenure,
     guard: LeaseGuard,
     view: View,
@@ -204,7 +237,7 @@ pub(crate) struct Joined {
     address: SocketAddr,
     /// To other nodes.
     ways: Ways,
-    way: Arc<Way>,
+    way: Option<Arc<Way>>,
     served: ServedTraffic,
     front: Arc<Front>,
     offered: BTreeMap<&'static str, Offered>,
@@ -229,11 +262,46 @@ pub(crate) struct Stay {
     view: View,
     tasks: Vec<JoinHandle<()>>,
     server: TcpServerOf,
+    standing: Option<Standing>,
+    /// Leases are kept by a thread of their own, whatever queries do.
+    _runtime: OwnRuntime,
+}
+
+/// A node that runs the coordinator when it is its turn.
+#[derive(Debug)]
+struct Standing {
     stopping: watch::Sender<bool>,
     candidate: JoinHandle<()>,
     state: watch::Receiver<candidate::State>,
-    /// Leases are kept by a thread of their own, whatever queries do.
-    _runtime: OwnRuntime,
+}
+
+impl Standing {
+    fn begin(config: &NodeConfig, runtime: &Handle) -> Self {
+        let (stopping, stop) = watch::channel(false);
+        let candidate = Candidate::new(config);
+        let state = candidate.state();
+        Self { stopping, candidate: runtime.spawn(candidate.run(stop)), state }
+    }
+
+    /// Leaves the coordinator, and the directory, to others.
+    async fn end(self) {
+        self.stopping.send_replace(true);
+        // It panicked, if at all, and holds nothing then.
+        let _ = self.candidate.await;
+    }
+}
+
+/// What a node knows of a cluster before it is one of its nodes.
+struct Met {
+    papers: Papers,
+    coordinator: Arc<dyn Coordinator>,
+    /// The connection to the node that runs it; none where nobody does.
+    way: Option<Arc<Way>>,
+    shared: Shared,
+    /// None where nobody does, as the coordinator is etcd.
+    state: Option<watch::Receiver<candidate::State>>,
+    /// By whom the coordinator is asked, if not by the node itself.
+    through: Option<Arc<Through>>,
 }
 
 /// A runtime that may be dropped anywhere.
@@ -279,46 +347,66 @@ fn connections() -> TcpConfig {
 }
 
 impl Joined {
-    /// Joins the cluster that the data directory is.
+    /// Joins a cluster.
     ///
     /// # Errors
     /// [`NodeError`]: the directory cannot be used, or [`JoinError`].
-    pub(crate) async fn join(config: &NodeConfig) -> Result<(Arc<Self>, Stay), NodeError> {
+    pub(crate) async fn join(config: &NodeConfig, join: &Join) -> Result<(Arc<Self>, Stay), NodeError> {
+        if let (Join::Directory(_), Some(store)) = (join, &config.cluster_store) {
+            return Err(JoinError::NoStoreHere { store: store.clone() }.into());
+        }
         data_dir::make(config)?;
         let runtime = OwnRuntime::start().map_err(JoinError::Thread)?;
-        let (stopping, stop) = watch::channel(false);
-        let candidate = Candidate::new(config);
-        let state = candidate.state();
-        let candidate = runtime.handle().spawn(candidate.run(stop));
-        let joined = Self::with(config, &runtime.handle(), state.clone()).await;
+        let handle = runtime.handle();
+        let standing = matches!(join, Join::Directory(_)).then(|| Standing::begin(config, &handle));
+        let met = match (join, &standing) {
+            (_, Some(standing)) => Self::meet(config, &handle, &standing.state).await,
+            _ => machines::meet(config, join, &handle).await,
+        };
+        let joined = match met {
+            Ok(met) => Self::with(config, &handle, met).await,
+            Err(error) => Err(error),
+        };
         match joined {
             Ok((joined, keeper, tasks, server)) => {
                 let server = TcpServerOf(server);
                 let view = joined.view.clone();
-                let stay = Stay { keeper, view, tasks, server, stopping, candidate, state, _runtime: runtime };
+                let stay = Stay { keeper, view, tasks, server, standing, _runtime: runtime };
                 Ok((Arc::new(joined), stay))
             }
             Err(error) => {
-                stopping.send_replace(true);
-                // It may hold the directory, which others want.
-                let _ = candidate.await;
+                if let Some(standing) = standing {
+                    // It may hold the directory, which others want.
+                    standing.end().await;
+                }
                 Err(error.into())
             }
         }
     }
 
+    /// Meets the cluster that the data directory is.
+    async fn meet(
+        config: &NodeConfig,
+        runtime: &Handle,
+        state: &watch::Receiver<candidate::State>,
+    ) -> Result<Met, JoinError> {
+        let papers = await_papers(config, state).await?;
+        let name = NodeId::new(&config.name);
+        let way = Arc::new(Way::new(&config.data_dir, papers.cluster.clone(), name, runtime.clone()));
+        let coordinator = RemoteCoordinator::new(Arc::clone(&way) as _, NodeId::new(COORDINATOR), COORDINATOR_TIME);
+        let shared = Shared::Directory(config.data_dir.clone());
+        let (coordinator, state) = (Arc::new(coordinator), Some(state.clone()));
+        Ok(Met { papers, coordinator, way: Some(way), shared, state, through: None })
+    }
+
     async fn with(
         config: &NodeConfig,
         runtime: &Handle,
-        state: watch::Receiver<candidate::State>,
+        met: Met,
     ) -> Result<(Self, LeaseKeeper, Vec<JoinHandle<()>>, TcpServer), JoinError> {
-        let papers = await_papers(config, &state).await?;
+        let Met { papers, coordinator, way, shared, state, through } = met;
         let name = NodeId::new(&config.name);
         let cluster = papers.cluster.clone();
-        let way = Arc::new(Way::new(&config.data_dir, cluster.clone(), name.clone(), runtime.clone()));
-        let coordinator = RemoteCoordinator::new(Arc::clone(&way) as _, NodeId::new(COORDINATOR), COORDINATOR_TIME);
-        let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator);
-
         let addresses = Arc::new(Addresses::default());
         let ways = Ways::new(&cluster, &name, &addresses, connections());
         let transport: Arc<dyn Transport> = Arc::new(ways.clone());
@@ -334,7 +422,12 @@ impl Joined {
         let services = offered
             .iter()
             .fold(ServiceTable::new(), |table, (name, offered)| table.service(*name, Arc::new(offered.clone())));
-        let services = services.service("front", Arc::clone(&front).service());
+        let mut services = services.service("front", Arc::clone(&front).service());
+        let mut labels = BTreeMap::from([(grants::SERVICES_LABEL.to_owned(), config.services.join(","))]);
+        if state.is_none() && through.is_none() {
+            services = services.service(remote_coordinator::SERVICE, remote_coordinator::service(&coordinator));
+            labels.insert(machines::REACHES_LABEL.to_owned(), machines::ETCD.to_owned());
+        }
         let address = SocketAddr::new(config.cluster_address, config.cluster_port);
         let server = TcpServer::within(cluster, address, name.clone(), Arc::new(services), connections()).await;
         let server = server.map_err(|source| JoinError::Listen { address: address.to_string(), source })?;
@@ -343,9 +436,9 @@ impl Joined {
             name: name.clone(),
             incarnation: Incarnation(rand::random()),
             address: server.local_address().to_string(),
-            labels: [(grants::SERVICES_LABEL.to_owned(), config.services.join(","))].into(),
+            labels,
         };
-        let keeper = register(config, &coordinator, &spec, runtime, &state).await?;
+        let keeper = register(config, &coordinator, &spec, runtime, state.as_ref()).await?;
         let tenure = keeper.tenure().clone();
         let mut tasks = vec![runtime.spawn(following)];
         let mut roles = BTreeMap::new();
@@ -356,18 +449,41 @@ impl Joined {
             tasks.push(runtime.spawn(tell_roles(view, tenure, papers, ShardId::new(service), sender)));
         }
         tasks.push(runtime.spawn(tell_routes(view.clone(), Arc::clone(&front))));
+        if let Some(through) = through {
+            tasks.push(runtime.spawn(through.follow(view.clone(), name)));
+        }
+        if state.is_none() {
+            let is_turn = machines::is_turn_of(tenure.clone());
+            let (coordinator, view) = (Arc::clone(&coordinator), view.clone());
+            tasks.push(runtime.spawn(grants::propose_in_turn(coordinator, view, config.cluster_nodes, is_turn)));
+        }
         let (guard, address) = (keeper.guard(), server.local_address());
         let served: ServedTraffic = Box::new(server.traffic());
         let config = config.clone();
         let hosts = watch::Sender::new(Role::Owner(Grant { epoch: None, log_epoch: tenure.epoch }));
-        let joined =
-            Self { config, coordinator, tenure, guard, view, address, ways, way, served, front, offered, roles, hosts };
+        let joined = Self {
+            config,
+            coordinator,
+            shared,
+            tenure,
+            guard,
+            view,
+            address,
+            ways,
+            way,
+            served,
+            front,
+            offered,
+            roles,
+            hosts,
+        };
         Ok((joined, keeper, tasks, server))
     }
 
     /// What went on between this node and others: by what it asked for, and what it was asked.
     pub(crate) fn traffic(&self) -> Vec<(&'static str, TrafficFigures)> {
-        self.ways.traffic().chain([("coordinator", self.way.traffic()), ("server", (self.served)())]).collect()
+        let way = self.way.iter().map(|way| ("coordinator", way.traffic()));
+        self.ways.traffic().chain(way).chain([("server", (self.served)())]).collect()
     }
 
     /// How often a request to the owner of a database was sent again.
@@ -383,6 +499,11 @@ impl Joined {
             guard: self.guard.clone(),
             log_epoch: grant.log_epoch,
         }
+    }
+
+    /// Where the logs of the cluster are.
+    pub(crate) const fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// The node, by name and grant.
@@ -601,14 +722,14 @@ impl Stay {
         if let Err(error) = self.keeper.release().await {
             tracing::warn!(%error, "the node's name could not be released; what it had is granted to others when its lease has run out");
         }
-        if *self.state.borrow() == candidate::State::This {
-            // Others that leave at the same time can say so.
-            let empty = |view: &ClusterView| view.nodes().next().is_none();
-            let _ = tokio::time::timeout(LEAVE_TIME, self.view.until(empty)).await;
+        if let Some(standing) = self.standing.take() {
+            if *standing.state.borrow() == candidate::State::This {
+                // Others that leave at the same time can say so.
+                let empty = |view: &ClusterView| view.nodes().next().is_none();
+                let _ = tokio::time::timeout(LEAVE_TIME, self.view.until(empty)).await;
+            }
+            standing.end().await;
         }
-        self.stopping.send_replace(true);
-        // It panicked, if at all, and holds nothing then.
-        let _ = self.candidate.await;
         self.tasks.iter().for_each(JoinHandle::abort);
         self.server.0.shut_down().await;
     }
@@ -622,7 +743,12 @@ async fn await_papers(config: &NodeConfig, state: &watch::Receiver<candidate::St
             return Ok(papers);
         }
         if tokio::time::Instant::now() >= deadline {
-            return Err(not_found(state, false, PAPERS_TIME, "the papers of the cluster were not written".to_owned()));
+            return Err(not_found(
+                Some(state),
+                false,
+                PAPERS_TIME,
+                "the papers of the cluster were not written".to_owned(),
+            ));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -634,7 +760,7 @@ async fn register(
     coordinator: &Arc<dyn Coordinator>,
     spec: &NodeSpec,
     runtime: &Handle,
-    state: &watch::Receiver<candidate::State>,
+    state: Option<&watch::Receiver<candidate::State>>,
 ) -> Result<LeaseKeeper, JoinError> {
     use savanna_ownership::keeper::JoinError as Refused;
 
@@ -658,12 +784,12 @@ async fn register(
 
 /// Why there is no coordinator after so long. What keeps the directory of a cluster is one of its nodes.
 fn not_found(
-    state: &watch::Receiver<candidate::State>,
+    state: Option<&watch::Receiver<candidate::State>>,
     has_papers: bool,
     waited: Duration,
     reason: String,
 ) -> JoinError {
-    match *state.borrow() {
+    match state.map_or(candidate::State::Others, |state| *state.borrow()) {
         candidate::State::KeptBy(pid) if has_papers => JoinError::Starting { pid, waited, reason },
         candidate::State::KeptBy(pid) => JoinError::Kept { pid },
         candidate::State::CutOff(Sides { reached, beyond, .. }) => JoinError::CutOff { reached, beyond },

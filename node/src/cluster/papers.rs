@@ -91,6 +91,11 @@ pub(crate) fn are_in(directory: &Path) -> bool {
 }
 
 impl Papers {
+    /// What was agreed on.
+    pub(super) const fn new(cluster: Cluster, log_epochs_above: NodeEpoch, lease: LeaseTerms) -> Self {
+        Self { cluster, log_epochs_above, lease }
+    }
+
     /// The papers in a data directory, if there are any, for a node with this lease.
     ///
     /// # Errors

@@ -24,6 +24,8 @@ use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
 
+use crate::cluster::StoreUrl;
+
 pub use sources::Sources;
 pub use table::{SETTINGS, SettingSpec};
 
@@ -236,6 +238,10 @@ pub struct NodeConfig {
     pub cluster_address: IpAddr,
     /// The port for other nodes of the cluster, 0 for any.
     pub cluster_port: u16,
+    /// Where a cluster over several machines keeps logs and rows; none for where it does already.
+    pub cluster_store: Option<StoreUrl>,
+    /// The file with the secret of such a cluster.
+    pub cluster_secret: Option<PathBuf>,
     /// How many nodes are waited for before services get their first owners.
     pub cluster_nodes: usize,
     /// Folders that tables of files may use, beside `files` in the data directory.

@@ -11,6 +11,7 @@ use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
 
 use super::{ConfigError, NodeConfig, Sourced, keys, units};
+use crate::cluster::StoreUrl;
 use crate::telemetry;
 
 /// One setting.
@@ -167,6 +168,16 @@ pub const SETTINGS: &[SettingSpec] = &[
         "address on which other nodes of the cluster reach this one; what nodes say is authenticated, not encrypted",
     ),
     setting("cluster.port", "7400", "port for other nodes of the cluster, 0 for any; a node that is alone has none"),
+    setting(
+        "cluster.store",
+        "none",
+        "where a cluster over several machines keeps logs and rows: s3://BUCKET/PATH (file:///FOLDER on one machine, for tests)",
+    ),
+    setting(
+        "cluster.secret_file",
+        "none",
+        "a file with the secret that the nodes of a cluster over several machines know",
+    ),
     setting("cluster.nodes", "1", "how many nodes are waited for, 2 s at most, before services get their first owners"),
     setting(
         "streams.files",
@@ -343,6 +354,15 @@ impl NodeConfig {
                 |text| text.parse().ok().filter(|address: &IpAddr| !address.is_unspecified()),
             )?,
             cluster_port: read.port("cluster.port")?,
+            cluster_store: read.get(
+                "cluster.store",
+                "s3://BUCKET/PATH, file:///FOLDER, or none",
+                |text| match text {
+                    "none" => Some(None),
+                    url => StoreUrl::parse(url).map(Some),
+                },
+            )?,
+            cluster_secret: read.file("cluster.secret_file")?,
             cluster_nodes: read.get("cluster.nodes", "a whole number, 1 to 1024", |text| {
                 text.parse::<usize>().ok().filter(|n| (1..=1024).contains(n))
             })?,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use savanna_http::types::{ClusterNode, ClusterShard};
-use savanna_node::{JoinError, Node, NodeError};
+use savanna_node::{Join, JoinError, Node, NodeError};
 use tokio_postgres::NoTls;
 
 use crate::restart::{address, ask};
@@ -15,7 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn join(directory: &Path, name: &str) -> Node {
     let flags = [("node.name", name), ("cluster.port", "0")];
-    Node::join_with(config(directory, &flags), stub().1).await.unwrap()
+    let join = Join::Directory(directory.to_owned());
+    Node::join_with(config(directory, &flags), &join, stub().1).await.unwrap()
 }
 
 fn shards(node: &Node) -> Vec<ClusterShard> {
@@ -89,13 +90,17 @@ async fn a_directory_is_one_nodes_or_a_clusters() {
     let alone = Node::start_with(config(directory.path(), &[]), stub().1).await.unwrap();
     assert_eq!(keys(&alone, "SET a 1"), "+OK\r\n+OK\r\n");
     let flags = [("node.name", "a"), ("cluster.port", "0"), ("services", "keys")];
-    let refused = Node::join_with(config(directory.path(), &flags), stub().1).await.unwrap_err();
+    let join = Join::Directory(directory.path().to_owned());
+    let refused = Node::join_with(config(directory.path(), &flags), &join, stub().1).await.unwrap_err();
     let pid = std::process::id();
     assert!(matches!(&refused, NodeError::Join(JoinError::Kept { pid: by }) if *by == pid), "{refused}");
     assert!(alone.status().lease.unwrap().serving, "nothing was claimed of it");
     alone.shutdown().await.unwrap();
 
-    let joined = Node::join_with(config(directory.path(), &flags), stub().1).await.unwrap();
+    let store = [flags[0], flags[1], ("cluster.store", "s3://bucket/a")];
+    let refused = Node::join_with(config(directory.path(), &store), &join, stub().1).await.unwrap_err();
+    assert!(matches!(refused, NodeError::Join(JoinError::NoStoreHere { .. })), "{refused}");
+    let joined = Node::join_with(config(directory.path(), &flags), &join, stub().1).await.unwrap();
     assert_eq!(keys(&joined, "GET a"), "$1\r\n1\r\n+OK\r\n");
     let refused = Node::start_with(config(directory.path(), &[]), stub().1).await.unwrap_err();
     assert!(matches!(refused, NodeError::IsCluster { .. }), "{refused}");

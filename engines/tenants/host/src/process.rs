@@ -63,8 +63,8 @@ pub struct Keeping {
     /// The directory of the log, and of the storage if that is local.
     pub data_dir: PathBuf,
     /// Where the log is, if not in that directory.
-    pub log: Option<Arc<dyn Disk>>,
-    /// Where it is noted how far the log has been durable, if anywhere.
+    pub log: Option<Options>,
+    /// Where it is noted how far the log in that directory has been durable, if anywhere.
     pub high_water: Option<Arc<dyn Disk>>,
     /// The storage, if it is not local.
     pub store: Option<(Arc<dyn ObjectStore>, Path)>,
@@ -168,13 +168,10 @@ impl Process {
             None => Storage::local(&keeping.data_dir.join("store"), keeping.blocks_bytes)?,
             Some((store, prefix)) => Storage::new(Arc::clone(store), prefix.clone(), keeping.blocks_bytes),
         };
-        let log = match &keeping.log {
-            None => Options::dir(keeping.data_dir.join("log")),
-            Some(disk) => Options::disk(Arc::clone(disk)),
-        };
-        let log = match &keeping.high_water {
-            None => log,
-            Some(notes) => log.high_water(Arc::clone(notes)),
+        let log = match (&keeping.log, &keeping.high_water) {
+            (Some(log), _) => log.clone(),
+            (None, None) => Options::dir(keeping.data_dir.join("log")),
+            (None, Some(notes)) => Options::dir(keeping.data_dir.join("log")).high_water(Arc::clone(notes)),
         };
         let recovery = Recovery::read(log, epoch)?;
         let node = member.tenure.node.clone();

@@ -167,8 +167,17 @@ mod tests {
     fn active(disk: &Arc<SimDisk>, name: &str, allocated: usize) -> Active {
         let term = Term { epoch: savanna_epoch::NodeEpoch(1), opening: 1 };
         let (first, base) = (Lsn(1), Lsn::NONE);
-        let header =
-            Header { term, sequence: 1, first, base, oldest: first, body: None, opens_term: true, seals: false };
+        let header = Header {
+            term,
+            sequence: 1,
+            first,
+            base,
+            oldest: first,
+            body: None,
+            opens_term: true,
+            seals: false,
+            beside: None,
+        };
         let mut file = disk.create(name).expect("created");
         file.allocate(0, allocated as u64).expect("there is space");
         let seal = header.encode().1;

@@ -171,6 +171,7 @@ impl StageFile {
             body: None,
             opens_term: false,
             seals: false,
+            beside: None,
         };
         let (head, seal) = header.encode();
         let mut file = disk.create(&name).map_err(JournalError::io("create", disk.describe(&name)))?;

@@ -1,15 +1,21 @@
 //! The journal without a thread.
 
-use std::{collections::VecDeque, error::Error, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    error::Error,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use savanna_epoch::NodeEpoch;
 
 use crate::{
-    backend::{Backend, Outcome, perform},
+    backend::{Backend, Outcome, failure, perform},
     core::{Action, Core, Input},
     error::JournalError,
     journal::deliver,
     local::LocalBackend,
+    object::ObjectBackend,
     options::{Options, Place},
     record::{Draft, Lsn, Record},
 };
@@ -21,6 +27,8 @@ pub enum Step<R> {
     Idle,
     /// The journal did something on the disk.
     Disk,
+    /// A batch is on its way to the object store; [`SteppedJournal::hear`] says what became of it.
+    Put,
     /// These replies leave now, with this outcome.
     Released {
         /// As they were given to [`SteppedJournal::hold`].
@@ -34,15 +42,22 @@ pub enum Step<R> {
     Stopped(Option<JournalError>),
 }
 
-/// The product's core and local back end, run one step at a time. Dropping it is a process that dies: nothing is
+/// The product's core and back ends, run one step at a time. Dropping it is a process that dies: nothing is
 /// flushed. `R` is what stands for a reply.
-#[derive(Debug)]
 pub struct SteppedJournal<R> {
     core: Core<R>,
-    backend: LocalBackend,
+    backend: Box<dyn Backend>,
+    /// What became of puts.
+    told: mpsc::Receiver<(Lsn, Result<(), JournalError>)>,
     todo: VecDeque<Action<R>>,
     stream: u32,
     now: Duration,
+}
+
+impl<R: std::fmt::Debug> std::fmt::Debug for SteppedJournal<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SteppedJournal").field("core", &self.core).finish_non_exhaustive()
+    }
 }
 
 impl<R> SteppedJournal<R> {
@@ -50,28 +65,30 @@ impl<R> SteppedJournal<R> {
     ///
     /// # Errors
     /// As [`Journal::open`](crate::Journal::open).
-    ///
-    /// # Panics
-    /// If the options are of an object store.
     pub fn open<E: Into<Box<dyn Error + Send + Sync>>>(
         options: &Options,
         epoch: NodeEpoch,
         replay: &mut dyn FnMut(Record) -> Result<(), E>,
     ) -> Result<Self, JournalError> {
-        let Place::Disk(disk) = &options.place else {
-            panic!("expected options made with Options::disk or Options::dir; an object store needs the real journal");
-        };
         let mut deliver = |record| deliver(&options.filter, record, replay);
-        let (backend, last) = LocalBackend::open(
-            Arc::clone(disk),
-            options.high_water.clone(),
-            options.segment_bytes,
-            epoch,
-            &mut deliver,
-        )?;
+        let (mut backend, last): (Box<dyn Backend>, Lsn) = match &options.place {
+            Place::Disk(disk) => {
+                let (disk, notes, bytes) = (Arc::clone(disk), options.high_water.clone(), options.segment_bytes);
+                let (backend, last) = LocalBackend::open(disk, notes, bytes, epoch, &mut deliver)?;
+                (Box::new(backend), last)
+            }
+            Place::Store { store, prefix } => {
+                let (backend, last) = ObjectBackend::open(Arc::clone(store), prefix.clone(), epoch, &mut deliver)?;
+                (Box::new(backend), last)
+            }
+        };
+        let (tell, told) = mpsc::channel();
+        // Nobody hears it when the journal is dropped.
+        backend.on_put(Arc::new(move |last, outcome| drop(tell.send((last, outcome)))));
         Ok(Self {
             core: Core::new(epoch, last, options.limits()),
             backend,
+            told,
             todo: VecDeque::new(),
             stream: options.stream,
             now: Duration::ZERO,
@@ -119,15 +136,23 @@ impl<R> SteppedJournal<R> {
         self.core.appended()
     }
 
+    /// Waits until it is known what became of a put. What follows comes out of [`step`](Self::step).
+    pub fn hear(&mut self) {
+        if let Ok((last, outcome)) = self.told.recv() {
+            self.feed(outcome.map_or_else(failure, |()| Input::PutDone { last }));
+        }
+    }
+
     /// Does the next thing there is to do.
     pub fn step(&mut self) -> Step<R> {
         let Some(action) = self.todo.pop_front() else {
             return Step::Idle;
         };
-        match perform(&mut self.backend, action) {
+        match perform(self.backend.as_mut(), action) {
             Outcome::Answer(input) => {
+                let step = if matches!(input, Input::PutBegun { .. }) { Step::Put } else { Step::Disk };
                 self.feed(input);
-                Step::Disk
+                step
             }
             Outcome::Other(Action::Release { replies, outcome }) => Step::Released { replies, outcome },
             Outcome::Other(Action::WakeAt(at)) => Step::Wait(at),

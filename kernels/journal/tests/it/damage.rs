@@ -205,12 +205,12 @@ fn a_missing_segment_of_one_record_is_an_error() {
 fn another_format_version_is_refused_by_number() {
     let (disk, ..) = small_log();
     let (name, _) = only_segment(&disk);
-    disk.flip(&name, 7, 1);
-    let error = open(on(&disk), 2).map(|_| ()).expect_err("version 3");
+    disk.flip(&name, 7, 2);
+    let error = open(on(&disk), 2).map(|_| ()).expect_err("version 5");
     assert_eq!(
         error.to_string(),
         format!(
-            "sim:/{name} has journal format version 3, this program reads versions up to 2. Open it with the release that \
+            "sim:/{name} has journal format version 5, this program reads versions up to 3. Open it with the release that \
              wrote it, or a later one"
         )
     );

@@ -1,5 +1,6 @@
 //! What the journal promises, on the simulated disk, on a real directory and in an object store.
 
+mod beside;
 mod crash;
 mod damage;
 mod faults;

@@ -16,12 +16,13 @@ use object_store::{
 };
 use savanna_epoch::NodeEpoch;
 use savanna_journal::{Filter, Journal, JournalError, Lsn, Options, Record, SealedLog, seal};
+use tokio::sync::oneshot;
 
 use crate::history::{History, append, drafts, open, wait};
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+pub(crate) enum Fault {
     /// It is refused.
     Refused,
     /// It is done, but the answer is an error.
@@ -30,12 +31,15 @@ enum Fault {
     SentTwice,
 }
 
+/// Bytes of an object without records.
+const HEADER: usize = 72;
+
 type Hook = Box<dyn FnOnce() + Send>;
 
 /// A store in memory whose requests can be made to fail.
 #[derive(Default)]
-struct Flaky {
-    inner: InMemory,
+pub(crate) struct Flaky {
+    pub(crate) inner: InMemory,
     state: Mutex<State>,
 }
 
@@ -44,25 +48,99 @@ struct State {
     requests: u64,
     faults: BTreeMap<u64, Fault>,
     before_next_put: Option<Hook>,
+    /// Whether objects with records wait on their way.
+    holds: bool,
+    held: Vec<Held>,
+}
+
+/// A put on its way. Its sender may be gone.
+pub(crate) struct Held {
+    path: Path,
+    payload: PutPayload,
+    options: PutOptions,
+    answer: Option<oneshot::Sender<Result<PutResult>>>,
+    outcome: Option<Result<PutResult>>,
+}
+
+impl Held {
+    pub(crate) fn has_landed(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// It arrives.
+    pub(crate) fn land(&mut self, store: &Flaky) {
+        let put = store.inner.put_opts(&self.path, self.payload.clone(), self.options.clone());
+        self.outcome = Some(futures::executor::block_on(put));
+    }
+
+    /// The same request, of which nobody hears.
+    pub(crate) fn copy(&self) -> Self {
+        let (path, payload, options) = (self.path.clone(), self.payload.clone(), self.options.clone());
+        Self { path, payload, options, answer: None, outcome: None }
+    }
+
+    /// Its sender hears what became of it, or that this is not known.
+    pub(crate) fn answer(mut self) {
+        let outcome = self.outcome.take().unwrap_or_else(|| Err(refused()));
+        if let Some(answer) = self.answer.take() {
+            drop(answer.send(outcome));
+        }
+    }
 }
 
 impl Flaky {
-    fn new() -> Arc<Self> {
+    /// From now on, objects with records wait on their way.
+    pub(crate) fn hold(&self) {
+        self.state.lock().expect("not poisoned").holds = true;
+    }
+
+    /// Waits until so many puts are on their way, and takes them, in the order of their numbers.
+    pub(crate) fn take_held(&self, count: usize) -> Vec<Held> {
+        loop {
+            let mut state = self.state.lock().expect("not poisoned");
+            if state.held.len() >= count {
+                let mut held = std::mem::take(&mut state.held);
+                held.sort_by(|one, other| one.path.cmp(&other.path));
+                return held;
+            }
+            drop(state);
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
-    fn fail(&self, nth: u64, fault: Fault) {
+    pub(crate) fn fail(&self, nth: u64, fault: Fault) {
         let mut state = self.state.lock().expect("not poisoned");
         let at = state.requests + nth;
         state.faults.insert(at, fault);
     }
 
-    fn forget_faults(&self) {
+    pub(crate) fn forget_faults(&self) {
         self.state.lock().expect("not poisoned").faults.clear();
     }
 
     fn requests(&self) -> u64 {
         self.state.lock().expect("not poisoned").requests
+    }
+
+    /// Keeps a put on its way, if it has records.
+    fn held(
+        &self,
+        path: &Path,
+        payload: &PutPayload,
+        options: &PutOptions,
+    ) -> Option<oneshot::Receiver<Result<PutResult>>> {
+        let mut state = self.state.lock().expect("not poisoned");
+        if !state.holds || payload.content_length() <= HEADER {
+            return None;
+        }
+        let (answer, answered) = oneshot::channel();
+        let (path, payload, options) = (path.clone(), payload.clone(), options.clone());
+        state.held.push(Held { path, payload, options, answer: Some(answer), outcome: None });
+        Some(answered)
     }
 
     fn begin(&self) -> Option<Fault> {
@@ -72,12 +150,12 @@ impl Flaky {
         state.faults.remove(&request)
     }
 
-    fn before_next_put(&self, hook: impl FnOnce() + Send + 'static) {
+    pub(crate) fn before_next_put(&self, hook: impl FnOnce() + Send + 'static) {
         self.state.lock().expect("not poisoned").before_next_put = Some(Box::new(hook));
     }
 
     /// The paths of all objects.
-    fn objects(&self) -> Vec<Path> {
+    pub(crate) fn objects(&self) -> Vec<Path> {
         let listed = futures::executor::block_on(self.inner.list(None).try_collect::<Vec<_>>()).expect("listed");
         let mut paths: Vec<Path> = listed.into_iter().map(|object| object.location).collect();
         paths.sort();
@@ -123,6 +201,9 @@ impl ObjectStore for Flaky {
         let hook = self.state.lock().expect("not poisoned").before_next_put.take();
         if let Some(hook) = hook {
             hook();
+        }
+        if let Some(answer) = self.held(path, &payload, &options) {
+            return answer.await.unwrap_or_else(|_| Err(refused()));
         }
         let fault = self.begin();
         if fault == Some(Fault::Refused) {
@@ -171,7 +252,7 @@ impl ObjectStore for Flaky {
     }
 }
 
-fn at(store: &Arc<Flaky>) -> Options {
+pub(crate) fn at(store: &Arc<Flaky>) -> Options {
     let store: Arc<dyn ObjectStore> = Arc::clone(store) as Arc<dyn ObjectStore>;
     Options::store(store, "tenants/a").linger(std::time::Duration::ZERO)
 }
@@ -412,7 +493,7 @@ fn a_failed_request_is_final() {
     let error = wait(&journal, append(&journal, b"x").expect("buffered")).expect_err("unknown");
     assert_eq!(
         error.to_string(),
-        "could not create tenants/a/00000000000000000002.segment in a flaky store: Generic Flaky error: simulated \
+        "could not create tenants/a/00000000000000000009.segment in a flaky store: Generic Flaky error: simulated \
          failure. Writes without a reply may be lost. Check that the object store is reachable and that the credentials \
          allow access, then start the process again: it reads the log"
     );

@@ -97,6 +97,24 @@ async fn start() -> Option<(Arc<dyn Coordinator>, Etcd)> {
 
 suite!(start);
 
+/// Asked by a node that does not reach etcd, through one that does.
+mod through_a_node {
+    use savanna_ownership::remote::{SERVICE, service};
+    use savanna_rpc::{ServiceTable, TcpServer};
+
+    use super::*;
+    use crate::remote::asked_over_tcp;
+
+    async fn start() -> Option<(Arc<dyn Coordinator>, (TcpServer, Etcd))> {
+        let (coordinator, etcd) = super::start().await?;
+        let services = ServiceTable::new().service(SERVICE, service(&coordinator));
+        let (coordinator, server) = asked_over_tcp(Arc::new(services)).await;
+        Some((coordinator, (server, etcd)))
+    }
+
+    suite!(start);
+}
+
 async fn start_with_long_leases() -> Option<(Arc<dyn Coordinator>, Etcd)> {
     let mut etcd = launch()?;
     connect(&mut etcd, "/savanna/").await;

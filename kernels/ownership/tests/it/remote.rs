@@ -46,6 +46,15 @@ async fn served(ttl: Duration) -> (Arc<dyn Service>, TempDir) {
     (Arc::new(services), directory)
 }
 
+/// Serves over TCP, and asks there.
+pub(crate) async fn asked_over_tcp(service: Arc<dyn Service>) -> (Arc<dyn Coordinator>, TcpServer) {
+    let server = TcpServer::bind("127.0.0.1:0", at(), service, TcpConfig::default()).await.unwrap();
+    let addresses = Arc::new(Addresses::default());
+    addresses.set(at(), server.local_address().to_string());
+    let transport = TcpTransport::new(NodeId::new("n1"), addresses, TcpConfig::default());
+    (Arc::new(RemoteCoordinator::new(Arc::new(transport), at(), PATIENCE)), server)
+}
+
 mod over_tcp {
     use super::*;
 
@@ -59,11 +68,8 @@ mod over_tcp {
 
     async fn start_with(ttl: Duration) -> Option<(Arc<dyn Coordinator>, (TcpServer, TempDir))> {
         let (service, directory) = served(ttl).await;
-        let server = TcpServer::bind("127.0.0.1:0", at(), service, TcpConfig::default()).await.unwrap();
-        let addresses = Arc::new(Addresses::default());
-        addresses.set(at(), server.local_address().to_string());
-        let transport = TcpTransport::new(NodeId::new("n1"), addresses, TcpConfig::default());
-        Some((Arc::new(RemoteCoordinator::new(Arc::new(transport), at(), PATIENCE)), (server, directory)))
+        let (coordinator, server) = asked_over_tcp(service).await;
+        Some((coordinator, (server, directory)))
     }
 
     suite!(start);

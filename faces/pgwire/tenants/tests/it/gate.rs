@@ -110,7 +110,7 @@ fn start(directory: &Path, valve: &Arc<Valve>) -> Server {
     let data = directory.join("data");
     let held = |name| Arc::new(Held { disk: OsDisk::new(data.join(name)), valve: Arc::clone(valve) });
     let (log, coordinator) = (held("log"), Options::disk(held("coordinator")));
-    let keeping = Keeping { log: Some(log), ..Keeping::local(&data) };
+    let keeping = Keeping { log: Some(Options::disk(log)), ..Keeping::local(&data) };
     let listener = Listener::bind(server::options()).unwrap();
     let host = HostOptions::beside(coordinator, keeping, NodeEpoch(1), 2).unwrap();
     listener.serve(Host::start(host).unwrap()).unwrap()

@@ -1,0 +1,376 @@
+//! The charter of a cluster over several machines: root `cluster` of its coordinator says what all nodes have to agree on.
+//!
+//! ```text
+//! format, lease_ttl_us, lease_margin_us     as in the papers of a cluster on one machine
+//! id                                        follows from the secret: a node that has another one is refused
+//! store                                     where logs and rows are
+//! store_id, is_marked                       what object `cluster` there says, and whether it is known to be there
+//! ```
+//!
+//! The secret itself is in no record: who can read etcd is not thereby a node. Each node has it in a file of its own.
+//!
+//! The first node writes the charter, then marks the store, then says that it did. A store that does not have the mark which it had is another
+//! one, or was emptied: a node that began there would have lost everything.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
+use savanna_epoch::NodeEpoch;
+use savanna_ownership::{Coordinator, CoordinatorError, LeaseTerms, Revision, RootValue};
+use savanna_rpc::Cluster;
+use serde::{Deserialize, Serialize};
+
+use super::papers::Papers;
+use super::shared::{PlaceError, StoreUrl};
+use crate::config::NodeConfig;
+
+const ROOT: &str = "cluster";
+/// The object in the store that says whose it is.
+const MARK: &str = "cluster";
+const FORMAT: u32 = 1;
+
+/// What all nodes have to agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Charter {
+    format: u32,
+    id: String,
+    store: String,
+    store_id: String,
+    is_marked: bool,
+    lease_ttl_us: u64,
+    lease_margin_us: u64,
+}
+
+/// Why a node is none of a cluster over several machines.
+#[derive(Debug, thiserror::Error)]
+pub enum CharterError {
+    /// It has no secret.
+    #[error(
+        "nodes over several machines prove to each other that they know a secret: expected cluster.secret_file, the path of a file with it, such as one that `openssl rand -hex 32` has written, the same for all nodes"
+    )]
+    NoSecret,
+    /// The file with the secret cannot be read.
+    #[error("{path}: reading the secret of the cluster failed: {source}")]
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// Others can read it.
+    #[error("{path}: expected a file that only its owner can read, as it holds the cluster's secret; `chmod 600` it")]
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It may be guessed.
+    #[error("{path}: {source}; write a random one, such as `openssl rand -hex 32`")]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: savanna_rpc::ShortSecret,
+    },
+    /// The node has another secret than the cluster.
+    #[error(
+        "{path}: expected the secret of cluster {expected}, came that of {came}; give this node the same file as the others"
+    )]
+    OtherSecret {
+        /// The file.
+        path: PathBuf,
+        /// The cluster's id.
+        expected: String,
+        /// The id that the secret gives.
+        came: String,
+    },
+    /// Nobody has said where logs and rows are to be.
+    #[error(
+        "the first node of a cluster over several machines says where all keep logs and rows: expected cluster.store, s3://BUCKET/PATH"
+    )]
+    NoStore,
+    /// The node was told of another store.
+    #[error(
+        "expected cluster.store = {expected}, where the cluster has its logs and rows, came {came}; set it to that, or leave it out"
+    )]
+    OtherStore {
+        /// The cluster's.
+        expected: String,
+        /// The node's.
+        came: String,
+    },
+    /// What the node reaches is not the store of the cluster.
+    #[error(
+        "{store}: expected object `{MARK}` with the id of this cluster, {expected}, came {came}; it is another cluster's store, or another one than the cluster had, or was emptied: look at the endpoint and the credentials in the environment"
+    )]
+    Foreign {
+        /// The store.
+        store: String,
+        /// What it should say.
+        expected: String,
+        /// What it says.
+        came: String,
+    },
+    /// The store does not answer.
+    #[error(
+        "{url} cannot be used as the store of the cluster: {source}; check cluster.store and the credentials in the environment"
+    )]
+    Store {
+        /// The store.
+        url: String,
+        /// Why.
+        source: object_store::Error,
+    },
+    /// This node would count its lease by another time than others do.
+    #[error(
+        "expected the lease of the cluster, lease.ttl = {ttl:?} and lease.margin = {margin:?}, came {came_ttl:?} and {came_margin:?}; give this node the same settings as the others"
+    )]
+    Lease {
+        /// The cluster's.
+        ttl: Duration,
+        /// The cluster's.
+        margin: Duration,
+        /// The node's.
+        came_ttl: Duration,
+        /// The node's.
+        came_margin: Duration,
+    },
+    /// It holds something else.
+    #[error(
+        "root `{ROOT}`: expected the charter of a cluster in format {FORMAT}, came: {came}; a later release wrote it"
+    )]
+    Malformed {
+        /// What is wrong with it.
+        came: String,
+    },
+    /// The coordinator.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
+}
+
+/// Reads the secret of a cluster out of the file of this node.
+///
+/// # Errors
+/// [`CharterError`].
+pub(super) fn secret(file: Option<&Path>) -> Result<Cluster, CharterError> {
+    let path = file.ok_or(CharterError::NoSecret)?.to_owned();
+    let read = || Ok::<_, io::Error>((fs::metadata(&path)?.permissions().mode(), fs::read(&path)?));
+    let (mode, secret) = read().map_err(|source| CharterError::Secret { path: path.clone(), source })?;
+    if mode & 0o077 != 0 {
+        return Err(CharterError::Open { path });
+    }
+    Cluster::of_secret(secret.trim_ascii()).map_err(|source| CharterError::Short { path, source })
+}
+
+/// Agrees with the other nodes on the charter, and makes it if there is none. To be asked again when the coordinator does not answer.
+///
+/// # Errors
+/// [`CharterError`].
+pub(super) async fn agree(
+    coordinator: &dyn Coordinator,
+    cluster: &Cluster,
+    config: &NodeConfig,
+) -> Result<(Papers, StoreUrl), CharterError> {
+    loop {
+        let (charter, version) = match coordinator.root(ROOT).await? {
+            None => (Charter::of(cluster, config)?, Revision::NONE),
+            Some(root) => {
+                let charter = Charter::decode(&root.value)?;
+                charter.check(cluster, config)?;
+                if charter.is_marked || !charter.is_replaced_by(config) {
+                    let store = charter.store()?;
+                    charter.mark(&store).await?;
+                    if charter.is_marked {
+                        return Ok((charter.papers(cluster)?, store));
+                    }
+                    (Charter { is_marked: true, ..charter }, root.version)
+                } else {
+                    (Charter::of(cluster, config)?, root.version)
+                }
+            }
+        };
+        match coordinator.put_root(ROOT, version, charter.encode()).await {
+            Ok(_) | Err(CoordinatorError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Charter {
+    /// A new one.
+    fn of(cluster: &Cluster, config: &NodeConfig) -> Result<Self, CharterError> {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Ok(Self {
+            format: FORMAT,
+            id: cluster.id().to_owned(),
+            store: config.cluster_store.as_ref().ok_or(CharterError::NoStore)?.to_string(),
+            store_id: format!("{:032x}", rand::random::<u128>()),
+            is_marked: false,
+            lease_ttl_us: micros(config.lease.ttl()),
+            lease_margin_us: micros(config.lease.margin()),
+        })
+    }
+
+    fn decode(value: &RootValue) -> Result<Self, CharterError> {
+        let malformed = |came: String| CharterError::Malformed { came };
+        let charter: Self = serde_json::from_slice(&value.0).map_err(|error| malformed(error.to_string()))?;
+        if charter.format == FORMAT { Ok(charter) } else { Err(malformed(format!("format {}", charter.format))) }
+    }
+
+    fn encode(&self) -> RootValue {
+        RootValue(serde_json::to_vec(self).unwrap_or_else(|error| unreachable!("it has plain fields: {error}")))
+    }
+
+    /// Whether a node may be one of this cluster.
+    fn check(&self, cluster: &Cluster, config: &NodeConfig) -> Result<(), CharterError> {
+        if self.id != cluster.id() {
+            let path = config.cluster_secret.clone().unwrap_or_default();
+            let (expected, came) = (self.id.clone(), cluster.id().to_owned());
+            return Err(CharterError::OtherSecret { path, expected, came });
+        }
+        let [(ttl, margin), (came_ttl, came_margin)] =
+            [self.lease()?, config.lease].map(|lease| (lease.ttl(), lease.margin()));
+        if (ttl.as_micros(), margin.as_micros()) != (came_ttl.as_micros(), came_margin.as_micros()) {
+            return Err(CharterError::Lease { ttl, margin, came_ttl, came_margin });
+        }
+        match &config.cluster_store {
+            Some(store) if self.is_marked && store.to_string() != self.store => {
+                Err(CharterError::OtherStore { expected: self.store.clone(), came: store.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the node has another store, and nobody has used that of the charter.
+    fn is_replaced_by(&self, config: &NodeConfig) -> bool {
+        !self.is_marked && config.cluster_store.as_ref().is_some_and(|store| store.to_string() != self.store)
+    }
+
+    fn store(&self) -> Result<StoreUrl, CharterError> {
+        StoreUrl::parse(&self.store).ok_or_else(|| CharterError::Malformed { came: format!("store {}", self.store) })
+    }
+
+    fn lease(&self) -> Result<LeaseTerms, CharterError> {
+        let [ttl, margin] = [self.lease_ttl_us, self.lease_margin_us].map(Duration::from_micros);
+        LeaseTerms::new(ttl, margin).map_err(|error| CharterError::Malformed { came: error.to_string() })
+    }
+
+    /// Logs in a store begin with the cluster, and so do the epochs under which they are opened.
+    fn papers(&self, cluster: &Cluster) -> Result<Papers, CharterError> {
+        Ok(Papers::new(cluster.clone(), NodeEpoch::NONE, self.lease()?))
+    }
+
+    /// Makes sure that the store has the mark; one that is known to have had it gets none.
+    async fn mark(&self, url: &StoreUrl) -> Result<(), CharterError> {
+        let failed = |source| CharterError::Store { url: url.to_string(), source };
+        let store = url.connect().map_err(|error| match error {
+            PlaceError::Store { source, .. } => failed(source),
+            other => unreachable!("a store is not a log: {other}"),
+        })?;
+        let path = url.path(MARK);
+        if !self.is_marked {
+            let create = PutOptions::from(PutMode::Create);
+            match store.put_opts(&path, PutPayload::from(self.store_id.clone()), create).await {
+                Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let came = match store.get(&path).await {
+            Ok(found) => String::from_utf8_lossy(&found.bytes().await.map_err(failed)?).into_owned(),
+            Err(object_store::Error::NotFound { .. }) => "nothing".to_owned(),
+            Err(error) => return Err(failed(error)),
+        };
+        if came == self.store_id {
+            return Ok(());
+        }
+        Err(CharterError::Foreign { store: url.to_string(), expected: self.store_id.clone(), came })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use savanna_epoch::NodeEpoch;
+    use savanna_journal::{Options as JournalOptions, sim::SimDisk};
+    use savanna_ownership::BootClock;
+    use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
+
+    use super::*;
+    use crate::config::{Config, Sources};
+
+    async fn coordinator() -> EmbeddedCoordinator {
+        let options = EmbeddedOptions { ttl: Duration::from_secs(3600), clock: Arc::new(BootClock), guard: None };
+        let journal = JournalOptions::disk(SimDisk::new(0));
+        EmbeddedCoordinator::open(journal, NodeEpoch(1), options).await.unwrap()
+    }
+
+    fn config(settings: &[(&'static str, &str)]) -> NodeConfig {
+        let sources = settings.iter().fold(Sources::none(), |sources, (key, value)| sources.flag(key, value, "--set"));
+        Config::load(&sources).unwrap().node().clone()
+    }
+
+    fn cluster(secret: &str) -> Cluster {
+        Cluster::of_secret(secret.as_bytes()).unwrap()
+    }
+
+    const SECRET: &str = "0123456789abcdef";
+
+    #[tokio::test]
+    async fn the_first_node_says_where_the_store_is_and_the_others_find_it() {
+        let (coordinator, folder) = (coordinator().await, tempfile::tempdir().unwrap());
+        let url = format!("file://{}", folder.path().display());
+        let ours = cluster(SECRET);
+        let refused = agree(&coordinator, &ours, &config(&[])).await.unwrap_err();
+        assert!(matches!(refused, CharterError::NoStore), "{refused}");
+        let (papers, store) = agree(&coordinator, &ours, &config(&[("cluster.store", &url)])).await.unwrap();
+        assert_eq!((store.to_string(), papers.cluster.id()), (url.clone(), ours.id()));
+        assert_eq!(papers.log_epoch(savanna_epoch::OwnerEpoch(1)), NodeEpoch(1));
+        let (_, again) = agree(&coordinator, &ours, &config(&[])).await.unwrap();
+        assert_eq!(again, store);
+
+        let refused = |settings: &[(&'static str, &str)], secret: &str| {
+            let (config, cluster, coordinator) = (config(settings), cluster(secret), &coordinator);
+            async move { agree(coordinator, &cluster, &config).await.map(|(_, store)| store).unwrap_err() }
+        };
+        let other = refused(&[("cluster.store", "file:///elsewhere")], SECRET).await;
+        assert!(matches!(other, CharterError::OtherStore { .. }), "{other}");
+        let other = refused(&[], "another secret, as long").await;
+        assert!(matches!(other, CharterError::OtherSecret { .. }), "{other}");
+        let other = refused(&[("lease.ttl", "4s")], SECRET).await;
+        assert!(matches!(other, CharterError::Lease { .. }), "{other}");
+
+        fs::remove_file(folder.path().join(MARK)).unwrap();
+        let gone = refused(&[], SECRET).await;
+        assert!(matches!(&gone, CharterError::Foreign { came, .. } if came == "nothing"), "{gone}");
+    }
+
+    #[tokio::test]
+    async fn a_store_is_one_clusters_and_one_that_was_not_marked_can_be_replaced() {
+        let (first, second, folder) = (coordinator().await, coordinator().await, tempfile::tempdir().unwrap());
+        let url = |name: &str| format!("file://{}/{name}", folder.path().display());
+        agree(&first, &cluster(SECRET), &config(&[("cluster.store", &url("a"))])).await.unwrap();
+        let taken = agree(&second, &cluster(SECRET), &config(&[("cluster.store", &url("a"))])).await.unwrap_err();
+        assert!(matches!(taken, CharterError::Foreign { .. }), "{taken}");
+        let (_, store) = agree(&second, &cluster(SECRET), &config(&[("cluster.store", &url("b"))])).await.unwrap();
+        assert_eq!(store.to_string(), url("b"));
+    }
+
+    #[test]
+    fn a_secret_is_its_owners_alone_and_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        assert!(matches!(secret(None), Err(CharterError::NoSecret)));
+        assert!(matches!(secret(Some(&path)), Err(CharterError::Secret { .. })));
+        fs::write(&path, format!("{SECRET}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(secret(Some(&path)), Err(CharterError::Open { .. })));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(secret(Some(&path)).unwrap().id(), cluster(SECRET).id());
+        fs::write(&path, "short\n").unwrap();
+        assert!(matches!(secret(Some(&path)), Err(CharterError::Short { .. })));
+    }
+}

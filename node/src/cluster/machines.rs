@@ -1,0 +1,194 @@
+//! A cluster over several machines: its records are in etcd, its logs and rows in a store that all of them reach.
+//!
+//! What a node has on its own disk may be lost. Nobody runs a coordinator, so that who lives is decided by the leases of etcd alone; and the first
+//! node by name proposes who owns what. A node that does not reach etcd asks through one that does ([`Through`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use savanna_epoch::NodeId;
+use savanna_ownership::etcd::{EtcdCoordinator, EtcdOptions};
+use savanna_ownership::remote::RemoteCoordinator;
+use savanna_ownership::{ClusterView, Coordinator, CoordinatorError, NodeRecord, Tenure};
+use savanna_rpc::{ANY_NODE, Addresses, Cluster, Request, RpcError, TcpTransport, Transport};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::charter::{self, CharterError};
+use super::join::{EtcdPlace, Join};
+use super::seat::connections;
+use super::shared::Shared;
+use super::view::View;
+use super::{COORDINATOR_TIME, JOIN_TIME, JoinError, Met};
+use crate::config::NodeConfig;
+
+/// Before what did not answer is asked again.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The label of a node that others may ask for what is in etcd.
+pub(super) const REACHES_LABEL: &str = "reaches";
+/// What such a node reaches.
+pub(super) const ETCD: &str = "etcd";
+
+/// Meets a cluster over several machines.
+pub(super) async fn meet(config: &NodeConfig, join: &Join, runtime: &Handle) -> Result<Met, JoinError> {
+    let cluster = charter::secret(config.cluster_secret.as_deref())?;
+    let through = match join {
+        Join::Node(address) => Some(Arc::new(Through::new(address, &cluster, config, runtime.clone()))),
+        Join::Directory(_) | Join::Etcd(_) => None,
+    };
+    let deadline = Instant::now() + JOIN_TIME;
+    loop {
+        let (place, through, config, cluster) = (join.clone(), through.clone(), config.clone(), cluster.clone());
+        // Its connections are kept by the runtime that keeps leases, whatever queries do.
+        let met = runtime.spawn(async move {
+            let coordinator: Arc<dyn Coordinator> = match (place, &through) {
+                (Join::Etcd(place), _) => Arc::new(EtcdCoordinator::connect(options(&place, &config)).await?),
+                (_, Some(through)) => {
+                    let through = Arc::clone(through) as Arc<dyn Transport>;
+                    Arc::new(RemoteCoordinator::new(through, NodeId::new(ANY_NODE), COORDINATOR_TIME))
+                }
+                (join, None) => unreachable!("expected a cluster over several machines, came {join}"),
+            };
+            let (papers, store) = charter::agree(&*coordinator, &cluster, &config).await?;
+            let shared = Shared::Store(store);
+            Ok::<_, CharterError>(Met { papers, coordinator, way: None, shared, state: None, through })
+        });
+        match met.await.map_err(|error| JoinError::Thread(std::io::Error::other(error)))? {
+            Err(CharterError::Coordinator(CoordinatorError::Unavailable { reason })) => {
+                if Instant::now() >= deadline {
+                    return Err(JoinError::Silent { join: join.clone(), waited: JOIN_TIME, reason });
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            met => return Ok(met?),
+        }
+    }
+}
+
+fn options(place: &EtcdPlace, config: &NodeConfig) -> EtcdOptions {
+    EtcdOptions { prefix: place.prefix(), ttl: config.lease.ttl(), ..EtcdOptions::new(place.members.clone()) }
+}
+
+/// Whether it is a node's turn to propose who owns what: it is the first by name of those that live.
+pub(super) fn is_turn_of(tenure: Tenure) -> impl Fn(&ClusterView) -> bool + Send {
+    move |view| view.nodes().map(|node| &node.tenure).min_by_key(|tenure| &tenure.node) == Some(&tenure)
+}
+
+/// Carries requests for the coordinator to a node that reaches it: the one that was named at first, or another when that does not answer.
+pub(super) struct Through {
+    transport: TcpTransport,
+    addresses: Arc<Addresses>,
+    known: Mutex<Known>,
+}
+
+/// The nodes that may be asked. The first one is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    /// As it was given; who is there may have changed.
+    named: String,
+    addresses: Vec<String>,
+}
+
+impl Known {
+    fn new(named: &str) -> Self {
+        Self { named: named.to_owned(), addresses: vec![named.to_owned()] }
+    }
+
+    fn asked(&self) -> &str {
+        &self.addresses[0]
+    }
+
+    /// Takes in who is there: who was asked stays the one that is, and the one that was named stays known.
+    fn learn(&mut self, addresses: impl IntoIterator<Item = String>) {
+        let asked = self.addresses.swap_remove(0);
+        let mut known: Vec<String> = addresses.into_iter().filter(|address| *address != asked).collect();
+        if asked != self.named && !known.contains(&self.named) {
+            known.push(self.named.clone());
+        }
+        known.insert(0, asked);
+        self.addresses = known;
+    }
+
+    /// Has another one asked, unless somebody has done so.
+    fn turn(&mut self, failed: &str) {
+        if self.asked() == failed {
+            self.addresses.rotate_left(1);
+        }
+    }
+}
+
+impl Through {
+    fn new(address: &str, cluster: &Cluster, config: &NodeConfig, runtime: Handle) -> Self {
+        let (addresses, from) = (Arc::new(Addresses::default()), NodeId::new(&config.name));
+        let transport = TcpTransport::within(cluster.clone(), from, Arc::clone(&addresses), connections());
+        Self { transport: transport.on(runtime), addresses, known: Mutex::new(Known::new(address)) }
+    }
+
+    /// Learns of nodes that can be asked, for ever.
+    pub(super) async fn follow(self: Arc<Self>, mut view: View, own: NodeId) {
+        while view.changed().await {
+            let reaches = |node: &&NodeRecord| {
+                node.tenure.node != own && node.labels.get(REACHES_LABEL).is_some_and(|label| label == ETCD)
+            };
+            let now = view.now();
+            self.known.lock().learn(now.nodes().filter(reaches).map(|node| node.address.clone()));
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for Through {
+    async fn call(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
+        let asked = self.known.lock().asked().to_owned();
+        if self.addresses.get(to).as_deref() != Some(&asked) {
+            self.addresses.set(to.clone(), asked.as_str());
+        }
+        let reply = self.transport.call(to, request).await;
+        if reply.is_err() {
+            self.known.lock().turn(&asked);
+        }
+        reply
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::grants::tests::{ALL, Cluster};
+    use super::*;
+
+    #[test]
+    fn the_first_by_name_of_those_that_live_proposes() {
+        let mut cluster = Cluster::new();
+        let nodes = ["n2", "n1", "n3"].map(|name| cluster.join(name, ALL));
+        let in_turn = |cluster: &Cluster| {
+            let view = cluster.view();
+            nodes
+                .iter()
+                .filter(|node| is_turn_of((*node).clone())(&view))
+                .map(|node| node.node.0.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(in_turn(&cluster), ["n1"]);
+        cluster.leave(nodes[1].clone());
+        assert_eq!(in_turn(&cluster), ["n2"]);
+        cluster.join("n1", ALL);
+        assert!(in_turn(&cluster).is_empty(), "another process of that name");
+    }
+
+    #[test]
+    fn another_node_is_asked_when_one_does_not_answer_and_the_one_that_was_named_in_the_end() {
+        let mut known = Known::new("a:1");
+        known.turn("a:1");
+        assert_eq!(known.asked(), "a:1", "there is no other");
+        known.learn(["b:1", "c:1"].map(str::to_owned));
+        assert_eq!(known.addresses, ["a:1", "b:1", "c:1"]);
+        known.turn("a:1");
+        known.turn("a:1");
+        assert_eq!(known.asked(), "b:1", "once for all that failed");
+        known.learn(["c:1".to_owned()]);
+        assert_eq!(known.addresses, ["b:1", "c:1", "a:1"], "it may be there again");
+    }
+}

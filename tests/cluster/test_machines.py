@@ -1,0 +1,60 @@
+"""Nodes over several machines, which share nothing but etcd and a bucket: a machine that is lost takes nothing along."""
+
+from conftest import NODES
+
+
+def test_a_machine_that_is_lost_takes_nothing_along(start_machines):
+    cluster = start_machines("keys.appendfsync=always")
+    for name in ("shop", "bank", "till"):
+        with cluster.tenants("n1", autocommit=True) as client:
+            client.execute(f"CREATE DATABASE {name}")
+        with cluster.tenants("n2", name) as client:
+            client.execute("CREATE TABLE t (id int PRIMARY KEY)")
+            client.execute("INSERT INTO t SELECT generate_series(1, 100)")
+    for number, node in enumerate(NODES * 4, 1):
+        assert cluster.redis(node).incr("visits") == number
+    owners = {shard["owner"] for name, shard in cluster.shards("n1").items() if name.startswith("tenants/")}
+    assert len(owners) > 1, "not one has all"
+
+    # The one that has the keys, and then the one that has them then: no machine is left that was there before.
+    for _ in range(2):
+        lost = cluster.owner("keys", asked=cluster.living()[0])
+        cluster.lose(lost)
+        left = cluster.living()
+        cluster.until_served(left)
+        for node in left:
+            assert cluster.redis(node).get("visits") == "12"
+            for name in ("shop", "bank", "till"):
+                with cluster.tenants(node, name) as client:
+                    assert client.execute("SELECT count(*), sum(id) FROM t").fetchone() == (100, 5050)
+        cluster.replace(lost)
+    assert cluster.redis(NODES[0]).incr("visits") == 13
+    assert set(cluster.stop().values()) == {0}, cluster.logs()
+
+
+def test_a_node_joins_through_another_one_and_goes_on_when_that_is_gone(start_machines):
+    cluster = start_machines()
+    address = next(node["address"] for node in cluster.get("n1", "/api/v1/nodes")["nodes"] if node["name"] == "n1")
+    cluster.begin("n4", join=address, store=None)
+    cluster.wait_for("n4")
+    cluster.until(lambda: len(cluster.get("n4", "/api/v1/nodes")["nodes"]) == 4, "n4 is one of them")
+    assert cluster.redis("n4").incr("visits") == 1
+    with cluster.tenants("n4", autocommit=True) as client:
+        client.execute("CREATE DATABASE shop")
+    cluster.lose("n1")
+    left = cluster.living()
+    cluster.until_served(left)
+    assert "n4" in left and cluster.redis("n4").incr("visits") == 2
+    with cluster.tenants("n4", "shop") as client:
+        assert client.execute("SELECT 1").fetchone() == (1,)
+    assert cluster.processes["n4"].poll() is None, "it asks through another one"
+
+    other = cluster.directory / "other"
+    other.touch(0o600)
+    other.write_text("another secret that is long enough")
+    assert "the secret of cluster" in cluster.refused("n5", secret=other)
+    assert "expected cluster.store = s3://cluster/data" in cluster.refused("n5", store="s3://cluster/other")
+    assert "lease.ttl = 3s" in cluster.refused("n5", settings=["lease.ttl=5s"])
+    assert "cluster.secret_file" in cluster.refused("n5", settings=["cluster.secret_file=none"])
+    cluster.s3().delete_object(Bucket="cluster", Key="data/cluster")
+    assert "came nothing" in cluster.refused("n5")
