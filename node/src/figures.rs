@@ -81,6 +81,14 @@ const KEYS_LOG: LogNames = [
     "savanna_keys_log_flush_seconds",
 ];
 
+const FILES_LOG: LogNames = [
+    "savanna_files_log_appends",
+    "savanna_files_log_bytes",
+    "savanna_files_log_flushes",
+    "savanna_files_log_errors",
+    "savanna_files_log_flush_seconds",
+];
+
 const TENANTS_LOG: LogNames = [
     "savanna_tenants_log_appends",
     "savanna_tenants_log_bytes",
@@ -247,7 +255,7 @@ pub(crate) fn of_files(files: &Files) -> Vec<Figure> {
         gauge("savanna_files_changes", "Changes of names since the data directory began", figures.changes as f64),
     ]
     .into_iter()
-    .chain(of_log(["savanna_files_log_bytes", "savanna_files_log_flushes"], figures.log_bytes, figures.log_flushes))
+    .chain(of_log(FILES_LOG, &figures.log))
     .collect()
 }
 

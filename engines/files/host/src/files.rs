@@ -12,7 +12,7 @@ use savanna_files::ids::{BlockId, InodeId, Millis};
 use savanna_files::operation::{Begun, Decision, Recovery, Summary, Walk};
 use savanna_files::{Change, Class, Context, FilesError, Namespace, Reply, Request};
 use savanna_files_datanode::{Replicas, Space};
-use savanna_journal::{Journal, JournalError, Lsn};
+use savanna_journal::{Journal, JournalError, Lsn, Stats as LogStats};
 use savanna_ownership::guard::LeaseGuard;
 
 use crate::groups::Groups;
@@ -76,10 +76,8 @@ pub struct Figures {
     pub changes: u64,
     /// Bytes of replicas.
     pub bytes: u64,
-    /// Bytes of the log since it was opened.
-    pub log_bytes: u64,
-    /// Flushes of the log since it was opened.
-    pub log_flushes: u64,
+    /// What the log did since the service began.
+    pub log: LogStats,
 }
 
 /// The namespace, and where its newest changes are in the log.
@@ -311,7 +309,6 @@ impl Files {
     /// Figures for whoever watches.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let log = self.0.journal.stats();
         let state = self.0.state.read();
         let namespace = &state.namespace;
         Figures {
@@ -320,8 +317,7 @@ impl Files {
             leases: namespace.leases.len() as u64,
             changes: namespace.txid().0,
             bytes: self.0.replicas.space().used,
-            log_bytes: log.bytes,
-            log_flushes: log.flushes,
+            log: self.0.journal.stats(),
         }
     }
 
