@@ -162,7 +162,7 @@ impl Coordinator {
         match self.journal.step() {
             Step::Idle => self.disk_busy = false,
             Step::Released { replies, outcome: Ok(()) } => answers.extend(replies),
-            Step::Released { outcome: Err(_), .. } | Step::Disk | Step::Wait(_) => {}
+            Step::Released { outcome: Err(_), .. } | Step::Disk | Step::Put | Step::Wait(_) => {}
             Step::Stopped(reason) => {
                 let reason = reason.map_or_else(|| "closed".to_owned(), |error| error.to_string());
                 out.push(NodeAction::Effect(Told::Exits(reason)));

@@ -511,7 +511,7 @@ impl Owner {
         shard.stepped_at = now;
         match shard.journal.step() {
             Step::Idle => shard.disk_busy = false,
-            Step::Disk | Step::Wait(_) => {}
+            Step::Disk | Step::Put | Step::Wait(_) => {}
             Step::Released { replies, outcome } => {
                 for held in replies {
                     if outcome.is_ok() && serving {
