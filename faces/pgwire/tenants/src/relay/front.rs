@@ -283,25 +283,25 @@ impl Others for Front {
     async fn acquaintance(&self, tenant: TenantId, user: &str) -> Result<Acquaintance, SqlError> {
         let request = (tenant, user.to_owned());
         let known =
-            self.ask::<Know>(&shard(tenant), &request).await.map_err(|error| not_asked(error, "who may come in"));
+            self.ask::<Know>(&shard(tenant), &request).await.map_err(|error| not_asked(&error, "who may come in"));
         known?.map(Into::into).map_err(Into::into)
     }
 
     async fn save(&self, tenant: TenantId) -> Result<(), SqlError> {
         let saved = self.ask_within::<Save>(&shard(tenant), &tenant, SAVE_TIME).await;
-        saved.map_err(|error| not_asked(error, "what is committed"))?.map_err(Into::into)
+        saved.map_err(|error| not_asked(&error, "what is committed"))?.map_err(Into::into)
     }
 
     async fn remove(&self, tenant: TenantId, name: &str) -> Result<(), SqlError> {
         let request = (tenant, name.to_owned());
         let removed = self.ask::<Remove>(&shard(tenant), &request).await;
-        removed.map_err(|error| not_asked(error, "whether the database was dropped"))?.map_err(Into::into)
+        removed.map_err(|error| not_asked(&error, "whether the database was dropped"))?.map_err(Into::into)
     }
 }
 
 /// What is said when the node of a database was not asked.
-fn not_asked(error: RpcError, unknown: &str) -> SqlError {
-    if is_no_more(&error) {
+fn not_asked(error: &RpcError, unknown: &str) -> SqlError {
+    if is_no_more(error) {
         return SqlError::new(state::INVALID_CATALOG_NAME, "the database was dropped");
     }
     SqlError::new("57P03", format!("{unknown} is not known while its node is not reached: {error}"))
