@@ -159,7 +159,7 @@ impl ObjectBackend {
         let header = Header {
             term: self.term,
             sequence: self.next_number,
-            first: batch.map_or(durable.next(), Batch::first),
+            first: batch.map_or_else(|| durable.next(), Batch::first),
             base: durable,
             oldest: self.oldest,
             body: Some(batch.map_or(0, |batch| batch.bytes() as u64)),
