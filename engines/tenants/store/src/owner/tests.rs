@@ -490,13 +490,13 @@ async fn many_tenants_arrive_in_batches_and_those_that_have_arrived_stay() {
     let mut left = Left { cluster, name: member.log, sealed, _log: log, tenants: [1, 2] };
     // Its log's record and the note of its end; then one batch is made, and the process ends at the second.
     let owner = left.open((3, Trouble::Ends { is_made: false })).await.expect("a new log");
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     adopt(&owner, &left.cluster.storage(), &left.name, &left.sealed).await.expect_err("the coordinator is lost");
     assert_eq!(owner.lock().tenants().count(), 64, "these are served");
     close(owner);
     let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
     assert_eq!(owner.lock().tenants().count(), 64);
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     let (logs, has_new) = awaited(&owner, &left.cluster.view().await);
     assert_eq!((logs.into_iter().collect::<Vec<_>>(), has_new), (vec![left.name.clone()], false));
     assert_eq!(
@@ -548,10 +548,16 @@ async fn who_was_granted_a_tenant_that_no_log_has_commits_of_takes_it_in() {
     close(maker);
 }
 
+/// The tenure of a process.
+fn tenure_of(owner: &Mutex<Owner>) -> Tenure {
+    owner.lock().member.tenure.clone()
+}
+
 /// What a process has copied, and is about to say.
 async fn proposal(left: &Left, owner: &Mutex<Owner>) -> Batch {
-    let (member, view) = (owner.lock().member.clone(), left.cluster.view().await);
+    let view = left.cluster.view().await;
     let owner = owner.lock();
+    let member = owner.member.clone();
     let arrives = |(tenant, record): (TenantId, &Versioned<ShardRecord>)| {
         Arriving { tenant, record: record.clone(), commits: Vec::new() }.arrives(&member)
     };
@@ -612,7 +618,7 @@ async fn a_tenant_of_which_a_log_has_what_nobody_knows_is_not_adopted_and_the_ot
     for (kind, payload, why) in [(TAIL + 1, &b""[..], "a later release wrote it"), (TAIL, b"short", "an epoch")] {
         let mut left = Left::new().await;
         let owner = left.open((0, Trouble::Over)).await.expect("a new log");
-        left.grant(&owner.lock().member.tenure.clone()).await;
+        left.grant(&tenure_of(&owner)).await;
         let [shop, yard] = left.tenants;
         let directory = tempfile::tempdir().expect("a directory");
         let nothing = &mut |_: Record| Ok::<(), RedoError>(());
@@ -640,7 +646,7 @@ async fn a_tenant_of_which_a_log_has_what_nobody_knows_is_not_adopted_and_the_ot
 async fn a_log_that_became_shorter_is_not_adopted() {
     let mut left = Left::new().await;
     let owner = left.open((0, Trouble::Over)).await.expect("a new log");
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     let view = left.cluster.view().await;
     let (_, version) = shards::log_note(&view, &left.name).expect("records").expect("it is noted");
     let end = left.sealed.last().0 + 1;
@@ -655,7 +661,7 @@ async fn a_log_that_became_shorter_is_not_adopted() {
 async fn what_the_storage_has_already_is_not_copied() {
     let mut left = Left::new().await;
     let owner = left.open((0, Trouble::Over)).await.expect("a new log");
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     let [shop, yard] = left.tenants;
     let directory = tempfile::tempdir().expect("a directory");
     let nothing = &mut |_: Record| Ok::<(), RedoError>(());
@@ -699,7 +705,7 @@ async fn records_that_cannot_be_read_keep_nobody_from_the_others() {
     assert_eq!(place, "of b");
     let recovery = Recovery::read(Options::dir(left.cluster.directory.path()), NodeEpoch(90)).expect("a new log");
     let owner = Mutex::new(Owner::open(recovery, member, &left.cluster.storage(), (64, 1)).await.expect("a start"));
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     let view = left.cluster.view().await;
     assert_eq!(awaited(&owner, &view), ([left.name.clone()].into(), false));
     let arrived = adopt(&owner, &left.cluster.storage(), &left.name, &left.sealed).await;
