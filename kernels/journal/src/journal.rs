@@ -67,10 +67,12 @@ impl Stats {
             Input::WriteDone { batch, .. } => {
                 self.groups += batch.groups();
                 self.bytes += batch.bytes() as u64;
-                self.flushes += 1;
                 self.flush_times.begin(took);
             }
-            Input::FlushDone => self.flush_times.end(took),
+            Input::FlushDone => {
+                self.flushes += 1;
+                self.flush_times.end(took);
+            }
             Input::Failed(_) | Input::Full { .. } => self.errors += 1,
             _ => {}
         }

@@ -674,6 +674,8 @@ async fn what_the_storage_has_already_is_not_copied() {
     let log = seal(&Options::dir(directory.path()), NodeEpoch(2)).expect("nobody has it");
     let storage = left.cluster.storage();
     storage.note_stored(shop, savanna_transaction::Csn(2)).await.expect("a store that works");
+    // The log has lost the end of what the storage has: all of it is kept, and waking notices.
+    storage.note_stored(yard, savanna_transaction::Csn(2)).await.expect("a store that works");
     let before = owner.lock().journal().appended();
     adopt(&owner, &storage, &left.name, &log).await.expect("nothing is in its way");
     let copied = |tenant| {
@@ -715,6 +717,42 @@ async fn records_that_cannot_be_read_keep_nobody_from_the_others() {
     remove(&owner, shop).await.expect("it is there");
     clean_up(&owner, &left.cluster.storage()).await.expect("what cannot be read stays");
     assert!(left.cluster.view().await.root("tenant-garbage/900").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_name_cannot_be_read_stays_in_its_log_and_is_told_once() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    left.grant(&tenure_of(&owner)).await;
+    let [shop, yard] = left.tenants;
+    let view = left.cluster.view().await;
+    let version = view.root("tenant-names/shop").expect("it is there").version;
+    let value = Some(savanna_ownership::RootValue(b"a later release".to_vec()));
+    left.cluster.put(RootChange { key: "tenant-names/shop".to_owned(), expected: version, value }).await;
+    let arrived = adopt(&owner, &left.cluster.storage(), &left.name, &left.sealed).await;
+    assert_eq!(arrived.expect("nothing is in its way"), [yard]);
+    let view = left.cluster.view().await;
+    assert_eq!(awaited(&owner, &view), (BTreeSet::new(), false));
+    let history = view.shard(&shards::shard(shop)).and_then(|record| record.value.history.clone());
+    assert_eq!(history.expect("its own").log, left.name, "which keeps the log");
+    assert!(owner.lock().take_tail(shop, 0).is_empty(), "nothing of it holds this log up");
+}
+
+#[tokio::test]
+async fn what_a_later_release_has_cut_into_parts_is_not_removed() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    let shop = create(&owner, "shop").await.expect("nobody has it");
+    remove(&owner, shop).await.expect("it is there");
+    clean_up(&owner, &cluster.storage()).await.expect("a store that works");
+    let numbers = Numbers { carried: 0 };
+    assert!(is_gone(&cluster.view().await, numbers, shop));
+    let tenure = tenure_of(&owner);
+    let part = savanna_epoch::ShardId::new(format!("tenants/{shop}/1"));
+    let record = ShardRecord::serving(tenure.clone(), OwnerEpoch(1));
+    let made = Transition { shard: part, expected: Revision::NONE, record, by: Some(tenure) };
+    cluster.coordinator.transition(&made).await.expect("nobody has it");
+    assert!(!is_gone(&cluster.view().await, numbers, shop));
 }
 
 /// The next process of a node begins a log of its own.
