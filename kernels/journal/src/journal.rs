@@ -67,7 +67,6 @@ impl Stats {
             Input::WriteDone { batch, .. } => {
                 self.groups += batch.groups();
                 self.bytes += batch.bytes() as u64;
-                self.flushes += 1;
                 self.flush_times.begin(took);
             }
             // Its time is not known: others are put beside it.
@@ -76,7 +75,10 @@ impl Stats {
                 self.bytes += batch.bytes() as u64;
                 self.flushes += 1;
             }
-            Input::FlushDone => self.flush_times.end(took),
+            Input::FlushDone => {
+                self.flushes += 1;
+                self.flush_times.end(took);
+            }
             Input::Failed(_) | Input::Full { .. } => self.errors += 1,
             _ => {}
         }

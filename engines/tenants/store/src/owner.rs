@@ -262,7 +262,7 @@ impl Owner {
         for (tenant, record) in granted {
             if record.value.history.as_ref().is_some_and(|history| history.log == self.member.log) {
                 let Some((name, named)) = names.remove(&tenant) else {
-                    tracing::error!(tenant, "expected a name of the tenant in the coordinator's records, found none");
+                    self.leave_unnamed(tenant, record.version);
                     continue;
                 };
                 let epoch = record.value.epoch;
@@ -271,6 +271,17 @@ impl Owner {
             }
         }
         held
+    }
+
+    /// Leaves a tenant where it is whose name is not in the records, or cannot be read, as long as its own record is this one. Always `false`: it is
+    /// not taken in.
+    fn leave_unnamed(&mut self, tenant: TenantId, version: Revision) -> bool {
+        tracing::error!(
+            tenant,
+            "expected a name of the tenant in the coordinator's records, found none that can be read"
+        );
+        self.unreadable.insert(tenant, version);
+        false
     }
 
     /// Says of which tenants the storage has lost everything.
@@ -495,7 +506,10 @@ fn is_gone(view: &ClusterView, numbers: Numbers, tenant: TenantId) -> bool {
     let is_there = view.shard(&shards::shard(tenant)).is_some_and(is_served);
     // What is garbage goes by its own record.
     let is_garbage = view.root(&shards::garbage_key(tenant)).is_some();
-    is_known(view, numbers, tenant) && !is_there && !is_garbage
+    // A later release may have cut it into parts, which have its rows.
+    let of_parts = [shards::shard(tenant).0, shards::garbage_key(tenant)].map(|whole| format!("{whole}/"));
+    let has_parts = view.shards(&of_parts[0]).next().is_some() || view.roots(&of_parts[1]).next().is_some();
+    is_known(view, numbers, tenant) && !is_there && !is_garbage && !has_parts
 }
 
 fn duplicate(name: &str) -> SqlError {

@@ -148,6 +148,7 @@ async fn arrive(
         leave_out_stored(storage, &mut commits).await;
     }
     let names = shards::names(&view);
+    granted.retain(|tenant, record| names.contains_key(tenant) || owner.lock().leave_unnamed(*tenant, record.version));
     // Those of former releases have histories before anybody can be granted them.
     let carried = shards::numbers(&view)?.map_or(0, |numbers| numbers.carried);
     let lost = granted.keys().copied().find(|tenant| log.is_none() && *tenant <= carried);
@@ -187,11 +188,17 @@ async fn leave_out_stored(storage: &Storage, commits: &mut BTreeMap<TenantId, Ta
     let mut stored = std::pin::pin!(stored.take_until(tokio::time::sleep(STORED_TIME)));
     while let Some((tenant, stored)) = stored.next().await {
         match (stored, commits.get_mut(&tenant)) {
-            (Ok(stored), Some(tail)) => tail.retain(|(_, commit)| !is_stored(commit, stored)),
-            (Ok(_), None) => {}
+            (Ok(stored), Some(tail)) if reaches(tail, stored) => tail.retain(|(_, commit)| !is_stored(commit, stored)),
+            // A log that ends before what the storage has is looked at when the tenant wakes.
+            (Ok(_), _) => {}
             (Err(error), _) => tracing::debug!(tenant, %error, "what the storage has of a tenant is copied, too"),
         }
     }
+}
+
+/// Whether a tail comes up to what the storage has: else its log has lost its end.
+fn reaches(tail: &Tail, stored: Csn) -> bool {
+    tail.last().and_then(|(_, commit)| commit_number(commit)).is_some_and(|last| last >= stored)
 }
 
 /// Whether the storage has a commit, which it has with all before it.

@@ -490,13 +490,13 @@ async fn many_tenants_arrive_in_batches_and_those_that_have_arrived_stay() {
     let mut left = Left { cluster, name: member.log, sealed, _log: log, tenants: [1, 2] };
     // Its log's record and the note of its end; then one batch is made, and the process ends at the second.
     let owner = left.open((3, Trouble::Ends { is_made: false })).await.expect("a new log");
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     adopt(&owner, &left.cluster.storage(), &left.name, &left.sealed).await.expect_err("the coordinator is lost");
     assert_eq!(owner.lock().tenants().count(), 64, "these are served");
     close(owner);
     let owner = left.open((0, Trouble::Over)).await.expect("nothing is wrong with it");
     assert_eq!(owner.lock().tenants().count(), 64);
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     let (logs, has_new) = awaited(&owner, &left.cluster.view().await);
     assert_eq!((logs.into_iter().collect::<Vec<_>>(), has_new), (vec![left.name.clone()], false));
     assert_eq!(
@@ -548,10 +548,16 @@ async fn who_was_granted_a_tenant_that_no_log_has_commits_of_takes_it_in() {
     close(maker);
 }
 
+/// The tenure of a process.
+fn tenure_of(owner: &Mutex<Owner>) -> Tenure {
+    owner.lock().member.tenure.clone()
+}
+
 /// What a process has copied, and is about to say.
 async fn proposal(left: &Left, owner: &Mutex<Owner>) -> Batch {
-    let (member, view) = (owner.lock().member.clone(), left.cluster.view().await);
+    let view = left.cluster.view().await;
     let owner = owner.lock();
+    let member = owner.member.clone();
     let arrives = |(tenant, record): (TenantId, &Versioned<ShardRecord>)| {
         Arriving { tenant, record: record.clone(), commits: Vec::new() }.arrives(&member)
     };
@@ -612,7 +618,7 @@ async fn a_tenant_of_which_a_log_has_what_nobody_knows_is_not_adopted_and_the_ot
     for (kind, payload, why) in [(TAIL + 1, &b""[..], "a later release wrote it"), (TAIL, b"short", "an epoch")] {
         let mut left = Left::new().await;
         let owner = left.open((0, Trouble::Over)).await.expect("a new log");
-        left.grant(&owner.lock().member.tenure.clone()).await;
+        left.grant(&tenure_of(&owner)).await;
         let [shop, yard] = left.tenants;
         let directory = tempfile::tempdir().expect("a directory");
         let nothing = &mut |_: Record| Ok::<(), RedoError>(());
@@ -640,7 +646,7 @@ async fn a_tenant_of_which_a_log_has_what_nobody_knows_is_not_adopted_and_the_ot
 async fn a_log_that_became_shorter_is_not_adopted() {
     let mut left = Left::new().await;
     let owner = left.open((0, Trouble::Over)).await.expect("a new log");
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     let view = left.cluster.view().await;
     let (_, version) = shards::log_note(&view, &left.name).expect("records").expect("it is noted");
     let end = left.sealed.last().0 + 1;
@@ -655,7 +661,7 @@ async fn a_log_that_became_shorter_is_not_adopted() {
 async fn what_the_storage_has_already_is_not_copied() {
     let mut left = Left::new().await;
     let owner = left.open((0, Trouble::Over)).await.expect("a new log");
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     let [shop, yard] = left.tenants;
     let directory = tempfile::tempdir().expect("a directory");
     let nothing = &mut |_: Record| Ok::<(), RedoError>(());
@@ -668,6 +674,8 @@ async fn what_the_storage_has_already_is_not_copied() {
     let log = seal(&Options::dir(directory.path()), NodeEpoch(2)).expect("nobody has it");
     let storage = left.cluster.storage();
     storage.note_stored(shop, savanna_transaction::Csn(2)).await.expect("a store that works");
+    // The log has lost the end of what the storage has: all of it is kept, and waking notices.
+    storage.note_stored(yard, savanna_transaction::Csn(2)).await.expect("a store that works");
     let before = owner.lock().journal().appended();
     adopt(&owner, &storage, &left.name, &log).await.expect("nothing is in its way");
     let copied = |tenant| {
@@ -699,7 +707,7 @@ async fn records_that_cannot_be_read_keep_nobody_from_the_others() {
     assert_eq!(place, "of b");
     let recovery = Recovery::read(Options::dir(left.cluster.directory.path()), NodeEpoch(90)).expect("a new log");
     let owner = Mutex::new(Owner::open(recovery, member, &left.cluster.storage(), (64, 1)).await.expect("a start"));
-    left.grant(&owner.lock().member.tenure.clone()).await;
+    left.grant(&tenure_of(&owner)).await;
     let view = left.cluster.view().await;
     assert_eq!(awaited(&owner, &view), ([left.name.clone()].into(), false));
     let arrived = adopt(&owner, &left.cluster.storage(), &left.name, &left.sealed).await;
@@ -709,6 +717,42 @@ async fn records_that_cannot_be_read_keep_nobody_from_the_others() {
     remove(&owner, shop).await.expect("it is there");
     clean_up(&owner, &left.cluster.storage()).await.expect("what cannot be read stays");
     assert!(left.cluster.view().await.root("tenant-garbage/900").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_name_cannot_be_read_stays_in_its_log_and_is_told_once() {
+    let mut left = Left::new().await;
+    let owner = left.open((0, Trouble::Over)).await.expect("a new log");
+    left.grant(&tenure_of(&owner)).await;
+    let [shop, yard] = left.tenants;
+    let view = left.cluster.view().await;
+    let version = view.root("tenant-names/shop").expect("it is there").version;
+    let value = Some(savanna_ownership::RootValue(b"a later release".to_vec()));
+    left.cluster.put(RootChange { key: "tenant-names/shop".to_owned(), expected: version, value }).await;
+    let arrived = adopt(&owner, &left.cluster.storage(), &left.name, &left.sealed).await;
+    assert_eq!(arrived.expect("nothing is in its way"), [yard]);
+    let view = left.cluster.view().await;
+    assert_eq!(awaited(&owner, &view), (BTreeSet::new(), false));
+    let history = view.shard(&shards::shard(shop)).and_then(|record| record.value.history.clone());
+    assert_eq!(history.expect("its own").log, left.name, "which keeps the log");
+    assert!(owner.lock().take_tail(shop, 0).is_empty(), "nothing of it holds this log up");
+}
+
+#[tokio::test]
+async fn what_a_later_release_has_cut_into_parts_is_not_removed() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    let shop = create(&owner, "shop").await.expect("nobody has it");
+    remove(&owner, shop).await.expect("it is there");
+    clean_up(&owner, &cluster.storage()).await.expect("a store that works");
+    let numbers = Numbers { carried: 0 };
+    assert!(is_gone(&cluster.view().await, numbers, shop));
+    let tenure = tenure_of(&owner);
+    let part = savanna_epoch::ShardId::new(format!("tenants/{shop}/1"));
+    let record = ShardRecord::serving(tenure.clone(), OwnerEpoch(1));
+    let made = Transition { shard: part, expected: Revision::NONE, record, by: Some(tenure) };
+    cluster.coordinator.transition(&made).await.expect("nobody has it");
+    assert!(!is_gone(&cluster.view().await, numbers, shop));
 }
 
 /// The next process of a node begins a log of its own.

@@ -162,13 +162,13 @@ impl Front {
     /// last are left out: nobody has shown yet who it is.
     pub(crate) async fn cancel(&self, key: Key) {
         let Ok(_place) = self.cancels.try_acquire() else {
-            tracing::warn!("a cancel request is left out: too many came at once");
+            tracing::debug!("a cancel request is left out: too many came at once");
             return;
         };
         let named = self.names.nodes().into_iter().filter(|node| *node != self.node && number_of(node) == node_of(key));
         let cancel = |node| async move {
             if let Err(error) = self.ask_node::<Cancel>(&node, &key, CANCEL_TIME).await {
-                tracing::warn!(%node, %error, "a cancel request did not reach the node that has the session");
+                tracing::debug!(%node, %error, "a cancel request did not reach the node that has the session");
             }
         };
         join_all(named.take(NAMESAKES_MAX).map(cancel)).await;
@@ -277,7 +277,7 @@ impl Others for Front {
 
     async fn expect_space(&self, at: &Tenure) -> Result<(), SqlError> {
         let expected = self.ask_node::<Space>(&at.node, &(), SPACE_TIME).await;
-        expected.map_err(|error| not_asked(error, "whether there is space"))?.map_err(Into::into)
+        expected.map_err(|error| not_asked(&error, "whether there is space"))?.map_err(Into::into)
     }
 
     async fn acquaintance(&self, tenant: TenantId, user: &str) -> Result<Acquaintance, SqlError> {

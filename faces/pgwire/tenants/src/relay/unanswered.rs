@@ -53,17 +53,24 @@ impl Messages {
     }
 }
 
+/// So many groups are known one by one; those behind them as one.
+const GROUPS_MAX: usize = 64;
+
 /// What a client asked that is answered together.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Group {
     /// Whether it runs anything.
     runs: bool,
-    /// Whether that may end a transaction.
-    ends: bool,
+    /// Whether it may end a transaction so that what was done stays.
+    commits: bool,
+    /// Whether it may end a transaction in any way.
+    leaves: bool,
     /// Whether it may change anything.
     writes: bool,
-    /// Whether it has the text of a statement.
-    parses: bool,
+    /// The statement that was parsed last, by name.
+    parsed: Option<Vec<u8>>,
+    /// How many groups it is.
+    count: u64,
 }
 
 /// What was asked and not answered.
@@ -85,23 +92,31 @@ impl Unanswered {
     /// The client has sent something.
     pub(super) fn ask(&mut self, bytes: &[u8]) {
         let Self { asked, groups, group, .. } = self;
-        asked.advance(bytes, b"QP", |kind, body| match kind {
+        asked.advance(bytes, b"QPB", |kind, body| match kind {
             // A function is called without a text.
             b'Q' | b'F' => {
                 group.read(body);
                 group.runs = true;
-                groups.push_back(std::mem::take(group));
+                end_group(groups, group);
             }
             b'P' => {
                 group.read(body);
-                group.parses = true;
+                group.parsed = body.map(|body| first_text(body).to_vec());
             }
             // What it runs may have been parsed long before.
+            b'B' => {
+                let statement = body.map(|body| first_text(&body[body.len().min(first_text(body).len() + 1)..]));
+                if statement.is_none() || statement != group.parsed.as_deref() {
+                    group.read(None);
+                }
+            }
             b'E' => {
-                group.ends |= !group.parses;
+                if group.parsed.is_none() {
+                    group.read(None);
+                }
                 group.runs = true;
             }
-            b'S' => groups.push_back(std::mem::take(group)),
+            b'S' => end_group(groups, group),
             _ => {}
         });
     }
@@ -112,8 +127,11 @@ impl Unanswered {
         answered.advance(bytes, b"Z", |kind, body| {
             if let (b'Z', Some([status, ..])) = (kind, body) {
                 // The first answers nothing, though the client may have asked already.
-                if std::mem::replace(is_welcome, true) {
-                    groups.pop_front();
+                if std::mem::replace(is_welcome, true)
+                    && let Some(first) = groups.front_mut()
+                {
+                    first.count -= 1;
+                    groups.pop_front_if(|first| first.count == 0);
                 }
                 (*is_in_transaction, *has_failed) = (*status != b'I', *status == b'E');
             }
@@ -127,13 +145,43 @@ impl Unanswered {
 
     /// Whether something that was not answered may have committed what it did.
     pub(super) fn may_have_committed(&self) -> bool {
-        let may = |group: &Group| group.runs && (group.ends || group.writes && !self.is_in_transaction);
-        !self.has_failed && self.groups.iter().chain([&self.group]).any(may)
+        // What was told last counts until something may have changed it.
+        let (mut is_in_transaction, mut has_failed) = (self.is_in_transaction, self.has_failed);
+        self.groups.iter().chain([&self.group]).filter(|group| group.runs).any(|group| {
+            let stays = match (is_in_transaction, has_failed) {
+                (true, true) => group.leaves && group.writes,
+                (true, false) => group.commits || group.leaves && group.writes,
+                (false, _) => group.writes,
+            };
+            (is_in_transaction, has_failed) = (is_in_transaction && !group.leaves, has_failed && !group.leaves);
+            stays
+        })
     }
 }
 
-/// Words without which a text ends no transaction, and those without which it changes nothing.
-const ENDS: [&str; 4] = ["commit", "end", "prepare", "execute"];
+/// Ends a group. Of many, the last are one.
+fn end_group(groups: &mut VecDeque<Group>, group: &mut Group) {
+    let group = Group { parsed: None, count: 1, ..std::mem::take(group) };
+    if groups.len() < GROUPS_MAX {
+        return groups.push_back(group);
+    }
+    if let Some(last) = groups.back_mut() {
+        last.runs |= group.runs;
+        last.commits |= group.commits;
+        last.leaves |= group.leaves;
+        last.writes |= group.writes;
+        last.count += 1;
+    }
+}
+
+/// The first text of a message's body.
+fn first_text(body: &[u8]) -> &[u8] {
+    body.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Words without which a text keeps nothing of a transaction, leaves none, and changes nothing.
+const COMMITS: [&str; 4] = ["commit", "end", "prepare", "execute"];
+const LEAVES: [&str; 6] = ["commit", "end", "prepare", "execute", "rollback", "abort"];
 const WRITES: [&str; 20] = [
     "insert", "update", "delete", "merge", "copy", "truncate", "create", "alter", "drop", "into", "grant", "revoke",
     "comment", "call", "do", "nextval", "setval", "reassign", "vacuum", "analyze",
@@ -149,7 +197,8 @@ impl Group {
                 read.any(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
             })
         };
-        self.ends |= has(&ENDS);
+        self.commits |= has(&COMMITS);
+        self.leaves |= has(&LEAVES);
         self.writes |= has(&WRITES);
     }
 }
@@ -183,6 +232,11 @@ mod tests {
         assert!(after(b'T', &[query("SELECT 1; Commit")]));
         assert!(after(b'T', &[query("END")]));
         assert!(!after(b'E', &[query("COMMIT")]), "of a transaction that has failed, nothing stays");
+        assert!(!after(b'T', &[query("ROLLBACK")]));
+        for status in *b"ET" {
+            assert!(after(status, &[query("ROLLBACK; INSERT INTO t VALUES (1)")]), "it is behind the transaction");
+            assert!(after(status, &[query("ROLLBACK"), query("INSERT INTO t VALUES (1)")]));
+        }
         assert!(
             after(b'T', &[query(&format!("/* {} */", "x".repeat(TEXT_BYTES_MAX)))]),
             "it is too long to be searched"
@@ -192,6 +246,12 @@ mod tests {
         assert!(!after(b'I', &[parse("COMMIT"), sync.clone()]), "it does not run");
         assert!(after(b'T', &[parse("COMMIT"), run.clone(), sync.clone()]));
         assert!(!after(b'T', &[parse("SELECT 1"), run.clone(), sync.clone()]));
+        let bind = |statement: &str| message(b'B', &[b"\0", statement.as_bytes(), b"\0\0\0\0\0\0\0"].concat());
+        assert!(!after(b'T', &[parse("SELECT 1"), bind("s"), run.clone(), sync.clone()]));
+        for status in *b"IT" {
+            let old = [parse("SELECT 1"), bind("old"), run.clone(), bind("s"), run.clone(), sync.clone()];
+            assert!(after(status, &old), "it may be anything");
+        }
         assert!(after(b'T', &[run.clone(), sync.clone()]), "who knows what");
         assert!(after(b'I', &[run]), "it may run without waiting for the rest");
         assert!(!after(b'I', &[query("SELECT inserted FROM t")]) && after(b'I', &[query("SELECT a INTO b FROM t")]));
@@ -209,6 +269,16 @@ mod tests {
         assert!(unanswered.may_have_committed() && !unanswered.are_answers_whole());
         unanswered.answer(&answer[8..]);
         assert!(!unanswered.may_have_committed() && unanswered.are_answers_whole());
+
+        let mut many = Unanswered::default();
+        many.answer(&message(b'Z', b"I"));
+        (0..1_000).for_each(|_| many.ask(&query("SELECT 1")));
+        many.ask(&query("DELETE FROM t"));
+        assert_eq!(many.groups.len(), GROUPS_MAX);
+        (0..1_000).for_each(|_| many.answer(&message(b'Z', b"I")));
+        assert!(many.may_have_committed());
+        many.answer(&message(b'Z', b"I"));
+        assert!(!many.may_have_committed() && many.groups.is_empty());
 
         let mut early = Unanswered::default();
         early.ask(&query("DELETE FROM t"));
