@@ -13,7 +13,7 @@ use savanna_journal::sim::SimDisk;
 
 use crate::wire::client::{
     AddBlock, Complete, Create, Delete, Flag, Fsync, GetBlockLocations, GetListing, Mkdirs, Nothing, Number, One,
-    Rename, Text,
+    Rename, Rename2, Text,
 };
 use crate::wire::hdfs::{Block, FileStatus, Listing, LocatedBlock, LocatedBlocks, Permission};
 use crate::wire::rpc::{ConnectionContext, MethodHeader, RequestHeader, ResponseHeader, UserInformation};
@@ -311,8 +311,9 @@ fn many_calls_are_under_way_and_refusals_have_their_names() {
     let mut ann = Client::of(&server, "ann");
     let (name, _) = ann.create("/f").unwrap_err();
     assert_eq!(name, "org.apache.hadoop.security.AccessControlException");
-    let rename = Rename { from: "/nothing".into(), to: "/x".into(), overwrites: None };
+    let rename = Rename { from: "/nothing".into(), to: "/x".into() };
     assert_eq!(client.call::<Flag>("rename", &rename), Ok(Flag { it: false }));
+    let rename = Rename2 { from: "/nothing".into(), to: "/x".into(), overwrites: false };
     let rename = client.call::<Nothing>("rename2", &rename).unwrap_err();
     assert_eq!(rename.0, "java.io.FileNotFoundException");
 }

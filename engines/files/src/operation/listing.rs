@@ -23,9 +23,17 @@ pub(super) fn listing(
     }
     permission::check(&namespace.tree, inode, Access::READ, context)?;
     let (mut entries, mut depends) = (Vec::new(), at.depends);
+    // A page has as many blocks at most, too, or one file.
+    let mut room = namespace.limits.listing;
     for child in namespace.tree.children(inode.id, after).take(namespace.limits.listing) {
         depends = depends.max(child.txid);
-        entries.push(entry(namespace, child, with_locations));
+        let entry = entry(namespace, child, with_locations);
+        let blocks = entry.blocks.as_ref().map_or(0, |located| located.blocks.len());
+        entries.push(entry);
+        room = room.saturating_sub(blocks);
+        if room == 0 {
+            break;
+        }
     }
     let remaining = namespace.tree.count_after(inode.id, after) - entries.len();
     Ok(Outcome::Read(Reply::Listing(Some(Listing { entries, remaining })), depends))

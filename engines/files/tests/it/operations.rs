@@ -202,6 +202,20 @@ fn a_name_is_found_behind_one_that_was_deleted() {
 }
 
 #[test]
+fn a_page_with_locations_has_a_limit_of_blocks() {
+    let mut world = World::new();
+    for name in ["a", "b", "c"] {
+        world.write(&format!("/d/{name}"), &[1, 1, 1]).unwrap();
+    }
+    let mut page = |after: &[u8], with_locations| {
+        let request = Request::Listing { path: "/d".into(), after: after.to_vec(), with_locations };
+        let Ok(Reply::Listing(Some(listing))) = world.root(&request) else { panic!("no listing") };
+        (listing.entries.len(), listing.remaining)
+    };
+    assert_eq!([page(b"", false), page(b"", true), page(b"b", true)], [(3, 0), (2, 1), (1, 0)]);
+}
+
+#[test]
 fn a_thousand_levels_are_a_path() {
     let mut world = World::new();
     let deep = "/x".repeat(1_000);

@@ -17,7 +17,7 @@ use crate::ipc::connection::Answerer;
 use crate::wire::client::{
     AbandonBlock, AddBlock, Complete, ContentSummaryResponse, Create, Delete, Flag, FsStats, Fsync,
     GetAdditionalDatanode, GetBlockLocations, GetListing, Mkdirs, Nothing, One, PathAndNumber, RecoverLease, Rename,
-    ReportBadBlocks, ServerDefaultsResponse, SetOwner, SetPermission, SetSafeMode, SetTimes, Text,
+    Rename2, ReportBadBlocks, ServerDefaultsResponse, SetOwner, SetPermission, SetSafeMode, SetTimes, Text,
     UpdateBlockForPipeline, UpdatePipeline,
 };
 use crate::wire::hdfs::{ContentSummary, ServerDefaults};
@@ -92,12 +92,8 @@ pub(super) fn call(service: &Arc<Service>, peer: &Arc<Peer>, method: &str, body:
             old: named(&old),
             new: named(&new),
         }),
-        "rename" => asked.request(|Rename { from, to, .. }| Request::Rename { from, to }),
-        "rename2" => asked.request(|Rename { from, to, overwrites }| Request::Rename2 {
-            from,
-            to,
-            overwrites: overwrites.unwrap_or(false),
-        }),
+        "rename" => asked.request(|Rename { from, to }| Request::Rename { from, to }),
+        "rename2" => asked.request(|Rename2 { from, to, overwrites }| Request::Rename2 { from, to, overwrites }),
         "delete" => asked.request(|Delete { path, is_recursive }| Request::Delete { path, is_recursive }),
         "setPermission" => asked
             .request(|SetPermission { path, permission }| Request::SetPermission { path, mode: bits(permission.bits) }),

@@ -176,15 +176,24 @@ pub(crate) struct UpdatePipeline {
     pub(crate) new: Block,
 }
 
-/// `RenameRequestProto` and `Rename2RequestProto`.
+/// `RenameRequestProto`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Rename {
     #[prost(string, required, tag = "1")]
     pub(crate) from: String,
     #[prost(string, required, tag = "2")]
     pub(crate) to: String,
-    #[prost(bool, optional, tag = "3")]
-    pub(crate) overwrites: Option<bool>,
+}
+
+/// `Rename2RequestProto`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Rename2 {
+    #[prost(string, required, tag = "1")]
+    pub(crate) from: String,
+    #[prost(string, required, tag = "2")]
+    pub(crate) to: String,
+    #[prost(bool, required, tag = "3")]
+    pub(crate) overwrites: bool,
 }
 
 /// `DeleteRequestProto`.
