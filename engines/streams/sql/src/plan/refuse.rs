@@ -50,6 +50,9 @@ pub(super) fn check_expression(expr: &Expr) -> Result<()> {
     })
 }
 
+/// Columns of a SELECT, as many as in PostgreSQL. The time to plan aggregates grows with the square of their number.
+const COLUMNS_MAX: usize = 1_664;
+
 /// Why the clock is not asked.
 const CLOCK: &str = "a replayed epoch must give the same rows, and the clock has moved on; use the event-time column";
 
@@ -177,6 +180,13 @@ impl Checker {
 
     fn select(&mut self, select: &Select) -> Verdict {
         let place = select.select_token.0.span;
+        if select.projection.len() > COLUMNS_MAX {
+            let message = format!(
+                "a SELECT has {COLUMNS_MAX} columns at most, and this one {}; compute the others in another query",
+                select.projection.len()
+            );
+            return ControlFlow::Break(StreamError::TooComplex { message });
+        }
         match &select.distinct {
             Some(Distinct::On(on)) => {
                 let span = Span::union_iter(on.iter().map(Spanned::span));

@@ -248,6 +248,14 @@ fn side_tables_that_do_not_fit_are_named() {
 }
 
 #[test]
+fn a_select_of_more_columns_than_can_be_planned_in_time_is_refused() {
+    let columns: Vec<String> = (0..1_665).map(|at| format!("sum(k + {at}) AS s{at}")).collect();
+    let error = World::new().error(&format!("SELECT {} FROM events", columns.join(", ")));
+    assert!(error.to_string().contains("a SELECT has 1664 columns at most, and this one 1665"), "{error}");
+    assert_eq!(error.sqlstate(), "54001");
+}
+
+#[test]
 fn what_libraries_say_is_told_in_words_of_sql() {
     let world = World::new();
     for (sql, message) in [
