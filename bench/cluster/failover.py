@@ -1,13 +1,13 @@
 """How long databases are without service when their node is killed, and whether others notice (bench/METHOD.md).
 
-    bench/cluster/failover.py [--savanna PATH] [--rounds 3] [--whom plain coordinator office] [--dry]
+    bench/cluster/failover.py [--savanna PATH] [--rounds 3] [--whom plain coordinator controller both] [--dry]
 
 Each round starts three nodes with 100 databases, a third at each. 20 of them are busy: a client of each updates a row every 20 ms or so, through a node
-that stays. Then a node is killed with SIGKILL and stays away: one that has nothing but its share (`plain`), the one that runs the coordinator, or the
-one that sees to the databases of nodes that are gone (`office`). A database that it had is without service from the kill to the first answer: to the
-client that was at work, or, of the others, to one that begins to log in at the moment of the kill, and again when it fails. Of databases elsewhere, no
-statement may fail; each that is not busy is logged in to after the kill, too. Appends to bench/results/cluster_failover.jsonl and prints a table; takes about
-4 minutes.
+that stays. Then a node is killed with SIGKILL and stays away: one that has nothing but its share (`plain`), the one that runs the coordinator, the
+one that sees to the databases of nodes that are gone (`controller`), or one that does both. Nodes are started anew until they stand as the round needs them,
+and who did what is kept. A database that the killed node had is without service from the kill to the first answer: to the client that was at work, or, of the
+others, to one that begins to log in at the moment of the kill, and again when it fails. Of databases elsewhere, no statement may fail; each that is not busy
+is logged in to after the kill, too. Appends to bench/results/cluster_failover.jsonl and prints a table; takes some minutes.
 """
 
 import asyncio
@@ -25,7 +25,9 @@ BUSY = 20
 PAUSE_SECONDS = 0.02
 TTL_SECONDS = 3.0
 P50_BAR, P99_BAR = TTL_SECONDS + 0.5, TTL_SECONDS + 2.0
-WHOM = ("plain", "coordinator", "office")
+WHOM = ("plain", "coordinator", "controller", "both")
+# So often nodes are started until they stand as a round needs them.
+STARTS_MAX = 20
 BEFORE_SECONDS = 3
 # What is not answered by then never is.
 GIVEN_UP_SECONDS = 30
@@ -70,12 +72,20 @@ class Client:
             await self.connection.close()
 
 
-def victim_of(folder, whom):
-    """The node that is killed: one with the coordinator, or with the office, or with neither."""
-    coordinator, office = folder.coordinator(), folder.nodes["n1"].shards()["tenants"]["owner"]
+def roles_of(folder):
+    """Which node runs the coordinator, which sees to the databases of nodes that are gone, and which has the keys."""
+    shards = folder.any().shards()
+    return {"coordinator": folder.coordinator(), "controller": shards["tenants"]["owner"], "keys": shards["keys"]["owner"]}
+
+
+def victim_of(roles, whom):
+    """The node that is killed; none if no node stands like that."""
+    coordinator, controller = roles["coordinator"], roles["controller"]
     if whom == "plain":
-        return next(name for name in NODES if name not in (coordinator, office))
-    return coordinator if whom == "coordinator" else office
+        return next(name for name in NODES if name not in (coordinator, controller))
+    if (whom == "both") != (coordinator == controller):
+        return None
+    return coordinator if whom == "coordinator" else controller
 
 
 async def disturb(folder, victim, names):
@@ -107,12 +117,27 @@ async def disturb(folder, victim, names):
 
 
 def a_round(binary, whom):
-    with folders(binary) as [folder]:
-        folder.join(*NODES)
-        owners = folder.make_databases([f"d{number}" for number in range(DATABASES)])
-        victim = victim_of(folder, whom)
-        lost = {name for name, owner in owners.items() if owner == victim}
-        clients, killed = asyncio.run(disturb(folder, victim, list(owners)))
+    # The first to start mostly runs the coordinator, and the last by name is the controller.
+    order = NODES[::-1] if whom == "both" else NODES
+    for _ in range(STARTS_MAX):
+        with folders(binary) as [folder]:
+            folder.join(*order)
+            roles = roles_of(folder)
+            victim = victim_of(roles, whom)
+            if victim:
+                seen = fail_over(folder, victim, roles)
+                return {"killed": victim, **roles, **seen}
+            say(f"{whom}: no node stands like that, all start anew: {roles}")
+    raise SystemExit(f"expected a node to kill as {whom}; {STARTS_MAX} starts had none")
+
+
+def fail_over(folder, victim, roles):
+    """Kills the node, and what databases and their clients saw of it."""
+    owners = folder.make_databases([f"d{number}" for number in range(DATABASES)])
+    lost = {name for name, owner in owners.items() if owner == victim}
+    if roles_of(folder) != roles:
+        raise SystemExit(f"expected nodes to do what they did, {roles}, came {roles_of(folder)}")
+    clients, killed = asyncio.run(disturb(folder, victim, list(owners)))
     waits = [client.back - killed if client.back else GIVEN_UP_SECONDS for client in clients if client.name in lost]
     elsewhere = [client for client in clients if client.name not in lost]
     failed = [f"{client.name}: {what}" for client in elsewhere for _, what in client.failures]
@@ -142,13 +167,14 @@ def main():
         for number in range(options.rounds):
             rounds.append(a_round(binary, whom))
             waits, failed = rounds[-1]["waits"], rounds[-1]["elsewhere_failed"]
-            say(f"{whom}, round {number + 1}: {len(waits)} databases, {min(waits):.2f}-{max(waits):.2f} s without service, {len(failed)} failures elsewhere")
+            say(f"{whom}, round {number + 1}, {rounds[-1]['killed']}: {len(waits)} databases, {min(waits):.2f}-{max(waits):.2f} s without service, {len(failed)} failures elsewhere")
             for failure in failed[:3]:
                 say(f"  {failure}")
         waits = sorted(wait for each in rounds for wait in each["waits"])
         figure = {
             "killed": whom, "waits": [round(wait, 3) for wait in waits], "p50": percentile(waits, 0.5), "p99": percentile(waits, 0.99),
             "p50_bar": P50_BAR, "p99_bar": P99_BAR,
+            "rounds_of": [{name: each[name] for name in ("killed", "coordinator", "controller", "keys")} for each in rounds],
             "elsewhere_answered": sum(each["elsewhere_answered"] for each in rounds),
             "elsewhere_failed": [failure for each in rounds for failure in each["elsewhere_failed"]],
             "elsewhere_longest": max(each["elsewhere_longest"] for each in rounds),

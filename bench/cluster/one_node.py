@@ -1,6 +1,6 @@
 """Processor time per statement of a cluster of one node beside `savanna dev` (bench/METHOD.md).
 
-    bench/cluster/one_node.py [--savanna PATH] [--pairs 7] [--seconds 1.5] [--dry]
+    bench/cluster/one_node.py [--savanna PATH] [--pairs 7] [--seconds 1.2] [--dry]
 
 The same program twice, on one core: `savanna node --join`, which keeps a lease, runs the coordinator and asks it, and `savanna dev`, which does not. For each
 pair both are started anew, and take turns with the same number of statements: of the simple protocol from 8 clients, one at a time and 16 at a time

@@ -10,6 +10,12 @@ use savanna_ownership::{CoordinatorError, Incarnation};
 
 /// Between two looks at who runs the coordinator.
 pub const PERIOD: Duration = Duration::from_millis(500);
+/// The same, when it did not answer.
+pub const PERIOD_IN_DOUBT: Duration = Duration::from_millis(100);
+/// How long it has to answer.
+pub const PING_TIME: Duration = Duration::from_millis(500);
+/// After a failure of the node's own.
+pub const PAUSE: Duration = Duration::from_secs(1);
 /// So often it may miss to answer.
 const MISSES_MAX: u32 = 3;
 /// A coordinator that has not shown for so long that it works may stand still.

@@ -10,6 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use savanna_epoch::NodeId;
 
+/// How long a node has to answer that may be beyond a cut.
+pub const REACH_TIME: Duration = Duration::from_millis(400);
+/// The pause between two looks of the node with the coordinator.
+pub const REACH_PERIOD: Duration = Duration::from_millis(200);
+/// How often a node shows that it works.
+pub const PULSE_PERIOD: Duration = Duration::from_millis(200);
 /// A node that has not shown for so long that it works, does not.
 const STILL_TIME: Duration = Duration::from_secs(1);
 /// How often a node that works may miss to answer.

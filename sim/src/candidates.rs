@@ -7,11 +7,11 @@
 //! | on which side of a cut it is | `savanna_control::reach` | pulses on the disk |
 //! | who has the directory | `savanna_ownership::data_dir::Candidate`, `renewal`, `LeaseHolder` | the lease's file |
 //!
-//! What asks these in turn is the simulation's own, and does it in the order of `node/src/cluster/candidate.rs`.
+//! What asks these in turn is the simulation's own, and does it in the order of `node/src/cluster/candidate.rs`, with the same times.
 //!
 //! Checked are, at each instant: at most one node acts as coordinator. At the end of what happens: one does, within [`SETTLED`], and all reach it. While
-//! nothing else happens: a coordinator that only misses one other node stays; of a network in two parts for longer than [`SETTLED`], the
-//! one with more nodes has it.
+//! nothing else happens for longer than [`SETTLED`]: a coordinator that only misses one other node stays, and so does one with at least half of the
+//! nodes on its side of a cut; else the part with at least half has it, and if there is none, nobody has.
 
 use std::{
     fmt::Write as _,
@@ -21,8 +21,8 @@ use std::{
 use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use savanna_control::{
-    candidacy::{Doubt, Found, Health, Next, PERIOD, Silence},
-    reach::{Pulse, Reach, Sides},
+    candidacy::{Doubt, Found, Health, Next, PAUSE, PERIOD, PERIOD_IN_DOUBT, PING_TIME, Silence},
+    reach::{PULSE_PERIOD, Pulse, REACH_PERIOD, REACH_TIME, Reach, Sides},
 };
 use savanna_epoch::{NodeEpoch, NodeId};
 use savanna_ownership::{
@@ -43,13 +43,6 @@ const STEADY: Ms = 5_000;
 /// How long faults begin, and how long there are none at the end.
 const FAULTS: Ms = 60_000;
 const QUIET: Ms = 10_000;
-// As in the product.
-const PERIOD_IN_DOUBT: Ms = 100;
-const PING_TIME: Ms = 500;
-const REACH_TIME: Ms = 400;
-const REACH_PERIOD: Ms = 200;
-const PULSE_PERIOD: Ms = 200;
-const PAUSE: Ms = 1_000;
 /// How long a coordinator reads its log.
 const OPENING: Ms = 80;
 
@@ -83,8 +76,14 @@ pub struct Happened {
     pub left_ill: u32,
     /// Nodes that stood still for longer than a lease while they ran it.
     pub stood_still: u32,
-    /// Parts of a network of which the larger was found to have it.
-    pub cuts_settled: u32,
+    /// Cuts through a network after which another part had it, or nobody.
+    pub cuts_moved: u32,
+    /// Those through which it stayed where it was, on the larger side.
+    pub cuts_stayed: u32,
+    /// Of these, how many left as many nodes on the other side.
+    pub halves: u32,
+    /// Cuts into parts of which none had half of the nodes.
+    pub without_majority: u32,
     /// Links between a coordinator and another node that were cut for long.
     pub links_cut: u32,
     /// The longest time, of all runs, from the last fault until it was settled.
@@ -301,7 +300,7 @@ impl World {
             // Each waits for the disk by itself.
             if self.nodes[node].beats_at <= self.now && self.has_disk(node) {
                 self.disk.pulses[node] = Some(self.now);
-                self.nodes[node].beats_at = self.now + PULSE_PERIOD;
+                self.nodes[node].beats_at = self.now + ms(PULSE_PERIOD);
             }
             if matches!(self.nodes[node].doing, Doing::Holds(_)) {
                 self.hold(node);
@@ -318,7 +317,7 @@ impl World {
             Doing::Looks => match self.disk.seat {
                 Some(seat) => {
                     let came = self.ask(node, seat.node, true);
-                    let wait = self.time_of(came, PING_TIME);
+                    let wait = self.time_of(came, ms(PING_TIME));
                     self.wait(node, wait, Doing::Pings { answered: came == Came::Answer });
                 }
                 None => self.wait(node, 0, Doing::Pings { answered: false }),
@@ -337,7 +336,7 @@ impl World {
                 let now = self.instant();
                 let sides = self.nodes[node].reach.step(&found, now);
                 if sides.may_be_smaller() && self.variant != Variant::TakesBeyondCuts {
-                    return self.wait(node, PERIOD_IN_DOUBT, Doing::Looks);
+                    return self.wait(node, ms(PERIOD_IN_DOUBT), Doing::Looks);
                 }
                 self.take_if_free(node);
             }
@@ -363,7 +362,7 @@ impl World {
                 true => self.ask(node, other, false),
                 false => Came::Refusal,
             };
-            longest = longest.max(self.time_of(came, REACH_TIME));
+            longest = longest.max(self.time_of(came, ms(REACH_TIME)));
             found.push((pulse, came == Came::Answer));
         }
         (found, longest)
@@ -393,7 +392,7 @@ impl World {
             _ => self.nodes[node].doubt.step(Found::Silence(silence), now),
         };
         match next {
-            Next::Look => self.wait(node, PERIOD_IN_DOUBT, Doing::Looks),
+            Next::Look => self.wait(node, ms(PERIOD_IN_DOUBT), Doing::Looks),
             Next::Claim => self.claim(node, Candidate::new(me, self.terms.ttl(), NodeEpoch::NONE)),
         }
     }
@@ -419,7 +418,7 @@ impl World {
                 let wait = ms(time).min(self.ttl() / 20).max(TICK);
                 self.wait(node, wait, Doing::Claims(candidate));
             }
-            CandidateAction::GiveUp { .. } => self.wait(node, PAUSE, Doing::Looks),
+            CandidateAction::GiveUp { .. } => self.wait(node, ms(PAUSE), Doing::Looks),
         }
     }
 
@@ -446,7 +445,7 @@ impl World {
     fn hold(&mut self, node: usize) {
         let Doing::Holds(mut hold) = std::mem::replace(&mut self.nodes[node].doing, Doing::Looks) else { return };
         if !self.keeps(node, &mut hold) {
-            return self.leave(node, &hold, PERIOD_IN_DOUBT);
+            return self.leave(node, &hold, ms(PERIOD_IN_DOUBT));
         }
         if hold.open_at <= self.now && self.has_disk(node) {
             if !hold.is_said {
@@ -456,14 +455,14 @@ impl World {
             if self.is_cut_off(node, &mut hold) && self.variant != Variant::StaysCutOff {
                 self.say(&format!("n{node} is cut off, and leaves the coordinator"));
                 self.happened.left_cut_off += 1;
-                return self.leave(node, &hold, PERIOD_IN_DOUBT);
+                return self.leave(node, &hold, ms(PERIOD_IN_DOUBT));
             }
             if hold.looks_at <= self.now {
                 hold.looks_at = self.now + ms(PERIOD);
                 if self.is_over(node, &mut hold) {
                     self.say(&format!("n{node} answers nobody, and leaves the coordinator"));
                     self.happened.left_ill += 1;
-                    return self.leave(node, &hold, PAUSE);
+                    return self.leave(node, &hold, ms(PAUSE));
                 }
             }
         }
@@ -511,7 +510,7 @@ impl World {
                 false
             }
             Some(found) => {
-                hold.reaches_at = self.now + REACH_PERIOD;
+                hold.reaches_at = self.now + ms(REACH_PERIOD);
                 let sides: Sides = self.nodes[node].reach.step(&found, now);
                 sides.is_smaller()
             }
@@ -587,6 +586,16 @@ impl World {
         }
     }
 
+    /// A cut into so many parts, each with a node.
+    fn cut_into(&mut self, parts: usize) -> Fault {
+        loop {
+            let of: Vec<usize> = (0..self.nodes.len()).map(|_| self.dice.random_range(0..parts)).collect();
+            if (0..parts).all(|part| of.contains(&part)) {
+                return Fault::Parts(of);
+            }
+        }
+    }
+
     fn any_fault(&mut self) -> Fault {
         let count = self.nodes.len();
         let node = self.dice.random_range(0..count);
@@ -594,8 +603,8 @@ impl World {
         // What is most worth looking at happens to the node with the coordinator.
         let node = if self.dice.random_ratio(1, 2) { runs } else { node };
         match self.dice.random_range(0..10) {
-            0 | 1 => Fault::Parts((0..count).map(|_| self.dice.random_range(0..2)).collect()),
-            2 => Fault::Parts((0..count).map(|_| self.dice.random_range(0..3)).collect()),
+            0 | 1 => self.cut_into(2),
+            2 => self.cut_into(3),
             3 => Fault::OneWay { node, is_heard: self.dice.random() },
             4 => Fault::Link(runs, (runs + self.dice.random_range(1..count)) % count),
             5 => Fault::Kill(node),
@@ -648,37 +657,41 @@ impl World {
         self.settles()?;
         let [runs] = self.acting()[..] else { return Err("it has just been settled who acts".to_owned()) };
         let count = self.nodes.len();
-        let is_link = self.dice.random_ratio(1, 3);
-        let fault = match is_link {
-            true => Fault::Link(runs, (runs + self.dice.random_range(1..count)) % count),
-            false => Fault::Parts((0..count).map(|_| self.dice.random_range(0..2)).collect()),
+        let fault = match self.dice.random_range(0..6) {
+            0 | 1 => Fault::Link(runs, (runs + self.dice.random_range(1..count)) % count),
+            2 => self.cut_into(3),
+            _ => self.cut_into(2),
         };
-        let until = self.now + SETTLED + 2_000;
+        let (until, began) = (self.now + SETTLED + 2_000, self.happened.began);
         self.begin(&fault, until);
         self.run_until(until)?;
         let acting = self.acting();
-        match fault {
-            Fault::Parts(parts) => {
-                let size = |part: usize| parts.iter().filter(|of| **of == part).count();
-                if size(0) == size(1) {
-                    return Ok(());
-                }
-                self.happened.cuts_settled += 1;
-                let larger = usize::from(size(1) > size(0));
-                match acting[..] {
-                    [one] if parts[one] == larger => Ok(()),
-                    ref others => Err(format!("of parts {parts:?}, those with the coordinator are {others:?}")),
-                }
-            }
-            _ => {
-                self.happened.links_cut += 1;
-                if acting == [runs] {
-                    Ok(())
-                } else {
-                    Err(format!("n{runs} missed one node, and {acting:?} have the coordinator"))
-                }
-            }
-        }
+        // Whoever has it again has had it taken away.
+        let stayed = acting == [runs] && self.happened.began == began;
+        let Fault::Parts(parts) = fault else {
+            self.happened.links_cut += 1;
+            return stayed.then_some(()).ok_or_else(|| {
+                format!(
+                    "n{runs} missed one node, and {acting:?} have the coordinator, {} anew",
+                    self.happened.began - began
+                )
+            });
+        };
+        let has_half = |part: usize| 2 * parts.iter().filter(|of| **of == part).count() >= count;
+        let halves: Vec<usize> = (0..count).filter(|part| has_half(*part)).collect();
+        let (is_right, seen) = match halves[..] {
+            _ if has_half(parts[runs]) => (stayed, &mut self.happened.cuts_stayed),
+            [] => (acting.is_empty() && self.happened.began == began, &mut self.happened.without_majority),
+            [half, ..] => (matches!(acting[..], [one] if parts[one] == half), &mut self.happened.cuts_moved),
+        };
+        *seen += 1;
+        self.happened.halves += u32::from(halves.len() == 2);
+        is_right.then_some(()).ok_or_else(|| {
+            format!(
+                "n{runs} had the coordinator; of parts {parts:?}, those with it are {acting:?}, {} anew",
+                self.happened.began - began
+            )
+        })
     }
 
     fn run(&mut self) -> Result<(), String> {

@@ -147,8 +147,7 @@ class Foreign(Server):
             self.weigh_down()
 
     def weigh_down(self):
-        _, has_api = states(self.front.said())["http"]
-        if not has_api:
+        if not self.has_api():
             # It is not open to other machines; then only `postgres` is certain to be at the other node.
             return
         self.front.ask("POST", "/api/v1/tenants", json={"name": "ballast"})
@@ -157,6 +156,18 @@ class Foreign(Server):
         restore = lambda number: self.front.ask("POST", f"/api/v1/tenants/ballast{number}/restore", data=copy)
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(restore, range(self.BALLAST)))
+
+    def has_api(self):
+        _, port = states(self.front.said())["http"]
+        return port is not None
+
+    def connect(self, database="postgres", **options):
+        connection = super().connect(database, **options)
+        if self.has_api():
+            shards = self.front.ask("GET", "/api/v1/shards?prefix=tenants/").json()["shards"]
+            own = sum(shard["owner"] == "front" for shard in shards)
+            assert own == 1 + self.BALLAST, f"expected that clients connect to a node with ballast alone, it has {own} databases"
+        return connection
 
     def listen(self):
         """It does by now."""

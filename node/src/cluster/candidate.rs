@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use parking_lot::Mutex;
-use savanna_control::candidacy::{Doubt, Found, Health, Next, PERIOD, Silence};
-use savanna_control::reach::{Reach, Sides};
+use savanna_control::candidacy::{Doubt, Found, Health, Next, PAUSE, PERIOD, PERIOD_IN_DOUBT, PING_TIME, Silence};
+use savanna_control::reach::{REACH_PERIOD, REACH_TIME, Reach, Sides};
 use savanna_epoch::{NodeId, ShardId};
 use savanna_journal::Options as JournalOptions;
 use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, Process};
@@ -42,16 +42,6 @@ use super::reach::{self, Showing};
 use super::seat::{self, Ping, Seat, connections};
 use crate::config::NodeConfig;
 use crate::data_dir::{directory_options, high_water, newest_epoch_in};
-
-/// The same, when it did not answer.
-const PERIOD_IN_DOUBT: Duration = Duration::from_millis(100);
-/// How long it has to answer.
-const PING_TIME: Duration = Duration::from_millis(500);
-/// How long a node has to answer that may be beyond a cut, and the pause between two looks.
-const REACH_TIME: Duration = Duration::from_millis(400);
-const REACH_PERIOD: Duration = Duration::from_millis(200);
-/// After a failure of its own.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether a coordinator answers: it reads a record.
 async fn answer_of(coordinator: &Arc<dyn Coordinator>) -> Result<(), CoordinatorError> {

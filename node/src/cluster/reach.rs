@@ -7,9 +7,9 @@ use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use savanna_control::reach::Pulse;
+use savanna_control::reach::{PULSE_PERIOD, Pulse};
 use savanna_epoch::NodeId;
 use savanna_rpc::{Cluster, MethodTable, Service, ServiceTable, TcpServer};
 use serde::{Deserialize, Serialize};
@@ -19,8 +19,6 @@ use super::seat::{Ping, connections};
 use crate::data_dir::create_private;
 
 const FOLDER: &str = "pulses";
-/// How often a node shows that it works.
-const PERIOD: Duration = Duration::from_millis(200);
 
 /// What a node shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +72,7 @@ async fn beat_on(directory: PathBuf, shown: Shown) {
             tracing::warn!(%error, "other nodes cannot see in the data directory that this one works");
         }
         has_failed = failure.is_some();
-        tokio::time::sleep(PERIOD).await;
+        tokio::time::sleep(PULSE_PERIOD).await;
     }
 }
 
@@ -141,7 +139,7 @@ mod tests {
         let [first] = &seen()[..] else { panic!("one node shows that it works, seen were {:?}", seen()) };
         assert_eq!((&first.node, first.address), (&other.node, other.address));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "a name leads nowhere else");
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(std::time::Duration::from_millis(20));
         beat(directory.path(), &other).unwrap();
         assert!(seen()[0].at > first.at);
         end(directory.path(), &other.node);

@@ -10,7 +10,8 @@ fn one_node_runs_the_coordinator_and_one_does_again_after_whatever_happens() {
     let runs = u32::try_from(seeds()).expect("a few");
     assert!(sum.began > 3 * runs && sum.claimed > runs / 2 && sum.stood_still > runs / 4, "{sum:?}");
     assert!(sum.left_cut_off > runs / 2 && sum.left_ill > runs / 4, "{sum:?}");
-    assert!(sum.cuts_settled > runs / 4 && sum.links_cut > runs / 5, "{sum:?}");
+    assert!(sum.cuts_moved > runs / 10 && sum.cuts_stayed > runs / 5 && sum.links_cut > runs / 5, "{sum:?}");
+    assert!(sum.halves > runs / 30 && sum.without_majority > runs / 30, "{sum:?}");
 }
 
 #[test]

@@ -134,14 +134,7 @@ impl Back {
         let Some(line) = line else {
             return Err(RpcError::Refused { reason: "the session has ended; connect again".to_owned() });
         };
-        let asks = !part.bytes.is_empty() || part.ends;
-        line.hear(part).map_err(|error| RpcError::Malformed { reason: error.to_string() })?;
-        if asks {
-            let _asking = Asking::new(&line);
-            // What it comes to later is brought.
-            let _ = timeout(HOLD, line.until(|ends| ends.side.has_news().then_some(()))).await;
-        }
-        Ok(line.part(Which::Unheard))
+        line.answer(part, HOLD).await.map_err(|error| RpcError::Malformed { reason: error.to_string() })
     }
 
     /// Brings what no request of the front has fetched, until both sides have ended or do not reach each other.
@@ -183,22 +176,6 @@ impl Back {
             line.change(|ends| ends.side.doubt());
         }
         self.sessions.lock().remove(&session);
-    }
-}
-
-/// A request that waits for something to bring back.
-struct Asking<'a>(&'a Line);
-
-impl<'a> Asking<'a> {
-    fn new(line: &'a Line) -> Self {
-        line.change(|ends| ends.asking += 1);
-        Self(line)
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.0.change(|ends| ends.asking -= 1);
     }
 }
 

@@ -6,7 +6,10 @@ use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use savanna_pgwire_login::Socket;
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
 use super::stream::{Impossible, Part, Side, Which};
 use crate::socket::Arriving;
@@ -52,8 +55,8 @@ pub(super) struct Ends {
     pub(super) heard: BytesMut,
     /// Why the other side is not reached any more.
     pub(super) lost: Option<String>,
-    /// Requests of the other side that wait for something to bring back.
-    pub(super) asking: usize,
+    /// Requests of the other side that take back what is said meanwhile.
+    asking: usize,
 }
 
 impl Ends {
@@ -144,6 +147,17 @@ impl Line {
         })
     }
 
+    /// Takes a request of the other side, and what it comes to: a part that says something waits so long for an answer. What comes later is due.
+    pub(super) async fn answer(&self, part: Part, hold: Duration) -> Result<Part, Impossible> {
+        // Nobody else is to bring what the answer takes, so this ends when it has taken it.
+        let asking = (!part.bytes.is_empty() || part.ends).then(|| Asking::new(self));
+        self.hear(part)?;
+        if asking.is_some() {
+            let _ = timeout(hold, self.until(|ends| ends.side.has_news().then_some(()))).await;
+        }
+        Ok(self.part(Which::Unheard))
+    }
+
     /// What is to be sent.
     pub(super) fn part(&self, of: Which) -> Part {
         self.change(|ends| ends.side.part(of, PART_BYTES))
@@ -157,6 +171,22 @@ impl Line {
     /// The other side is not reached any more.
     pub(super) fn lose(&self, why: impl Into<String>) {
         self.change(|ends| ends.lost.get_or_insert_with(|| why.into()).len());
+    }
+}
+
+/// A request that takes back what is said meanwhile.
+struct Asking<'a>(&'a Line);
+
+impl<'a> Asking<'a> {
+    fn new(line: &'a Line) -> Self {
+        line.change(|ends| ends.asking += 1);
+        Self(line)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.change(|ends| ends.asking -= 1);
     }
 }
 
@@ -217,7 +247,7 @@ impl Drop for Relayed {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::timeout;
+    use bytes::Bytes;
 
     use super::*;
 
@@ -272,5 +302,24 @@ mod tests {
         assert!(!bringing.is_finished());
         line.change(|ends| ends.asking -= 1);
         timeout(Duration::from_secs(60), bringing).await.expect("it is told").expect("it does not panic");
+    }
+    #[tokio::test]
+    async fn what_a_request_takes_back_is_not_due() {
+        let line = Line::default();
+        let mut due = std::pin::pin!(line.due.notified());
+        due.as_mut().enable();
+        let request = |at| Part { at, bytes: Bytes::from_static(b"?"), heard: at, ..Part::default() };
+        let session = async {
+            line.until(|ends| (!ends.heard.is_empty()).then_some(())).await;
+            line.change(|ends| ends.side.say(b"!"));
+        };
+        let (answer, ()) = tokio::join!(line.answer(request(0), Duration::from_secs(60)), session);
+        assert_eq!(answer.unwrap().bytes, "!");
+        assert!(timeout(Duration::ZERO, due.as_mut()).await.is_err());
+
+        let early = line.answer(request(1), Duration::ZERO).await;
+        assert!(early.unwrap().bytes.is_empty());
+        line.change(|ends| ends.side.say(b"!"));
+        assert!(timeout(Duration::ZERO, due).await.is_ok(), "nobody waits for it any more");
     }
 }
