@@ -256,11 +256,14 @@ impl Replicas {
     #[must_use]
     pub fn space(&self) -> Space {
         let used = self.used.load(Ordering::Relaxed);
-        rustix::fs::statvfs(&self.directory).map_or(Space { used, ..Space::default() }, |disk| Space {
-            capacity: disk.f_blocks.saturating_mul(disk.f_frsize),
-            used,
-            remaining: disk.f_bavail.saturating_mul(disk.f_frsize),
-        })
+        match rustix::fs::statvfs(&self.directory) {
+            Ok(disk) => Space {
+                capacity: disk.f_blocks.saturating_mul(disk.f_frsize),
+                used,
+                remaining: disk.f_bavail.saturating_mul(disk.f_frsize),
+            },
+            Err(_) => Space { used, ..Space::default() },
+        }
     }
 
     /// A replica of a generation, or of a later one: then what is asked for is old, and its bytes are there all the same.

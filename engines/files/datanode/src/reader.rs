@@ -57,7 +57,7 @@ impl Reader {
         self.data.read_exact_at(&mut bytes, offset)?;
         let chunk = self.chunk as usize;
         // The checksum of the last chunk grows with it while it is written, and was perhaps longer than what is read.
-        let is_open = count % chunk != 0 && !self.is_whole;
+        let is_open = !count.is_multiple_of(chunk) && !self.is_whole;
         let stored = if is_open { count / chunk } else { count.div_ceil(chunk) };
         let mut sums = vec![0; stored * 4];
         self.meta.read_exact_at(&mut sums, meta::place(offset / u64::from(self.chunk)))?;

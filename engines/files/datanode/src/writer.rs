@@ -93,7 +93,7 @@ impl Writer {
         self.data.write_all_at(bytes, offset)?;
         let first = offset / chunk;
         let mut sums = computed;
-        if offset % chunk != 0 && !bytes.is_empty() {
+        if !offset.is_multiple_of(chunk) && !bytes.is_empty() {
             // What was in the chunk before counts, too.
             let begin = first * chunk;
             let mut head = vec![0; (offset + bytes.len() as u64 - begin).min(chunk) as usize];
@@ -105,7 +105,7 @@ impl Writer {
         if end > entry.length {
             self.used.fetch_add(end - entry.length, Ordering::Relaxed);
             entry.length = end;
-        } else if end < entry.length && end % chunk != 0 {
+        } else if end < entry.length && !end.is_multiple_of(chunk) {
             // The last chunk of what came again is longer on the disk.
             self.sum_again(end / chunk, entry.length)?;
         }

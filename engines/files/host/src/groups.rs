@@ -12,7 +12,10 @@ const KEPT: Duration = Duration::from_secs(60);
 
 /// Groups by user, read when they are asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Groups(Mutex<Option<(Instant, HashMap<String, Arc<[String]>>)>>);
+pub(crate) struct Groups(Mutex<Option<(Instant, ByUser)>>);
+
+/// The groups of each user.
+type ByUser = HashMap<String, Arc<[String]>>;
 
 impl Groups {
     /// The groups of a user; none of one that the machine does not know.
@@ -42,7 +45,7 @@ pub fn who_runs_this() -> String {
 }
 
 /// The groups of each user, first that of `passwd`.
-fn parse(passwd: &str, group: &str) -> HashMap<String, Arc<[String]>> {
+fn parse(passwd: &str, group: &str) -> ByUser {
     let lines = |text: &str| -> Vec<Vec<String>> {
         text.lines().map(|line| line.split(':').map(str::to_owned).collect()).collect()
     };

@@ -102,6 +102,7 @@ pub(super) fn rename2(
 }
 
 /// What is moved where.
+#[derive(Clone, Copy)]
 struct Move<'a> {
     source: &'a Resolved<'a, 'a>,
     inode: &'a Inode,

@@ -199,3 +199,57 @@ fn only_the_superuser_turns_safe_mode_on() {
     assert_eq!(running.files.safe_mode(&root, Some(false)), Ok(false));
     running.stop();
 }
+
+/// Many requests are under way when the power goes; what was answered is there when it comes back.
+#[test]
+fn a_power_cut_takes_nothing_that_was_answered() {
+    for seed in 0..5 {
+        let (disk, folder) = (SimDisk::new(seed), tempfile::tempdir().unwrap());
+        let (mut there, mut gone): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        for epoch in 1..5 {
+            let running = opened(&disk, folder.path(), epoch);
+            for path in &there {
+                assert!(running.length(path).is_some(), "seed {seed}, epoch {epoch}: {path} was made");
+            }
+            for path in &gone {
+                assert_eq!(running.length(path), None, "seed {seed}, epoch {epoch}: {path} was deleted");
+            }
+            disk.fail(5 + seed % 7 * epoch, Fault::PowerCut);
+            let (sender, answers) = sync_channel(10_000);
+            let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
+            let ask = |path: String, is_made: bool| {
+                let request = match is_made {
+                    true => Request::Mkdirs { path: path.clone(), mode: 0o755, with_parents: true },
+                    false => Request::Delete { path: path.clone(), is_recursive: true },
+                };
+                let sender = sender.clone();
+                running.files.call(&asker, &request, move |answer| {
+                    if answer == Ok(Reply::Bool(true)) {
+                        sender.send((path, is_made)).unwrap();
+                    }
+                });
+            };
+            let old: Vec<String> = there.iter().take(20).cloned().collect();
+            for number in 0..200 {
+                ask(format!("/{epoch}/{number}"), true);
+                if let Some(path) = old.get(number / 10) {
+                    ask(path.clone(), false);
+                }
+            }
+            // Few flushes may do for all of it.
+            while !running.files.has_ended() {
+                let request = Request::Mkdirs { path: format!("/{epoch}/more"), mode: 0o755, with_parents: true };
+                let _ = running.call(&request);
+                let _ = running.call(&Request::Delete { path: format!("/{epoch}/more"), is_recursive: true });
+            }
+            running.upkeep.wait();
+            // It may have been deleted without an answer.
+            there.retain(|path| !old.contains(path));
+            for (path, is_made) in answers.try_iter() {
+                if is_made { &mut there } else { &mut gone }.push(path);
+            }
+            disk.crash();
+        }
+        assert!(!there.is_empty(), "seed {seed}: something was answered");
+    }
+}
