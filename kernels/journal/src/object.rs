@@ -156,6 +156,8 @@ impl ObjectBackend {
     fn next(&mut self, durable: Lsn, batch: Option<&Batch>, kind: Kind, behind: u64) -> (u64, Bytes) {
         let opens_term = kind != Kind::Batch;
         let skips = if opens_term { SKIPPED } else { 0 };
+        // Of those who end a log, all are to put the same.
+        let nonce = if kind == Kind::Begin { rand::random() } else { 0 };
         let header = Header {
             term: self.term,
             sequence: self.next_number,
@@ -165,7 +167,7 @@ impl ObjectBackend {
             body: Some(batch.map_or(0, |batch| batch.bytes() as u64)),
             opens_term,
             seals: kind == Kind::End,
-            beside: Some(Beside { behind: u8::try_from(behind).unwrap_or(u8::MAX), skips }),
+            beside: Some(Beside { behind: u8::try_from(behind).unwrap_or(u8::MAX), skips, nonce }),
         };
         let (head, seal) = header.encode();
         let mut bytes = head.to_vec();

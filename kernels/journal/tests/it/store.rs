@@ -400,6 +400,17 @@ fn of_two_that_put_their_fence_under_one_number_one_has_opened() {
 }
 
 #[test]
+fn of_two_that_open_under_one_epoch_at_once_one_is_fenced() {
+    let store = Flaky::new();
+    let other = overtake(&store, 5);
+    let (winner, _) = open(at(&store), 5).expect("opened after the other");
+    let other = other.lock().expect("not poisoned").take().expect("opened");
+    let error = wait(&other, append(&other, b"late").expect("buffered")).expect_err("fenced");
+    assert!(matches!(error, JournalError::Fenced { ours: NodeEpoch(5), theirs: NodeEpoch(5) }), "{error}");
+    wait(&winner, append(&winner, b"told").expect("accepted")).expect("durable");
+}
+
+#[test]
 fn a_truncation_that_meets_the_fence_of_another_owner_removes_nothing() {
     let store = Flaky::new();
     let mut history = History::default();
