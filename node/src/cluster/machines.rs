@@ -3,6 +3,7 @@
 //! What a node has on its own disk may be lost. Nobody runs a coordinator, so that who lives is decided by the leases of etcd alone; and the first
 //! node by name proposes who owns what. A node that does not reach etcd asks through one that does ([`Through`]).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,9 @@ pub(super) const ETCD: &str = "etcd";
 pub(super) async fn meet(config: &NodeConfig, join: &Join, runtime: &Handle) -> Result<Met, JoinError> {
     let cluster = charter::secret(config.cluster_secret.as_deref())?;
     let through = match join {
-        Join::Node(address) => Some(Arc::new(Through::new(address, &cluster, config, runtime.clone()))),
+        Join::Node(address) => {
+            Some(Arc::new(Through::new(address, &cluster, NodeId::new(&config.name), runtime.clone())))
+        }
         Join::Directory(_) | Join::Etcd(_) => None,
     };
     let deadline = Instant::now() + JOIN_TIME;
@@ -78,9 +81,12 @@ pub(super) fn is_turn_of(tenure: Tenure) -> impl Fn(&ClusterView) -> bool + Send
 
 /// Carries requests for the coordinator to a node that reaches it: the one that was named at first, or another when that does not answer.
 pub(super) struct Through {
-    transport: TcpTransport,
-    addresses: Arc<Addresses>,
+    cluster: Cluster,
+    from: NodeId,
+    runtime: Handle,
     known: Mutex<Known>,
+    /// By address, so that one that hangs keeps no request from another.
+    ways: Mutex<BTreeMap<String, Arc<TcpTransport>>>,
 }
 
 /// The nodes that may be asked. The first one is.
@@ -120,10 +126,29 @@ impl Known {
 }
 
 impl Through {
-    fn new(address: &str, cluster: &Cluster, config: &NodeConfig, runtime: Handle) -> Self {
-        let (addresses, from) = (Arc::new(Addresses::default()), NodeId::new(&config.name));
-        let transport = TcpTransport::within(cluster.clone(), from, Arc::clone(&addresses), connections());
-        Self { transport: transport.on(runtime), addresses, known: Mutex::new(Known::new(address)) }
+    fn new(address: &str, cluster: &Cluster, from: NodeId, runtime: Handle) -> Self {
+        let (known, ways) = (Mutex::new(Known::new(address)), Mutex::default());
+        Self { cluster: cluster.clone(), from, runtime, known, ways }
+    }
+
+    /// The way to an address, on which whoever is there is greeted.
+    fn way(&self, address: &str) -> Arc<TcpTransport> {
+        let connect = || {
+            let addresses = Arc::new(Addresses::default());
+            addresses.set(NodeId::new(ANY_NODE), address);
+            let transport = TcpTransport::within(self.cluster.clone(), self.from.clone(), addresses, connections());
+            Arc::new(transport.on(self.runtime.clone()))
+        };
+        Arc::clone(self.ways.lock().entry(address.to_owned()).or_insert_with(connect))
+    }
+
+    /// Has another one asked; nothing is asked again on this way to the one that failed.
+    fn give_up(&self, failed: &str, way: &Arc<TcpTransport>) {
+        self.known.lock().turn(failed);
+        let mut ways = self.ways.lock();
+        if ways.get(failed).is_some_and(|kept| Arc::ptr_eq(kept, way)) {
+            ways.remove(failed);
+        }
     }
 
     /// Learns of nodes that can be asked, for ever.
@@ -142,12 +167,10 @@ impl Through {
 impl Transport for Through {
     async fn call(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
         let asked = self.known.lock().asked().to_owned();
-        if self.addresses.get(to).as_deref() != Some(&asked) {
-            self.addresses.set(to.clone(), asked.as_str());
-        }
-        let reply = self.transport.call(to, request).await;
+        let way = self.way(&asked);
+        let reply = way.call(to, request).await;
         if reply.is_err() {
-            self.known.lock().turn(&asked);
+            self.give_up(&asked, &way);
         }
         reply
     }
