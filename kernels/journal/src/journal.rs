@@ -22,7 +22,7 @@ use crate::{
     core::{Action, Core, Input},
     error::JournalError,
     local::{LocalBackend, Room, Stage},
-    object::ObjectBackend,
+    object::{ObjectBackend, READ_COST},
     options::{Filter, Options, Place},
     record::{Draft, Lsn, Record},
 };
@@ -73,7 +73,7 @@ impl Journal {
         replay: &mut dyn FnMut(Record) -> Result<(), E>,
     ) -> Result<Self, JournalError> {
         let limits = options.limits();
-        let Options { place, stream, segment_bytes, filter, high_water, .. } = options;
+        let Options { place, stream, segment_bytes, filter, high_water, put_time, .. } = options;
         let mut deliver = |record| deliver(&filter, record, replay);
         let (mut backend, last, local): (Box<dyn Backend>, Lsn, _) = match place {
             Place::Disk(disk) => {
@@ -82,7 +82,7 @@ impl Journal {
                 (Box::new(backend), last, Some(local))
             }
             Place::Store { store, prefix } => {
-                let (backend, last) = ObjectBackend::open(store, prefix, epoch, &mut deliver)?;
+                let (backend, last) = ObjectBackend::open(store, prefix, epoch, put_time, &mut deliver)?;
                 (Box::new(backend), last, None)
             }
         };
@@ -269,6 +269,15 @@ impl Journal {
             flushes: self.shared.flushes.load(Ordering::Relaxed),
             bytes: self.shared.bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// What was written since the journal was opened costs to read as much as so many bytes of a long file: each object of a store
+    /// is a request, and counts as 32 KiB besides what is in it. Whoever decides when to truncate counts this.
+    #[must_use]
+    pub fn read_cost(&self) -> u64 {
+        let Stats { flushes, bytes, .. } = self.stats();
+        let is_store = self.stage.is_none();
+        if is_store { bytes + flushes * READ_COST } else { bytes }
     }
 
     /// Makes everything durable that was appended, lets its replies go and stops. Blocks until that is done. Closing
