@@ -4,6 +4,7 @@
 //! node by name proposes who owns what. A node that does not reach etcd asks through one that does ([`Through`]).
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub(super) const ETCD: &str = "etcd";
 
 /// Meets a cluster over several machines.
 pub(super) async fn meet(config: &NodeConfig, join: &Join, runtime: &Handle) -> Result<Met, JoinError> {
+    if config.cluster_address.is_loopback() && !is_here(join) {
+        return Err(JoinError::OnlyHere { join: join.clone(), came: config.cluster_address });
+    }
     let cluster = charter::secret(config.cluster_secret.as_deref())?;
     let through = match join {
         Join::Node(address) => {
@@ -68,6 +72,20 @@ pub(super) async fn meet(config: &NodeConfig, join: &Join, runtime: &Handle) -> 
             met => return Ok(met?),
         }
     }
+}
+
+/// Whether all that a node asks is on its own machine, by address.
+fn is_here(join: &Join) -> bool {
+    let addresses: &[String] = match join {
+        Join::Directory(_) => &[],
+        Join::Node(address) => std::slice::from_ref(address),
+        Join::Etcd(place) => &place.members[..],
+    };
+    addresses.iter().all(|address| {
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let host = host.trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    })
 }
 
 fn options(place: &EtcdPlace, config: &NodeConfig) -> EtcdOptions {
@@ -178,14 +196,17 @@ impl Transport for Through {
 
 #[cfg(test)]
 mod tests {
-    use super::super::grants::tests::{ALL, Cluster};
+    use tokio::net::TcpListener;
+
+    use super::super::grants::tests::{ALL, Cluster as Grants};
+    use super::super::seat::Ping;
     use super::*;
 
     #[test]
     fn the_first_by_name_of_those_that_live_proposes() {
-        let mut cluster = Cluster::new();
+        let mut cluster = Grants::new();
         let nodes = ["n2", "n1", "n3"].map(|name| cluster.join(name, ALL));
-        let in_turn = |cluster: &Cluster| {
+        let in_turn = |cluster: &Grants| {
             let view = cluster.view();
             nodes
                 .iter()
@@ -201,6 +222,13 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_only_its_machine_reaches_joins_only_what_is_there() {
+        let joins = |text: &str| is_here(&text.parse().unwrap());
+        assert!(joins("etcd://127.0.0.1:2379,localhost:2379") && joins("127.0.0.1:7400") && joins("etcd://[::1]:2379"));
+        assert!(!joins("etcd://127.0.0.1:2379,10.0.0.9:2379") && !joins("n1.example:7400"));
+    }
+
+    #[test]
     fn another_node_is_asked_when_one_does_not_answer_and_the_one_that_was_named_in_the_end() {
         let mut known = Known::new("a:1");
         known.turn("a:1");
@@ -212,5 +240,24 @@ mod tests {
         assert_eq!(known.asked(), "b:1", "once for all that failed");
         known.learn(["c:1".to_owned()]);
         assert_eq!(known.addresses, ["b:1", "c:1", "a:1"], "it may be there again");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_hangs_keeps_no_request_from_the_next() {
+        let (hung, next) =
+            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let [named, other] = [&hung, &next].map(|listener| listener.local_addr().unwrap().to_string());
+        let through = Through::new(&named, &Cluster::default(), NodeId::new("n4"), Handle::current());
+        through.known.lock().learn([other]);
+        let ask =
+            async |timeout| through.call(&NodeId::new(ANY_NODE), Request::of::<Ping>(&(), timeout).unwrap()).await;
+        let failed = ask(Duration::from_millis(100)).await.unwrap_err();
+        assert!(matches!(failed, RpcError::TimedOut { .. }), "{failed}");
+        let asked = tokio::select! {
+            biased;
+            asked = next.accept() => asked.is_ok(),
+            _ = ask(Duration::from_millis(500)) => false,
+        };
+        assert!(asked, "the second request goes to the other node, while the first still connects");
     }
 }
