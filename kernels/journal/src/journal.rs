@@ -22,7 +22,7 @@ use crate::{
     core::{Action, Core, Input},
     error::JournalError,
     local::{LocalBackend, Room, Stage},
-    object::ObjectBackend,
+    object::{ObjectBackend, READ_COST},
     options::{Filter, Options, Place},
     record::{Draft, Lsn, Record},
     times::Times,
@@ -103,7 +103,7 @@ impl Journal {
         replay: &mut dyn FnMut(Record) -> Result<(), E>,
     ) -> Result<Self, JournalError> {
         let limits = options.limits();
-        let Options { place, stream, segment_bytes, filter, high_water, .. } = options;
+        let Options { place, stream, segment_bytes, filter, high_water, put_time, .. } = options;
         let mut deliver = |record| deliver(&filter, record, replay);
         let (mut backend, last, local): (Box<dyn Backend>, Lsn, _) = match place {
             Place::Disk(disk) => {
@@ -112,7 +112,7 @@ impl Journal {
                 (Box::new(backend), last, Some(local))
             }
             Place::Store { store, prefix } => {
-                let (backend, last) = ObjectBackend::open(store, prefix, epoch, &mut deliver)?;
+                let (backend, last) = ObjectBackend::open(store, prefix, epoch, put_time, &mut deliver)?;
                 (Box::new(backend), last, None)
             }
         };
@@ -293,6 +293,15 @@ impl Journal {
     /// Counts since the journal was opened.
     pub fn stats(&self) -> Stats {
         *self.shared.stats.lock()
+    }
+
+    /// What was written since the journal was opened costs to read as much as so many bytes of a long file: each object of a store
+    /// is a request, and counts as 32 KiB besides what is in it. Whoever decides when to truncate counts this.
+    #[must_use]
+    pub fn read_cost(&self) -> u64 {
+        let Stats { flushes, bytes, .. } = self.stats();
+        let is_store = self.stage.is_none();
+        if is_store { bytes + flushes * READ_COST } else { bytes }
     }
 
     /// Makes everything durable that was appended, lets its replies go and stops. Blocks until that is done. Closing

@@ -88,9 +88,10 @@
 //! ├──────────┴─┴─┬─────────────┴─┬──────┴────────┼───────────────┤      2 written as a whole (objects), 4 the log ends;
 //! │ first LSN    │ base LSN      │ oldest LSN    │ body bytes    │   base: durable before the segment was begun;
 //! ├──────┬───────┴───────────────┴───────────────┴───────────────┘      older terms count up to there
-//! │ 0000 │ CRC-32C of 0..68 │                                          oldest: what was truncated is before it
+//! │ nonce│ CRC-32C of 0..68 │                                          oldest: what was truncated is before it
 //! └──────┴──────────────────┘                                          flags of objects, byte 1: so many numbers before it may
-//! 32     40              48              56              64   68   72     be missing; byte 2: so many after it stay free
+//! 32     40              48              56              64   68   72     be missing; byte 2: so many after it stay free;
+//!                                                                      nonce: random where an object begins a term, else 0
 //!
 //! record, at a multiple of 8
 //!  0        4        8               16              24              32

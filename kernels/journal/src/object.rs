@@ -35,7 +35,7 @@ use savanna_epoch::NodeEpoch;
 use tokio::{
     runtime::{Builder, Runtime},
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -47,8 +47,11 @@ use crate::{
 };
 
 /// Objects read at once, and their bytes, unless one has more.
-const READ_AHEAD: usize = 16;
+const READ_AHEAD: usize = 64;
 const READ_AHEAD_BYTES: u64 = 32 << 20;
+
+/// To read an object takes as long as to read so many bytes more.
+pub(crate) const READ_COST: u64 = 32 << 10;
 
 /// Times that an owner may truncate the log while we look at it, before it is reported.
 const SURVEY_ATTEMPTS: usize = 64;
@@ -58,6 +61,11 @@ const FENCE_ATTEMPTS: usize = 64;
 
 /// How long closing waits for objects to be removed.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a put of which nothing is known is tried again.
+pub(crate) const PUT_TIME: Duration = Duration::from_secs(180);
+/// Before it is.
+const PUT_PAUSE: Duration = Duration::from_millis(200);
 
 /// So many puts of an owner may be under way. Whoever comes after it leaves as many numbers free, so that this is part of the format.
 pub(crate) const PUTS_MAX: usize = 8;
@@ -96,9 +104,10 @@ impl ObjectBackend {
         store: Arc<dyn ObjectStore>,
         prefix: Path,
         epoch: NodeEpoch,
+        put_time: Duration,
         deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(Self, Lsn), JournalError> {
-        let (mut backend, log, last) = Self::begin(store, prefix, epoch, false)?;
+        let (mut backend, log, last) = Self::begin(store, prefix, epoch, put_time, false)?;
         let (stored, stale) = replay(&backend.bucket, &log, backend.oldest, last, deliver)?;
         backend.stored.splice(..0, stored);
         backend.bucket.remove(stale);
@@ -111,12 +120,13 @@ impl ObjectBackend {
         store: Arc<dyn ObjectStore>,
         prefix: Path,
         epoch: NodeEpoch,
+        put_time: Duration,
         seals: bool,
     ) -> Result<(Self, Log, Lsn), JournalError> {
         if epoch == NodeEpoch::NONE {
             return Err(JournalError::NoEpoch);
         }
-        let mut bucket = Bucket::new(store, prefix)?;
+        let mut bucket = Bucket::new(store, prefix, put_time)?;
         for _ in 0..FENCE_ATTEMPTS {
             let log = bucket.survey()?;
             if seals && log.objects.is_empty() {
@@ -156,6 +166,8 @@ impl ObjectBackend {
     fn next(&mut self, durable: Lsn, batch: Option<&Batch>, kind: Kind, behind: u64) -> (u64, Bytes) {
         let opens_term = kind != Kind::Batch;
         let skips = if opens_term { SKIPPED } else { 0 };
+        // Of those who end a log, all are to put the same.
+        let nonce = if kind == Kind::Begin { rand::random() } else { 0 };
         let header = Header {
             term: self.term,
             sequence: self.next_number,
@@ -165,7 +177,7 @@ impl ObjectBackend {
             body: Some(batch.map_or(0, |batch| batch.bytes() as u64)),
             opens_term,
             seals: kind == Kind::End,
-            beside: Some(Beside { behind: u8::try_from(behind).unwrap_or(u8::MAX), skips }),
+            beside: Some(Beside { behind: u8::try_from(behind).unwrap_or(u8::MAX), skips, nonce }),
         };
         let (head, seal) = header.encode();
         let mut bytes = head.to_vec();
@@ -337,8 +349,13 @@ fn read_at_once(objects: &[Object]) -> impl Iterator<Item = &[Object]> {
 }
 
 /// Ends the log, if it has not ended. Returns its last record's LSN.
-pub(crate) fn seal(store: Arc<dyn ObjectStore>, prefix: Path, epoch: NodeEpoch) -> Result<Lsn, JournalError> {
-    match ObjectBackend::begin(store, prefix, epoch, true) {
+pub(crate) fn seal(
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    epoch: NodeEpoch,
+    put_time: Duration,
+) -> Result<Lsn, JournalError> {
+    match ObjectBackend::begin(store, prefix, epoch, put_time, true) {
         Ok((_, _, last)) | Err(JournalError::Sealed { last, .. }) => Ok(last),
         Err(error) => Err(error),
     }
@@ -351,17 +368,16 @@ pub(crate) fn read_sealed(
     last: Lsn,
     deliver: &mut dyn FnMut(Record) -> Result<(), JournalError>,
 ) -> Result<(), JournalError> {
-    let bucket = Bucket::new(store, prefix)?;
+    let bucket = Bucket::new(store, prefix, PUT_TIME)?;
     let (log, end) = sealed(&bucket, last)?;
     replay(&bucket, &log.before(end.number), end.oldest, end.last, deliver).map(drop)
 }
 
 /// Removes all but the object that ends the log, at `last`.
 pub(crate) fn empty_sealed(store: Arc<dyn ObjectStore>, prefix: Path, last: Lsn) -> Result<(), JournalError> {
-    let bucket = Bucket::new(store, prefix)?;
+    let bucket = Bucket::new(store, prefix, PUT_TIME)?;
     let (log, end) = sealed(&bucket, last)?;
-    bucket.remove(log.objects.iter().map(|object| object.number).filter(|number| *number != end.number).collect());
-    Ok(())
+    bucket.remove_now(log.objects.iter().map(|object| object.number).filter(|number| *number != end.number).collect())
 }
 
 /// A log that has ended at `last`, and its end.
@@ -531,17 +547,18 @@ struct Bucket {
     prefix: Path,
     runtime: Option<Runtime>,
     removals: Mutex<Vec<JoinHandle<()>>>,
+    put_time: Duration,
 }
 
 impl Bucket {
-    fn new(store: Arc<dyn ObjectStore>, prefix: Path) -> Result<Self, JournalError> {
+    fn new(store: Arc<dyn ObjectStore>, prefix: Path, put_time: Duration) -> Result<Self, JournalError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("journal-store")
             .enable_all()
             .build()
             .map_err(JournalError::io("start a thread for", prefix.as_ref()))?;
-        Ok(Self { store, prefix, runtime: Some(runtime), removals: Mutex::new(Vec::new()) })
+        Ok(Self { store, prefix, runtime: Some(runtime), removals: Mutex::new(Vec::new()), put_time })
     }
 
     fn wait<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> Result<T, JournalError> {
@@ -662,25 +679,53 @@ impl Bucket {
         })?
     }
 
-    /// Puts an object. Gives the header of the one that is there already, if it is not the same.
+    /// Puts an object, again and again until it is known whether it is there. Gives the header of the one that is there already, if it is not the same.
     fn put(
         &self,
         number: u64,
         bytes: Bytes,
     ) -> impl Future<Output = Result<Option<Header>, JournalError>> + Send + use<> {
         let (store, path, name) = (Arc::clone(&self.store), self.path(number), self.describe(number));
+        let deadline = Instant::now() + self.put_time;
         async move {
-            let options = PutOptions::from(PutMode::Create);
-            match store.put_opts(&path, PutPayload::from(bytes.clone()), options).await {
-                Ok(_) => return Ok(None),
-                Err(StoreError::AlreadyExists { .. }) => {}
-                Err(error) => return Err(JournalError::store("create", &name)(error)),
+            loop {
+                let options = PutOptions::from(PutMode::Create);
+                let error = match store.put_opts(&path, PutPayload::from(bytes.clone()), options).await {
+                    Ok(_) => return Ok(None),
+                    Err(refusal @ StoreError::AlreadyExists { .. }) => {
+                        let read = async { store.get(&path).await?.bytes().await };
+                        match read.await {
+                            // A request that was sent twice, or whose answer was lost, meets its own object.
+                            Ok(there) if there == bytes => return Ok(None),
+                            Ok(there) => return Ok(Some(Header::decode(&there, &name)?.0)),
+                            // The store says the same while another request for the object is under way.
+                            Err(StoreError::NotFound { .. }) => refusal,
+                            Err(error) => error,
+                        }
+                    }
+                    Err(error) => error,
+                };
+                if !may_pass(&error) || Instant::now() + PUT_PAUSE > deadline {
+                    return Err(JournalError::store("create", &name)(error));
+                }
+                tracing::debug!(%error, object = name, "a put may not have been done, it is tried again");
+                sleep(PUT_PAUSE).await;
             }
-            let read = async { store.get(&path).await?.bytes().await };
-            let there = read.await.map_err(JournalError::store("read", &name))?;
-            // A request that was sent twice meets its own object.
-            if there == bytes { Ok(None) } else { Ok(Some(Header::decode(&there, &name)?.0)) }
         }
+    }
+
+    /// Removes objects, and waits until they are gone.
+    fn remove_now(&self, numbers: Vec<u64>) -> Result<(), JournalError> {
+        let paths: Vec<_> = numbers.into_iter().map(|number| Ok(self.path(number))).collect();
+        let store = Arc::clone(&self.store);
+        let removed = self.wait(async move {
+            let removed = store.delete_stream(stream::iter(paths).boxed());
+            let is_left =
+                |result: &Result<Path, StoreError>| !matches!(result, Ok(_) | Err(StoreError::NotFound { .. }));
+            let mut left = removed.filter(|result| std::future::ready(is_left(result)));
+            left.next().await.transpose()
+        })?;
+        removed.map(drop).map_err(JournalError::store("remove objects of", &self.prefix))
     }
 
     /// Removes objects in the background.
@@ -700,6 +745,11 @@ impl Bucket {
         removals.retain(|removal| !removal.is_finished());
         removals.push(removal);
     }
+}
+
+/// Whether a put that ended so may be done when it is tried again, or is done already.
+fn may_pass(error: &StoreError) -> bool {
+    matches!(error, StoreError::Generic { .. } | StoreError::AlreadyExists { .. })
 }
 
 impl Drop for Bucket {

@@ -7,7 +7,7 @@ use object_store::{ObjectStore, path::Path};
 use crate::{
     core::Limits,
     local::{Disk, OsDisk},
-    object::PUTS_MAX,
+    object::{PUT_TIME, PUTS_MAX},
     record::Record,
     segment::SEGMENT_HEADER,
 };
@@ -53,6 +53,7 @@ pub struct Options {
     pub(crate) linger: Duration,
     pub(crate) patience: Duration,
     pub(crate) puts: usize,
+    pub(crate) put_time: Duration,
     pub(crate) filter: Filter,
     pub(crate) high_water: Option<Arc<dyn Disk>>,
 }
@@ -89,6 +90,7 @@ impl Options {
             linger,
             patience: Duration::ZERO,
             puts: PUTS_MAX,
+            put_time: PUT_TIME,
             filter: Filter::default(),
             high_water: None,
         }
@@ -147,6 +149,13 @@ impl Options {
     #[must_use]
     pub fn puts(mut self, puts: usize) -> Self {
         self.puts = puts.clamp(1, PUTS_MAX);
+        self
+    }
+
+    /// How long a put to an object store of which nothing is known is tried again, before the journal ends (3 min if not set).
+    #[must_use]
+    pub fn put_time(mut self, time: Duration) -> Self {
+        self.put_time = time;
         self
     }
 

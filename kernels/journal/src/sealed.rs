@@ -33,7 +33,7 @@ pub struct SealedLog {
 pub fn seal(options: &Options, epoch: NodeEpoch) -> Result<SealedLog, JournalError> {
     let last = match &options.place {
         Place::Disk(disk) => local::seal(disk, options.high_water.as_deref(), epoch)?,
-        Place::Store { store, prefix } => object::seal(Arc::clone(store), prefix.clone(), epoch)?,
+        Place::Store { store, prefix } => object::seal(Arc::clone(store), prefix.clone(), epoch, options.put_time)?,
     };
     Ok(SealedLog { place: options.place.clone(), last })
 }

@@ -71,6 +71,8 @@ pub(crate) struct Beside {
     pub(crate) behind: u8,
     /// So many numbers after it are not used: an owner before may have puts under way for them.
     pub(crate) skips: u8,
+    /// Of an object that begins a term: random, so that two openings under one epoch never put the same bytes. Else 0.
+    pub(crate) nonce: u32,
 }
 
 const OPENS_TERM: u32 = 1;
@@ -85,7 +87,7 @@ impl Header {
     pub(crate) fn encode(&self) -> ([u8; SEGMENT_HEADER], Seal) {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let flags = flag(self.opens_term, OPENS_TERM) | flag(self.body.is_some(), WHOLE) | flag(self.seals, SEALS);
-        let Beside { behind, skips } = self.beside.unwrap_or_default();
+        let Beside { behind, skips, nonce } = self.beside.unwrap_or_default();
         let flags = flags | u32::from(behind) << BEHIND_SHIFT | u32::from(skips) << SKIPS_SHIFT;
         let mut out = [0; SEGMENT_HEADER];
         out[..7].copy_from_slice(MAGIC);
@@ -102,6 +104,7 @@ impl Header {
         out[40..48].copy_from_slice(&self.base.0.to_le_bytes());
         out[48..56].copy_from_slice(&self.oldest.0.to_le_bytes());
         out[56..64].copy_from_slice(&self.body.unwrap_or(0).to_le_bytes());
+        out[64..68].copy_from_slice(&nonce.to_le_bytes());
         let checksum = crc32c::crc32c(&out[..68]);
         out[68..72].copy_from_slice(&checksum.to_le_bytes());
         (out, Seal(checksum))
@@ -145,7 +148,11 @@ impl Header {
             body: (flags & WHOLE != 0).then(|| u64_at(head, 56)),
             opens_term: flags & OPENS_TERM != 0,
             seals: flags & SEALS != 0,
-            beside: is_object.then(|| Beside { behind: byte(BEHIND_SHIFT), skips: byte(SKIPS_SHIFT) }),
+            beside: is_object.then(|| Beside {
+                behind: byte(BEHIND_SHIFT),
+                skips: byte(SKIPS_SHIFT),
+                nonce: u32_at(head, 64),
+            }),
         };
         // What was put beside others begins behind those.
         let is_behind = !is_object && header.first > header.base.next();

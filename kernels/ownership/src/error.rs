@@ -191,6 +191,14 @@ pub(crate) fn check_name(kind: NameOf, name: &str) -> Result<(), CoordinatorErro
 
 pub(crate) fn check_node(spec: &crate::record::NodeSpec) -> Result<(), CoordinatorError> {
     check_name(NameOf::Node, &spec.name.0)?;
+    // Nodes greet any other by that name.
+    if spec.name.0 == "*" {
+        return Err(CoordinatorError::Invalid {
+            expected: "the name of a node".to_owned(),
+            came: "`*`, which means any node".to_owned(),
+            advice: "choose another name".to_owned(),
+        });
+    }
     let labels: usize = spec.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
     let came = spec.address.len() + labels;
     if came > MAX_NODE_BYTES {

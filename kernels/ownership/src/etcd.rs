@@ -85,6 +85,10 @@ impl std::fmt::Debug for EtcdCoordinator {
 /// The largest answer taken from etcd, in bytes: a snapshot of everything, or a batch of changes.
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
 
+/// How long a connection with requests on it may be quiet before it is asked whether anybody is there. etcd closes those that ask more often than every
+/// 5 s, or without any request (`--grpc-keepalive-min-time`).
+const PING_EVERY: Duration = Duration::from_secs(10);
+
 /// The format of the records. One more when an earlier release would do harm to them.
 const FORMAT: &str = "1";
 
@@ -101,8 +105,8 @@ impl EtcdCoordinator {
             .with_connect_timeout(options.timeout)
             .with_timeout(options.timeout)
             // A watch waits for ever; that nobody is at its other end any more is noticed by this alone.
-            .with_keep_alive(options.timeout, options.timeout)
-            .with_keep_alive_while_idle(true)
+            .with_keep_alive(PING_EVERY, options.timeout)
+            .with_keep_alive_while_idle(false)
             .with_require_leader(true);
         let mut client = Client::connect(&options.endpoints, Some(connect)).await.map_err(CoordinatorError::from)?;
         // Connections are made lazily; find out now whether anybody is there.

@@ -208,7 +208,8 @@ impl Cluster {
             Side::Client => b"savanna rpc, client",
             Side::Server => b"savanna rpc, server",
         };
-        let (client, server) = (hello.from.0.as_bytes(), hello.to.0.as_bytes());
+        // Who answers a greeting to any node is known by the answer alone; otherwise it is the same name.
+        let (client, server) = (hello.from.0.as_bytes(), answer.from.0.as_bytes());
         let protocols =
             [hello.protocols, answer.protocols].map(|(oldest, newest)| [oldest, newest].map(u16::to_le_bytes));
         let protocols = protocols.as_flattened().as_flattened();
@@ -273,6 +274,10 @@ mod tests {
         };
         assert_eq!(greet(&cluster(SECRET), &cluster(SECRET)), Ok(()));
         assert!(greet(&cluster(SECRET), &cluster(b"0123456789abcdeF")).is_err());
+        let hello = cluster(SECRET).hello(node("a"), node(ANY_NODE));
+        let answer = cluster(SECRET).answer(&node("b"), &hello).unwrap();
+        let renamed = Hello { from: node("c"), ..answer };
+        assert!(cluster(SECRET).prove(&hello, &renamed).is_err(), "somebody between has changed who answers");
         let ids = [SECRET, b"0123456789abcdeF"].map(|secret| Cluster::of_secret(secret).unwrap().id().to_owned());
         assert!(ids[0].len() == 16 && ids[0] != ids[1]);
         assert!(Cluster::of_secret(b"short").is_err());

@@ -18,6 +18,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use savanna_epoch::NodeEpoch;
 use savanna_ownership::{Coordinator, CoordinatorError, LeaseTerms, Revision, RootValue};
@@ -114,6 +115,14 @@ pub enum CharterError {
         /// What it says.
         came: String,
     },
+    /// The store overwrites where it was asked to create.
+    #[error(
+        "{store}: the store overwrote object `{MARK}` although it was asked to create it only if it is not there, so that no node that lost its lease would be kept from writing; expected a store that honours `If-None-Match: *` (S3 does)"
+    )]
+    Careless {
+        /// The store.
+        store: String,
+    },
     /// The store does not answer.
     #[error(
         "{url} cannot be used as the store of the cluster: {source}; check cluster.store and the credentials in the environment"
@@ -188,7 +197,8 @@ pub(super) async fn agree(
                     }
                     (Charter { is_marked: true, ..charter }, root.version)
                 } else {
-                    (Charter::of(cluster, config)?, root.version)
+                    // One id for all stores that are tried, so that one that has been marked can still be the cluster's.
+                    (Charter { store_id: charter.store_id, ..Charter::of(cluster, config)? }, root.version)
                 }
             }
         };
@@ -263,37 +273,66 @@ impl Charter {
         Ok(Papers::new(cluster.clone(), NodeEpoch::NONE, self.lease()?))
     }
 
-    /// Makes sure that the store has the mark; one that is known to have had it gets none.
+    /// Makes sure that the store has the mark, and keeps what was created; one that is known to have had the mark gets none.
     async fn mark(&self, url: &StoreUrl) -> Result<(), CharterError> {
-        let failed = |source| CharterError::Store { url: url.to_string(), source };
         let store = url.connect().map_err(|error| match error {
-            PlaceError::Store { source, .. } => failed(source),
+            PlaceError::Store { source, .. } => CharterError::Store { url: url.to_string(), source },
             other => unreachable!("a store is not a log: {other}"),
         })?;
+        self.mark_in(&*store, url).await
+    }
+
+    async fn mark_in(&self, store: &dyn ObjectStore, url: &StoreUrl) -> Result<(), CharterError> {
+        let failed = |source| CharterError::Store { url: url.to_string(), source };
         let path = url.path(MARK);
-        if !self.is_marked {
-            let create = PutOptions::from(PutMode::Create);
-            match store.put_opts(&path, PutPayload::from(self.store_id.clone()), create).await {
-                Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => {}
-                Err(error) => return Err(failed(error)),
-            }
+        let mut came = read(store, &path).await.map_err(failed)?;
+        if came.is_none() && !self.is_marked {
+            self.create_mark(store, &path).await.map_err(failed)?;
+            came = read(store, &path).await.map_err(failed)?;
         }
-        let came = match store.get(&path).await {
-            Ok(found) => String::from_utf8_lossy(&found.bytes().await.map_err(failed)?).into_owned(),
-            Err(object_store::Error::NotFound { .. }) => "nothing".to_owned(),
-            Err(error) => return Err(failed(error)),
-        };
-        if came == self.store_id {
-            return Ok(());
+        if came.as_ref() != Some(&self.store_id) {
+            let came = came.unwrap_or_else(|| "nothing".to_owned());
+            return Err(CharterError::Foreign { store: url.to_string(), expected: self.store_id.clone(), came });
         }
-        Err(CharterError::Foreign { store: url.to_string(), expected: self.store_id.clone(), came })
+        // The same bytes, so that a store that does overwrite loses nothing.
+        if self.create_mark(store, &path).await.map_err(failed)? {
+            return Err(CharterError::Careless { store: url.to_string() });
+        }
+        Ok(())
+    }
+
+    /// Whether the store has taken the mark as a new object.
+    async fn create_mark(&self, store: &dyn ObjectStore, path: &ObjectPath) -> Result<bool, object_store::Error> {
+        let (mark, create) = (PutPayload::from(self.store_id.clone()), PutOptions::from(PutMode::Create));
+        match store.put_opts(path, mark, create).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What an object says, if it is there.
+async fn read(store: &dyn ObjectStore, path: &ObjectPath) -> Result<Option<String>, object_store::Error> {
+    match store.get(path).await {
+        Ok(found) => Ok(Some(String::from_utf8_lossy(&found.bytes().await?).into_owned())),
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
     use std::sync::Arc;
 
+    use async_trait::async_trait;
+    use futures::stream::BoxStream;
+    use object_store::memory::InMemory;
+    use object_store::{
+        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions, PutResult,
+        Result,
+    };
     use savanna_epoch::NodeEpoch;
     use savanna_journal::{Options as JournalOptions, sim::SimDisk};
     use savanna_ownership::BootClock;
@@ -357,6 +396,81 @@ mod tests {
         assert!(matches!(taken, CharterError::Foreign { .. }), "{taken}");
         let (_, store) = agree(&second, &cluster(SECRET), &config(&[("cluster.store", &url("b"))])).await.unwrap();
         assert_eq!(store.to_string(), url("b"));
+    }
+
+    #[tokio::test]
+    async fn two_first_nodes_with_two_stores_leave_both_of_use() {
+        let (coordinator, folder) = (coordinator().await, tempfile::tempdir().unwrap());
+        let of = |name: &str| config(&[("cluster.store", &format!("file://{}/{name}", folder.path().display()))]);
+        let first = Charter::of(&cluster(SECRET), &of("a")).unwrap();
+        coordinator.put_root(ROOT, Revision::NONE, first.encode()).await.unwrap();
+        first.mark(&first.store().unwrap()).await.unwrap();
+        let (_, store) = agree(&coordinator, &cluster(SECRET), &of("b")).await.unwrap();
+        assert_eq!(Some(store), of("b").cluster_store);
+        let mark = |name: &str| fs::read_to_string(folder.path().join(name).join(MARK)).unwrap();
+        assert_eq!([mark("a"), mark("b")], [first.store_id.clone(), first.store_id]);
+        let other = agree(&coordinator, &cluster(SECRET), &of("a")).await.unwrap_err();
+        assert!(matches!(other, CharterError::OtherStore { .. }), "{other}");
+    }
+
+    /// A store that overwrites what it should create.
+    #[derive(Debug, Default)]
+    struct Careless(InMemory);
+
+    impl fmt::Display for Careless {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a careless store")
+        }
+    }
+
+    #[async_trait]
+    impl ObjectStore for Careless {
+        async fn put_opts(&self, path: &ObjectPath, payload: PutPayload, _: PutOptions) -> Result<PutResult> {
+            self.0.put_opts(path, payload, PutOptions::default()).await
+        }
+
+        async fn put_multipart_opts(
+            &self,
+            path: &ObjectPath,
+            options: PutMultipartOptions,
+        ) -> Result<Box<dyn MultipartUpload>> {
+            self.0.put_multipart_opts(path, options).await
+        }
+
+        async fn get_opts(&self, path: &ObjectPath, options: GetOptions) -> Result<GetResult> {
+            self.0.get_opts(path, options).await
+        }
+
+        fn delete_stream(
+            &self,
+            paths: BoxStream<'static, Result<ObjectPath>>,
+        ) -> BoxStream<'static, Result<ObjectPath>> {
+            self.0.delete_stream(paths)
+        }
+
+        fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
+            self.0.list(prefix)
+        }
+
+        async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> Result<ListResult> {
+            self.0.list_with_delimiter(prefix).await
+        }
+
+        async fn copy_opts(&self, from: &ObjectPath, to: &ObjectPath, options: CopyOptions) -> Result<()> {
+            self.0.copy_opts(from, to, options).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_overwrites_what_it_should_create_is_refused_and_anothers_mark_stays() {
+        let (store, url) = (Careless::default(), StoreUrl::parse("file:///careless").unwrap());
+        let of = || Charter::of(&cluster(SECRET), &config(&[("cluster.store", "file:///careless")])).unwrap();
+        let (one, other) = (of(), of());
+        let refused = one.mark_in(&store, &url).await.unwrap_err();
+        assert!(matches!(refused, CharterError::Careless { .. }), "{refused}");
+        let refused = other.mark_in(&store, &url).await.unwrap_err();
+        assert!(matches!(refused, CharterError::Foreign { .. }), "{refused}");
+        assert_eq!(read(&store, &url.path(MARK)).await.unwrap(), Some(one.store_id));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! What a node has on its own disk may be lost. Nobody runs a coordinator, so that who lives is decided by the leases of etcd alone; and the first
 //! node by name proposes who owns what. A node that does not reach etcd asks through one that does ([`Through`]).
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,9 +36,14 @@ pub(super) const ETCD: &str = "etcd";
 
 /// Meets a cluster over several machines.
 pub(super) async fn meet(config: &NodeConfig, join: &Join, runtime: &Handle) -> Result<Met, JoinError> {
+    if config.cluster_address.is_loopback() && !is_here(join) {
+        return Err(JoinError::OnlyHere { join: join.clone(), came: config.cluster_address });
+    }
     let cluster = charter::secret(config.cluster_secret.as_deref())?;
     let through = match join {
-        Join::Node(address) => Some(Arc::new(Through::new(address, &cluster, config, runtime.clone()))),
+        Join::Node(address) => {
+            Some(Arc::new(Through::new(address, &cluster, NodeId::new(&config.name), runtime.clone())))
+        }
         Join::Directory(_) | Join::Etcd(_) => None,
     };
     let deadline = Instant::now() + JOIN_TIME;
@@ -68,6 +75,20 @@ pub(super) async fn meet(config: &NodeConfig, join: &Join, runtime: &Handle) -> 
     }
 }
 
+/// Whether all that a node asks is on its own machine, by address.
+fn is_here(join: &Join) -> bool {
+    let addresses: &[String] = match join {
+        Join::Directory(_) => &[],
+        Join::Node(address) => std::slice::from_ref(address),
+        Join::Etcd(place) => &place.members[..],
+    };
+    addresses.iter().all(|address| {
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let host = host.trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    })
+}
+
 fn options(place: &EtcdPlace, config: &NodeConfig) -> EtcdOptions {
     EtcdOptions { prefix: place.prefix(), ttl: config.lease.ttl(), ..EtcdOptions::new(place.members.clone()) }
 }
@@ -79,9 +100,12 @@ pub(super) fn is_turn_of(tenure: Tenure) -> impl Fn(&ClusterView) -> bool + Send
 
 /// Carries requests for the coordinator to a node that reaches it: the one that was named at first, or another when that does not answer.
 pub(super) struct Through {
-    transport: TcpTransport,
-    addresses: Arc<Addresses>,
+    cluster: Cluster,
+    from: NodeId,
+    runtime: Handle,
     known: Mutex<Known>,
+    /// By address, so that one that hangs keeps no request from another.
+    ways: Mutex<BTreeMap<String, Arc<TcpTransport>>>,
 }
 
 /// The nodes that may be asked. The first one is.
@@ -121,10 +145,29 @@ impl Known {
 }
 
 impl Through {
-    fn new(address: &str, cluster: &Cluster, config: &NodeConfig, runtime: Handle) -> Self {
-        let (addresses, from) = (Arc::new(Addresses::default()), NodeId::new(&config.name));
-        let transport = TcpTransport::within(cluster.clone(), from, Arc::clone(&addresses), connections());
-        Self { transport: transport.on(runtime), addresses, known: Mutex::new(Known::new(address)) }
+    fn new(address: &str, cluster: &Cluster, from: NodeId, runtime: Handle) -> Self {
+        let (known, ways) = (Mutex::new(Known::new(address)), Mutex::default());
+        Self { cluster: cluster.clone(), from, runtime, known, ways }
+    }
+
+    /// The way to an address, on which whoever is there is greeted.
+    fn way(&self, address: &str) -> Arc<TcpTransport> {
+        let connect = || {
+            let addresses = Arc::new(Addresses::default());
+            addresses.set(NodeId::new(ANY_NODE), address);
+            let transport = TcpTransport::within(self.cluster.clone(), self.from.clone(), addresses, connections());
+            Arc::new(transport.on(self.runtime.clone()))
+        };
+        Arc::clone(self.ways.lock().entry(address.to_owned()).or_insert_with(connect))
+    }
+
+    /// Has another one asked; nothing is asked again on this way to the one that failed.
+    fn give_up(&self, failed: &str, way: &Arc<TcpTransport>) {
+        self.known.lock().turn(failed);
+        let mut ways = self.ways.lock();
+        if ways.get(failed).is_some_and(|kept| Arc::ptr_eq(kept, way)) {
+            ways.remove(failed);
+        }
     }
 
     /// Learns of nodes that can be asked, for ever.
@@ -143,12 +186,10 @@ impl Through {
 impl Transport for Through {
     async fn call(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
         let asked = self.known.lock().asked().to_owned();
-        if self.addresses.get(to).as_deref() != Some(&asked) {
-            self.addresses.set(to.clone(), asked.as_str());
-        }
-        let reply = self.transport.call(to, request).await;
+        let way = self.way(&asked);
+        let reply = way.call(to, request).await;
         if reply.is_err() {
-            self.known.lock().turn(&asked);
+            self.give_up(&asked, &way);
         }
         reply
     }
@@ -156,14 +197,17 @@ impl Transport for Through {
 
 #[cfg(test)]
 mod tests {
-    use super::super::grants::tests::{ALL, Cluster};
+    use tokio::net::TcpListener;
+
+    use super::super::grants::tests::{ALL, Cluster as Grants};
+    use super::super::seat::Ping;
     use super::*;
 
     #[test]
     fn the_first_by_name_of_those_that_live_proposes() {
-        let mut cluster = Cluster::new();
+        let mut cluster = Grants::new();
         let nodes = ["n2", "n1", "n3"].map(|name| cluster.join(name, ALL));
-        let in_turn = |cluster: &Cluster| {
+        let in_turn = |cluster: &Grants| {
             let view = cluster.view();
             nodes
                 .iter()
@@ -179,6 +223,13 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_only_its_machine_reaches_joins_only_what_is_there() {
+        let joins = |text: &str| is_here(&text.parse().unwrap());
+        assert!(joins("etcd://127.0.0.1:2379,localhost:2379") && joins("127.0.0.1:7400") && joins("etcd://[::1]:2379"));
+        assert!(!joins("etcd://127.0.0.1:2379,10.0.0.9:2379") && !joins("n1.example:7400"));
+    }
+
+    #[test]
     fn another_node_is_asked_when_one_does_not_answer_and_the_one_that_was_named_in_the_end() {
         let mut known = Known::new("a:1");
         known.turn("a:1");
@@ -190,5 +241,24 @@ mod tests {
         assert_eq!(known.asked(), "b:1", "once for all that failed");
         known.learn(["c:1".to_owned()]);
         assert_eq!(known.addresses, ["b:1", "c:1", "a:1"], "it may be there again");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_hangs_keeps_no_request_from_the_next() {
+        let (hung, next) =
+            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let [named, other] = [&hung, &next].map(|listener| listener.local_addr().unwrap().to_string());
+        let through = Through::new(&named, &Cluster::default(), NodeId::new("n4"), Handle::current());
+        through.known.lock().learn([other]);
+        let ask =
+            async |timeout| through.call(&NodeId::new(ANY_NODE), Request::of::<Ping>(&(), timeout).unwrap()).await;
+        let failed = ask(Duration::from_millis(100)).await.unwrap_err();
+        assert!(matches!(failed, RpcError::TimedOut { .. }), "{failed}");
+        let asked = tokio::select! {
+            biased;
+            asked = next.accept() => asked.is_ok(),
+            _ = ask(Duration::from_millis(500)) => false,
+        };
+        assert!(asked, "the second request goes to the other node, while the first still connects");
     }
 }

@@ -37,7 +37,7 @@ mod ways;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,6 +126,16 @@ pub enum JoinError {
     /// The charter.
     #[error(transparent)]
     Charter(#[from] CharterError),
+    /// Nodes on other machines would not reach this one.
+    #[error(
+        "expected cluster.address to be an address at which the nodes that join {join} reach this machine, came {came}, which only this machine reaches; set it to this machine's in the network"
+    )]
+    OnlyHere {
+        /// What it joins.
+        join: Join,
+        /// The setting.
+        came: IpAddr,
+    },
     /// The cluster keeps everything in its directory.
     #[error(
         "a cluster in a data directory keeps its logs there, and not in cluster.store = {store}; join etcd (--join etcd://HOST:PORT), or leave the setting out"

@@ -19,7 +19,7 @@ pub trait Log {
     fn append(&self, draft: Draft<'_>, sync: Sync) -> Result<Lsn, JournalError>;
     /// The position that was given last.
     fn appended(&self) -> Lsn;
-    /// Bytes that were appended since it was opened.
+    /// Bytes that were appended since it was opened, as [`Journal::read_cost`] counts them.
     fn appended_bytes(&self) -> u64;
     /// Everything up to here survives the end of the machine.
     fn durable(&self) -> Lsn;
@@ -56,7 +56,7 @@ impl Log for Arc<Journal> {
     }
 
     fn appended_bytes(&self) -> u64 {
-        self.stats().bytes
+        self.read_cost()
     }
 
     fn durable(&self) -> Lsn {

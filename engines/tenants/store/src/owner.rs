@@ -391,7 +391,7 @@ impl Owner {
 
     /// Notes how long the log is by now.
     pub fn note_log(&mut self) {
-        let bytes = self.bytes_before + self.journal.stats().bytes;
+        let bytes = self.bytes_before + self.journal.read_cost();
         self.truncation.note_end(self.journal.durable(), bytes);
     }
 

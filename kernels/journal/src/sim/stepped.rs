@@ -78,7 +78,8 @@ impl<R> SteppedJournal<R> {
                 (Box::new(backend), last)
             }
             Place::Store { store, prefix } => {
-                let (backend, last) = ObjectBackend::open(Arc::clone(store), prefix.clone(), epoch, &mut deliver)?;
+                let (store, prefix, put_time) = (Arc::clone(store), prefix.clone(), options.put_time);
+                let (backend, last) = ObjectBackend::open(store, prefix, epoch, put_time, &mut deliver)?;
                 (Box::new(backend), last)
             }
         };

@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     AnswerLost,
     /// It is done, and then sent again.
     SentTwice,
+    /// A put is refused as if something were there, as stores do while they carry out another.
+    Conflict,
 }
 
 /// Bytes of an object without records.
@@ -50,6 +52,7 @@ struct State {
     before_next_put: Option<Hook>,
     /// Whether objects with records wait on their way.
     holds: bool,
+    refuses_removals: bool,
     held: Vec<Held>,
 }
 
@@ -116,6 +119,10 @@ impl Flaky {
         let mut state = self.state.lock().expect("not poisoned");
         let at = state.requests + nth;
         state.faults.insert(at, fault);
+    }
+
+    fn refuse_removals(&self, refuses: bool) {
+        self.state.lock().expect("not poisoned").refuses_removals = refuses;
     }
 
     pub(crate) fn forget_faults(&self) {
@@ -209,6 +216,9 @@ impl ObjectStore for Flaky {
         if fault == Some(Fault::Refused) {
             return Err(refused());
         }
+        if fault == Some(Fault::Conflict) {
+            return Err(Error::AlreadyExists { path: path.to_string(), source: "simulated conflict".into() });
+        }
         let done = self.inner.put_opts(path, payload.clone(), options.clone()).await?;
         match fault {
             Some(Fault::SentTwice) => self.inner.put_opts(path, payload, options).await,
@@ -233,6 +243,9 @@ impl ObjectStore for Flaky {
     }
 
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        if self.state.lock().expect("not poisoned").refuses_removals {
+            return futures::stream::iter([Err(refused())]).boxed();
+        }
         self.inner.delete_stream(paths)
     }
 
@@ -254,7 +267,7 @@ impl ObjectStore for Flaky {
 
 pub(crate) fn at(store: &Arc<Flaky>) -> Options {
     let store: Arc<dyn ObjectStore> = Arc::clone(store) as Arc<dyn ObjectStore>;
-    Options::store(store, "tenants/a").linger(std::time::Duration::ZERO)
+    Options::store(store, "tenants/a").linger(std::time::Duration::ZERO).put_time(std::time::Duration::ZERO)
 }
 
 fn append_durably(journal: &Journal, history: &mut History, records: usize) -> std::result::Result<Lsn, JournalError> {
@@ -303,6 +316,20 @@ fn appends_wait_for_company_and_become_one_object() {
     journal.close().expect("closed");
     assert_eq!(journal.stats().flushes, 1);
     assert_eq!(store.objects().len(), 2, "the one that began the term, and the batch");
+}
+
+#[test]
+fn each_object_is_a_request_for_whoever_reads_the_log() {
+    let store = Flaky::new();
+    let (journal, _) = open(at(&store), 1).expect("opened");
+    for _ in 0..3 {
+        wait(&journal, append(&journal, b"x").expect("accepted")).expect("durable");
+    }
+    assert_eq!(journal.read_cost(), journal.stats().bytes + (3 * 32 << 10));
+    let folder = tempfile::tempdir().expect("a directory");
+    let (journal, _) = open(Options::dir(folder.path()), 1).expect("opened");
+    wait(&journal, append(&journal, b"x").expect("accepted")).expect("durable");
+    assert_eq!(journal.read_cost(), journal.stats().bytes);
 }
 
 #[test]
@@ -400,6 +427,17 @@ fn of_two_that_put_their_fence_under_one_number_one_has_opened() {
 }
 
 #[test]
+fn of_two_that_open_under_one_epoch_at_once_one_is_fenced() {
+    let store = Flaky::new();
+    let other = overtake(&store, 5);
+    let (winner, _) = open(at(&store), 5).expect("opened after the other");
+    let other = other.lock().expect("not poisoned").take().expect("opened");
+    let error = wait(&other, append(&other, b"late").expect("buffered")).expect_err("fenced");
+    assert!(matches!(error, JournalError::Fenced { ours: NodeEpoch(5), theirs: NodeEpoch(5) }), "{error}");
+    wait(&winner, append(&winner, b"told").expect("accepted")).expect("durable");
+}
+
+#[test]
 fn a_truncation_that_meets_the_fence_of_another_owner_removes_nothing() {
     let store = Flaky::new();
     let mut history = History::default();
@@ -486,7 +524,35 @@ fn a_request_that_was_sent_twice_meets_its_own_object() {
 }
 
 #[test]
-fn a_failed_request_is_final() {
+fn a_put_of_which_nothing_is_known_is_tried_again() {
+    for fault in [Fault::Refused, Fault::AnswerLost, Fault::Conflict] {
+        let store = Flaky::new();
+        let options = at(&store).put_time(std::time::Duration::from_secs(60));
+        store.fail(2, fault);
+        let (journal, _) = open(options, 1).unwrap_or_else(|error| panic!("{fault:?} of the fence: {error}"));
+        store.fail(1, fault);
+        let lsn = append(&journal, b"x").expect("accepted");
+        wait(&journal, lsn).unwrap_or_else(|error| panic!("{fault:?} of the batch: {error}"));
+        drop(journal);
+        assert_eq!(open(at(&store), 2).expect("opened").1.len(), 1, "{fault:?}");
+    }
+}
+
+#[test]
+fn a_log_is_emptied_only_when_its_objects_are_gone() {
+    let store = Flaky::new();
+    drop(log_of_three(&store));
+    let sealed = seal(&at(&store), NodeEpoch(4)).expect("sealed");
+    store.refuse_removals(true);
+    let error = sealed.empty().expect_err("refused");
+    assert!(matches!(error, JournalError::Store { .. }), "{error}");
+    store.refuse_removals(false);
+    sealed.empty().expect("emptied");
+    assert_eq!(store.objects().len(), 1, "what ends it");
+}
+
+#[test]
+fn a_request_that_failed_for_as_long_as_it_may_is_final() {
     let store = Flaky::new();
     let (journal, _) = open(at(&store), 1).expect("opened");
     store.fail(1, Fault::AnswerLost);

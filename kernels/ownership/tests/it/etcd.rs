@@ -271,6 +271,23 @@ async fn a_watch_outlives_the_timeout_of_requests() {
     .await;
 }
 
+/// etcd closes a connection that asks too often whether it is there; with leases this long nothing else is said on it.
+#[tokio::test]
+async fn a_quiet_watch_is_not_closed() {
+    let Some(mut etcd) = launch() else { return };
+    with_patience(async {
+        let writer = connect(&mut etcd, "/savanna/").await;
+        let options = EtcdOptions { ttl: Duration::from_secs(30), ..options(&etcd, "/savanna/") };
+        let quiet = EtcdCoordinator::connect(options).await.unwrap();
+        let mut changes = quiet.watch(quiet.snapshot().await.unwrap().revision).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(25), changes.next()).await;
+        assert!(ended.is_err(), "expected nothing for 25 s, came {ended:?}");
+        let put = writer.put_root("r", Revision::NONE, RootValue(Vec::new())).await.unwrap();
+        assert_eq!(changes.next().await.unwrap().unwrap().revision, put);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_snapshot_may_be_larger_than_one_message_of_the_client_library() {
     let Some(mut etcd) = launch() else { return };
