@@ -325,7 +325,7 @@ fn each_object_is_a_request_for_whoever_reads_the_log() {
     for _ in 0..3 {
         wait(&journal, append(&journal, b"x").expect("accepted")).expect("durable");
     }
-    assert_eq!(journal.read_cost(), journal.stats().bytes + (3 * 32 << 10));
+    assert_eq!(journal.read_cost(), journal.stats().bytes + 3 * (32 << 10));
     let folder = tempfile::tempdir().expect("a directory");
     let (journal, _) = open(Options::dir(folder.path()), 1).expect("opened");
     wait(&journal, append(&journal, b"x").expect("accepted")).expect("durable");
