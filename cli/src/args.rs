@@ -419,8 +419,8 @@ pub(crate) enum KeysCommand {
     #[command(after_help = "Examples:\n  savanna keys import /var/lib/redis/dump.rdb\n  \
         savanna keys import redis://:secret@old.example:6379 --follow\n  \
         savanna keys import dump.rdb --to rediss://me:secret@node.example:6380 --ca-file ca.pem\n\n\
-        Other users of this machine can see a command's arguments, so rather write ${REDIS_URL} from a file that only\n\
-        you can read. The server is asked as its replica (PSYNC): a user needs +psync +replconf +ping +info there.")]
+        Other users of this machine can see the arguments of a command: rather give the password to a user that you remove\n\
+        afterwards. The Redis is asked as by a replica (PSYNC): a user needs +psync +replconf +ping +info there.")]
     Import(Import),
 }
 

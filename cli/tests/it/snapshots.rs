@@ -16,7 +16,7 @@ fn assert_snapshot(name: &str, text: &str) {
 
 #[test]
 fn help_of_every_command() {
-    let commands: [&[&str]; 24] = [
+    let commands: [&[&str]; 26] = [
         &[],
         &["dev"],
         &["node"],
@@ -34,6 +34,8 @@ fn help_of_every_command() {
         &["queries", "list"],
         &["queries", "show"],
         &["queries", "stop"],
+        &["keys"],
+        &["keys", "import"],
         &["tenants"],
         &["tenants", "list"],
         &["tenants", "top"],
