@@ -15,7 +15,7 @@ mod meta;
 mod reader;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ use parking_lot::Mutex;
 use savanna_files::blocks::Replica;
 use savanna_files::ids::{BlockId, Stamp};
 
+pub use crate::meta::CHUNK_MAX;
+use crate::meta::Header;
 pub use crate::reader::{Digest, Reader};
 pub use crate::writer::Writer;
 
@@ -38,6 +40,8 @@ struct Entry {
     is_whole: bool,
     /// It was removed while somebody had it open.
     is_gone: bool,
+    /// A flush of it failed: what of it is on the disk is not known, and no later flush says so.
+    has_failed: bool,
 }
 
 type Shared = Arc<Mutex<Entry>>;
@@ -71,6 +75,12 @@ pub enum ReplicaError {
         /// The generation of the writer.
         stamp: Stamp,
     },
+    /// It could not be flushed once.
+    #[error("Block {block} could not be flushed before, so it is not ended; it is checked at the next start")]
+    Failed {
+        /// The block.
+        block: BlockId,
+    },
     /// What came does not fit to what is there, or to its checksums.
     #[error("{0}")]
     Damaged(String),
@@ -84,6 +94,10 @@ pub enum ReplicaError {
 pub struct Replicas {
     directory: PathBuf,
     entries: Mutex<HashMap<BlockId, Shared>>,
+    /// There is something of them that cannot be used.
+    damaged: Mutex<HashSet<BlockId>>,
+    /// Folders whose names are durable.
+    folders: Mutex<HashSet<PathBuf>>,
     used: Arc<AtomicU64>,
 }
 
@@ -106,7 +120,16 @@ impl Replicas {
     pub fn open(directory: impl Into<PathBuf>) -> io::Result<(Self, Vec<Replica>)> {
         let directory = directory.into();
         fs::create_dir_all(&directory)?;
-        let replicas = Self { directory, entries: Mutex::default(), used: Arc::default() };
+        if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            File::open(parent)?.sync_all()?;
+        }
+        let replicas = Self {
+            directory,
+            entries: Mutex::default(),
+            damaged: Mutex::default(),
+            folders: Mutex::default(),
+            used: Arc::default(),
+        };
         let mut whole = Vec::new();
         for folder in fs::read_dir(&replicas.directory)? {
             let folder = folder?.path();
@@ -116,7 +139,14 @@ impl Replicas {
             for file in fs::read_dir(folder)? {
                 let file = file?.path();
                 let Some((block, is_whole)) = block_of(&file) else { continue };
-                let Some(entry) = replicas.found(block, is_whole)? else { continue };
+                let entry = match replicas.found(block, is_whole) {
+                    Ok(entry) => entry,
+                    Err(error) => {
+                        tracing::warn!(%block, %error, "a replica is left alone: it cannot be read with its checksums");
+                        replicas.damaged.lock().insert(block);
+                        continue;
+                    }
+                };
                 replicas.used.fetch_add(entry.length, Ordering::Relaxed);
                 if is_whole {
                     whole.push(Replica { block, stamp: entry.stamp, length: entry.length });
@@ -127,28 +157,19 @@ impl Replicas {
         Ok((replicas, whole))
     }
 
-    /// What is on the disk of a replica; nothing if it cannot be used, which is told in the log.
-    fn found(&self, block: BlockId, is_whole: bool) -> io::Result<Option<Entry>> {
-        let data = File::options().read(true).write(!is_whole).open(self.data(block, is_whole))?;
-        let meta = File::options().read(true).write(!is_whole).open(self.meta(block));
-        let header = match meta.as_ref().map(meta::read_header) {
-            Ok(Ok(header)) => header,
-            Ok(Err(error)) => {
-                tracing::warn!(%block, %error, "a replica is left alone: its checksums cannot be read");
-                return Ok(None);
-            }
-            Err(error) => {
-                tracing::warn!(%block, %error, "a replica is left alone: its checksums are missing");
-                return Ok(None);
-            }
-        };
+    /// What is on the disk of a replica.
+    fn found(&self, block: BlockId, is_whole: bool) -> io::Result<Entry> {
+        let open = |path| File::options().read(true).write(!is_whole).open(path);
+        let (data, meta) = (open(self.data(block, is_whole))?, open(self.meta(block))?);
+        let header = meta::read_header(&meta)?;
         let mut length = data.metadata()?.len();
-        if !is_whole && let Ok(meta) = &meta {
-            length = meta::vouched(&data, meta, header.chunk)?;
+        if !is_whole {
+            length = meta::vouched(&data, &meta, header.chunk)?;
             data.set_len(length)?;
-            meta::cut(meta, header.chunk, length)?;
+            meta::cut(&meta, header.chunk, length)?;
         }
-        Ok(Some(Entry { stamp: header.stamp, length, chunk: header.chunk, is_whole, is_gone: false }))
+        let Header { stamp, chunk } = header;
+        Ok(Entry { stamp, length, chunk, is_whole, is_gone: false, has_failed: false })
     }
 
     /// Begins a replica. One that is there may only be of an older generation, and not whole.
@@ -157,6 +178,7 @@ impl Replicas {
     /// [`ReplicaError::Exists`], [`ReplicaError::Io`].
     pub fn begin(&self, block: BlockId, stamp: Stamp, chunk: u32) -> Result<Writer, ReplicaError> {
         let mut entries = self.entries.lock();
+        self.check_usable(block)?;
         if let Some(entry) = entries.get(&block) {
             let entry = entry.lock();
             if entry.is_whole || entry.stamp >= stamp {
@@ -168,11 +190,12 @@ impl Replicas {
             self.discard(block, &entry)?;
         }
         let folder = self.folder(block);
-        if !folder.is_dir() {
+        if !self.folders.lock().contains(&folder) {
             fs::create_dir_all(&folder)?;
             File::open(&self.directory)?.sync_all()?;
+            self.folders.lock().insert(folder);
         }
-        let entry = Entry { stamp, length: 0, chunk, is_whole: false, is_gone: false };
+        let entry = Entry { stamp, length: 0, chunk, is_whole: false, is_gone: false, has_failed: false };
         let writer = Writer::begin(self, block, entry)?;
         entries.insert(block, writer.shared());
         Ok(writer)
@@ -189,33 +212,33 @@ impl Replicas {
         if entry.is_whole || entry.is_gone || entry.stamp > stamp {
             return Err(ReplicaError::Missing { block, stamp });
         }
-        if entry.length < least {
-            let length = entry.length;
-            return Err(ReplicaError::Damaged(format!(
-                "Block {block} has {length} bytes here, and {least} were acknowledged"
-            )));
-        }
+        check_reaches(block, &entry, least)?;
         let writer = Writer::resume(self, block, &shared, stamp)?;
         entry.stamp = stamp;
         drop(entry);
         Ok(writer)
     }
 
-    /// Ends a replica under a new generation, whatever its writer still wants; nothing if there is none.
+    /// Ends a replica under a new generation, whatever its writer still wants; nothing if there is none. What is there has to
+    /// reach as far as is known.
     ///
     /// # Errors
+    /// [`ReplicaError::Replaced`] if its generation is newer, [`ReplicaError::Failed`], [`ReplicaError::Damaged`],
     /// [`ReplicaError::Io`].
-    pub fn recover(&self, block: BlockId, stamp: Stamp) -> Result<Option<Replica>, ReplicaError> {
+    pub fn recover(&self, block: BlockId, stamp: Stamp, least: u64) -> Result<Option<Replica>, ReplicaError> {
+        self.check_usable(block)?;
         let Ok(shared) = self.shared(block, stamp) else { return Ok(None) };
         let mut entry = shared.lock();
         if entry.is_gone {
             return Ok(None);
         }
+        if entry.stamp > stamp {
+            return Err(ReplicaError::Replaced { block, stamp });
+        }
+        check_reaches(block, &entry, least)?;
         let writer = Writer::resume(self, block, &shared, stamp)?;
         entry.stamp = stamp;
-        let was_whole = std::mem::replace(&mut entry.is_whole, true);
-        writer.flush(was_whole)?;
-        Ok(Some(Replica { block, stamp, length: entry.length }))
+        writer.end(&mut entry).map(Some)
     }
 
     /// Opens a replica for reading, whole or as far as it is written.
@@ -244,12 +267,17 @@ impl Replicas {
     /// The disk.
     pub fn remove(&self, block: BlockId) -> io::Result<()> {
         let entry = self.entries.lock().remove(&block);
+        if self.damaged.lock().remove(&block) {
+            self.remove_files(block)?;
+        }
         entry.map_or(Ok(()), |entry| self.discard(block, &entry))
     }
 
     /// All blocks of which there is anything.
     pub fn blocks(&self) -> Vec<BlockId> {
-        self.entries.lock().keys().copied().collect()
+        let mut blocks: Vec<BlockId> = self.entries.lock().keys().copied().collect();
+        blocks.extend(self.damaged.lock().iter());
+        blocks
     }
 
     /// Bytes of the disk.
@@ -275,8 +303,27 @@ impl Replicas {
         let mut entry = entry.lock();
         entry.is_gone = true;
         self.used.fetch_sub(entry.length, Ordering::Relaxed);
-        fs::remove_file(self.data(block, entry.is_whole))?;
-        fs::remove_file(self.meta(block))
+        self.remove_files(block)
+    }
+
+    fn remove_files(&self, block: BlockId) -> io::Result<()> {
+        // The checksums go last: without bytes they are nothing.
+        for file in [self.data(block, true), self.data(block, false), self.meta(block)] {
+            match fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What is there of a block and cannot be used is not replaced: somebody may know how to mend it.
+    fn check_usable(&self, block: BlockId) -> Result<(), ReplicaError> {
+        if self.damaged.lock().contains(&block) {
+            let words = format!("Block {block} is here and cannot be read with its checksums");
+            return Err(ReplicaError::Damaged(words));
+        }
+        Ok(())
     }
 
     fn folder(&self, block: BlockId) -> PathBuf {
@@ -290,6 +337,16 @@ impl Replicas {
     fn meta(&self, block: BlockId) -> PathBuf {
         self.folder(block).join(format!("blk_{block}.meta"))
     }
+}
+
+/// Whether a replica reaches as far as was acknowledged.
+fn check_reaches(block: BlockId, entry: &Entry, least: u64) -> Result<(), ReplicaError> {
+    let length = entry.length;
+    if length < least {
+        let words = format!("Block {block} has {length} bytes here, and {least} were acknowledged");
+        return Err(ReplicaError::Damaged(words));
+    }
+    Ok(())
 }
 
 /// The block that a file has bytes of, and whether all of them.

@@ -6,6 +6,9 @@ use std::os::unix::fs::FileExt as _;
 
 use savanna_files::ids::Stamp;
 
+/// The longest chunk that anybody may choose.
+pub const CHUNK_MAX: u32 = 1 << 20;
+
 pub(crate) const HEADER: u64 = 17;
 const VERSION: u16 = 1;
 const CRC32C: u8 = 2;
@@ -32,7 +35,7 @@ pub(crate) fn read_header(meta: &File) -> io::Result<Header> {
     meta.read_exact_at(&mut bytes, 0)?;
     let [v0, v1, kind, c0, c1, c2, c3, _, _, stamp @ ..] = bytes;
     let (version, chunk) = (u16::from_be_bytes([v0, v1]), u32::from_be_bytes([c0, c1, c2, c3]));
-    if version != VERSION || kind != CRC32C || chunk == 0 {
+    if version != VERSION || kind != CRC32C || !(1..=CHUNK_MAX).contains(&chunk) {
         let words =
             format!("expected version {VERSION} and checksum {CRC32C}, came {version}, {kind}, chunks of {chunk}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, words));

@@ -115,10 +115,66 @@ fn a_writer_that_was_replaced_writes_nothing_more() {
     assert!(matches!(first.write(3, b"x", &[]), Err(ReplicaError::Replaced { .. })));
     assert!(matches!(first.finish(), Err(ReplicaError::Replaced { .. })));
     second.write(3, b"def", &[]).unwrap();
-    let ended = replicas.recover(BLOCK, Stamp(3)).unwrap().unwrap();
+    let ended = replicas.recover(BLOCK, Stamp(3), 6).unwrap().unwrap();
     assert_eq!((ended.stamp, ended.length), (Stamp(3), 6));
     assert!(matches!(second.write(6, b"x", &[]), Err(ReplicaError::Replaced { .. })));
-    assert_eq!(replicas.recover(BLOCK, Stamp(4)).unwrap().unwrap().length, 6, "recovered again");
-    assert_eq!(replicas.recover(BlockId(7), Stamp(4)).unwrap(), None);
+    assert_eq!(replicas.recover(BLOCK, Stamp(4), 0).unwrap().unwrap().length, 6, "recovered again");
+    assert_eq!(replicas.recover(BlockId(7), Stamp(4), 0).unwrap(), None);
+    assert_eq!(opened(folder.path()).1.len(), 1);
+}
+
+#[test]
+fn an_older_generation_does_not_take_the_place_of_a_newer_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    replicas.begin(BLOCK, Stamp(1), 512).unwrap().write(0, b"abc", &[]).unwrap();
+    assert!(matches!(replicas.recover(BLOCK, Stamp(2), 4), Err(ReplicaError::Damaged(_))), "more was acknowledged");
+    let whole = replicas.recover(BLOCK, Stamp(3), 3).unwrap().unwrap();
+    assert!(matches!(replicas.recover(BLOCK, Stamp(2), 0), Err(ReplicaError::Replaced { .. })));
+    assert_eq!(opened(folder.path()).1, [whole]);
+}
+
+#[test]
+fn a_replica_whose_end_failed_is_not_whole_until_it_was_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    let mut writer = replicas.begin(BLOCK, Stamp(1), 512).unwrap();
+    writer.write(0, b"abc", &[]).unwrap();
+    let in_the_way = folder.path().join("00/blk_1073741824");
+    fs::create_dir(&in_the_way).unwrap();
+    assert!(matches!(writer.finish(), Err(ReplicaError::Io(_))));
+    fs::remove_dir(&in_the_way).unwrap();
+    assert!(matches!(replicas.recover(BLOCK, Stamp(2), 0), Err(ReplicaError::Failed { .. })));
+    assert_eq!(replicas.read(BLOCK, Stamp(1)).unwrap().read(0, 3).unwrap().0, b"abc");
+    let (replicas, whole) = opened(folder.path());
+    assert!(whole.is_empty());
+    assert_eq!(replicas.recover(BLOCK, Stamp(3), 3).unwrap().unwrap().length, 3);
+    assert_eq!(opened(folder.path()).1.len(), 1);
+}
+
+#[test]
+fn what_cannot_be_used_is_neither_replaced_nor_said_to_be_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replicas, _) = opened(folder.path());
+    replicas.begin(BLOCK, Stamp(1), 512).unwrap().write(0, b"abc", &[]).unwrap();
+    fs::write(folder.path().join("00/blk_1073741824.meta"), b"bad").unwrap();
+    let (replicas, _) = opened(folder.path());
+    assert!(matches!(replicas.recover(BLOCK, Stamp(2), 0), Err(ReplicaError::Damaged(_))));
+    assert!(matches!(replicas.begin(BLOCK, Stamp(2), 512), Err(ReplicaError::Damaged(_))));
+    assert_eq!(replicas.blocks(), [BLOCK]);
+    replicas.remove(BLOCK).unwrap();
+    assert_eq!(fs::read_dir(folder.path().join("00")).unwrap().count(), 0);
+}
+
+/// A process that had the directory before, and does not know that it lost it.
+#[test]
+fn files_of_somebody_else_are_not_truncated() {
+    let folder = tempfile::tempdir().unwrap();
+    let ((old, _), (new, _)) = (opened(folder.path()), opened(folder.path()));
+    let mut writer = new.begin(BLOCK, Stamp(1), 512).unwrap();
+    writer.write(0, b"abc", &[]).unwrap();
+    writer.finish().unwrap();
+    assert!(old.begin(BLOCK, Stamp(2), 512).is_err());
+    assert_eq!(new.read(BLOCK, Stamp(1)).unwrap().read(0, 3).unwrap(), (b"abc".to_vec(), sums(b"abc")));
     assert_eq!(opened(folder.path()).1.len(), 1);
 }

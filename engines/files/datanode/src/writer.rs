@@ -32,7 +32,8 @@ pub struct Writer {
 impl Writer {
     pub(crate) fn begin(replicas: &Replicas, block: BlockId, entry: Entry) -> io::Result<Self> {
         let (stamp, chunk) = (entry.stamp, entry.chunk);
-        let meta = File::options().read(true).write(true).create(true).truncate(true).open(replicas.meta(block))?;
+        // Neither may be there: it would be somebody else's.
+        let meta = File::options().read(true).write(true).create_new(true).open(replicas.meta(block))?;
         meta::write_header(&meta, Header { stamp, chunk })?;
         let begun = replicas.data(block, false);
         let data = File::options().read(true).write(true).create_new(true).open(&begun)?;
@@ -139,32 +140,53 @@ impl Writer {
     /// Makes what was written survive the end of the machine.
     ///
     /// # Errors
-    /// The disk.
-    pub fn sync(&self) -> io::Result<()> {
-        self.data.sync_data()?;
-        self.meta.sync_data()
+    /// [`ReplicaError::Failed`], [`ReplicaError::Io`].
+    pub fn sync(&self) -> Result<(), ReplicaError> {
+        self.flushed(&mut self.shared.lock(), Self::flush)
     }
 
     /// Ends the replica: it is whole from now on, and survives the end of the machine.
     ///
     /// # Errors
-    /// [`ReplicaError::Replaced`], [`ReplicaError::Io`].
+    /// [`ReplicaError::Replaced`], [`ReplicaError::Failed`], [`ReplicaError::Io`].
     pub fn finish(self) -> Result<Replica, ReplicaError> {
         let mut entry = self.shared.lock();
         if entry.stamp != self.stamp || entry.is_gone {
             return Err(ReplicaError::Replaced { block: self.block, stamp: self.stamp });
         }
-        let was_whole = std::mem::replace(&mut entry.is_whole, true);
-        self.flush(was_whole)?;
+        self.end(&mut entry)
+    }
+
+    /// Makes a replica whole: only when both files are flushed and the bytes have their name.
+    pub(crate) fn end(&self, entry: &mut Entry) -> Result<Replica, ReplicaError> {
+        let was_whole = entry.is_whole;
+        self.flushed(entry, |writer| {
+            writer.flush()?;
+            if !was_whole {
+                fs::rename(&writer.begun, &writer.whole)?;
+                File::open(&writer.folder)?.sync_all()?;
+            }
+            Ok(())
+        })?;
+        entry.is_whole = true;
         Ok(Replica { block: self.block, stamp: self.stamp, length: entry.length })
     }
 
-    /// Flushes both files, and gives the bytes their name.
-    pub(crate) fn flush(&self, was_whole: bool) -> io::Result<()> {
-        self.sync()?;
-        if !was_whole {
-            fs::rename(&self.begun, &self.whole)?;
+    /// A flush that failed is final: the system may have dropped what it could not write, and the next flush would say nothing.
+    fn flushed(&self, entry: &mut Entry, flush: impl FnOnce(&Self) -> io::Result<()>) -> Result<(), ReplicaError> {
+        if entry.has_failed {
+            return Err(ReplicaError::Failed { block: self.block });
         }
+        flush(self).map_err(|error| {
+            entry.has_failed = true;
+            error.into()
+        })
+    }
+
+    /// Flushes both files and their names.
+    fn flush(&self) -> io::Result<()> {
+        self.data.sync_data()?;
+        self.meta.sync_data()?;
         File::open(&self.folder)?.sync_all()
     }
 }

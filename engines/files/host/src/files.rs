@@ -11,7 +11,7 @@ use savanna_files::change::CallId;
 use savanna_files::ids::{BlockId, InodeId, Millis};
 use savanna_files::operation::{Begun, Decision, Recovery, Summary, Walk};
 use savanna_files::{Change, Class, Context, FilesError, Namespace, Reply, Request};
-use savanna_files_datanode::{Replicas, Space};
+use savanna_files_datanode::{ReplicaError, Replicas, Space};
 use savanna_journal::{Journal, JournalError, Lsn, Stats as LogStats};
 use savanna_ownership::guard::LeaseGuard;
 
@@ -199,53 +199,86 @@ impl Files {
         let groups = self.0.groups.of(asker.user);
         let context = self.context(asker, &groups);
         let mut state = self.0.state.write();
-        match state.namespace.recover_lease(&context, path, client)? {
+        let begun = match state.namespace.recover_lease(&context, path, client) {
+            Ok(begun) => begun,
+            Err(error) => {
+                let position = state.pending.position(state.namespace.txid());
+                drop(state);
+                self.wait(position)?;
+                return Err(error.into());
+            }
+        };
+        match begun {
             Begun::Closed => {
                 let position = state.pending.position(state.namespace.txid());
                 drop(state);
                 self.wait(position)?;
+                Ok(true)
             }
             Begun::Recovery(change, recovery) => {
                 let lsn = self.commit(&mut state, &change)?;
                 drop(state);
-                self.close_left(lsn, recovery)?;
+                self.close_left(lsn, recovery)
             }
         }
-        Ok(true)
     }
 
     /// Closes the files of writers that have gone for good. Blocks.
     pub(crate) fn close_all_left(&self, left: impl Fn(&Namespace, Millis) -> Vec<InodeId>) -> Result<(), Unanswered> {
         let now = now();
         let files = left(&self.0.state.read().namespace, now);
+        let mut done = Ok(());
         for file in files {
             let mut state = self.0.state.write();
             let Some((change, recovery)) = state.namespace.close_left(file, now) else { continue };
             let lsn = self.commit(&mut state, &change)?;
             drop(state);
-            self.close_left(lsn, recovery)?;
-            tracing::info!(inode = %file, "closed a file whose writer has gone");
+            match self.close_left(lsn, recovery) {
+                Ok(true) => tracing::info!(inode = %file, "closed a file whose writer has gone"),
+                Ok(false) => {}
+                // The others can be closed all the same.
+                Err(error @ Unanswered::Refused(_)) => done = Err(error),
+                Err(Unanswered::Gone) => return Err(Unanswered::Gone),
+            }
         }
-        Ok(())
+        done
     }
 
     /// Ends the last block of a file whose recovery was begun at a position of the log, and closes the file.
-    fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<(), Unanswered> {
+    /// Whether it is closed.
+    fn close_left(&self, begun: Lsn, recovery: Recovery) -> Result<bool, Unanswered> {
         self.wait(Some(begun))?;
-        let ended = recovery.block.map(|(block, stamp)| self.0.replicas.recover(block, stamp)).transpose();
-        let ended = ended.map_err(|error| FilesError::new(Class::Io, error.to_string()))?.flatten();
+        let ended = recovery.block.map(|(block, stamp)| self.0.replicas.recover(block, stamp, 0)).transpose();
+        let ended = match ended {
+            Ok(ended) => ended.flatten(),
+            // Another recovery has begun since, and goes on with it.
+            Err(ReplicaError::Replaced { .. }) => return self.is_closed(recovery.inode),
+            Err(error) => return Err(FilesError::new(Class::Io, error.to_string()).into()),
+        };
         let mut state = self.0.state.write();
         if let Some(replica) = ended {
             state.namespace.blocks.received(replica);
         }
         let length = ended.map(|replica| replica.length);
-        // Otherwise somebody else has closed it.
-        if let Some(change) = state.namespace.finish_recovery(recovery, length, now()) {
-            let lsn = self.commit(&mut state, &change)?;
+        let Some(change) = state.namespace.finish_recovery(recovery, length, now()) else {
             drop(state);
-            self.wait(Some(lsn))?;
-        }
-        Ok(())
+            return self.is_closed(recovery.inode);
+        };
+        let lsn = self.commit(&mut state, &change)?;
+        drop(state);
+        self.wait(Some(lsn))?;
+        Ok(true)
+    }
+
+    /// Whether a file has no writer, and the log says so.
+    fn is_closed(&self, file: InodeId) -> Result<bool, Unanswered> {
+        let state = self.0.state.read();
+        let inode = state.namespace.tree().get(file);
+        let is_closed = inode.and_then(|inode| inode.file()).is_some_and(|file| file.writer.is_none());
+        let position = state.pending.position(state.namespace.txid());
+        drop(state);
+        self.wait(position)?;
+        Ok(is_closed)
     }
 
     /// Takes a part of what was deleted apart. Whether there may be more.
@@ -269,9 +302,12 @@ impl Files {
 
     /// The data node has a replica that is whole.
     pub fn received(&self, replica: Replica) {
-        if !self.0.state.write().namespace.blocks.received(replica) {
+        let mut state = self.0.state.write();
+        if !state.namespace.blocks.received(replica) {
             // Its file was deleted while it was written.
-            self.remove(vec![replica.block]);
+            let position = state.pending.position(state.namespace.txid());
+            drop(state);
+            self.remove_after(position, vec![replica.block]);
         }
     }
 
@@ -380,15 +416,24 @@ impl Files {
         state.pending.add(change.txid, lsn, self.0.journal.durable());
         let unwanted = state.namespace.blocks.take_unwanted();
         if !unwanted.is_empty() {
-            let files = self.clone();
-            // Until the log has it, a crash brings the file back.
-            self.0.journal.gate().hold(lsn, move |outcome| {
-                if outcome.is_ok() {
-                    files.remove(unwanted);
-                }
-            });
+            self.remove_after(Some(lsn), unwanted);
         }
         Ok(lsn)
+    }
+
+    /// Has replicas removed when the log is durable up to a position: until then a crash brings their files back.
+    fn remove_after(&self, position: Option<Lsn>, blocks: Vec<BlockId>) {
+        match position {
+            Some(lsn) if lsn > self.0.journal.durable() => {
+                let files = self.clone();
+                self.0.journal.gate().hold(lsn, move |outcome| {
+                    if outcome.is_ok() {
+                        files.remove(blocks);
+                    }
+                });
+            }
+            _ => self.remove(blocks),
+        }
     }
 
     /// Has replicas removed.

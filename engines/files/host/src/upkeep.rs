@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use savanna_files::ids::{BlockId, Millis};
 use savanna_files::lease::HARD_LIMIT;
@@ -44,6 +44,7 @@ impl Upkeep {
 fn run(files: &Files, tasks: &Receiver<Task>) {
     // A recovery that was under way when the process ended is begun again.
     let mut done = files.close_all_left(|namespace, _| namespace.leases.files(RECOVERY).collect());
+    let mut next = Instant::now() + INTERVAL;
     loop {
         // Without a lease it goes on when there is one again.
         if done == Err(Unanswered::Gone) && files.has_ended() {
@@ -52,15 +53,19 @@ fn run(files: &Files, tasks: &Receiver<Task>) {
         if let Err(Unanswered::Refused(error)) = &done {
             tracing::warn!(%error, "could not clean up; it is tried again");
         }
-        match tasks.recv_timeout(INTERVAL) {
+        // Removals come without end, perhaps; the rest has its turn all the same.
+        match tasks.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(Task::Remove(blocks)) => {
                 remove(files, &blocks);
-                continue;
+                if Instant::now() < next {
+                    continue;
+                }
             }
             Ok(Task::End) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {}
         }
         done = tidy(files);
+        next = Instant::now() + INTERVAL;
     }
 }
 
@@ -73,7 +78,8 @@ fn tidy(files: &Files) -> Result<(), Unanswered> {
 }
 
 fn remove(files: &Files, blocks: &[BlockId]) {
-    for block in blocks {
+    // Without a lease the blocks may be somebody else's; ours are found at the next start.
+    for block in blocks.iter().take_while(|_| files.may_tell()) {
         if let Err(error) = files.replicas().remove(*block) {
             tracing::warn!(%block, %error, "a replica that no file has could not be removed; it is tried again at the next start");
         }

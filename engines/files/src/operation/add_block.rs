@@ -98,6 +98,10 @@ pub(super) fn commit(file: &mut File, last: Option<BlockName>) -> Result<(), Fil
         let words = format!("Trying to commit inconsistent block: id = {}, expected id = {}", last.id, block.id);
         return Err(FilesError::new(Class::Io, words));
     }
+    if last.length > file.block_size {
+        let words = format!("Block {} has {} bytes; expected at most {}", last.id, last.length, file.block_size);
+        return Err(FilesError::new(Class::Io, words));
+    }
     (block.length, block.is_committed) = (last.length, true);
     Ok(())
 }

@@ -39,7 +39,7 @@ pub(super) fn create(
             let words = format!("Can't overwrite non-existent {path} for client {}", context.machine);
             return Err(FilesError::new(Class::FileNotFound, words));
         }
-        (None, _) => place(namespace, context, &at, &mut draft, create.with_parents, mode)?,
+        (None, _) => place(namespace, context, &at, &mut draft, create.with_parents, None)?,
     };
     let writer = Writer { client: client.as_str().into(), machine: context.machine.into() };
     let (replication, block_size) = (*replication, *block_size);

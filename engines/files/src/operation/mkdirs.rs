@@ -29,21 +29,21 @@ pub(super) fn mkdirs(
     }
     let mut draft = Draft::new(namespace, context.now);
     let mode = mode & 0o1777;
-    let (parent, group) = place(namespace, context, &at, &mut draft, with_parents, mode)?;
+    let (parent, group) = place(namespace, context, &at, &mut draft, with_parents, Some(mode))?;
     let name = at.names[at.names.len() - 1];
     draft.add(parent, name, mode, context.user, &group, Kind::Directory);
     Ok(Outcome::repeatable(draft, Reply::Bool(true)))
 }
 
 /// The directory for something new at a path, with its group, which is made with those above it if it is missing: those that
-/// lead to something may be gone through by who made it.
+/// lead to something may be gone through by who made it. Without a mode they have that of the directory they are in.
 pub(super) fn place(
     namespace: &Namespace,
     context: &Context<'_>,
     at: &Resolved<'_, '_>,
     draft: &mut Draft<'_>,
     with_parents: bool,
-    mode: u16,
+    mode: Option<u16>,
 ) -> Result<(InodeId, Arc<str>), FilesError> {
     path::check_new(at.path, &at.names)?;
     let nearest = at.nearest();
@@ -62,9 +62,10 @@ pub(super) fn place(
     }
     draft.touch(nearest);
     let group = Arc::clone(namespace.tree.group(nearest));
+    let above_mode = mode.unwrap_or(nearest.mode);
     let mut parent = nearest.id;
     for name in above {
-        parent = draft.add(parent, name, mode | 0o300, context.user, &group, Kind::Directory).id;
+        parent = draft.add(parent, name, above_mode | 0o300, context.user, &group, Kind::Directory).id;
     }
     Ok((parent, group))
 }

@@ -34,13 +34,21 @@ pub(super) fn update_pipeline(
 ) -> Result<Outcome, FilesError> {
     let inode = begun(namespace, old.id, client)?;
     let mut draft = Draft::new(namespace, context.now);
+    let newest = namespace.counters().stamp;
+    let block_size = inode.file().map_or(0, |file| file.block_size);
     let last = draft.file(inode).and_then(|file| file.blocks.last_mut());
     match last {
-        Some(block) if block.id == new.id && new.stamp > block.stamp && new.length >= block.length => {
+        Some(block)
+            if block.id == new.id
+                && (block.stamp < new.stamp && new.stamp <= newest)
+                && (block.length..=block_size).contains(&new.length) =>
+        {
             (block.stamp, block.length) = (new.stamp, new.length);
         }
         last => {
-            let words = format!("Update {last:?} but the new block {new:?} does not have a larger generation stamp");
+            let words = format!(
+                "Update {last:?} but the new block {new:?} does not have a larger generation stamp that was handed out (up to {newest}), and a length up to {block_size}"
+            );
             return Err(FilesError::new(Class::Io, words));
         }
     }

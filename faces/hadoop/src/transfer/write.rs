@@ -49,11 +49,13 @@ impl Connection<'_> {
                 return self.refuse(Status::Unsupported, &words);
             }
         };
+        // Without a lease the blocks may be somebody else's.
+        self.may_tell()?;
         let replicas = self.files.replicas();
         let begun = match *stage {
             CREATE => replicas.begin(name.id, name.stamp, chunk).map(Some),
             STREAMING_RECOVERY => replicas.resume(name.id, newer, *least).map(Some),
-            CLOSE_RECOVERY => replicas.recover(name.id, newer).and_then(|ended| match ended {
+            CLOSE_RECOVERY => replicas.recover(name.id, newer, *least).and_then(|ended| match ended {
                 Some(replica) => {
                     self.files.received(replica);
                     Ok(None)
