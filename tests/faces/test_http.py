@@ -9,6 +9,7 @@ import psycopg
 import redis
 
 from conftest import NESTED_ROWS, ROOT, nested_table
+from node import Node
 from openmetrics import families
 
 
@@ -90,6 +91,19 @@ def post(node, path, body):
         return json.loads(reply.read())
 
 
+def shown_metrics(text):
+    return {name + ("_total" if family.type == "counter" else "") for name, family in families(text).items()}
+
+
+def metrics_of_files(directory):
+    """What a node shows that serves files, which nodes do only when they are asked to."""
+    node = Node(directory, {"SAVANNA_SERVICES": "streams,keys,tenants,files", "SAVANNA_FILES_PORT": "0", "SAVANNA_FILES_DATA_PORT": "0"})
+    try:
+        return {name for name in shown_metrics(get(node, "/metrics")[1]) if name.startswith("savanna_files")}
+    finally:
+        node.kill()
+
+
 def test_the_page_on_operating_lists_every_metric_and_no_other(node, tmp_path):
     (tmp_path / "scraped.csv").write_text("at\n2026-01-01 00:00:01\n2026-01-01 00:00:02\n")
     scraped = f"""CREATE TABLE scraped (at TIMESTAMP(3), WATERMARK FOR at AS at)
@@ -100,8 +114,7 @@ def test_the_page_on_operating_lists_every_metric_and_no_other(node, tmp_path):
     deadline = time.monotonic() + 30
     while "query_watermark" not in (text := get(node, "/metrics")[1]) and time.monotonic() < deadline:
         time.sleep(0.05)
-    shown = {name + ("_total" if family.type == "counter" else "") for name, family in families(text).items()}
-    assert shown == documented_metrics()
+    assert shown_metrics(text) | metrics_of_files(tmp_path) == documented_metrics()
 
 
 def test_rows_arrays_and_maps_are_objects_and_arrays(node, tmp_path):
