@@ -98,8 +98,8 @@ fn beat(directory: &Path, shown: &Shown) -> io::Result<()> {
 }
 
 fn read(path: &Path) -> Option<(Shown, SystemTime)> {
-    let file = File::open(path).ok()?;
-    Some((serde_json::from_reader(&file).ok()?, file.metadata().ok()?.modified().ok()?))
+    let said = fs::read(path).ok()?;
+    Some((serde_json::from_slice(&said).ok()?, fs::metadata(path).ok()?.modified().ok()?))
 }
 
 /// The node works no more, which others need not find out then.

@@ -30,11 +30,13 @@ use super::{
     calls::{
         Cancel, Know, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront, SessionName, Space,
     },
-    line::{Ends, Line, ORPHANED, Pause, SILENCE, WAITING_BYTES_MAX},
+    line::{Ends, Line, ORPHANED, PART_BYTES, Pause, SILENCE, WAITING_BYTES_MAX},
     stream::{Part, Which},
     unanswered::Unanswered,
 };
 
+/// A client's bytes are read so many at once, and more when so many come: half a message has the other node wait for an answer to it.
+const READ_BYTES_MIN: usize = 4 << 10;
 /// How long a node has for one request, over all attempts.
 const BACK_TIME: Duration = Duration::from_secs(15);
 /// How long clients are hung up when their front stops.
@@ -358,6 +360,7 @@ impl<'a> Relay<'a> {
                 saying = Some(self.say(Which::News));
             }
             let room = self.line.look(|ends| ends.side.waiting()) < WAITING_BYTES_MAX;
+            make_room(&mut input);
             tokio::select! {
                 biased;
                 Some(said) = OptionFuture::from(saying.as_mut()) => {
@@ -380,10 +383,9 @@ impl<'a> Relay<'a> {
                 () = self.line.until(|ends| (!ends.heard.is_empty() || ends.is_over()).then_some(())) => {}
                 read = socket.read(&mut input), if room && !client_has_ended => {
                     client_has_ended = read.map_err(Ended::Client)? == 0;
-                    let said = input.split();
-                    unanswered.ask(&said);
+                    unanswered.ask(&input);
                     self.line.change(|ends| {
-                        ends.side.say(&said);
+                        ends.side.say(&input);
                         if client_has_ended {
                             ends.side.end();
                         }
@@ -420,6 +422,15 @@ impl<'a> Relay<'a> {
         let (front, shard) = (self.front, self.shard.clone());
         let request = (self.session.clone(), self.opening, self.line.part(which));
         Box::pin(async move { front.ask::<SayToBack>(&shard, &request).await })
+    }
+}
+
+/// Empties what was read, for the next reading.
+fn make_room(input: &mut BytesMut) {
+    let was_full = input.len() == input.capacity();
+    input.clear();
+    if was_full {
+        input.reserve((2 * input.capacity()).clamp(READ_BYTES_MIN, PART_BYTES));
     }
 }
 
@@ -469,6 +480,21 @@ fn fatal(report: &Report) -> Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_read_whole_however_many_came_before() {
+        let mut input = BytesMut::new();
+        for _ in 0..1000 {
+            make_room(&mut input);
+            assert!(input.is_empty() && input.capacity() >= READ_BYTES_MIN);
+            input.extend_from_slice(&[0; 36]);
+        }
+        for _ in 0..20 {
+            make_room(&mut input);
+            input.resize(input.capacity(), 0);
+        }
+        assert_eq!(input.capacity(), PART_BYTES);
+    }
 
     #[test]
     fn that_a_database_was_dropped_is_told_apart_from_a_node_that_is_not_reached() {
