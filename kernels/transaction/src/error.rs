@@ -65,3 +65,41 @@ pub enum TransactionError {
     #[error("expected a commit that was numbered, came {0}; report each commit under its own number")]
     UnknownCsn(Csn),
 }
+
+/// Commits are on their way, so that what there is cannot be written down yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected every commit up to {last} to be published and durable, came {told}; drain the commits first")]
+pub struct NotDrained {
+    /// The commit numbered last.
+    pub last: Csn,
+    /// Commits up to here are published and durable.
+    pub told: Csn,
+}
+
+/// Bytes that are no image of a transaction manager.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// Of a version that this release does not know.
+    #[error("expected an image in version 1 to {known}, came version {found}; move to a node of that release, or a later one", known = crate::IMAGE_VERSION)]
+    Version {
+        /// The version that came.
+        found: u8,
+    },
+    /// Cut short, too long, or no image at all.
+    #[error("expected a whole image, came {came} bytes: {reason}; send it again")]
+    Malformed {
+        /// How many bytes there were.
+        came: usize,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// Its parts contradict each other.
+    #[error("expected an image whose parts agree, came one where {0}; give the move up")]
+    Inconsistent(&'static str),
+    /// A value that has no form.
+    #[error("expected values that can be encoded, came one that cannot: {0}; give its type a serde form of plain data")]
+    Unrepresentable(String),
+    /// Commits are on their way.
+    #[error(transparent)]
+    NotDrained(#[from] NotDrained),
+}

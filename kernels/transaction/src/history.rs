@@ -80,6 +80,11 @@ impl History {
         }
     }
 
+    /// All that is kept, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.recent.iter()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.recent.len()
     }

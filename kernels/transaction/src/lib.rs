@@ -70,7 +70,7 @@
 //! `mode` is the table of conflicts, `transaction` and `error` the words. `versions` and `snapshots`: who sees what.
 //! `reads`, `writes`: what a transaction keeps to itself; `scan` puts its writes over the versions. `history`: validation.
 //! `locks`: queues and circles. `watermark`: order. `txn` is one transaction, `validation` its commit on the way, and
-//! `manager` puts all together.
+//! `manager` puts all together; `manager/image` writes it down for another process.
 //! `fault` names the rules, each of which a test switches off.
 
 mod error;
@@ -94,9 +94,9 @@ mod writes;
 #[cfg(feature = "faults")]
 pub use crate::fault::Fault;
 pub use crate::{
-    error::{Conflict, ConflictKind, TransactionError},
+    error::{Conflict, ConflictKind, ImageError, NotDrained, TransactionError},
     locks::Wait,
-    manager::{Counts, Transactions},
+    manager::{Counts, IMAGE_VERSION, Transactions},
     mode::{Change, RowLock},
     number::{Csn, HolderId, TxnId},
     row::KeyRange,

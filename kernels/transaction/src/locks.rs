@@ -9,6 +9,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     RowLock, TxnId,
     fault::{Rules, broken},
@@ -22,6 +24,14 @@ pub enum Wait {
     Queue,
     /// Give up: `NOWAIT` and `SKIP LOCKED`.
     Never,
+}
+
+/// Who holds a row and who waits for it, each in order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LockedRow {
+    pub(crate) row: Row,
+    pub(crate) holders: Vec<(TxnId, RowLock)>,
+    pub(crate) waiters: Vec<(TxnId, RowLock)>,
 }
 
 /// The answer to a request.
@@ -114,6 +124,26 @@ impl Locks {
     /// How strongly a transaction holds a row.
     pub(crate) fn held(&self, txn: TxnId, row: Row) -> Option<RowLock> {
         self.rows.get(&row)?.held_by(txn)
+    }
+
+    /// Every row that is locked, in the order of their numbers.
+    pub(crate) fn image(&self) -> Vec<LockedRow> {
+        let locked = |(row, queue): (&Row, &Queue)| LockedRow {
+            row: *row,
+            holders: queue.holders.clone(),
+            waiters: queue.waiters.iter().copied().collect(),
+        };
+        let mut rows: Vec<LockedRow> = self.rows.iter().map(locked).collect();
+        rows.sort_unstable_by_key(|locked| locked.row);
+        rows
+    }
+
+    /// Puts a row back, after the parties have [joined](Self::join); whether nobody who waits for it waits elsewhere.
+    pub(crate) fn restore(&mut self, locked: LockedRow) -> bool {
+        let LockedRow { row, holders, waiters } = locked;
+        let once = waiters.iter().all(|(waiter, _)| self.waiting.insert(self.parties.of(*waiter), row).is_none());
+        self.rows.insert(row, Queue { holders, waiters: waiters.into() });
+        once
     }
 
     /// Rows that somebody holds.

@@ -2,12 +2,14 @@
 
 mod commit;
 mod holder;
+mod image;
 mod overtaken;
 mod view;
 
 use std::collections::VecDeque;
 
 use self::holder::Holder;
+pub use self::image::IMAGE_VERSION;
 use crate::{
     Change, Conflict, ConflictKind, Csn, Direction, Event, Isolation, KeyRange, Lock, RowLock, Savepoint, Scan, Seen,
     TransactionError, TxnId, Wait,

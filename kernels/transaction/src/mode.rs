@@ -11,9 +11,11 @@
 //! | no key update | | conflict | conflict | conflict |
 //! | update | conflict | conflict | conflict | conflict |
 
+use serde::{Deserialize, Serialize};
+
 /// How strongly a row is held, weakest first. Names and conflicts are PostgreSQL's (`SELECT .. FOR KEY SHARE` and so on);
 /// what conflicts with a mode conflicts with every stronger one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RowLock {
     /// The row stays, under its key: what a foreign key needs of the row that it refers to.
     KeyShare,
@@ -38,7 +40,7 @@ impl RowLock {
 }
 
 /// What a write does to its row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Change {
     /// The row was there and stays there, under the same keys of every unique index.
     Content,

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A commit sequence number: the place of an update in the one serial order of its database. Commits are numbered 1, 2,
 /// 3, ..; `Csn(0)` is the state before the first. A number whose commit was given up is never used again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Csn(pub u64);
 
 impl Csn {
@@ -25,7 +27,7 @@ impl fmt::Display for Csn {
 }
 
 /// A transaction while it lives. Later ones have higher numbers; numbers begin again when the process does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TxnId(pub u64);
 
 impl fmt::Display for TxnId {
@@ -35,5 +37,5 @@ impl fmt::Display for TxnId {
 }
 
 /// Somebody who holds locks over the ends of transactions, as long as it is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HolderId(pub(crate) TxnId);

@@ -1,5 +1,7 @@
 //! What a transaction saw and must not have changed when it commits: rows by their hash, and ranges of keys.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{KeyRange, row::Row};
 
 /// Rows that one transaction remembers, one by one, before it remembers *everything* instead: 8 MiB.
@@ -10,7 +12,7 @@ const RANGES_MAX: usize = 1 << 12;
 
 /// A read set. Remembering a row is a push of 8 bytes; doubles are removed when the set has doubled. What is read from
 /// savepoints that were rolled back stays: the client has seen it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ReadSet {
     /// Rows whose content was read.
     pub(crate) rows: Rows,
@@ -57,7 +59,8 @@ impl ReadSet {
 }
 
 /// Hashes of rows, with doubles among the newest.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Row>", into = "Vec<Row>")]
 pub(crate) struct Rows {
     rows: Vec<Row>,
     /// How many there were after doubles were removed last.
@@ -84,10 +87,40 @@ impl Rows {
     }
 }
 
+impl From<Vec<Row>> for Rows {
+    fn from(rows: Vec<Row>) -> Self {
+        Self { rows, distinct: 0 }
+    }
+}
+
+impl From<Rows> for Vec<Row> {
+    fn from(rows: Rows) -> Self {
+        rows.rows
+    }
+}
+
 /// Ranges in order, none touching the next.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<KeyRange>", into = "Vec<KeyRange>")]
 pub(crate) struct Ranges {
     merged: Vec<KeyRange>,
+}
+
+impl From<Vec<KeyRange>> for Ranges {
+    /// Adds them one by one, so that any list becomes one in order.
+    fn from(ranges: Vec<KeyRange>) -> Self {
+        let mut merged = Self::default();
+        for range in ranges {
+            merged.add(range);
+        }
+        merged
+    }
+}
+
+impl From<Ranges> for Vec<KeyRange> {
+    fn from(ranges: Ranges) -> Self {
+        ranges.merged
+    }
 }
 
 impl Ranges {

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 /// A key that the version table, a commit's record and a write set share.
@@ -14,7 +15,7 @@ pub(crate) type Key = Arc<[u8]>;
 /// The name of a row in lock table and read sets: the hash of its key, so that to remember a read takes 8 bytes and no
 /// allocation. Two keys with one hash are locked and validated as one: a wait or an abort too many, never one too few.
 /// What a row holds is always found by the whole key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Row(pub(crate) u64);
 
 impl Row {
@@ -25,7 +26,7 @@ impl Row {
 
 /// The keys from `start` up to and without `end`; without an end, all from `start` on. Keys are in the order of their
 /// bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRange {
     /// The first key of the range.
     pub start: Vec<u8>,

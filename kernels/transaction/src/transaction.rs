@@ -1,9 +1,11 @@
 //! What a caller says to a transaction and hears of it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Csn, TxnId};
 
 /// What a transaction is kept apart from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Isolation {
     /// Each statement sees what was committed when it began. Writers lock rows on the way and wait for each other;
     /// nothing is validated. (Adya's PL-2; PostgreSQL's default.)
@@ -31,7 +33,7 @@ pub enum Lock {
 }
 
 /// What became of one who waited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// It has its lock: ask again, with the same request.
     Granted(TxnId),
@@ -41,7 +43,7 @@ pub enum Event {
 }
 
 /// What a statement of a transaction saw: a snapshot under the transaction's writes before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     pub(crate) snapshot: Csn,
     pub(crate) writes: usize,
@@ -56,7 +58,7 @@ impl View {
 }
 
 /// A place in a transaction to roll back to. It belongs to that transaction only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Savepoint {
     pub(crate) writes: usize,
     pub(crate) locks: usize,

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     Csn, Isolation, RowLock, TransactionError, TxnId,
     reads::ReadSet,
@@ -14,7 +16,7 @@ use crate::{
 pub(crate) const ALL_WRITES: usize = usize::MAX;
 
 /// A lock that a transaction has, over what it had before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Held {
     pub(crate) row: Row,
     pub(crate) before: Option<RowLock>,

@@ -14,11 +14,12 @@
 use std::collections::{BTreeMap, VecDeque, btree_map};
 
 use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Csn, KeyRange,
     fault::{Rules, broken},
-    row::{Key, Row},
+    row::{Key, NumberMap, Row},
     snapshots::Snapshots,
     writes::bounds,
 };
@@ -63,6 +64,13 @@ struct Stored<V> {
     older: Vec<Version<V>>,
     /// Whether the row is among the crowded ones.
     listed: bool,
+}
+
+/// A row's versions, oldest first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RowVersions<V> {
+    pub(crate) key: Key,
+    pub(crate) versions: Vec<(Csn, Option<V>)>,
 }
 
 /// The version table.
@@ -222,6 +230,58 @@ impl<V> Versions<V> {
             self.free.push(slot);
         }
         next
+    }
+
+    /// Every row in the order of keys, with its versions, oldest first.
+    pub(crate) fn image<'a>(&'a self) -> Vec<RowVersions<&'a V>> {
+        let stored = self.by_key.values().filter_map(|slot| self.stored(*slot));
+        let row = |stored: &'a Stored<V>| RowVersions {
+            key: Key::clone(&stored.key),
+            versions: stored
+                .older
+                .iter()
+                .chain([&stored.newest])
+                .map(|version| (version.csn, version.value.as_ref()))
+                .collect(),
+        };
+        stored.map(row).collect()
+    }
+
+    /// The rows that are to be looked at for garbage, by their places in the order of keys.
+    pub(crate) fn crowded(&self) -> Vec<(Csn, u64)> {
+        let places: NumberMap<u64, u64> =
+            self.by_key.values().zip(0..).map(|(slot, place)| (u64::from(*slot), place)).collect();
+        let listed = |slot| self.stored(slot).is_some_and(|stored| stored.listed);
+        let crowded = self.crowded.iter().filter(|(_, slot)| listed(*slot));
+        crowded.filter_map(|(csn, slot)| Some((*csn, *places.get(&u64::from(*slot))?))).collect()
+    }
+
+    /// Puts a table back, made of what [`image`](Self::image) and [`crowded`](Self::crowded) said. `None` if keys or versions are not
+    /// in order, or there is no such row.
+    pub(crate) fn restored(rows: Vec<RowVersions<V>>, crowded: Vec<(Csn, u64)>, rules: Rules) -> Option<Self> {
+        let mut table = Self::new(rules);
+        let count = rows.len() as u64;
+        for RowVersions { key, versions } in rows {
+            let in_order = table.by_key.last_key_value().is_none_or(|(last, _)| *last < key);
+            if !in_order || versions.is_empty() {
+                return None;
+            }
+            let row = Row::of(&key);
+            for (csn, value) in versions {
+                table.install(Key::clone(&key), row, csn, value, |_| true)?;
+            }
+        }
+        table.crowded.clear();
+        for stored in table.slots.iter_mut().flatten() {
+            stored.listed = false;
+        }
+        for (csn, place) in crowded {
+            // Rows were put in one after the other, so that places are slots.
+            let slot = u32::try_from(place).ok().filter(|_| place < count)?;
+            table.slots[slot as usize].as_mut()?.listed = true;
+            table.crowded.push_back((csn, slot));
+        }
+        Some(table)
     }
 
     /// Rows.

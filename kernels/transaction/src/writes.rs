@@ -115,6 +115,26 @@ impl<V> WriteSet<V> {
         self.mark = mark;
     }
 
+    /// Everything that was written, in order, with what savepoints keep.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &Write<V>> {
+        self.written.iter()
+    }
+
+    /// How many of the writes belong to savepoints.
+    pub(crate) fn mark(&self) -> usize {
+        self.mark
+    }
+
+    /// Puts back what was [written](Self::written), in that order. Writes of one key are behind each other's savepoints.
+    pub(crate) fn restored(writes: impl Iterator<Item = (Key, Option<V>, Change)>, mark: usize) -> Self {
+        let mut set = Self { mark, ..Self::default() };
+        for (key, value, change) in writes {
+            let earlier = set.newest.insert(Key::clone(&key), set.written.len() as u32);
+            set.written.push(Write { row: Row::of(&key), key, value, change, earlier });
+        }
+        set
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.written.len()
     }

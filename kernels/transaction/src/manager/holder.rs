@@ -14,9 +14,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Holder {
     /// Keys by their hash, so that two with the same one are not given back at once.
-    held: NumberMap<Row, Vec<(Key, RowLock)>>,
+    pub(super) held: NumberMap<Row, Vec<(Key, RowLock)>>,
     /// Rows that it may have otherwise than `held` says.
-    unsettled: Vec<Row>,
+    pub(super) unsettled: Vec<Row>,
 }
 
 impl<V> Transactions<V> {
@@ -94,7 +94,10 @@ impl<V> Transactions<V> {
     pub fn remove_holder(&mut self, holder: HolderId) {
         let HolderId(id) = holder;
         let Some(holder) = self.holders.remove(&id) else { return };
-        for row in holder.unsettled.into_iter().chain(holder.held.into_keys()) {
+        // In an order that does not depend on a table's memory.
+        let mut held: Vec<Row> = holder.held.into_keys().collect();
+        held.sort_unstable();
+        for row in holder.unsettled.into_iter().chain(held) {
             self.locks.release(id, row, None, &mut self.grants);
         }
         self.hand_out();

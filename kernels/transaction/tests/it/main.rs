@@ -4,6 +4,7 @@ mod anomalies;
 mod constraints;
 mod history;
 mod holders;
+mod image;
 mod locking;
 mod overtaken;
 mod pipeline;
