@@ -22,8 +22,6 @@ use savanna_ownership::{
     Batch, ClusterView, Exclusive, MAX_BATCH_RECORDS, Ownership, RootChange, ShardRecord, Tenure, Transition, Versioned,
 };
 
-use crate::election::MASTER;
-
 /// Grants in one batch: each names at most three nodes, and etcd compares all of them in one transaction.
 pub const GRANTS_PER_BATCH: usize = MAX_BATCH_RECORDS / 2 - 1;
 
@@ -209,8 +207,7 @@ fn logs_that_end(view: &ClusterView) -> LogsThatEnd {
 /// The shards whose owner is gone, in the order in which they get another: the one that everybody needs, then the busiest.
 fn orphans<'v>(view: &'v ClusterView, loads: &Loads) -> Vec<(&'v ShardId, &'v Versioned<ShardRecord>)> {
     let is_orphan = |record: &Versioned<ShardRecord>| record.value.owner().is_some_and(|owner| !view.lives(owner));
-    let mut orphans: Vec<_> =
-        view.shards("").filter(|(shard, record)| shard.0 != MASTER && is_orphan(record)).collect();
+    let mut orphans: Vec<_> = view.shards("").filter(|(_, record)| is_orphan(record)).collect();
     orphans.sort_by_key(|(shard, _)| (loads.login.as_ref() != Some(*shard), Reverse(load_of(loads, shard)), *shard));
     orphans
 }

@@ -10,11 +10,9 @@
 //!
 //! * [`candidacy`]: when a node takes the coordinator, and when it leaves it.
 //! * [`reach`]: which nodes are beyond a cut network.
-//! * [`election`]: which node is the controller.
 //! * [`failover`]: the logs and shards of nodes that are gone.
 
 pub mod candidacy;
-pub mod election;
 pub mod failover;
 pub mod reach;
 

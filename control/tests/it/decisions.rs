@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use savanna_control::election::{MASTER, is_master, stand};
 use savanna_control::{Decision, Intent, Loads, Stuck, step};
 use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState};
@@ -264,18 +263,4 @@ fn many_shards_go_in_batches_that_name_less_than_etcd_compares() {
         }
     }
     assert_eq!(decision.intents.iter().filter(|intent| matches!(intent, Intent::SealLog { .. })).count(), 1);
-}
-
-#[test]
-fn the_controller_is_who_owns_its_shard_and_nobody_grants_that() {
-    let (b, view) = (tenure("b"), |cluster: &Cluster| ClusterView::new(cluster.0.clone()));
-    let none = Cluster::of(&["b"]);
-    let first = stand(&view(&none), &b).unwrap();
-    assert_eq!((first.expected, first.record), (Revision::NONE, ShardRecord::serving(b.clone(), OwnerEpoch(1))));
-    let of_a = |living: &[&str]| Cluster::of(living).shard(MASTER, ShardRecord::serving(tenure("a"), OwnerEpoch(3)));
-    assert_eq!(stand(&view(&of_a(&["a", "b"])), &b), None);
-    assert!(is_master(&view(&of_a(&["a"])), &tenure("a")) && !is_master(&view(&of_a(&["a"])), &b));
-    let next = stand(&view(&of_a(&["b"])), &b).unwrap();
-    assert_eq!((next.expected, next.record), (Revision(8), ShardRecord::serving(b, OwnerEpoch(4))));
-    assert_eq!(of_a(&["b"]).decide(&Loads::default()), Decision::default());
 }
