@@ -282,10 +282,16 @@ impl World {
         }
     }
 
-    /// The lease ends, and its shard is granted, from the log that it leaves.
+    /// The source dies or its lease ends, and its shard is granted, from the log that it leaves.
     fn source_dies(&mut self) {
-        if self.source.take().is_none() {
-            return;
+        let Some(mut source) = self.source.take() else { return };
+        if self.rng.random_bool(0.5) {
+            // It lives and has lost its lease: it has to stop by itself.
+            let actions = source.step(self.now, Input::LeaseEnded);
+            if source.ending() == Some(Ending::Lost) {
+                assert!(actions.contains(&Action::Stop), "it serves without a lease");
+            }
+            self.act(actions);
         }
         self.leaving.admits = false;
         self.leaving.pinned = false;
