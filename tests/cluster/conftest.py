@@ -126,7 +126,7 @@ class Loop:
     def __init__(self, step):
         self.ended = threading.Event()
         self.failure = None
-        self.step = step
+        self.step, self.steps = step, 0
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
@@ -134,6 +134,7 @@ class Loop:
         try:
             while not self.ended.is_set():
                 self.step()
+                self.steps += 1
         except BaseException as failure:
             self.failure = failure
 

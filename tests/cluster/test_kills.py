@@ -22,13 +22,13 @@ NOT_DONE = ("TRYAGAIN", "refused")
 class Counter:
     """Counts in keys, each time by another node."""
 
-    def __init__(self, cluster, key):
-        self.cluster, self.key = cluster, key
+    def __init__(self, cluster, key, through=NODES):
+        self.cluster, self.key, self.through = cluster, key, through
         self.told, self.unknown = [], 0
 
     def step(self):
         try:
-            with self.cluster.redis(random.choice(NODES), retry=None) as client:
+            with self.cluster.redis(random.choice(self.through), retry=None) as client:
                 for _ in range(20):
                     self.told.append(client.incr(self.key))
         except (redis.RedisError, OSError) as error:
@@ -92,20 +92,46 @@ class Transfers:
         return len(self.told)
 
 
+class Clients:
+    """Clients of keys and of databases. Half of them go to any node; the others to none that is left out, and so never wait for one that stands still."""
+
+    def __init__(self, cluster):
+        for name in ("bank", "till"):
+            with cluster.tenants(NODES[0], autocommit=True) as client:
+                client.execute(f"CREATE DATABASE {name}")
+        self.cluster, self.reached = cluster, list(NODES)
+        self.steady = [Counter(cluster, "first", self.reached), Transfers(cluster, "bank", self.reached)]
+        self.jobs = [*self.steady, Counter(cluster, "second"), Transfers(cluster, "till")]
+        self.loops = [Loop(job.step) for job in self.jobs]
+
+    def told(self):
+        """How much has been acknowledged to those that wait for no node."""
+        return sum(len(job.told) for job in self.steady)
+
+    def leave_out(self, node):
+        """Returns when no steady client is at the node any more."""
+        self.reached.remove(node)
+        # The steps that were under way then have to end.
+        before = [loop.steps for loop in self.loops[: len(self.steady)]]
+        self.cluster.until(lambda: all(loop.steps > count for loop, count in zip(self.loops, before)), f"clients leave {node}")
+
+    def take_in(self, node):
+        self.reached.append(node)
+
+    def end(self):
+        for loop in self.loops:
+            loop.end()
+
+
 def work(cluster, disturb):
     """Lets clients work while nodes are disturbed."""
-    for name in ("bank", "till"):
-        with cluster.tenants(NODES[0], autocommit=True) as client:
-            client.execute(f"CREATE DATABASE {name}")
-    jobs = [Counter(cluster, "first"), Counter(cluster, "second"), Transfers(cluster, "bank"), Transfers(cluster, "till")]
-    loops = [Loop(job.step) for job in jobs]
+    clients = Clients(cluster)
     try:
-        disturb(lambda: sum(len(job.told) for job in jobs))
+        disturb(clients)
     finally:
-        for loop in loops:
-            loop.end()
+        clients.end()
     cluster.until(lambda: all(cluster.is_served(node) for node in NODES), "every shard is served")
-    return [job.check() for job in jobs]
+    return [job.check() for job in clients.jobs]
 
 
 def goes_on(cluster, told, more=40):
@@ -117,8 +143,8 @@ def goes_on(cluster, told, more=40):
 def test_nodes_that_are_killed_one_after_the_other_take_nothing_along(start):
     cluster = start(f"keys.appendfsync={SYNC}")
 
-    def disturb(told):
-        goes_on(cluster, told)
+    def disturb(clients):
+        goes_on(cluster, clients.told)
         for number in range(KILLS):
             # The one that runs the coordinator, then those that own most.
             shards = cluster.shards(NODES[0])
@@ -126,7 +152,7 @@ def test_nodes_that_are_killed_one_after_the_other_take_nothing_along(start):
             node = owners[number % len(owners)]
             pid = cluster.signal(node, signal.SIGKILL)
             cluster.runs_again(node, pid)
-            goes_on(cluster, told)
+            goes_on(cluster, clients.told)
 
     assert all(count > 0 for count in work(cluster, disturb))
     assert cluster.stop() == 0, cluster.logs()
@@ -135,21 +161,23 @@ def test_nodes_that_are_killed_one_after_the_other_take_nothing_along(start):
 def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(start):
     cluster = start(f"keys.appendfsync={SYNC}")
 
-    def disturb(told):
-        goes_on(cluster, told)
+    def disturb(clients):
+        goes_on(cluster, clients.told)
         for shard in ("keys", "tenants", "tenants/2"):
             node = cluster.owner(shard)
             other = next(name for name in NODES if name != node)
             before = cluster.shards(other)[shard]["epoch"]
+            clients.leave_out(node)
             pid = cluster.signal(node, signal.SIGSTOP)
             cluster.until(
                 lambda: cluster.shards(other)[shard]["epoch"] > before and cluster.shards(other)[shard]["state"] == "serving",
                 f"another node owns {shard}",
             )
-            goes_on(cluster, told)
+            goes_on(cluster, clients.told)
             os.kill(pid, signal.SIGCONT)
             cluster.runs_again(node, pid)
-            goes_on(cluster, told)
+            clients.take_in(node)
+            goes_on(cluster, clients.told)
 
     assert all(count > 0 for count in work(cluster, disturb))
 
@@ -157,13 +185,13 @@ def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(start):
 def test_nodes_that_are_all_killed_at_once_are_there_again_with_what_was_told(start):
     cluster = start(f"keys.appendfsync={SYNC}")
 
-    def disturb(told):
-        goes_on(cluster, told)
+    def disturb(clients):
+        goes_on(cluster, clients.told)
         pids = {node: cluster.status(node)["pid"] for node in NODES}
         for pid in pids.values():
             os.kill(pid, signal.SIGKILL)
         for node, pid in pids.items():
             cluster.runs_again(node, pid)
-        goes_on(cluster, told)
+        goes_on(cluster, clients.told)
 
     assert all(count > 0 for count in work(cluster, disturb))

@@ -12,8 +12,8 @@ from test_kills import KILLS, goes_on, work
 def test_machines_that_are_lost_one_after_the_other_take_nothing_along(start_machines):
     cluster = start_machines("keys.appendfsync=always")
 
-    def disturb(told):
-        goes_on(cluster, told)
+    def disturb(clients):
+        goes_on(cluster, clients.told)
         for number in range(KILLS):
             shards = cluster.shards(random.choice(NODES))
             owner = shards[("keys", "tenants/2", "tenants")[number % 3]]["owner"]
@@ -22,7 +22,7 @@ def test_machines_that_are_lost_one_after_the_other_take_nothing_along(start_mac
             cluster.lose(lost)
             time.sleep(random.choice((0, 4)))
             cluster.replace(lost)
-            goes_on(cluster, told)
+            goes_on(cluster, clients.told)
 
     assert all(count > 0 for count in work(cluster, disturb))
     # Of logs that nobody needs, what ended them is left.
@@ -34,15 +34,15 @@ def test_machines_that_are_lost_one_after_the_other_take_nothing_along(start_mac
 def test_all_machines_are_lost_at_once_and_others_have_all_that_was_told(start_machines):
     cluster = start_machines("keys.appendfsync=always")
 
-    def disturb(told):
-        goes_on(cluster, told)
+    def disturb(clients):
+        goes_on(cluster, clients.told)
         for node in NODES:
             cluster.lose(node)
         for node in NODES:
             cluster.begin(node)
         for node in NODES:
             cluster.wait_for(node)
-        goes_on(cluster, told)
+        goes_on(cluster, clients.told)
 
     assert all(count > 0 for count in work(cluster, disturb))
 
@@ -50,21 +50,23 @@ def test_all_machines_are_lost_at_once_and_others_have_all_that_was_told(start_m
 def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(start_machines):
     cluster = start_machines("keys.appendfsync=always")
 
-    def disturb(told):
-        goes_on(cluster, told)
+    def disturb(clients):
+        goes_on(cluster, clients.told)
         for shard in ("keys", "tenants/2"):
             node = cluster.owner(shard)
             other = next(name for name in NODES if name != node)
             before = cluster.shards(other)[shard]["epoch"]
             process = cluster.processes[node]
+            clients.leave_out(node)
             process.send_signal(signal.SIGSTOP)
             found = lambda: cluster.shards(other)[shard]
             cluster.until(lambda: found()["epoch"] > before and found()["state"] == "serving", f"another node owns {shard}")
-            goes_on(cluster, told)
+            goes_on(cluster, clients.told)
             process.send_signal(signal.SIGCONT)
             assert process.wait(timeout=60) == 3, "its name is over"
             cluster.replace(node)
-            goes_on(cluster, told)
+            clients.take_in(node)
+            goes_on(cluster, clients.told)
 
     assert all(count > 0 for count in work(cluster, disturb))
 
@@ -72,27 +74,27 @@ def test_a_node_that_stands_still_past_its_lease_tells_nobody_anything(start_mac
 def test_while_etcd_stands_still_nobody_is_told_anything_new_and_then_all_goes_on(start_machines):
     cluster = start_machines("keys.appendfsync=always")
 
-    def disturb(told):
-        goes_on(cluster, told)
+    def disturb(clients):
+        goes_on(cluster, clients.told)
         # Shorter than a lease: nobody notices.
         cluster.etcd.signal(signal.SIGSTOP)
         time.sleep(1)
         cluster.etcd.signal(signal.SIGCONT)
-        goes_on(cluster, told)
+        goes_on(cluster, clients.told)
         assert cluster.living() == NODES
         # Longer: the nodes stop to serve, and end when it is there again.
         cluster.etcd.signal(signal.SIGSTOP)
         time.sleep(6)
-        before = told()
+        before = clients.told()
         time.sleep(1)
-        assert told() == before, "without a lease"
+        assert clients.told() == before, "without a lease"
         cluster.etcd.signal(signal.SIGCONT)
         assert {process.wait(timeout=60) for process in cluster.processes.values()} == {3}, "their names are over"
         for node in NODES:
             cluster.begin(node)
         for node in NODES:
             cluster.wait_for(node)
-        goes_on(cluster, told)
+        goes_on(cluster, clients.told)
 
     assert all(count > 0 for count in work(cluster, disturb))
 
@@ -100,15 +102,15 @@ def test_while_etcd_stands_still_nobody_is_told_anything_new_and_then_all_goes_o
 def test_while_the_bucket_stands_still_commits_wait(start_machines):
     cluster = start_machines("keys.appendfsync=always")
 
-    def disturb(told):
-        goes_on(cluster, told)
+    def disturb(clients):
+        goes_on(cluster, clients.told)
         cluster.bucket.signal(signal.SIGSTOP)
         time.sleep(1)
-        before = told()
+        before = clients.told()
         time.sleep(4)
-        assert told() == before, "nothing is told that is not in the bucket"
+        assert clients.told() == before, "nothing is told that is not in the bucket"
         cluster.bucket.signal(signal.SIGCONT)
-        goes_on(cluster, told)
+        goes_on(cluster, clients.told)
         assert cluster.living() == NODES
 
     assert all(count > 0 for count in work(cluster, disturb))
