@@ -12,7 +12,7 @@ use savanna_epoch::ShardId;
 use savanna_hadoop::ServerError as FilesServerError;
 use savanna_http::{Credentials, HttpFace, HttpLimits, NodeView};
 use savanna_identity::{Tls, Token};
-use savanna_pgwire::{Admission, CLIENTS_MAX, Door};
+use savanna_pgwire::{Acceptor, Admission, CLIENTS_MAX};
 use savanna_pgwire_tenants::{Back, ServerError};
 use savanna_resp::{Server as KeysServer, ServerError as KeysServerError};
 use savanna_streams_api::handle::SharedStreamHandle;
@@ -85,12 +85,12 @@ impl Services {
 
     /// Streams behind the PostgreSQL protocol.
     async fn start_pgwire(&mut self, config: &NodeConfig, handle: SharedStreamHandle) {
-        let door = match pgwire_door(config) {
-            Ok(door) => door,
+        let acceptor = match pgwire_acceptor(config) {
+            Ok(acceptor) => acceptor,
             Err(reason) => return self.board.failed("pgwire", &reason),
         };
         self.start_face("pgwire", config, config.pgwire_port, "pgwire.port", |listener, shutdown| {
-            savanna_pgwire::serve(listener, handle, door, shutdown)
+            savanna_pgwire::serve(listener, handle, acceptor, shutdown)
         })
         .await;
     }
@@ -435,7 +435,7 @@ fn http_access(config: &NodeConfig) -> Result<(Credentials, Option<Tls>), String
 
 /// What clients of streams have to show. They read and write files of the node's user: beyond the loopback, nobody comes in
 /// without a password, and nobody listens in.
-fn pgwire_door(config: &NodeConfig) -> Result<Door, String> {
+fn pgwire_acceptor(config: &NodeConfig) -> Result<Acceptor, String> {
     let is_exposed = !config.address.is_loopback();
     let missing = match (&config.auth_users, &config.pgwire_tls) {
         (None, _) => "auth.users, a file with a name and a password in each line",
@@ -453,7 +453,7 @@ fn pgwire_door(config: &NodeConfig) -> Result<Door, String> {
     let tls = config.pgwire_tls.as_ref().map(Tls::read).transpose();
     let tls = tls.map_err(|error| format!("pgwire.tls_cert and pgwire.tls_key: {error}"))?;
     let clients_max = clients_max(config, "pgwire", CLIENTS_MAX);
-    Door::new(Admission { users, requires_tls, clients_max }, tls).map_err(|error| error.to_string())
+    Acceptor::new(Admission { users, requires_tls, clients_max }, tls).map_err(|error| error.to_string())
 }
 
 fn cannot_listen(address: SocketAddr, error: &std::io::Error, setting: &str) -> String {

@@ -63,7 +63,7 @@ pub struct Session {
     /// When it came.
     pub opened_at: UnixMillis,
     /// Since when it is nobody in particular, if it is: when it came, or the last `RESET`.
-    pub stranger_since: UnixMillis,
+    pub unauthenticated_since: UnixMillis,
     /// When its last request came.
     pub heard_at: UnixMillis,
     /// The command of its last request.
@@ -92,7 +92,7 @@ const WITH_FIRST_MAX: usize = 64;
 
 impl Session {
     fn new(id: SessionId, addresses: (String, String), now: UnixMillis, users: &Users) -> Self {
-        let (user, access) = stranger(users);
+        let (user, access) = unauthenticated(users);
         let (address, local_address) = addresses;
         Self {
             id,
@@ -106,7 +106,7 @@ impl Session {
             local_address,
             is_exposed: false,
             opened_at: now,
-            stranger_since: now,
+            unauthenticated_since: now,
             heard_at: now,
             last: None,
             is_held: false,
@@ -138,8 +138,8 @@ impl Session {
 
     /// Lets the client be nobody in particular again.
     pub fn forget_user(&mut self, users: &Users, now: UnixMillis) {
-        (self.user, self.access) = stranger(users);
-        self.stranger_since = now;
+        (self.user, self.access) = unauthenticated(users);
+        self.unauthenticated_since = now;
     }
 
     /// The session of a script that runs.
@@ -186,7 +186,7 @@ impl Session {
 }
 
 /// Who a client is before it said so.
-fn stranger(users: &Users) -> (Arc<User>, Access) {
+fn unauthenticated(users: &Users) -> (Arc<User>, Access) {
     let user = users.default_user();
     let access = if users.is_open() { user.access() } else { Access::Unknown };
     (user, access)

@@ -1,6 +1,6 @@
 //! Sockets: taken in, encrypted where that is asked for, and served by HTTP/1.1.
 //!
-//! A client that has not sent the head of a request is a stranger. Strangers are so many at most, and each has its time, so
+//! A client that has not sent the head of a request is a pending client. They are so many at most, and each has its time, so
 //! that those who send nothing keep nobody out; others have places of their own, and one too many is told so, but for health.
 
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
-use savanna_identity::{Entrance, Tls, Visit};
+use savanna_identity::{Entrance, PendingClient, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -57,8 +57,8 @@ pub(crate) async fn serve(
     let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! {
-            (socket, _, visit) = entrance.next() => {
-                clients.spawn(receive(Arc::clone(&shared), visit, socket, stopping.subscribe()));
+            (socket, _, pending) = entrance.next() => {
+                clients.spawn(receive(Arc::clone(&shared), pending, socket, stopping.subscribe()));
             }
             Some(_) = clients.join_next() => {}
             () = &mut shutdown => break,
@@ -69,17 +69,17 @@ pub(crate) async fn serve(
     while clients.join_next().await.is_some() {}
 }
 
-async fn receive(shared: Arc<Shared>, visit: Visit, socket: TcpStream, stopping: watch::Receiver<bool>) {
+async fn receive(shared: Arc<Shared>, pending: PendingClient, socket: TcpStream, stopping: watch::Receiver<bool>) {
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "small answers to an HTTP client may wait");
     }
     let Some(tls) = &shared.tls else {
-        return talk(&shared, visit, socket, stopping).await;
+        return talk(&shared, pending, socket, stopping).await;
     };
-    let displaced = visit.displaced();
+    let displaced = pending.displaced();
     tokio::select! {
         encrypted = tokio::time::timeout(HANDSHAKE_TIME, tls.accept(socket)) => match encrypted {
-            Ok(Ok(encrypted)) => talk(&shared, visit, encrypted, stopping).await,
+            Ok(Ok(encrypted)) => talk(&shared, pending, encrypted, stopping).await,
             Ok(Err(error)) => tracing::debug!(%error, "an HTTP client went away in the TLS handshake"),
             Err(_) => tracing::debug!("an HTTP client took too long for the TLS handshake"),
         },
@@ -87,9 +87,9 @@ async fn receive(shared: Arc<Shared>, visit: Visit, socket: TcpStream, stopping:
     }
 }
 
-/// What a client is: a stranger until its first request, which takes a place if there is one.
+/// What a client is: a pending client until its first request, which takes a place if there is one.
 struct Standing {
-    stranger: Option<Visit>,
+    pending: Option<PendingClient>,
     place: Option<OwnedSemaphorePermit>,
 }
 
@@ -99,7 +99,7 @@ impl Standing {
         if self.place.is_none() {
             self.place = Arc::clone(places).try_acquire_owned().ok();
             if self.place.is_some() {
-                self.stranger = None;
+                self.pending = None;
             }
         }
         self.place.is_some()
@@ -107,13 +107,13 @@ impl Standing {
 }
 
 /// Serves one client.
-async fn talk<S>(shared: &Shared, visit: Visit, stream: S, mut stopping: watch::Receiver<bool>)
+async fn talk<S>(shared: &Shared, pending: PendingClient, stream: S, mut stopping: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let displaced = visit.displaced();
+    let displaced = pending.displaced();
     let router = TowerToHyperService::new(shared.router.clone());
-    let (standing, places) = (Mutex::new(Standing { stranger: Some(visit), place: None }), Arc::clone(&shared.places));
+    let (standing, places) = (Mutex::new(Standing { pending: Some(pending), place: None }), Arc::clone(&shared.places));
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let has_place = standing.lock().come_in(&places);
         let is_answered = has_place || api::is_health(request.uri().path());

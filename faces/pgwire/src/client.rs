@@ -12,8 +12,8 @@ use savanna_streams_api::handle::{CursorId, HandleError, SessionId, SharedStream
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
+use crate::acceptor::Admitted;
 use crate::cancel::{Cancellation, Cancellations};
-use crate::door::Admitted;
 use crate::error::{told, unexpected};
 use crate::extended::{Portal, Prepared};
 use crate::line::Line;
@@ -71,7 +71,7 @@ where
     line.close().await;
 }
 
-/// Opens a session for who has come in by the door.
+/// Opens a session for who has come in.
 async fn open(
     engine: &SharedStreamHandle,
     cancellations: &Arc<Cancellations>,

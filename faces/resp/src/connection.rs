@@ -13,7 +13,7 @@ use crate::encode::Encoder;
 use crate::output::Output;
 use crate::parse::{Parser, ProtocolError};
 use crate::stream::Stream;
-use crate::thread::Stranger;
+use crate::thread::PendingClient;
 
 /// A client.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
     /// Its session.
     pub session: SessionId,
     /// What it is as long as it asked for nothing, or did not say who it is.
-    pub stranger: Option<Stranger>,
+    pub pending: Option<PendingClient>,
     /// The protocol's version for replies that come later.
     pub protocol: u8,
     /// Whether it wants replies; `None` if it does.
@@ -94,7 +94,7 @@ impl Connection {
         Self {
             stream,
             session,
-            stranger: None,
+            pending: None,
             protocol: 2,
             answering: None,
             input: Vec::new(),

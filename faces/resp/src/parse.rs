@@ -26,7 +26,7 @@ impl Default for Limits {
 
 impl Limits {
     /// For clients that have not said who they are, as in Redis.
-    pub const OF_STRANGERS: Self =
+    pub const OF_UNAUTHENTICATED: Self =
         Self { words: 10, word_bytes: 16 << 10, line_bytes: 64 << 10, request_bytes: 256 << 10 };
 }
 

@@ -11,12 +11,12 @@ use mio::net::TcpListener;
 use mio::{Interest, Poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::ServerConfig;
-use savanna_identity::Strangers;
+use savanna_identity::PendingClients;
 use savanna_keys::handle::SharedKeysHandle;
 use savanna_keys::placement::Placement;
 use savanna_keys_host::{Gauge, HostError, HostOptions, Service, Stopper, Worker};
 
-use crate::thread::{Arrivals, Door, LISTEN, LISTEN_TLS, Lent, State, Thread, ThreadError, WAKE};
+use crate::thread::{Acceptor, Arrivals, LISTEN, LISTEN_TLS, Lent, State, Thread, ThreadError, WAKE};
 use crate::tls::{self, TlsError};
 
 /// What a server is to be.
@@ -124,7 +124,7 @@ impl Opened {
         let Self { address, listener, mut tls_listener, tls, polls, service, workers } = self;
         let mut listener = Some(listener);
         let arrivals: Arc<[Arrivals]> = service.bells().cloned().map(Arrivals::new).collect();
-        let strangers = Arc::new(Mutex::new(Strangers::new(usize::MAX)));
+        let pending = Arc::new(Mutex::new(PendingClients::new(usize::MAX)));
         let mut server = Server { address, service, threads: Vec::new(), client_count: Arc::default() };
         for (number, (worker, poll)) in workers.into_iter().zip(polls).enumerate() {
             let (mut listener, mut tls_listener) = (listener.take(), tls_listener.take());
@@ -133,7 +133,7 @@ impl Opened {
                     poll.registry().register(listener, token, Interest::READABLE).map_err(ServerError::Start)?;
                 }
             }
-            let door = Door {
+            let acceptor = Acceptor {
                 listener: listener.map(Arc::new),
                 tls_listener: tls_listener.map(Arc::new),
                 tls: tls.clone(),
@@ -141,10 +141,10 @@ impl Opened {
                 thread: number,
                 arrivals: Arc::clone(&arrivals),
                 client_count: Arc::clone(&server.client_count),
-                strangers: Arc::clone(&strangers),
+                pending: Arc::clone(&pending),
                 next_client: Arc::default(),
             };
-            let mut thread = Thread { worker, poll, door, lent: Lent::default(), state: State::new() };
+            let mut thread = Thread { worker, poll, acceptor, lent: Lent::default(), state: State::new() };
             let run = move || {
                 let ended = thread.run();
                 if let Err(error) = &ended {

@@ -18,7 +18,7 @@ use savanna_keys_host::{HostError, Worker};
 use savanna_lattice::UnixMillis;
 
 use self::accept::Connections;
-pub(crate) use self::accept::{Arrivals, Door, Stranger};
+pub(crate) use self::accept::{Acceptor, Arrivals, PendingClient};
 pub(crate) use self::attend::Lent;
 use crate::connection::Connection;
 use crate::parse::Parser;
@@ -50,7 +50,7 @@ pub enum ThreadError {
 pub(crate) struct Thread {
     pub(crate) worker: Worker,
     pub(crate) poll: Poll,
-    pub(crate) door: Door,
+    pub(crate) acceptor: Acceptor,
     pub(crate) lent: Lent,
     pub(crate) state: State,
 }
@@ -150,7 +150,7 @@ impl Thread {
     fn sleep(&mut self, events: &mut Events, due: Option<UnixMillis>) -> Result<(), ThreadError> {
         let waits = !self.state.touched.is_empty();
         let mut timeout = self.worker.timeout(due, waits).min(self.patience());
-        if !self.worker.fall_asleep(waits) || self.door.has_arrivals() {
+        if !self.worker.fall_asleep(waits) || self.acceptor.has_arrivals() {
             timeout = Duration::ZERO;
         }
         let begun = Instant::now();
@@ -277,7 +277,7 @@ impl Thread {
         if stays {
             self.state.connections[place] = Some(connection);
         } else {
-            self.door.close(&mut connection, &mut self.worker.admission());
+            self.acceptor.close(&mut connection, &mut self.worker.admission());
         }
     }
 }

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::strangers::Strangers;
+use crate::pending::PendingClients;
 use crate::{Throttle, descriptors_max};
 
 /// Clients that have not said who they are yet, where there are descriptors enough.
-const STRANGERS_MAX: usize = 256;
+const PENDING_MAX: usize = 256;
 /// How long to wait after somebody could not come in, mostly for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long somebody else who was sent away may take to give a descriptor back, once it is known that it goes.
@@ -30,7 +30,7 @@ pub struct Entrance {
 /// Those who have not said who they are.
 #[derive(Debug)]
 struct Waiting {
-    strangers: Mutex<Strangers<Arc<Notify>>>,
+    pending: Mutex<PendingClients<Arc<Notify>>>,
     /// One of them is not waiting any more.
     left: Notify,
 }
@@ -40,19 +40,19 @@ impl Entrance {
     #[must_use]
     pub fn new(listener: TcpListener) -> Self {
         // Several doors may be crowded at once.
-        let strangers_max = (descriptors_max() / 8).clamp(4, STRANGERS_MAX);
-        let strangers = Mutex::new(Strangers::new(strangers_max));
-        Self { listener, waiting: Arc::new(Waiting { strangers, left: Notify::new() }), failures: Mutex::default() }
+        let pending_max = (descriptors_max() / 8).clamp(4, PENDING_MAX);
+        let pending = Mutex::new(PendingClients::new(pending_max));
+        Self { listener, waiting: Arc::new(Waiting { pending, left: Notify::new() }), failures: Mutex::default() }
     }
 
     /// Waits for the next client. Who stops waiting loses none.
-    pub async fn next(&self) -> (TcpStream, SocketAddr, Visit) {
+    pub async fn next(&self) -> (TcpStream, SocketAddr, PendingClient) {
         loop {
             match self.listener.accept().await {
                 Ok((socket, address)) => return (socket, address, self.begin()),
                 Err(error) => {
                     let left = self.waiting.left.notified();
-                    let oldest = self.waiting.strangers.lock().displace();
+                    let oldest = self.waiting.pending.lock().displace();
                     let pause = match oldest {
                         Some(oldest) => {
                             oldest.notify_one();
@@ -73,25 +73,25 @@ impl Entrance {
         }
     }
 
-    fn begin(&self) -> Visit {
+    fn begin(&self) -> PendingClient {
         let displaced = Arc::new(Notify::new());
-        let (number, oldest) = self.waiting.strangers.lock().arrive(Arc::clone(&displaced));
+        let (number, oldest) = self.waiting.pending.lock().arrive(Arc::clone(&displaced));
         if let Some(oldest) = oldest {
             oldest.notify_one();
         }
-        Visit { waiting: Arc::clone(&self.waiting), number, displaced }
+        PendingClient { waiting: Arc::clone(&self.waiting), number, displaced }
     }
 }
 
 /// A client that has not said who it is yet. Drop this when it has.
 #[derive(Debug)]
-pub struct Visit {
+pub struct PendingClient {
     waiting: Arc<Waiting>,
     number: u64,
     displaced: Arc<Notify>,
 }
 
-impl Visit {
+impl PendingClient {
     /// What is told when the client has to go for another one.
     #[must_use]
     pub fn displaced(&self) -> Arc<Notify> {
@@ -107,9 +107,9 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for PendingClient {
     fn drop(&mut self) {
-        self.waiting.strangers.lock().leave(self.number);
+        self.waiting.pending.lock().leave(self.number);
         self.waiting.left.notify_waiters();
     }
 }

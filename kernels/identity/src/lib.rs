@@ -6,23 +6,23 @@
 //!   file of a token ─► Token
 //! ```
 //!
-//! Everything here is pure, except what reads files, and [`Entrance`], which accepts clients. [`Strangers`] are the clients who
+//! Everything here is pure, except what reads files, and [`Entrance`], which accepts clients. [`PendingClients`] are the clients who
 //! have not said yet who they are. [`Tls`] is what encryption needs.
 
 pub mod certificate;
 mod descriptors;
 mod entrance;
+mod pending;
 pub mod scram;
 mod secrets;
-mod strangers;
 mod throttle;
 mod tls;
 mod verifier;
 
 pub use descriptors::{descriptors_max, raise_descriptors_max};
-pub use entrance::{Entrance, Visit};
+pub use entrance::{Entrance, PendingClient};
+pub use pending::PendingClients;
 pub use secrets::{Login, SecretError, Token, User, Users, read_password};
-pub use strangers::Strangers;
 pub use throttle::Throttle;
 pub use tls::{Tls, TlsError, TlsFiles};
 pub use verifier::{NoVerifier, SALT_BYTES, Verifier};

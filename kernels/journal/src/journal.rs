@@ -21,7 +21,7 @@ use crate::{
     batch::Batch,
     core::{Action, Core, Input},
     error::JournalError,
-    local::{LocalBackend, Room, Stage},
+    local::{LocalBackend, Space, Stage},
     object::{ObjectBackend, READ_COST},
     options::{Filter, Options, Place},
     record::{Draft, Lsn, Record},
@@ -40,7 +40,7 @@ pub struct Journal {
     /// Where groups are staged; locked before the state is. Nothing where the log is not in a directory.
     stage: Option<Mutex<Stage>>,
     /// Where space is asked for, in a directory.
-    room: Option<Arc<Room>>,
+    space: Option<Arc<Space>>,
     stream: u32,
     epoch: NodeEpoch,
 }
@@ -108,7 +108,7 @@ impl Journal {
         let (mut backend, last, local): (Box<dyn Backend>, Lsn, _) = match place {
             Place::Disk(disk) => {
                 let (backend, last) = LocalBackend::open(disk, high_water, segment_bytes, epoch, &mut deliver)?;
-                let local = (Mutex::new(backend.stage()), backend.room());
+                let local = (Mutex::new(backend.stage()), backend.space());
                 (Box::new(backend), last, Some(local))
             }
             Place::Store { store, prefix } => {
@@ -138,13 +138,13 @@ impl Journal {
                 shared.work.notify_one();
             }
         }));
-        let (stage, room) = local.unzip();
+        let (stage, space) = local.unzip();
         let writer = Writer { shared: Arc::clone(&shared), backend };
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || writer.run())
             .map_err(JournalError::io("start a thread for", "the journal"))?;
-        Ok(Self { shared, writer: Mutex::new(Some(thread)), stage, room, stream, epoch })
+        Ok(Self { shared, writer: Mutex::new(Some(thread)), stage, space, stream, epoch })
     }
 
     /// Orders and buffers a group of records of the journal's stream, which will be in the log all or not at all. Returns
@@ -167,8 +167,8 @@ impl Journal {
         let (lsn, actions) = state.core.append(stream, group, now)?;
         self.shared.hand_over(&mut state, actions);
         drop(state);
-        if let Some(room) = &self.room {
-            room.note_appended(Self::written_bytes(group));
+        if let Some(space) = &self.space {
+            space.note_appended(Self::written_bytes(group));
         }
         Ok(lsn)
     }
@@ -185,13 +185,13 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Full`] if there is none.
     pub fn take_space(&self, bytes: usize) -> Result<(), JournalError> {
-        self.room.as_ref().map_or(Ok(()), |room| room.take(bytes))
+        self.space.as_ref().map_or(Ok(()), |space| space.take(bytes))
     }
 
     /// Gives back space that was taken with [`take_space`](Self::take_space).
     pub fn give_back(&self, bytes: usize) {
-        if let Some(room) = &self.room {
-            room.give_back(bytes);
+        if let Some(space) = &self.space {
+            space.give_back(bytes);
         }
     }
 

@@ -114,7 +114,7 @@
 //! # A tour of the source
 //!
 //! `core.rs` decides, `journal.rs` is the thread around it, `backend.rs` what it needs of a place; `local.rs` (with
-//! `disk`, `fence`, `high_water`, `recovery`, `room` and `stage`) and `object.rs` are the places; `record.rs`, `segment.rs` and `batch.rs` are the format;
+//! `disk`, `fence`, `high_water`, `recovery`, `space` and `stage`) and `object.rs` are the places; `record.rs`, `segment.rs` and `batch.rs` are the format;
 //! `sealed.rs` (with `local/seal.rs` and `object.rs`) ends logs and reads them; `sim.rs` is the simulated disk and the stepped journal.
 
 mod backend;

@@ -38,8 +38,8 @@ mod disk;
 mod fence;
 mod high_water;
 mod recovery;
-mod room;
 mod seal;
+mod space;
 mod stage;
 
 use std::sync::Arc;
@@ -52,8 +52,8 @@ pub use self::{
     fence::newest_epoch,
 };
 pub(crate) use self::{
-    room::Room,
     seal::{end_of, read_sealed, seal},
+    space::Space,
     stage::Stage,
 };
 use crate::{
@@ -93,7 +93,7 @@ struct Active {
     end: usize,
     /// Up to where blocks are allocated and zero.
     zeroed: usize,
-    /// Up to where it was allocated when it was begun; [`Room`] knows what came since.
+    /// Up to where it was allocated when it was begun; [`Space`] knows what came since.
     allocated: usize,
 }
 
@@ -178,7 +178,7 @@ pub(crate) struct LocalBackend {
     high_water: Option<HighWater>,
     /// Why there is no reserve behind the last record.
     low: Option<JournalError>,
-    room: Arc<Room>,
+    space: Arc<Space>,
     buffer: Vec<u8>,
 }
 
@@ -200,7 +200,7 @@ impl LocalBackend {
         let Taken { fence, recovered, last, unsure } = taken;
         let active = create_segment(disk.as_ref(), header, &unsure, segment_bytes, 0)
             .map_err(|error| fence.explain(disk.as_ref(), error))?;
-        let room = Arc::new(Room::of(&active, &disk)?);
+        let space = Arc::new(Space::of(&active, &disk)?);
         let mut backend = Self {
             disk,
             fence,
@@ -210,7 +210,7 @@ impl LocalBackend {
             oldest: recovered.oldest,
             high_water: None,
             low: None,
-            room,
+            space,
             buffer: Vec::new(),
         };
         // Our own header has taken over what those said.
@@ -227,8 +227,8 @@ impl LocalBackend {
     }
 
     /// Where space can be asked for.
-    pub(crate) fn room(&self) -> Arc<Room> {
-        Arc::clone(&self.room)
+    pub(crate) fn space(&self) -> Arc<Space> {
+        Arc::clone(&self.space)
     }
 
     /// Ends the active segment at `durable` and begins the next.
@@ -244,7 +244,7 @@ impl LocalBackend {
             seals: false,
             beside: None,
         };
-        let next = self.room.move_on(&self.active, |behind| {
+        let next = self.space.move_on(&self.active, |behind| {
             create_segment(self.disk.as_ref(), header, &[], self.segment_bytes, behind)
                 .map_err(|error| self.fence.explain(self.disk.as_ref(), error))
         })?;
@@ -277,7 +277,7 @@ impl LocalBackend {
         write_zeros(active.file.as_mut(), end.max(active.zeroed) as u64, until as u64)
             .map_err(JournalError::space("write", self.disk.describe(&active.name)))?;
         active.zeroed = until;
-        self.room.note_allocated(until);
+        self.space.note_allocated(until);
         Ok(())
     }
 }
@@ -292,7 +292,7 @@ impl Backend for LocalBackend {
         let end = self.active.end + batch.bytes();
         self.low = match made_ready {
             // The space was taken before.
-            Err(error @ JournalError::Full { .. }) if end <= self.room.until() => Some(error),
+            Err(error @ JournalError::Full { .. }) if end <= self.space.until() => Some(error),
             result => result.map(|()| None)?,
         };
         let active = &mut self.active;
@@ -308,7 +308,7 @@ impl Backend for LocalBackend {
         debug_assert_eq!(at, end);
         active.end = end;
         active.zeroed = active.zeroed.max(end);
-        self.room.top_up();
+        self.space.top_up();
         Ok(())
     }
 

@@ -36,10 +36,10 @@ use savanna_ownership::{BootClock, Coordinator, CoordinatorError, remote};
 use savanna_rpc::{Addresses, MethodTable, RpcError, Service, ServiceTable, TcpServer, TcpTransport, call};
 use tokio::sync::watch;
 
+use super::cluster_file::{ClusterFile, ClusterFileError};
 use super::grants::{self, SHARDS};
-use super::papers::{Papers, PapersError};
+use super::leader::{self, Leader, Ping, connections};
 use super::reach::{self, Showing};
-use super::seat::{self, Ping, Seat, connections};
 use crate::config::NodeConfig;
 use crate::data_dir::{directory_options, high_water, newest_epoch_in};
 
@@ -63,11 +63,11 @@ pub(super) struct Candidate {
     directory: PathBuf,
     options: DataDirOptions,
     addresses: Arc<Addresses>,
-    /// Made with the papers of the cluster, once they are there.
+    /// Made with the file of the cluster, once it is there.
     transport: OnceLock<TcpTransport>,
     /// On which side of a cut network the node is.
     reach: Mutex<Reach>,
-    /// Shows others that this node works, once there are papers.
+    /// Shows others that this node works, once the file of the cluster is there.
     showing: Option<Showing>,
     /// What this node has found, for who waits for it.
     state: watch::Sender<State>,
@@ -131,21 +131,21 @@ impl Candidate {
 
     async fn turn(&mut self, doubt: &mut Doubt, stopping: &mut watch::Receiver<bool>) -> Result<Duration, String> {
         let (directory, lease) = (self.directory.clone(), self.config.lease);
-        let read = move || Ok::<_, PapersError>((Papers::read(&directory, lease)?, Seat::read(&directory)));
-        let (papers, seat) = blocking(read).await?;
-        if let Some(papers) = &papers {
-            self.show(papers).await?;
+        let read = move || Ok::<_, ClusterFileError>((ClusterFile::read(&directory, lease)?, Leader::read(&directory)));
+        let (file, leader) = blocking(read).await?;
+        if let Some(file) = &file {
+            self.show(file).await?;
         }
-        if let (Some(papers), Some(seat)) = (&papers, &seat)
-            && self.answers(papers, seat).await
+        if let (Some(file), Some(leader)) = (&file, &leader)
+            && self.answers(file, leader).await
         {
             doubt.step(Found::Answer, Instant::now());
             self.reach.lock().forget();
             self.state.send_replace(State::Others);
             return Ok(PERIOD);
         }
-        if let Some(papers) = &papers {
-            let sides = self.sides(papers).await;
+        if let Some(file) = &file {
+            let sides = self.sides(file).await;
             if sides.may_be_smaller() {
                 let state = if sides.is_smaller() { State::CutOff(sides) } else { State::Others };
                 let is_new = self.state.send_replace(state) != state;
@@ -164,7 +164,7 @@ impl Candidate {
         let lease = match taken {
             Ok(lease) => lease,
             Err(held) => {
-                let said = seat.is_some_and(|seat| seat.epoch == held.epoch);
+                let said = leader.is_some_and(|leader| leader.epoch == held.epoch);
                 let pid = held.holder.map(|holder| holder.pid);
                 let keeper = pid.filter(|_| !said);
                 self.state.send_replace(keeper.map_or(State::Others, State::KeptBy));
@@ -172,7 +172,7 @@ impl Candidate {
                 let claimant = held.claim.filter(is_other).filter(|claimant| !claimant.is_known_dead());
                 let claimant = claimant.map(|claimant| claimant.incarnation);
                 let directory = self.directory.clone();
-                let pulse = blocking(move || Ok::<_, String>(seat::pulse(&directory))).await?;
+                let pulse = blocking(move || Ok::<_, String>(leader::pulse(&directory))).await?;
                 let silence = Silence { said, claimant, pulse };
                 match doubt.step(Found::Silence(silence), Instant::now()) {
                     Next::Look => return Ok(PERIOD_IN_DOUBT),
@@ -193,31 +193,31 @@ impl Candidate {
     }
 
     /// Begins to show that the node works, unless it does.
-    async fn show(&mut self, papers: &Papers) -> Result<(), String> {
+    async fn show(&mut self, file: &ClusterFile) -> Result<(), String> {
         if self.showing.is_none() {
             let (directory, node) = (self.directory.clone(), NodeId::new(&self.config.name));
             let address = SocketAddr::new(self.config.cluster_address, 0);
-            let showing = Showing::begin(directory, papers.cluster.clone(), node, address).await;
+            let showing = Showing::begin(directory, file.cluster.clone(), node, address).await;
             self.showing =
                 Some(showing.map_err(|error| format!("cannot listen for other nodes on {address}: {error}"))?);
         }
         Ok(())
     }
 
-    fn transport(&self, papers: &Papers) -> &TcpTransport {
+    fn transport(&self, file: &ClusterFile) -> &TcpTransport {
         self.transport.get_or_init(|| {
             let (from, addresses) = (NodeId::new(&self.config.name), Arc::clone(&self.addresses));
-            TcpTransport::within(papers.cluster.clone(), from, addresses, connections())
+            TcpTransport::within(file.cluster.clone(), from, addresses, connections())
         })
     }
 
-    async fn answers(&self, papers: &Papers, seat: &Seat) -> bool {
-        self.addresses.set(seat.name(), seat.address.as_str());
-        call::<Ping>(self.transport(papers), &seat.name(), &(), PING_TIME).await.is_ok()
+    async fn answers(&self, file: &ClusterFile, leader: &Leader) -> bool {
+        self.addresses.set(leader.name(), leader.address.as_str());
+        call::<Ping>(self.transport(file), &leader.name(), &(), PING_TIME).await.is_ok()
     }
 
     /// Looks on which side of a cut network the node is. Where nothing can be seen, there is none.
-    async fn sides(&self, papers: &Papers) -> Sides {
+    async fn sides(&self, file: &ClusterFile) -> Sides {
         let (directory, own) = (self.directory.clone(), NodeId::new(&self.config.name));
         let pulses = blocking(move || reach::pulses(&directory, &own)).await.unwrap_or_else(|error| {
             tracing::debug!(error, "it is not known which other nodes work");
@@ -228,7 +228,7 @@ impl Candidate {
         let answers = join_all(asked.iter().map(|pulse| async {
             let name = reach::name_of(&pulse.node);
             self.addresses.set(name.clone(), pulse.address.to_string());
-            call::<Ping>(self.transport(papers), &name, &(), REACH_TIME).await.is_ok()
+            call::<Ping>(self.transport(file), &name, &(), REACH_TIME).await.is_ok()
         }));
         let answers = answers.await;
         still.iter().for_each(|pulse| self.addresses.remove(&reach::name_of(&pulse.node)));
@@ -238,9 +238,9 @@ impl Candidate {
     }
 
     /// Waits until the node is on the smaller side of a cut network.
-    async fn cut_off(&self, papers: &Papers) -> Sides {
+    async fn cut_off(&self, file: &ClusterFile) -> Sides {
         loop {
-            let sides = self.sides(papers).await;
+            let sides = self.sides(file).await;
             if sides.is_smaller() {
                 return sides;
             }
@@ -263,8 +263,8 @@ impl Candidate {
         let (directory, epoch, terms) = (self.directory.clone(), lease.epoch(), self.config.lease);
         let newest = blocking(move || newest_epoch_in(&directory)).await?;
         let directory = self.directory.clone();
-        let papers = blocking(move || Papers::ensure(&directory, newest.max(epoch), terms)).await?;
-        self.show(&papers).await?;
+        let file = blocking(move || ClusterFile::ensure(&directory, newest.max(epoch), terms)).await?;
+        self.show(&file).await?;
         let journal = JournalOptions::dir(self.directory.join("coordinator"))
             .high_water(high_water(&self.directory, "coordinator"));
         let ttl = self.config.lease.ttl();
@@ -273,15 +273,15 @@ impl Candidate {
         let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator.map_err(|error| error.to_string())?);
 
         let name = self.config.name.clone();
-        let mut seat = Seat { node: name, epoch: lease.epoch(), address: String::new() };
+        let mut leader = Leader { node: name, epoch: lease.epoch(), address: String::new() };
         let services = ServiceTable::new().service(remote::SERVICE, remote::service(&coordinator));
-        let services = services.service("seat", ping(&coordinator));
+        let services = services.service("leader", ping(&coordinator));
         let address = SocketAddr::new(self.config.cluster_address, 0);
-        let server = TcpServer::within(papers.cluster.clone(), address, seat.name(), Arc::new(services), connections());
+        let server = TcpServer::within(file.cluster.clone(), address, leader.name(), Arc::new(services), connections());
         let server = server.await.map_err(|error| format!("the coordinator cannot listen: {error}"))?;
-        seat.address = server.local_address().to_string();
-        self.publish(&seat).await?;
-        tracing::info!(address = seat.address, epoch = lease.epoch().0, "this node runs the coordinator");
+        leader.address = server.local_address().to_string();
+        self.publish(&leader).await?;
+        tracing::info!(address = leader.address, epoch = lease.epoch().0, "this node runs the coordinator");
 
         let over = |status: &LeaseStatus| matches!(status, LeaseStatus::Draining | LeaseStatus::Lost(_));
         let mut status = lease.status();
@@ -292,11 +292,11 @@ impl Candidate {
             }
             _ = stopping.wait_for(|stop| *stop) => Ok(()),
             () = grants::propose(Arc::clone(&coordinator), self.config.cluster_nodes) => Ok(()),
-            Sides { reached, beyond, .. } = self.cut_off(&papers) => {
+            Sides { reached, beyond, .. } = self.cut_off(&file) => {
                 tracing::warn!(reached, beyond, "this node reaches fewer nodes that work, itself included, than it does not; the coordinator is left to those");
                 Ok(())
             }
-            reason = self.look_after(&coordinator, &seat) => Err(format!("its coordinator answers nobody: {reason}")),
+            reason = self.look_after(&coordinator, &leader) => Err(format!("its coordinator answers nobody: {reason}")),
         };
         server.shut_down().await;
         // It closes its journal; one that panics there has closed it, too.
@@ -305,7 +305,7 @@ impl Candidate {
     }
 
     /// Says anew where the coordinator is whenever that is not to be read, until it answers nobody any more; then why.
-    async fn look_after(&self, coordinator: &Arc<dyn Coordinator>, seat: &Seat) -> String {
+    async fn look_after(&self, coordinator: &Arc<dyn Coordinator>, leader: &Leader) -> String {
         let mut health = Health::new(self.config.lease.ttl());
         loop {
             tokio::time::sleep(PERIOD).await;
@@ -316,7 +316,7 @@ impl Candidate {
                 // Another node may run it by now, and say so.
                 Err(_) => {}
                 Ok(()) => {
-                    if let Err(error) = self.publish(seat).await {
+                    if let Err(error) = self.publish(leader).await {
                         tracing::warn!(error, "other nodes may not find the coordinator");
                     }
                 }
@@ -325,11 +325,11 @@ impl Candidate {
     }
 
     /// Says where the coordinator is, and shows that it works.
-    async fn publish(&self, seat: &Seat) -> Result<(), String> {
-        let (directory, seat) = (self.directory.clone(), seat.clone());
-        let publish = move || match Seat::read(&directory) {
-            Some(said) if said == seat => seat::beat(&directory),
-            _ => seat.publish(&directory),
+    async fn publish(&self, leader: &Leader) -> Result<(), String> {
+        let (directory, leader) = (self.directory.clone(), leader.clone());
+        let publish = move || match Leader::read(&directory) {
+            Some(said) if said == leader => leader::beat(&directory),
+            _ => leader.publish(&directory),
         };
         blocking(publish).await.map_err(|error| format!("its address could not be written: {error}"))
     }
@@ -373,7 +373,7 @@ mod tests {
         let coordinator = EmbeddedCoordinator::start(core, Arc::new(BrokenLog), Arc::new(BootClock), None);
         let coordinator: Arc<dyn Coordinator> = Arc::new(coordinator);
         let net = InProcessNet::new(InProcessLimits::default());
-        let services = ServiceTable::new().service("seat", ping(&coordinator));
+        let services = ServiceTable::new().service("leader", ping(&coordinator));
         let _served = net.serve(NodeId::new("n1"), Arc::new(services));
         let transport = net.transport(NodeId::new("n2"));
         let answers = async || call::<Ping>(&transport, &NodeId::new("n1"), &(), PING_TIME).await.is_ok();

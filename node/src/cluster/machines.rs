@@ -19,9 +19,9 @@ use savanna_rpc::{ANY_NODE, Addresses, Cluster, Request, RpcError, TcpTransport,
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::charter::{self, CharterError};
+use super::cluster_record::{self, ClusterRecordError};
 use super::join::{EtcdPlace, Join};
-use super::seat::connections;
+use super::leader::connections;
 use super::shared::Shared;
 use super::view::View;
 use super::{COORDINATOR_TIME, JOIN_TIME, JoinError, Met};
@@ -39,7 +39,7 @@ pub(super) async fn meet(config: &NodeConfig, join: &Join, runtime: &Handle) -> 
     if config.cluster_address.is_loopback() && !is_here(join) {
         return Err(JoinError::OnlyHere { join: join.clone(), came: config.cluster_address });
     }
-    let cluster = charter::secret(config.cluster_secret.as_deref())?;
+    let cluster = cluster_record::secret(config.cluster_secret.as_deref())?;
     let through = match join {
         Join::Node(address) => {
             Some(Arc::new(Through::new(address, &cluster, NodeId::new(&config.name), runtime.clone())))
@@ -59,12 +59,12 @@ pub(super) async fn meet(config: &NodeConfig, join: &Join, runtime: &Handle) -> 
                 }
                 (join, None) => unreachable!("expected a cluster over several machines, came {join}"),
             };
-            let (papers, store) = charter::agree(&*coordinator, &cluster, &config).await?;
+            let (file, store) = cluster_record::agree(&*coordinator, &cluster, &config).await?;
             let shared = Shared::Store(store);
-            Ok::<_, CharterError>(Met { papers, coordinator, way: None, shared, state: None, through })
+            Ok::<_, ClusterRecordError>(Met { file, coordinator, way: None, shared, state: None, through })
         });
         match met.await.map_err(|error| JoinError::Thread(std::io::Error::other(error)))? {
-            Err(CharterError::Coordinator(CoordinatorError::Unavailable { reason })) => {
+            Err(ClusterRecordError::Coordinator(CoordinatorError::Unavailable { reason })) => {
                 if Instant::now() >= deadline {
                     return Err(JoinError::Silent { join: join.clone(), waited: JOIN_TIME, reason });
                 }
@@ -105,7 +105,7 @@ pub(super) struct Through {
     runtime: Handle,
     known: Mutex<Known>,
     /// By address, so that one that hangs keeps no request from another.
-    ways: Mutex<BTreeMap<String, Arc<TcpTransport>>>,
+    transports: Mutex<BTreeMap<String, Arc<TcpTransport>>>,
 }
 
 /// The nodes that may be asked. The first one is.
@@ -146,8 +146,8 @@ impl Known {
 
 impl Through {
     fn new(address: &str, cluster: &Cluster, from: NodeId, runtime: Handle) -> Self {
-        let (known, ways) = (Mutex::new(Known::new(address)), Mutex::default());
-        Self { cluster: cluster.clone(), from, runtime, known, ways }
+        let (known, transports) = (Mutex::new(Known::new(address)), Mutex::default());
+        Self { cluster: cluster.clone(), from, runtime, known, transports }
     }
 
     /// The way to an address, on which whoever is there is greeted.
@@ -158,15 +158,15 @@ impl Through {
             let transport = TcpTransport::within(self.cluster.clone(), self.from.clone(), addresses, connections());
             Arc::new(transport.on(self.runtime.clone()))
         };
-        Arc::clone(self.ways.lock().entry(address.to_owned()).or_insert_with(connect))
+        Arc::clone(self.transports.lock().entry(address.to_owned()).or_insert_with(connect))
     }
 
     /// Has another one asked; nothing is asked again on this way to the one that failed.
     fn give_up(&self, failed: &str, way: &Arc<TcpTransport>) {
         self.known.lock().turn(failed);
-        let mut ways = self.ways.lock();
-        if ways.get(failed).is_some_and(|kept| Arc::ptr_eq(kept, way)) {
-            ways.remove(failed);
+        let mut transports = self.transports.lock();
+        if transports.get(failed).is_some_and(|kept| Arc::ptr_eq(kept, way)) {
+            transports.remove(failed);
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::super::grants::tests::{ALL, Cluster as Grants};
-    use super::super::seat::Ping;
+    use super::super::leader::Ping;
     use super::*;
 
     #[test]

@@ -1,12 +1,12 @@
 //! A node among others, on one shared data directory, or on several machines with etcd and an object store.
 //!
 //! ```text
-//!  D/cluster.toml          who belongs to the cluster                            papers
+//!  D/cluster.toml          who belongs to the cluster                            cluster_file
 //!  D/lease                 who runs the coordinator: one of the nodes            candidate
-//!  D/coordinator.address   where it listens                                      seat
+//!  D/coordinator.address   where it listens                                      leader
 //!  D/pulses/NAME           that the node works                                   reach
 //!
-//!  several machines: root `cluster` in etcd instead of all these                  charter
+//!  several machines: root `cluster` in etcd instead of all these                  cluster_record
 //!
 //!           ┌─ coordinator/.. ─► the node that runs it ──► proposes who owns shards    grants
 //!   a node ─┤                                │ changes
@@ -21,19 +21,19 @@
 //! see [`databases`].
 
 mod candidate;
-mod charter;
+mod cluster_file;
+mod cluster_record;
 pub(crate) mod databases;
 mod grants;
 mod join;
+mod leader;
 mod machines;
 mod offered;
-mod papers;
+mod peers;
 mod reach;
 pub(crate) mod routed;
-mod seat;
 pub(crate) mod shared;
 mod view;
-mod ways;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -70,27 +70,27 @@ use crate::roles::{Grant, Role};
 use crate::services::StreamsService;
 
 use self::candidate::Candidate;
-pub use self::charter::CharterError;
+use self::cluster_file::ClusterFile;
+pub use self::cluster_file::ClusterFileError;
+pub(crate) use self::cluster_file::are_in as is_in;
+pub use self::cluster_record::ClusterRecordError;
 use self::grants::SHARDS;
 pub(crate) use self::grants::{services_of, state_of};
 pub use self::join::{EtcdPlace, Join, NoJoin};
+use self::leader::{COORDINATOR, Way};
 use self::machines::Through;
 pub(crate) use self::offered::{Offer, Offered};
-use self::papers::Papers;
-pub use self::papers::PapersError;
-pub(crate) use self::papers::are_in as is_in;
+pub(crate) use self::peers::Peers;
 use self::routed::RoutedStreams;
-use self::seat::{COORDINATOR, Way};
 use self::shared::Shared;
 pub use self::shared::StoreUrl;
 pub(crate) use self::view::{View, gone};
-pub(crate) use self::ways::Ways;
 
 /// How long a request to the coordinator is tried again.
 const COORDINATOR_TIME: Duration = Duration::from_secs(2);
 /// How long a node tries to join.
 const JOIN_TIME: Duration = Duration::from_secs(15);
-/// How long it waits for the papers: whoever takes the directory writes them at once.
+/// How long it waits for the file of the cluster: whoever takes the directory writes it at once.
 const PAPERS_TIME: Duration = Duration::from_secs(5);
 /// How long the node that runs the coordinator waits for others that leave with it.
 const LEAVE_TIME: Duration = Duration::from_secs(1);
@@ -100,9 +100,9 @@ const SERVED_TIME: Duration = Duration::from_secs(10);
 /// Why a node did not join a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The papers cannot be used.
+    /// The file of the cluster cannot be used.
     #[error(transparent)]
-    Papers(#[from] PapersError),
+    ClusterFile(#[from] ClusterFileError),
     /// Another process keeps the directory for itself.
     #[error(
         "process {pid} serves the data directory alone; stop it (`savanna dev` has Ctrl-C), then start the nodes of the cluster"
@@ -123,9 +123,9 @@ pub enum JoinError {
         /// What came last.
         reason: String,
     },
-    /// The charter.
+    /// The record.
     #[error(transparent)]
-    Charter(#[from] CharterError),
+    ClusterRecord(#[from] ClusterRecordError),
     /// Nodes on other machines would not reach this one.
     #[error(
         "expected cluster.address to be an address at which the nodes that join {join} reach this machine, came {came}, which only this machine reaches; set it to this machine's in the network"
@@ -246,7 +246,7 @@ pub(crate) struct Joined {
     /// Where other nodes reach it.
     address: SocketAddr,
     /// To other nodes.
-    ways: Ways,
+    peers: Peers,
     way: Option<Arc<Way>>,
     served: ServedTraffic,
     front: Arc<Front>,
@@ -303,7 +303,7 @@ impl Standing {
 
 /// What a node knows of a cluster before it is one of its nodes.
 struct Met {
-    papers: Papers,
+    file: ClusterFile,
     coordinator: Arc<dyn Coordinator>,
     /// The connection to the node that runs it; none where nobody does.
     way: Option<Arc<Way>>,
@@ -400,13 +400,13 @@ impl Joined {
         runtime: &Handle,
         state: &watch::Receiver<candidate::State>,
     ) -> Result<Met, JoinError> {
-        let papers = await_papers(config, state).await?;
+        let file = await_cluster_file(config, state).await?;
         let name = NodeId::new(&config.name);
-        let way = Arc::new(Way::new(&config.data_dir, papers.cluster.clone(), name, runtime.clone()));
+        let way = Arc::new(Way::new(&config.data_dir, file.cluster.clone(), name, runtime.clone()));
         let coordinator = RemoteCoordinator::new(Arc::clone(&way) as _, NodeId::new(COORDINATOR), COORDINATOR_TIME);
         let shared = Shared::Directory(config.data_dir.clone());
         let (coordinator, state) = (Arc::new(coordinator), Some(state.clone()));
-        Ok(Met { papers, coordinator, way: Some(way), shared, state, through: None })
+        Ok(Met { file, coordinator, way: Some(way), shared, state, through: None })
     }
 
     async fn with(
@@ -414,12 +414,12 @@ impl Joined {
         runtime: &Handle,
         met: Met,
     ) -> Result<(Self, LeaseKeeper, Vec<JoinHandle<()>>, TcpServer), JoinError> {
-        let Met { papers, coordinator, way, shared, state, through } = met;
+        let Met { file, coordinator, way, shared, state, through } = met;
         let name = NodeId::new(&config.name);
-        let cluster = papers.cluster.clone();
+        let cluster = file.cluster.clone();
         let addresses = Arc::new(Addresses::default());
-        let ways = Ways::new(&cluster, &name, &addresses, connections());
-        let transport: Arc<dyn Transport> = Arc::new(ways.clone());
+        let peers = Peers::new(&cluster, &name, &addresses, connections());
+        let transport: Arc<dyn Transport> = Arc::new(peers.clone());
         let (view, following) = View::follow(Arc::clone(&coordinator), addresses);
         let router = Router::new(Arc::clone(&transport), Arc::new(view.clone()), RouterLimits::default());
         let names =
@@ -455,8 +455,8 @@ impl Joined {
         for service in SHARDS {
             let (sender, role) = watch::channel(Role::Front);
             roles.insert(service, role);
-            let (view, tenure, papers) = (view.clone(), tenure.clone(), papers.clone());
-            tasks.push(runtime.spawn(tell_roles(view, tenure, papers, ShardId::new(service), sender)));
+            let (view, tenure, file) = (view.clone(), tenure.clone(), file.clone());
+            tasks.push(runtime.spawn(tell_roles(view, tenure, file, ShardId::new(service), sender)));
         }
         tasks.push(runtime.spawn(tell_routes(view.clone(), Arc::clone(&front))));
         if let Some(through) = through {
@@ -479,7 +479,7 @@ impl Joined {
             guard,
             view,
             address,
-            ways,
+            peers,
             way,
             served,
             front,
@@ -493,7 +493,7 @@ impl Joined {
     /// What went on between this node and others: by what it asked for, and what it was asked.
     pub(crate) fn traffic(&self) -> Vec<(&'static str, TrafficFigures)> {
         let way = self.way.iter().map(|way| ("coordinator", way.traffic()));
-        self.ways.traffic().chain(way).chain([("server", (self.served)())]).collect()
+        self.peers.traffic().chain(way).chain([("server", (self.served)())]).collect()
     }
 
     /// How often a request to the owner of a database was sent again.
@@ -538,7 +538,7 @@ impl Joined {
 
     /// The way to other nodes.
     pub(crate) fn transport(&self) -> Arc<dyn Transport> {
-        Arc::new(self.ways.clone())
+        Arc::new(self.peers.clone())
     }
 
     /// Relays clients of tenants.
@@ -745,19 +745,22 @@ impl Stay {
     }
 }
 
-/// Waits for the papers, which the first process that holds the directory writes.
-async fn await_papers(config: &NodeConfig, state: &watch::Receiver<candidate::State>) -> Result<Papers, JoinError> {
+/// Waits for the file of the cluster, which the first process that holds the directory writes.
+async fn await_cluster_file(
+    config: &NodeConfig,
+    state: &watch::Receiver<candidate::State>,
+) -> Result<ClusterFile, JoinError> {
     let deadline = tokio::time::Instant::now() + PAPERS_TIME;
     loop {
-        if let Some(papers) = Papers::read(&config.data_dir, config.lease)? {
-            return Ok(papers);
+        if let Some(file) = ClusterFile::read(&config.data_dir, config.lease)? {
+            return Ok(file);
         }
         if tokio::time::Instant::now() >= deadline {
             return Err(not_found(
                 Some(state),
                 false,
                 PAPERS_TIME,
-                "the papers of the cluster were not written".to_owned(),
+                "the file of the cluster was not written".to_owned(),
             ));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -831,18 +834,18 @@ fn unnamed_log(view: &ClusterView, service: &str, tenure: &Tenure) -> Option<Log
 }
 
 /// What a node is to a shard.
-fn role_of(view: &ClusterView, shard: &ShardId, tenure: &Tenure, papers: &Papers) -> Role {
+fn role_of(view: &ClusterView, shard: &ShardId, tenure: &Tenure, file: &ClusterFile) -> Role {
     let record = view.shard(shard).filter(|record| record.value.owner() == Some(tenure));
     record.map_or(Role::Front, |record| {
         let epoch = record.value.epoch;
-        Role::Owner(Grant { epoch: Some(epoch), log_epoch: papers.log_epoch(epoch) })
+        Role::Owner(Grant { epoch: Some(epoch), log_epoch: file.log_epoch(epoch) })
     })
 }
 
 /// Tells a service what to be, as long as somebody listens.
-async fn tell_roles(mut view: View, tenure: Tenure, papers: Papers, shard: ShardId, roles: watch::Sender<Role>) {
+async fn tell_roles(mut view: View, tenure: Tenure, file: ClusterFile, shard: ShardId, roles: watch::Sender<Role>) {
     loop {
-        let role = role_of(&view.now(), &shard, &tenure, &papers);
+        let role = role_of(&view.now(), &shard, &tenure, &file);
         roles.send_if_modified(|known| std::mem::replace(known, role) != role);
         if !view.changed().await {
             return;
@@ -869,7 +872,7 @@ mod tests {
     #[test]
     fn a_process_owns_what_it_was_granted_and_nothing_that_another_of_its_name_was() {
         let directory = tempfile::tempdir().unwrap();
-        let papers = Papers::ensure(directory.path(), NodeEpoch(50), LeaseTerms::default()).unwrap();
+        let file = ClusterFile::ensure(directory.path(), NodeEpoch(50), LeaseTerms::default()).unwrap();
         let mut core = CoordinatorCore::new(Duration::from_secs(3600));
         let join = |core: &mut CoordinatorCore, incarnation| {
             let (name, incarnation) = (NodeId::new("n1"), Incarnation(incarnation));
@@ -885,7 +888,7 @@ mod tests {
         let grant = Transition { shard: keys.clone(), expected: Revision::NONE, record, by: None };
         core.step(&Request::Apply(grant.into()), MonoTime(0)).reply.unwrap();
         let role = |core: &CoordinatorCore, tenure: &Tenure, shard: &str| {
-            role_of(&ClusterView::new(core.snapshot()), &ShardId::new(shard), tenure, &papers)
+            role_of(&ClusterView::new(core.snapshot()), &ShardId::new(shard), tenure, &file)
         };
         let granted = Grant { epoch: Some(OwnerEpoch(1)), log_epoch: NodeEpoch(51) };
         assert_eq!(role(&core, &first, "keys"), Role::Owner(granted));

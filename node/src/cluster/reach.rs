@@ -15,7 +15,7 @@ use savanna_rpc::{Cluster, MethodTable, Service, ServiceTable, TcpServer};
 use serde::{Deserialize, Serialize};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::seat::{Ping, connections};
+use super::leader::{Ping, connections};
 use crate::data_dir::create_private;
 
 const FOLDER: &str = "pulses";
@@ -48,7 +48,7 @@ impl Showing {
         address: SocketAddr,
     ) -> io::Result<Self> {
         let answers = MethodTable::new().method(PhantomData::<Ping>, |_, ()| async { Ok(()) });
-        let services = ServiceTable::new().service("seat", Arc::new(answers) as Arc<dyn Service>);
+        let services = ServiceTable::new().service("leader", Arc::new(answers) as Arc<dyn Service>);
         let server = TcpServer::within(cluster, address, name_of(&node), Arc::new(services), connections()).await?;
         let shown = Shown { node, address: server.local_address() };
         Ok(Self { beating: tokio::spawn(beat_on(directory, shown)), _server: server })

@@ -82,9 +82,9 @@ async fn the_postgresql_face_serves_an_engine_of_another_process() {
         listener.local_addr().unwrap().port(),
         savanna_pgwire::DATABASE
     );
-    let door = savanna_pgwire::Door::new(savanna_pgwire::Admission::default(), None).unwrap();
+    let acceptor = savanna_pgwire::Acceptor::new(savanna_pgwire::Admission::default(), None).unwrap();
     let serving =
-        tokio::spawn(savanna_pgwire::serve(listener, Arc::new(remote(&engine)), door, std::future::pending()));
+        tokio::spawn(savanna_pgwire::serve(listener, Arc::new(remote(&engine)), acceptor, std::future::pending()));
 
     let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await.unwrap();
     let connection = tokio::spawn(connection);

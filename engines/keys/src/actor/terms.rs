@@ -75,9 +75,9 @@ impl Actor {
     #[must_use]
     pub fn is_late(&self, session: SessionId, is_connection_established: bool) -> bool {
         self.sessions.get(session).is_some_and(|session| {
-            let is_stranger = session.access == Access::Unknown || !is_connection_established;
-            let since = self.now().0.saturating_sub(session.stranger_since.0);
-            is_stranger && since >= self.config.login_seconds_max.saturating_mul(1000)
+            let is_unauthenticated = session.access == Access::Unknown || !is_connection_established;
+            let since = self.now().0.saturating_sub(session.unauthenticated_since.0);
+            is_unauthenticated && since >= self.config.login_seconds_max.saturating_mul(1000)
         })
     }
 

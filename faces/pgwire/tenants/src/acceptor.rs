@@ -89,11 +89,11 @@ impl Acceptor {
         // Dropped with this, and with it every client that is relayed.
         let mut visits = JoinSet::new();
         loop {
-            let (tcp, peer, visit) = entrance.next().await;
+            let (tcp, peer, pending) = entrance.next().await;
             while visits.try_join_next().is_some() {}
             let acceptor = Arc::clone(&self);
             visits.spawn(async move {
-                let outcome = match visit.within(STARTUP_TIME, acceptor.receive(tcp, peer)).await {
+                let outcome = match pending.within(STARTUP_TIME, acceptor.receive(tcp, peer)).await {
                     Some(Ok(Some((handshake, admitted)))) => acceptor.take_in(handshake, admitted).await,
                     Some(Err(error)) => Err(error),
                     Some(Ok(None)) | None => Ok(()),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use savanna_pgwire::{Admission, DATABASE, Door, MESSAGE_BYTES_MAX, serve_stream};
+use savanna_pgwire::{Acceptor, Admission, DATABASE, MESSAGE_BYTES_MAX, serve_stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
@@ -18,9 +18,9 @@ fn runtime() -> Runtime {
 /// A connection to a face that serves it until it ends.
 fn connect() -> DuplexStream {
     let (client, server) = tokio::io::duplex(1 << 16);
-    let door = Door::new(Admission::default(), None).unwrap();
+    let acceptor = Acceptor::new(Admission::default(), None).unwrap();
     tokio::spawn(async move {
-        serve_stream(server, SocketAddr::from(([127, 0, 0, 1], 0)), Arc::new(Stub), &door).await;
+        serve_stream(server, SocketAddr::from(([127, 0, 0, 1], 0)), Arc::new(Stub), &acceptor).await;
     });
     client
 }

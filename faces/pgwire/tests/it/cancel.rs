@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use savanna_pgwire::{Admission, DATABASE, Door, serve_stream};
+use savanna_pgwire::{Acceptor, Admission, DATABASE, serve_stream};
 use savanna_streams_api::handle::{CursorId, HandleError, Purpose, Rows, StreamHandle, StreamReply, StreamRequest};
 use tokio::io::DuplexStream;
 use tokio_postgres::error::SqlState;
@@ -37,7 +37,7 @@ enum During {
 /// A query without end, and a client that cancels it at one moment.
 #[derive(Debug)]
 struct Endless {
-    door: Arc<Door>,
+    acceptor: Arc<Acceptor>,
     during: Mutex<Option<During>>,
     token: Mutex<Option<Token>>,
     closed: Mutex<Vec<CursorId>>,
@@ -55,7 +55,7 @@ impl Endless {
         }
         let token = self.token.lock().clone().expect("a client");
         let (client, server) = tokio::io::duplex(1 << 16);
-        let served = serve_stream(server, SocketAddr::from((HERE, 0)), Arc::new(Stub), &self.door);
+        let served = serve_stream(server, SocketAddr::from((HERE, 0)), Arc::new(Stub), &self.acceptor);
         let (asked, _) = tokio::join!(token.0.cancel_query_raw(client, NoTls), served);
         asked.expect("a cancel request");
     }
@@ -97,8 +97,8 @@ async fn connect(engine: &Arc<Endless>) -> Client {
     let (client, server): (DuplexStream, DuplexStream) = tokio::io::duplex(1 << 16);
     let serving = Arc::clone(engine);
     tokio::spawn(async move {
-        let door = Arc::clone(&serving.door);
-        serve_stream(server, SocketAddr::from((HERE, 0)), serving, &door).await
+        let acceptor = Arc::clone(&serving.acceptor);
+        serve_stream(server, SocketAddr::from((HERE, 0)), serving, &acceptor).await
     });
     let mut config = Config::new();
     config.user("ann").dbname(DATABASE);
@@ -110,7 +110,7 @@ async fn connect(engine: &Arc<Endless>) -> Client {
 
 fn endless() -> Arc<Endless> {
     Arc::new(Endless {
-        door: Arc::new(Door::new(Admission::default(), None).unwrap()),
+        acceptor: Arc::new(Acceptor::new(Admission::default(), None).unwrap()),
         during: Mutex::default(),
         token: Mutex::default(),
         closed: Mutex::default(),

@@ -1,6 +1,6 @@
 //! The face before a stub of an engine, over streams of bytes in memory.
 
+mod acceptor;
 mod bytes;
 mod cancel;
-mod door;
 mod stub;

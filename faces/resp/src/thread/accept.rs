@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use rustls::ServerConfig;
-use savanna_identity::Strangers;
+use savanna_identity::PendingClients;
 use savanna_keys::actor::Actor;
 use savanna_keys_host::{Admission, Bell};
 use socket2::{SockRef, TcpKeepalive};
@@ -37,10 +37,10 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// A client that asked for nothing yet, or did not say who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stranger {
+pub(crate) struct PendingClient {
     /// Which client it is, of all that came.
     client: usize,
-    /// Its number among the strangers.
+    /// Its number among the pending clients.
     number: u64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Stranger {
 struct Accepted {
     stream: TcpStream,
     is_encrypted: bool,
-    stranger: Stranger,
+    pending: PendingClient,
 }
 
 /// What another thread did for a thread.
@@ -57,7 +57,7 @@ struct Accepted {
 struct Letters {
     /// Clients that it accepted.
     clients: Vec<Accepted>,
-    /// Strangers that have to go for others.
+    /// PendingClients that have to go for others.
     displaced: Vec<usize>,
 }
 
@@ -103,7 +103,7 @@ impl Arrivals {
 
 /// Where clients come in.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct Acceptor {
     /// The first thread accepts clients for all.
     pub(crate) listener: Option<Arc<TcpListener>>,
     /// As `listener`, for encrypted connections.
@@ -119,7 +119,7 @@ pub(crate) struct Door {
     /// The clients of all threads.
     pub(crate) client_count: Arc<AtomicUsize>,
     /// Those of them who may have to go for others.
-    pub(crate) strangers: Arc<Mutex<Strangers<(usize, Instant)>>>,
+    pub(crate) pending: Arc<Mutex<PendingClients<(usize, Instant)>>>,
     /// Counts those that came.
     pub(crate) next_client: Arc<AtomicUsize>,
 }
@@ -128,23 +128,23 @@ impl Thread {
     pub(super) fn accept(&mut self) {
         self.state.must_accept_again = false;
         self.state.accept_after = None;
-        if let Err(error) = self.door.accept(&mut self.worker.admission(), &mut self.state.connections) {
+        if let Err(error) = self.acceptor.accept(&mut self.worker.admission(), &mut self.state.connections) {
             if let Some(times) = self.state.failures_to_accept.happens(Instant::now()) {
                 tracing::warn!(%error, times, "a client could not be accepted");
             }
-            // A stranger gives its descriptor to who comes next.
-            self.door.displace_oldest(&mut self.worker.admission(), &mut self.state.connections);
+            // A pending client gives its descriptor to who comes next.
+            self.acceptor.displace_oldest(&mut self.worker.admission(), &mut self.state.connections);
             self.state.must_accept_again = true;
             self.state.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
         }
     }
 
     pub(super) fn take_arrivals(&mut self) {
-        self.door.take_arrivals(&mut self.worker.admission(), &mut self.state.connections);
+        self.acceptor.take_arrivals(&mut self.worker.admission(), &mut self.state.connections);
     }
 }
 
-impl Door {
+impl Acceptor {
     /// Takes the clients that wait, for all threads.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl Door {
             match listener.accept() {
                 Ok((stream, _)) => {
                     let Some(accepted) = self.let_in(stream, is_encrypted, admission, connections) else { continue };
-                    let thread = self.thread_of(accepted.stranger.client);
+                    let thread = self.thread_of(accepted.pending.client);
                     if thread == self.thread {
                         self.greet(accepted, admission, connections);
                     } else {
@@ -209,8 +209,8 @@ impl Door {
             PROTECTED
         } else if self.take_place(admission, connections) {
             let client = self.next_client.fetch_add(1, Ordering::Relaxed);
-            let (number, _) = self.strangers().arrive((client, Instant::now()));
-            return Some(Accepted { stream, is_encrypted, stranger: Stranger { client, number } });
+            let (number, _) = self.pending().arrive((client, Instant::now()));
+            return Some(Accepted { stream, is_encrypted, pending: PendingClient { client, number } });
         } else {
             FULL
         };
@@ -226,7 +226,7 @@ impl Door {
         client % self.arrivals.len()
     }
 
-    /// Counts one more client if there is a place for it, or a stranger who goes for it.
+    /// Counts one more client if there is a place for it, or a pending client who goes for it.
     fn take_place(&self, admission: &mut Admission<'_>, connections: &mut Connections) -> bool {
         let max = admission.actor().clients_max();
         let count = self.client_count.fetch_add(1, Ordering::Relaxed);
@@ -237,9 +237,9 @@ impl Door {
         has_place
     }
 
-    /// Lets the oldest stranger of all threads go, if it had its time.
+    /// Lets the oldest pending client of all threads go, if it had its time.
     pub(super) fn displace_oldest(&self, admission: &mut Admission<'_>, connections: &mut Connections) -> bool {
-        let Some((client, _)) = self.strangers().displace_if(|(_, came)| came.elapsed() >= GRACE) else { return false };
+        let Some((client, _)) = self.pending().displace_if(|(_, came)| came.elapsed() >= GRACE) else { return false };
         let thread = self.thread_of(client);
         if thread == self.thread {
             self.send_away(client, admission, connections);
@@ -249,14 +249,14 @@ impl Door {
         true
     }
 
-    /// Ends the connection of a displaced client, unless it is gone, or no stranger any more. One that said something which was not heard
+    /// Ends the connection of a displaced client, unless it is gone, or no longer pending. One that said something which was not heard
     /// yet is no silent one: it stays, as if it had come last.
     fn send_away(&self, client: usize, admission: &mut Admission<'_>, connections: &mut Connections) {
-        let is_it = |connection: &Connection| connection.stranger.is_some_and(|stranger| stranger.client == client);
+        let is_it = |connection: &Connection| connection.pending.is_some_and(|pending| pending.client == client);
         let Some(place) = connections.iter_mut().find(|place| place.as_deref().is_some_and(is_it)) else { return };
         if let Some(connection) = place.as_mut().filter(|connection| connection.stream.has_input()) {
-            let (number, _) = self.strangers().arrive((client, Instant::now()));
-            connection.stranger = Some(Stranger { client, number });
+            let (number, _) = self.pending().arrive((client, Instant::now()));
+            connection.pending = Some(PendingClient { client, number });
         } else if let Some(mut connection) = place.take() {
             self.close(&mut connection, admission);
         }
@@ -264,29 +264,29 @@ impl Door {
 
     /// Ends a connection.
     pub(super) fn close(&self, connection: &mut Connection, admission: &mut Admission<'_>) {
-        if let Some(stranger) = connection.stranger.take() {
-            self.strangers().leave(stranger.number);
+        if let Some(pending) = connection.pending.take() {
+            self.pending().leave(pending.number);
         }
         connection.stream.say_goodbye();
         admission.close(connection.session);
         self.client_count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Notes that a client has asked for something, and is no stranger any more if it may.
+    /// Notes that a client has asked for something, and is no longer pending if it may.
     pub(super) fn know(&self, connection: &mut Connection, actor: &Actor) {
-        if connection.stranger.is_some() && actor.limits_of(connection.session).is_known {
-            let stranger = connection.stranger.take();
-            stranger.into_iter().for_each(|stranger| self.strangers().leave(stranger.number));
+        if connection.pending.is_some() && actor.limits_of(connection.session).is_known {
+            let pending = connection.pending.take();
+            pending.into_iter().for_each(|pending| self.pending().leave(pending.number));
         }
     }
 
-    fn strangers(&self) -> MutexGuard<'_, Strangers<(usize, Instant)>> {
-        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingClients<(usize, Instant)>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a session of a client that was accepted.
     fn greet(&self, accepted: Accepted, admission: &mut Admission<'_>, connections: &mut Connections) {
-        let Accepted { mut stream, is_encrypted, stranger } = accepted;
+        let Accepted { mut stream, is_encrypted, pending } = accepted;
         let peer = stream.peer_addr();
         let ip = peer.as_ref().ok().map(|peer| peer.ip());
         // Without it replies are late, which is no reason to refuse a client.
@@ -304,7 +304,7 @@ impl Door {
             Err(error) => {
                 tracing::warn!(%error, "a client could not be accepted");
                 admission.close(session);
-                self.strangers().leave(stranger.number);
+                self.pending().leave(pending.number);
                 self.client_count.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
@@ -313,7 +313,7 @@ impl Door {
             connections.resize_with(place + 1, || None);
         }
         let mut connection = Connection::new(stream, session, admission.actor().now());
-        connection.stranger = Some(stranger);
+        connection.pending = Some(pending);
         connections[place] = Some(Box::new(connection));
     }
 }

@@ -9,7 +9,7 @@ use savanna_keys::actor::message::Destination;
 use savanna_keys::request::Args;
 use savanna_keys_host::{Clients, Meanwhile};
 
-use super::accept::{Connections, Door};
+use super::accept::{Acceptor, Connections};
 use super::serve::limits_of;
 use super::{READ_BYTES, Thread};
 use crate::connection::{Connection, ReadOutcome};
@@ -29,7 +29,7 @@ struct Loan {
 impl Lent {
     /// What serves connections while they are lent.
     pub(super) fn attendance(&self, thread: &Thread) -> Box<dyn Clients> {
-        Box::new(Attendance { lent: self.clone(), door: thread.door.clone(), buffer: vec![0; READ_BYTES] })
+        Box::new(Attendance { lent: self.clone(), acceptor: thread.acceptor.clone(), buffer: vec![0; READ_BYTES] })
     }
 
     pub(super) fn lend(&self, connections: &mut Connections) {
@@ -54,7 +54,7 @@ impl Lent {
 #[derive(Debug)]
 struct Attendance {
     lent: Lent,
-    door: Door,
+    acceptor: Acceptor,
     buffer: Vec<u8>,
 }
 
@@ -64,8 +64,8 @@ impl Clients for Attendance {
         let mut loan = lent.loan();
         let Loan { connections: Some(connections), served } = &mut *loan else { return };
         // Who cannot be accepted now is when the script has ended.
-        let _ = self.door.accept(&mut meanwhile.admission(), connections);
-        self.door.take_arrivals(&mut meanwhile.admission(), connections);
+        let _ = self.acceptor.accept(&mut meanwhile.admission(), connections);
+        self.acceptor.take_arrivals(&mut meanwhile.admission(), connections);
         for (place, connection) in connections.iter_mut().enumerate() {
             let Some(connection) = connection else { continue };
             // What waits to be told may depend on what is not in the log yet; that of the script is not.
@@ -103,7 +103,7 @@ impl Attendance {
             ReadOutcome::Bytes(count) => connection.input.extend_from_slice(&self.buffer[..count]),
         }
         let input = std::mem::take(&mut connection.input);
-        let ran = answer(meanwhile, &self.door, connection, &input);
+        let ran = answer(meanwhile, &self.acceptor, connection, &input);
         connection.input = input;
         connection.input.drain(..ran);
         connection.was_stopped = !connection.input.is_empty();
@@ -112,7 +112,7 @@ impl Attendance {
 }
 
 /// Answers the complete requests among `bytes`. Says how many bytes they had.
-fn answer(meanwhile: &mut Meanwhile<'_>, door: &Door, connection: &mut Connection, bytes: &[u8]) -> usize {
+fn answer(meanwhile: &mut Meanwhile<'_>, acceptor: &Acceptor, connection: &mut Connection, bytes: &[u8]) -> usize {
     let mut parser = std::mem::take(&mut connection.parser);
     let mut ran = 0;
     while connection.may_run() {
@@ -123,7 +123,7 @@ fn answer(meanwhile: &mut Meanwhile<'_>, door: &Door, connection: &mut Connectio
                 let args = Args::new(&bytes[ran..], parser.spans());
                 connection.answer(output_limit, |session, reply| meanwhile.request(session, args, reply));
                 ran += length;
-                door.know(connection, meanwhile.actor());
+                acceptor.know(connection, meanwhile.actor());
             }
             Err(error) => {
                 connection.refuse(error);

@@ -130,8 +130,8 @@ impl Thread {
                         break;
                     }
                     ran += length;
-                    self.door.know(connection, self.worker.actor());
-                    if limits.words == Limits::OF_STRANGERS.words {
+                    self.acceptor.know(connection, self.worker.actor());
+                    if limits.words == Limits::OF_UNAUTHENTICATED.words {
                         limits = limits_of(self.worker.actor(), connection.session).0;
                     }
                     if self.worker.has_published_too_much() {
@@ -177,7 +177,7 @@ pub(super) fn limits_of(actor: &Actor, session: SessionId) -> (Limits, OutputLim
     let requests = if limits.is_known {
         Limits { word_bytes: limits.word_bytes, request_bytes: limits.request_bytes, ..Limits::default() }
     } else {
-        Limits::OF_STRANGERS
+        Limits::OF_UNAUTHENTICATED
     };
     (requests, limits.output)
 }

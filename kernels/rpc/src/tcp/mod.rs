@@ -10,7 +10,7 @@
 //! | bytes not yet accepted by the other side | half of `output_bytes_max` | nothing more is read or taken on |
 //! | | `output_bytes_max`, or no progress for `write_stall_max` | slow consumer: the connection closes |
 //! | connections at a server | `connections_max` | `Refused` and closed |
-//! | those that have not greeted it | `strangers_max`, frames of 4 KiB, `connect_timeout` | closed at once |
+//! | those that have not greeted it | `ungreeted_max`, frames of 4 KiB, `connect_timeout` | closed at once |
 //! | nodes asked by a client | `peers_max` | `Overloaded` |
 //! | silence | `session.ping_after`, `session.dead_after` | ping; the connection closes |
 //!
@@ -56,7 +56,7 @@ pub struct TcpConfig {
     /// Connections at one server.
     pub connections_max: usize,
     /// Connections at one server that have not greeted it yet.
-    pub strangers_max: usize,
+    pub ungreeted_max: usize,
     /// Nodes that one client keeps a connection or a backoff for.
     pub peers_max: usize,
 }
@@ -73,7 +73,7 @@ impl Default for TcpConfig {
             backoff_max: Duration::from_secs(2),
             idle_close: Duration::from_secs(300),
             connections_max: 1024,
-            strangers_max: 128,
+            ungreeted_max: 128,
             peers_max: 1024,
         }
     }

@@ -105,7 +105,7 @@ async fn accept(
     (config, traffic): (TcpConfig, Arc<Traffic>),
 ) {
     let room = Arc::new(Semaphore::new(config.connections_max));
-    let strangers = Arc::new(Semaphore::new(config.strangers_max));
+    let ungreeted = Arc::new(Semaphore::new(config.ungreeted_max));
     // Dropped with this task, and with it every connection.
     let mut connections = JoinSet::new();
     loop {
@@ -115,15 +115,15 @@ async fn accept(
         };
         match accepted {
             Ok((stream, from)) => {
-                // One more stranger than there may be is closed without a word: a node tries again.
-                let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else {
+                // One more that has not greeted than there may be is closed without a word: a node tries again.
+                let Ok(ungreeted) = Arc::clone(&ungreeted).try_acquire_owned() else {
                     traffic.refused();
                     continue;
                 };
                 let (greeter, service, room) = (greeter.clone(), Arc::clone(&service), Arc::clone(&room));
                 let counted = (config, Arc::clone(&traffic));
                 connections.spawn(async move {
-                    if let Err(reason) = serve(stream, &greeter, service, counted, stranger, &room).await {
+                    if let Err(reason) = serve(stream, &greeter, service, counted, ungreeted, &room).await {
                         tracing::debug!(%from, %reason, "connection closed");
                     }
                 });
@@ -142,14 +142,14 @@ async fn serve(
     greeter: &Greeter,
     service: Arc<dyn Service>,
     (config, traffic): (TcpConfig, Arc<Traffic>),
-    stranger: OwnedSemaphorePermit,
+    ungreeted: OwnedSemaphorePermit,
     room: &Semaphore,
 ) -> Result<(), String> {
     let mut stream = FrameStream::new(stream, GREETING_BYTES_MAX.min(config.frame_bytes_max));
     let greeted = timeout(config.connect_timeout, greeter.greet(&mut stream, room)).await;
     let greeted = greeted.unwrap_or_else(|_elapsed| Err(format!("no hello within {:?}", config.connect_timeout)));
     let (peer, _place) = greeted.inspect_err(|_| traffic.refused())?;
-    drop(stranger);
+    drop(ungreeted);
     stream.allow_frames(config.frame_bytes_max);
     match Connection::new(stream, peer, Some(service), (config, traffic)).run(None, None).await {
         End::Broken(reason) => Err(reason),

@@ -428,7 +428,7 @@ async fn a_server_with_a_secret_reads_no_request_of_who_does_not_prove_to_know_i
 #[tokio::test]
 async fn who_has_proved_nothing_takes_no_nodes_place_and_little_memory_and_is_told_nothing() {
     let cluster = Cluster::new("c", b"0123456789abcdef").expect("long enough");
-    let config = TcpConfig { connections_max: 1, strangers_max: 3, connect_timeout: LONG * 1000, ..config() };
+    let config = TcpConfig { connections_max: 1, ungreeted_max: 3, connect_timeout: LONG * 1000, ..config() };
     let pump: Arc<dyn Service> = Arc::new(Pump::default());
     let bound = TcpServer::within(cluster.clone(), "127.0.0.1:0", node("b"), pump, config).await;
     let server = bound.expect("a free port");

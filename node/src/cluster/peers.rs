@@ -7,7 +7,7 @@
 //! | `control` | cancel requests, lists, questions for space | nothing |
 //! | `bulk` | logins, saves, removals of tenants | a database that wakes, the storage, the coordinator |
 //!
-//! Requests to the coordinator have connections of their own, too (`seat`).
+//! Requests to the coordinator have connections of their own, too (`leader`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ const CLASSES: [&str; 5] = ["bulk", "control", "flights", "keys", "streams"];
 
 /// All of them. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Ways(Arc<BTreeMap<&'static str, TcpTransport>>);
+pub(crate) struct Peers(Arc<BTreeMap<&'static str, TcpTransport>>);
 
-impl Ways {
+impl Peers {
     /// Of a node of a cluster.
     pub(super) fn new(cluster: &Cluster, from: &NodeId, addresses: &Arc<Addresses>, config: TcpConfig) -> Self {
         let way = |class| (class, TcpTransport::within(cluster.clone(), from.clone(), Arc::clone(addresses), config));
@@ -52,7 +52,7 @@ fn class(method: &str) -> &'static str {
 }
 
 #[async_trait]
-impl Transport for Ways {
+impl Transport for Peers {
     async fn call(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
         self.0[class(&request.head.method)].call(to, request).await
     }
@@ -93,16 +93,16 @@ mod tests {
         let server = server.unwrap();
         let addresses = Arc::new(Addresses::default());
         addresses.set(there.clone(), server.local_address().to_string());
-        let ways = Ways::new(&cluster, &NodeId::new("here"), &addresses, config);
-        let waiting = (0..1_000).map(|_| ways.call(&there, request("tenants/know.1", Duration::from_secs(60))));
+        let peers = Peers::new(&cluster, &NodeId::new("here"), &addresses, config);
+        let waiting = (0..1_000).map(|_| peers.call(&there, request("tenants/know.1", Duration::from_secs(60))));
         let mut waiting = Box::pin(join_all(waiting));
         // They are on their way, and fill their connection.
         assert!(tokio::time::timeout(Duration::from_millis(200), &mut waiting).await.is_err());
         for method in ["tenants/say.1", "front/say.1", "tenants/cancel.1", "keys/call.1", "streams/call.1"] {
-            let answer = ways.call(&there, request(method, Duration::from_secs(10))).await;
+            let answer = peers.call(&there, request(method, Duration::from_secs(10))).await;
             assert_eq!(answer, Ok(Bytes::new()), "{method}");
         }
-        let calls: BTreeMap<_, _> = ways.traffic().map(|(class, figures)| (class, figures.calls)).collect();
+        let calls: BTreeMap<_, _> = peers.traffic().map(|(class, figures)| (class, figures.calls)).collect();
         let expected = [("bulk", 1_000), ("control", 1), ("flights", 2), ("keys", 1), ("streams", 1)];
         assert_eq!(calls, expected.into());
     }

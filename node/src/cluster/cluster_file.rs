@@ -1,4 +1,4 @@
-//! The papers of a cluster: `cluster.toml` in its data directory says who belongs to it.
+//! The file of a cluster: `cluster.toml` in its data directory says who belongs to it.
 //!
 //! ```text
 //! format = 1
@@ -9,7 +9,7 @@
 //! lease_margin_us = 500000      so much earlier it stops by itself
 //! ```
 //!
-//! The first process that holds the directory writes them, before anybody else can. A directory that `savanna dev` has used before has logs
+//! The first process that holds the directory writes it, before anybody else can. A directory that `savanna dev` has used before has logs
 //! that were opened under epochs of its lease; those of shards begin above.
 
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ const FORMAT: i64 = 1;
 
 /// Who belongs to a cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Papers {
+pub(crate) struct ClusterFile {
     /// Shown in greetings.
     pub(crate) cluster: Cluster,
     /// The epochs of logs of shards are above this one.
@@ -37,9 +37,9 @@ pub(crate) struct Papers {
     lease: LeaseTerms,
 }
 
-/// Why there are no papers.
+/// Why there is no file of the cluster.
 #[derive(Debug, thiserror::Error)]
-pub enum PapersError {
+pub enum ClusterFileError {
     /// The file cannot be read or written.
     #[error("{path}: {doing} failed: {source}; check the permissions of the data directory")]
     Io {
@@ -75,7 +75,7 @@ pub enum PapersError {
     },
     /// It holds something else.
     #[error(
-        "{path}: expected the papers of a cluster in format {FORMAT}, came: {came}; it is damaged, or a later release wrote it"
+        "{path}: expected the file of a cluster in format {FORMAT}, came: {came}; it is damaged, or a later release wrote it"
     )]
     Malformed {
         /// The file.
@@ -90,21 +90,21 @@ pub(crate) fn are_in(directory: &Path) -> bool {
     directory.join(FILE).exists()
 }
 
-impl Papers {
+impl ClusterFile {
     /// What was agreed on.
     pub(super) const fn new(cluster: Cluster, log_epochs_above: NodeEpoch, lease: LeaseTerms) -> Self {
         Self { cluster, log_epochs_above, lease }
     }
 
-    /// The papers in a data directory, if there are any, for a node with this lease.
+    /// The file of the cluster in a data directory, if there is one, for a node with this lease.
     ///
     /// # Errors
-    /// [`PapersError`].
-    pub(crate) fn read(directory: &Path, lease: LeaseTerms) -> Result<Option<Self>, PapersError> {
+    /// [`ClusterFileError`].
+    pub(crate) fn read(directory: &Path, lease: LeaseTerms) -> Result<Option<Self>, ClusterFileError> {
         let path = directory.join(FILE);
         let io = |doing| {
             let path = path.clone();
-            move |source| PapersError::Io { path, doing, source }
+            move |source| ClusterFileError::Io { path, doing, source }
         };
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -112,24 +112,24 @@ impl Papers {
             Err(source) => return Err(io("reading")(source)),
         };
         if fs::metadata(&path).map_err(io("reading"))?.permissions().mode() & 0o077 != 0 {
-            return Err(PapersError::Open { path });
+            return Err(ClusterFileError::Open { path });
         }
-        let papers = Self::parse(&text).map_err(|came| PapersError::Malformed { path: path.clone(), came })?;
-        let [(ttl, margin), (came_ttl, came_margin)] = [papers.lease, lease].map(|lease| (lease.ttl(), lease.margin()));
+        let file = Self::parse(&text).map_err(|came| ClusterFileError::Malformed { path: path.clone(), came })?;
+        let [(ttl, margin), (came_ttl, came_margin)] = [file.lease, lease].map(|lease| (lease.ttl(), lease.margin()));
         if (ttl.as_micros(), margin.as_micros()) != (came_ttl.as_micros(), came_margin.as_micros()) {
-            return Err(PapersError::Lease { path, ttl, margin, came_ttl, came_margin });
+            return Err(ClusterFileError::Lease { path, ttl, margin, came_ttl, came_margin });
         }
-        Ok(Some(papers))
+        Ok(Some(file))
     }
 
-    /// The papers in a data directory that this process holds. Papers are made if there are none; no log in the directory was opened under
+    /// The file of the cluster in a data directory that this process holds. It is made if there is none; no log in the directory was opened under
     /// a later epoch than `newest`.
     ///
     /// # Errors
-    /// [`PapersError`].
-    pub(crate) fn ensure(directory: &Path, newest: NodeEpoch, lease: LeaseTerms) -> Result<Self, PapersError> {
-        if let Some(papers) = Self::read(directory, lease)? {
-            return Ok(papers);
+    /// [`ClusterFileError`].
+    pub(crate) fn ensure(directory: &Path, newest: NodeEpoch, lease: LeaseTerms) -> Result<Self, ClusterFileError> {
+        if let Some(file) = Self::read(directory, lease)? {
+            return Ok(file);
         }
         let path = directory.join(FILE);
         let new = directory.join(format!("{FILE}.new"));
@@ -145,8 +145,8 @@ impl Papers {
             fs::rename(&new, &path)?;
             File::open(directory)?.sync_all()
         };
-        write().map_err(|source| PapersError::Io { path: path.clone(), doing: "writing", source })?;
-        let none = || PapersError::Malformed { path, came: "nothing, right after it was written".to_owned() };
+        write().map_err(|source| ClusterFileError::Io { path: path.clone(), doing: "writing", source })?;
+        let none = || ClusterFileError::Malformed { path, came: "nothing, right after it was written".to_owned() };
         Self::read(directory, lease)?.ok_or_else(none)
     }
 
@@ -207,47 +207,47 @@ mod tests {
     #[test]
     fn a_node_whose_lease_lasts_otherwise_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        Papers::ensure(directory.path(), NodeEpoch(57), lease()).unwrap();
+        ClusterFile::ensure(directory.path(), NodeEpoch(57), lease()).unwrap();
         let second = Duration::from_secs(1);
         for other in [(lease().ttl() * 2, lease().margin()), (lease().ttl(), lease().margin() * 2)] {
             let other = LeaseTerms::new(other.0, other.1).unwrap();
             for refused in [
-                Papers::read(directory.path(), other).map(drop),
-                Papers::ensure(directory.path(), NodeEpoch(58), other).map(drop),
+                ClusterFile::read(directory.path(), other).map(drop),
+                ClusterFile::ensure(directory.path(), NodeEpoch(58), other).map(drop),
             ] {
-                assert!(matches!(refused, Err(PapersError::Lease { .. })), "{refused:?}");
+                assert!(matches!(refused, Err(ClusterFileError::Lease { .. })), "{refused:?}");
             }
         }
-        let refused = Papers::read(directory.path(), lease().with_ttl(second).unwrap()).unwrap_err().to_string();
+        let refused = ClusterFile::read(directory.path(), lease().with_ttl(second).unwrap()).unwrap_err().to_string();
         assert!(refused.contains("lease.ttl = 3s") && refused.contains("came 1s"), "{refused}");
     }
 
     #[test]
     fn papers_are_made_once_and_are_their_owners_alone() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(Papers::read(directory.path(), lease()).unwrap().is_none() && !are_in(directory.path()));
-        let made = Papers::ensure(directory.path(), NodeEpoch(57), lease()).unwrap();
+        assert!(ClusterFile::read(directory.path(), lease()).unwrap().is_none() && !are_in(directory.path()));
+        let made = ClusterFile::ensure(directory.path(), NodeEpoch(57), lease()).unwrap();
         assert!(are_in(directory.path()) && made.cluster.has_secret());
         assert_eq!(made.log_epoch(OwnerEpoch(1)), NodeEpoch(58));
         let path = directory.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let again = Papers::ensure(directory.path(), NodeEpoch(90), lease()).unwrap();
+        let again = ClusterFile::ensure(directory.path(), NodeEpoch(90), lease()).unwrap();
         assert_eq!(again.log_epoch(OwnerEpoch(1)), NodeEpoch(58));
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(Papers::read(directory.path(), lease()), Err(PapersError::Open { .. })));
+        assert!(matches!(ClusterFile::read(directory.path(), lease()), Err(ClusterFileError::Open { .. })));
     }
 
     #[test]
     fn what_are_no_papers_of_this_release_is_refused_with_the_reason() {
-        let refused = |text: &str| Papers::parse(text).unwrap_err();
+        let refused = |text: &str| ClusterFile::parse(text).unwrap_err();
         assert_eq!(refused("format = 2\n"), "format 2");
         assert_eq!(refused("id = 'x'"), "no whole number `format`");
         assert_eq!(refused("format = 1\nid = ''"), "no text `id`");
         assert!(refused("format = 1\nid = 'x'\nsecret = 'short'").contains("16 bytes"));
-        let papers = "format = 1\nid = 'x'\nsecret = '0123456789abcdef'\nlog_epochs_above = 1\n";
-        assert_eq!(refused(papers), "no whole number `lease_ttl_us`");
+        let file = "format = 1\nid = 'x'\nsecret = '0123456789abcdef'\nlog_epochs_above = 1\n";
+        assert_eq!(refused(file), "no whole number `lease_ttl_us`");
         assert!(refused("format =").contains("value"), "{}", refused("format ="));
     }
 }

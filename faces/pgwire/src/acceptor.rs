@@ -1,4 +1,4 @@
-//! The door: clients say who they are, and come in if there is a place.
+//! The acceptor: clients say who they are, and come in if there is a place.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::line::Line;
 
 /// Who is let in, and what connections are encrypted with.
 #[derive(Debug)]
-pub struct Door {
+pub struct Acceptor {
     admission: Admission,
     tls: Option<Tls>,
     /// One for each client that may be here at once.
@@ -34,8 +34,8 @@ pub(crate) struct Admitted<S> {
     pub(crate) place: OwnedSemaphorePermit,
 }
 
-impl Door {
-    /// A door for these clients. Without users it trusts those of this machine, under any name, and lets no others in.
+impl Acceptor {
+    /// An acceptor for these clients. Without users it trusts those of this machine, under any name, and lets no others in.
     ///
     /// # Errors
     /// The operating system has no randomness.

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 
 /// The clients at a door, oldest first, each with what ends it.
 #[derive(Debug)]
-pub struct Strangers<H> {
+pub struct PendingClients<H> {
     max: usize,
     next: u64,
     queue: VecDeque<(u64, H)>,
 }
 
-impl<H> Strangers<H> {
+impl<H> PendingClients<H> {
     /// Nobody yet, and so many at most.
     #[must_use]
     pub const fn new(max: usize) -> Self {
@@ -50,18 +50,18 @@ mod tests {
 
     #[test]
     fn the_newest_displaces_the_oldest() {
-        let mut strangers = Strangers::new(2);
-        assert_eq!(strangers.arrive('a'), (0, None));
-        assert_eq!(strangers.arrive('b'), (1, None));
-        assert_eq!(strangers.arrive('c'), (2, Some('a')));
-        strangers.leave(1);
-        strangers.leave(1);
-        strangers.leave(0);
-        assert_eq!(strangers.arrive('d'), (3, None));
-        assert_eq!(strangers.arrive('e'), (4, Some('c')));
-        assert_eq!(strangers.displace_if(|oldest| *oldest != 'd'), None);
-        assert_eq!(strangers.displace_if(|oldest| *oldest == 'd'), Some('d'));
-        assert_eq!(strangers.displace(), Some('e'));
-        assert_eq!(strangers.displace(), None);
+        let mut pending = PendingClients::new(2);
+        assert_eq!(pending.arrive('a'), (0, None));
+        assert_eq!(pending.arrive('b'), (1, None));
+        assert_eq!(pending.arrive('c'), (2, Some('a')));
+        pending.leave(1);
+        pending.leave(1);
+        pending.leave(0);
+        assert_eq!(pending.arrive('d'), (3, None));
+        assert_eq!(pending.arrive('e'), (4, Some('c')));
+        assert_eq!(pending.displace_if(|oldest| *oldest != 'd'), None);
+        assert_eq!(pending.displace_if(|oldest| *oldest == 'd'), Some('d'));
+        assert_eq!(pending.displace(), Some('e'));
+        assert_eq!(pending.displace(), None);
     }
 }

@@ -1,7 +1,7 @@
-//! The charter of a cluster over several machines: root `cluster` of its coordinator says what all nodes have to agree on.
+//! The record of a cluster over several machines: root `cluster` of its coordinator says what all nodes have to agree on.
 //!
 //! ```text
-//! format, lease_ttl_us, lease_margin_us     as in the papers of a cluster on one machine
+//! format, lease_ttl_us, lease_margin_us     as in the file of a cluster on one machine
 //! id                                        follows from the secret: a node that has another one is refused
 //! store                                     where logs and rows are
 //! store_id, is_marked                       what object `cluster` there says, and whether it is known to be there
@@ -9,7 +9,7 @@
 //!
 //! The secret itself is in no record: who can read etcd is not thereby a node. Each node has it in a file of its own.
 //!
-//! The first node writes the charter, then marks the store, then says that it did. A store that does not have the mark which it had is another
+//! The first node writes the record, then marks the store, then says that it did. A store that does not have the mark which it had is another
 //! one, or was emptied: a node that began there would have lost everything.
 
 use std::fs;
@@ -25,7 +25,7 @@ use savanna_ownership::{Coordinator, CoordinatorError, LeaseTerms, Revision, Roo
 use savanna_rpc::Cluster;
 use serde::{Deserialize, Serialize};
 
-use super::papers::Papers;
+use super::cluster_file::ClusterFile;
 use super::shared::{PlaceError, StoreUrl};
 use crate::config::NodeConfig;
 
@@ -36,7 +36,7 @@ const FORMAT: u32 = 1;
 
 /// What all nodes have to agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Charter {
+struct ClusterRecord {
     format: u32,
     id: String,
     store: String,
@@ -48,7 +48,7 @@ struct Charter {
 
 /// Why a node is none of a cluster over several machines.
 #[derive(Debug, thiserror::Error)]
-pub enum CharterError {
+pub enum ClusterRecordError {
     /// It has no secret.
     #[error(
         "nodes over several machines prove to each other that they know a secret: expected cluster.secret_file, the path of a file with it, such as one that `openssl rand -hex 32` has written, the same for all nodes"
@@ -149,7 +149,7 @@ pub enum CharterError {
     },
     /// It holds something else.
     #[error(
-        "root `{ROOT}`: expected the charter of a cluster in format {FORMAT}, came: {came}; a later release wrote it"
+        "root `{ROOT}`: expected the record of a cluster in format {FORMAT}, came: {came}; a later release wrote it"
     )]
     Malformed {
         /// What is wrong with it.
@@ -163,60 +163,60 @@ pub enum CharterError {
 /// Reads the secret of a cluster out of the file of this node.
 ///
 /// # Errors
-/// [`CharterError`].
-pub(super) fn secret(file: Option<&Path>) -> Result<Cluster, CharterError> {
-    let path = file.ok_or(CharterError::NoSecret)?.to_owned();
+/// [`ClusterRecordError`].
+pub(super) fn secret(file: Option<&Path>) -> Result<Cluster, ClusterRecordError> {
+    let path = file.ok_or(ClusterRecordError::NoSecret)?.to_owned();
     let read = || Ok::<_, io::Error>((fs::metadata(&path)?.permissions().mode(), fs::read(&path)?));
-    let (mode, secret) = read().map_err(|source| CharterError::Secret { path: path.clone(), source })?;
+    let (mode, secret) = read().map_err(|source| ClusterRecordError::Secret { path: path.clone(), source })?;
     if mode & 0o077 != 0 {
-        return Err(CharterError::Open { path });
+        return Err(ClusterRecordError::Open { path });
     }
-    Cluster::of_secret(secret.trim_ascii()).map_err(|source| CharterError::Short { path, source })
+    Cluster::of_secret(secret.trim_ascii()).map_err(|source| ClusterRecordError::Short { path, source })
 }
 
-/// Agrees with the other nodes on the charter, and makes it if there is none. To be asked again when the coordinator does not answer.
+/// Agrees with the other nodes on the record, and makes it if there is none. To be asked again when the coordinator does not answer.
 ///
 /// # Errors
-/// [`CharterError`].
+/// [`ClusterRecordError`].
 pub(super) async fn agree(
     coordinator: &dyn Coordinator,
     cluster: &Cluster,
     config: &NodeConfig,
-) -> Result<(Papers, StoreUrl), CharterError> {
+) -> Result<(ClusterFile, StoreUrl), ClusterRecordError> {
     loop {
-        let (charter, version) = match coordinator.root(ROOT).await? {
-            None => (Charter::of(cluster, config)?, Revision::NONE),
+        let (record, version) = match coordinator.root(ROOT).await? {
+            None => (ClusterRecord::of(cluster, config)?, Revision::NONE),
             Some(root) => {
-                let charter = Charter::decode(&root.value)?;
-                charter.check(cluster, config)?;
-                if charter.is_marked || !charter.is_replaced_by(config) {
-                    let store = charter.store()?;
-                    charter.mark(&store).await?;
-                    if charter.is_marked {
-                        return Ok((charter.papers(cluster)?, store));
+                let record = ClusterRecord::decode(&root.value)?;
+                record.check(cluster, config)?;
+                if record.is_marked || !record.is_replaced_by(config) {
+                    let store = record.store()?;
+                    record.mark(&store).await?;
+                    if record.is_marked {
+                        return Ok((record.file(cluster)?, store));
                     }
-                    (Charter { is_marked: true, ..charter }, root.version)
+                    (ClusterRecord { is_marked: true, ..record }, root.version)
                 } else {
                     // One id for all stores that are tried, so that one that has been marked can still be the cluster's.
-                    (Charter { store_id: charter.store_id, ..Charter::of(cluster, config)? }, root.version)
+                    (ClusterRecord { store_id: record.store_id, ..ClusterRecord::of(cluster, config)? }, root.version)
                 }
             }
         };
-        match coordinator.put_root(ROOT, version, charter.encode()).await {
+        match coordinator.put_root(ROOT, version, record.encode()).await {
             Ok(_) | Err(CoordinatorError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-impl Charter {
+impl ClusterRecord {
     /// A new one.
-    fn of(cluster: &Cluster, config: &NodeConfig) -> Result<Self, CharterError> {
+    fn of(cluster: &Cluster, config: &NodeConfig) -> Result<Self, ClusterRecordError> {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Ok(Self {
             format: FORMAT,
             id: cluster.id().to_owned(),
-            store: config.cluster_store.as_ref().ok_or(CharterError::NoStore)?.to_string(),
+            store: config.cluster_store.as_ref().ok_or(ClusterRecordError::NoStore)?.to_string(),
             store_id: format!("{:032x}", rand::random::<u128>()),
             is_marked: false,
             lease_ttl_us: micros(config.lease.ttl()),
@@ -224,10 +224,10 @@ impl Charter {
         })
     }
 
-    fn decode(value: &RootValue) -> Result<Self, CharterError> {
-        let malformed = |came: String| CharterError::Malformed { came };
-        let charter: Self = serde_json::from_slice(&value.0).map_err(|error| malformed(error.to_string()))?;
-        if charter.format == FORMAT { Ok(charter) } else { Err(malformed(format!("format {}", charter.format))) }
+    fn decode(value: &RootValue) -> Result<Self, ClusterRecordError> {
+        let malformed = |came: String| ClusterRecordError::Malformed { came };
+        let record: Self = serde_json::from_slice(&value.0).map_err(|error| malformed(error.to_string()))?;
+        if record.format == FORMAT { Ok(record) } else { Err(malformed(format!("format {}", record.format))) }
     }
 
     fn encode(&self) -> RootValue {
@@ -235,55 +235,56 @@ impl Charter {
     }
 
     /// Whether a node may be one of this cluster.
-    fn check(&self, cluster: &Cluster, config: &NodeConfig) -> Result<(), CharterError> {
+    fn check(&self, cluster: &Cluster, config: &NodeConfig) -> Result<(), ClusterRecordError> {
         if self.id != cluster.id() {
             let path = config.cluster_secret.clone().unwrap_or_default();
             let (expected, came) = (self.id.clone(), cluster.id().to_owned());
-            return Err(CharterError::OtherSecret { path, expected, came });
+            return Err(ClusterRecordError::OtherSecret { path, expected, came });
         }
         let [(ttl, margin), (came_ttl, came_margin)] =
             [self.lease()?, config.lease].map(|lease| (lease.ttl(), lease.margin()));
         if (ttl.as_micros(), margin.as_micros()) != (came_ttl.as_micros(), came_margin.as_micros()) {
-            return Err(CharterError::Lease { ttl, margin, came_ttl, came_margin });
+            return Err(ClusterRecordError::Lease { ttl, margin, came_ttl, came_margin });
         }
         match &config.cluster_store {
             Some(store) if self.is_marked && store.to_string() != self.store => {
-                Err(CharterError::OtherStore { expected: self.store.clone(), came: store.to_string() })
+                Err(ClusterRecordError::OtherStore { expected: self.store.clone(), came: store.to_string() })
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether the node has another store, and nobody has used that of the charter.
+    /// Whether the node has another store, and nobody has used that of the record.
     fn is_replaced_by(&self, config: &NodeConfig) -> bool {
         !self.is_marked && config.cluster_store.as_ref().is_some_and(|store| store.to_string() != self.store)
     }
 
-    fn store(&self) -> Result<StoreUrl, CharterError> {
-        StoreUrl::parse(&self.store).ok_or_else(|| CharterError::Malformed { came: format!("store {}", self.store) })
+    fn store(&self) -> Result<StoreUrl, ClusterRecordError> {
+        StoreUrl::parse(&self.store)
+            .ok_or_else(|| ClusterRecordError::Malformed { came: format!("store {}", self.store) })
     }
 
-    fn lease(&self) -> Result<LeaseTerms, CharterError> {
+    fn lease(&self) -> Result<LeaseTerms, ClusterRecordError> {
         let [ttl, margin] = [self.lease_ttl_us, self.lease_margin_us].map(Duration::from_micros);
-        LeaseTerms::new(ttl, margin).map_err(|error| CharterError::Malformed { came: error.to_string() })
+        LeaseTerms::new(ttl, margin).map_err(|error| ClusterRecordError::Malformed { came: error.to_string() })
     }
 
     /// Logs in a store begin with the cluster, and so do the epochs under which they are opened.
-    fn papers(&self, cluster: &Cluster) -> Result<Papers, CharterError> {
-        Ok(Papers::new(cluster.clone(), NodeEpoch::NONE, self.lease()?))
+    fn file(&self, cluster: &Cluster) -> Result<ClusterFile, ClusterRecordError> {
+        Ok(ClusterFile::new(cluster.clone(), NodeEpoch::NONE, self.lease()?))
     }
 
     /// Makes sure that the store has the mark, and keeps what was created; one that is known to have had the mark gets none.
-    async fn mark(&self, url: &StoreUrl) -> Result<(), CharterError> {
+    async fn mark(&self, url: &StoreUrl) -> Result<(), ClusterRecordError> {
         let store = url.connect().map_err(|error| match error {
-            PlaceError::Store { source, .. } => CharterError::Store { url: url.to_string(), source },
+            PlaceError::Store { source, .. } => ClusterRecordError::Store { url: url.to_string(), source },
             other => unreachable!("a store is not a log: {other}"),
         })?;
         self.mark_in(&*store, url).await
     }
 
-    async fn mark_in(&self, store: &dyn ObjectStore, url: &StoreUrl) -> Result<(), CharterError> {
-        let failed = |source| CharterError::Store { url: url.to_string(), source };
+    async fn mark_in(&self, store: &dyn ObjectStore, url: &StoreUrl) -> Result<(), ClusterRecordError> {
+        let failed = |source| ClusterRecordError::Store { url: url.to_string(), source };
         let path = url.path(MARK);
         let mut came = read(store, &path).await.map_err(failed)?;
         if came.is_none() && !self.is_marked {
@@ -292,11 +293,11 @@ impl Charter {
         }
         if came.as_ref() != Some(&self.store_id) {
             let came = came.unwrap_or_else(|| "nothing".to_owned());
-            return Err(CharterError::Foreign { store: url.to_string(), expected: self.store_id.clone(), came });
+            return Err(ClusterRecordError::Foreign { store: url.to_string(), expected: self.store_id.clone(), came });
         }
         // The same bytes, so that a store that does overwrite loses nothing.
         if self.create_mark(store, &path).await.map_err(failed)? {
-            return Err(CharterError::Careless { store: url.to_string() });
+            return Err(ClusterRecordError::Careless { store: url.to_string() });
         }
         Ok(())
     }
@@ -364,10 +365,10 @@ mod tests {
         let url = format!("file://{}", folder.path().display());
         let ours = cluster(SECRET);
         let refused = agree(&coordinator, &ours, &config(&[])).await.unwrap_err();
-        assert!(matches!(refused, CharterError::NoStore), "{refused}");
-        let (papers, store) = agree(&coordinator, &ours, &config(&[("cluster.store", &url)])).await.unwrap();
-        assert_eq!((store.to_string(), papers.cluster.id()), (url.clone(), ours.id()));
-        assert_eq!(papers.log_epoch(savanna_epoch::OwnerEpoch(1)), NodeEpoch(1));
+        assert!(matches!(refused, ClusterRecordError::NoStore), "{refused}");
+        let (file, store) = agree(&coordinator, &ours, &config(&[("cluster.store", &url)])).await.unwrap();
+        assert_eq!((store.to_string(), file.cluster.id()), (url.clone(), ours.id()));
+        assert_eq!(file.log_epoch(savanna_epoch::OwnerEpoch(1)), NodeEpoch(1));
         let (_, again) = agree(&coordinator, &ours, &config(&[])).await.unwrap();
         assert_eq!(again, store);
 
@@ -376,15 +377,15 @@ mod tests {
             async move { agree(coordinator, &cluster, &config).await.map(|(_, store)| store).unwrap_err() }
         };
         let other = refused(&[("cluster.store", "file:///elsewhere")], SECRET).await;
-        assert!(matches!(other, CharterError::OtherStore { .. }), "{other}");
+        assert!(matches!(other, ClusterRecordError::OtherStore { .. }), "{other}");
         let other = refused(&[], "another secret, as long").await;
-        assert!(matches!(other, CharterError::OtherSecret { .. }), "{other}");
+        assert!(matches!(other, ClusterRecordError::OtherSecret { .. }), "{other}");
         let other = refused(&[("lease.ttl", "4s")], SECRET).await;
-        assert!(matches!(other, CharterError::Lease { .. }), "{other}");
+        assert!(matches!(other, ClusterRecordError::Lease { .. }), "{other}");
 
         fs::remove_file(folder.path().join(MARK)).unwrap();
         let gone = refused(&[], SECRET).await;
-        assert!(matches!(&gone, CharterError::Foreign { came, .. } if came == "nothing"), "{gone}");
+        assert!(matches!(&gone, ClusterRecordError::Foreign { came, .. } if came == "nothing"), "{gone}");
     }
 
     #[tokio::test]
@@ -393,7 +394,7 @@ mod tests {
         let url = |name: &str| format!("file://{}/{name}", folder.path().display());
         agree(&first, &cluster(SECRET), &config(&[("cluster.store", &url("a"))])).await.unwrap();
         let taken = agree(&second, &cluster(SECRET), &config(&[("cluster.store", &url("a"))])).await.unwrap_err();
-        assert!(matches!(taken, CharterError::Foreign { .. }), "{taken}");
+        assert!(matches!(taken, ClusterRecordError::Foreign { .. }), "{taken}");
         let (_, store) = agree(&second, &cluster(SECRET), &config(&[("cluster.store", &url("b"))])).await.unwrap();
         assert_eq!(store.to_string(), url("b"));
     }
@@ -402,7 +403,7 @@ mod tests {
     async fn two_first_nodes_with_two_stores_leave_both_of_use() {
         let (coordinator, folder) = (coordinator().await, tempfile::tempdir().unwrap());
         let of = |name: &str| config(&[("cluster.store", &format!("file://{}/{name}", folder.path().display()))]);
-        let first = Charter::of(&cluster(SECRET), &of("a")).unwrap();
+        let first = ClusterRecord::of(&cluster(SECRET), &of("a")).unwrap();
         coordinator.put_root(ROOT, Revision::NONE, first.encode()).await.unwrap();
         first.mark(&first.store().unwrap()).await.unwrap();
         let (_, store) = agree(&coordinator, &cluster(SECRET), &of("b")).await.unwrap();
@@ -410,7 +411,7 @@ mod tests {
         let mark = |name: &str| fs::read_to_string(folder.path().join(name).join(MARK)).unwrap();
         assert_eq!([mark("a"), mark("b")], [first.store_id.clone(), first.store_id]);
         let other = agree(&coordinator, &cluster(SECRET), &of("a")).await.unwrap_err();
-        assert!(matches!(other, CharterError::OtherStore { .. }), "{other}");
+        assert!(matches!(other, ClusterRecordError::OtherStore { .. }), "{other}");
     }
 
     /// A store that overwrites what it should create.
@@ -464,12 +465,12 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_overwrites_what_it_should_create_is_refused_and_anothers_mark_stays() {
         let (store, url) = (Careless::default(), StoreUrl::parse("file:///careless").unwrap());
-        let of = || Charter::of(&cluster(SECRET), &config(&[("cluster.store", "file:///careless")])).unwrap();
+        let of = || ClusterRecord::of(&cluster(SECRET), &config(&[("cluster.store", "file:///careless")])).unwrap();
         let (one, other) = (of(), of());
         let refused = one.mark_in(&store, &url).await.unwrap_err();
-        assert!(matches!(refused, CharterError::Careless { .. }), "{refused}");
+        assert!(matches!(refused, ClusterRecordError::Careless { .. }), "{refused}");
         let refused = other.mark_in(&store, &url).await.unwrap_err();
-        assert!(matches!(refused, CharterError::Foreign { .. }), "{refused}");
+        assert!(matches!(refused, ClusterRecordError::Foreign { .. }), "{refused}");
         assert_eq!(read(&store, &url.path(MARK)).await.unwrap(), Some(one.store_id));
     }
 
@@ -477,14 +478,14 @@ mod tests {
     fn a_secret_is_its_owners_alone_and_long() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
-        assert!(matches!(secret(None), Err(CharterError::NoSecret)));
-        assert!(matches!(secret(Some(&path)), Err(CharterError::Secret { .. })));
+        assert!(matches!(secret(None), Err(ClusterRecordError::NoSecret)));
+        assert!(matches!(secret(Some(&path)), Err(ClusterRecordError::Secret { .. })));
         fs::write(&path, format!("{SECRET}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(secret(Some(&path)), Err(CharterError::Open { .. })));
+        assert!(matches!(secret(Some(&path)), Err(ClusterRecordError::Open { .. })));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(secret(Some(&path)).unwrap().id(), cluster(SECRET).id());
         fs::write(&path, "short\n").unwrap();
-        assert!(matches!(secret(Some(&path)), Err(CharterError::Short { .. })));
+        assert!(matches!(secret(Some(&path)), Err(ClusterRecordError::Short { .. })));
     }
 }

@@ -25,7 +25,7 @@ const AHEAD_BYTES: i64 = 1 << 20;
 
 /// Space behind the last record.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Space {
     disk: Arc<dyn Disk>,
     /// What nobody has appended or asked for; below zero if more was appended than is allocated.
     free: AtomicI64,
@@ -60,7 +60,7 @@ impl Segment {
     }
 }
 
-impl Room {
+impl Space {
     pub(super) fn of(active: &Active, disk: &Arc<dyn Disk>) -> Result<Self, JournalError> {
         let segment = Segment::of(active, disk.as_ref())?;
         Ok(Self {
@@ -189,28 +189,28 @@ mod tests {
         const FLOOR: usize = FLOOR_BYTES as usize;
         let disk = SimDisk::new(1);
         let first = active(&disk, "first", 1000);
-        let room = Room::of(&first, &(Arc::clone(&disk) as _)).expect("a room");
-        room.take(50_000).expect("there is space");
-        assert_eq!(room.until(), 100 + 50_000 + FLOOR);
-        room.note_appended(20_000);
-        room.give_back(20_000);
+        let space = Space::of(&first, &(Arc::clone(&disk) as _)).expect("space");
+        space.take(50_000).expect("there is space");
+        assert_eq!(space.until(), 100 + 50_000 + FLOOR);
+        space.note_appended(20_000);
+        space.give_back(20_000);
         disk.set_capacity(disk.files().iter().map(|(_, bytes)| *bytes as u64).sum());
-        assert!(room.take(1).expect_err("there is none").is_full());
-        assert_eq!(room.until(), 100 + 50_000 + FLOOR);
-        let failed = room.move_on(&first, |_| Err(JournalError::Closed));
-        assert!(failed.is_err() && room.take(1).is_err(), "nothing has changed");
+        assert!(space.take(1).expect_err("there is none").is_full());
+        assert_eq!(space.until(), 100 + 50_000 + FLOOR);
+        let failed = space.move_on(&first, |_| Err(JournalError::Closed));
+        assert!(failed.is_err() && space.take(1).is_err(), "nothing has changed");
 
         disk.set_capacity(u64::MAX);
-        room.take(500_000).expect("there is space again");
-        room.give_back(500_000);
-        let next = room.move_on(&first, |behind| {
+        space.take(500_000).expect("there is space again");
+        space.give_back(500_000);
+        let next = space.move_on(&first, |behind| {
             assert_eq!(behind, 50_000 + FLOOR, "what nobody needs is not moved");
             Ok(active(&disk, "next", 100 + behind))
         });
         assert_eq!(next.expect("begun").name, "next");
         disk.set_capacity(0);
-        assert!(room.take(1).is_err(), "all of it was taken before");
-        room.give_back(1);
-        room.take(1).expect("that was given back");
+        assert!(space.take(1).is_err(), "all of it was taken before");
+        space.give_back(1);
+        space.take(1).expect("that was given back");
     }
 }

@@ -28,7 +28,7 @@ pub(super) const COORDINATOR: &str = "coordinator";
 
 /// Who runs the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Seat {
+pub(super) struct Leader {
     /// The node.
     pub(super) node: String,
     /// Of its lease of the data directory.
@@ -37,7 +37,7 @@ pub(super) struct Seat {
     pub(super) address: String,
 }
 
-impl Seat {
+impl Leader {
     /// Under which name the coordinator answers there. One that runs elsewhere by now is not taken for it.
     pub(super) fn name(&self) -> NodeId {
         NodeId::new(format!("{COORDINATOR}@{}", self.node))
@@ -85,7 +85,7 @@ pub(super) fn connections() -> TcpConfig {
 pub(super) struct Ping;
 
 impl Method for Ping {
-    const NAME: &'static str = "seat/ping.1";
+    const NAME: &'static str = "leader/ping.1";
     const IDEMPOTENT: bool = true;
     type Request = ();
     type Reply = ();
@@ -97,7 +97,7 @@ pub(super) struct Way {
     addresses: Arc<Addresses>,
     transport: TcpTransport,
     /// Where it was found last.
-    known: Mutex<Option<Seat>>,
+    known: Mutex<Option<Leader>>,
 }
 
 impl Way {
@@ -113,30 +113,30 @@ impl Way {
         self.transport.traffic()
     }
 
-    async fn seat(&self) -> Option<Seat> {
+    async fn leader(&self) -> Option<Leader> {
         let known = self.known.lock().clone();
         if known.is_some() {
             return known;
         }
         let directory = self.directory.clone();
-        let seat = spawn_blocking(move || Seat::read(&directory)).await.ok()??;
-        self.addresses.set(seat.name(), seat.address.as_str());
-        *self.known.lock() = Some(seat.clone());
-        Some(seat)
+        let leader = spawn_blocking(move || Leader::read(&directory)).await.ok()??;
+        self.addresses.set(leader.name(), leader.address.as_str());
+        *self.known.lock() = Some(leader.clone());
+        Some(leader)
     }
 }
 
 #[async_trait]
 impl Transport for Way {
     async fn call(&self, to: &NodeId, request: Request) -> Result<Bytes, RpcError> {
-        let Some(seat) = self.seat().await else {
+        let Some(leader) = self.leader().await else {
             let reason = "no node has said where it is".to_owned();
             return Err(RpcError::Unreachable { node: to.clone(), reason, delivery: Delivery::NotStarted });
         };
-        let reply = self.transport.call(&seat.name(), request).await;
+        let reply = self.transport.call(&leader.name(), request).await;
         if reply.is_err() {
             // Another node may run it by now.
-            self.known.lock().take_if(|known| *known == seat);
+            self.known.lock().take_if(|known| *known == leader);
         }
         reply
     }
@@ -149,17 +149,17 @@ mod tests {
     #[test]
     fn the_last_to_say_so_is_found() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(Seat::read(directory.path()), None);
-        let seat = |node: &str, epoch| Seat {
+        assert_eq!(Leader::read(directory.path()), None);
+        let leader = |node: &str, epoch| Leader {
             node: node.to_owned(),
             epoch: NodeEpoch(epoch),
             address: "127.0.0.1:1".to_owned(),
         };
-        for said in [seat("n1", 3), seat("n2", 4)] {
+        for said in [leader("n1", 3), leader("n2", 4)] {
             said.publish(directory.path()).unwrap();
-            assert_eq!(Seat::read(directory.path()), Some(said));
+            assert_eq!(Leader::read(directory.path()), Some(said));
         }
         fs::write(directory.path().join(FILE), "{").unwrap();
-        assert_eq!(Seat::read(directory.path()), None);
+        assert_eq!(Leader::read(directory.path()), None);
     }
 }
