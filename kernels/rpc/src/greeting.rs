@@ -12,8 +12,8 @@
 //!
 //! A proof is HMAC-SHA256 under the cluster's secret over both nonces, both names, the protocols of both and who proves it, so that none fits
 //! another connection or the other side, and nobody between the two makes them take an older protocol. Before the proof a server says nothing
-//! but its own hello: a stranger is not told why it is refused. Where there is no secret, there are no proofs, and a server listens on the loopback only. The greeting says who
-//! talks; it does not encrypt what is said, nor protect it from somebody between the two.
+//! but its own hello: a stranger is not told why it is refused. Where there is no secret, there are no proofs, and a server without certificates listens on the loopback
+//! only. The greeting says who talks; it does not encrypt what is said, nor protect it from somebody between the two: that does [`MutualTls`], inside which it goes on.
 
 use std::{fmt, ops::RangeInclusive, sync::Arc};
 
@@ -22,7 +22,7 @@ use savanna_epoch::NodeId;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::{Frame, Message, RequestId};
+use crate::{Frame, Message, MutualTls, RequestId};
 
 /// The protocols between nodes that this build speaks.
 pub const PROTOCOLS: RangeInclusive<u16> = 1..=1;
@@ -39,11 +39,15 @@ pub struct Cluster {
     id: Arc<str>,
     /// Empty if anybody may talk.
     secret: Arc<[u8]>,
+    /// None where connections are not encrypted.
+    tls: Option<MutualTls>,
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("id", &self.id).field("has_secret", &self.has_secret()).finish()
+        let mut shown = f.debug_struct("Cluster");
+        shown.field("id", &self.id).field("has_secret", &self.has_secret()).field("is_encrypted", &self.is_encrypted());
+        shown.finish()
     }
 }
 
@@ -101,7 +105,7 @@ impl Cluster {
         if secret.len() < SECRET_BYTES_MIN {
             return Err(ShortSecret { came: secret.len() });
         }
-        Ok(Self { id: id.into(), secret: secret.into() })
+        Ok(Self { id: id.into(), secret: secret.into(), tls: None })
     }
 
     /// The cluster of those who know a secret, which is random. Its id follows from the secret, and does not tell it.
@@ -126,6 +130,23 @@ impl Cluster {
     #[must_use]
     pub fn has_secret(&self) -> bool {
         !self.secret.is_empty()
+    }
+
+    /// The same cluster, over encrypted connections if there is something to encrypt with.
+    #[must_use]
+    pub fn encrypted_by(self, tls: Option<&MutualTls>) -> Self {
+        Self { tls: tls.cloned(), ..self }
+    }
+
+    /// Whether its nodes talk over encrypted connections only.
+    #[must_use]
+    pub const fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// What encrypts its connections.
+    pub(crate) const fn tls(&self) -> Option<&MutualTls> {
+        self.tls.as_ref()
     }
 
     /// What a client says first.

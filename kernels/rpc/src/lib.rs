@@ -34,4 +34,6 @@ pub use service::{
     Method, MethodTable, Request, RequestContext, Service, ServiceTable, Transport, call, decode_value, encode_value,
 };
 pub use session::{CallId, SessionAction, SessionCore, SessionInput, SessionLimits};
-pub use tcp::{Addresses, TcpConfig, TcpServer, TcpTransport, TrafficFigures};
+pub use tcp::{
+    Addresses, MutualTls, NODE_NAME, TcpConfig, TcpServer, TcpTransport, TlsError, TlsFiles, TrafficFigures,
+};

@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ use savanna_ownership::data_dir::{DataDirLease, DataDirOptions, Process};
 use savanna_ownership::embedded::{EmbeddedCoordinator, EmbeddedOptions};
 use savanna_ownership::guard::LeaseStatus;
 use savanna_ownership::{BootClock, Coordinator, CoordinatorError, remote};
-use savanna_rpc::{Addresses, MethodTable, RpcError, Service, ServiceTable, TcpServer, TcpTransport, call};
+use savanna_rpc::{Addresses, MethodTable, MutualTls, RpcError, Service, ServiceTable, TcpServer, TcpTransport, call};
 use tokio::sync::watch;
 
 use super::cluster_file::{ClusterFile, ClusterFileError};
@@ -62,6 +62,8 @@ pub(super) struct Candidate {
     config: NodeConfig,
     directory: PathBuf,
     options: DataDirOptions,
+    /// None if connections to other nodes are not encrypted.
+    tls: Option<MutualTls>,
     addresses: Arc<Addresses>,
     /// Made with the file of the cluster, once it is there.
     transport: OnceLock<TcpTransport>,
@@ -85,15 +87,20 @@ pub(super) enum State {
     KeptBy(u32),
     /// A node on the other side of a cut network, or nobody.
     CutOff(Sides),
+    /// Nodes that encrypt what they say and this one does not, or the other way round.
+    Encryption {
+        /// Whether this one does.
+        is_encrypted: bool,
+    },
 }
 
 impl Candidate {
-    pub(super) fn new(config: &NodeConfig) -> Self {
+    pub(super) fn new(config: &NodeConfig, tls: Option<MutualTls>) -> Self {
         let directory = config.data_dir.clone();
         let options = directory_options(config);
         let (state, _) = watch::channel(State::Others);
         let (config, addresses, transport) = (config.clone(), Arc::default(), OnceLock::new());
-        Self { config, directory, options, addresses, transport, reach: Mutex::default(), showing: None, state }
+        Self { config, directory, options, tls, addresses, transport, reach: Mutex::default(), showing: None, state }
     }
 
     /// Follows who runs the coordinator.
@@ -133,6 +140,11 @@ impl Candidate {
         let (directory, lease) = (self.directory.clone(), self.config.lease);
         let read = move || Ok::<_, ClusterFileError>((ClusterFile::read(&directory, lease)?, Leader::read(&directory)));
         let (file, leader) = blocking(read).await?;
+        let file = file.map(|file| file.encrypted_by(self.tls.as_ref()));
+        if self.showing.is_none() && self.do_others_otherwise().await? {
+            self.state.send_replace(State::Encryption { is_encrypted: self.tls.is_some() });
+            return Ok(PERIOD);
+        }
         if let Some(file) = &file {
             self.show(file).await?;
         }
@@ -192,6 +204,13 @@ impl Candidate {
         Ok(PERIOD_IN_DOUBT)
     }
 
+    /// Whether nodes work with which this one could not talk, as they encrypt and it does not, or the other way round. It leaves all to them.
+    async fn do_others_otherwise(&self) -> Result<bool, String> {
+        let (directory, own, is_encrypted) =
+            (self.directory.clone(), NodeId::new(&self.config.name), self.tls.is_some());
+        blocking(move || reach::do_others_otherwise(&directory, &own, is_encrypted, SystemTime::now())).await
+    }
+
     /// Begins to show that the node works, unless it does.
     async fn show(&mut self, file: &ClusterFile) -> Result<(), String> {
         if self.showing.is_none() {
@@ -219,7 +238,8 @@ impl Candidate {
     /// Looks on which side of a cut network the node is. Where nothing can be seen, there is none.
     async fn sides(&self, file: &ClusterFile) -> Sides {
         let (directory, own) = (self.directory.clone(), NodeId::new(&self.config.name));
-        let pulses = blocking(move || reach::pulses(&directory, &own)).await.unwrap_or_else(|error| {
+        let is_encrypted = file.cluster.is_encrypted();
+        let pulses = blocking(move || reach::pulses(&directory, &own, is_encrypted)).await.unwrap_or_else(|error| {
             tracing::debug!(error, "it is not known which other nodes work");
             Vec::new()
         });
@@ -264,6 +284,7 @@ impl Candidate {
         let newest = blocking(move || newest_epoch_in(&directory)).await?;
         let directory = self.directory.clone();
         let file = blocking(move || ClusterFile::ensure(&directory, newest.max(epoch), terms)).await?;
+        let file = file.encrypted_by(self.tls.as_ref());
         self.show(&file).await?;
         let journal = JournalOptions::dir(self.directory.join("coordinator"))
             .high_water(high_water(&self.directory, "coordinator"));

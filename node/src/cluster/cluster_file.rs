@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use savanna_epoch::{NodeEpoch, OwnerEpoch};
 use savanna_ownership::LeaseTerms;
-use savanna_rpc::Cluster;
+use savanna_rpc::{Cluster, MutualTls};
 
 const FILE: &str = "cluster.toml";
 const FORMAT: i64 = 1;
@@ -148,6 +148,11 @@ impl ClusterFile {
         write().map_err(|source| ClusterFileError::Io { path: path.clone(), doing: "writing", source })?;
         let none = || ClusterFileError::Malformed { path, came: "nothing, right after it was written".to_owned() };
         Self::read(directory, lease)?.ok_or_else(none)
+    }
+
+    /// The same, for a node that encrypts, or does not.
+    pub(super) fn encrypted_by(self, tls: Option<&MutualTls>) -> Self {
+        Self { cluster: self.cluster.encrypted_by(tls), ..self }
     }
 
     /// Under which the log of a shard is opened by who owns it under `epoch`.

@@ -15,7 +15,7 @@ use savanna_epoch::NodeId;
 use savanna_ownership::etcd::{EtcdCoordinator, EtcdOptions};
 use savanna_ownership::remote::RemoteCoordinator;
 use savanna_ownership::{ClusterView, Coordinator, CoordinatorError, NodeRecord, Tenure};
-use savanna_rpc::{ANY_NODE, Addresses, Cluster, Request, RpcError, TcpTransport, Transport};
+use savanna_rpc::{ANY_NODE, Addresses, Cluster, MutualTls, Request, RpcError, TcpTransport, Transport};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -35,11 +35,16 @@ pub(super) const REACHES_LABEL: &str = "reaches";
 pub(super) const ETCD: &str = "etcd";
 
 /// Meets a cluster over several machines.
-pub(super) async fn meet(config: &NodeConfig, join: &Join, runtime: &Handle) -> Result<Met, JoinError> {
+pub(super) async fn meet(
+    config: &NodeConfig,
+    join: &Join,
+    tls: Option<&MutualTls>,
+    runtime: &Handle,
+) -> Result<Met, JoinError> {
     if config.cluster_address.is_loopback() && !is_here(join) {
         return Err(JoinError::OnlyHere { join: join.clone(), came: config.cluster_address });
     }
-    let cluster = cluster_record::secret(config.cluster_secret.as_deref())?;
+    let cluster = cluster_record::secret(config.cluster_secret.as_deref())?.encrypted_by(tls);
     let through = match join {
         Join::Node(address) => {
             Some(Arc::new(Through::new(address, &cluster, NodeId::new(&config.name), runtime.clone())))

@@ -24,6 +24,7 @@ mod candidate;
 mod cluster_file;
 mod cluster_record;
 pub(crate) mod databases;
+mod encryption;
 mod grants;
 mod join;
 mod leader;
@@ -55,7 +56,8 @@ use savanna_ownership::{
 };
 use savanna_pgwire_tenants::Front;
 use savanna_rpc::{
-    Addresses, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TrafficFigures, Transport,
+    Addresses, MutualTls, Router, RouterLimits, ServiceTable, SessionLimits, TcpConfig, TcpServer, TlsError, TlsFiles,
+    TrafficFigures, Transport,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -192,6 +194,34 @@ pub enum JoinError {
         /// Why.
         source: Box<savanna_ownership::keeper::JoinError>,
     },
+    /// Connections between nodes cannot be encrypted.
+    #[error(
+        "connections between nodes cannot be encrypted: {source}; look at cluster.tls_cert = {}, cluster.tls_key = {} and cluster.tls_ca = {}",
+        files.certificates.display(),
+        files.key.display(),
+        files.authorities.display()
+    )]
+    Tls {
+        /// The files.
+        files: Box<TlsFiles>,
+        /// What is wrong with them.
+        source: TlsError,
+    },
+    /// The others encrypt what they say, and this node does not, or the other way round.
+    #[error(
+        "expected a node that {} what it says to others, as the nodes of this cluster that live do, came one that {}; {}, or stop all nodes and start them with the same settings",
+        if *is_encrypted { "does not encrypt" } else { "encrypts" },
+        if *is_encrypted { "does" } else { "does not" },
+        if *is_encrypted {
+            "leave cluster.tls_cert, cluster.tls_key and cluster.tls_ca out"
+        } else {
+            "set cluster.tls_cert, cluster.tls_key and cluster.tls_ca as for those"
+        }
+    )]
+    Encryption {
+        /// Whether this node encrypts.
+        is_encrypted: bool,
+    },
     /// A thread could not be started.
     #[error("the threads for the cluster could not start: {0}; check the limit of threads")]
     Thread(std::io::Error),
@@ -286,9 +316,9 @@ struct Standing {
 }
 
 impl Standing {
-    fn begin(config: &NodeConfig, runtime: &Handle) -> Self {
+    fn begin(config: &NodeConfig, tls: Option<MutualTls>, runtime: &Handle) -> Self {
         let (stopping, stop) = watch::channel(false);
-        let candidate = Candidate::new(config);
+        let candidate = Candidate::new(config, tls);
         let state = candidate.state();
         Self { stopping, candidate: runtime.spawn(candidate.run(stop)), state }
     }
@@ -365,13 +395,14 @@ impl Joined {
         if let (Join::Directory(_), Some(store)) = (join, &config.cluster_store) {
             return Err(JoinError::NoStoreHere { store: store.clone() }.into());
         }
+        let tls = encryption::read(config)?;
         data_dir::make(config)?;
         let runtime = OwnRuntime::start().map_err(JoinError::Thread)?;
         let handle = runtime.handle();
-        let standing = matches!(join, Join::Directory(_)).then(|| Standing::begin(config, &handle));
+        let standing = matches!(join, Join::Directory(_)).then(|| Standing::begin(config, tls.clone(), &handle));
         let met = match (join, &standing) {
-            (_, Some(standing)) => Self::meet(config, &handle, &standing.state).await,
-            _ => machines::meet(config, join, &handle).await,
+            (_, Some(standing)) => Self::meet(config, tls.as_ref(), &handle, &standing.state).await,
+            _ => machines::meet(config, join, tls.as_ref(), &handle).await,
         };
         let joined = match met {
             Ok(met) => Self::with(config, &handle, met).await,
@@ -397,10 +428,11 @@ impl Joined {
     /// Meets the cluster that the data directory is.
     async fn meet(
         config: &NodeConfig,
+        tls: Option<&MutualTls>,
         runtime: &Handle,
         state: &watch::Receiver<candidate::State>,
     ) -> Result<Met, JoinError> {
-        let file = await_cluster_file(config, state).await?;
+        let file = await_cluster_file(config, state).await?.encrypted_by(tls);
         let name = NodeId::new(&config.name);
         let way = Arc::new(Way::new(&config.data_dir, file.cluster.clone(), name, runtime.clone()));
         let coordinator = RemoteCoordinator::new(Arc::clone(&way) as _, NodeId::new(COORDINATOR), COORDINATOR_TIME);
@@ -439,6 +471,10 @@ impl Joined {
             labels.insert(machines::REACHES_LABEL.to_owned(), machines::ETCD.to_owned());
         }
         let address = SocketAddr::new(config.cluster_address, config.cluster_port);
+        let is_encrypted = cluster.is_encrypted();
+        if is_encrypted {
+            labels.insert(encryption::LABEL.to_owned(), encryption::MUTUAL_TLS.to_owned());
+        }
         let server = TcpServer::within(cluster, address, name.clone(), Arc::new(services), connections()).await;
         let server = server.map_err(|source| JoinError::Listen { address: address.to_string(), source })?;
 
@@ -448,6 +484,9 @@ impl Joined {
             address: server.local_address().to_string(),
             labels,
         };
+        if state.is_none() {
+            encryption::agree(&coordinator, &name, is_encrypted).await?;
+        }
         let keeper = register(config, &coordinator, &spec, runtime, state.as_ref()).await?;
         let tenure = keeper.tenure().clone();
         let mut tasks = vec![runtime.spawn(following)];
@@ -806,6 +845,7 @@ fn not_found(
         candidate::State::KeptBy(pid) if has_papers => JoinError::Starting { pid, waited, reason },
         candidate::State::KeptBy(pid) => JoinError::Kept { pid },
         candidate::State::CutOff(Sides { reached, beyond, .. }) => JoinError::CutOff { reached, beyond },
+        candidate::State::Encryption { is_encrypted } => JoinError::Encryption { is_encrypted },
         _ => JoinError::NoCoordinator { waited, reason },
     }
 }

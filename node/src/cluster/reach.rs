@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use savanna_control::reach::{PULSE_PERIOD, Pulse};
 use savanna_epoch::NodeId;
@@ -26,7 +26,13 @@ struct Shown {
     node: NodeId,
     /// Where it answers those who want to know whether they reach it.
     address: SocketAddr,
+    /// Whether it encrypts what it says there. Earlier releases do not.
+    #[serde(default)]
+    is_encrypted: bool,
 }
+
+/// A node that has shown nothing for longer than this has ended, or stands still.
+const RECENT: Duration = Duration::from_secs(2);
 
 /// Under which name a node answers there.
 pub(super) fn name_of(node: &NodeId) -> NodeId {
@@ -49,8 +55,9 @@ impl Showing {
     ) -> io::Result<Self> {
         let answers = MethodTable::new().method(PhantomData::<Ping>, |_, ()| async { Ok(()) });
         let services = ServiceTable::new().service("leader", Arc::new(answers) as Arc<dyn Service>);
+        let is_encrypted = cluster.is_encrypted();
         let server = TcpServer::within(cluster, address, name_of(&node), Arc::new(services), connections()).await?;
-        let shown = Shown { node, address: server.local_address() };
+        let shown = Shown { node, address: server.local_address(), is_encrypted };
         Ok(Self { beating: tokio::spawn(beat_on(directory, shown)), _server: server })
     }
 }
@@ -108,19 +115,35 @@ pub(super) fn end(directory: &Path, node: &NodeId) {
     let _ = fs::remove_file(path_of(directory, node));
 }
 
-/// What all others show.
-pub(super) fn pulses(directory: &Path, own: &NodeId) -> io::Result<Vec<Pulse>> {
+/// What all others show that encrypt if this node does, and do not if it does not. It reaches no others, nor they it, whatever the network does.
+pub(super) fn pulses(directory: &Path, own: &NodeId, is_encrypted: bool) -> io::Result<Vec<Pulse>> {
+    let alike = shown(directory, own)?.into_iter().filter(|(shown, _)| shown.is_encrypted == is_encrypted);
+    Ok(alike.map(|(Shown { node, address, .. }, at)| Pulse { node, address, at }).collect())
+}
+
+/// Whether others have just shown that they work, and encrypt where this node does not, or the other way round.
+pub(super) fn do_others_otherwise(
+    directory: &Path,
+    own: &NodeId,
+    is_encrypted: bool,
+    now: SystemTime,
+) -> io::Result<bool> {
+    let is_recent = |at: SystemTime| now.duration_since(at).is_ok_and(|since| since < RECENT);
+    Ok(shown(directory, own)?.iter().any(|(shown, at)| shown.is_encrypted != is_encrypted && is_recent(*at)))
+}
+
+/// What all others show, and when they did.
+fn shown(directory: &Path, own: &NodeId) -> io::Result<Vec<(Shown, SystemTime)>> {
     let entries = match fs::read_dir(directory.join(FOLDER)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let pulse = |entry: io::Result<fs::DirEntry>| {
+    let others = |entry: io::Result<fs::DirEntry>| {
         let path = entry.ok()?.path();
-        let (Shown { node, address }, at) = read(&path)?;
         // One that is about to be renamed is nobody's.
-        (path == path_of(directory, &node)).then_some(Pulse { node, address, at })
+        read(&path).filter(|(shown, _)| path == path_of(directory, &shown.node) && shown.node != *own)
     };
-    Ok(entries.filter_map(pulse).filter(|pulse| pulse.node != *own).collect())
+    Ok(entries.filter_map(others).collect())
 }
 
 #[cfg(test)]
@@ -130,9 +153,13 @@ mod tests {
     #[test]
     fn a_pulse_is_seen_by_others_until_it_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let shown = |name: &str| Shown { node: NodeId::new(name), address: "127.0.0.1:7400".parse().unwrap() };
+        let shown = |name: &str| Shown {
+            node: NodeId::new(name),
+            address: "127.0.0.1:7400".parse().unwrap(),
+            is_encrypted: false,
+        };
         let (own, other) = (shown("a"), shown("../b %/ü"));
-        let seen = || pulses(directory.path(), &own.node).unwrap();
+        let seen = || pulses(directory.path(), &own.node, false).unwrap();
         assert_eq!(seen(), []);
         beat(directory.path(), &other).unwrap();
         beat(directory.path(), &own).unwrap();
@@ -144,5 +171,23 @@ mod tests {
         assert!(seen()[0].at > first.at);
         end(directory.path(), &other.node);
         assert_eq!(seen(), []);
+    }
+
+    #[test]
+    fn who_encrypts_otherwise_is_on_no_side_and_has_the_directory_to_itself_while_it_works() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = NodeId::new("a");
+        let address = "127.0.0.1:7400".parse().unwrap();
+        for (name, is_encrypted) in [("a", false), ("b", true)] {
+            beat(directory.path(), &Shown { node: NodeId::new(name), address, is_encrypted }).unwrap();
+        }
+        let seen = |is_encrypted| pulses(directory.path(), &own, is_encrypted).unwrap().len();
+        assert_eq!([seen(true), seen(false)], [1, 0]);
+        let now = SystemTime::now();
+        let otherwise = |is_encrypted, now| do_others_otherwise(directory.path(), &own, is_encrypted, now).unwrap();
+        assert_eq!([otherwise(true, now), otherwise(false, now)], [false, true], "its own, of before, is nobody's");
+        assert!(!otherwise(false, now + RECENT), "it has ended");
+        let earlier: Shown = serde_json::from_str(r#"{"node":"b","address":"127.0.0.1:7400"}"#).unwrap();
+        assert!(!earlier.is_encrypted, "as an earlier release shows it");
     }
 }

@@ -23,6 +23,7 @@ use savanna_keys::config::Config as KeysConfig;
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
+use savanna_rpc::TlsFiles as NodeTlsFiles;
 
 use crate::cluster::StoreUrl;
 
@@ -242,6 +243,8 @@ pub struct NodeConfig {
     pub cluster_store: Option<StoreUrl>,
     /// The file with the secret of such a cluster.
     pub cluster_secret: Option<PathBuf>,
+    /// What connections to other nodes are encrypted with; none if they are not.
+    pub cluster_tls: Option<NodeTlsFiles>,
     /// How many nodes are waited for before services get their first owners.
     pub cluster_nodes: usize,
     /// Folders that tables of files may use, beside `files` in the data directory.

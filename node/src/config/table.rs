@@ -9,6 +9,7 @@ use savanna_identity::{SecretError, Users};
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
+use savanna_rpc::TlsFiles as NodeTlsFiles;
 
 use super::{ConfigError, NodeConfig, Sourced, keys, units};
 use crate::cluster::StoreUrl;
@@ -27,6 +28,9 @@ pub struct SettingSpec {
 
 /// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
 pub(crate) const SERVICES: [&str; 6] = ["streams", "keys", "tenants", "files", "pgwire", "http"];
+
+/// What encrypts connections between nodes: certificate, key, authorities. All are set, or none.
+const CLUSTER_TLS: [&str; 3] = ["cluster.tls_cert", "cluster.tls_key", "cluster.tls_ca"];
 
 const fn setting(key: &'static str, default: &'static str, help: &'static str) -> SettingSpec {
     SettingSpec { key, default, help }
@@ -162,11 +166,7 @@ pub const SETTINGS: &[SettingSpec] = &[
         "false",
         "true believes clients of files who they are also beyond the loopback, and where auth.users is set",
     ),
-    setting(
-        "cluster.address",
-        "127.0.0.1",
-        "address on which other nodes of the cluster reach this one; what nodes say is authenticated, not encrypted",
-    ),
+    setting("cluster.address", "127.0.0.1", "address on which other nodes of the cluster reach this one"),
     setting("cluster.port", "7400", "port for other nodes of the cluster, 0 for any; a node that is alone has none"),
     setting(
         "cluster.store",
@@ -178,6 +178,13 @@ pub const SETTINGS: &[SettingSpec] = &[
         "none",
         "a file with the secret that the nodes of a cluster over several machines know",
     ),
+    setting(
+        CLUSTER_TLS[0],
+        "none",
+        "a PEM file with the certificate of this node for encrypted connections between nodes, for the DNS name savanna-node",
+    ),
+    setting(CLUSTER_TLS[1], "none", "a PEM file with the key of cluster.tls_cert"),
+    setting(CLUSTER_TLS[2], "none", "a PEM file with the authorities that sign certificates of nodes"),
     setting("cluster.nodes", "1", "how many nodes are waited for, 2 s at most, before services get their first owners"),
     setting(
         "streams.files",
@@ -248,6 +255,22 @@ impl Reader<'_> {
             (None, None) => Ok(None),
             (Some(_), None) => self.get(key, &format!("the path of the key of {certificates}"), |_| None),
             (None, Some(_)) => self.get(certificates, &format!("the path of the certificates of {key}"), |_| None),
+        }
+    }
+
+    /// All files of encryption between nodes, or none.
+    fn cluster_tls(&self) -> Result<Option<NodeTlsFiles>, ConfigError> {
+        let [certificates, key, authorities] = CLUSTER_TLS.map(|setting| self.file(setting));
+        match (certificates?, key?, authorities?) {
+            (Some(certificates), Some(key), Some(authorities)) => {
+                Ok(Some(NodeTlsFiles { certificates, key, authorities }))
+            }
+            (None, None, None) => Ok(None),
+            files => {
+                let missing = [files.0, files.1, files.2].iter().position(Option::is_none).unwrap_or_default();
+                let expected = format!("the path of a file, as all of {} are set, or none", CLUSTER_TLS.join(", "));
+                self.get(CLUSTER_TLS[missing], &expected, |_| None)
+            }
         }
     }
 
@@ -363,6 +386,7 @@ impl NodeConfig {
                 },
             )?,
             cluster_secret: read.file("cluster.secret_file")?,
+            cluster_tls: read.cluster_tls()?,
             cluster_nodes: read.get("cluster.nodes", "a whole number, 1 to 1024", |text| {
                 text.parse::<usize>().ok().filter(|n| (1..=1024).contains(n))
             })?,
@@ -406,6 +430,27 @@ mod tests {
     fn every_setting_says_what_it_is() {
         for spec in SETTINGS {
             assert!(!spec.help.is_empty(), "{}", spec.key);
+        }
+    }
+
+    #[test]
+    fn nodes_encrypt_with_all_their_files_or_with_none() {
+        let load = |set: &[&str]| {
+            let values = SETTINGS.iter().map(|spec| {
+                let value = if set.contains(&spec.key) { "/a.pem" } else { spec.default }.to_owned();
+                (spec.key, Sourced { value, source: super::super::Source::Default })
+            });
+            NodeConfig::of(&values.collect()).map(|config| config.cluster_tls.is_some())
+        };
+        assert_eq!((load(&CLUSTER_TLS), load(&[])), (Ok(true), Ok(false)));
+        for missing in 0..CLUSTER_TLS.len() {
+            let set: Vec<_> = CLUSTER_TLS.into_iter().filter(|setting| *setting != CLUSTER_TLS[missing]).collect();
+            let refused = load(&set).unwrap_err().to_string();
+            let expected = format!(
+                "{} takes the path of a file, as all of cluster.tls_cert, cluster.tls_key, cluster.tls_ca are set, or none, but `none` came",
+                CLUSTER_TLS[missing]
+            );
+            assert_eq!(refused, format!("default: {expected}"));
         }
     }
 }

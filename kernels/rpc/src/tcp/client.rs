@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     TcpConfig, TrafficFigures,
-    connection::{Commands, Connection, End, FrameStream, PendingCall},
+    connection::{Commands, Connection, End, FrameStream, PendingCall, send_at_once},
     traffic::Traffic,
 };
 use crate::{CallId, Cluster, Delivery, Frame, Message, Request, RpcError, Transport};
@@ -249,9 +249,20 @@ impl Dialler {
         let address = self.addresses.get(&self.to).ok_or("no address is known for it")?;
         let stream =
             TcpStream::connect(&address).await.map_err(|error| format!("connecting to {address} failed: {error}"))?;
-        let mut stream = FrameStream::new(stream, self.config.frame_bytes_max);
+        send_at_once(&stream);
+        let mut stream = match self.cluster.tls() {
+            Some(tls) => {
+                let encrypted = tls.connect(stream).await;
+                let encrypted = encrypted.map_err(|reason| format!("encrypting for {address} failed: {reason}"))?;
+                FrameStream::encrypted(encrypted, self.config.frame_bytes_max)
+            }
+            None => FrameStream::plain(stream, self.config.frame_bytes_max),
+        };
         let hello = self.cluster.hello(self.from.clone(), self.to.clone());
-        stream.send(&Frame::hello(hello.clone())).await?;
+        if let Err(unsent) = stream.send(&Frame::hello(hello.clone())).await {
+            // A server that refuses this node's certificate says so, and closes.
+            return Err(stream.receive().await.err().unwrap_or(unsent));
+        }
         let answer = match stream.receive().await?.message {
             Message::Hello(answer) => answer,
             Message::Error(error) => return Err(error.to_string()),

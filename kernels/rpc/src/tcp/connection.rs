@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     future::pending,
+    io::{self, ErrorKind},
     sync::Arc,
     time::Duration,
 };
@@ -11,16 +12,18 @@ use bytes::{Bytes, BytesMut};
 use savanna_epoch::NodeId;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    net::TcpStream,
     sync::{mpsc, oneshot},
     task::{AbortHandle, JoinError, JoinSet},
     time::Instant,
 };
+use tokio_rustls::TlsStream;
 
-use super::{TcpConfig, traffic::Traffic};
+use super::{
+    TcpConfig, tls,
+    traffic::Traffic,
+    wire::{self, Reader, Writer},
+};
 use crate::{
     CallId, Frame, Message, Request, RequestContext, RequestId, RpcError, Service, SessionAction, SessionCore,
     SessionInput, frame,
@@ -56,21 +59,32 @@ pub(super) enum End {
 
 /// A stream with the bytes read from it that are not a whole frame yet.
 pub(super) struct FrameStream {
-    reader: OwnedReadHalf,
-    writer: OwnedWriteHalf,
+    reader: Reader,
+    writer: Writer,
     input: BytesMut,
     output: BytesMut,
+    /// Some of what was written may not be on its way.
+    is_unflushed: bool,
     frame_bytes_max: usize,
 }
 
 impl FrameStream {
-    pub(super) fn new(stream: TcpStream, frame_bytes_max: usize) -> Self {
-        // Replies are small and awaited; a delay for batching would be added to each. Failure only costs latency.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
-        }
-        let (reader, writer) = stream.into_split();
-        Self { reader, writer, input: BytesMut::new(), output: BytesMut::new(), frame_bytes_max }
+    pub(super) fn plain(stream: TcpStream, frame_bytes_max: usize) -> Self {
+        Self::over(wire::plain(stream), frame_bytes_max)
+    }
+
+    pub(super) fn encrypted(stream: TlsStream<TcpStream>, frame_bytes_max: usize) -> Self {
+        Self::over(wire::encrypted(stream), frame_bytes_max)
+    }
+
+    fn over((reader, writer): (Reader, Writer), frame_bytes_max: usize) -> Self {
+        let (input, output) = (BytesMut::new(), BytesMut::new());
+        Self { reader, writer, input, output, is_unflushed: false, frame_bytes_max }
+    }
+
+    /// Whether something waits to be written.
+    fn is_writing(&self) -> bool {
+        self.is_unflushed || !self.output.is_empty()
     }
 
     /// Frames may have so many bytes from now on.
@@ -81,7 +95,11 @@ impl FrameStream {
     /// Sends one frame and waits until the kernel has taken it.
     pub(super) async fn send(&mut self, frame: &Frame) -> Result<(), String> {
         frame::encode(frame, self.frame_bytes_max, &mut self.output).map_err(|error| error.to_string())?;
-        self.writer.write_all_buf(&mut self.output).await.map_err(|error| format!("write failed: {error}"))
+        let writing = async {
+            self.writer.write_all_buf(&mut self.output).await?;
+            self.writer.flush().await
+        };
+        writing.await.map_err(|error| format!("write failed: {}", tls::reason(&error)))
     }
 
     /// Waits for one frame.
@@ -97,26 +115,54 @@ impl FrameStream {
     }
 }
 
+/// Replies are small and awaited; a delay for batching would be added to each. Failure only costs latency.
+pub(super) fn send_at_once(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
+    }
+}
+
 /// Returns how many bytes came.
-async fn read_some(reader: &mut OwnedReadHalf, input: &mut BytesMut) -> Result<usize, String> {
+async fn read_some(reader: &mut Reader, input: &mut BytesMut) -> Result<usize, String> {
     if input.capacity() - input.len() < READ_BYTES {
         input.reserve(READ_BYTES);
     }
-    match reader.read_buf(input).await {
+    let read = match reader.read_buf(input).await {
+        // A process that was killed ends no encrypted connection in order; frames have lengths, so that nobody can cut one short.
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
+        read => read,
+    };
+    match read {
         Ok(0) if input.is_empty() => Err("the other side closed the connection".to_owned()),
         Ok(0) => Err(format!(
             "the other side closed the connection in the middle of a frame, after {} bytes of it",
             input.len()
         )),
         Ok(count) => Ok(count),
-        Err(error) => Err(format!("read failed: {error}")),
+        Err(error) => Err(format!("read failed: {}", tls::reason(&error))),
     }
+}
+
+/// What was done to bring bytes on their way.
+enum Written {
+    /// So many were taken.
+    Taken(usize),
+    /// All that were taken are on their way.
+    Flushed,
+}
+
+/// Writes some of what waits; where nothing does, brings on its way what was taken.
+async fn write_some(writer: &mut Writer, output: &mut BytesMut) -> io::Result<Written> {
+    if output.is_empty() {
+        return writer.flush().await.map(|()| Written::Flushed);
+    }
+    writer.write_buf(output).await.map(Written::Taken)
 }
 
 /// What woke the driver.
 enum Event {
     Read(Result<usize, String>),
-    Wrote(std::io::Result<usize>),
+    Wrote(io::Result<Written>),
     Call(Option<PendingCall>),
     Cancelled(Option<CallId>),
     Handled(Result<(tokio::task::Id, Result<Bytes, RpcError>), JoinError>),
@@ -187,7 +233,7 @@ impl Connection {
 
     async fn next_event(&mut self, commands: Option<&mut Commands>) -> Event {
         let roomy = self.stream.output.len() < self.config.output_bytes_max / 2;
-        let writing = !self.stream.output.is_empty();
+        let writing = self.stream.is_writing();
         let wake = self.next_wake(writing, commands.is_some());
         let (calls, cancels) = match commands {
             Some(commands) => (Some(&mut commands.calls), Some(&mut commands.cancels)),
@@ -205,10 +251,10 @@ impl Connection {
                 None => pending().await,
             }
         };
-        // Every branch can be dropped without losing bytes: read_buf, write_buf, recv and join_next are cancel safe.
+        // Every branch can be dropped without losing bytes: read_buf, write_buf, flush, recv and join_next are cancel safe.
         tokio::select! {
             read = read_some(&mut self.stream.reader, &mut self.stream.input), if roomy => Event::Read(read),
-            wrote = self.stream.writer.write_buf(&mut self.stream.output), if writing => Event::Wrote(wrote),
+            wrote = write_some(&mut self.stream.writer, &mut self.stream.output), if writing => Event::Wrote(wrote),
             call = next_call, if roomy => Event::Call(call),
             cancel = next_cancel => Event::Cancelled(cancel),
             Some(handled) = self.handlers.join_next_with_id() => Event::Handled(handled),
@@ -234,9 +280,13 @@ impl Connection {
                 self.received()?;
             }
             Event::Wrote(wrote) => {
-                match wrote.map_err(|error| format!("write failed: {error}"))? {
-                    0 => return Err("the other side accepts no more bytes".to_owned()),
-                    bytes => self.traffic.sent(bytes),
+                match wrote.map_err(|error| format!("write failed: {}", tls::reason(&error)))? {
+                    Written::Taken(0) => return Err("the other side accepts no more bytes".to_owned()),
+                    Written::Taken(bytes) => {
+                        self.stream.is_unflushed = self.stream.writer.keeps_bytes();
+                        self.traffic.sent(bytes);
+                    }
+                    Written::Flushed => self.stream.is_unflushed = false,
                 }
                 self.progress_at = Instant::now();
             }
@@ -249,7 +299,7 @@ impl Connection {
             Event::Handled(handled) => self.handled(handled)?,
             Event::Time => {
                 let now = Instant::now();
-                if !self.stream.output.is_empty() && now >= self.progress_at + self.config.write_stall_max {
+                if self.stream.is_writing() && now >= self.progress_at + self.config.write_stall_max {
                     return Err(self.slow_consumer());
                 }
                 self.step(SessionInput::Tick)?;
@@ -334,7 +384,7 @@ impl Connection {
 
     /// Queues a frame. One that is too large becomes an error of its own request instead.
     fn send(&mut self, frame: &Frame) -> Result<Vec<SessionAction>, String> {
-        if self.stream.output.is_empty() {
+        if !self.stream.is_writing() {
             self.progress_at = Instant::now();
         }
         let mut follow_up = Vec::new();

@@ -10,9 +10,12 @@
 //! | bytes not yet accepted by the other side | half of `output_bytes_max` | nothing more is read or taken on |
 //! | | `output_bytes_max`, or no progress for `write_stall_max` | slow consumer: the connection closes |
 //! | connections at a server | `connections_max` | `Refused` and closed |
-//! | those that have not greeted it | `ungreeted_max`, frames of 4 KiB, `connect_timeout` | closed at once |
+//! | those that have not greeted it | `ungreeted_max`, frames of 4 KiB, messages of a TLS handshake of 64 KiB, `connect_timeout` | closed at once |
 //! | nodes asked by a client | `peers_max` | `Overloaded` |
 //! | silence | `session.ping_after`, `session.dead_after` | ping; the connection closes |
+//!
+//! Where the [`Cluster`](crate::Cluster) has certificates ([`MutualTls`]), every connection is encrypted, and the greeting goes on inside. A server tells from the first
+//! byte whether a connection is meant to be encrypted, and refuses one that is meant otherwise than its own.
 //!
 //! After a failed connect the node is not tried again for `backoff_min`, doubled with each failure up to `backoff_max`;
 //! calls in between end at once as [`Unreachable`](crate::RpcError::Unreachable).
@@ -20,13 +23,16 @@
 mod client;
 mod connection;
 mod server;
+mod tls;
 mod traffic;
+mod wire;
 
 use std::time::Duration;
 
 pub use self::{
     client::{Addresses, TcpTransport},
     server::TcpServer,
+    tls::{MutualTls, NODE_NAME, TlsError, TlsFiles},
     traffic::TrafficFigures,
 };
 use crate::SessionLimits;

@@ -12,7 +12,8 @@ use tokio::{
 
 use super::{
     TcpConfig, TrafficFigures,
-    connection::{Connection, End, FrameStream},
+    connection::{Connection, End, FrameStream, send_at_once},
+    tls,
     traffic::Traffic,
 };
 use crate::{Cluster, Frame, Message, RequestId, RpcError, Service};
@@ -44,7 +45,7 @@ impl TcpServer {
     /// Listens at `address` (port 0: any free one) and answers as `node` of a cluster.
     ///
     /// # Errors
-    /// When the address cannot be bound, or is not on the loopback and the cluster has no secret.
+    /// When the address cannot be bound, or is not on the loopback and the cluster has neither a secret nor certificates.
     pub async fn within(
         cluster: Cluster,
         address: impl ToSocketAddrs,
@@ -54,9 +55,10 @@ impl TcpServer {
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        if !address.ip().to_canonical().is_loopback() && !cluster.has_secret() {
-            let reason =
-                format!("{address} is not on the loopback: nodes that listen there need a cluster with a secret");
+        if !address.ip().to_canonical().is_loopback() && !cluster.has_secret() && !cluster.is_encrypted() {
+            let reason = format!(
+                "{address} is not on the loopback: nodes that listen there need a cluster with a secret, or with certificates"
+            );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         }
         let traffic = Arc::<Traffic>::default();
@@ -145,10 +147,14 @@ async fn serve(
     ungreeted: OwnedSemaphorePermit,
     room: &Semaphore,
 ) -> Result<(), String> {
-    let mut stream = FrameStream::new(stream, GREETING_BYTES_MAX.min(config.frame_bytes_max));
-    let greeted = timeout(config.connect_timeout, greeter.greet(&mut stream, room)).await;
-    let greeted = greeted.unwrap_or_else(|_elapsed| Err(format!("no hello within {:?}", config.connect_timeout)));
-    let (peer, _place) = greeted.inspect_err(|_| traffic.refused())?;
+    let meeting = async {
+        let mut stream = greeter.open(stream, GREETING_BYTES_MAX.min(config.frame_bytes_max)).await?;
+        let (peer, place) = greeter.greet(&mut stream, room).await?;
+        Ok((stream, peer, place))
+    };
+    let met = timeout(config.connect_timeout, meeting).await;
+    let met = met.unwrap_or_else(|_elapsed| Err(format!("no hello within {:?}", config.connect_timeout)));
+    let (mut stream, peer, _place) = met.inspect_err(|_| traffic.refused())?;
     drop(ungreeted);
     stream.allow_frames(config.frame_bytes_max);
     match Connection::new(stream, peer, Some(service), (config, traffic)).run(None, None).await {
@@ -158,6 +164,26 @@ async fn serve(
 }
 
 impl Greeter {
+    /// The connection, encrypted if the cluster's are: the first byte says whether the other side means it to be.
+    async fn open(&self, stream: TcpStream, frame_bytes_max: usize) -> Result<FrameStream, String> {
+        send_at_once(&stream);
+        let mut first = [0];
+        stream.peek(&mut first).await.map_err(|error| format!("read failed: {error}"))?;
+        match (self.cluster.tls(), first == [tls::HANDSHAKE]) {
+            (Some(tls), true) => Ok(FrameStream::encrypted(tls.accept(stream).await?, frame_bytes_max)),
+            (Some(_), false) => {
+                let mut stream = FrameStream::plain(stream, frame_bytes_max);
+                // Only to somebody who speaks as a node does, and what any server with TLS tells anybody.
+                stream.receive().await?;
+                let reason = tls::unencrypted();
+                stream.send(&Frame::answer(RequestId(0), Err(RpcError::Refused { reason: reason.clone() }))).await?;
+                Err(reason)
+            }
+            (None, true) => Err(tls::encrypted()),
+            (None, false) => Ok(FrameStream::plain(stream, frame_bytes_max)),
+        }
+    }
+
     /// Who the other side is, and its place.
     async fn greet<'r>(
         &self,

@@ -17,10 +17,13 @@ use futures::{
 use parking_lot::Mutex;
 use savanna_epoch::{NodeId, OwnerEpoch};
 use savanna_rpc::{
-    Addresses, Delivery, InProcessLimits, InProcessNet, Method, MethodTable, Request, RequestContext, RequestHead,
-    RpcError, Served, Service, ServiceTable, SessionLimits, TcpConfig, TcpServer, TcpTransport, Transport, call,
+    Addresses, Cluster, Delivery, InProcessLimits, InProcessNet, Method, MethodTable, Request, RequestContext,
+    RequestHead, RpcError, Served, Service, ServiceTable, SessionLimits, TcpConfig, TcpServer, TcpTransport, Transport,
+    call,
     sim::{EndpointLimits, NetFaults, SimCluster},
 };
+
+use crate::certificates;
 
 const HANDLERS_MAX: usize = 2;
 /// Longer than anything here takes, unless it hangs.
@@ -76,12 +79,13 @@ impl World for InProcess {
     }
 }
 
-struct Tcp {
+/// Connections; `ENCRYPTED`, or not.
+struct Tcp<const ENCRYPTED: bool> {
     runtime: tokio::runtime::Runtime,
     server: Mutex<Option<TcpServer>>,
 }
 
-impl World for Tcp {
+impl<const ENCRYPTED: bool> World for Tcp<ENCRYPTED> {
     fn new() -> Self {
         Self { runtime: tokio_runtime(), server: Mutex::new(None) }
     }
@@ -97,11 +101,13 @@ impl World for Tcp {
     async fn serve(&self, service: Arc<dyn Service>) -> Arc<dyn Transport> {
         let session = SessionLimits { handlers_max: HANDLERS_MAX, ..SessionLimits::default() };
         let config = TcpConfig { session, ..TcpConfig::default() };
-        let server = TcpServer::bind("127.0.0.1:0", b().clone(), service, config).await.expect("a free port");
+        let cluster = Cluster::default().encrypted_by(ENCRYPTED.then(certificates::node).as_ref());
+        let server = TcpServer::within(cluster.clone(), "127.0.0.1:0", b().clone(), service, config).await;
+        let server = server.expect("a free port");
         let addresses = Arc::new(Addresses::default());
         addresses.set(b().clone(), server.local_address().to_string());
         *self.server.lock() = Some(server);
-        Arc::new(TcpTransport::new(NodeId::new("a"), addresses, config))
+        Arc::new(TcpTransport::within(cluster, NodeId::new("a"), addresses, config))
     }
 
     fn stop_server(&self) {
@@ -383,7 +389,8 @@ fn typed_methods_find_their_service_and_refuse_other_values<W: World>() {
 macro_rules! suite {
     ($($case:ident),* $(,)?) => {
         mod in_process { $(#[test] fn $case() { super::$case::<super::InProcess>(); })* }
-        mod tcp { $(#[test] fn $case() { super::$case::<super::Tcp>(); })* }
+        mod tcp { $(#[test] fn $case() { super::$case::<super::Tcp<false>>(); })* }
+        mod encrypted { $(#[test] fn $case() { super::$case::<super::Tcp<true>>(); })* }
         mod simulated { $(#[test] fn $case() { super::$case::<super::Simulated<false>>(); })* }
         mod simulated_with_faults { $(#[test] fn $case() { super::$case::<super::Simulated<true>>(); })* }
     };

@@ -1,4 +1,4 @@
-//! TCP peers that do not keep to the protocol, or stop keeping to it: the node stays up and its bounds hold.
+//! Peers that do not keep to the protocol, or stop keeping to it, over connections that are encrypted and that are not: the node stays up and its bounds hold.
 
 use std::{
     sync::{
@@ -18,10 +18,9 @@ use savanna_rpc::{
     Service, SessionLimits, TcpConfig, TcpServer, TcpTransport, Transport,
     frame::{decode, encode},
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpSocket, TcpStream},
-};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::raw::{Over, Raw};
 
 const LIMIT: usize = 64 * 1024;
 const LONG: Duration = Duration::from_secs(20);
@@ -64,16 +63,16 @@ fn node(name: &str) -> NodeId {
     NodeId::new(name)
 }
 
-async fn server(config: TcpConfig) -> (TcpServer, Arc<Pump>) {
+async fn server(over: Over, config: TcpConfig) -> (TcpServer, Arc<Pump>) {
     let pump = Arc::new(Pump::default());
-    let server = TcpServer::bind("127.0.0.1:0", node("b"), Arc::clone(&pump) as _, config).await.expect("a free port");
-    (server, pump)
+    let bound = TcpServer::within(over.cluster(), "127.0.0.1:0", node("b"), Arc::clone(&pump) as _, config).await;
+    (bound.expect("a free port"), pump)
 }
 
-fn client(address: std::net::SocketAddr, config: TcpConfig) -> TcpTransport {
+fn client(over: Over, address: std::net::SocketAddr, config: TcpConfig) -> TcpTransport {
     let addresses = Arc::new(Addresses::default());
     addresses.set(node("b"), address.to_string());
-    TcpTransport::new(node("a"), addresses, config)
+    TcpTransport::within(over.cluster(), node("a"), addresses, config)
 }
 
 fn ask(method: &str, bytes: u32) -> Request {
@@ -95,8 +94,8 @@ fn bytes_of(frames: &[Frame]) -> BytesMut {
 }
 
 /// A connection after the hello.
-async fn greeted(server: &TcpServer) -> TcpStream {
-    let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
+async fn greeted(over: Over, server: &TcpServer) -> Raw {
+    let mut stream = over.connect(server.local_address()).await;
     stream.write_all(&bytes_of(&[Frame::hello(Hello::new(node("raw"), node("b")))])).await.expect("taken");
     let mut input = BytesMut::new();
     while decode(&mut input, LIMIT).expect("a hello").is_none() {
@@ -106,22 +105,21 @@ async fn greeted(server: &TcpServer) -> TcpStream {
 }
 
 /// Reads until the other side closes.
-async fn closed(mut stream: TcpStream) {
+async fn closed(mut stream: Raw) {
     let mut sink = vec![0; 4096];
     // A reset is as good as an orderly end.
     while matches!(stream.read(&mut sink).await, Ok(read) if read > 0) {}
 }
 
-async fn assert_serves(server: &TcpServer) {
-    let reply = client(server.local_address(), config()).call(&node("b"), ask("pump", 3)).await;
+async fn assert_serves(over: Over, server: &TcpServer) {
+    let reply = client(over, server.local_address(), config()).call(&node("b"), ask("pump", 3)).await;
     assert_eq!(reply, Ok(Bytes::from_static(&[7; 3])));
 }
 
-#[tokio::test]
-async fn what_goes_on_is_counted_on_both_sides() {
-    let (server, _pump) = server(config()).await;
+async fn what_goes_on_is_counted_on_both_sides(over: Over) {
+    let (server, _pump) = server(over, config()).await;
     let counted = server.traffic();
-    let client = client(server.local_address(), config());
+    let client = client(over, server.local_address(), config());
     assert_eq!(client.call(&node("b"), ask("pump", 3)).await, Ok(Bytes::from_static(&[7; 3])));
     let (sent, taken) = (client.traffic(), counted());
     assert_eq!((sent.calls, sent.failures, sent.refused, sent.connections), (1, 0, 0, 1));
@@ -130,7 +128,7 @@ async fn what_goes_on_is_counted_on_both_sides() {
         sent.bytes_sent > 4 && sent.bytes_received > 3 && taken.bytes_received >= sent.bytes_sent,
         "{sent:?} {taken:?}"
     );
-    let mut stranger = TcpStream::connect(server.local_address()).await.expect("it listens");
+    let mut stranger = over.connect(server.local_address()).await;
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("taken");
     closed(stranger).await;
     server.shut_down().await;
@@ -139,9 +137,8 @@ async fn what_goes_on_is_counted_on_both_sides() {
     assert!(client.traffic().failures > 0);
 }
 
-#[tokio::test]
-async fn garbage_oversize_and_damaged_frames_close_their_connection_only() {
-    let (server, pump) = server(config()).await;
+async fn garbage_oversize_and_damaged_frames_close_their_connection_only(over: Over) {
+    let (server, pump) = server(over, config()).await;
     let mut oversize = bytes_of(&[request_frame(1, 1)]);
     oversize[20..24].copy_from_slice(&(LIMIT as u32).to_le_bytes());
     let sum = crc32c_of(&oversize[..28]);
@@ -151,12 +148,12 @@ async fn garbage_oversize_and_damaged_frames_close_their_connection_only() {
     damaged[last] ^= 1;
     let second_hello = bytes_of(&[Frame::hello(Hello::new(node("raw"), node("b")))]);
     for bytes in [BytesMut::from(&b"GET / HTTP/1.1\r\n\r\n"[..]), oversize, damaged, second_hello] {
-        let mut stream = greeted(&server).await;
+        let mut stream = greeted(over, &server).await;
         stream.write_all(&bytes).await.expect("taken");
         closed(stream).await;
     }
     assert_eq!(pump.started.load(Ordering::SeqCst), 0);
-    assert_serves(&server).await;
+    assert_serves(over, &server).await;
 }
 
 /// The sum that a frame's header would carry, by the slow definition, so that the test does not share the code.
@@ -166,24 +163,22 @@ fn crc32c_of(bytes: &[u8]) -> u32 {
     })
 }
 
-#[tokio::test]
-async fn a_connection_that_says_no_hello_or_ends_inside_a_frame_is_dropped() {
-    let (server, _) = server(TcpConfig { connect_timeout: Duration::from_millis(100), ..config() }).await;
-    closed(TcpStream::connect(server.local_address()).await.expect("it listens")).await;
-    let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
+async fn a_connection_that_says_no_hello_or_ends_inside_a_frame_is_dropped(over: Over) {
+    let (server, _) = server(over, TcpConfig { connect_timeout: Duration::from_millis(100), ..config() }).await;
+    closed(over.connect(server.local_address()).await).await;
+    let mut stream = over.connect(server.local_address()).await;
     stream.write_all(&bytes_of(&[request_frame(1, 1)])).await.expect("taken");
     closed(stream).await;
-    let mut stream = greeted(&server).await;
+    let mut stream = greeted(over, &server).await;
     let whole = bytes_of(&[request_frame(1, 1)]);
     stream.write_all(&whole[..whole.len() - 1]).await.expect("taken");
     stream.shutdown().await.expect("closed");
     closed(stream).await;
-    assert_serves(&server).await;
+    assert_serves(over, &server).await;
 }
 
-#[tokio::test]
-async fn random_frames_and_bytes_never_stop_the_server() {
-    let (server, _) = server(config()).await;
+async fn random_frames_and_bytes_never_stop_the_server(over: Over) {
+    let (server, _) = server(over, config()).await;
     for seed in 0..200_u64 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut bytes = bytes_of(&[
@@ -199,45 +194,44 @@ async fn random_frames_and_bytes_never_stop_the_server() {
         let mut tail = vec![0; rng.random_range(0..64)];
         rng.fill_bytes(&mut tail);
         bytes.extend_from_slice(&tail);
-        let mut stream = greeted(&server).await;
+        let mut stream = greeted(over, &server).await;
         // The server may close before it has taken everything.
         let _maybe_closed = stream.write_all(&bytes).await;
         let _maybe_closed = stream.shutdown().await;
         closed(stream).await;
     }
-    assert_serves(&server).await;
+    assert_serves(over, &server).await;
 }
 
-#[tokio::test]
-async fn a_reader_that_does_not_read_is_cut_off() {
-    let (server, _) = server(config()).await;
-    let mut stream = greeted(&server).await;
+async fn a_reader_that_does_not_read_is_cut_off(over: Over) {
+    let (server, _) = server(over, config()).await;
+    let mut stream = greeted(over, &server).await;
     for id in 1..2000 {
         let frame = bytes_of(&[request_frame(id, 60_000)]);
         if stream.write_all(&frame).await.is_err() {
             // Closed by the server while this side was still asking and reading nothing.
-            assert_serves(&server).await;
+            assert_serves(over, &server).await;
             return;
         }
     }
     closed(stream).await;
-    assert_serves(&server).await;
+    assert_serves(over, &server).await;
 }
 
 /// Asks for more than the kernel's buffers hold, reads nothing, and keeps the only place for a connection until the
 /// server drops it.
-async fn slow_reader_is_dropped(config: TcpConfig) {
+async fn slow_reader_is_dropped(over: Over, config: TcpConfig) {
     let forever = SessionLimits { ping_after: LONG * 1000, dead_after: LONG * 1000, ..config.session };
     let config = TcpConfig { session: forever, connections_max: 1, ..config };
-    let (server, _) = server(config).await;
+    let (server, _) = server(over, config).await;
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a small buffer");
-    let mut stream = socket.connect(server.local_address()).await.expect("it listens");
+    let mut stream = over.of(socket.connect(server.local_address()).await.expect("it listens")).await;
     let mut asked = vec![Frame::hello(Hello::new(node("raw"), node("b")))];
     asked.extend((1..250).map(|id| request_frame(id, 60_000)));
     stream.write_all(&bytes_of(&asked)).await.expect("taken");
     let dropped = async {
-        let other = client(server.local_address(), config);
+        let other = client(over, server.local_address(), config);
         while other.call(&node("b"), ask("pump", 1)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -246,42 +240,37 @@ async fn slow_reader_is_dropped(config: TcpConfig) {
     drop(stream);
 }
 
-#[tokio::test]
-async fn a_reader_for_whom_too_much_waits_is_dropped() {
-    slow_reader_is_dropped(TcpConfig { write_stall_max: LONG * 1000, ..config() }).await;
+async fn a_reader_for_whom_too_much_waits_is_dropped(over: Over) {
+    slow_reader_is_dropped(over, TcpConfig { write_stall_max: LONG * 1000, ..config() }).await;
 }
 
-#[tokio::test]
-async fn a_reader_that_makes_no_progress_is_dropped() {
-    slow_reader_is_dropped(TcpConfig { output_bytes_max: usize::MAX, ..config() }).await;
+async fn a_reader_that_makes_no_progress_is_dropped(over: Over) {
+    slow_reader_is_dropped(over, TcpConfig { output_bytes_max: usize::MAX, ..config() }).await;
 }
 
-#[tokio::test]
-async fn what_comes_together_with_the_hello_is_answered() {
-    let (server, pump) = server(config()).await;
-    let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
+async fn what_comes_together_with_the_hello_is_answered(over: Over) {
+    let (server, pump) = server(over, config()).await;
+    let mut stream = over.connect(server.local_address()).await;
     let frames = [Frame::hello(Hello::new(node("raw"), node("b"))), request_frame(1, 1)];
     stream.write_all(&bytes_of(&frames)).await.expect("taken");
     closed(stream).await;
     assert_eq!(pump.started.load(Ordering::SeqCst), 1);
 }
 
-#[tokio::test]
-async fn a_request_meant_for_another_node_is_not_run() {
-    let (server, pump) = server(config()).await;
-    let mut stream = TcpStream::connect(server.local_address()).await.expect("it listens");
+async fn a_request_meant_for_another_node_is_not_run(over: Over) {
+    let (server, pump) = server(over, config()).await;
+    let mut stream = over.connect(server.local_address()).await;
     // It does not wait for the server's hello, which would tell it.
     let frames = [Frame::hello(Hello::new(node("raw"), node("c"))), request_frame(1, 1)];
     stream.write_all(&bytes_of(&frames)).await.expect("taken");
     closed(stream).await;
     assert_eq!(pump.started.load(Ordering::SeqCst), 0);
-    assert_serves(&server).await;
+    assert_serves(over, &server).await;
 }
 
-#[tokio::test]
-async fn a_duplicated_request_starts_once_and_a_silent_peer_is_dropped() {
-    let (server, pump) = server(config()).await;
-    let mut stream = greeted(&server).await;
+async fn a_duplicated_request_starts_once_and_a_silent_peer_is_dropped(over: Over) {
+    let (server, pump) = server(over, config()).await;
+    let mut stream = greeted(over, &server).await;
     let frames = [request_frame(1, 5), request_frame(1, 5), request_frame(1, 5)];
     stream.write_all(&bytes_of(&frames)).await.expect("taken");
     // It answers once, pings, hears nothing and closes.
@@ -289,29 +278,27 @@ async fn a_duplicated_request_starts_once_and_a_silent_peer_is_dropped() {
     assert_eq!(pump.started.load(Ordering::SeqCst), 1);
 }
 
-#[tokio::test]
-async fn too_many_connections_are_told_so() {
-    let (server, _) = server(TcpConfig { connections_max: 1, ..config() }).await;
-    let _first = greeted(&server).await;
-    let error = client(server.local_address(), config()).call(&node("b"), ask("pump", 1)).await.expect_err("full");
+async fn too_many_connections_are_told_so(over: Over) {
+    let (server, _) = server(over, TcpConfig { connections_max: 1, ..config() }).await;
+    let _first = greeted(over, &server).await;
+    let error =
+        client(over, server.local_address(), config()).call(&node("b"), ask("pump", 1)).await.expect_err("full");
     assert!(matches!(error, RpcError::Unreachable { delivery: Delivery::NotStarted, .. }), "{error}");
 }
 
-#[tokio::test]
-async fn a_reused_address_is_noticed() {
-    let (server, pump) = server(config()).await;
+async fn a_reused_address_is_noticed(over: Over) {
+    let (server, pump) = server(over, config()).await;
     let addresses = Arc::new(Addresses::default());
     addresses.set(node("c"), server.local_address().to_string());
-    let transport = TcpTransport::new(node("a"), addresses, config());
+    let transport = TcpTransport::within(over.cluster(), node("a"), addresses, config());
     let error = transport.call(&node("c"), ask("pump", 1)).await.expect_err("it is b");
     assert!(error.to_string().contains("node b"), "{error}");
     assert_eq!(pump.started.load(Ordering::SeqCst), 0);
 }
 
-#[tokio::test]
-async fn a_reply_above_the_frame_limit_is_an_error_of_its_own_call() {
-    let (server, _) = server(config()).await;
-    let transport = client(server.local_address(), config());
+async fn a_reply_above_the_frame_limit_is_an_error_of_its_own_call(over: Over) {
+    let (server, _) = server(over, config()).await;
+    let transport = client(over, server.local_address(), config());
     let error = transport.call(&node("b"), ask("pump", LIMIT as u32)).await.expect_err("too large");
     assert!(matches!(error, RpcError::Malformed { .. }), "{error}");
     assert_eq!(transport.call(&node("b"), ask("pump", 2)).await, Ok(Bytes::from_static(&[7; 2])));
@@ -335,11 +322,10 @@ async fn proxy(server: &TcpServer) -> (std::net::SocketAddr, tokio::sync::mpsc::
     (address, kill)
 }
 
-#[tokio::test]
-async fn a_connection_killed_in_the_middle_fails_its_calls_and_the_next_one_connects_again() {
-    let (server, pump) = server(config()).await;
+async fn a_connection_killed_in_the_middle_fails_its_calls_and_the_next_one_connects_again(over: Over) {
+    let (server, pump) = server(over, config()).await;
     let (address, kill) = proxy(&server).await;
-    let transport = client(address, config());
+    let transport = client(over, address, config());
     let killing = async {
         while pump.started.load(Ordering::SeqCst) == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -366,9 +352,9 @@ async fn a_connection_killed_in_the_middle_fails_its_calls_and_the_next_one_conn
 async fn a_half_open_connection_is_found_by_its_silence() {
     // A peer that greets and then neither answers nor closes.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let transport = client(listener.local_addr().expect("bound"), config());
+    let transport = client(Over::Plain, listener.local_addr().expect("bound"), config());
     let peer = async {
-        let (mut stream, _) = listener.accept().await.expect("the client comes");
+        let mut stream = Raw::plain(listener.accept().await.expect("the client comes").0);
         stream.write_all(&bytes_of(&[Frame::hello(Hello::new(node("b"), node("a")))])).await.expect("taken");
         closed(stream).await;
     };
@@ -378,12 +364,11 @@ async fn a_half_open_connection_is_found_by_its_silence() {
     assert!(matches!(error, RpcError::Unreachable { delivery: Delivery::Unknown, .. }), "{error}");
 }
 
-#[tokio::test]
-async fn a_full_queue_refuses_at_once_while_the_window_stays_bounded() {
+async fn a_full_queue_refuses_at_once_while_the_window_stays_bounded(over: Over) {
     let session = SessionLimits { in_flight_max: 2, queued_max: 3, ..config().session };
     let config = TcpConfig { session, ..config() };
-    let (server, pump) = server(config).await;
-    let transport = client(server.local_address(), config);
+    let (server, pump) = server(over, config).await;
+    let transport = client(over, server.local_address(), config);
     let target = node("b");
     let calls = (0..20).map(|_| {
         let mut request = ask("hang", 0);
@@ -418,7 +403,7 @@ async fn a_server_with_a_secret_reads_no_request_of_who_does_not_prove_to_know_i
     for proof in [None, Some(Frame::proof([7; 32]))] {
         let frames: Vec<Frame> =
             [Some(Frame::hello(hello.clone())), proof, Some(request_frame(1, 1))].into_iter().flatten().collect();
-        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        let mut stream = Over::Plain.connect(address).await;
         stream.write_all(&bytes_of(&frames)).await.expect("taken");
         closed(stream).await;
     }
@@ -433,7 +418,7 @@ async fn who_has_proved_nothing_takes_no_nodes_place_and_little_memory_and_is_to
     let bound = TcpServer::within(cluster.clone(), "127.0.0.1:0", node("b"), pump, config).await;
     let server = bound.expect("a free port");
     let address = server.local_address();
-    let connect = async || TcpStream::connect(address).await.expect("it listens");
+    let connect = async || Over::Plain.connect(address).await;
     let _silent = (connect().await, connect().await);
     let addresses = Arc::new(Addresses::default());
     addresses.set(node("b"), address.to_string());
@@ -471,3 +456,28 @@ async fn a_server_without_a_secret_listens_on_the_loopback_only() {
     let cluster = Cluster::new("c", b"0123456789abcdef").expect("long enough");
     assert!(TcpServer::within(cluster, "0.0.0.0:0", node("b"), pump, config()).await.is_ok());
 }
+
+macro_rules! over_both {
+    ($($case:ident),* $(,)?) => {
+        mod plain { $(#[tokio::test] async fn $case() { super::$case(super::Over::Plain).await; })* }
+        mod encrypted { $(#[tokio::test] async fn $case() { super::$case(super::Over::Encrypted).await; })* }
+    };
+}
+
+over_both!(
+    garbage_oversize_and_damaged_frames_close_their_connection_only,
+    a_connection_that_says_no_hello_or_ends_inside_a_frame_is_dropped,
+    random_frames_and_bytes_never_stop_the_server,
+    a_reader_that_does_not_read_is_cut_off,
+    a_reader_for_whom_too_much_waits_is_dropped,
+    a_reader_that_makes_no_progress_is_dropped,
+    what_comes_together_with_the_hello_is_answered,
+    a_request_meant_for_another_node_is_not_run,
+    a_duplicated_request_starts_once_and_a_silent_peer_is_dropped,
+    too_many_connections_are_told_so,
+    a_reply_above_the_frame_limit_is_an_error_of_its_own_call,
+    a_connection_killed_in_the_middle_fails_its_calls_and_the_next_one_connects_again,
+    a_full_queue_refuses_at_once_while_the_window_stays_bounded,
+    what_goes_on_is_counted_on_both_sides,
+    a_reused_address_is_noticed,
+);
