@@ -132,7 +132,7 @@ pub(crate) struct Dev {
 
 #[derive(Debug, Arguments)]
 pub(crate) struct NodeArgs {
-    /// What to join: the data directory of a cluster on this machine, etcd://HOST:PORT[,HOST:PORT..][/NAME] for one on several, or HOST:PORT
+    /// What to join: the data directory of a cluster on this machine, etcd://HOST:PORT[,HOST:PORT..][/NAME] for one on several (etcds:// over TLS), or HOST:PORT
     /// of one of their nodes
     #[arg(long, value_name = "DIR|etcd://..|HOST:PORT", required = true)]
     pub(crate) join: Join,

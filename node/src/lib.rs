@@ -32,7 +32,9 @@ mod supervisor;
 pub mod telemetry;
 mod tenants;
 
-pub use cluster::{ClusterFileError, ClusterRecordError, EtcdPlace, Join, JoinError, NameLost, NoJoin, StoreUrl};
+pub use cluster::{
+    ClusterFileError, ClusterRecordError, EtcdAccessError, EtcdPlace, Join, JoinError, NameLost, NoJoin, StoreUrl,
+};
 pub use config::{Config, NodeConfig};
 pub use data_dir::DirectoryLost;
 pub use error::NodeError;

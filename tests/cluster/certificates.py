@@ -22,10 +22,13 @@ def sign(folder, name, names, by="ca"):
 
 
 def of_nodes(folder):
-    """The certificate of nodes, and of somebody else whom the same authority has signed."""
+    """The certificates of nodes, of somebody else and of etcd, by the same authority; and that of a node by another one."""
     authority(folder, "ca")
     sign(folder, "node", "DNS:savanna-node")
     sign(folder, "other", "DNS:other.example")
+    sign(folder, "etcd", "IP:127.0.0.1")
+    authority(folder, "foreign")
+    sign(folder, "foreign-node", "DNS:savanna-node", by="foreign")
     return folder
 
 

@@ -176,8 +176,8 @@ def start_machines(tmp_path):
 
     clusters = []
 
-    def start(*settings):
-        clusters.append(Machines(tmp_path / "machines", *settings))
+    def start(*settings, signed=None):
+        clusters.append(Machines(tmp_path / "machines", *settings, signed=signed))
         return clusters[-1]
 
     yield start

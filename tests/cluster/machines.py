@@ -1,5 +1,6 @@
 """Clusters over several machines: etcd and a bucket, and nodes that share nothing else. The machines are folders of this one."""
 
+import base64
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ import requests
 from conftest import ANY_PORTS, NODES, PATIENCE, SAVANNA, Cluster
 
 BUCKET = "cluster"
+ETCD_PASSWORD = "correct horse"
 
 
 def free_port():
@@ -28,11 +30,20 @@ class Server:
     """A server that the nodes need, until it is stopped."""
 
     def __init__(self, command, is_ready):
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.command, self.is_ready = command, is_ready
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + PATIENCE
-        while not is_ready():
-            assert self.process.poll() is None and time.monotonic() < deadline, command
+        while not self.is_ready():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.command
             time.sleep(0.1)
+
+    def restart(self):
+        """Ends it as a crash does, and starts it again."""
+        self.stop()
+        self.start()
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -42,22 +53,49 @@ class Server:
         self.process.wait()
 
 
-def etcd(directory):
-    """An etcd of one member, and the address of its clients."""
+def etcd(directory, signed=None):
+    """
+    An etcd of one member, and the address of its clients. With a folder of certificates it speaks TLS there to who shows one,
+    and has the users `savanna`, who may use the records of clusters, and `nobody`.
+    """
     if shutil.which("etcd") is None:
         pytest.skip("etcd is not installed")
-    client, peer = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    client, plain, peer = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    urls = f"https://{client},http://{plain}" if signed else f"http://{client}"
 
     def is_ready():
         try:
-            return requests.get(f"http://{client}/health", timeout=2).json()["health"] == "true"
+            return requests.get(f"http://{plain if signed else client}/health", timeout=2).json()["health"] == "true"
         except requests.RequestException:
             return False
 
     command = ["etcd", "--data-dir", directory, "--name", "it", "--initial-cluster", f"it=http://{peer}", "--log-level", "error"]
-    command += ["--listen-client-urls", f"http://{client}", "--advertise-client-urls", f"http://{client}"]
+    command += ["--listen-client-urls", urls, "--advertise-client-urls", urls]
     command += ["--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}"]
-    return Server(command, is_ready), client
+    if signed:
+        command += ["--cert-file", signed / "etcd.pem", "--key-file", signed / "etcd.key"]
+        command += ["--trusted-ca-file", signed / "ca.pem", "--client-cert-auth", "--bcrypt-cost", "4", "--auth-token-ttl", "2"]
+    server = Server(command, is_ready)
+    if signed:
+        add_users(f"http://{plain}/v3/auth")
+    return server, client
+
+
+def add_users(url):
+    """As `docs/cluster.md` does with etcdctl."""
+
+    def ask(what, **values):
+        requests.post(f"{url}/{what}", json=values, timeout=PATIENCE).raise_for_status()
+
+    prefix, end = (base64.b64encode(text).decode() for text in (b"/savanna/", b"/savanna0"))
+    for role in ("root", "nodes"):
+        ask("role/add", name=role)
+    ask("role/grant", name="nodes", perm={"permType": "READWRITE", "key": prefix, "range_end": end})
+    for user, role in (("root", "root"), ("savanna", "nodes"), ("nobody", None)):
+        ask("user/add", name=user, password=ETCD_PASSWORD)
+        if role:
+            ask("user/grant", user=user, role=role)
+    ask("enable")
 
 
 def bucket():
@@ -78,13 +116,18 @@ def bucket():
 
 
 class Machines(Cluster):
-    """Three nodes that join etcd, each with a folder of its own."""
+    """Three nodes that join etcd, each with a folder of its own. With a folder of certificates, etcd asks for them and for a password."""
 
-    def __init__(self, directory, *settings):
+    def __init__(self, directory, *settings, signed=None):
         self.directory, self.settings = directory, settings
         directory.mkdir()
-        self.etcd, self.member = etcd(directory / "etcd")
+        self.etcd, self.member = etcd(directory / "etcd", signed)
+        self.scheme = "etcds" if signed else "etcd"
         self.bucket, self.environment = bucket()
+        if signed:
+            self.settings += (f"cluster.etcd_ca={signed / 'ca.pem'}", "cluster.etcd_user=savanna")
+            self.settings += (f"cluster.etcd_cert={signed / 'node.pem'}", f"cluster.etcd_key={signed / 'node.key'}")
+            self.environment["SAVANNA_ETCD_PASSWORD"] = ETCD_PASSWORD
         self.secret = directory / "secret"
         self.secret.touch(0o600)
         self.secret.write_text(os.urandom(32).hex())
@@ -100,7 +143,7 @@ class Machines(Cluster):
         files = (f"cluster.secret_file={secret or self.secret}", *([f"cluster.store={store}"] if store else []))
         for setting in (*defaults, *files, *settings):
             words += ["--set", setting]
-        words += ["node", "--join", join or f"etcd://{self.member}/it", "--name", name, "--data-dir", self.directory / name]
+        words += ["node", "--join", join or f"{self.scheme}://{self.member}/it", "--name", name, "--data-dir", self.directory / name]
         return [*words, *ANY_PORTS, "--output", "json"]
 
     def begin(self, name, **options):
@@ -117,9 +160,10 @@ class Machines(Cluster):
         services = json.loads(line)["services"]
         self.ports[name] = {found["service"]: int(found["address"].rsplit(":", 1)[1]) for found in services if found["address"]}
 
-    def refused(self, name, **options):
-        """Why a node does not join."""
-        environment = {**os.environ, **self.environment}
+    def refused(self, name, environment=None, **options):
+        """Why a node does not join; a variable without a value is not in its environment."""
+        environment = {**os.environ, **self.environment, **(environment or {})}
+        environment = {variable: value for variable, value in environment.items() if value is not None}
         done = subprocess.run(self.command(name, **options), env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode != 0 and done.stdout == ""
         return done.stderr

@@ -111,3 +111,48 @@ def test_what_does_not_fit_is_refused_at_the_start(tmp_path, signed):
     open_key.chmod(0o644)
     assert "expected a file that only its owner can read" in refused(directory, cert, f"cluster.tls_key={open_key}", authorities)
     assert not directory.exists()
+
+
+def test_machines_encrypt_what_they_say_to_each_other_and_to_etcd_which_asks_who_they_are(start_machines, signed):
+    cluster = start_machines(*certificates.settings(signed), signed=signed)
+    for number, node in enumerate(NODES, 1):
+        assert cluster.redis(node).incr("visits") == number
+    with cluster.tenants("n1", autocommit=True) as client:
+        client.execute("CREATE DATABASE shop")
+    nodes = cluster.get("n1", "/api/v1/nodes")["nodes"]
+    for node in nodes:
+        assert greet(node["address"], signed, "node") == "TLSv1.3"
+    address = next(node["address"] for node in nodes if node["name"] == "n1")
+    cluster.begin("n4", join=address, store=None)
+    cluster.wait_for("n4")
+    assert cluster.redis("n4").incr("visits") == 4
+
+    # Other nodes, and those whom etcd does not let in.
+    plain = [f"{setting.split('=')[0]}=none" for setting in certificates.settings(signed)]
+    assert "set cluster.tls_cert, cluster.tls_key and cluster.tls_ca as for those" in cluster.refused("n5", settings=plain)
+    why = cluster.refused("n5", join=address, settings=[*plain, "cluster.etcd_user=none"])
+    assert "expected an encrypted connection (TLS 1.3), came one that is not" in why
+    password = {"SAVANNA_ETCD_PASSWORD": "wrong horse"}
+    for expected, options in (
+        ("look at cluster.etcd_user and SAVANNA_ETCD_PASSWORD", {"environment": password}),
+        ("may not read and write the records of the cluster", {"settings": ["cluster.etcd_user=nobody"]}),
+        ("set it, or unset the variable", {"settings": ["cluster.etcd_user=none"]}),
+        ("SAVANNA_ETCD_PASSWORD, came none", {"environment": {"SAVANNA_ETCD_PASSWORD": None}}),
+        ("expected cluster.etcd_ca", {"settings": ["cluster.etcd_ca=none"]}),
+        ("that an authority in cluster.etcd_ca has signed", {"settings": [f"cluster.etcd_ca={signed / 'foreign.pem'}"]}),
+        ("look at cluster.etcd_cert", {"settings": ["cluster.etcd_cert=none", "cluster.etcd_key=none"]}),
+        ("expected a certificate of etcd for this address", {"join": f"etcds://localhost:{cluster.member.rsplit(':', 1)[1]}/it"}),
+        ("expected --join etcds://", {"join": f"etcd://{cluster.member}/it"}),
+    ):
+        why = cluster.refused("n5", **options)
+        assert expected in why and "horse" not in why, why
+
+    # etcd starts again, and knows no token that it has given; then a node is lost.
+    cluster.etcd.restart()
+    with cluster.tenants("n2", autocommit=True) as client:
+        client.execute("CREATE DATABASE bank")
+    cluster.lose("n1")
+    left = cluster.living()
+    cluster.until_served(left)
+    assert "n4" in left and cluster.redis("n4").incr("visits") == 5
+    assert "horse" not in cluster.logs()

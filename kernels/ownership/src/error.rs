@@ -136,6 +136,12 @@ pub enum CoordinatorError {
         /// The format that is there.
         found: String,
     },
+    /// The coordinator knows who asks, or that nobody it knows does, and will not do it.
+    #[error("expected to be let in by the coordinator, came: {reason}")]
+    Refused {
+        /// Why, and what to do.
+        reason: String,
+    },
 }
 
 fn held_by(tenure: Option<NodeEpoch>, remaining: Duration) -> String {

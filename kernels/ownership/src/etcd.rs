@@ -22,7 +22,9 @@
 //! replaced may still revoke leases early when it awakes. Exclusion in time is then not certain; owner epochs still keep
 //! the old owner from writing. Run a later version in production.
 
+mod access;
 mod codec;
+mod members;
 mod nodes;
 mod watch;
 
@@ -45,12 +47,13 @@ use crate::logs;
 use crate::record::{NodeRecord, NodeSpec, Revision, ShardRecord, Tenure, Versioned};
 use crate::transition::{check_transition, log_of, tenures_of};
 
+pub use access::{EtcdLogin, EtcdTls, EtcdTlsError};
 use codec::{Area, Keys, StoredNode, decode, encode, version_of};
 
 /// How to reach and use an etcd cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct EtcdOptions {
-    /// The members, as `host:port` or `http://host:port`.
+    /// The members, as `host:port`, or without TLS as `http://host:port`.
     pub endpoints: Vec<String>,
     /// What all keys begin with; two clusters of nodes on one etcd need two prefixes. Ends with a slash.
     pub prefix: String,
@@ -58,13 +61,18 @@ pub struct EtcdOptions {
     pub ttl: Duration,
     /// How long a request may take before it counts as unanswered.
     pub timeout: Duration,
+    /// What encrypts connections; none where they are not encrypted.
+    pub tls: Option<EtcdTls>,
+    /// The user whom etcd knows the node by; none where it has no users, or takes the common name of the certificate for the user.
+    pub login: Option<EtcdLogin>,
 }
 
 impl EtcdOptions {
-    /// The defaults for these members: prefix `/savanna/`, leases of 3 s, requests of 2 s.
+    /// The defaults for these members: prefix `/savanna/`, leases of 3 s, requests of 2 s, no encryption and no user.
     #[must_use]
     pub fn new(endpoints: Vec<String>) -> Self {
-        Self { endpoints, prefix: "/savanna/".to_owned(), ttl: Duration::from_secs(3), timeout: Duration::from_secs(2) }
+        let [ttl, timeout] = [3, 2].map(Duration::from_secs);
+        Self { endpoints, prefix: "/savanna/".to_owned(), ttl, timeout, tls: None, login: None }
     }
 }
 
@@ -99,18 +107,26 @@ impl EtcdCoordinator {
     /// Connects to a cluster.
     ///
     /// # Errors
-    /// `Unavailable` if no member answers.
+    /// `Unavailable` if no member answers, `Refused` if etcd does not let the node in, `Invalid` for addresses that are none.
     pub async fn connect(options: EtcdOptions) -> Result<Self, CoordinatorError> {
-        let connect = ConnectOptions::new()
+        let mut connect = ConnectOptions::new()
             .with_connect_timeout(options.timeout)
             .with_timeout(options.timeout)
             // A watch waits for ever; that nobody is at its other end any more is noticed by this alone.
             .with_keep_alive(PING_EVERY, options.timeout)
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);
-        let mut client = Client::connect(&options.endpoints, Some(connect)).await.map_err(CoordinatorError::from)?;
+        if let Some(EtcdLogin { user, password }) = &options.login {
+            // Tokens run out when they are not used, and an etcd that starts again knows none.
+            connect = connect.with_user(user, password).with_auto_token_refresh(true);
+        }
+        let connected = match &options.tls {
+            Some(tls) => Client::from_channel(members::connect(&options, tls)?, Some(connect)).await,
+            None => Client::connect(&options.endpoints, Some(connect)).await,
+        };
+        let mut client = connected.map_err(|error| access::unconnected(&error))?;
         // Connections are made lazily; find out now whether anybody is there.
-        client.status().await.map_err(CoordinatorError::from)?;
+        client.status().await.map_err(|error| access::unconnected(&error))?;
         let coordinator = Self { client, keys: Keys::new(options.prefix), ttl: options.ttl };
         coordinator.agree_on_format().await?;
         Ok(coordinator)
@@ -123,7 +139,8 @@ impl EtcdCoordinator {
         let mut is_first: Vec<Compare> = Area::ALL.into_iter().map(is_empty).collect();
         is_first.push(at_version(key.clone(), None));
         let write = vec![TxnOp::put(key.clone(), FORMAT, None)];
-        let response = self.txn(Txn::new().when(is_first).and_then(write).or_else(vec![TxnOp::get(key, None)])).await?;
+        let txn = Txn::new().when(is_first).and_then(write).or_else(vec![TxnOp::get(key, None)]);
+        let response = self.kv().txn(txn).await.map_err(|error| access::unconnected(&error))?;
         if response.succeeded() { Ok(()) } else { self.expect_format(&response) }
     }
 
@@ -143,7 +160,15 @@ impl EtcdCoordinator {
     }
 
     async fn txn(&self, txn: Txn) -> Result<TxnResponse, CoordinatorError> {
-        self.kv().txn(txn).await.map_err(CoordinatorError::from)
+        let mut answer = self.kv().txn(txn.clone()).await;
+        if let Err(error) = &answer
+            && access::wants_new_token(error)
+        {
+            // Nothing of it was done. The client has a new token by itself only when one is unknown, not when it is from before a change of etcd's users.
+            self.client.refresh_token().await.map_err(CoordinatorError::from)?;
+            answer = self.kv().txn(txn).await;
+        }
+        answer.map_err(CoordinatorError::from)
     }
 
     async fn get(&self, key: String) -> Result<Option<KeyValue>, CoordinatorError> {

@@ -1,11 +1,14 @@
 //! What a node joins: `savanna node --join ..`.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// What begins the address of a cluster whose records are in etcd.
 const ETCD: &str = "etcd://";
+/// The same, over encrypted connections.
+const ETCDS: &str = "etcds://";
 /// What such a cluster is called unless it is named.
 const NAME: &str = "main";
 /// What the keys of all clusters in etcd begin with.
@@ -25,6 +28,8 @@ pub enum Join {
 /// Where in which etcd the records of a cluster are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdPlace {
+    /// Whether etcd is asked over encrypted connections.
+    pub is_encrypted: bool,
     /// The members of etcd, as `HOST:PORT`.
     pub members: Vec<String>,
     /// The name of the cluster there.
@@ -41,7 +46,7 @@ impl EtcdPlace {
 /// What no node can join.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected a data directory, HOST:PORT of a node, or etcd://HOST:PORT[,HOST:PORT..][/NAME] with a name of letters, digits, `.`, `-` and `_`, came `{came}`"
+    "expected a data directory, HOST:PORT of a node, or etcd://HOST:PORT[,HOST:PORT..][/NAME] (etcds:// over TLS) with a name of letters, digits, `.`, `-` and `_`, came `{came}`"
 )]
 pub struct NoJoin {
     /// What came.
@@ -53,13 +58,14 @@ impl FromStr for Join {
 
     fn from_str(text: &str) -> Result<Self, NoJoin> {
         let no_join = || NoJoin { came: text.to_owned() };
-        if let Some(place) = text.strip_prefix(ETCD) {
+        let is_encrypted = text.starts_with(ETCDS);
+        if let Some(place) = text.strip_prefix(ETCDS).or_else(|| text.strip_prefix(ETCD)) {
             let (members, name) = place.split_once('/').unwrap_or((place, ""));
             let name = if name.is_empty() { NAME } else { name };
             let members: Vec<String> = members.split(',').map(str::to_owned).collect();
             let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
             return match members.iter().all(|member| is_address(member)) && name.chars().all(is_plain) {
-                true => Ok(Self::Etcd(EtcdPlace { members, name: name.to_owned() })),
+                true => Ok(Self::Etcd(EtcdPlace { is_encrypted, members, name: name.to_owned() })),
                 false => Err(no_join()),
             };
         }
@@ -76,10 +82,22 @@ impl fmt::Display for Join {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => write!(f, "{}", path.display()),
-            Self::Etcd(EtcdPlace { members, name }) => write!(f, "{ETCD}{}/{name}", members.join(",")),
+            Self::Etcd(EtcdPlace { is_encrypted, members, name }) => {
+                let scheme = if *is_encrypted { ETCDS } else { ETCD };
+                write!(f, "{scheme}{}/{name}", members.join(","))
+            }
             Self::Node(address) => f.write_str(address),
         }
     }
+}
+
+/// Whether all addresses are of this machine.
+pub(super) fn is_here(addresses: &[String]) -> bool {
+    addresses.iter().all(|address| {
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let host = host.trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    })
 }
 
 /// Whether a text is a host and a port.
@@ -107,7 +125,7 @@ mod tests {
         }
         let etcd = |members: &[&str], name: &str| {
             let members = members.iter().map(|member| (*member).to_owned()).collect();
-            Ok(Join::Etcd(EtcdPlace { members, name: name.to_owned() }))
+            Ok(Join::Etcd(EtcdPlace { is_encrypted: false, members, name: name.to_owned() }))
         };
         assert_eq!(join("etcd://a:2379"), etcd(&["a:2379"], "main"));
         assert_eq!(join("etcd://a:2379,b:2379/shop"), etcd(&["a:2379", "b:2379"], "shop"));
@@ -117,5 +135,9 @@ mod tests {
             assert!(refused.is_err() || matches!(refused, Ok(Join::Directory(_)) if wrong == "::1:80:"), "{wrong}");
         }
         assert_eq!(join("etcd://a:1,b:2").unwrap().to_string(), "etcd://a:1,b:2/main");
+        assert_eq!(join("etcds://a:1/shop").unwrap().to_string(), "etcds://a:1/shop");
+        let is_encrypted = |text: &str| matches!(join(text), Ok(Join::Etcd(EtcdPlace { is_encrypted: true, .. })));
+        assert!(is_encrypted("etcds://a:2379,b:2379/shop") && !is_encrypted("etcd://a:2379,b:2379/shop"));
+        assert!(join("etcds://").is_err() && join("etcds://a").is_err());
     }
 }

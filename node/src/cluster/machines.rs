@@ -4,7 +4,6 @@
 //! node by name proposes who owns what. A node that does not reach etcd asks through one that does ([`Through`]).
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,8 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::cluster_record::{self, ClusterRecordError};
-use super::join::{EtcdPlace, Join};
+use super::etcd_access::{self, EtcdAccess};
+use super::join::{EtcdPlace, Join, is_here};
 use super::leader::connections;
 use super::shared::Shared;
 use super::view::View;
@@ -41,10 +41,14 @@ pub(super) async fn meet(
     tls: Option<&MutualTls>,
     runtime: &Handle,
 ) -> Result<Met, JoinError> {
-    if config.cluster_address.is_loopback() && !is_here(join) {
+    if config.cluster_address.is_loopback() && !is_all_here(join) {
         return Err(JoinError::OnlyHere { join: join.clone(), came: config.cluster_address });
     }
     let cluster = cluster_record::secret(config.cluster_secret.as_deref())?.encrypted_by(tls);
+    let access = match join {
+        Join::Etcd(place) => EtcdAccess::of(place, config, std::env::var(etcd_access::PASSWORD).ok())?,
+        Join::Directory(_) | Join::Node(_) => EtcdAccess::default(),
+    };
     let through = match join {
         Join::Node(address) => {
             Some(Arc::new(Through::new(address, &cluster, NodeId::new(&config.name), runtime.clone())))
@@ -54,10 +58,11 @@ pub(super) async fn meet(
     let deadline = Instant::now() + JOIN_TIME;
     loop {
         let (place, through, config, cluster) = (join.clone(), through.clone(), config.clone(), cluster.clone());
+        let access = access.clone();
         // Its connections are kept by the runtime that keeps leases, whatever queries do.
         let met = runtime.spawn(async move {
             let coordinator: Arc<dyn Coordinator> = match (place, &through) {
-                (Join::Etcd(place), _) => Arc::new(EtcdCoordinator::connect(options(&place, &config)).await?),
+                (Join::Etcd(place), _) => Arc::new(EtcdCoordinator::connect(options(&place, &config, access)).await?),
                 (_, Some(through)) => {
                     let through = Arc::clone(through) as Arc<dyn Transport>;
                     Arc::new(RemoteCoordinator::new(through, NodeId::new(ANY_NODE), COORDINATOR_TIME))
@@ -81,21 +86,17 @@ pub(super) async fn meet(
 }
 
 /// Whether all that a node asks is on its own machine, by address.
-fn is_here(join: &Join) -> bool {
-    let addresses: &[String] = match join {
-        Join::Directory(_) => &[],
-        Join::Node(address) => std::slice::from_ref(address),
-        Join::Etcd(place) => &place.members[..],
-    };
-    addresses.iter().all(|address| {
-        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-        let host = host.trim_matches(['[', ']']);
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-    })
+fn is_all_here(join: &Join) -> bool {
+    match join {
+        Join::Directory(_) => true,
+        Join::Node(address) => is_here(std::slice::from_ref(address)),
+        Join::Etcd(place) => is_here(&place.members),
+    }
 }
 
-fn options(place: &EtcdPlace, config: &NodeConfig) -> EtcdOptions {
-    EtcdOptions { prefix: place.prefix(), ttl: config.lease.ttl(), ..EtcdOptions::new(place.members.clone()) }
+fn options(place: &EtcdPlace, config: &NodeConfig, EtcdAccess { tls, login }: EtcdAccess) -> EtcdOptions {
+    let (prefix, ttl) = (place.prefix(), config.lease.ttl());
+    EtcdOptions { prefix, ttl, tls, login, ..EtcdOptions::new(place.members.clone()) }
 }
 
 /// Whether it is a node's turn to propose who owns what: it is the first by name of those that live.
@@ -229,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_node_that_only_its_machine_reaches_joins_only_what_is_there() {
-        let joins = |text: &str| is_here(&text.parse().unwrap());
+        let joins = |text: &str| is_all_here(&text.parse().unwrap());
         assert!(joins("etcd://127.0.0.1:2379,localhost:2379") && joins("127.0.0.1:7400") && joins("etcd://[::1]:2379"));
         assert!(!joins("etcd://127.0.0.1:2379,10.0.0.9:2379") && !joins("n1.example:7400"));
     }

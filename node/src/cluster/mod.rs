@@ -25,6 +25,7 @@ mod cluster_file;
 mod cluster_record;
 pub(crate) mod databases;
 mod encryption;
+mod etcd_access;
 mod grants;
 mod join;
 mod leader;
@@ -76,6 +77,8 @@ use self::cluster_file::ClusterFile;
 pub use self::cluster_file::ClusterFileError;
 pub(crate) use self::cluster_file::are_in as is_in;
 pub use self::cluster_record::ClusterRecordError;
+pub use self::etcd_access::EtcdAccessError;
+pub(crate) use self::etcd_access::PASSWORD as ETCD_PASSWORD;
 use self::grants::SHARDS;
 pub(crate) use self::grants::{services_of, state_of};
 pub use self::join::{EtcdPlace, Join, NoJoin};
@@ -128,6 +131,9 @@ pub enum JoinError {
     /// The record.
     #[error(transparent)]
     ClusterRecord(#[from] ClusterRecordError),
+    /// Etcd cannot be asked as the settings say.
+    #[error(transparent)]
+    EtcdAccess(#[from] EtcdAccessError),
     /// Nodes on other machines would not reach this one.
     #[error(
         "expected cluster.address to be an address at which the nodes that join {join} reach this machine, came {came}, which only this machine reaches; set it to this machine's in the network"

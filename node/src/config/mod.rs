@@ -245,6 +245,12 @@ pub struct NodeConfig {
     pub cluster_secret: Option<PathBuf>,
     /// What connections to other nodes are encrypted with; none if they are not.
     pub cluster_tls: Option<NodeTlsFiles>,
+    /// The authorities that sign certificates of etcd; none where etcd is asked without encryption.
+    pub cluster_etcd_ca: Option<PathBuf>,
+    /// What etcd is shown; none where it asks for no certificate.
+    pub cluster_etcd_tls: Option<TlsFiles>,
+    /// The user of etcd that the node is; none where it asks for no user.
+    pub cluster_etcd_user: Option<String>,
     /// How many nodes are waited for before services get their first owners.
     pub cluster_nodes: usize,
     /// Folders that tables of files may use, beside `files` in the data directory.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::cluster::ETCD_PASSWORD;
+
 use super::{ConfigError, SETTINGS, Source, Sourced, nearest};
 
 const PREFIX: &str = "SAVANNA_";
@@ -13,7 +15,7 @@ const PREFIX: &str = "SAVANNA_";
 const FILE_VARIABLE: &str = "SAVANNA_CONFIG";
 
 /// Variables with our prefix that are no settings: of the Makefile, and of other parts of the command.
-const OTHER_VARIABLES: [&str; 7] = [
+const OTHER_VARIABLES: [&str; 8] = [
     FILE_VARIABLE,
     "SAVANNA_NO_INSTALL",
     "SAVANNA_HISTORY",
@@ -21,6 +23,7 @@ const OTHER_VARIABLES: [&str; 7] = [
     "SAVANNA_TOKEN",
     "SAVANNA_USER",
     "SAVANNA_PASSWORD",
+    ETCD_PASSWORD,
 ];
 
 /// What Kubernetes sets in every pod beside a service of the name `savanna`.

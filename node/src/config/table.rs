@@ -185,6 +185,18 @@ pub const SETTINGS: &[SettingSpec] = &[
     ),
     setting(CLUSTER_TLS[1], "none", "a PEM file with the key of cluster.tls_cert"),
     setting(CLUSTER_TLS[2], "none", "a PEM file with the authorities that sign certificates of nodes"),
+    setting(
+        "cluster.etcd_ca",
+        "none",
+        "a PEM file with the authorities that sign certificates of etcd, for --join etcds://",
+    ),
+    setting("cluster.etcd_cert", "none", "a PEM file with the certificate that etcd is shown, where it asks for one"),
+    setting("cluster.etcd_key", "none", "a PEM file with the key of cluster.etcd_cert"),
+    setting(
+        "cluster.etcd_user",
+        "none",
+        "the user of etcd that the node is, with the password in the environment variable SAVANNA_ETCD_PASSWORD",
+    ),
     setting("cluster.nodes", "1", "how many nodes are waited for, 2 s at most, before services get their first owners"),
     setting(
         "streams.files",
@@ -387,6 +399,17 @@ impl NodeConfig {
             )?,
             cluster_secret: read.file("cluster.secret_file")?,
             cluster_tls: read.cluster_tls()?,
+            cluster_etcd_ca: read.file("cluster.etcd_ca")?,
+            cluster_etcd_tls: read.tls("cluster.etcd_cert", "cluster.etcd_key")?,
+            cluster_etcd_user: read.get(
+                "cluster.etcd_user",
+                "the name of a user of etcd, or none",
+                |text| match text {
+                    "" => None,
+                    "none" => Some(None),
+                    user => Some(Some(user.to_owned())),
+                },
+            )?,
             cluster_nodes: read.get("cluster.nodes", "a whole number, 1 to 1024", |text| {
                 text.parse::<usize>().ok().filter(|n| (1..=1024).contains(n))
             })?,

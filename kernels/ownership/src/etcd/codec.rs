@@ -99,12 +99,6 @@ pub(super) fn decode<T: DeserializeOwned>(kv: &KeyValue) -> Result<T, Coordinato
     serde_json::from_slice(kv.value()).map_err(|error| corrupt(kv, error.to_string()))
 }
 
-impl From<etcd_client::Error> for CoordinatorError {
-    fn from(error: etcd_client::Error) -> Self {
-        Self::Unavailable { reason: error.to_string() }
-    }
-}
-
 fn key_of(kv: &KeyValue) -> Result<&str, CoordinatorError> {
     kv.key_str().map_err(|error| corrupt(kv, error.to_string()))
 }

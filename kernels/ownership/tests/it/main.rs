@@ -5,6 +5,7 @@ mod crash;
 mod data_dir;
 mod embedded;
 mod etcd;
+mod etcd_access;
 mod keeper;
 mod model;
 mod remote;
