@@ -134,18 +134,24 @@ async fn encrypted(
 fn meaning(error: &io::Error) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => {
-            "expected a member of etcd that speaks TLS, came something else; join one that does not as etcd://, or look at the port".to_owned()
+            "expected a member of etcd that speaks TLS, came something else; join one that does not speak TLS as etcd://, or look at the port".to_owned()
         }
         Some(rustls::Error::InvalidCertificate(why)) => format!(
             "expected a certificate of etcd for this address that is valid and that an authority in cluster.etcd_ca has signed, came another one: {why}"
         ),
         Some(rustls::Error::AlertReceived(alert)) => refused(&format!("{alert:?}")),
+        None if [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset].contains(&error.kind()) => {
+            format!("the connection was closed during the TLS handshake ({error}); join a member that does not speak TLS as etcd://, or look at the port")
+        }
         _ => error.to_string(),
     }
 }
 
 /// How rustls begins what it says of a refusal by the other side.
 const ALERT: &str = "received fatal alert: ";
+
+/// How connections end that the other side has closed.
+const CLOSED: [&str; 4] = ["connection closed", "Connection reset", "Broken pipe", "unexpected end of file"];
 
 fn refused(why: &str) -> String {
     format!(
@@ -167,6 +173,8 @@ fn whole(error: BoxError) -> BoxError {
     // With TLS 1.3, a client that is refused hears of it behind the handshake, out of what speaks HTTP.
     match text.split_once(ALERT) {
         Some((_, alert)) => refused(alert).into(),
+        // Or it is closed before that was read.
+        None if CLOSED.iter().any(|closed| text.contains(closed)) => refused(&text).into(),
         None => text.into(),
     }
 }

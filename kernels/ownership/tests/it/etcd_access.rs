@@ -194,10 +194,7 @@ async fn who_is_not_let_in_hears_why() {
             (over(etcd.tls("foreign", Some("node"))), "an authority in cluster.etcd_ca has signed, came another one"),
             (over(etcd.tls("ours", None)), "look at cluster.etcd_cert"),
             (over(etcd.tls("ours", Some("foreign-node"))), "look at cluster.etcd_cert"),
-            (
-                EtcdOptions { endpoints: vec![etcd.plain.clone()], ..etcd.options() },
-                "that speaks TLS, came something else",
-            ),
+            (EtcdOptions { endpoints: vec![etcd.plain.clone()], ..etcd.options() }, "does not speak TLS as etcd://"),
         ];
         for (options, expected) in unreached {
             let (is_final, text) = refused(options).await;
