@@ -36,7 +36,7 @@ use crate::{
 pub use self::adoption::{adopt, adopt_new, awaited};
 pub use self::changes::{clean_up, create, create_as, create_elsewhere, remove, reserve, save_end};
 use self::{
-    adoption::{Arriving, copy, histories},
+    adoption::{Arriving, copy, histories, only_now},
     opening::{carry_over, collectable, former_tenants, log_end, propose, take_over},
     tails::Tails,
 };
@@ -177,6 +177,8 @@ pub struct Owner {
     garbage: BTreeMap<TenantId, Revision>,
     /// Tenants that were granted to this process under records of these versions, and of which a log has something that it cannot read.
     unreadable: BTreeMap<TenantId, Revision>,
+    /// Whether it is not known what became of a proposal that says that tenants have arrived.
+    is_unsure: bool,
     /// The records as they were at the start, as long as former owners may have left something in the storage of tenants that were
     /// removed by then.
     strays_of: Option<(ClusterView, Numbers)>,
@@ -208,7 +210,8 @@ impl Owner {
             }
         };
         let noted_end = log_end(&member, &view, &journal, &records).await?;
-        let mut view = take_over(&member, view).await?;
+        // What earlier processes of the tenure have proposed has been done by now, or never will be.
+        let mut view = take_over(&member, member.view().await?).await?;
         let mut truncation = Truncation::new(log_distance, threads);
         let mut bytes_before = 0;
         for record in &records {
@@ -219,7 +222,8 @@ impl Owner {
         let arriving = arriving(&member, &view, &mut tails);
         tails.extend(copy(&journal, &arriving).await?);
         let arrived = arriving.iter().map(|arriving| arriving.arrives(&member));
-        view = propose(&member, arrived.chain(unnamed(&member, &view)).collect(), view).await?;
+        let only_now = (!arriving.is_empty()).then(|| only_now(&member, &view)).transpose()?;
+        view = propose(&member, arrived.chain(unnamed(&member, &view)).collect(), only_now, view).await?;
         if known.is_none() {
             // Others serve as soon as it is there, and adopt what is here: by then the records say what that is.
             member.propose(&shards::put_numbers(numbers).into()).await.map_err(ShardsError::from)?;
@@ -238,6 +242,7 @@ impl Owner {
             reserved: BTreeMap::new(),
             garbage: collectable(&view, &member.tenure),
             unreadable: BTreeMap::new(),
+            is_unsure: false,
             strays_of: None,
             journal,
             member,
@@ -440,22 +445,19 @@ pub async fn wake(
     Ok((home, database))
 }
 
-/// What the log has of the tenants that this node serves. Of one whose history is elsewhere that is what an earlier process of this tenure has
-/// copied: its proposal, which says so, may be under way.
+/// What the log has of the tenants that this node serves and whose histories are here.
 fn tails_here(
     member: &Member,
     view: &ClusterView,
     numbers: Numbers,
     records: Vec<Record>,
 ) -> Result<BTreeMap<TenantId, Tail>> {
-    let mut served = shards::tenants(view);
-    served.retain(|_, record| record.value.owner() == Some(&member.tenure));
-    let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = served
-        .into_iter()
-        .partition(|(_, record)| record.value.history.as_ref().is_none_or(|history| member.is_here(&history.log)));
-    let mut since = histories(&here);
-    since.extend(elsewhere.into_iter().map(|(tenant, record)| (tenant, record.value.epoch)));
-    let mut tails = Tails::of(since);
+    let mut here = shards::tenants(view);
+    here.retain(|_, record| {
+        let history = record.value.history.as_ref();
+        record.value.owner() == Some(&member.tenure) && history.is_none_or(|history| member.is_here(&history.log))
+    });
+    let mut tails = Tails::of(histories(&here));
     for record in records {
         let (tenant, kind) = (record.shard, record.kind);
         if !is_kind(kind) {

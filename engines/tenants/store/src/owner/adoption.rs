@@ -5,6 +5,10 @@
 //! | some of it was copied | records in its log that no history names | copies it again, from the same sealed log |
 //! | all of it was copied and is durable | the same | the same |
 //! | the histories of some name the own log | these tenants, complete | serves them; the others as before |
+//!
+//! What is copied again counts in the place of what was copied before, so that no earlier proposal may arrive while it is half copied. Each
+//! proposal therefore expects the note of the log's end at a version that its process has read, and each process writes that note anew before it
+//! copies anything: when it has opened the log, and when it does not know what became of a proposal of its own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,13 +22,14 @@ use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
 use savanna_journal::{Draft, Filter, Journal, JournalError, Lsn, SealedLog};
 use savanna_ownership::{
-    Batch, ClusterView, CoordinatorError, MAX_BATCH_RECORDS, Revision, ShardRecord, Transition, Versioned,
+    Batch, ClusterView, CoordinatorError, Expected, History, MAX_BATCH_RECORDS, Revision, RootExpectation, ShardRecord,
+    Transition, Versioned,
 };
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::Result;
 use savanna_transaction::Csn;
 
-use super::{Held, Owner, RedoError, Tail, opening::left_behind, tails::Tails};
+use super::{Held, Owner, RedoError, Tail, changes::renew_note, opening::left_behind, tails::Tails};
 use crate::{
     log::{OWNED, TAIL, commit_number, is_kind},
     shards::{self, Member, ShardsError},
@@ -50,6 +55,13 @@ impl Arriving {
         let record = value.clone().with_history(Some(member.history(value.epoch)));
         member.transition(self.tenant, *version, record)
     }
+}
+
+/// That no later process of the tenure has begun, and that this one knows what became of all that it proposed: else the note of the log's end
+/// was written anew.
+pub(super) fn only_now(member: &Member, view: &ClusterView) -> Result<RootExpectation> {
+    let version = shards::log_note(view, &member.log)?.map_or(Revision::NONE, |(_, version)| version);
+    Ok(RootExpectation { key: shards::log_key(&member.log), expected: Expected::Version(version) })
 }
 
 /// Copies the commits of tenants into a log; when they are durable, their new places.
@@ -130,7 +142,15 @@ async fn arrive(
 ) -> Result<Vec<TenantId>> {
     let (log, storage) = log.unzip();
     let member = owner.lock().member.clone();
+    let was_unsure = owner.lock().is_unsure;
+    if was_unsure {
+        renew_note(owner).await?;
+    }
     let view = member.view().await?;
+    let only_now = only_now(&member, &view)?;
+    if was_unsure {
+        owner.lock().forget_copies(&view);
+    }
     let mut arrived = if log.is_none() { owner.lock().hold(&view) } else { Vec::new() };
     let mut granted: BTreeMap<_, _> = owner
         .lock()
@@ -154,7 +174,8 @@ async fn arrive(
     let lost = granted.keys().copied().find(|tenant| log.is_none() && *tenant <= carried);
     granted.retain(|tenant, _| log.is_some() || *tenant > carried);
     let granted: Vec<_> = granted.into_iter().collect();
-    for some in granted.chunks(MAX_BATCH_RECORDS) {
+    // With what is expected beside them.
+    for some in granted.chunks(MAX_BATCH_RECORDS - 1) {
         let arriving: Vec<_> = some
             .iter()
             .map(|(tenant, record)| {
@@ -169,7 +190,7 @@ async fn arrive(
             owner.adopting = Some(owner.journal.appended().next());
             Arc::clone(&owner.journal)
         };
-        let done = serve(owner, &member, &journal, &arriving, &names).await;
+        let done = serve(owner, (&member, &only_now), &journal, &arriving, &names).await;
         owner.lock().adopting = None;
         arrived.extend(done?);
     }
@@ -210,14 +231,21 @@ fn is_stored(commit: &[u8], stored: Csn) -> bool {
 /// an earlier process of this tenure has changed in the same way.
 async fn serve(
     owner: &Mutex<Owner>,
-    member: &Member,
+    (member, only_now): (&Member, &RootExpectation),
     journal: &Journal,
     arriving: &[Arriving],
     names: &BTreeMap<TenantId, (String, Revision)>,
 ) -> Result<Vec<TenantId>> {
-    let mut tails = copy(journal, arriving).await?;
+    let tails = copy(journal, arriving).await?;
     let transitions: Vec<_> = arriving.iter().map(|arriving| arriving.arrives(member)).collect();
-    let batch = Batch { transitions: transitions.clone(), ..Batch::default() };
+    let expects = vec![only_now.clone()];
+    let batch = Batch { transitions: transitions.clone(), expects, ..Batch::default() };
+    {
+        // If it arrives after all, they are served out of this copy.
+        let mut owner = owner.lock();
+        owner.is_unsure = true;
+        owner.tails.extend(tails);
+    }
     let versions = match member.propose(&batch).await {
         Ok(version) => vec![Some(version); arriving.len()],
         Err(error @ CoordinatorError::Conflict { .. }) => {
@@ -228,10 +256,13 @@ async fn serve(
         Err(error) => return Err(ShardsError::from(error).into()),
     };
     let mut owner = owner.lock();
+    owner.is_unsure = false;
     let mut arrived = Vec::new();
     for (Arriving { tenant, record, .. }, version) in arriving.iter().zip(versions) {
-        let Some(shard) = version else { continue };
-        owner.tails.extend(tails.remove_entry(tenant));
+        let Some(shard) = version else {
+            owner.tails.remove(tenant);
+            continue;
+        };
         let Some((name, named)) = names.get(tenant).cloned() else {
             tracing::error!(tenant, "expected a name of the tenant in the coordinator's records, found none");
             continue;
@@ -243,6 +274,19 @@ async fn serve(
 }
 
 impl Owner {
+    /// What became of all proposals is known: what was copied of tenants that have not arrived is needed no more.
+    fn forget_copies(&mut self, view: &ClusterView) {
+        let is_here = |tenant: TenantId| {
+            let record = view.shard(&shards::shard(tenant)).map(|record| &record.value);
+            record.is_some_and(|record| {
+                let is_here = |history: &History| history.log == self.member.log;
+                record.owner() == Some(&self.member.tenure) && record.history.as_ref().is_some_and(is_here)
+            })
+        };
+        self.tails.retain(|tenant, _| self.tenants.contains_key(tenant) || is_here(*tenant));
+        self.is_unsure = false;
+    }
+
     /// The tenants that were granted to this process and that it has not, nor makes. The view may be older than that it removed one.
     pub(super) fn granted<'v>(
         &self,

@@ -222,6 +222,16 @@ pub async fn save_end(owner: &Mutex<Owner>) -> Result<()> {
     if owner.lock().noted.1 { note_end(owner).await } else { Ok(()) }
 }
 
+/// Notes where the log ends, certainly under another version than before: what expected an earlier one is refused when it arrives.
+pub(super) async fn renew_note(owner: &Mutex<Owner>) -> Result<()> {
+    loop {
+        note_end(owner).await?;
+        if !owner.lock().noted.1 {
+            return Ok(());
+        }
+    }
+}
+
 /// Notes where the log ends.
 async fn note_end(owner: &Mutex<Owner>) -> Result<()> {
     let (member, journal, noted) = {

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Journal, Lsn, Record};
-use savanna_ownership::{Batch, ClusterView, MAX_BATCH_RECORDS, Revision, ShardRecord, Tenure, Transition, Versioned};
+use savanna_ownership::{
+    Batch, ClusterView, CoordinatorError, MAX_BATCH_RECORDS, Revision, RootExpectation, ShardRecord, Tenure,
+    Transition, Versioned,
+};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::Result;
 
@@ -92,7 +95,8 @@ pub(super) async fn carry_over(
     Ok(Numbers { carried: former.last })
 }
 
-/// Checks that the log has not become shorter, whatever it was called. Returns the version of the note that says so.
+/// Checks that the log has not become shorter, whatever it was called. Returns the version of the note that says so, which is written anew: what an
+/// earlier process of the tenure has proposed of this log expects the one before.
 pub(super) async fn log_end(
     member: &Member,
     view: &ClusterView,
@@ -110,12 +114,16 @@ pub(super) async fn log_end(
     if let (None, Some(record)) = (listed, records.first()) {
         return Err(RedoError::NoRecords(record.lsn).into());
     }
-    if let Some((_, version)) = shards::log_note(view, &member.log)? {
-        return Ok(version);
-    }
     let note = LogNote { end: listed.map_or(0, |listed| listed.0) };
-    let root = shards::put(shards::log_key(&member.log), Revision::NONE, &note);
-    Ok(member.propose(&root.into()).await.map_err(ShardsError::from)?)
+    let mut before = shards::log_note(view, &member.log)?.map_or(Revision::NONE, |(_, version)| version);
+    loop {
+        let root = shards::put(shards::log_key(&member.log), before, &note);
+        match member.propose(&root.into()).await {
+            // An earlier process had still to say how far it had come.
+            Err(CoordinatorError::Conflict { current, .. }) => before = current,
+            done => return Ok(done.map_err(ShardsError::from)?),
+        }
+    }
 }
 
 /// Takes over the tenants whose commits are in the log, from former tenures of this or another node. Returns the records as they are then.
@@ -126,20 +134,25 @@ pub(super) async fn take_over(member: &Member, view: ClusterView) -> ShardsResul
     };
     let inherited = shards::tenants(&view).into_iter().filter(|(_, record)| member.inherits(&view, &record.value));
     // A grant leaves the history as it is.
-    propose(member, inherited.map(grant).collect(), view).await
+    propose(member, inherited.map(grant).collect(), None, view).await
 }
 
-/// Changes records. Returns them as they are then.
+/// Changes records, if what is expected beside them is so. Returns them as they are then.
 pub(super) async fn propose(
     member: &Member,
     transitions: Vec<Transition>,
+    expects: Option<RootExpectation>,
     view: ClusterView,
 ) -> ShardsResult<ClusterView> {
     if transitions.is_empty() {
         return Ok(view);
     }
-    let batches = transitions.chunks(MAX_BATCH_RECORDS);
-    let batches = batches.map(|transitions| Batch { transitions: transitions.to_vec(), ..Batch::default() });
+    let batches = transitions.chunks(MAX_BATCH_RECORDS - usize::from(expects.is_some()));
+    let batches = batches.map(|transitions| Batch {
+        transitions: transitions.to_vec(),
+        expects: expects.iter().cloned().collect(),
+        ..Batch::default()
+    });
     member.propose_batches(batches).await?;
     member.view().await
 }
