@@ -16,6 +16,8 @@ mod bytes;
 mod calls;
 mod front;
 mod line;
+#[cfg(test)]
+mod simulation;
 mod stream;
 mod unanswered;
 
