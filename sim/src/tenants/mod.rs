@@ -3,7 +3,7 @@
 //! | simulation | cores of the product | simulated around them |
 //! |---|---|---|
 //! | [`owner`] | the host's decisions (who sleeps, wakes, is flushed, evicted, removed; when the log is cut), the owner with its records in the coordinator, the coordinator, the journal with its fence, homes and databases | disk, store, answers of the coordinator |
-//! | [`nodes`] | the controller's decisions, what nodes adopt and how, sealed logs; beside those of [`owner`] | nodes that die, stand still and come back; controllers that end and know too little |
+//! | [`nodes`] | the controller's decisions, what nodes adopt and how, sealed logs, leases and what asks them, the coordinator with its journal; beside those of [`owner`] | nodes that die, stand still and come back; controllers that end and know too little; the coordinator's disk and the ways to it; the clock |
 //! | [`flushing`] | the host's flushes and evictions, homes and databases, what cuts the log | log, store |
 //!
 //! Every commit leaves rows that show which it was, so that half of one, a lost one and a row that has come back are all noticed.
@@ -12,9 +12,11 @@
 //! A [`Variant`](owner::Variant) of either breaks what drives the cores on purpose, to show that the checkers notice.
 
 mod awake;
+mod clock;
 mod coordinator;
 pub mod flushing;
 pub mod nodes;
+mod office;
 pub mod owner;
 mod process;
 mod rows;

@@ -1,6 +1,11 @@
-//! Several nodes, each with a log of its own, over one store and one coordinator: nodes die, stand still past their lease and go on, and come
-//! back; the controller ends the logs of those that are gone and grants their tenants to others, who take them over. Controllers end in the
-//! middle of what they do and decide by what they knew; answers of the coordinator are lost. From one seed.
+//! Several nodes, each with a log of its own, over one store and one coordinator: nodes die, stand still past their leases or not and go on, and
+//! come back; controllers end the logs of those that are gone and grant their tenants to others, who take them over. Any node may be a
+//! controller; they end in the middle of what they do, and decide by what they knew. The coordinator ends, forgets what was not durable, and is
+//! replaced; calls to it are lost, doubled, late, or answered late; nodes are cut off from it. From one seed.
+
+mod checks;
+mod failover;
+mod running;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,24 +15,23 @@ use std::{
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use savanna_control::{Intent, Loads};
+use savanna_control::Intent;
 use savanna_epoch::{LogId, NodeEpoch, NodeId};
-use savanna_journal::{Disk, JournalError, Lsn, Options, seal, sim::SimDisk};
+use savanna_journal::{Disk, Lsn, sim::SimDisk};
 use savanna_ownership::{
-    BootClock, ClusterView, Coordinator, Incarnation, NodeSpec, Tenure,
-    embedded::EmbeddedCoordinator,
-    logs::{self, LogPlace, LogState},
+    ClusterView, Coordinator, CoordinatorError, Incarnation, LeaseTerms, NodeSpec, Tenure, lease::HolderInput,
+    logs::LogPlace,
 };
 use savanna_tenants_host::policy::MemoryPressure;
 use savanna_tenants_segments::TenantId;
-use savanna_tenants_store::{
-    owner::{adopt, adopt_new, awaited},
-    shards::{Member, are_kept},
-};
+use savanna_tenants_store::shards::{Member, are_kept};
 use tokio::runtime::Runtime;
 
+use self::running::{Lease, Running};
 use super::{
-    coordinator::{Asked, Trouble},
+    clock::SimClock,
+    coordinator::{self, Asked, Fate, Trouble},
+    office::{self, Office},
     owner::{self, Told},
     process::{Process, Seat},
     store::FailingStore,
@@ -39,10 +43,14 @@ const NAMES: &str = "tenant-names/";
 const NODES: usize = 3;
 /// As many tenants as there may be.
 const TENANTS: usize = 8;
-/// Leases end when the simulation says so.
-const LEASE: Duration = Duration::from_secs(1 << 30);
+/// How long a lease lasts, and by how much its holder stops earlier.
+const LEASE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(500));
+/// In a step so many milliseconds pass at most.
+const STEP_MILLIS: u64 = 150;
+/// And in a round so many, when nothing fails any more.
+const ROUND_MILLIS: u64 = 250;
 /// So often everything is done that the controller and the nodes have to do, before it is expected to be done.
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 25;
 
 /// What may be done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +71,14 @@ pub enum Variant {
     ServesBeforeHistory,
     /// The log of a node that lives is ended before the records say that its tenants are another's.
     EndsBeforeRecord,
+    /// Somebody is told of what the log has, whether or not the lease covers the instant.
+    LeaseIgnored,
+    /// Who says that tenants have arrived does not say that no later process of its tenure may have begun.
+    ExpectsNothing,
+    /// The coordinator says what is not durable.
+    CoordinatorForgets,
+    /// A coordinator that was replaced is not fenced.
+    CoordinatorNotFenced,
 }
 
 impl Variant {
@@ -72,6 +88,20 @@ impl Variant {
             Self::TellsAtOnce => owner::Variant::TellsAtOnce,
             Self::CutsForAwake => owner::Variant::CutsForAwake,
             _ => owner::Variant::Sound,
+        }
+    }
+
+    fn of_office(self) -> office::Flaws {
+        office::Flaws {
+            tells_at_once: self == Self::CoordinatorForgets,
+            fence_ignored: self == Self::CoordinatorNotFenced,
+        }
+    }
+
+    fn of_asked(self) -> coordinator::Flaws {
+        coordinator::Flaws {
+            is_hasty: self == Self::ServesBeforeHistory,
+            expects_nothing: self == Self::ExpectsNothing,
         }
     }
 }
@@ -85,6 +115,8 @@ pub struct Happened {
     pub removed: u32,
     /// Commits that somebody was told of.
     pub commits: u32,
+    /// Times that somebody read a tenant.
+    pub reads: u32,
     /// Nodes that died.
     pub killed: u32,
     /// Nodes that stood still until their leases were over.
@@ -113,12 +145,29 @@ pub struct Happened {
     pub cuts: u32,
     /// Changes of the coordinator's records that something happened to.
     pub unanswered: u32,
+    /// Calls to the coordinator that were under way while other things happened, in the middle of adoptions.
+    pub slow: u32,
+    /// Answers that were held back because the lease did not cover the instant, though the log had it.
+    pub held_back: u32,
+    /// Nodes that went on within their leases.
+    pub woken: u32,
+    /// Nodes that heard that their tenures were over.
+    pub left: u32,
+    /// Nodes that were cut off from the coordinator.
+    pub cut_off: u32,
+    /// Coordinators that ended, or stood still, and were followed by another.
+    pub moved: u32,
+    /// Of these, those that ended in the middle of a change.
+    pub ended_writing: u32,
+    /// Adoptions that ended half copied, as their machines lost power.
+    pub half_copied: u32,
+    /// Crashes at each step of a failover, F1 to F7.
+    pub crashes: [u32; 7],
 }
 
-/// A node's process that stands still, or has lost its lease and does not know it.
+/// A node's process that stands still.
 struct Paused {
-    process: Process,
-    place: String,
+    running: Running,
     /// A commit that was not told yet: of whom, its number and its place in the log.
     under_way: Option<(String, u64, Lsn)>,
 }
@@ -127,30 +176,34 @@ struct Paused {
 struct Node {
     name: NodeId,
     incarnation: u64,
-    /// Where its log is.
-    place: String,
-    /// Whether its name is held, as far as the coordinator knows.
-    tenure: Option<Tenure>,
-    process: Option<Process>,
+    running: Option<Running>,
     /// Earlier processes that may go on.
     paused: Vec<Paused>,
+    /// What it has decided as the controller, and not done yet.
+    decided: VecDeque<Intent>,
+    /// Whether its machine is to lose its power, or has lost it.
+    is_losing_power: bool,
+    /// What its host asked with before it began again.
+    before: Option<Arc<Asked>>,
 }
 
 struct World {
     runtime: Arc<Runtime>,
+    clock: Arc<SimClock>,
     store: Arc<FailingStore>,
-    coordinator: Arc<EmbeddedCoordinator>,
+    office: Arc<Office>,
+    /// The node with the coordinator, and those that do not reach each other.
+    home: usize,
+    cuts: BTreeSet<[usize; 2]>,
     /// By place.
     disks: BTreeMap<String, Arc<SimDisk>>,
     /// The epochs under which logs were opened, by place.
     epochs: BTreeMap<String, NodeEpoch>,
     /// What processes asked the coordinator with: some of it may be on its way.
     asked: Vec<Arc<Asked>>,
-    /// Logs that were ended.
-    ended: BTreeSet<String>,
+    /// Logs that were ended, and where.
+    ended: BTreeMap<String, Lsn>,
     nodes: Vec<Node>,
-    /// What a controller has decided and not done yet.
-    decided: VecDeque<Intent>,
     told: BTreeMap<String, Told>,
     /// Commits of each tenant that a node did not find which took it over: nobody may be told of them.
     gone: BTreeMap<String, BTreeSet<u64>>,
@@ -168,28 +221,29 @@ impl World {
     fn new(seed: u64, variant: Variant, happened: Happened) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         let runtime = Arc::new(runtime.expect("a runtime"));
-        let coordinator = {
-            let _inside = runtime.enter();
-            Arc::new(EmbeddedCoordinator::volatile(LEASE, Arc::new(BootClock)))
-        };
+        let clock = Arc::<SimClock>::default();
+        let office = runtime.block_on(Office::open(Arc::clone(&clock), LEASE.0, variant.of_office(), seed));
         let node = |number| Node {
             name: NodeId::new(format!("n{number}")),
             incarnation: 0,
-            place: String::new(),
-            tenure: None,
-            process: None,
+            running: None,
             paused: Vec::new(),
+            decided: VecDeque::new(),
+            is_losing_power: false,
+            before: None,
         };
         let mut world = Self {
             runtime,
+            clock,
             store: Arc::new(FailingStore::default()),
-            coordinator,
+            office,
+            home: 0,
+            cuts: BTreeSet::new(),
             disks: BTreeMap::new(),
             epochs: BTreeMap::new(),
             asked: Vec::new(),
-            ended: BTreeSet::new(),
+            ended: BTreeMap::new(),
             nodes: (1..=NODES).map(node).collect(),
-            decided: VecDeque::new(),
             told: BTreeMap::new(),
             gone: BTreeMap::new(),
             served: BTreeMap::new(),
@@ -203,43 +257,128 @@ impl World {
         world
     }
 
+    /// All records as they are.
     fn view(&self) -> ClusterView {
-        ClusterView::new(self.runtime.block_on(self.coordinator.snapshot()).expect("it works"))
+        loop {
+            // One that ends is followed by another.
+            if let Ok(snapshot) = self.runtime.block_on(self.office.snapshot()) {
+                return ClusterView::new(snapshot);
+            }
+        }
     }
 
     fn step(&mut self) -> Result<(), String> {
+        self.pass_time();
         let node = self.dice.random_range(0..NODES);
         match self.dice.random_range(0..1_000) {
-            0..60 => self.make(node),
-            60..70 => self.remove(),
-            70..410 => return self.commit(),
-            410..420 => self.restart(node),
-            420..500 => self.flush(node),
-            500..530 => self.maintain(node),
-            530..560 => self.cut(node),
-            560..580 => _ = self.nodes[node].process.as_ref().is_some_and(Process::clean_up),
-            580..590 => self.arrive(),
-            590..600 => self.store.fail_after(self.dice.random_range(0..4), self.dice.random()),
-            600..630 => self.store.heal(),
-            630..645 => self.trouble(node),
-            645..665 => self.kill(node),
-            665..680 => self.pause(node),
-            680..730 => self.end_lease(node),
-            730..760 => self.start(node),
-            760..880 => self.control()?,
-            880..940 => self.follow(node),
-            _ => return self.paused_goes_on(node),
+            0..55 => self.make(node),
+            55..65 => self.remove()?,
+            65..420 => self.commit(node)?,
+            420..460 => self.read(node)?,
+            460..475 => self.restart(node),
+            475..522 => self.flush(node),
+            522..547 => self.maintain(node),
+            547..577 => self.cut(node),
+            577..592 => self.clean_up(node),
+            592..612 => self.arrive(),
+            612..622 => self.store.fail_after(self.dice.random_range(0..4), self.dice.random()),
+            622..650 => self.store.heal(),
+            650..663 => self.trouble(node),
+            663..676 => self.kill(node),
+            676..698 => self.pause(node),
+            698..706 => self.cut_off(),
+            706..722 => self.mend(),
+            722..726 => self.move_coordinator(),
+            726..770 => self.start(node),
+            770..875 => self.control(node)?,
+            875..942 => self.follow(node)?,
+            _ => self.paused_goes_on(node)?,
         }
-        Ok(())
+        self.office.check()
     }
 
-    /// The process of a node that begins, if the name is free.
+    /// Some time passes, in which nodes renew their leases.
+    fn pass_time(&mut self) {
+        self.clock.advance(Duration::from_millis(self.dice.random_range(1..=STEP_MILLIS)));
+        for number in 0..NODES {
+            self.renew(number, true);
+            // Who hears nothing any more comes to its end.
+            let hears = self.nodes[number].running.as_ref().is_none_or(|running| !running.process.asked.has_ended());
+            if !hears && self.dice.random_ratio(1, 10) {
+                self.fall(number);
+            }
+        }
+        self.runtime.block_on(self.office.end_leases());
+    }
+
+    /// A node renews its lease if that is due; the request or its answer may be lost. One that hears that its tenure is over, leaves.
+    fn renew(&mut self, number: usize, may_be_lost: bool) {
+        let [is_lost, is_answered] = [1, 11].map(|chance| self.dice.random_ratio(chance, 12));
+        let (is_lost, is_answered) = (is_lost && may_be_lost, is_answered || !may_be_lost);
+        let is_cut = self.is_cut(number);
+        let Some(running) = &mut self.nodes[number].running else { return };
+        let Some(renewal) = running.lease.step(HolderInput::Tick) else { return };
+        if is_cut || is_lost || running.process.asked.has_ended() {
+            return;
+        }
+        match self.runtime.block_on(self.office.heartbeat(&running.tenure)) {
+            Ok(ttl) if is_answered => _ = running.lease.step(HolderInput::Renewed(renewal, ttl)),
+            Err(CoordinatorError::TenureOver { .. }) => {
+                running.lease.step(HolderInput::Ended);
+                self.happened.left += 1;
+                self.nodes[number].running = None;
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    fn is_cut(&self, number: usize) -> bool {
+        let mut link = [number, self.home];
+        link.sort_unstable();
+        self.cuts.contains(&link)
+    }
+
+    /// Two nodes do not reach each other any more.
+    fn cut_off(&mut self) {
+        let mut link = [self.dice.random_range(0..NODES), self.dice.random_range(0..NODES)];
+        link.sort_unstable();
+        if link[0] != link[1] {
+            self.happened.cut_off += u32::from(link.contains(&self.home) && self.cuts.insert(link));
+        }
+    }
+
+    /// Two nodes reach each other again.
+    fn mend(&mut self) {
+        self.cuts.pop_first();
+    }
+
+    /// The coordinator ends, or is going to in the middle of a change, or stands still; another one takes over, perhaps elsewhere.
+    fn move_coordinator(&mut self) {
+        self.happened.moved += 1;
+        let is_expected =
+            |node: &Node| node.running.is_none() && self.view().nodes().any(|lives| lives.tenure.node == node.name);
+        // The lease of somebody who is gone is about to end.
+        self.happened.crashes[0] += u32::from(self.nodes.iter().any(is_expected));
+        self.home = self.dice.random_range(0..NODES);
+        match self.dice.random_range(0..3) {
+            0 => self.runtime.block_on(self.office.end()),
+            1 => {
+                self.runtime.block_on(self.office.replace());
+                if self.dice.random() {
+                    self.runtime.block_on(self.office.ask_former());
+                }
+            }
+            _ => self.office.ends_after(self.dice.random_range(0..8)),
+        }
+    }
+
+    /// The process of a node that begins, if the name is free and the coordinator is reached.
     fn start(&mut self, number: usize) {
-        let node = &mut self.nodes[number];
-        if node.process.is_some() || node.tenure.is_some() {
+        if self.nodes[number].running.is_some() || self.is_cut(number) {
             return;
         }
         self.store.heal();
+        let node = &mut self.nodes[number];
         node.incarnation += 1;
         let spec = NodeSpec {
             name: node.name.clone(),
@@ -247,37 +386,57 @@ impl World {
             address: "here".to_owned(),
             labels: BTreeMap::new(),
         };
-        let tenure = self.runtime.block_on(self.coordinator.register(&spec)).expect("the name is free").tenure;
-        self.happened.returned += u32::from(self.nodes[number].incarnation > 1);
-        self.nodes[number].tenure = Some(tenure.clone());
-        self.open(number, tenure);
+        let terms = LeaseTerms::new(LEASE.0, LEASE.1).expect("a margin below");
+        let lease = Lease::new(&self.clock, terms, self.variant);
+        // An earlier process may have the lease yet.
+        let Ok(granted) = self.runtime.block_on(self.office.register(&spec)) else { return };
+        self.happened.returned += u32::from(granted.tenure.epoch > NodeEpoch(1));
+        self.open(number, granted.tenure, lease);
     }
 
     /// The host of a node ends by itself, and begins again.
     fn restart(&mut self, number: usize) {
-        let node = &mut self.nodes[number];
-        if let (Some(tenure), Some(_)) = (node.tenure.clone(), node.process.take()) {
+        if self.is_cut(number) {
+            return;
+        }
+        if self.nodes[number].is_losing_power {
+            return self.kill(number);
+        }
+        if let Some(running) = self.nodes[number].running.take() {
             self.happened.restarted += 1;
             self.store.heal();
-            self.open(number, tenure);
+            self.hang_up(&running);
+            self.nodes[number].before = Some(Arc::clone(&running.process.asked));
+            let (tenure, lease) = running.end();
+            self.open(number, tenure, lease);
         }
     }
 
-    /// A change that was on its way when its process ended arrives.
+    /// What a process waits for that ends now is lost, or arrives later.
+    fn hang_up(&mut self, running: &Running) {
+        let fate = if self.dice.random_ratio(3, 4) { Fate::Late } else { Fate::Lost };
+        running.process.asked.become_of(fate);
+    }
+
+    /// Changes that are on their way arrive.
     fn arrive(&mut self) {
-        for asked in &self.asked {
-            self.happened.late += u32::from(self.runtime.block_on(asked.arrive()));
+        for batch in self.asked.iter().flat_map(|asked| asked.late()).collect::<Vec<_>>() {
+            let at_former = self.dice.random_ratio(1, 4);
+            self.happened.late += u32::from(self.runtime.block_on(self.office.arrive(&batch, at_former)));
         }
     }
 
-    /// A node opens the log of its tenure.
-    fn open(&mut self, number: usize, tenure: Tenure) {
-        let is_hasty = self.variant == Variant::ServesBeforeHistory;
-        let asked = Asked::new(Arc::clone(&self.coordinator) as _, is_hasty);
+    /// A node opens the log of its tenure. One whose tenure is over leaves.
+    fn open(&mut self, number: usize, tenure: Tenure, lease: Lease) {
+        if !self.view().lives(&tenure) {
+            self.happened.left += 1;
+            return;
+        }
+        let asked = Asked::new(Arc::clone(&self.office) as _, self.variant.of_asked());
         self.asked.push(Arc::clone(&asked));
-        let (view, epoch) = (self.view(), tenure.epoch);
+        let view = self.view();
         let (member, place) = self.runtime.block_on(async {
-            let coordinator = Arc::clone(&asked) as _;
+            let (coordinator, tenure) = (Arc::clone(&asked) as _, tenure.clone());
             if are_kept(&view).expect("records") {
                 let place_of = |log: &LogId| LogPlace::Folder(log.to_string());
                 Member::begin(coordinator, tenure, place_of).await.expect("its own log")
@@ -287,17 +446,18 @@ impl World {
             }
         });
         let LogPlace::Folder(place) = place else { panic!("it is a folder") };
-        let epoch = self.epoch_above(&place, epoch);
+        let epoch = self.epoch_above(&place, tenure.epoch);
         self.epochs.insert(place.clone(), epoch);
         let node = &mut self.nodes[number];
-        node.place = place;
-        let disk = self.disks.entry(node.place.clone()).or_insert_with(|| SimDisk::new(node.incarnation));
+        let disk = self.disks.entry(place.clone()).or_insert_with(|| SimDisk::new(node.incarnation));
         let disk: Arc<dyn Disk> = match self.variant {
             Variant::FenceIgnored => Arc::new(FenceBlindDisk::new(Arc::clone(disk))),
             _ => Arc::clone(disk) as _,
         };
+        let log = member.log.clone();
         let seat = Seat { asked, member, epoch };
-        node.process = Some(Process::open(&self.runtime, disk, &self.store, seat, self.variant.of_process()));
+        let process = Process::open(&self.runtime, disk, &self.store, seat, self.variant.of_process());
+        node.running = Some(Running { process, tenure, log, place, lease, adopting: None });
     }
 
     /// An epoch above all under which a log was opened, at least this one.
@@ -307,83 +467,102 @@ impl World {
 
     /// The machine of a node loses its power.
     fn kill(&mut self, number: usize) {
-        let node = &mut self.nodes[number];
-        if node.process.take().is_none() {
-            return;
+        if self.nodes[number].running.as_ref().is_some_and(|running| running.adopting.is_some()) {
+            self.note_died(number);
         }
-        node.paused.clear();
-        let disk = self.disks[&node.place].copy(self.dice.random());
+        let Some(running) = self.nodes[number].running.take() else { return };
+        self.hang_up(&running);
+        self.nodes[number].paused.clear();
+        self.nodes[number].decided.clear();
+        self.nodes[number].is_losing_power = false;
+        self.nodes[number].before = None;
+        let disk = self.disks[&running.place].copy(self.dice.random());
         disk.crash();
-        self.disks.insert(node.place.clone(), disk);
+        self.disks.insert(running.place.clone(), disk);
         self.happened.killed += 1;
+    }
+
+    /// A node dies, or its host ends and begins again.
+    fn fall(&mut self, number: usize) {
+        match self.dice.random() {
+            true => self.kill(number),
+            false => self.restart(number),
+        }
     }
 
     /// A node stands still, perhaps between a commit and its answer.
     fn pause(&mut self, number: usize) {
         let name = self.any_name();
         let node = &mut self.nodes[number];
-        let Some(mut process) = node.process.take() else { return };
-        let has = name.filter(|name| process.names().contains(name));
-        let under_way = has.and_then(|name| {
+        let Some(mut running) = node.running.take() else { return };
+        let under_way = name.filter(|name| running.serves(name)).and_then(|name| {
             let told = self.told.get_mut(&name)?;
             told.tried += 1;
-            let lsn = process.commit(&name, told.tried)?;
+            let lsn = running.process.commit(&name, told.tried)?;
             Some((name, told.tried, lsn))
         });
-        node.paused.push(Paused { process, place: node.place.clone(), under_way });
+        node.paused.push(Paused { running, under_way });
         self.happened.paused += 1;
     }
 
-    /// The lease of a node runs out that does not renew it.
-    fn end_lease(&mut self, number: usize) {
-        let node = &mut self.nodes[number];
-        if node.process.is_none()
-            && let Some(tenure) = node.tenure.take()
-        {
-            self.runtime.block_on(self.coordinator.deregister(&tenure)).expect("it works");
-        }
-    }
-
-    /// A node that stood still goes on. What it commits may come to be before its log ends; nobody is told.
+    /// A node that stood still goes on: with what was under way first.
     fn paused_goes_on(&mut self, number: usize) -> Result<(), String> {
         let name = self.any_name();
-        let Some(Paused { process, place, under_way }) = self.nodes[number].paused.last_mut() else { return Ok(()) };
-        if let Some((name, commit, lsn)) = under_way.take() {
-            if process.is_durable(lsn)
-                && let Some(told) = self.told.get_mut(&name)
-            {
+        let is_cut = self.is_cut(number);
+        let is_free = self.nodes[number].running.is_none();
+        let Some(mut paused) = self.nodes[number].paused.pop() else { return Ok(()) };
+        if let Some((name, commit, lsn)) = paused.under_way.take() {
+            let (is_durable, is_told) = (paused.running.process.is_durable(lsn), paused.running.may_tell(lsn));
+            self.happened.held_back += u32::from(is_durable && !is_told);
+            if is_told && self.told.contains_key(&name) {
                 self.happened.told_late += 1;
-                told.certain = told.certain.max(commit);
-                if self.gone.get(&name).is_some_and(|gone| gone.contains(&commit)) {
-                    return Err(format!(
-                        "somebody is told of commit {commit} of {name}, and its new node does not have it"
-                    ));
-                }
+                self.tell(&name, commit, (&paused.running.tenure, &paused.running.log))?;
             }
+            self.nodes[number].paused.push(paused);
             return Ok(());
         }
-        match self.dice.random_range(0..5) {
-            0 | 1 => {
-                let Some((name, told)) = name.and_then(|name| Some((name.clone(), self.told.get_mut(&name)?))) else {
-                    return Ok(());
-                };
-                if !process.names().contains(&name) || process.awake(&name).is_none() {
-                    return Ok(());
-                }
-                told.tried += 1;
-                self.happened.tried_late += 1;
-                let is_told = process.commit(&name, told.tried).is_some_and(|lsn| process.is_durable(lsn));
-                if is_told && self.ended.contains(place) {
-                    return Err(format!("the log {place} has ended, and takes a commit of {name}"));
+        let Running { process, place, .. } = &mut paused.running;
+        match (self.dice.random_range(0..8), name) {
+            (0..=3, Some(name)) => {
+                let Some(told) = self.told.get_mut(&name) else { return Ok(()) };
+                if process.names().contains(&name) && process.awake(&name).is_some() {
+                    told.tried += 1;
+                    self.happened.tried_late += 1;
+                    let (commit, place) = (told.tried, place.clone());
+                    if let Some(lsn) = process.commit(&name, commit) {
+                        if process.is_durable(lsn)
+                            && self.ended.contains_key(&place)
+                            && self.variant != Variant::TellsAtOnce
+                        {
+                            return Err(format!("the log {place} has ended, and takes commit {commit} of {name}"));
+                        }
+                        if paused.running.may_tell(lsn) {
+                            self.tell(&name, commit, (&paused.running.tenure, &paused.running.log))?;
+                        }
+                    }
                 }
             }
-            2 => {
+            (4, Some(name)) => {
                 let steps = self.dice.random_range(1..8);
-                name.into_iter().for_each(|name| process.flush(&name, steps));
+                process.flush(&name, steps);
             }
-            3 => _ = process.clean_up(),
-            _ => _ = process.cut(),
+            (5, _) => _ = process.cut(),
+            (6, _) if !is_cut => _ = process.clean_up(),
+            // Its lease may last yet.
+            (7, _) if !is_cut && is_free => {
+                match self.runtime.block_on(self.office.heartbeat(&paused.running.tenure)) {
+                    Ok(_) => {
+                        self.happened.woken += 1;
+                        self.nodes[number].running = Some(paused.running);
+                    }
+                    Err(CoordinatorError::TenureOver { .. }) => self.happened.left += 1,
+                    Err(_) => self.nodes[number].paused.push(paused),
+                }
+                return Ok(());
+            }
+            _ => {}
         }
+        self.nodes[number].paused.push(paused);
         Ok(())
     }
 
@@ -392,27 +571,26 @@ impl World {
         self.told.keys().nth(at % self.told.len().max(1)).cloned()
     }
 
-    /// The living nodes that serve a tenant.
+    /// The nodes that serve a tenant.
     fn servers(&self, name: &str) -> Vec<usize> {
-        let serves =
-            |node: &Node| node.process.as_ref().is_some_and(|process| process.names().iter().any(|n| n == name));
+        let serves = |node: &Node| node.running.as_ref().is_some_and(|running| running.serves(name));
         (0..NODES).filter(|number| serves(&self.nodes[*number])).collect()
     }
 
-    /// The process of the one node that serves a tenant, if one does.
-    fn server(&mut self, name: &str) -> Result<Option<&mut Process>, String> {
+    /// The one node that serves a tenant, if one does.
+    fn server(&mut self, name: &str) -> Result<Option<&mut Running>, String> {
         match self.servers(name)[..] {
             [] => Ok(None),
-            [one] => Ok(self.nodes[one].process.as_mut()),
-            ref more => Err(format!("{name} is served by {more:?}")),
+            [one] => Ok(self.nodes[one].running.as_mut()),
+            ref more => Err(format!("{name} is served by several nodes at once: {more:?}")),
         }
     }
 
     fn make(&mut self, number: usize) {
-        if self.told.len() >= TENANTS {
+        if self.told.len() >= TENANTS || self.is_cut(number) {
             return;
         }
-        let Some(process) = &self.nodes[number].process else { return };
+        let Some(Running { process, .. }) = &self.nodes[number].running else { return };
         self.names += 1;
         let name = format!("t{}", self.names);
         // Of what was not answered nobody knows whether it happened.
@@ -422,46 +600,99 @@ impl World {
         }
     }
 
-    fn remove(&mut self) {
-        let Some(name) = self.any_name() else { return };
-        let Ok(Some(process)) = self.server(&name) else { return };
-        let Some(removed) = process.remove(&name) else { return };
+    fn remove(&mut self) -> Result<(), String> {
+        let Some(name) = self.any_name() else { return Ok(()) };
+        let [number] = self.servers(&name)[..] else { return Ok(()) };
+        if self.is_cut(number) {
+            return Ok(());
+        }
+        let Some(running) = self.server(&name)? else { return Ok(()) };
+        let Some(removed) = running.process.remove(&name) else { return Ok(()) };
         self.told.remove(&name);
         self.served.remove(&name);
         self.gone.remove(&name);
         self.happened.removed += u32::from(removed.is_ok());
+        Ok(())
     }
 
-    fn commit(&mut self) -> Result<(), String> {
-        let Some(name) = self.any_name() else { return Ok(()) };
-        let number = self.told[&name].tried + 1;
-        self.look_what_is_gone(&name)?;
-        let Some(process) = self.server(&name)? else { return Ok(()) };
-        let Some(lsn) = process.commit(&name, number) else { return Ok(()) };
-        let is_told = process.is_durable(lsn);
-        let told = self.told.get_mut(&name).expect("it is there");
-        told.tried = number;
+    /// A tenant, and a node that has it, whether or not it may tell anybody.
+    fn any_served(&mut self, first: usize) -> Option<(String, usize)> {
+        let name = self.any_name()?;
+        let has = |number: &usize| self.nodes[*number].running.as_ref().is_some_and(|running| running.has(&name));
+        let number = (0..NODES).map(|next| (first + next) % NODES).find(has)?;
+        Some((name, number))
+    }
+
+    fn commit(&mut self, first: usize) -> Result<(), String> {
+        let Some((name, number)) = self.any_served(first) else { return Ok(()) };
+        self.look_what_is_gone(&name, number)?;
+        let (Some(told), Some(running)) = (self.told.get_mut(&name), &mut self.nodes[number].running) else {
+            return Ok(());
+        };
+        let Some(lsn) = running.process.commit(&name, told.tried + 1) else { return Ok(()) };
+        told.tried += 1;
+        let commit = told.tried;
+        let (is_durable, is_told) = (running.process.is_durable(lsn), running.may_tell(lsn));
+        self.happened.held_back += u32::from(is_durable && !is_told);
         if is_told {
-            told.certain = number;
+            let by = (running.tenure.clone(), running.log.clone());
+            self.tell(&name, commit, (&by.0, &by.1))?;
             self.happened.commits += 1;
         }
         Ok(())
     }
 
+    /// Somebody is told of a commit.
+    fn tell(&mut self, name: &str, commit: u64, by: (&Tenure, &LogId)) -> Result<(), String> {
+        self.check_told(name, by)?;
+        if let Some(told) = self.told.get_mut(name) {
+            told.certain = told.certain.max(commit);
+        }
+        if self.gone.get(name).is_some_and(|gone| gone.contains(&commit)) {
+            return Err(format!("somebody is told of commit {commit} of {name}, and its new node does not have it"));
+        }
+        Ok(())
+    }
+
+    /// Somebody reads what was committed last.
+    fn read(&mut self, first: usize) -> Result<(), String> {
+        self.store.heal();
+        let Some((name, number)) = self.any_served(first) else { return Ok(()) };
+        let (Some(told), Some(running)) = (self.told.get(&name).copied(), &mut self.nodes[number].running) else {
+            return Ok(());
+        };
+        if running.process.waken(&name).is_none() {
+            return Ok(());
+        }
+        let found = running.process.last_commit(&name)?;
+        let appended = running.process.owner.lock().journal().appended();
+        if !running.may_tell(appended) {
+            return Ok(());
+        }
+        let by = (running.tenure.clone(), running.log.clone());
+        self.check_told(&name, (&by.0, &by.1))?;
+        if found < told.certain {
+            return Err(format!("{name} is read as of commit {found}, and {} was told", told.certain));
+        }
+        self.told.insert(name, Told { certain: found, ..told });
+        self.happened.reads += 1;
+        Ok(())
+    }
+
     /// What a node has of a tenant that it serves for the first time.
-    fn look_what_is_gone(&mut self, name: &str) -> Result<(), String> {
-        let [number] = self.servers(name)[..] else { return Ok(()) };
-        let by = (number, self.nodes[number].place.clone());
+    fn look_what_is_gone(&mut self, name: &str, number: usize) -> Result<(), String> {
+        let Some(running) = self.nodes[number].running.as_mut().filter(|running| running.serves(name)) else {
+            return Ok(());
+        };
+        let by = (number, running.place.clone());
         if self.served.get(name) == Some(&by) {
             return Ok(());
         }
-        let told = self.told[name];
-        let Some(process) = self.nodes[number].process.as_mut() else { return Ok(()) };
         // It wakes when the store works again.
-        if process.waken(name).is_none() {
+        if running.process.waken(name).is_none() {
             return Ok(());
         }
-        let found = process.last_commit(name)?;
+        let (found, told) = (running.process.last_commit(name)?, self.told[name]);
         if found < told.certain {
             return Err(format!("{name} is taken over after commit {found}, expected {told:?}"));
         }
@@ -472,23 +703,29 @@ impl World {
 
     fn flush(&mut self, number: usize) {
         let (name, steps) = (self.any_name(), self.dice.random_range(1..12));
-        if let (Some(name), Some(process)) = (name, &mut self.nodes[number].process) {
-            process.flush(&name, steps);
+        if let (Some(name), Some(running)) = (name, &mut self.nodes[number].running) {
+            running.process.flush(&name, steps);
         }
     }
 
     fn maintain(&mut self, number: usize) {
         let (name, bytes) = (self.any_name(), self.dice.random_range(0..3_000));
         let idle_for = self.dice.random_ratio(2, 3).then_some(Duration::MAX);
-        if let (Some(name), Some(process)) = (name, &mut self.nodes[number].process) {
-            process.maintain(&name, idle_for, MemoryPressure::of(bytes, 1_000, TENANTS));
+        if let (Some(name), Some(running)) = (name, &mut self.nodes[number].running) {
+            running.process.maintain(&name, idle_for, MemoryPressure::of(bytes, 1_000, TENANTS));
         }
     }
 
     fn cut(&mut self, number: usize) {
-        if let Some(process) = &mut self.nodes[number].process {
-            self.happened.cuts += u32::from(process.cut());
-            process.end_wakings();
+        if let Some(running) = &mut self.nodes[number].running {
+            self.happened.cuts += u32::from(running.process.cut());
+            running.process.end_wakings();
+        }
+    }
+
+    fn clean_up(&mut self, number: usize) {
+        if !self.is_cut(number) {
+            _ = self.nodes[number].running.as_ref().is_some_and(|running| running.process.clean_up());
         }
     }
 
@@ -500,205 +737,47 @@ impl World {
 
     fn trouble_after(&mut self, number: usize, changes: u32) {
         let is_made = self.dice.random();
-        let trouble = match self.dice.random_range(0..3) {
+        let trouble = match self.dice.random_range(0..4) {
             0 => Trouble::Lost { is_made },
             1 => Trouble::Ends { is_made },
-            _ => Trouble::Late,
+            2 => Trouble::Late,
+            _ => Trouble::Doubled,
         };
-        if let Some(process) = &self.nodes[number].process {
+        if let Some(running) = &self.nodes[number].running {
             self.happened.unanswered += 1;
-            process.asked.trouble_after(changes, trouble);
-        }
-    }
-
-    /// A controller does what it, or one before it, has decided by what it knew; or decides anew.
-    fn control(&mut self) -> Result<(), String> {
-        if self.variant == Variant::EndsBeforeRecord {
-            self.end_a_living_log();
-        }
-        if self.decided.is_empty() || self.dice.random_ratio(1, 10) {
-            self.happened.overtaken += u32::try_from(self.decided.len()).expect("a few");
-            self.decided = savanna_control::step(&self.view(), &Loads::default()).intents.into();
-        }
-        let some = self.dice.random_range(1..6);
-        for _ in 0..some {
-            let Some(intent) = self.decided.pop_front() else { return Ok(()) };
-            if !self.perform(&intent)? {
-                // What follows of the same log builds on it.
-                self.happened.overtaken += 1;
-                self.decided.retain(|later| later.log() != intent.log());
-            }
-        }
-        Ok(())
-    }
-
-    /// The log of a node that lives is ended, though no record says so.
-    fn end_a_living_log(&mut self) {
-        let number = self.dice.random_range(0..NODES);
-        if self.nodes[number].process.is_some() && self.dice.random_ratio(1, 20) {
-            let place = self.nodes[number].place.clone();
-            let epoch = self.epoch_above(&place, NodeEpoch::NONE);
-            seal(&Options::disk(Arc::clone(&self.disks[&place]) as _), epoch).expect("a log");
-        }
-    }
-
-    /// Whether it is done.
-    fn perform(&mut self, intent: &Intent) -> Result<bool, String> {
-        let proposed = match intent {
-            Intent::SealRecord { change, .. } | Intent::ForgetLog { change, .. } => change.clone().into(),
-            Intent::Grant { log, batch } => {
-                if let (Variant::DeletesAtOnce, Some(log)) = (self.variant, log) {
-                    let place = logs::get(&self.view(), log).ok().flatten().map(|(_, record)| record.place);
-                    place.iter().for_each(|place| self.delete(place));
-                }
-                batch.clone()
-            }
-            Intent::SealLog { place, epoch, is_needed, .. } => {
-                let (place, disk) = self.log_to_end(place);
-                return match seal(&Options::disk(disk), self.epoch_above(&place, *epoch)) {
-                    Ok(_) => {
-                        self.ended.insert(place);
-                        Ok(true)
-                    }
-                    Err(JournalError::NoLog { .. }) if !is_needed => Ok(true),
-                    Err(error) => Err(format!("the log {place} cannot be ended: {error}")),
-                };
-            }
-            Intent::DeleteLog { place, .. } => {
-                self.delete(place);
-                self.happened.deleted += 1;
-                return Ok(true);
-            }
-        };
-        // Refused is what was decided by an old view.
-        Ok(self.runtime.block_on(self.coordinator.apply(&proposed)).is_ok())
-    }
-
-    fn delete(&mut self, place: &LogPlace) {
-        if let LogPlace::Folder(place) = place {
-            self.disks.insert(place.clone(), SimDisk::new(0));
-        }
-    }
-
-    /// The disk of a log that is to be ended and read.
-    fn log_to_end(&mut self, place: &LogPlace) -> (String, Arc<dyn Disk>) {
-        let LogPlace::Folder(place) = place else { panic!("logs of tenants are in folders, came {place:?}") };
-        let disk = self.disks.entry(place.clone()).or_insert_with(|| SimDisk::new(0));
-        let disk = match self.variant {
-            Variant::EndsCopies => disk.copy(1),
-            _ => Arc::clone(disk),
-        };
-        (place.clone(), disk)
-    }
-
-    /// A node takes over what it was granted.
-    fn follow(&mut self, number: usize) {
-        let view = self.view();
-        let Some(process) = &self.nodes[number].process else { return };
-        let (owner, storage) = (Arc::clone(&process.owner), Arc::clone(&process.storage));
-        let (logs, has_new) = awaited(&owner, &view);
-        if has_new {
-            let adopted = self.runtime.block_on(adopt_new(&owner));
-            self.adopted(number, adopted);
-        }
-        for log in logs {
-            let Ok(Some((_, record))) = logs::get(&view, &log) else { continue };
-            if record.state == LogState::Sealed {
-                let (place, disk) = self.log_to_end(&record.place);
-                let epoch = self.epoch_above(&place, record.seal_epoch());
-                let Ok(sealed) = seal(&Options::disk(disk), epoch) else { continue };
-                // Where one adoption has ended, the next ones may, too.
-                let died = self.arriving(number).into_iter().any(|tenant| (1..4).contains(&self.died_of(tenant)));
-                if died && self.dice.random_ratio(3, 4) {
-                    self.trouble_after(number, 0);
-                }
-                let adopted = self.runtime.block_on(adopt(&owner, &storage, &log, &sealed));
-                self.adopted(number, adopted);
-            }
-        }
-    }
-
-    /// The tenants that were granted to a node, and that it does not have yet.
-    fn arriving(&self, number: usize) -> Vec<TenantId> {
-        let Node { tenure: Some(tenure), process: Some(process), .. } = &self.nodes[number] else { return Vec::new() };
-        let (view, owner) = (self.view(), process.owner.lock());
-        let granted = view.shards("tenants/").filter(|(_, record)| record.value.owner() == Some(tenure));
-        let granted = granted.filter_map(|(shard, _)| shard.0.strip_prefix("tenants/")?.parse().ok());
-        granted.filter(|tenant| owner.name(*tenant).is_none()).collect()
-    }
-
-    fn died_of(&self, tenant: TenantId) -> u32 {
-        self.died.get(&tenant).copied().unwrap_or_default()
-    }
-
-    fn adopted(&mut self, number: usize, adopted: savanna_tenants_values::error::Result<Vec<TenantId>>) {
-        match adopted {
-            Ok(arrived) => {
-                self.happened.adopted += u32::try_from(arrived.len()).expect("a few");
-                self.died.retain(|tenant, _| !arrived.contains(tenant));
-            }
-            Err(_) => {
-                self.happened.died_adopting += 1;
-                for tenant in self.arriving(number) {
-                    let died = self.died_of(tenant) + 1;
-                    self.died.insert(tenant, died);
-                    self.happened.died_in_a_row = self.happened.died_in_a_row.max(died);
-                }
-                match self.dice.random() {
-                    true => self.kill(number),
-                    false => self.restart(number),
-                }
-            }
+            running.process.asked.trouble_after(changes, trouble);
         }
     }
 
     /// Nothing fails any more, and everybody does what is to be done: then everything that was told is there, once.
     fn settle(&mut self) -> Result<(), String> {
         self.store.heal();
+        self.cuts.clear();
+        self.runtime.block_on(self.office.end());
         self.arrive();
-        self.died.clear();
         for number in 0..NODES {
             // Whoever hears of nothing any more, or stood still, is started anew. The others go on.
-            if self.nodes[number].process.as_ref().is_some_and(|process| process.asked.has_ended()) {
+            if self.nodes[number].running.as_ref().is_some_and(|running| running.process.asked.has_ended()) {
                 self.kill(number);
             }
             self.nodes[number].paused.clear();
-            self.end_lease(number);
-            self.start(number);
-            self.nodes[number].process.iter().for_each(|process| process.asked.trouble_is_over());
+            self.nodes[number].running.iter().for_each(|running| running.process.asked.trouble_is_over());
         }
-        for _ in 0..ROUNDS {
-            self.decided.clear();
-            self.control()?;
-            (0..NODES).for_each(|number| self.follow(number));
-        }
-        self.decided.clear();
-        let decision = savanna_control::step(&self.view(), &Loads::default());
-        if !decision.intents.is_empty() || !decision.stuck.is_empty() {
-            return Err(format!("after {ROUNDS} rounds there is still to do: {decision:?}"));
-        }
-        let open = logs::all(&self.view()).expect("records").len();
-        if open != NODES {
-            return Err(format!("expected a log for each of {NODES} nodes, found {open}"));
-        }
-        // Also those of which nobody was told.
-        for (key, _) in self.view().roots(NAMES) {
-            let name = key[NAMES.len()..].to_owned();
-            if self.server(&name)?.is_none() {
-                return Err(format!("{name} has a name, and nobody serves it"));
+        self.died.clear();
+        for round in 0..ROUNDS {
+            self.clock.advance(Duration::from_millis(ROUND_MILLIS));
+            for number in 0..NODES {
+                self.renew(number, false);
+                self.start(number);
+                self.nodes[number].decided.clear();
+                self.follow_quietly(number)?;
             }
+            self.runtime.block_on(self.office.end_leases());
+            self.control_quietly(round % NODES)?;
         }
-        for (name, told) in self.told.clone() {
-            let Some(process) = self.server(&name)? else { return Err(format!("nobody serves {name}")) };
-            let found = process.last_commit(&name)?;
-            if !(told.certain..=told.tried).contains(&found) {
-                return Err(format!("{name} is after commit {found}, expected {told:?}"));
-            }
-            if !process.commit(&name, told.tried + 1).is_some_and(|lsn| process.is_durable(lsn)) {
-                return Err(format!("the node that serves {name} takes no commit"));
-            }
-        }
-        Ok(())
+        self.happened.ended_writing += self.office.ended();
+        self.office.check()?;
+        self.check_end()
     }
 }
 

@@ -21,7 +21,7 @@ use savanna_tenants_store::shards::Member;
 use tokio::runtime::Runtime;
 
 use super::{
-    coordinator::{Asked, Trouble},
+    coordinator::{Asked, Flaws, Trouble},
     process::{Process, Seat},
     store::FailingStore,
 };
@@ -69,7 +69,7 @@ fn seat(runtime: &Runtime, coordinator: &Arc<EmbeddedCoordinator>, epoch: NodeEp
         address: "here".to_owned(),
         labels: BTreeMap::new(),
     };
-    let asked = Asked::new(Arc::clone(coordinator) as _, false);
+    let asked = Asked::new(Arc::clone(coordinator) as _, Flaws::default());
     let member = runtime.block_on(async {
         let tenure = coordinator.reside(&spec).await.expect("nobody else has the name");
         let place = LogPlace::Folder("log".to_owned());

@@ -41,6 +41,10 @@ use super::{
 };
 
 const LOG_DISTANCE: u64 = 400;
+/// So many bytes become durable at once: few, so that a loss of power takes halves of what belongs together.
+const BATCH_BYTES: usize = 128;
+/// Of a file of the log: nothing here is larger, and a file is zeroed ahead.
+const SEGMENT_BYTES: usize = 32 << 10;
 const LIMITS: Limits = Limits { idle: Duration::from_secs(300), flush_bytes: 300 };
 /// Between two looks at the log.
 const ROUND: Duration = Duration::from_millis(100);
@@ -77,7 +81,9 @@ impl Process {
         let Seat { asked, member, epoch } = seat;
         let storage = Storage::new(Arc::clone(store) as _, Path::from("here"), 4_096);
         let owner = runtime.block_on(async {
-            let recovery = Recovery::read(Options::disk(disk), epoch).expect("a log");
+            let recovery =
+                Recovery::read(Options::disk(disk).batch_bytes(BATCH_BYTES).segment_bytes(SEGMENT_BYTES), epoch)
+                    .expect("a log");
             Owner::open(recovery, member, &storage, (LOG_DISTANCE, 1)).await.expect("the log of tenants")
         });
         Self {
