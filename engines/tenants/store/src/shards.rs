@@ -539,6 +539,8 @@ pub(crate) mod tests {
         pub(crate) inner: Arc<EmbeddedCoordinator>,
         /// So many changes are made; what happens to the next one.
         pub(crate) trouble: Mutex<(u32, Trouble)>,
+        /// The change that something happened to.
+        pub(crate) troubled: Mutex<Option<Batch>>,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -605,6 +607,7 @@ pub(crate) mod tests {
                 Trouble::Ended => false,
                 Trouble::Lost { is_made } | Trouble::Ends { is_made } => is_made,
             };
+            *self.troubled.lock() = Some(batch.clone());
             if is_made {
                 self.inner.apply(batch).await?;
             }

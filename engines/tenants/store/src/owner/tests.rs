@@ -43,7 +43,8 @@ impl Cluster {
         self.epoch += 1;
         let tenure = node(&self.coordinator, name, self.epoch).await;
         let trouble = Mutex::new(trouble);
-        let coordinator = Arc::new(Fragile { inner: Arc::clone(&self.coordinator), trouble });
+        let coordinator =
+            Arc::new(Fragile { inner: Arc::clone(&self.coordinator), trouble, troubled: Mutex::default() });
         let member = Member::join(coordinator, tenure, place()).await?;
         let recovery = Recovery::read(Options::dir(self.directory.path()), NodeEpoch(self.epoch))?;
         Ok(Mutex::new(Owner::open(recovery, member, &self.storage(), (64, 1)).await?))
@@ -356,6 +357,8 @@ struct Left {
     sealed: SealedLog,
     _log: tempfile::TempDir,
     tenants: [TenantId; 2],
+    /// What the last process asks.
+    asked: Option<Arc<Fragile>>,
 }
 
 impl Left {
@@ -373,15 +376,19 @@ impl Left {
         cluster.put(ends).await;
         let log = std::mem::replace(&mut cluster.directory, tempfile::tempdir().expect("a directory"));
         let sealed = seal(&Options::dir(log.path()), NodeEpoch(1_000)).expect("nobody has it");
-        Self { cluster, name: member.log, sealed, _log: log, tenants: [shop, yard] }
+        Self { cluster, name: member.log, sealed, _log: log, tenants: [shop, yard], asked: None }
     }
 
     /// The next process of the node `b`, which has a log of its own.
     async fn open(&mut self, trouble: (u32, Trouble)) -> Result<Mutex<Owner>> {
         self.cluster.epoch += 1;
         let tenure = node(&self.cluster.coordinator, "b", self.cluster.epoch).await;
-        let coordinator =
-            Arc::new(Fragile { inner: Arc::clone(&self.cluster.coordinator), trouble: Mutex::new(trouble) });
+        let coordinator = Arc::new(Fragile {
+            inner: Arc::clone(&self.cluster.coordinator),
+            trouble: Mutex::new(trouble),
+            troubled: Mutex::default(),
+        });
+        self.asked = Some(Arc::clone(&coordinator));
         let place = LogPlace::Folder("elsewhere".to_owned());
         let member = Member::join(coordinator, tenure, place).await?;
         let recovery = Recovery::read(Options::dir(self.cluster.directory.path()), NodeEpoch(self.cluster.epoch))?;
@@ -487,7 +494,7 @@ async fn many_tenants_arrive_in_batches_and_those_that_have_arrived_stay() {
     cluster.put(logs::seal(&cluster.view().await, &member.log).expect("nobody has it")).await;
     let log = std::mem::replace(&mut cluster.directory, tempfile::tempdir().expect("a directory"));
     let sealed = seal(&Options::dir(log.path()), NodeEpoch(1_000)).expect("nobody has it");
-    let mut left = Left { cluster, name: member.log, sealed, _log: log, tenants: [1, 2] };
+    let mut left = Left { cluster, name: member.log, sealed, _log: log, tenants: [1, 2], asked: None };
     // Its log's record and the note of its end; then one batch is made, and the process ends at the second.
     let owner = left.open((3, Trouble::Ends { is_made: false })).await.expect("a new log");
     left.grant(&tenure_of(&owner)).await;
@@ -553,17 +560,10 @@ fn tenure_of(owner: &Mutex<Owner>) -> Tenure {
     owner.lock().member.tenure.clone()
 }
 
-/// What a process has copied, and is about to say.
-async fn proposal(left: &Left, owner: &Mutex<Owner>) -> Batch {
-    let view = left.cluster.view().await;
-    let owner = owner.lock();
-    let member = owner.member.clone();
-    let arrives = |(tenant, record): (TenantId, &Versioned<ShardRecord>)| {
-        Arriving { tenant, record: record.clone(), commits: Vec::new() }.arrives(&member)
-    };
-    let transitions = owner.granted(&view).map(arrives).collect();
-    let expects = vec![only_now(&member, &view).expect("records")];
-    Batch { transitions, expects, ..Batch::default() }
+/// What the last process has proposed, and nobody has heard.
+fn proposal(left: &Left) -> Batch {
+    let asked = left.asked.as_ref().expect("it was opened");
+    asked.troubled.lock().take().expect("it has proposed something")
 }
 
 #[tokio::test(start_paused = true)]
@@ -575,8 +575,8 @@ async fn a_proposal_that_arrives_when_the_next_process_of_the_tenure_has_begun_l
         let owner = left.open((1, Trouble::Ends { is_made: false })).await.expect("it goes on with its log");
         let member = owner.lock().member.clone();
         left.grant(&member.tenure).await;
-        let late = proposal(&left, &owner).await;
         adopt(&owner, &left.cluster.storage(), &left.name, &left.sealed).await.expect_err("the process ends");
+        let late = proposal(&left);
         close(owner);
         if is_late {
             let owner = left.open_again(&member).await;
@@ -615,9 +615,9 @@ async fn what_became_of_a_proposal_is_known_before_its_tenants_are_copied_again(
         let owner = left.open((1, Trouble::Ends { is_made: false })).await.expect("it goes on with its log");
         let member = owner.lock().member.clone();
         left.grant(&member.tenure).await;
-        let late = proposal(&left, &owner).await;
         let (name, sealed, storage) = (left.name.clone(), left.sealed.clone(), left.cluster.storage());
         adopt(&owner, &storage, &name, &sealed).await.expect_err("the coordinator does not answer");
+        let late = proposal(&left);
         owner.lock().member.coordinator = Arc::clone(&left.cluster.coordinator) as _;
         // Meanwhile the log is cut where the process needs it no more.
         owner.lock().truncation.set_floor(0, Lsn(1_000));
@@ -834,7 +834,11 @@ async fn a_tenant_whose_owner_has_taken_it_in_before_its_maker_heard_of_it_is_ma
     let other = node(&left.cluster.coordinator, "c", 90).await;
     let inner = Arc::clone(&left.cluster.coordinator);
     // Its log's record and the note of its end are made before.
-    let coordinator = Arc::new(Fragile { inner, trouble: Mutex::new((2, Trouble::Lost { is_made: true })) });
+    let coordinator = Arc::new(Fragile {
+        inner,
+        trouble: Mutex::new((2, Trouble::Lost { is_made: true })),
+        troubled: Mutex::default(),
+    });
     let (member, _) =
         Member::begin(coordinator, other, |_| LogPlace::Folder("of c".to_owned())).await.expect("a new log");
     let directory = tempfile::tempdir().expect("a directory");
