@@ -1,6 +1,9 @@
 """Nodes over several machines, which share nothing but etcd and a bucket: a machine that is lost takes nothing along."""
 
-from conftest import NODES
+import signal
+import time
+
+from conftest import NODES, PATIENCE
 
 
 def test_a_machine_that_is_lost_takes_nothing_along(start_machines):
@@ -58,3 +61,38 @@ def test_a_node_joins_through_another_one_and_goes_on_when_that_is_gone(start_ma
     assert "cluster.secret_file" in cluster.refused("n5", settings=["cluster.secret_file=none"])
     cluster.s3().delete_object(Bucket="cluster", Key="data/cluster")
     assert "came nothing" in cluster.refused("n5")
+
+
+def test_a_node_whose_way_stands_still_asks_through_another_one_and_keeps_its_name(start_machines):
+    cluster = start_machines("keys.appendfsync=always")
+    address = next(node["address"] for node in cluster.get("n1", "/api/v1/nodes")["nodes"] if node["name"] == "n1")
+    cluster.begin("n4", join=address, store=None)
+    cluster.wait_for("n4")
+    cluster.until(lambda: len(cluster.get("n2", "/api/v1/nodes")["nodes"]) == 4, "n4 is one of them")
+    with cluster.tenants("n4", autocommit=True) as client:
+        client.execute("CREATE DATABASE shop")
+    epoch = cluster.status("n4")["lease"]["epoch"]
+    # All of them: the one that is asked at first, and whoever is asked then.
+    for still in NODES:
+        cluster.processes[still].send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        left = [name for name in cluster.living() if name != still]
+        cluster.until_served(left)
+        # Nothing that n4 asks waits for the one that stands still, long after the lease that n4 had.
+        while time.monotonic() < began + 8:
+            lease = cluster.status("n4")["lease"]
+            assert (lease["epoch"], lease["serving"]) == (epoch, True), cluster.logs()
+            time.sleep(0.1)
+        with cluster.tenants("n4", autocommit=True) as client:
+            client.execute(f"CREATE DATABASE without_{still}")
+        assert {node["name"] for node in cluster.get("n4", "/api/v1/nodes")["nodes"]} == set(left)
+        assert cluster.redis("n4").incr("visits") > 0
+        with cluster.tenants("n4", "shop") as client:
+            assert client.execute("SELECT 1").fetchone() == (1,)
+        cluster.processes[still].send_signal(signal.SIGCONT)
+        assert cluster.processes[still].wait(timeout=PATIENCE) == 3, "its lease is over"
+        cluster.begin(still)
+        cluster.wait_for(still)
+        everyone = {*NODES, "n4"}
+        cluster.until(lambda: {node["name"] for node in cluster.get("n4", "/api/v1/nodes")["nodes"]} == everyone, f"{still} is there again")
+        cluster.until_served(everyone)
