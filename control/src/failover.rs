@@ -14,30 +14,19 @@
 //! paused and wakes up meets the end of its log, and not a place where it may go on.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, ShardId};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState};
 use savanna_ownership::{
     Batch, ClusterView, Exclusive, MAX_BATCH_RECORDS, Ownership, RootChange, ShardRecord, Tenure, Transition, Versioned,
 };
 
+use crate::load::Loads;
+use crate::placement::Placement;
+
 /// Grants in one batch: each names at most three nodes, and etcd compares all of them in one transaction.
 pub const GRANTS_PER_BATCH: usize = MAX_BATCH_RECORDS / 2 - 1;
-
-/// How busy nodes and shards are, by the nodes' own account; in any unit that is the same for all. What is not there is not busy, and what matters
-/// beside that.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Loads {
-    /// By node.
-    pub nodes: BTreeMap<NodeId, u64>,
-    /// By shard.
-    pub shards: BTreeMap<ShardId, u64>,
-    /// Nodes that take no shards: they do not have what serves them, or not yet.
-    pub closed: BTreeSet<NodeId>,
-    /// The shard that everybody needs to log in, if there is one: the first to get an owner again.
-    pub login: Option<ShardId>,
-}
 
 /// Something to do. Those of one log build on each other: when one fails, the later ones of that log are dropped, and the next decision, by a
 /// later view, says what is still to do. Those of other logs go on.
@@ -143,9 +132,18 @@ pub fn step_in_batches(view: &ClusterView, loads: &Loads, grants_per_batch: usiz
                 continue;
             }
         };
-        let Some(to) = placement.place(shard, &record.value, source.as_ref()) else {
-            decision.stuck.insert(shard.clone(), Stuck::NoNode);
-            continue;
+        let to = match destined(view, &record.value, source.as_ref()).cloned() {
+            Some(to) => {
+                placement.gives(&to, Some(shard));
+                to
+            }
+            None => match placement.place(Some(shard), None) {
+                Some(to) => to.clone(),
+                None => {
+                    decision.stuck.insert(shard.clone(), Stuck::NoNode);
+                    continue;
+                }
+            },
         };
         let grant = grant(shard, record, to);
         match grants.iter_mut().find(|(of, _)| *of == source) {
@@ -257,44 +255,16 @@ fn grant(shard: &ShardId, record: &Versioned<ShardRecord>, to: Tenure) -> Transi
     Transition { shard: shard.clone(), expected: record.version, record: granted, by: None }
 }
 
-/// Where shards go.
-struct Placement<'v> {
-    view: &'v ClusterView,
-    loads: &'v Loads,
-    /// How busy each living node is, with what it has got by now.
-    nodes: BTreeMap<Tenure, u64>,
-}
-
-impl<'v> Placement<'v> {
-    fn new(view: &'v ClusterView, loads: &'v Loads) -> Self {
-        let load = |node: &NodeId| loads.nodes.get(node).copied().unwrap_or_default();
-        let open = view.nodes().filter(|node| !loads.closed.contains(&node.tenure.node));
-        let nodes = open.map(|node| (node.tenure.clone(), load(&node.tenure.node))).collect();
-        Self { view, loads, nodes }
-    }
-
-    /// The node that gets a shard; none if there is no node.
-    fn place(&mut self, shard: &ShardId, record: &ShardRecord, source: Option<&Source>) -> Option<Tenure> {
-        let coldest = || self.nodes.iter().min_by_key(|(_, load)| **load).map(|(node, _)| node);
-        let to = self.destined(record, source).or_else(coldest)?.clone();
-        if let Some(load) = self.nodes.get_mut(&to) {
-            // One without a load counts too, so that many of them are spread.
-            *load = load.saturating_add(load_of(self.loads, shard).max(1));
-        }
-        Some(to)
-    }
-
-    /// Who alone may get a shard, or has something of it already.
-    fn destined<'r>(&self, record: &'r ShardRecord, source: Option<&'r Source>) -> Option<&'r Tenure> {
-        let survivor = match &record.ownership {
-            Ownership::Exclusive(Exclusive::Dual { from, .. }) => Some(from),
-            _ => None,
-        };
-        let only = source.and_then(|source| source.only.as_ref());
-        let target = match &record.ownership {
-            Ownership::Exclusive(Exclusive::Moving { to, .. }) => Some(to),
-            _ => None,
-        };
-        [survivor, only, target].into_iter().flatten().find(|tenure| self.view.lives(tenure))
-    }
+/// Who alone may get a shard, or has something of it already.
+fn destined<'r>(view: &ClusterView, record: &'r ShardRecord, source: Option<&'r Source>) -> Option<&'r Tenure> {
+    let survivor = match &record.ownership {
+        Ownership::Exclusive(Exclusive::Dual { from, .. }) => Some(from),
+        _ => None,
+    };
+    let only = source.and_then(|source| source.only.as_ref());
+    let target = match &record.ownership {
+        Ownership::Exclusive(Exclusive::Moving { to, .. }) => Some(to),
+        _ => None,
+    };
+    [survivor, only, target].into_iter().flatten().find(|tenure| view.lives(tenure))
 }

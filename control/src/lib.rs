@@ -5,15 +5,20 @@
 //! replaced by one that knows as much, and two that believe to be the only one do no harm. Every intent is a proposal at a
 //! version, or something that may be repeated.
 //!
-//! Time does not come in there: whether a node is gone is decided by its lease alone, which the coordinator ends. Which node runs that coordinator is
+//! Time does not come in there, but for how old is what a node has said: whether a node is gone is decided by its lease alone, which the coordinator ends. Which node runs that coordinator is
 //! decided from what each of them sees, with a memory and the time as an input.
 //!
 //! * [`candidacy`]: when a node takes the coordinator, and when it leaves it.
 //! * [`reach`]: which nodes are beyond a cut network.
 //! * [`failover`]: the logs and shards of nodes that are gone.
+//! * [`placement`]: which node gets a shard, of those that are gone or a new one.
+//! * [`load`]: how busy nodes are, as they say themselves.
 
 pub mod candidacy;
 pub mod failover;
+pub mod load;
+pub mod placement;
 pub mod reach;
 
-pub use failover::{Decision, Intent, Loads, Stuck, step, step_in_batches};
+pub use failover::{Decision, Intent, Stuck, step, step_in_batches};
+pub use load::Loads;

@@ -6,12 +6,16 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use savanna_control::load::Load;
 use savanna_epoch::ShardId;
-use savanna_http::types::{ClusterNode, ClusterShard, LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting};
+use savanna_http::types::{
+    ClusterNode, ClusterShard, LeaseStatus, NodeLoad, NodeStatus, ServiceState, ServiceStatus, Setting,
+};
 use savanna_http::{Figure, NodeView, SharedTenants};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_ownership::{NodeRecord, Ownership, ShardRecord, Versioned};
 
+use crate::cluster::loads::KnownLoads;
 use crate::cluster::{View, services_of, state_of};
 use crate::config::Config;
 use crate::figures;
@@ -34,7 +38,7 @@ pub(crate) struct Board {
     started: Instant,
     lease: ShownLease,
     /// The cluster, if the node has joined one.
-    view: Option<View>,
+    cluster: Option<(View, KnownLoads)>,
     services: Mutex<Vec<ServiceStatus>>,
     tenants: Mutex<Option<SharedTenants>>,
     /// What tells the figures of each service that runs.
@@ -54,12 +58,12 @@ impl fmt::Debug for Gauges {
 }
 
 impl Board {
-    pub(crate) fn new(config: Config, lease: ShownLease, view: Option<View>) -> Self {
+    pub(crate) fn new(config: Config, lease: ShownLease, cluster: Option<(View, KnownLoads)>) -> Self {
         Self {
             config,
             started: Instant::now(),
             lease,
-            view,
+            cluster,
             services: Mutex::default(),
             tenants: Mutex::default(),
             gauges: Gauges::default(),
@@ -149,10 +153,17 @@ impl NodeView for Board {
 
     fn nodes(&self) -> Vec<ClusterNode> {
         let node = self.config.node();
-        let Some(view) = &self.view else {
-            let services = node.services.clone();
-            let name = self.lease.name.clone();
-            return vec![ClusterNode { name, epoch: self.lease.epoch, address: None, services, is_this: true }];
+        let Some((view, loads)) = &self.cluster else {
+            let (name, epoch, services) = (self.lease.name.clone(), self.lease.epoch, node.services.clone());
+            return vec![ClusterNode { name, epoch, address: None, services, is_this: true, load: None }];
+        };
+        let view = view.now();
+        let loads = loads.by_node(&view);
+        let load = |load: &Load| NodeLoad {
+            cpu_micros: load.cpu_micros,
+            transactions: load.transactions,
+            log_bytes: load.log_bytes,
+            memory_bytes: load.memory_bytes,
         };
         let shown = |record: &NodeRecord| ClusterNode {
             name: record.tenure.node.0.clone(),
@@ -160,12 +171,13 @@ impl NodeView for Board {
             address: Some(record.address.clone()),
             services: services_of(record).map(str::to_owned).collect(),
             is_this: record.tenure.node.0 == self.lease.name,
+            load: loads.get(&record.tenure.node).map(load),
         };
-        view.now().nodes().map(shown).collect()
+        view.nodes().map(shown).collect()
     }
 
     fn shards(&self) -> Vec<ClusterShard> {
-        let Some(view) = &self.view else { return Vec::new() };
+        let Some((view, _)) = &self.cluster else { return Vec::new() };
         let view = view.now();
         let shown = |(shard, record): (&ShardId, &Versioned<ShardRecord>)| {
             let record = &record.value;

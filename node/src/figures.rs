@@ -259,12 +259,15 @@ pub(crate) fn of_files(files: &Files) -> Vec<Figure> {
     .collect()
 }
 
+/// The CPU time of the process, in microseconds, if the operating system tells.
+pub(crate) fn cpu_micros() -> Option<u64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    u64::try_from((usage.user_time() + usage.system_time()).num_microseconds()).ok()
+}
+
 /// The process, under the names that Prometheus' own libraries use. What the operating system does not tell is left out.
 pub(crate) fn of_process() -> Vec<Figure> {
-    let cpu = getrusage(UsageWho::RUSAGE_SELF).ok().map(|usage| {
-        let microseconds = (usage.user_time() + usage.system_time()).num_microseconds();
-        counter("process_cpu_seconds", "CPU time of the process", microseconds as f64 / 1e6)
-    });
+    let cpu = cpu_micros().map(|micros| counter("process_cpu_seconds", "CPU time of the process", micros as f64 / 1e6));
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

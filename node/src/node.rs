@@ -99,8 +99,9 @@ impl Node {
         let (joined, stay) = Joined::join(config.node(), join).await?;
         let tenure = joined.tenure();
         let lease = ShownLease { name: tenure.node.0.clone(), epoch: tenure.epoch.0, guard: joined.guard() };
-        let (shutdown_timeout, view) = (config.node().shutdown_timeout, joined.view().clone());
-        let board = Arc::new(Board::new(config, lease, Some(view)));
+        let shutdown_timeout = config.node().shutdown_timeout;
+        let cluster = (joined.view().clone(), joined.known_loads().clone());
+        let board = Arc::new(Board::new(config, lease, Some(cluster)));
         board.running("cluster", Some(joined.address()));
         let counted = Arc::clone(&joined);
         board.shows("cluster", move || figures::of_rpc(&counted.traffic(), counted.repeats()));

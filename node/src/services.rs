@@ -366,6 +366,7 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
         let mut tasks = JoinSet::new();
         tasks.spawn(lose_fronts(joined.view().clone(), Arc::downgrade(&back)));
         tasks.spawn(Arc::clone(joined).take_in_tenants(hosted.clone()));
+        tasks.spawn(Arc::clone(joined).tell_loads(hosted.clone()));
         let (has, guard) = (hosted.clone(), joined.guard());
         let has = move |shard: &ShardId| shards::tenant_of(shard).is_some_and(|tenant| has.has(tenant));
         (joined.offered("tenants").offer_of(back.service(), guard, has), tasks, Arc::clone(joined.front()))

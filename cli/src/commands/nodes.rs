@@ -1,6 +1,6 @@
 //! `savanna nodes` and `savanna shards`: the cluster as a running node knows it.
 
-use savanna_http::types::{ClusterNode, ClusterShard, Nodes, Shards};
+use savanna_http::types::{ClusterNode, ClusterShard, NodeLoad, Nodes, Shards};
 use savanna_node::Config;
 
 use crate::args::{Format, Remote, Shards as ShardsArgs};
@@ -15,16 +15,36 @@ pub(crate) async fn nodes(config: &Config, format: Format, remote: &Remote) -> R
         Format::Json => nodes.iter().try_for_each(output::write_json)?,
         Format::Table => {
             let rows: Vec<_> = nodes.iter().map(node_row).collect();
-            output::write(output::text_table(&["node", "epoch", "address", "services", ""], &rows).as_bytes())?;
+            output::write(output::text_table(&NODE_COLUMNS, &rows).as_bytes())?;
         }
     }
     Ok(Exit::Done)
 }
 
+const NODE_COLUMNS: [&str; 9] =
+    ["node", "epoch", "address", "services", "cpu", "transactions/s", "log KiB/s", "rows MiB", ""];
+
 fn node_row(node: &ClusterNode) -> Vec<String> {
     let answers = if node.is_this { "answers" } else { "" };
     let address = node.address.clone().unwrap_or_else(|| "alone".to_owned());
-    vec![node.name.clone(), node.epoch.to_string(), address, node.services.join(","), answers.to_owned()]
+    let mut row = vec![node.name.clone(), node.epoch.to_string(), address, node.services.join(",")];
+    row.extend(load_columns(node.load));
+    row.push(answers.to_owned());
+    row
+}
+
+/// What a node does: of a core in percent, and whole numbers.
+fn load_columns(load: Option<NodeLoad>) -> [String; 4] {
+    load.map_or_else(
+        || ["-"; 4].map(str::to_owned),
+        |load| {
+            let cpu = format!("{}%", load.cpu_micros / 10_000);
+            let numbers =
+                [load.transactions, load.log_bytes >> 10, load.memory_bytes >> 20].map(|number| number.to_string());
+            let [transactions, log, rows] = numbers;
+            [cpu, transactions, log, rows]
+        },
+    )
 }
 
 pub(crate) async fn shards(config: &Config, format: Format, args: &ShardsArgs) -> Result<Exit, CliError> {

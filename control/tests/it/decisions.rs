@@ -186,15 +186,16 @@ fn the_shard_of_logins_goes_first_then_the_busiest_each_to_the_node_that_does_le
     let load =
         |of: &[(&str, u64)]| -> Vec<(String, u64)> { of.iter().map(|(of, load)| ((*of).to_owned(), *load)).collect() };
     let loads = Loads {
-        nodes: load(&[("b", 10), ("c", 40)]).into_iter().map(|(node, load)| (NodeId(node), load)).collect(),
-        shards: load(&[("tenants/2", 50), ("tenants/3", 20)])
+        nodes: load(&[("b", 100_000), ("c", 400_000)]).into_iter().map(|(node, load)| (NodeId(node), load)).collect(),
+        shards: load(&[("tenants/2", 500_000), ("tenants/3", 200_000)])
             .into_iter()
             .map(|(shard, load)| (ShardId(shard), load))
             .collect(),
         login: Some(ShardId::new("tenants/9")),
         ..Loads::default()
     };
-    let expected = [("tenants/9", "b"), ("tenants/2", "b"), ("tenants/3", "c"), ("tenants/1", "c")];
+    // Those of which nothing is known are expected to do as much as the others: 350,000.
+    let expected = [("tenants/9", "b"), ("tenants/2", "c"), ("tenants/3", "b"), ("tenants/1", "b")];
     assert_eq!(granted(&cluster.decide(&loads)), pairs(&expected));
     // Without loads they are spread.
     let spread = granted(&cluster.decide(&Loads::default()));

@@ -1,5 +1,5 @@
 //! A simulated cluster: the product's coordinator core and this crate's decisions, with nodes that write, adopt, pause and die, and controllers
-//! that die between any two of their intents and look at old views.
+//! that die between any two of their intents and look at old views. Nodes say what their shards do; what they say is lost now and then, or old.
 //!
 //! Adoptions go some lines at a time, and the answer to their proposals may be lost, or the proposal come late.
 //!
@@ -9,12 +9,13 @@
 //! log is left that nobody needs. Broken variants show that each check bites.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use savanna_control::{Intent, Loads, step_in_batches};
+use savanna_control::load::{Done, Gauge, Reports};
+use savanna_control::{Intent, step_in_batches};
 use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::core::{CoordinatorCore, Reply, Request};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState, NewLog};
@@ -89,6 +90,8 @@ struct Counts {
     coordinator_restarts: u64,
     /// Controllers that died right after a decision, or an intent, by its kind.
     crashes_after: BTreeMap<&'static str, u64>,
+    /// Decisions for which every node that lives had said what it does.
+    by_load: u64,
     /// Intents that were refused because of an old view or another controller.
     refused: u64,
 }
@@ -146,18 +149,24 @@ struct Node {
     log: Option<(LogId, bool)>,
     adoption: Option<Adoption>,
     served: BTreeMap<ShardId, BTreeSet<u64>>,
+    gauge: Gauge,
+    /// What its shards have done, and until when.
+    done: BTreeMap<ShardId, Done>,
+    done_until: MonoTime,
 }
 
 #[derive(Default)]
 struct Controller {
     view: Option<ClusterView>,
     intents: VecDeque<Intent>,
+    reports: Reports,
 }
 
 struct World {
     rng: ChaCha8Rng,
     sabotage: Sabotage,
     now: MonoTime,
+    began: Instant,
     core: CoordinatorCore,
     logs: BTreeMap<LogId, Log>,
     nodes: Vec<Node>,
@@ -178,6 +187,7 @@ impl World {
             rng: ChaCha8Rng::seed_from_u64(seed),
             sabotage,
             now: MonoTime(0),
+            began: Instant::now(),
             core: CoordinatorCore::new(TTL),
             logs: BTreeMap::new(),
             nodes: (0..NODES).map(|_| Node { is_up: true, ..Node::default() }).collect(),
@@ -266,7 +276,34 @@ impl World {
             Some((log, false)) => self.open_log(node, &tenure, log)?,
             Some((log, true)) => self.work(node, &tenure, &log)?,
         }
+        self.tell_load(node, &tenure);
         Ok(())
+    }
+
+    fn instant(&self) -> Instant {
+        self.began + Duration::from_nanos(self.now.0)
+    }
+
+    /// Says to each controller what its shards do: each as much as its number says.
+    fn tell_load(&mut self, node: usize, tenure: &Tenure) {
+        if !self.rng.random_bool(0.1) {
+            return;
+        }
+        let (now, instant, has_trouble) = (self.now, self.instant(), self.has_trouble);
+        let Node { served, gauge, done, done_until, .. } = &mut self.nodes[node];
+        let micros = now.since(*done_until).as_micros() as u64;
+        *done_until = now;
+        done.retain(|shard, _| served.contains_key(shard));
+        for shard in served.keys() {
+            let busy = shard.0.bytes().last().map_or(0, |number| u64::from(number % 4));
+            done.entry(shard.clone()).or_default().cpu_micros += micros * busy / 4;
+        }
+        let report = gauge.step(instant, 0, done.clone());
+        for controller in &mut self.controllers {
+            if !has_trouble || self.rng.random_bool(0.5) {
+                controller.reports.take(tenure, report.clone(), instant);
+            }
+        }
     }
 
     fn trouble(&mut self, node: usize) {
@@ -567,8 +604,14 @@ impl World {
             let is_old = self.has_trouble && self.rng.random_bool(0.3);
             let kept = self.controllers[at].view.take().filter(|_| is_old);
             let view = kept.unwrap_or_else(|| self.view());
-            let decision = step_in_batches(&view, &Loads::default(), GRANTS_PER_BATCH);
-            self.controllers[at] = Controller { view: Some(view), intents: decision.intents.into() };
+            let now = self.instant();
+            let loads = self.controllers[at].reports.loads(&view, now);
+            let decision = step_in_batches(&view, &loads, GRANTS_PER_BATCH);
+            let has_grants = decision.intents.iter().any(|intent| matches!(intent, Intent::Grant { .. }));
+            let are_known = view.nodes().all(|node| loads.nodes.contains_key(&node.tenure.node));
+            self.counts.by_load += u64::from(has_grants && are_known && !loads.shards.is_empty());
+            let controller = &mut self.controllers[at];
+            (controller.view, controller.intents) = (Some(view), decision.intents.into());
             let has_decided = !self.controllers[at].intents.is_empty();
             if has_decided {
                 self.maybe_crash(at, "step");
@@ -734,6 +777,7 @@ fn no_seed_loses_a_commit_or_leaves_a_shard_or_a_log_behind() {
         total.abandoned_adoptions += counts.abandoned_adoptions;
         total.coordinator_restarts += counts.coordinator_restarts;
         total.refused += counts.refused;
+        total.by_load += counts.by_load;
         for (kind, count) in counts.crashes_after {
             *total.crashes_after.entry(kind).or_default() += count;
         }
@@ -752,6 +796,7 @@ fn no_seed_loses_a_commit_or_leaves_a_shard_or_a_log_behind() {
         total.abandoned_adoptions,
         total.coordinator_restarts,
         total.refused,
+        total.by_load,
     ];
     assert!(others.iter().all(|count| *count > 0), "{total:?}");
 }

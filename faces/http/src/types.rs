@@ -71,6 +71,22 @@ pub struct ClusterNode {
     pub services: Vec<String>,
     /// Whether it is the one that answers.
     pub is_this: bool,
+    /// What it has done of late; none if it has not said so in the last seconds, or is alone.
+    #[serde(default)]
+    pub load: Option<NodeLoad>,
+}
+
+/// What a node does, averaged over some half a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeLoad {
+    /// Microseconds of processors per second; 1000000 is a core.
+    pub cpu_micros: u64,
+    /// Transactions of its databases per second.
+    pub transactions: u64,
+    /// Bytes per second that its databases write to their log.
+    pub log_bytes: u64,
+    /// Bytes of memory that the rows of its databases take.
+    pub memory_bytes: u64,
 }
 
 /// What the nodes of a cluster own.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::join_all;
 use savanna_control::failover::GRANTS_PER_BATCH;
+use savanna_control::placement::{self, Placement};
 use savanna_control::{Decision, Intent, Loads, Stuck, step};
 use savanna_epoch::{LogId, NodeId, ShardId};
 use savanna_journal::JournalError;
@@ -28,6 +29,7 @@ use savanna_tenants_host::shards::{self, ShardsError};
 use savanna_tenants_host::{Counts, Member, SqlError, TenantId, Tenants, error::state::IO_ERROR};
 
 use super::grants::{PATIENCE, PERIOD};
+use super::loads::KnownLoads;
 use super::shared::{PlaceError, Shared, name_of};
 use super::view::{View, route};
 use super::{Joined, services_of};
@@ -70,6 +72,7 @@ pub(crate) enum LogError {
 pub(super) struct KnownNames {
     pub(super) node: NodeId,
     pub(super) view: View,
+    pub(super) loads: KnownLoads,
     pub(super) coordinator: Arc<dyn Coordinator>,
 }
 
@@ -106,7 +109,8 @@ impl Names for KnownNames {
     }
 
     fn host_for_new(&self) -> Option<Tenure> {
-        host_for_new(&self.view.now(), &self.node)
+        let view = self.view.now();
+        host_for_new(&view, &among(&view, self.loads.loads(&view)), &self.node)
     }
 
     fn nodes(&self) -> Vec<NodeId> {
@@ -114,18 +118,9 @@ impl Names for KnownNames {
     }
 }
 
-/// The tenure that is to have a new tenant: of the nodes that can, one that has fewest, and of these this one rather than another. None if that
-/// is this one, or none can.
-fn host_for_new(view: &ClusterView, node: &NodeId) -> Option<Tenure> {
-    let least = least_loaded(view, &loads(view), node).cloned();
-    least.filter(|tenure| tenure.node != *node)
-}
-
-/// Of the nodes that can have tenants, one that has fewest, and of these `node` rather than another.
-fn least_loaded<'v>(view: &'v ClusterView, loads: &Loads, node: &NodeId) -> Option<&'v Tenure> {
-    let open = view.nodes().map(|node| &node.tenure).filter(|tenure| !loads.closed.contains(&tenure.node));
-    let count = |tenure: &Tenure| loads.nodes.get(&tenure.node).copied().unwrap_or_default();
-    open.min_by_key(|tenure| (count(tenure), tenure.node != *node, &tenure.node))
+/// The tenure that is to have a new tenant; none if that is this node's, or no node can.
+fn host_for_new(view: &ClusterView, loads: &Loads, node: &NodeId) -> Option<Tenure> {
+    placement::host_for_new(view, loads, node).filter(|tenure| tenure.node != *node).cloned()
 }
 
 impl Joined {
@@ -226,7 +221,7 @@ impl Joined {
                 let (now, time) = (view.now(), tokio::time::Instant::now());
                 unowned_since = is_unowned(&now).then(|| unowned_since.unwrap_or(time));
                 let is_patience_over = unowned_since.is_some_and(|since| time - since >= PATIENCE);
-                match due(&now, is_patience_over) {
+                match due(&now, self.known_loads().loads(&now), is_patience_over) {
                     Ok(Decision { intents, stuck }) => {
                         told.stuck(stuck);
                         told.failed(self.carry_out(&now, intents).await);
@@ -242,7 +237,8 @@ impl Joined {
     pub(crate) async fn hand_back(&self) {
         let view = self.view.now();
         let closed = shards::say_closed(&view, &self.tenure).map(Batch::from);
-        let batches = closed.into_iter().chain(handed_back(&view, &self.tenure));
+        let loads = self.known_loads().loads(&view);
+        let batches = closed.into_iter().chain(handed_back(&view, loads, &self.tenure));
         for batch in batches {
             let count = batch.transitions.len();
             match self.coordinator.apply(&batch).await {
@@ -440,11 +436,11 @@ const TENANTS: &str = "tenants/";
 /// What is to be done about the tenants and logs of nodes that are gone, and what cannot be. When nobody who lives has any tenants, as all have only
 /// started, nothing is granted until all nodes that are there serve, or `is_patience_over`. Nothing is done before there are all records of tenants: no
 /// history names yet what whoever makes them has of a former release.
-fn due(view: &ClusterView, is_patience_over: bool) -> Result<Decision, ShardsError> {
+fn due(view: &ClusterView, loads: Loads, is_patience_over: bool) -> Result<Decision, ShardsError> {
     if !shards::are_kept(view)? {
         return Ok(Decision::default());
     }
-    let loads = loads(view);
+    let loads = among(view, loads);
     let are_all_open = view.nodes().all(|node| !is_host(node) || !loads.closed.contains(&node.tenure.node));
     let may_grant = !is_unowned(view) || is_patience_over || are_all_open;
     let mut due = Vec::new();
@@ -478,18 +474,13 @@ fn is_used(view: &ClusterView, log: &LogId, place: &LogPlace) -> bool {
     others_at(view, log, place).any(|(_, record)| record.is_none_or(|record| record.state == LogState::Open))
 }
 
-/// How many tenants each node has, and which nodes can have some: those that say that they serve them.
-fn loads(view: &ClusterView) -> Loads {
+/// What nodes say that they do, for decisions about tenants: only those count, and only nodes can have some that say that they serve them.
+fn among(view: &ClusterView, loads: Loads) -> Loads {
     let login = shards::named(view, LOGIN).inspect_err(shards::tell_unreadable).ok().flatten();
-    let mut loads = Loads { login: login.map(shards::shard), ..Loads::default() };
+    let mut loads = Loads { login: login.map(shards::shard), prefix: TENANTS.to_owned(), ..loads };
     for node in view.nodes() {
         if !shards::is_ready(view, &node.tenure) {
             loads.closed.insert(node.tenure.node.clone());
-        }
-    }
-    for (_, record) in view.shards(TENANTS) {
-        if let Some(owner) = record.value.owner().filter(|owner| view.lives(owner)) {
-            *loads.nodes.entry(owner.node.clone()).or_default() += 1;
         }
     }
     loads
@@ -497,9 +488,10 @@ fn loads(view: &ClusterView) -> Loads {
 
 /// What a tenure proposes that cannot serve tenants: that others have those of which its own log has nothing. Nobody else may have the rest while
 /// that log goes on.
-fn handed_back(view: &ClusterView, by: &Tenure) -> Vec<Batch> {
-    let mut loads = loads(view);
+fn handed_back(view: &ClusterView, loads: Loads, by: &Tenure) -> Vec<Batch> {
+    let mut loads = among(view, loads);
     loads.closed.insert(by.node.clone());
+    let mut placement = Placement::new(view, &loads);
     let own = shards::own_log(view, by).map(|(log, _)| log);
     let mut transitions = Vec::new();
     for (shard, record) in view.shards(TENANTS) {
@@ -507,9 +499,9 @@ fn handed_back(view: &ClusterView, by: &Tenure) -> Vec<Batch> {
         if record.value.owner() != Some(by) || (log.is_some() && log == own.as_ref()) {
             continue;
         }
-        let Some(to) = least_loaded(view, &loads, &by.node).cloned() else { break };
-        *loads.nodes.entry(to.node.clone()).or_default() += 1;
-        let next = ShardRecord::serving(to, record.value.epoch.next()).with_history(record.value.history.clone());
+        let Some(to) = placement.place(Some(shard), None) else { break };
+        let next =
+            ShardRecord::serving(to.clone(), record.value.epoch.next()).with_history(record.value.history.clone());
         transitions.push(Transition {
             shard: shard.clone(),
             expected: record.version,
@@ -595,7 +587,7 @@ mod tests {
         }
 
         fn due(&self, is_patience_over: bool) -> Vec<Intent> {
-            due(&self.view(), is_patience_over).unwrap().intents
+            due(&self.view(), Loads::default(), is_patience_over).unwrap().intents
         }
 
         /// Does what is due to the records, until nothing is. Returns the owners, by number of the tenant.
@@ -623,6 +615,12 @@ mod tests {
         expected.iter().map(|(tenant, node)| (*tenant, (*node).to_owned())).collect()
     }
 
+    /// Where a new tenant goes that a node is asked for, while no node says what it does.
+    fn new_host(cluster: &Cluster, asked: &Tenure) -> Option<Tenure> {
+        let view = cluster.view();
+        host_for_new(&view, &among(&view, Loads::default()), &asked.node)
+    }
+
     #[test]
     fn tenants_of_a_node_that_is_gone_go_to_nodes_that_have_opened_a_log_those_with_fewest_first() {
         let mut cluster = Cluster::new();
@@ -644,7 +642,7 @@ mod tests {
         cluster.begin(&again, 2, LogPlace::Folder("again".to_owned()));
         cluster.serves(&again);
         assert_eq!(cluster.settle(), pairs(&expected));
-        assert_eq!(host_for_new(&cluster.view(), &hosts[1].node), Some(again), "but what is new");
+        assert_eq!(new_host(&cluster, &hosts[1]), Some(again), "but what is new");
     }
 
     #[test]
@@ -730,7 +728,7 @@ mod tests {
         cluster.apply(Transition { shard: part, expected: Revision::NONE, record, by: None }.into());
         let log = shards::own_log(&cluster.view(), &hosts[0]).unwrap().0;
         cluster.leave(hosts[0].clone());
-        let batches = handed_back(&cluster.view(), &hosts[1]);
+        let batches = handed_back(&cluster.view(), Loads::default(), &hosts[1]);
         assert!(
             batches.iter().all(|batch| batch.transitions.iter().all(|t| t.shard.0 == "tenants/7/1")),
             "{batches:?}"
@@ -770,7 +768,7 @@ mod tests {
         cluster.begin(&broken, 1, LogPlace::Folder("broken".to_owned()));
         (1..=2).for_each(|tenant| cluster.tenant(tenant, &hosts[0]));
         (3..=5).for_each(|tenant| cluster.tenant(tenant, &hosts[1]));
-        assert_eq!(host_for_new(&cluster.view(), &hosts[1].node), Some(hosts[0].clone()), "not the broken one");
+        assert_eq!(new_host(&cluster, &hosts[1]), Some(hosts[0].clone()), "not the broken one");
         cluster.leave(hosts[0].clone());
         assert!(cluster.settle().iter().all(|(_, owner)| owner == "n2"));
         // It was granted some before it broke, and has commits of one.
@@ -781,14 +779,14 @@ mod tests {
         };
         granted(&mut cluster, 6);
         cluster.tenant(7, &broken);
-        for batch in handed_back(&cluster.view(), &broken) {
+        for batch in handed_back(&cluster.view(), Loads::default(), &broken) {
             cluster.apply(batch);
         }
         let owners = cluster.settle();
         assert_eq!(owners[5..], pairs(&[(6, "n2"), (7, "n3")]));
-        assert!(handed_back(&cluster.view(), &broken).is_empty());
+        assert!(handed_back(&cluster.view(), Loads::default(), &broken).is_empty());
         cluster.leave(hosts[1].clone());
-        assert!(handed_back(&cluster.view(), &broken).is_empty(), "nobody else can");
+        assert!(handed_back(&cluster.view(), Loads::default(), &broken).is_empty(), "nobody else can");
     }
 
     #[test]
@@ -800,7 +798,7 @@ mod tests {
         let log = LogId::new(NodeId::new("n1"), 1, SERVICE).unwrap();
         let (version, _) = logs::get(&cluster.view(), &log).unwrap().unwrap();
         cluster.apply(RootChange { key: logs::key(&log), expected: version, value: None }.into());
-        let decision = due(&cluster.view(), true).unwrap();
+        let decision = due(&cluster.view(), Loads::default(), true).unwrap();
         assert_eq!(decision.stuck, BTreeMap::from([(shards::shard(1), Stuck::Lost(log))]));
     }
 
@@ -809,7 +807,7 @@ mod tests {
         let mut cluster = Cluster::new();
         let hosts = cluster.hosts(&["n1", "n2"]);
         let place = |cluster: &Cluster, node: &Tenure| {
-            let host = host_for_new(&cluster.view(), &node.node);
+            let host = new_host(&cluster, &node);
             host.map_or_else(|| "here".to_owned(), |tenure| tenure.node.0)
         };
         assert_eq!((place(&cluster, &hosts[0]), place(&cluster, &hosts[1])), ("here".to_owned(), "here".to_owned()));

@@ -29,6 +29,7 @@ mod etcd_access;
 mod grants;
 mod join;
 mod leader;
+pub(crate) mod loads;
 mod machines;
 mod offered;
 mod peers;
@@ -83,6 +84,7 @@ use self::grants::SHARDS;
 pub(crate) use self::grants::{services_of, state_of};
 pub use self::join::{EtcdPlace, Join, NoJoin};
 use self::leader::{COORDINATOR, Way};
+use self::loads::KnownLoads;
 use self::machines::Through;
 pub(crate) use self::offered::{Offer, Offered};
 pub(crate) use self::peers::Peers;
@@ -279,6 +281,8 @@ pub(crate) struct Joined {
     tenure: Tenure,
     guard: LeaseGuard,
     view: View,
+    /// What nodes say of their load.
+    loads: KnownLoads,
     /// Where other nodes reach it.
     address: SocketAddr,
     /// To other nodes.
@@ -460,8 +464,13 @@ impl Joined {
         let transport: Arc<dyn Transport> = Arc::new(peers.clone());
         let (view, following) = View::follow(Arc::clone(&coordinator), addresses);
         let router = Router::new(Arc::clone(&transport), Arc::new(view.clone()), RouterLimits::default());
-        let names =
-            databases::KnownNames { node: name.clone(), view: view.clone(), coordinator: Arc::clone(&coordinator) };
+        let loads = KnownLoads::default();
+        let names = databases::KnownNames {
+            node: name.clone(),
+            view: view.clone(),
+            loads: loads.clone(),
+            coordinator: Arc::clone(&coordinator),
+        };
         let front = Front::new(name.clone(), router, transport, Arc::new(names));
         let offered: BTreeMap<_, _> = SHARDS
             .iter()
@@ -470,7 +479,8 @@ impl Joined {
         let services = offered
             .iter()
             .fold(ServiceTable::new(), |table, (name, offered)| table.service(*name, Arc::new(offered.clone())));
-        let mut services = services.service("front", Arc::clone(&front).service());
+        let services = services.service("front", Arc::clone(&front).service());
+        let mut services = services.service(loads::SERVICE, loads.service());
         let mut labels = BTreeMap::from([(grants::SERVICES_LABEL.to_owned(), config.services.join(","))]);
         if state.is_none() && through.is_none() {
             services = services.service(remote_coordinator::SERVICE, remote_coordinator::service(&coordinator));
@@ -523,6 +533,7 @@ impl Joined {
             tenure,
             guard,
             view,
+            loads,
             address,
             peers,
             way,

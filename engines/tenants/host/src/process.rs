@@ -252,6 +252,14 @@ impl Process {
         owner.tenants().map(|(name, tenant)| (name.to_owned(), counts(tenant))).collect()
     }
 
+    /// What goes on in all that are here.
+    pub(crate) fn counts(&self) -> Vec<(TenantId, Counts)> {
+        let owner = self.owner.lock();
+        let activities = self.activities.lock();
+        let counts = |tenant| activities.get(&tenant).map(|activity| activity.counts()).unwrap_or_default();
+        owner.tenants().map(|(_, tenant)| (tenant, counts(tenant))).collect()
+    }
+
     /// When a tenant is flushed and put to sleep.
     pub(crate) const fn limits(&self) -> Limits {
         Limits { idle: self.keeping.idle, flush_bytes: self.keeping.flush_bytes }

@@ -156,6 +156,12 @@ impl Tenants {
         self.process.list()
     }
 
+    /// What goes on in all that are on this node.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(TenantId, Counts)> {
+        self.process.counts()
+    }
+
     /// How many of them are awake, as was counted last.
     #[must_use]
     pub fn awake(&self) -> usize {

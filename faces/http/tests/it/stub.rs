@@ -203,6 +203,7 @@ impl NodeView for StubNode {
             address: Some("127.0.0.1:7400".into()),
             services: vec!["streams".into()],
             is_this,
+            load: None,
         };
         vec![node("other", false), node("stub", true)]
     }
