@@ -195,6 +195,8 @@ pub(crate) struct Session {
     pub(crate) gives_way: bool,
     /// Whether its statement runs there.
     pub(crate) aside: bool,
+    /// Whether its statement waits to hear of the connections on other nodes.
+    pub(crate) asks_elsewhere: bool,
     /// What the statement that waits has read of the storage.
     pub(crate) reading: Reading,
     pub(crate) notices: Vec<Notice>,
@@ -231,9 +233,16 @@ impl Session {
             waits: false,
             gives_way: false,
             aside: false,
+            asks_elsewhere: false,
             reading: Reading::default(),
             notices: Vec::new(),
         }
+    }
+
+    /// Whether a statement waits until other nodes were asked for their connections. It has done nothing then.
+    pub(crate) fn waits_for_elsewhere(&mut self, statement: &Statement) -> bool {
+        self.asks_elsewhere = statement.asks_for_backends && self.facts.lacks_elsewhere();
+        self.asks_elsewhere
     }
 
     pub(crate) fn status(&self) -> Status {

@@ -116,6 +116,10 @@ impl Names for KnownNames {
     fn nodes(&self) -> Vec<NodeId> {
         self.view.now().nodes().map(|node| node.tenure.node.clone()).collect()
     }
+
+    fn hosts(&self) -> Vec<NodeId> {
+        self.view.now().nodes().filter(|node| is_host(node)).map(|node| node.tenure.node.clone()).collect()
+    }
 }
 
 /// The tenure that is to have a new tenant; none if that is this node's, or no node can.

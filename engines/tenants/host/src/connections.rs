@@ -15,9 +15,12 @@ use savanna_tenants_sql::{
     interrupt::{Interrupts, Reason},
 };
 use savanna_tenants_values::error::SqlError;
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, mpsc},
+};
 
-use crate::{process::Key, thread::Order};
+use crate::{others::Others, process::Key, thread::Order};
 
 /// Whether a connection is to end.
 #[derive(Debug, Default)]
@@ -116,13 +119,19 @@ pub(crate) struct Connections {
     /// The numbers that connections have.
     given: Mutex<HashSet<i32>>,
     threads: Vec<mpsc::UnboundedSender<Order>>,
+    /// The other nodes, if there may be any, and where they are asked.
+    others: Option<(Arc<dyn Others>, Handle)>,
 }
 
 impl Connections {
     /// None yet, of a node and its threads.
-    pub(crate) fn new(node: &NodeId, threads: Vec<mpsc::UnboundedSender<Order>>) -> Arc<Self> {
+    pub(crate) fn new(
+        node: &NodeId,
+        threads: Vec<mpsc::UnboundedSender<Order>>,
+        others: Option<(Arc<dyn Others>, Handle)>,
+    ) -> Arc<Self> {
         let node = number_of(node);
-        Arc::new(Self { node, all: Mutex::default(), given: Mutex::default(), threads })
+        Arc::new(Self { node, all: Mutex::default(), given: Mutex::default(), threads, others })
     }
 
     /// A key for a connection that nobody can guess and whose number no other one has, and where its random numbers begin.
@@ -142,6 +151,25 @@ impl Connections {
 
     pub(crate) fn arrive(&self, key: Key, connected: Connected) {
         self.all.lock().insert(key, connected);
+    }
+
+    /// The connections on other nodes, and the nodes that did not say in time which they have.
+    pub(crate) async fn elsewhere(&self) -> (Vec<Backend>, Vec<NodeId>) {
+        let Some((others, runtime)) = &self.others else { return Default::default() };
+        let others = Arc::clone(others);
+        // The runtime stops with the server.
+        runtime.spawn(async move { others.backends().await }).await.unwrap_or_default()
+    }
+
+    /// Tells a connection something that another node has asked for, if its number is still that of the database and the user.
+    pub(crate) fn tell_for(&self, asked: &Backend, signal: Signal) -> bool {
+        let is_asked =
+            |known: &Backend| (known.pid, &known.database, &known.user) == (asked.pid, &asked.database, &asked.user);
+        let is_here = self.list().iter().any(is_asked);
+        if is_here {
+            self.tell(asked.pid, signal);
+        }
+        is_here
     }
 
     /// Ends the statement of the connection that has the key.
@@ -168,6 +196,7 @@ impl Backends for Connections {
             database: connected.database.clone(),
             user: connected.user.clone(),
             active: connected.interrupts.is_running(),
+            node: None,
         };
         self.all.lock().iter().map(backend).collect()
     }
@@ -182,6 +211,17 @@ impl Backends for Connections {
                 connected.termination.notify.notify_one();
             }
             self.cancel(key);
+        }
+    }
+
+    fn has_others(&self) -> bool {
+        self.others.is_some()
+    }
+
+    fn tell_there(&self, backend: &Backend, signal: Signal) {
+        if let Some((others, runtime)) = &self.others {
+            let (others, backend) = (Arc::clone(others), backend.clone());
+            runtime.spawn(async move { others.signal(&backend, signal).await });
         }
     }
 }
@@ -203,11 +243,35 @@ mod tests {
                 assert!(pid > 0 && node_of((pid, 0)) == node, "{node} {bits}");
             }
         }
-        let connections = Connections::new(&node, Vec::new());
+        let connections = Connections::new(&node, Vec::new(), None);
         let keys: Vec<_> = (0..2_000).map(|_| connections.key().expect("random bytes").0).collect();
         let pids: HashSet<i32> = keys.iter().map(|key| key.get().0).collect();
         assert_eq!(pids.len(), keys.len(), "of so many, two would be alike");
         drop(keys);
         assert!(connections.given.lock().is_empty());
+    }
+
+    #[test]
+    fn what_another_node_asks_for_reaches_whom_it_has_seen_and_nobody_who_has_the_number_by_now() {
+        let connections = Connections::new(&NodeId::new("n1"), Vec::new(), None);
+        let termination = Arc::<Termination>::default();
+        let (database, user) = ("shop".to_owned(), "ann".to_owned());
+        let connected = Connected {
+            database: database.clone(),
+            user: user.clone(),
+            interrupts: Arc::default(),
+            termination: Arc::clone(&termination),
+            thread: 0,
+        };
+        connections.arrive((7, 1), connected);
+        let seen = Backend { pid: 7, database, user, active: false, node: None };
+        for other in [
+            Backend { pid: 8, ..seen.clone() },
+            Backend { database: "bank".to_owned(), ..seen.clone() },
+            Backend { user: "bob".to_owned(), ..seen.clone() },
+        ] {
+            assert!(!connections.tell_for(&other, Signal::Terminate) && !termination.is_asked(), "{other:?}");
+        }
+        assert!(!connections.has_others());
     }
 }

@@ -50,6 +50,7 @@ pub use savanna_tenants::{
 pub use savanna_tenants_catalog::name::cut as cut_name;
 pub use savanna_tenants_segments::TenantId;
 pub use savanna_tenants_sql::{
+    backends::{Backend, Signal},
     copy,
     plan::OutputColumn,
     settings::{SERVER_VERSION, Timeouts},

@@ -1,8 +1,10 @@
 //! What a host asks the other nodes of its cluster.
 
 use async_trait::async_trait;
+use savanna_epoch::NodeId;
 use savanna_ownership::Tenure;
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_sql::backends::{Backend, Signal};
 use savanna_tenants_store::role::Acquaintance;
 use savanna_tenants_values::error::Result;
 
@@ -44,4 +46,10 @@ pub trait Others: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// 57P03 if its owner is not reached in time, and the owner's.
     async fn remove(&self, tenant: TenantId, name: &str) -> Result<()>;
+
+    /// The connections of the databases on other nodes, and the nodes that did not say in time which they have.
+    async fn backends(&self) -> (Vec<Backend>, Vec<NodeId>);
+
+    /// Tells a connection on another node something, as far as that is reached in time.
+    async fn signal(&self, backend: &Backend, signal: Signal);
 }

@@ -180,6 +180,7 @@ impl Process {
         let owner = Mutex::new(background.block_on(opening)?);
         background.block_on(ensure_administration(&owner, others.as_deref()))?;
         let journal = Arc::clone(owner.lock().journal());
+        let elsewhere = others.clone().map(|others| (others, background.clone()));
         let process = Arc::new(Self {
             journal,
             owner,
@@ -194,7 +195,7 @@ impl Process {
             activities: Mutex::default(),
             known: Mutex::default(),
             retries: Mutex::default(),
-            connections: Connections::new(&node, threads.clone()),
+            connections: Connections::new(&node, threads.clone(), elsewhere),
             usage: threads.iter().map(|_| Usage::default()).collect(),
             threads,
         });

@@ -18,7 +18,7 @@ use savanna_tenants::{
     tenant::{Binding, Login, Notice, Tenant},
 };
 use savanna_tenants_sql::{
-    backends::{self, Asker},
+    backends::{self, Asker, Backends as _},
     copy::CopyField,
     interrupt::{Interrupts, Reason},
     plan::OutputColumn,
@@ -479,14 +479,17 @@ impl Session {
     ///
     /// # Errors
     /// 42501.
-    pub fn signal(&self, text: &str) -> Option<(&'static str, Result<bool>)> {
+    pub async fn signal(&self, text: &str) -> Option<(&'static str, Result<bool>)> {
         if !self.slot.is_aside() || self.status != Status::Idle {
             return None;
         }
         let (name, signal, pid) = backends::request(text)?;
         let Identity { user, database, administrator } = &self.identity;
         let asker = Asker { user, database, administrator: *administrator };
-        Some((name, asker.tell(&*self.thread.process.connections, pid, signal)))
+        let connections = &*self.thread.process.connections;
+        let is_here = connections.list().iter().any(|backend| backend.pid == pid);
+        let elsewhere = if asker.administrator && !is_here { connections.elsewhere().await.0 } else { Vec::new() };
+        Some((name, asker.tell(connections, &elsewhere, pid, signal)))
     }
 
     /// Does what a statement asks of the process and not of its database, and returns what the client is told of it. Whatever else came of
@@ -766,10 +769,30 @@ impl Session {
             match step {
                 Ok(Step::Done(value)) => return Ok(Ok(value)),
                 Ok(Step::Wait) if self.tenant(peer, |tenant| tenant.gives_way(session)).await => aside = true,
+                Ok(Step::Wait) if self.tenant(peer, |tenant| tenant.asks_elsewhere(session)).await => {
+                    self.ask_elsewhere(peer).await?;
+                }
                 Ok(Step::Wait) => self.wait(peer).await?,
                 Err(error) => return Ok(Err(error)),
             }
         }
+    }
+
+    /// Asks the other nodes for their connections; those that do not say in time are left out, and the client is told.
+    async fn ask_elsewhere(&mut self, peer: &mut impl Peer) -> Served<()> {
+        let connections = Arc::clone(&self.thread.process.connections);
+        let (elsewhere, silent) = tokio::select! {
+            biased;
+            answered = connections.elsewhere() => answered,
+            error = peer.gone() => return Err(End::Client(error)),
+        };
+        for node in silent {
+            let message = format!("node {node} has not said which connections it has; they are left out");
+            peer.notice(&Notice::warning("01000", message));
+        }
+        let session = self.id;
+        self.tenant(peer, |tenant| tenant.hear_elsewhere(session, elsewhere)).await;
+        Ok(())
     }
 
     /// Waits until the tenant may begin a statement.

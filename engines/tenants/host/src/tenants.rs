@@ -13,6 +13,7 @@ use savanna_journal::{SealedLog, Stats as LogStats};
 use savanna_ownership::ClusterView;
 use savanna_tenants::activity::Counts;
 use savanna_tenants_segments::TenantId;
+use savanna_tenants_sql::backends::{Backend, Backends as _, Signal};
 use savanna_tenants_store::{
     owner::{self, wake},
     role::Acquaintance,
@@ -143,6 +144,17 @@ impl Tenants {
     /// Ends the statement of the connection that has the key.
     pub fn cancel(&self, key: Key) {
         self.process.connections.cancel(key);
+    }
+
+    /// The connections of databases on this node.
+    #[must_use]
+    pub fn backends(&self) -> Vec<Backend> {
+        self.process.connections.list()
+    }
+
+    /// Tells a connection of this node something that another node has asked for, which has seen it. Whether it is there.
+    pub fn signal(&self, backend: &Backend, signal: Signal) -> bool {
+        self.process.connections.tell_for(backend, signal)
     }
 
     /// Waits until the host is to stop, or cannot go on.

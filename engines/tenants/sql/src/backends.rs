@@ -22,6 +22,8 @@ pub struct Backend {
     pub user: String,
     /// Whether a statement of it runs or waits.
     pub active: bool,
+    /// The node that it is on; none if that is this one.
+    pub node: Option<String>,
 }
 
 /// What a connection is told by another one.
@@ -39,6 +41,14 @@ pub trait Backends: Debug + Send + Sync {
     fn list(&self) -> Vec<Backend>;
     /// Tells one something.
     fn tell(&self, pid: i32, signal: Signal);
+
+    /// Whether there are others on other nodes, which have to be asked.
+    fn has_others(&self) -> bool {
+        false
+    }
+
+    /// Tells one on another node something, as far as that is reached; nobody waits for it.
+    fn tell_there(&self, _backend: &Backend, _signal: Signal) {}
 }
 
 /// Who asks.
@@ -63,12 +73,13 @@ impl Asker<'_> {
         self.administrator || backend.database == self.database
     }
 
-    /// Tells a connection something. Whether there is one of the number.
+    /// Tells a connection something, on this node or among those `elsewhere`. Whether there is one of the number.
     ///
     /// # Errors
     /// 42501.
-    pub fn tell(&self, backends: &dyn Backends, pid: i32, signal: Signal) -> Result<bool> {
-        match backends.list().iter().find(|backend| backend.pid == pid && self.sees(backend)) {
+    pub fn tell(&self, backends: &dyn Backends, elsewhere: &[Backend], pid: i32, signal: Signal) -> Result<bool> {
+        let here = backends.list();
+        match here.iter().chain(elsewhere).find(|backend| backend.pid == pid && self.sees(backend)) {
             None => Ok(false),
             Some(backend) if !self.commands(backend) => {
                 let what = match signal {
@@ -78,8 +89,11 @@ impl Asker<'_> {
                 let message = format!("must be a member of the role whose {what} or an administrator");
                 Err(SqlError::new(state::INSUFFICIENT_PRIVILEGE, message))
             }
-            Some(_) => {
-                backends.tell(pid, signal);
+            Some(backend) => {
+                match backend.node {
+                    None => backends.tell(pid, signal),
+                    Some(_) => backends.tell_there(backend, signal),
+                }
                 Ok(true)
             }
         }
@@ -140,6 +154,7 @@ mod tests {
                 database: database.to_owned(),
                 user: user.to_owned(),
                 active: true,
+                node: None,
             };
             [(1, "a", "ann"), (2, "a", "bob"), (3, "b", "ann")].map(backend).to_vec()
         }
@@ -147,19 +162,43 @@ mod tests {
         fn tell(&self, pid: i32, signal: Signal) {
             self.0.lock().unwrap().push((pid, signal));
         }
+
+        fn tell_there(&self, backend: &Backend, signal: Signal) {
+            assert_eq!(backend.node.as_deref(), Some("n2"));
+            self.0.lock().unwrap().push((-backend.pid, signal));
+        }
     }
 
     #[test]
     fn a_user_ends_its_own_statements_and_an_administrator_everybodys() {
         let all = Two::default();
         let ann = Asker { user: "ann", database: "a", administrator: false };
-        assert_eq!(ann.tell(&all, 1, Signal::Cancel), Ok(true));
-        assert_eq!(ann.tell(&all, 2, Signal::Terminate).unwrap_err().state, "42501");
-        assert_eq!(ann.tell(&all, 3, Signal::Cancel), Ok(false), "it does not hear of other databases");
+        assert_eq!(ann.tell(&all, &[], 1, Signal::Cancel), Ok(true));
+        assert_eq!(ann.tell(&all, &[], 2, Signal::Terminate).unwrap_err().state, "42501");
+        assert_eq!(ann.tell(&all, &[], 3, Signal::Cancel), Ok(false), "it does not hear of other databases");
         let root = Asker { administrator: true, ..ann };
-        assert_eq!(root.tell(&all, 3, Signal::Terminate), Ok(true));
-        assert_eq!(root.tell(&all, 4, Signal::Terminate), Ok(false));
+        assert_eq!(root.tell(&all, &[], 3, Signal::Terminate), Ok(true));
+        assert_eq!(root.tell(&all, &[], 4, Signal::Terminate), Ok(false));
         assert_eq!(*all.0.lock().unwrap(), [(1, Signal::Cancel), (3, Signal::Terminate)]);
+    }
+
+    #[test]
+    fn those_on_other_nodes_are_told_there_and_by_the_same_rights() {
+        let all = Two::default();
+        let there = |pid, database: &str| Backend {
+            pid,
+            database: database.to_owned(),
+            user: "bob".to_owned(),
+            active: false,
+            node: Some("n2".to_owned()),
+        };
+        let elsewhere = [there(7, "c"), there(1, "c")];
+        let ann = Asker { user: "ann", database: "a", administrator: false };
+        assert_eq!(ann.tell(&all, &elsewhere, 7, Signal::Terminate), Ok(false));
+        let root = Asker { administrator: true, ..ann };
+        assert_eq!(root.tell(&all, &elsewhere, 7, Signal::Terminate), Ok(true));
+        assert_eq!(root.tell(&all, &elsewhere, 1, Signal::Cancel), Ok(true), "the one here, if both have the number");
+        assert_eq!(*all.0.lock().unwrap(), [(-7, Signal::Terminate), (1, Signal::Cancel)]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use savanna_transaction::Isolation;
 
 use crate::{
     advisory::Advisory,
-    backends::{Asker, Backends},
+    backends::{Asker, Backend, Backends},
     expression::{
         arithmetic::{arithmetic, negate},
         sequence::Given,
@@ -140,6 +140,8 @@ pub struct Facts {
     pub pid: i32,
     /// All connections, if anybody knows them.
     pub backends: Option<Arc<dyn Backends>>,
+    /// Those on other nodes, once these were asked for the statement.
+    pub elsewhere: Option<Arc<[Backend]>>,
     pub settings: Settings,
     /// What the statement has set of them.
     pub configured: std::cell::RefCell<Vec<Configured>>,
@@ -167,6 +169,13 @@ impl Facts {
     /// Whom its statements ask for, where they ask for other connections.
     pub(crate) fn asker(&self) -> Asker<'_> {
         Asker { user: &self.user, database: &self.database, administrator: self.administrator }
+    }
+
+    /// Whether other nodes are to be asked for their connections before the statement runs. Whoever is no administrator sees those of its own database
+    /// alone, which are all here.
+    #[must_use]
+    pub fn lacks_elsewhere(&self) -> bool {
+        self.administrator && self.elsewhere.is_none() && self.backends.as_ref().is_some_and(|all| all.has_others())
     }
 
     /// What texts mean here.

@@ -188,6 +188,11 @@ impl Function {
         }
     }
 
+    /// Whether it is about connections, which may be on other nodes.
+    pub(crate) const fn asks_for_backends(self) -> bool {
+        matches!(self, Self::Backend(BackendFunction::Cancel | BackendFunction::Terminate))
+    }
+
     /// Whether it may have another value each time it is called.
     pub(crate) fn is_volatile(self) -> bool {
         matches!(

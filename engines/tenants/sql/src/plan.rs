@@ -52,6 +52,8 @@ pub struct Statement {
     pub zone: Zone,
     /// Whether it asks what its session has prepared and declared.
     pub lists: bool,
+    /// Whether it asks for all connections, or tells one something.
+    pub asks_for_backends: bool,
     /// Whether it took long the last time.
     long: AtomicBool,
 }
@@ -63,7 +65,16 @@ impl Statement {
         output: Option<Vec<OutputColumn>>,
         (catalog, zone): (Arc<Catalog>, Zone),
     ) -> Self {
-        Self { plan, parameters, output, catalog, zone, lists: false, long: AtomicBool::new(false) }
+        Self {
+            plan,
+            parameters,
+            output,
+            catalog,
+            zone,
+            lists: false,
+            asks_for_backends: false,
+            long: AtomicBool::new(false),
+        }
     }
 
     /// Whether it is expected to take long.

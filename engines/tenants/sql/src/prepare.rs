@@ -92,10 +92,10 @@ fn planned(
         return Err(failure);
     }
     refuse_what_must_not_be_stored(&plan, storable)?;
-    let lists = planner.lists;
+    let (lists, asks_for_backends) = (planner.lists, planner.asks_for_backends);
     let parameters = planner.parameters.settled();
     let mut statement = Statement::new(plan, parameters, output, (catalog, zone));
-    statement.lists = lists;
+    (statement.lists, statement.asks_for_backends) = (lists, asks_for_backends);
     Ok(statement)
 }
 

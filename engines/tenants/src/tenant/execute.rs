@@ -184,8 +184,11 @@ impl Tenant {
         behind: bool,
     ) -> Result<Step<(Outcome, Option<Effects>)>> {
         let Self { database, sessions, .. } = self;
-        let Some(Session { txn: Some(txn), facts, copying, notices, aside, gives_way, cursors, prepared, .. }) =
-            sessions.get_mut(&id)
+        let Some(session) = sessions.get_mut(&id) else { return Err(SqlError::internal("no session")) };
+        if session.waits_for_elsewhere(statement) {
+            return Ok(Step::Wait);
+        }
+        let Session { txn: Some(txn), facts, copying, notices, aside, gives_way, cursors, prepared, .. } = session
         else {
             return Err(SqlError::internal("no transaction"));
         };

@@ -92,7 +92,11 @@ impl Tenant {
     pub(super) fn part(&mut self, id: SessionId, suspended: &Suspended, count: usize) -> Result<Step<Part>> {
         let query = resumable(&suspended.statement).ok_or_else(|| SqlError::internal("a query that is run at once"))?;
         let Self { database, sessions, .. } = self;
-        let Some(Session { txn: Some(txn), facts, aside, gives_way, .. }) = sessions.get_mut(&id) else {
+        let session = sessions.get_mut(&id).ok_or_else(no_transaction)?;
+        if session.waits_for_elsewhere(&suspended.statement) {
+            return Ok(Step::Wait);
+        }
+        let Session { txn: Some(txn), facts, aside, gives_way, .. } = session else {
             return Err(no_transaction());
         };
         if !database.statement_in(txn.id, suspended.view)? {

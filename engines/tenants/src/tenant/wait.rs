@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_sql::interrupt::{Interrupts, Reason};
+use savanna_tenants_sql::{
+    backends::Backend,
+    interrupt::{Interrupts, Reason},
+};
 use savanna_tenants_store::database::{SessionId, Step};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::Event;
@@ -25,7 +28,7 @@ impl Tenant {
     /// Whether a session waits for a lock, and not for the storage.
     #[must_use]
     pub fn waits_for_lock(&self, id: SessionId) -> bool {
-        self.sessions.get(&id).is_some_and(|session| session.waits && !session.gives_way)
+        self.sessions.get(&id).is_some_and(|session| session.waits && !session.gives_way && !session.asks_elsewhere)
             && !self.fetches.iter().any(|fetch| fetch.is_for(id))
     }
 
@@ -33,6 +36,21 @@ impl Tenant {
     #[must_use]
     pub fn gives_way(&self, id: SessionId) -> bool {
         self.sessions.get(&id).is_some_and(|session| session.gives_way)
+    }
+
+    /// Whether a session's statement waits until other nodes were asked for their connections. Ask for it again when it
+    /// [has heard](Self::hear_elsewhere).
+    #[must_use]
+    pub fn asks_elsewhere(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some_and(|session| session.asks_elsewhere)
+    }
+
+    /// A session's statement hears of the connections on other nodes; what it does not hear of in time is left out.
+    pub fn hear_elsewhere(&mut self, id: SessionId, elsewhere: Vec<Backend>) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.facts.elsewhere = Some(elsewhere.into());
+            session.asks_elsewhere = false;
+        }
     }
 
     /// A session's statement runs where it is in nobody's way, and need not give way.
@@ -77,6 +95,7 @@ impl Tenant {
                     session.waits = true;
                     if let Some(txn) = &session.txn
                         && !session.gives_way
+                        && !session.asks_elsewhere
                         && !self.fetches.iter().any(|fetch| fetch.is_for(id))
                     {
                         self.waiting.insert(txn.id, id);
@@ -87,10 +106,16 @@ impl Tenant {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.waits = false;
                     session.aside = false;
+                    session.facts.elsewhere = None;
                     session.facts.interrupts.end();
                 }
             }
-            Err(_) => self.fail(id),
+            Err(_) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    (session.facts.elsewhere, session.asks_elsewhere) = (None, false);
+                }
+                self.fail(id);
+            }
         }
         self.settle();
         step

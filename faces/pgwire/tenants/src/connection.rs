@@ -115,7 +115,7 @@ impl<S: Socket> protocol::Connection for Connection<S> {
     }
 
     async fn query(&mut self, text: String) -> Served<protocol::Status> {
-        if let Some(told) = self.signals(&text) {
+        if let Some(told) = self.signals(&text).await {
             return Ok(status(told));
         }
         let outcome = match self.session.split(&mut self.wire, text).await? {

@@ -178,6 +178,7 @@ impl Binder<'_, '_> {
             });
         };
         self.planner.lists |= resolved.function.lists();
+        self.planner.asks_for_backends |= resolved.function.asks_for_backends();
         let arguments = typed.into_iter().zip(&resolved.wanted).map(|(typed, of)| self.implicit(typed, *of));
         let arguments = arguments.collect::<Result<_>>()?;
         Ok((resolved, arguments))
@@ -202,6 +203,7 @@ impl Binder<'_, '_> {
             }
             return Err(no_function(self.planner.catalog, name, &types));
         };
+        self.planner.asks_for_backends |= function.asks_for_backends();
         if let (Function::Advisory(_), Some(place)) = (function, self.closed) {
             return Err(SqlError::unsupported(format_args!("an advisory lock in {place}")));
         }

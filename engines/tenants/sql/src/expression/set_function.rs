@@ -220,6 +220,11 @@ impl SetFunction {
         matches!(self, Self::Cursors | Self::Statements)
     }
 
+    /// Whether it asks for all connections.
+    pub(crate) const fn asks_for_backends(self) -> bool {
+        matches!(self, Self::Backends)
+    }
+
     /// Gives its rows to `take`.
     pub fn rows(self, arguments: &[Value], facts: &Facts, take: &mut Take<'_>) -> Result<()> {
         match (self, arguments) {
@@ -228,13 +233,15 @@ impl SetFunction {
             }
             (Self::Backends, []) => {
                 let asker = facts.asker();
-                let all = facts.backends.as_ref().map(|backends| backends.list()).unwrap_or_default();
+                let here = facts.backends.as_ref().map(|backends| backends.list()).unwrap_or_default();
+                let elsewhere = facts.elsewhere.as_deref().unwrap_or_default();
+                let all = here.into_iter().chain(elsewhere.iter().cloned());
                 let row = |backend: Backend| {
                     let state = if backend.active { "active" } else { "idle" };
                     let text = |text: &str| Value::Text(text.to_owned());
                     vec![text(&backend.database), Value::Int(backend.pid.into()), text(&backend.user), text(state)]
                 };
-                give(all.into_iter().filter(|backend| asker.sees(backend)).map(row), take)
+                give(all.filter(|backend| asker.sees(backend)).map(row), take)
             }
             (Self::Cursors, []) => give(facts.listing.cursors.clone(), take),
             (Self::Statements, []) => give(facts.listing.statements.clone(), take),

@@ -40,6 +40,7 @@ impl BackendFunction {
         };
         let [Value::Int(pid), ..] = arguments else { return Err(wrong_arguments(self)) };
         let (Some(backends), Ok(pid)) = (&facts.backends, i32::try_from(*pid)) else { return Ok(Value::Bool(false)) };
-        facts.asker().tell(&**backends, pid, signal).map(Value::Bool)
+        let elsewhere = facts.elsewhere.as_deref().unwrap_or_default();
+        facts.asker().tell(&**backends, elsewhere, pid, signal).map(Value::Bool)
     }
 }

@@ -51,6 +51,8 @@ pub struct Planner<'c> {
     pub(crate) views: Views,
     /// Whether the statement asks what its session has prepared and declared.
     pub(crate) lists: bool,
+    /// Whether it asks for all connections, or tells one something.
+    pub(crate) asks_for_backends: bool,
     /// What an INSERT does about values for generated columns.
     pub(crate) overriding: Overriding,
     /// What it names behind ON CONFLICT.
@@ -129,6 +131,7 @@ impl<'c> Planner<'c> {
             views: Views::default(),
             computes: true,
             lists: false,
+            asks_for_backends: false,
             parts: None,
             overriding: Overriding::Nothing,
             conflict_target: ConflictTarget::default(),

@@ -27,8 +27,8 @@ const COPY_BYTES_AT_ONCE: usize = 256 << 10;
 
 impl<S: Socket> Connection<S> {
     /// Sends the signal that a text asks for, if it asks for nothing else while the database itself is busy. Says what the client is in.
-    pub(super) fn signals(&mut self, text: &str) -> Option<Status> {
-        let (name, told) = self.session.signal(text)?;
+    pub(super) async fn signals(&mut self, text: &str) -> Option<Status> {
+        let (name, told) = self.session.signal(text).await?;
         let ClientWire { wire: Wire { output, .. }, rows } = &mut self.wire;
         match told {
             Ok(told) => {

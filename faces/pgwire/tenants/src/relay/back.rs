@@ -8,7 +8,7 @@ use savanna_epoch::NodeId;
 use savanna_pgwire_connection::Output;
 use savanna_pgwire_login::Refusal;
 use savanna_rpc::{MethodTable, RpcError, Service, Transport, call};
-use savanna_tenants_host::{Counts, Identity, SqlError, TenantId, Tenants, error::state};
+use savanna_tenants_host::{Counts, Identity, Signal, SqlError, TenantId, Tenants, error::state};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
@@ -16,8 +16,8 @@ use tokio::{
 
 use super::{
     calls::{
-        Cancel, Failure, Know, List, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront,
-        SessionName, Space,
+        Cancel, Failure, Know, List, ListBackends, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack,
+        SayToFront, SessionName, SignalBackend, Space, backend, sent,
     },
     line::{Line, ORPHANED, Pause, Relayed, SILENCE},
     stream::{Part, Which},
@@ -56,7 +56,7 @@ impl Back {
     /// What fronts ask: `tenants/..`.
     #[must_use]
     pub fn service(self: Arc<Self>) -> Arc<dyn Service> {
-        let [know, list, save, remove, open, say, space, cancel] = [0; 8].map(|_| Arc::clone(&self));
+        let [know, list, backends, signal, save, remove, open, say, space, cancel] = [0; 10].map(|_| Arc::clone(&self));
         Arc::new(
             MethodTable::new()
                 .method(PhantomData::<Know>, move |_, (tenant, user)| {
@@ -72,6 +72,15 @@ impl Back {
                         listed.map(|(name, counts)| (name, [counts.sessions, counts.commits, counts.rollbacks]));
                     let listed = listed.collect();
                     async { Ok(listed) }
+                })
+                .method(PhantomData::<ListBackends>, move |_, ()| {
+                    let listed = backends.tenants.backends().into_iter().map(sent).collect();
+                    async { Ok(listed) }
+                })
+                .method(PhantomData::<SignalBackend>, move |_, (asked, ends)| {
+                    let what = if ends { Signal::Terminate } else { Signal::Cancel };
+                    let is_here = signal.tenants.signal(&backend(asked, None), what);
+                    async move { Ok(is_here) }
                 })
                 .method(PhantomData::<Save>, move |_, tenant| {
                     let tenants = save.tenants.clone();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use savanna_epoch::NodeId;
 use savanna_identity::Verifier;
 use savanna_rpc::Method;
-use savanna_tenants_host::{Acquaintance, SqlError, TenantId, error::state};
+use savanna_tenants_host::{Acquaintance, Backend, SqlError, TenantId, error::state};
 use serde::{Deserialize, Serialize};
 
 use super::stream::Part;
@@ -194,6 +194,40 @@ impl Method for Space {
     type Reply = Result<(), Failure>;
 }
 
+/// Which connections the databases of a node have.
+pub(super) struct ListBackends;
+
+/// [`Backend`] on its way: its number, its database, whom it serves, and whether a statement of it runs.
+pub(super) type SentBackend = (i32, String, String, bool);
+
+pub(super) fn sent(backend: Backend) -> SentBackend {
+    let Backend { pid, database, user, active, node: _ } = backend;
+    (pid, database, user, active)
+}
+
+/// A connection of a node; none as that of the node that is asked.
+pub(super) fn backend((pid, database, user, active): SentBackend, node: Option<&NodeId>) -> Backend {
+    Backend { pid, database, user, active, node: node.map(|node| node.0.clone()) }
+}
+
+impl Method for ListBackends {
+    const NAME: &'static str = "tenants/backends.1";
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Reply = Vec<SentBackend>;
+}
+
+/// Ends a connection that whoever asks has seen, or its statement. Whether it is there.
+pub(super) struct SignalBackend;
+
+impl Method for SignalBackend {
+    const NAME: &'static str = "tenants/signal.1";
+    const IDEMPOTENT: bool = true;
+    /// The connection, and whether it is to end itself.
+    type Request = (SentBackend, bool);
+    type Reply = bool;
+}
+
 /// Ends the statement of the connection that has the key.
 pub(super) struct Cancel;
 
@@ -238,6 +272,10 @@ mod tests {
             assert_eq!(SqlError::from(failure), error);
         }
         returns(&(7_u64, "shop".to_owned()));
+        let (database, user, node) = ("shop".to_owned(), "ann".to_owned(), NodeId::new("n2"));
+        let known = Backend { pid: i32::MAX, database, user, active: true, node: Some(node.0.clone()) };
+        returns(&(sent(known.clone()), true));
+        assert_eq!(backend(sent(known.clone()), Some(&node)), known);
         returns(&Err::<Opening, _>(Refused(Bytes::from_static(b"E"))));
         let settings = vec![("a".to_owned(), String::new())];
         let (user, database) = ("ann".to_owned(), "shop".to_owned());

@@ -18,7 +18,8 @@ use savanna_pgwire_connection::{Output, Report};
 use savanna_pgwire_login::Socket;
 use savanna_rpc::{Method, MethodTable, Request, Route, Router, RpcError, Service, Transport, call, decode_value};
 use savanna_tenants_host::{
-    Acquaintance, Identity, Key, Others, SqlError, TenantId, Tenure, error::state, node_of, number_of, shards::shard,
+    Acquaintance, Backend, Identity, Key, Others, Signal, SqlError, TenantId, Tenure, error::state, node_of, number_of,
+    shards::shard,
 };
 use tokio::{
     runtime::Handle,
@@ -28,7 +29,8 @@ use tokio::{
 
 use super::{
     calls::{
-        Cancel, Know, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront, SessionName, Space,
+        Cancel, Know, ListBackends, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront,
+        SessionName, SignalBackend, Space, backend, sent,
     },
     line::{Ends, Line, ORPHANED, PART_BYTES, Pause, SILENCE, WAITING_BYTES_MAX},
     stream::{Part, Which},
@@ -49,6 +51,8 @@ const CANCELS_MAX: usize = 64;
 const NAMESAKES_MAX: usize = 4;
 /// Between two attempts to ask a node.
 const ASK_PAUSE: Duration = Duration::from_millis(20);
+/// How long another node is asked for its connections.
+const BACKENDS_TIME: Duration = Duration::from_secs(1);
 /// How long another node is asked whether it has space.
 const SPACE_TIME: Duration = Duration::from_secs(2);
 
@@ -69,6 +73,9 @@ pub trait Names: Send + Sync {
 
     /// The nodes that live, as far as this node knows.
     fn nodes(&self) -> Vec<NodeId>;
+
+    /// Those of them that may have databases.
+    fn hosts(&self) -> Vec<NodeId>;
 }
 
 /// What ends the reason of who is asked for a database that was dropped.
@@ -298,6 +305,33 @@ impl Others for Front {
         let request = (tenant, name.to_owned());
         let removed = self.ask::<Remove>(&shard(tenant), &request).await;
         removed.map_err(|error| not_asked(&error, "whether the database was dropped"))?.map_err(Into::into)
+    }
+
+    async fn backends(&self) -> (Vec<Backend>, Vec<NodeId>) {
+        let others = self.names.hosts().into_iter().filter(|node| *node != self.node);
+        let asking = others.map(|node| async move {
+            let listed = self.ask_node::<ListBackends>(&node, &(), BACKENDS_TIME).await;
+            (node, listed)
+        });
+        let (mut known, mut silent) = (Vec::new(), Vec::new());
+        for (node, listed) in join_all(asking).await {
+            match listed {
+                Ok(listed) => known.extend(listed.into_iter().map(|sent| backend(sent, Some(&node)))),
+                Err(error) => {
+                    tracing::debug!(%error, %node, "a node did not say which connections it has");
+                    silent.push(node);
+                }
+            }
+        }
+        (known, silent)
+    }
+
+    async fn signal(&self, backend: &Backend, signal: Signal) {
+        let Some(node) = backend.node.as_deref().map(NodeId::new) else { return };
+        let request = (sent(backend.clone()), signal == Signal::Terminate);
+        if let Err(error) = self.ask_node::<SignalBackend>(&node, &request, CANCEL_TIME).await {
+            tracing::warn!(%error, %node, pid = backend.pid, "a connection on another node was perhaps not told to end");
+        }
     }
 }
 

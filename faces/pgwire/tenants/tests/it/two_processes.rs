@@ -156,6 +156,10 @@ impl Names for Administration {
     fn nodes(&self) -> Vec<NodeId> {
         vec![new()]
     }
+
+    fn hosts(&self) -> Vec<NodeId> {
+        vec![new()]
+    }
 }
 
 /// A process with tenants, and a node without any, in this one.
