@@ -155,7 +155,10 @@ pub enum JoinError {
         store: StoreUrl,
     },
     /// What was joined does not answer.
-    #[error("{join} did not answer within {waited:?}: {reason}; look whether it runs, and at the network between")]
+    #[error(
+        "{join} did not answer within {waited:?}: {reason}; look whether it runs, and at the network between{}",
+        directory_hint(join)
+    )]
     Silent {
         /// What was joined.
         join: Join,
@@ -233,6 +236,16 @@ pub enum JoinError {
     /// A thread could not be started.
     #[error("the threads for the cluster could not start: {0}; check the limit of threads")]
     Thread(std::io::Error),
+}
+
+/// A node of another kind of cluster does not say so to who does not know its secret.
+const fn directory_hint(join: &Join) -> &'static str {
+    match join {
+        Join::Node(_) => {
+            "; HOST:PORT is for nodes of a cluster in etcd: if that one's is in a data directory, join the directory (--join DIR), on the machine that has it"
+        }
+        Join::Directory(_) | Join::Etcd(_) => "",
+    }
 }
 
 /// The node is no longer one of its cluster.
@@ -925,6 +938,16 @@ mod tests {
     use savanna_ownership::{LeaseTerms, MonoTime, Revision};
 
     use super::*;
+
+    #[test]
+    fn who_asks_a_node_in_vain_hears_how_a_cluster_in_a_directory_is_joined() {
+        let told = |join: &str| {
+            let (join, waited) = (join.parse().unwrap(), JOIN_TIME);
+            JoinError::Silent { join, waited, reason: "refused".to_owned() }.to_string()
+        };
+        assert!(told("127.0.0.1:7400").contains("join the directory (--join DIR)"), "{}", told("127.0.0.1:7400"));
+        assert!(!told("etcd://127.0.0.1:2379").contains("directory"));
+    }
 
     #[test]
     fn a_process_owns_what_it_was_granted_and_nothing_that_another_of_its_name_was() {
