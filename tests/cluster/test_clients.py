@@ -31,7 +31,8 @@ def test_the_command_line_shows_nodes_and_shards(cluster):
     url = f"http://127.0.0.1:{cluster.ports['n2']['http']}"
     run = lambda *words: subprocess.run([SAVANNA, *words, "--url", url], capture_output=True, text=True, check=True).stdout
     nodes = run("nodes").splitlines()
-    assert nodes[0].split() == ["node", "epoch", "address", "services"]
+    load = ["cpu", "transactions/s", "log", "KiB/s", "rows", "MiB"]
+    assert nodes[0].split() == ["node", "epoch", "address", "services", *load]
     assert [line.split()[0] for line in nodes[1:]] == NODES and "answers" in nodes[2]
     shards = run("shards").splitlines()
     assert shards[0].split() == ["shard", "owner", "epoch", "state", "log"] and {line.split()[0] for line in shards[1:]} >= SERVICES
