@@ -112,6 +112,39 @@ pub(crate) enum Command {
     /// Lists what the nodes of a cluster own
     #[command(after_help = "Example:\n  savanna shards keys --output json")]
     Shards(Shards),
+    /// Moves a database to another node of the cluster; its clients stay connected
+    #[command(after_help = "Examples:\n  savanna move shop --to n2\n  savanna move tenants/7 --to n3 --output json")]
+    Move(MoveArgs),
+    /// Lists the last moves of databases, and how long nobody was served
+    #[command(after_help = "Example:\n  savanna moves --output json")]
+    Moves(Remote),
+    /// Moves all databases away from a node, so that it can be stopped
+    #[command(after_help = "Example:\n  savanna drain n1 --url http://127.0.0.1:8090")]
+    Drain(DrainArgs),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct MoveArgs {
+    /// The database's name, or its shard
+    #[arg(value_name = "DATABASE|SHARD")]
+    pub(crate) shard: String,
+    /// The node that is to have it
+    #[arg(long, value_name = "NODE")]
+    pub(crate) to: String,
+    /// Writes all down while nobody is served, and nothing before
+    #[arg(long)]
+    pub(crate) stop_and_copy: bool,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct DrainArgs {
+    /// The node that is to have no databases
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
 }
 
 #[derive(Debug, Arguments)]

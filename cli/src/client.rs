@@ -99,6 +99,15 @@ impl Client {
         json(send(self.request(Method::POST, path).json(body)).await?).await
     }
 
+    /// As [`post`](Self::post), for what takes as long as it takes.
+    pub(crate) async fn post_long<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, RequestError> {
+        json(send(self.long_request(Method::POST, path).json(body)).await?).await
+    }
+
     /// Makes something; there is no answer but that it is there.
     pub(crate) async fn create(&self, path: &str, body: &impl Serialize) -> Result<(), RequestError> {
         send(self.request(Method::POST, path).json(body)).await.map(drop)

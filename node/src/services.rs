@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::board::Board;
+use crate::cluster::moves::{self, Moves};
 use crate::cluster::{Offer, View, gone, routed};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
@@ -362,24 +363,32 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
         Place::Joined(joined) => tenants::start_among(config, joined)?,
     };
     let cluster = place.joined().map(|joined| {
-        let back = Back::new(hosted.clone(), tenants::places(config), joined.transport());
+        let back =
+            Back::new(hosted.clone(), tenants::places(config), joined.transport(), Some(Arc::clone(joined.front())));
         let mut tasks = JoinSet::new();
         tasks.spawn(lose_fronts(joined.view().clone(), Arc::downgrade(&back)));
         tasks.spawn(Arc::clone(joined).take_in_tenants(hosted.clone()));
         tasks.spawn(Arc::clone(joined).tell_loads(hosted.clone()));
         let (has, guard) = (hosted.clone(), joined.guard());
         let has = move |shard: &ShardId| shards::tenant_of(shard).is_some_and(|tenant| has.has(tenant));
-        (joined.offered("tenants").offer_of(back.service(), guard, has), tasks, Arc::clone(joined.front()))
+        let moves = Moves::new(Arc::clone(joined), hosted.clone(), Arc::clone(&back));
+        let offers = [
+            joined.offered("tenants").offer_of(back.service(), guard.clone(), has),
+            joined.offered(moves::SERVICE).offer(moves.service(), guard),
+        ];
+        (offers, tasks, Arc::clone(joined.front()), moves)
     });
-    board.serves_tenants(Some(Arc::new(tenants::Control { tenants: hosted.clone(), joined: place.joined().cloned() })));
+    let moves = cluster.as_ref().map(|(.., moves)| Arc::clone(moves));
+    let control = tenants::Control { tenants: hosted.clone(), joined: place.joined().cloned(), moves };
+    board.serves_tenants(Some(Arc::new(control)));
     let busiest = Mutex::<Busiest>::default();
     board.shows("tenants", move || figures::of_tenants(&hosted, &mut busiest.lock()));
     let (stopper, shown, runtime) = (server.stopper(), TenantsShown(Arc::clone(board)), Handle::current());
     Ok(Started {
         address: server.address(),
         stop: Box::new(move || {
-            if let Some((offer, tasks, front)) = cluster {
-                drop((offer, tasks));
+            if let Some((offers, tasks, front, _)) = cluster {
+                drop((offers, tasks));
                 runtime.spawn(async move { front.hang_up().await });
             }
             drop(shown);

@@ -1,21 +1,28 @@
 //! The tenants service: a host of the engine, and a face in front of it, in threads of their own.
 
-use std::{collections::BTreeMap, io, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use savanna_http::types::Tenant;
+use savanna_epoch::{NodeId, ShardId};
+use savanna_http::types::{Move, MoveTechnique, NewMove, Tenant};
 use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_identity::SecretError;
 use savanna_ownership::logs::LogPlace;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
 use savanna_tenants_host::budget::{Amounts, Resource};
+use savanna_tenants_host::shards;
 use savanna_tenants_host::{Counts, Host, HostError, HostOptions, Keeping, Member, SqlError, Tenants};
 use tokio::runtime::Handle;
 
 use crate::{
-    cluster::{Joined, databases::LogError, shared::PlaceError},
+    cluster::{
+        Joined,
+        databases::LogError,
+        moves::{Moves, Report, Way},
+        shared::PlaceError,
+    },
     config::{NodeConfig, threads_or_cores},
     data_dir::{create_private, high_water},
     membership::Membership,
@@ -130,6 +137,28 @@ pub(crate) struct Control {
     pub(crate) tenants: Tenants,
     /// The cluster, if there are other nodes.
     pub(crate) joined: Option<Arc<Joined>>,
+    /// Moves to other nodes.
+    pub(crate) moves: Option<Arc<Moves>>,
+}
+
+/// A move as the control API shows it, of a database with this name.
+fn shown(report: Report, database: Option<String>) -> Move {
+    let millis = |time: Duration| time.as_micros() as f64 / 1_000.0;
+    let Report { tenant, from, to, way, began, took, window, stayed } = report;
+    Move {
+        shard: shards::shard(tenant).0,
+        database,
+        from: from.0,
+        to: to.0,
+        technique: match way {
+            Way::StopAndCopy => MoveTechnique::StopAndCopy,
+            Way::FlushAndMove => MoveTechnique::FlushAndMove,
+        },
+        began_unix_ms: began,
+        took_ms: millis(took),
+        window_ms: millis(window),
+        stayed,
+    }
 }
 
 #[async_trait]
@@ -158,6 +187,36 @@ impl TenantsHandle for Control {
 
     async fn remove(&self, name: String) -> Result<(), Problem> {
         self.tenants.remove(&name).await.map_err(|error| problem(&error))
+    }
+
+    async fn move_to(&self, NewMove { shard, to, technique }: NewMove) -> Result<Move, Problem> {
+        let moves = self.moves.as_ref().ok_or_else(|| {
+            problem(&SqlError::new(
+                "55000",
+                "expected a cluster of several nodes, but this node is alone: nothing can be moved",
+            ))
+        })?;
+        let tenant = match shards::tenant_of(&ShardId::new(&shard)) {
+            Some(tenant) => tenant,
+            None => self.tenants.tenant(&shard).await.map_err(|error| problem(&error))?,
+        };
+        let way = match technique {
+            None | Some(MoveTechnique::FlushAndMove) => Way::FlushAndMove,
+            Some(MoveTechnique::StopAndCopy) => Way::StopAndCopy,
+        };
+        let report = moves.ask(tenant, &NodeId::new(to), way).await.map_err(|error| problem(&error))?;
+        let name = self.joined.as_ref().and_then(|joined| joined.tenant_name(tenant));
+        Ok(shown(report, name))
+    }
+
+    async fn moves(&self) -> Vec<Move> {
+        let (Some(moves), Some(joined)) = (&self.moves, &self.joined) else { return Vec::new() };
+        let all = moves.list().await.into_iter();
+        all.map(|report| {
+            let name = joined.tenant_name(report.tenant);
+            shown(report, name)
+        })
+        .collect()
     }
 
     async fn backup(&self, name: String) -> Result<Backup, Problem> {

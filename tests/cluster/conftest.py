@@ -65,6 +65,9 @@ class Cluster:
     def get(self, node, path):
         return requests.get(f"http://127.0.0.1:{self.ports[node]['http']}{path}", timeout=10).json()
 
+    def post(self, node, path, body):
+        return requests.post(f"http://127.0.0.1:{self.ports[node]['http']}{path}", json=body, timeout=180).json()
+
     def status(self, node):
         return self.get(node, "/api/v1/status")
 

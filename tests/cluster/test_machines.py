@@ -96,3 +96,26 @@ def test_a_node_whose_way_stands_still_asks_through_another_one_and_keeps_its_na
         everyone = {*NODES, "n4"}
         cluster.until(lambda: {node["name"] for node in cluster.get("n4", "/api/v1/nodes")["nodes"]} == everyone, f"{still} is there again")
         cluster.until_served(everyone)
+
+
+def test_a_database_moves_over_etcd_and_a_bucket_and_its_clients_stay(start_machines):
+    cluster = start_machines()
+    with cluster.tenants("n1", autocommit=True) as client:
+        client.execute("CREATE DATABASE shop")
+    shard = next(name for name in cluster.shards("n1") if name.startswith("tenants/") and name != "tenants/1")
+    clients = {node: cluster.tenants(node, "shop", autocommit=True) for node in NODES}
+    clients["n1"].execute("CREATE TABLE t (id int PRIMARY KEY)")
+    for number in range(6):
+        owner = cluster.owner(shard, asked="n1")
+        to = NODES[(NODES.index(owner) + 1) % 3]
+        moved = cluster.post("n1", "/api/v1/moves", {"shard": "shop", "to": to})
+        assert moved["stayed"] is None and moved["to"] == to, moved
+        for place, node in enumerate(NODES):
+            clients[node].execute("INSERT INTO t VALUES (%s)", [10 * number + place], prepare=True)
+    # What was committed there is in the bucket, whoever is lost.
+    lost = cluster.owner(shard, asked="n1")
+    cluster.lose(lost)
+    left = cluster.living()
+    cluster.until_served(left)
+    with cluster.tenants(left[0], "shop") as client:
+        assert client.execute("SELECT count(*) FROM t").fetchone() == (18,)

@@ -4,6 +4,7 @@ mod cluster;
 mod config;
 mod dev;
 mod keys;
+mod moves;
 mod netns;
 mod nexmark;
 mod nodes;
@@ -38,6 +39,9 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Keys(command) => keys::run(&config, format, command).await,
         Command::Nodes(remote) => nodes::nodes(&config, format, &remote).await,
         Command::Shards(shards) => nodes::shards(&config, format, &shards).await,
+        Command::Move(args) => moves::one(&config, format, &args).await,
+        Command::Moves(remote) => moves::list(&config, format, &remote).await,
+        Command::Drain(args) => moves::drain(&config, format, &args).await,
     }
 }
 

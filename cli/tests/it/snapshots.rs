@@ -16,12 +16,15 @@ fn assert_snapshot(name: &str, text: &str) {
 
 #[test]
 fn help_of_every_command() {
-    let commands: [&[&str]; 26] = [
+    let commands: [&[&str]; 29] = [
         &[],
         &["dev"],
         &["node"],
         &["nodes"],
         &["shards"],
+        &["move"],
+        &["moves"],
+        &["drain"],
         &["status"],
         &["config"],
         &["config", "show"],

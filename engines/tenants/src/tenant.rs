@@ -7,6 +7,7 @@ mod copy;
 mod cursors;
 mod execute;
 mod fetch;
+mod image;
 mod numbers;
 mod plans;
 mod portals;
@@ -32,7 +33,10 @@ use savanna_tenants_values::{
 use savanna_transaction::TxnId;
 
 use self::fetch::Fetch;
-pub use self::portals::{Binding, Given};
+pub use self::{
+    image::{Bound, SessionImage},
+    portals::{Binding, Given},
+};
 use crate::{
     activity::Activity,
     session::{Session, Status},

@@ -44,6 +44,8 @@ use crate::api::{health, node, queries, sql, tables, tenants};
         tenants::remove,
         tenants::backup,
         tenants::restore,
+        tenants::moves,
+        tenants::move_to,
         health::healthz,
         health::readyz,
         health::metrics,

@@ -121,6 +121,59 @@ pub struct ShardsQuery {
     pub prefix: Option<String>,
 }
 
+/// A move that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewMove {
+    /// What is to move: the shard of a database, or its name.
+    #[schema(example = "tenants/7")]
+    pub shard: String,
+    /// The node that is to have it.
+    pub to: String,
+    /// How it is carried; `flush-and-move` if nothing is said.
+    pub technique: Option<MoveTechnique>,
+}
+
+/// How a database is carried to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MoveTechnique {
+    /// Nobody is served while all that is not in the storage is written down.
+    StopAndCopy,
+    /// That is written down first, and the rest while nobody is served.
+    FlushAndMove,
+}
+
+/// A move that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Move {
+    /// What moved.
+    pub shard: String,
+    /// The name of the database, if there is one.
+    pub database: Option<String>,
+    /// The node that had it.
+    pub from: String,
+    /// The node that was to have it.
+    pub to: String,
+    /// How it was carried.
+    pub technique: MoveTechnique,
+    /// When it began, in milliseconds since 1970.
+    pub began_unix_ms: u64,
+    /// How long it took.
+    pub took_ms: f64,
+    /// For how long nobody was served.
+    pub window_ms: f64,
+    /// Why it is where it was; none if it moved.
+    pub stayed: Option<String>,
+}
+
+/// Moves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Moves {
+    /// The last of each node, oldest first.
+    pub moves: Vec<Move>,
+}
+
 /// Tenants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Tenants {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use crate::Problem;
-use crate::types::{ClusterNode, ClusterShard, NodeStatus, Setting, Tenant};
+use crate::types::{ClusterNode, ClusterShard, Move, NewMove, NodeStatus, Setting, Tenant};
 
 /// A node as the control API tells it. Every call answers from memory.
 pub trait NodeView: Debug + Send + Sync {
@@ -85,6 +85,12 @@ pub trait TenantsHandle: Debug + Send + Sync {
 
     /// Removes one.
     async fn remove(&self, name: String) -> Result<(), Problem>;
+
+    /// Moves one to another node; the answer comes when that has ended.
+    async fn move_to(&self, asked: NewMove) -> Result<Move, Problem>;
+
+    /// The last moves.
+    async fn moves(&self) -> Vec<Move>;
 
     /// One with all that is committed in it by now.
     async fn backup(&self, name: String) -> Result<Backup, Problem>;

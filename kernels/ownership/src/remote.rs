@@ -200,6 +200,7 @@ mod tests {
             CoordinatorError::Corrupt { place: text("p"), reason: text("r") },
             CoordinatorError::OtherValue { record: text("r"), current: Revision(3) },
             CoordinatorError::Format { place: text("p"), supported: text("1"), found: text("2") },
+            CoordinatorError::Refused { reason: text("r") },
         ];
         errors.extend(reasons.map(|source| CoordinatorError::Transition { shard: text("s"), source }));
         // Whoever adds one, adds it above too.
@@ -228,8 +229,9 @@ mod tests {
             },
             CoordinatorError::OtherValue { .. } => 18,
             CoordinatorError::Format { .. } => 19,
+            CoordinatorError::Refused { .. } => 22,
         };
-        assert_eq!(errors.iter().map(kind).collect::<BTreeSet<_>>().len(), 22);
+        assert_eq!(errors.iter().map(kind).collect::<BTreeSet<_>>().len(), 23);
         errors
     }
 

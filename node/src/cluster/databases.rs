@@ -168,6 +168,11 @@ impl Joined {
         shards::by_name(&self.view.now()).into_keys().collect()
     }
 
+    /// The name of a database, as far as this node knows.
+    pub(crate) fn tenant_name(&self, tenant: TenantId) -> Option<String> {
+        shards::names(&self.view.now()).remove(&tenant).map(|(name, _)| name)
+    }
+
     /// The databases of the other nodes, as far as these answer, with what goes on in them.
     pub(crate) async fn tenants_of_others(&self) -> Vec<(String, Counts)> {
         let (view, transport) = (self.view.now(), self.transport());

@@ -31,6 +31,7 @@ mod join;
 mod leader;
 pub(crate) mod loads;
 mod machines;
+pub(crate) mod moves;
 mod offered;
 mod peers;
 mod reach;
@@ -485,14 +486,17 @@ impl Joined {
             coordinator: Arc::clone(&coordinator),
         };
         let front = Front::new(name.clone(), router, transport, Arc::new(names));
-        let offered: BTreeMap<_, _> = SHARDS
+        let mut offered: BTreeMap<_, _> = SHARDS
             .iter()
             .map(|service| (*service, Offered::new(name.clone(), ShardId::new(*service), view.clone())))
             .collect();
         let services = offered
             .iter()
             .fold(ServiceTable::new(), |table, (name, offered)| table.service(*name, Arc::new(offered.clone())));
+        let moves = Offered::new(name.clone(), ShardId::new(databases::CONTROLLER), view.clone());
+        offered.insert(moves::SERVICE, moves.clone());
         let services = services.service("front", Arc::clone(&front).service());
+        let services = services.service(moves::SERVICE, Arc::new(moves));
         let mut services = services.service(loads::SERVICE, loads.service());
         let mut labels = BTreeMap::from([(grants::SERVICES_LABEL.to_owned(), config.services.join(","))]);
         if state.is_none() && through.is_none() {

@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
 };
 
@@ -22,18 +22,28 @@ use tokio::{
 
 use crate::{others::Others, process::Key, thread::Order};
 
-/// Whether a connection is to end.
+/// Whether a connection is to end, or to leave with its database.
 #[derive(Debug, Default)]
 pub struct Termination {
-    asked: AtomicBool,
+    /// What it is to do, later ones stronger: [`STAY`], [`LEAVE`], [`END_AS_MOVED`], [`END`].
+    asked: AtomicU8,
     notify: Notify,
 }
 
+/// Nothing was asked.
+const STAY: u8 = 0;
+/// Its database moves to another node, and it is to go along when nothing keeps it.
+const LEAVE: u8 = 1;
+/// Its database moves, and does not wait for it any longer.
+const END_AS_MOVED: u8 = 2;
+/// Somebody wants it to end.
+const END: u8 = 3;
+
 impl Termination {
-    /// Whether it is.
+    /// Whether it is to end.
     #[must_use]
     pub fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed) >= END_AS_MOVED
     }
 
     /// Waits until it is to end.
@@ -43,9 +53,31 @@ impl Termination {
         }
     }
 
+    /// Waits until it is to end, or to leave.
+    pub(crate) async fn called(&self) {
+        while self.asked.load(Ordering::Relaxed) == STAY {
+            self.notify.notified().await;
+        }
+    }
+
+    fn ask(&self, what: u8) {
+        self.asked.fetch_max(what, Ordering::Relaxed);
+        self.notify.notify_one();
+    }
+
+    /// It is to leave with its database, when nothing keeps it.
+    pub(crate) fn leave(&self) {
+        self.ask(LEAVE);
+    }
+
     /// What the client is told.
     #[must_use]
-    pub fn error() -> SqlError {
+    pub fn error(&self) -> SqlError {
+        if self.asked.load(Ordering::Relaxed) == END_AS_MOVED {
+            let message = "terminating connection because the database moves to another node";
+            let hint = "Connect again. A transaction that was open is rolled back; temporary tables, cursors WITH HOLD and advisory locks are gone.";
+            return SqlError::new("57P01", message).hint(hint);
+        }
         SqlError::new("57P01", "terminating connection due to administrator command")
     }
 }
@@ -149,6 +181,11 @@ impl Connections {
         }
     }
 
+    /// The key that a connection had at another node, unless its number was given to another one.
+    pub(crate) fn keep(self: &Arc<Self>, key: Key) -> Option<OwnKey> {
+        self.given.lock().insert(key.0).then(|| OwnKey { key, connections: Arc::clone(self) })
+    }
+
     pub(crate) fn arrive(&self, key: Key, connected: Connected) {
         self.all.lock().insert(key, connected);
     }
@@ -180,6 +217,21 @@ impl Connections {
         self.stop_waiting(key);
     }
 
+    /// A connection is to go along with its database, when nothing keeps it.
+    pub(crate) fn call_away(&self, key: Key) {
+        if let Some(connected) = self.all.lock().get(&key) {
+            connected.termination.leave();
+        }
+    }
+
+    /// Ends a connection that keeps its database from moving.
+    pub(crate) fn end_as_moved(&self, key: Key) {
+        if let Some(connected) = self.all.lock().get(&key) {
+            connected.termination.ask(END_AS_MOVED);
+        }
+        self.cancel(key);
+    }
+
     /// Ends the wait of a connection's statement, if that was interrupted while it waited.
     pub(crate) fn stop_waiting(&self, key: Key) {
         if let Some(connected) = self.all.lock().get(&key) {
@@ -207,8 +259,7 @@ impl Backends for Connections {
             if signal == Signal::Terminate
                 && let Some(connected) = self.all.lock().get(&key)
             {
-                connected.termination.asked.store(true, Ordering::Relaxed);
-                connected.termination.notify.notify_one();
+                connected.termination.ask(END);
             }
             self.cancel(key);
         }

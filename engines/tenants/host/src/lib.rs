@@ -27,6 +27,7 @@ mod host;
 mod known;
 pub mod log;
 mod maintenance;
+mod moving;
 mod others;
 mod places;
 pub mod policy;
@@ -67,6 +68,7 @@ pub use crate::{
     connections::{Termination, node_of, number_of},
     host::{Host, HostError, HostOptions, Stopper},
     known::Heard,
+    moving::{Departed, Return},
     others::Others,
     process::{Keeping, Key},
     session::{End, Executed, Identity, Peer, Served, Session},

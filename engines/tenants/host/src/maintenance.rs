@@ -165,10 +165,29 @@ pub(crate) async fn save(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>) -> S
     Ok(())
 }
 
+/// Flushes a tenant that nobody uses, without putting its storage in order: whoever has it next does that.
+///
+/// # Errors
+/// 58030 if the storage does not take it.
+pub(crate) async fn flush_for_good(thread: &ThreadContext, slot: &Rc<TenantSlot>) -> SqlResult<()> {
+    let flushed = flush_until(thread, slot, |step| matches!(step, Step::Compact | Step::CollectGarbage)).await;
+    flushed.map_err(|error| {
+        SqlError::new(state::IO_ERROR, format!("the database could not be written to its storage: {error}"))
+    })
+}
+
 async fn flush_once(thread: &ThreadContext, slot: &Rc<TenantSlot>) -> Result<(), Box<dyn std::error::Error>> {
+    flush_until(thread, slot, |_| false).await
+}
+
+async fn flush_until(
+    thread: &ThreadContext,
+    slot: &Rc<TenantSlot>,
+    is_enough: impl Fn(&Step) -> bool,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut run = FlushRun::new(KEYS);
     let mut next = Step::Collect;
-    loop {
+    while !is_enough(&next) {
         next = match next {
             Step::Collect => {
                 let next = slot.with(|tenant| run.collect(tenant.database())).await?;
@@ -188,7 +207,8 @@ async fn flush_once(thread: &ThreadContext, slot: &Rc<TenantSlot>) -> Result<(),
                 slot.store(|home| async move { home.collect_garbage().await }).await?;
                 Step::Done
             }
-            Step::Done => return Ok(()),
+            Step::Done => break,
         };
     }
+    Ok(())
 }

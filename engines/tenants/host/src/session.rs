@@ -15,7 +15,7 @@ use savanna_journal::Lsn;
 use savanna_tenants::{
     Outcome, Status,
     budget::Amounts,
-    tenant::{Binding, Login, Notice, Tenant},
+    tenant::{Binding, Login, Notice, SessionImage, Tenant},
 };
 use savanna_tenants_sql::{
     backends::{self, Asker, Backends as _},
@@ -38,7 +38,8 @@ use tokio::sync::Notify;
 use crate::{
     alarm::Alarm,
     connections::{Connected, OwnKey, Termination},
-    process::{ADMINISTRATION, Key},
+    moving::Departed,
+    process::{ADMINISTRATION, Key, Process},
     slot::{ConnectionGuard, PlaceAside, TenantSlot},
     tenants,
     thread::{LocalSession, ThreadContext},
@@ -160,13 +161,32 @@ impl ConnectionGuard {
     /// # Errors
     /// 53300; if there is no such setting or value.
     pub async fn open(self, identity: Identity, settings: &[(String, String)]) -> Result<Session> {
+        self.open_as(identity, |tenant, login| open(tenant, login, settings), None).await
+    }
+
+    /// Opens a session that goes on where it departed from.
+    ///
+    /// # Errors
+    /// 53300.
+    pub async fn reopen(self, identity: Identity, departed: &Departed) -> Result<Session> {
+        self.open_as(identity, |tenant, login| reopen(tenant, login, &departed.image), Some(departed.key)).await
+    }
+
+    /// Opens a session, under the key that it had if nobody else has its number.
+    async fn open_as(
+        self,
+        identity: Identity,
+        open: impl FnOnce(&mut Tenant, Login<'_>) -> Result<SessionId>,
+        former: Option<Key>,
+    ) -> Result<Session> {
         let (thread, slot) = (Rc::clone(self.thread()), Rc::clone(self.slot()));
         let (key, seed) = thread.process.connections.key().map_err(SqlError::internal)?;
+        let key = former.and_then(|former| thread.process.connections.keep(former)).unwrap_or(key);
         let Identity { user, database, administrator } = &identity;
         let login = Login { user, database, administrator: *administrator, seed };
         let connections = Arc::clone(&thread.process.connections);
         let opened = slot.with(|tenant| {
-            let id = open(tenant, login, settings)?;
+            let id = open(tenant, login)?;
             tenant.connect(id, key.get().0, connections);
             Ok::<_, SqlError>((id, tenant.interrupts(id), tenant.timeouts(id), tenant.zone(id)))
         });
@@ -182,6 +202,9 @@ impl ConnectionGuard {
             thread: thread.number,
         };
         thread.process.connections.arrive(key.get(), connected);
+        if slot.is_leaving.get() {
+            termination.leave();
+        }
         Ok(Session {
             thread,
             slot,
@@ -213,6 +236,18 @@ fn open(tenant: &mut Tenant, login: Login<'_>, settings: &[(String, String)]) ->
     }
     tenant.begin_session(session);
     Ok(session)
+}
+
+/// Opens a session as it was elsewhere, or leaves nothing of it.
+fn reopen(tenant: &mut Tenant, login: Login<'_>, image: &SessionImage) -> Result<SessionId> {
+    let session = tenant.open_session(login)?;
+    match tenant.restore(session, image) {
+        Ok(()) => Ok(session),
+        Err(error) => {
+            tenant.close_session(session);
+            Err(error)
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -278,6 +313,18 @@ impl Session {
     #[must_use]
     pub const fn status(&self) -> Status {
         self.status
+    }
+
+    pub(crate) const fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(crate) const fn slot(&self) -> &Rc<TenantSlot> {
+        &self.slot
+    }
+
+    pub(crate) fn process(&self) -> &Arc<Process> {
+        &self.thread.process
     }
 
     /// By what it is told that it is to end.
@@ -627,7 +674,7 @@ impl Session {
                 error = peer.gone() => return Err(End::Client(error)),
                 () = tokio::time::sleep(LOOK) => {
                     if self.termination.is_asked() {
-                        return Err(End::Fatal(Termination::error()));
+                        return Err(End::Fatal(self.termination.error()));
                     }
                     if let Err(error) = self.interrupts.check() {
                         self.interrupts.end();
@@ -761,7 +808,7 @@ impl Session {
                 }
             };
             if self.termination.is_asked() {
-                return Err(End::Fatal(Termination::error()));
+                return Err(End::Fatal(self.termination.error()));
             }
             if alarm.is_none() && matches!(step, Ok(Step::Wait)) {
                 alarm = self.alarm(began);

@@ -63,6 +63,8 @@ pub(crate) struct TenantSlot {
     left: Cell<Option<Instant>>,
     /// Whether it is being flushed.
     pub(crate) flushing: Cell<bool>,
+    /// Whether it moves to another node.
+    pub(crate) is_leaving: Cell<bool>,
     /// Behind the keys that were evicted last.
     pub(crate) evicted_to: RefCell<Vec<u8>>,
     /// Whether its last flush failed, and more waits than may.
@@ -147,6 +149,7 @@ impl TenantSlot {
             connections: Cell::new(0),
             left: Cell::new(None),
             flushing: Cell::new(false),
+            is_leaving: Cell::new(false),
             evicted_to: RefCell::default(),
             storage_full: Cell::new(false),
             sweeping: Cell::new(false),

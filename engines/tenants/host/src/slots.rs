@@ -8,7 +8,7 @@
 //!
 //!                  begin_removing: nobody is there              removed
 //!  asleep, awake ─────────────────────────────────► leaving ─────────────► gone
-//!        ▲                                             │
+//!        ▲          begin_moving: to another node      │
 //!        └──────── stays: it could not be removed ◄────┘
 //! ```
 //!
@@ -37,11 +37,13 @@ enum State<S, W> {
         needs_log_from: Option<Lsn>,
     },
     Awake(S),
-    /// It is being removed. Whoever comes meanwhile waits for what becomes of that.
+    /// It is being removed, or moves to another node. Whoever comes meanwhile waits for what becomes of that.
     Leaving {
         /// If it is awake.
         slot: Option<S>,
         waiters: Vec<W>,
+        /// The attempt to move it; none if it is being removed.
+        attempt: Option<u64>,
     },
 }
 
@@ -119,9 +121,11 @@ impl<S, W> Slots<S, W> {
         }
     }
 
-    /// A tenant falls asleep, of which the storage has everything: nothing of it stays.
+    /// A tenant that is awake falls asleep, of which the storage has everything: nothing of it stays.
     pub fn sleep(&mut self, tenant: TenantId) {
-        self.states.remove(&tenant);
+        if let Some(State::Awake(_)) = self.states.get(&tenant) {
+            self.states.remove(&tenant);
+        }
     }
 
     /// Begins to remove a tenant for ever, if it is `is_free` or sleeps: nobody is let in to it from now on.
@@ -143,8 +147,53 @@ impl<S, W> Slots<S, W> {
             Some(State::Awake(slot)) => Some(slot),
             _ => None,
         };
-        self.states.insert(tenant, State::Leaving { slot, waiters: Vec::new() });
+        self.states.insert(tenant, State::Leaving { slot, waiters: Vec::new(), attempt: None });
         Ok(())
+    }
+
+    /// A tenant begins to move to another node: whoever comes from now on waits for what becomes of that. Returns it if it is awake. Asked again for the same
+    /// attempt, it is as it was.
+    ///
+    /// # Errors
+    /// 3D000 if there is none, 55006 if it wakes, is being removed, moves by another attempt, or has commits that nobody has done again.
+    pub fn begin_moving(&mut self, tenant: TenantId, attempt: u64, owner: &Owner) -> Result<Option<&S>> {
+        owner.expect_no_tail(tenant)?;
+        if !self.is_moving(tenant, attempt) {
+            let slot = match self.states.remove(&tenant) {
+                None => None,
+                Some(State::Awake(slot)) => Some(slot),
+                Some(other) => {
+                    self.states.insert(tenant, other);
+                    return Err(SqlError::new("55006", "the database is waking up, or leaves already"));
+                }
+            };
+            self.states.insert(tenant, State::Leaving { slot, waiters: Vec::new(), attempt: Some(attempt) });
+        }
+        Ok(self.moving(tenant, attempt))
+    }
+
+    /// The attempt by which a tenant moves.
+    #[must_use]
+    pub fn attempt(&self, tenant: TenantId) -> Option<u64> {
+        match self.states.get(&tenant) {
+            Some(State::Leaving { attempt, .. }) => *attempt,
+            _ => None,
+        }
+    }
+
+    /// Whether a tenant moves by this attempt.
+    #[must_use]
+    pub fn is_moving(&self, tenant: TenantId, attempt: u64) -> bool {
+        self.attempt(tenant) == Some(attempt)
+    }
+
+    /// A tenant that moves by this attempt, if it is awake.
+    #[must_use]
+    pub fn moving(&self, tenant: TenantId, attempt: u64) -> Option<&S> {
+        match self.states.get(&tenant) {
+            Some(State::Leaving { slot, attempt: Some(by), .. }) if *by == attempt => slot.as_ref(),
+            _ => None,
+        }
     }
 
     /// A tenant was removed. Returns who waited for what became of that.
@@ -158,7 +207,7 @@ impl<S, W> Slots<S, W> {
     /// A tenant could not be removed, and is as it was. Returns who waited for that.
     pub fn stays(&mut self, tenant: TenantId) -> Vec<W> {
         match self.states.remove(&tenant) {
-            Some(State::Leaving { slot, waiters }) => {
+            Some(State::Leaving { slot, waiters, .. }) => {
                 self.states.extend(slot.map(|slot| (tenant, State::Awake(slot))));
                 waiters
             }
@@ -257,6 +306,41 @@ mod tests {
         assert_eq!(slots.log_floor(Lsn(5), |needs| *needs), Lsn(5), "what is committed now is not before it");
         slots.sleep(shop);
         assert_eq!(slots.log_floor(Lsn(9), |needs| *needs), Lsn(9));
+    }
+
+    #[tokio::test]
+    async fn a_tenant_that_moves_lets_nobody_in_until_it_stays_or_has_gone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (owner, shop) = owner(directory.path()).await;
+        let mut owner = owner.lock();
+        let mut slots = Slots::<Option<Lsn>, &str>::new(0);
+        assert_eq!(slots.begin_moving(shop, 1, &owner).expect_err("it has commits to do again").state, "55006");
+        assert!(slots.is_asleep(shop));
+        let tail = slots.begin_waking(shop, vec!["ann"], &mut owner);
+        assert_eq!(slots.begin_moving(shop, 1, &owner).expect_err("it wakes").state, "55006");
+        drop(tail);
+        assert_eq!(slots.woken(shop, Some(Lsn(7))), ["ann"], "and was not forgotten");
+
+        assert_eq!(slots.begin_moving(shop, 1, &owner), Ok(Some(&Some(Lsn(7)))));
+        assert_eq!((slots.is_moving(shop, 1), slots.moving(shop, 1)), (true, Some(&Some(Lsn(7)))));
+        assert_eq!(slots.begin_moving(shop, 1, &owner), Ok(Some(&Some(Lsn(7)))), "it moves by that");
+        assert_eq!(slots.begin_moving(shop, 2, &owner).expect_err("it moves already").state, "55006");
+        assert_eq!(slots.begin_removing(shop, &owner, |_| true).expect_err("it moves").state, "55006");
+        assert!(!slots.is_moving(shop, 2) && slots.moving(shop, 2).is_none());
+        slots.sleep(shop);
+        assert_eq!((slots.wait(shop, "bob"), slots.awake(shop)), (None, None));
+        assert_eq!(slots.log_floor(Lsn(9), |needs| *needs), Lsn(7), "it may stay");
+        assert_eq!(slots.stays(shop), ["bob"]);
+        assert!(slots.awake(shop).is_some() && !slots.is_moving(shop, 1));
+
+        slots.begin_removing(shop, &owner, |_| true).expect("it is free");
+        assert_eq!(slots.begin_moving(shop, 1, &owner).expect_err("it is being removed").state, "55006");
+        assert!(slots.stays(shop).is_empty());
+        slots.begin_moving(shop, 3, &owner).expect("it is here");
+        assert_eq!(slots.wait(shop, "eve"), None);
+        owner.leave(shop);
+        assert_eq!(slots.removed(shop), ["eve"]);
+        assert_eq!(slots.begin_moving(shop, 1, &owner).expect_err("it is not here").state, "3D000");
     }
 
     #[tokio::test]

@@ -54,6 +54,10 @@ impl Tenants {
         Self { process, stopper }
     }
 
+    pub(crate) const fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+
     /// The tenant of a name, wherever it is.
     ///
     /// # Errors

@@ -28,6 +28,8 @@ pub trait Connection: Send {
     fn serve(self: Box<Self>, guard: ConnectionGuard) -> LocalBoxFuture<'static, ()>;
     /// Tells the client why it cannot come in.
     fn refuse(self: Box<Self>, error: SqlError) -> LocalBoxFuture<'static, ()>;
+    /// Takes the client to another node, where its tenant is by now.
+    fn follow(self: Box<Self>, tenant: TenantId) -> LocalBoxFuture<'static, ()>;
 }
 
 /// What a thread is told.
@@ -42,6 +44,16 @@ pub(crate) enum Order {
     Save { tenant: TenantId, saved: oneshot::Sender<Result<()>> },
     /// A tenant is to go for ever, if nobody is there.
     Remove { tenant: TenantId, removed: oneshot::Sender<Result<()>> },
+    /// A tenant is to move: nobody is let in, and everybody is called away.
+    Freeze { tenant: TenantId, attempt: u64, frozen: oneshot::Sender<Result<()>> },
+    /// All of a frozen tenant is to be in its storage, with nobody there.
+    Drain { tenant: TenantId, attempt: u64, drained: oneshot::Sender<Result<()>> },
+    /// A tenant that was frozen by an attempt stays.
+    Resume(TenantId, u64),
+    /// A tenant stays, whatever attempt has frozen it.
+    Thaw(TenantId),
+    /// It has moved.
+    Release(TenantId, u64),
     /// The statement of the connection with this key was interrupted, and is not to wait any longer.
     StopWaiting(Key),
     /// The host stops: every connection is closed.
@@ -121,6 +133,27 @@ impl ThreadContext {
                 }
             }
             Order::Remove { tenant, removed } => self.remove(tenant, removed),
+            Order::Freeze { tenant, attempt, frozen } => {
+                // Whoever asked may have gone.
+                _ = frozen.send(self.freeze(tenant, attempt));
+            }
+            Order::Drain { tenant, attempt, drained } => {
+                let thread = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    // Whoever asked may have gone.
+                    _ = drained.send(thread.drain(tenant, attempt).await);
+                });
+            }
+            Order::Resume(tenant, attempt) => self.resume(tenant, attempt),
+            Order::Thaw(tenant) => {
+                let attempt = self.slots.borrow().attempt(tenant);
+                attempt.into_iter().for_each(|attempt| self.resume(tenant, attempt));
+            }
+            Order::Release(tenant, attempt) => {
+                if self.is_moving(tenant, attempt) {
+                    self.end_moving(tenant);
+                }
+            }
             Order::StopWaiting(key) => {
                 if let Some(session) = self.sessions.borrow().get(&key) {
                     let (slot, id) = (Rc::clone(&session.slot), session.id);
@@ -140,6 +173,8 @@ impl ThreadContext {
         let Some(waiter) = self.slots.borrow_mut().wait(tenant, waiter) else { return };
         if self.is_there(tenant) {
             self.begin_waking(tenant, vec![waiter]);
+        } else if self.process.owner.lock().has_left(tenant) {
+            follow(waiter, tenant);
         } else {
             refuse(waiter, dropped());
         }
@@ -237,9 +272,48 @@ impl ThreadContext {
             let waiters = self.slots.borrow_mut().removed(tenant);
             waiters.into_iter().for_each(|waiter| refuse(waiter, dropped()));
         } else {
-            let waiters = self.slots.borrow_mut().stays(tenant);
-            waiters.into_iter().for_each(|waiter| self.receive(tenant, waiter));
+            self.end_leaving(tenant);
         }
+    }
+
+    /// A tenant stays that was frozen by an attempt.
+    fn resume(self: &Rc<Self>, tenant: TenantId, attempt: u64) {
+        if let Some(slot) = self.moving_slot(tenant, attempt) {
+            slot.is_leaving.set(false);
+        }
+        if self.is_moving(tenant, attempt) {
+            self.end_leaving(tenant);
+        }
+    }
+
+    /// A tenant stays.
+    fn end_leaving(self: &Rc<Self>, tenant: TenantId) {
+        let waiters = self.slots.borrow_mut().stays(tenant);
+        waiters.into_iter().for_each(|waiter| self.receive(tenant, waiter));
+    }
+
+    /// A tenant is another node's by now.
+    fn end_moving(&self, tenant: TenantId) {
+        self.process.forget_activity(tenant);
+        self.process.retries.lock().forget(tenant);
+        let waiters = self.slots.borrow_mut().removed(tenant);
+        waiters.into_iter().for_each(|waiter| follow(waiter, tenant));
+    }
+
+    /// Begins to move a tenant away. Returns it if it is awake.
+    pub(crate) fn begin_moving(&self, tenant: TenantId, attempt: u64) -> Result<Option<Rc<TenantSlot>>> {
+        let mut slots = self.slots.borrow_mut();
+        Ok(slots.begin_moving(tenant, attempt, &self.process.owner.lock())?.map(Rc::clone))
+    }
+
+    /// Whether a tenant moves by this attempt.
+    pub(crate) fn is_moving(&self, tenant: TenantId, attempt: u64) -> bool {
+        self.slots.borrow().is_moving(tenant, attempt)
+    }
+
+    /// A tenant that moves by this attempt, if it is awake.
+    pub(crate) fn moving_slot(&self, tenant: TenantId, attempt: u64) -> Option<Rc<TenantSlot>> {
+        self.slots.borrow().moving(tenant, attempt).map(Rc::clone)
     }
 
     /// The tenants that are awake.
@@ -258,6 +332,19 @@ impl ThreadContext {
     pub(crate) fn sleep(&self, tenant: TenantId) {
         self.process.activity(tenant).takes(0);
         self.slots.borrow_mut().sleep(tenant);
+    }
+}
+
+/// Takes somebody to the node that a tenant went to.
+fn follow(waiter: Waiter, tenant: TenantId) {
+    match waiter {
+        Waiter::Connection(connection) => drop(tokio::task::spawn_local(connection.follow(tenant))),
+        // Whoever asked looks for it again.
+        Waiter::Identify { .. } => refuse(waiter, dropped()),
+        Waiter::Save(_) => {
+            let message = "the database has moved to another node meanwhile";
+            refuse(waiter, SqlError::new("57P03", message).hint("Try again."));
+        }
     }
 }
 

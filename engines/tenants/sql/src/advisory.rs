@@ -45,6 +45,11 @@ pub struct Advisory {
 }
 
 impl Advisory {
+    /// Whether the session has none.
+    pub fn is_free(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// A statement begins, or begins again.
     pub fn begin(&mut self) {
         self.changed.clear();

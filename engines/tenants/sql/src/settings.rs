@@ -249,6 +249,19 @@ impl Settings {
         Self { first: self.first.clone(), ..first }
     }
 
+    /// What was set, for a session that goes on elsewhere: what `RESET` goes back to, as far as it is no default, and what is otherwise by now.
+    pub fn written(&self) -> [Vec<(String, String)>; 2] {
+        let first = self.first();
+        [first.differs_from(&Self::of(self.administrator)), self.differs_from(&first)]
+    }
+
+    fn differs_from(&self, other: &Self) -> Vec<(String, String)> {
+        let names = CHANGING.into_iter().chain(self.own.keys().map(String::as_str));
+        let values = names.filter_map(|name| Some((name, self.show(name).ok()?)));
+        let differing = values.filter(|(name, value)| other.show(name).ok().as_ref() != Some(value));
+        differing.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
     /// What a setting is.
     ///
     /// # Errors

@@ -10,6 +10,7 @@
 
 mod adoption;
 mod changes;
+mod moving;
 mod opening;
 mod tails;
 
@@ -35,9 +36,10 @@ use crate::{
 
 pub use self::adoption::{adopt, adopt_new, awaited};
 pub use self::changes::{clean_up, create, create_as, create_elsewhere, remove, reserve, save_end};
+pub use self::moving::expect;
 use self::{
     adoption::{Arriving, copy, histories, only_now},
-    opening::{carry_over, collectable, former_tenants, log_end, propose, take_over},
+    opening::{carry_over, collectable, former_tenants, give_up_moves, log_end, propose, take_over},
     tails::Tails,
 };
 
@@ -164,6 +166,8 @@ pub struct Owner {
     planned_cut: Option<Lsn>,
     /// From where on the log has what is copied of other logs, as long as nobody else knows that it is needed.
     adopting: Option<Lsn>,
+    /// Tenants whose commits are being copied.
+    arriving: BTreeSet<TenantId>,
     bytes_before: u64,
     /// The version of the note of where the log ends, and whether the log was cut since.
     noted: (Revision, bool),
@@ -171,6 +175,8 @@ pub struct Owner {
     making: BTreeSet<TenantId>,
     /// Tenants that this process has removed.
     removed: BTreeSet<TenantId>,
+    /// Tenants that went to other nodes, with the epochs under which this process had them.
+    left: BTreeMap<TenantId, OwnerEpoch>,
     /// Numbers that tenants are being restored under, with the versions of their roots.
     reserved: BTreeMap<TenantId, Revision>,
     /// Numbers of which the storage perhaps has something that is to go, likewise.
@@ -211,7 +217,8 @@ impl Owner {
         };
         let noted_end = log_end(&member, &view, &journal, &records).await?;
         // What earlier processes of the tenure have proposed has been done by now, or never will be.
-        let mut view = take_over(&member, member.view().await?).await?;
+        let view = take_over(&member, member.view().await?).await?;
+        let mut view = give_up_moves(&member, view).await?;
         let mut truncation = Truncation::new(log_distance, threads);
         let mut bytes_before = 0;
         for record in &records {
@@ -235,10 +242,12 @@ impl Owner {
             truncation,
             planned_cut: None,
             adopting: None,
+            arriving: BTreeSet::new(),
             bytes_before,
             noted: (noted_end, false),
             making: BTreeSet::new(),
             removed: BTreeSet::new(),
+            left: BTreeMap::new(),
             reserved: BTreeMap::new(),
             garbage: collectable(&view, &member.tenure),
             unreadable: BTreeMap::new(),

@@ -167,12 +167,12 @@ pub fn tell_unreadable(error: &impl Display) {
 }
 
 /// All tenants that there are or were, as far as their records can be read.
-pub(crate) fn tenants(view: &ClusterView) -> BTreeMap<TenantId, &Versioned<ShardRecord>> {
+pub fn tenants(view: &ClusterView) -> BTreeMap<TenantId, &Versioned<ShardRecord>> {
     view.shards(SHARDS).filter_map(|(shard, record)| Some((told(number(&shard.0, SHARDS))?, record))).collect()
 }
 
 /// The names of tenants that can be read, with the versions of their roots.
-pub(crate) fn names(view: &ClusterView) -> BTreeMap<TenantId, (String, Revision)> {
+pub fn names(view: &ClusterView) -> BTreeMap<TenantId, (String, Revision)> {
     let named = |(key, root): (&str, &Versioned<RootValue>)| {
         let Named { number } = decode(key, &root.value)?;
         Ok((number, (key[NAMES.len()..].to_owned(), root.version)))

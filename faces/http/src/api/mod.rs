@@ -75,6 +75,7 @@ pub(crate) fn routes() -> Vec<Route> {
         route("/api/v1/queries/{query}", &["get", "delete"], get(queries::get).delete(queries::cancel)),
         route("/api/v1/tables", &["get"], get(tables::list)),
         route("/api/v1/tables/{table}", &["get"], get(tables::get)),
+        long_route("/api/v1/moves", &["get", "post"], get(tenants::moves).post(tenants::move_to)),
         route("/api/v1/tenants", &["get", "post"], get(tenants::list).post(tenants::create)),
         route("/api/v1/tenants/{tenant}", &["delete"], delete(tenants::remove)),
         route("/api/v1/tenants/{tenant}/backup", &["get"], get(tenants::backup)),

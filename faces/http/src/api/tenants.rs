@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use crate::Problem;
 use crate::extract::{Json, Path};
 use crate::server::Face;
-use crate::types::{NewTenant, Tenants};
+use crate::types::{Move, Moves, NewMove, NewTenant, Tenants};
 use crate::view::SharedTenants;
 
 /// How long the body of a request that was refused is read on.
@@ -33,6 +33,37 @@ const LINGER: Duration = Duration::from_secs(2);
 )]
 pub(crate) async fn list(State(face): State<Face>) -> Result<Answer<Tenants>, Problem> {
     Ok(Answer(Tenants { tenants: served(&face)?.list().await }))
+}
+
+/// Moves a tenant to another node of the cluster. The answer comes when that has ended, also if the tenant stayed where it was.
+#[utoipa::path(
+    post,
+    path = "/api/v1/moves",
+    tag = "tenants",
+    request_body = NewMove,
+    responses(
+        (status = 200, description = "What came of it", body = Move),
+        (status = 404, description = "No such tenant", body = Problem),
+        (status = 409, description = "It cannot go there, or not now", body = Problem),
+        (status = 503, description = "The tenants service does not run, or the tenant's node does not answer", body = Problem),
+    )
+)]
+pub(crate) async fn move_to(State(face): State<Face>, Json(body): Json<NewMove>) -> Result<Answer<Move>, Problem> {
+    Ok(Answer(served(&face)?.move_to(body).await?))
+}
+
+/// The last moves of tenants that left the nodes of the cluster.
+#[utoipa::path(
+    get,
+    path = "/api/v1/moves",
+    tag = "tenants",
+    responses(
+        (status = 200, description = "Oldest first", body = Moves),
+        (status = 503, description = "The tenants service does not run", body = Problem),
+    )
+)]
+pub(crate) async fn moves(State(face): State<Face>) -> Result<Answer<Moves>, Problem> {
+    Ok(Answer(Moves { moves: served(&face)?.moves().await }))
 }
 
 /// Makes a tenant.

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use savanna_http::types::{
-    ClusterNode, ClusterShard, LeaseStatus, NodeStatus, ServiceState, ServiceStatus, Setting, Tenant,
+    ClusterNode, ClusterShard, LeaseStatus, Move, MoveTechnique, NewMove, NodeStatus, ServiceState, ServiceStatus,
+    Setting, Tenant,
 };
 use savanna_http::{
     Backup, Credentials, Figure, FigureValue, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle,
@@ -178,6 +179,24 @@ impl TenantsHandle for StubTenants {
         let at = names.iter().position(|other| *other == name);
         names.remove(at.ok_or_else(|| Problem::not_found(format!("no tenant {name}")))?);
         Ok(())
+    }
+
+    async fn move_to(&self, NewMove { shard, to, technique }: NewMove) -> Result<Move, Problem> {
+        Ok(Move {
+            database: None,
+            from: "n1".to_owned(),
+            technique: technique.unwrap_or(MoveTechnique::FlushAndMove),
+            began_unix_ms: 1,
+            took_ms: 2.5,
+            window_ms: 0.5,
+            stayed: (shard == "held").then(|| "it is held".to_owned()),
+            shard,
+            to,
+        })
+    }
+
+    async fn moves(&self) -> Vec<Move> {
+        Vec::new()
     }
 
     /// Says that there is one byte more than it sends if the name ends with `!`.

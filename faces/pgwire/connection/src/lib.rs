@@ -16,5 +16,5 @@ mod wire;
 
 pub use output::{OUTPUT_BYTES, Output, Status, format};
 pub use report::Report;
-pub use serve::{Connection, Done, End, serve};
+pub use serve::{Connection, Dismissal, Done, End, serve};
 pub use wire::Wire;

@@ -32,6 +32,15 @@ impl From<Report> for End {
     }
 }
 
+/// Why somebody else ends a connection, or what is to become of it.
+#[derive(Debug)]
+pub enum Dismissal {
+    /// The client is told why, and sent away.
+    Fatal(Report),
+    /// The client hears nothing, and is served elsewhere from now on.
+    Leaves,
+}
+
 /// What came of a message, unless the connection ends.
 pub type Done<C> = Result<Result<(), Report>, <C as Connection>::End>;
 
@@ -100,6 +109,17 @@ pub trait Connection: Sized {
     fn terminated(&self) -> impl Future<Output = Report> + use<Self> {
         std::future::pending()
     }
+
+    /// Waits until somebody else ends the connection, while it has nothing to do, or takes it elsewhere. That is possible only while the client `may_leave`: it
+    /// has been told that it may go on, and has begun nothing.
+    fn dismissed(&self, may_leave: bool) -> impl Future<Output = Dismissal> + use<Self> {
+        let _ = may_leave;
+        let terminated = self.terminated();
+        async { Dismissal::Fatal(terminated.await) }
+    }
+
+    /// The client is served elsewhere from now on.
+    fn leaves(&mut self) {}
 
     /// Sends what has been collected, once it may be told.
     fn send(&mut self) -> impl Future<Output = Result<(), Self::End>> {
@@ -191,10 +211,16 @@ impl<C: Connection> Conversation<'_, C> {
                 self.owes = false;
             }
             self.connection.rest();
-            let terminated = self.connection.terminated();
+            let dismissed = self.connection.dismissed(self.ready);
             tokio::select! {
                 biased;
-                report = terminated => return Err(C::fatal(report)),
+                dismissal = dismissed => match dismissal {
+                    Dismissal::Fatal(report) => return Err(C::fatal(report)),
+                    Dismissal::Leaves => {
+                        self.connection.leaves();
+                        return Ok(());
+                    }
+                },
                 heard = self.hear() => if heard? == 0 {
                     return Ok(());
                 },

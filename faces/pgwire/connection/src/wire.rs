@@ -35,6 +35,11 @@ impl<S: Socket> Wire<S> {
         Self { socket, output: Output::default(), input, message_bytes_max, context }
     }
 
+    /// The connection, and what was read and not obeyed.
+    pub fn into_parts(self) -> (S, BytesMut) {
+        (self.socket, self.input)
+    }
+
     /// Waits for bytes of the client; 0 if it will send no more. Nothing is lost if nobody waits any more.
     ///
     /// # Errors

@@ -9,13 +9,17 @@ use bytes::BytesMut;
 use futures::future::LocalBoxFuture;
 use pgwire::messages::extendedquery::{Bind, Close, Describe, Execute, Parse};
 use savanna_pgwire_connection as protocol;
-use savanna_pgwire_connection::{Report, Wire};
+use savanna_pgwire_connection::{Dismissal, Report, Wire};
 use savanna_pgwire_login::Socket;
-use savanna_tenants_host::{ConnectionGuard, End, Identity, Served, Session, SqlError, Status, Termination, Timeouts};
+use savanna_tenants_host::{
+    ConnectionGuard, Departed, End, Identity, Served, Session, SqlError, Status, TenantId, Timeouts,
+};
+use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::opening::{open, send_away};
 use crate::{
+    relay::Front,
     rows::RowWriter,
     socket::Arriving,
     wire::{ClientWire, MESSAGE_BYTES_MAX, report},
@@ -27,9 +31,20 @@ pub(crate) struct Client<A> {
     /// What was read of it already.
     pub(crate) input: BytesMut,
     pub(crate) identity: Identity,
-    pub(crate) settings: Vec<(String, String)>,
+    pub(crate) begins: Beginning,
     /// Its place among those who may be here at once.
     pub(crate) place: OwnedSemaphorePermit,
+    /// The way to other nodes, if there may be any.
+    pub(crate) front: Option<Arc<Front>>,
+}
+
+/// How a session begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Beginning {
+    /// With the settings of the startup message; the client is told of it.
+    New(Vec<(String, String)>),
+    /// As it was elsewhere; the client notices nothing.
+    Departed(Departed),
 }
 
 impl<A: Arriving> savanna_tenants_host::Connection for Client<A> {
@@ -45,11 +60,24 @@ impl<A: Arriving> savanna_tenants_host::Connection for Client<A> {
             }
         })
     }
+
+    fn follow(self: Box<Self>, tenant: TenantId) -> LocalBoxFuture<'static, ()> {
+        Box::pin(async move {
+            // Without other nodes no tenant goes to one.
+            let Some(front) = self.front.clone() else { return };
+            let runtime = front.runtime().clone();
+            runtime.spawn(async move {
+                if let Err(error) = A::follow(*self, front, tenant).await {
+                    tracing::debug!(%error, "a client went away");
+                }
+            });
+        })
+    }
 }
 
 /// Serves a client until it goes away.
 async fn serve<A: Arriving>(client: Client<A>, guard: ConnectionGuard) {
-    let Client { socket, input, identity, settings, place: _place } = client;
+    let Client { socket, input, identity, begins, place, front } = client;
     let socket = match socket.arrive() {
         Ok(socket) => socket,
         Err(error) => {
@@ -58,8 +86,11 @@ async fn serve<A: Arriving>(client: Client<A>, guard: ConnectionGuard) {
         }
     };
     let mut wire = ClientWire { wire: Wire::new(socket, input, MESSAGE_BYTES_MAX), rows: RowWriter::default() };
-    wire.output().let_in();
-    let session = match open(guard, &mut wire, identity, settings).await {
+    let is_new = matches!(begins, Beginning::New(_));
+    if is_new {
+        wire.output().let_in();
+    }
+    let session = match open(guard, &mut wire, identity, begins).await {
         Ok(Ok(session)) => session,
         Ok(Err(error)) => return send_away(wire.wire.socket, error).await,
         Err(error) => {
@@ -67,9 +98,22 @@ async fn serve<A: Arriving>(client: Client<A>, guard: ConnectionGuard) {
             return;
         }
     };
-    wire.output().ready(status(Status::Idle));
-    let connection = protocol::serve(Connection { session, wire }).await;
-    connection.wire.wire.socket.close().await;
+    if is_new {
+        wire.output().ready(status(Status::Idle));
+    }
+    let Connection { session, wire, leaves } = protocol::serve(Connection { session, wire, leaves: false }).await;
+    let (socket, input) = wire.wire.into_parts();
+    if !leaves {
+        return socket.close().await;
+    }
+    match (session.depart().await, A::park(socket)) {
+        (Ok((identity, departed, back)), Ok(socket)) => {
+            let begins = Beginning::Departed(departed);
+            back.connect(Box::new(Client { socket, input, identity, begins, place, front }));
+        }
+        (Err(error), _) => tracing::warn!(%error, "a client is hung up on: its session cannot leave with its database"),
+        (_, Err(error)) => tracing::warn!(%error, "a client's socket could not be taken over"),
+    }
 }
 
 /// Where a client is in its transaction, in the protocol's words.
@@ -84,6 +128,8 @@ fn status(status: Status) -> protocol::Status {
 struct Connection<S> {
     session: Session,
     wire: ClientWire<S>,
+    /// Whether it goes on elsewhere.
+    leaves: bool,
 }
 
 impl<S: Socket> protocol::Connection for Connection<S> {
@@ -187,7 +233,21 @@ impl<S: Socket> protocol::Connection for Connection<S> {
         let termination = Arc::clone(self.session.termination());
         async move {
             termination.asked().await;
-            report(Termination::error())
+            report(termination.error())
         }
+    }
+
+    fn dismissed(&self, may_leave: bool) -> impl Future<Output = Dismissal> + use<S> {
+        let (termination, dismissed) = (Arc::clone(self.session.termination()), self.session.dismissed(may_leave));
+        async move {
+            match dismissed.await {
+                true => Dismissal::Fatal(report(termination.error())),
+                false => Dismissal::Leaves,
+            }
+        }
+    }
+
+    fn leaves(&mut self) {
+        self.leaves = true;
     }
 }

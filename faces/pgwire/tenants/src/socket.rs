@@ -7,10 +7,13 @@ use std::{
 
 use bytes::BytesMut;
 use rustls::{ServerConfig, ServerConnection};
+use savanna_tenants_host::TenantId;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
+
+use crate::{connection::Client, relay::Front};
 
 /// Bytes that are decrypted at once.
 const READ_BYTES: usize = 16 << 10;
@@ -29,6 +32,16 @@ pub(crate) trait Arriving: Send + 'static {
 
     /// Takes it to this thread's runtime.
     fn arrive(self) -> io::Result<Self::Socket>;
+
+    /// Takes it from this thread's runtime again.
+    fn park(socket: Self::Socket) -> io::Result<Self>
+    where
+        Self: Sized;
+
+    /// Serves a client whose database went to another node.
+    fn follow(client: Client<Self>, front: Arc<Front>, tenant: TenantId) -> impl Future<Output = io::Result<()>> + Send
+    where
+        Self: Sized;
 }
 
 /// A socket on its way to another thread.
@@ -43,6 +56,15 @@ impl Arriving for Parked {
 
     fn arrive(self) -> io::Result<Socket> {
         Ok(Socket { tcp: TcpStream::from_std(self.tcp)?, tls: self.tls })
+    }
+
+    fn park(socket: Socket) -> io::Result<Self> {
+        socket.park()
+    }
+
+    async fn follow(client: Client<Self>, front: Arc<Front>, tenant: TenantId) -> io::Result<()> {
+        let Client { socket, input, identity, begins, place: _place, .. } = client;
+        front.relay(socket.arrive()?, &input, tenant, identity, begins).await
     }
 }
 

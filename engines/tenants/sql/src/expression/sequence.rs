@@ -27,6 +27,18 @@ impl Given {
         self.by_sequence.insert(sequence.id, number);
     }
 
+    /// All of them, by the sequences' numbers, and which gave one last; for a session that goes on elsewhere.
+    pub fn written(&self) -> (Vec<(u32, i64)>, Option<u32>) {
+        let mut numbers: Vec<_> = self.by_sequence.iter().map(|(sequence, number)| (*sequence, *number)).collect();
+        numbers.sort_unstable();
+        (numbers, self.last)
+    }
+
+    /// What was [`written`](Self::written).
+    pub fn restore(&mut self, numbers: &[(u32, i64)], last: Option<u32>) {
+        *self = Self { by_sequence: numbers.iter().copied().collect(), last };
+    }
+
     /// The number of whichever sequence gave one last.
     pub(crate) fn last(&self) -> Result<Value> {
         let number = self.last.and_then(|sequence| self.by_sequence.get(&sequence));

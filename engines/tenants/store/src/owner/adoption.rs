@@ -188,10 +188,15 @@ async fn arrive(
             let mut owner = owner.lock();
             owner.expect_space()?;
             owner.adopting = Some(owner.journal.appended().next());
+            owner.arriving = arriving.iter().map(|arriving| arriving.tenant).collect();
             Arc::clone(&owner.journal)
         };
         let done = serve(owner, (&member, &only_now), &journal, &arriving, &names).await;
-        owner.lock().adopting = None;
+        {
+            let mut owner = owner.lock();
+            owner.adopting = None;
+            owner.arriving.clear();
+        }
         arrived.extend(done?);
     }
     owner.lock().garbage.extend(left_behind(&view));
@@ -298,6 +303,7 @@ impl Owner {
                 && !self.making.contains(tenant)
                 && !self.tenants.contains_key(tenant)
                 && !self.removed.contains(tenant)
+                && self.left.get(tenant).is_none_or(|left| record.value.epoch > *left)
         };
         shards::tenants(view).into_iter().filter(is_granted)
     }

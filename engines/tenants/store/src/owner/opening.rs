@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{Journal, Lsn, Record};
 use savanna_ownership::{
-    Batch, ClusterView, CoordinatorError, MAX_BATCH_RECORDS, Revision, RootExpectation, ShardRecord, Tenure,
-    Transition, Versioned,
+    Batch, ClusterView, CoordinatorError, Exclusive, MAX_BATCH_RECORDS, Ownership, Revision, RootExpectation,
+    ShardRecord, Tenure, Transition, Versioned,
 };
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::Result;
@@ -135,6 +135,18 @@ pub(super) async fn take_over(member: &Member, view: ClusterView) -> ShardsResul
     let inherited = shards::tenants(&view).into_iter().filter(|(_, record)| member.inherits(&view, &record.value));
     // A grant leaves the history as it is.
     propose(member, inherited.map(grant).collect(), None, view).await
+}
+
+/// Gives up the moves that an earlier process of this tenure had begun, before anybody is served: of its own proposal that one has moved, which may be
+/// under way, and of this one, one is done. Returns the records as they are then.
+pub(super) async fn give_up_moves(member: &Member, view: ClusterView) -> ShardsResult<ClusterView> {
+    let stays = |(tenant, Versioned { version, value }): (TenantId, &Versioned<ShardRecord>)| {
+        let record = ShardRecord::serving(member.tenure.clone(), value.epoch);
+        member.transition(tenant, *version, record.with_history(value.history.clone()))
+    };
+    let is_moving = |record: &ShardRecord| matches!(&record.ownership, Ownership::Exclusive(Exclusive::Moving { from, .. }) if *from == member.tenure);
+    let moving = shards::tenants(&view).into_iter().filter(|(_, record)| is_moving(&record.value));
+    propose(member, moving.map(stays).collect(), None, view).await
 }
 
 /// Changes records, if what is expected beside them is so. Returns them as they are then.

@@ -55,6 +55,8 @@ struct Face {
     gate_refuses: Option<Report>,
     patience: Option<Duration>,
     terminates: bool,
+    /// Whether it is to leave, and whether it has.
+    leaves: [bool; 2],
 }
 
 impl Face {
@@ -139,13 +141,35 @@ impl Connection for Face {
             }
         }
     }
+
+    fn dismissed(&self, may_leave: bool) -> impl Future<Output = Dismissal> + use<> {
+        let (terminated, leaves) = (self.terminated(), self.leaves[0] && may_leave);
+        async move {
+            match leaves {
+                true => Dismissal::Leaves,
+                false => Dismissal::Fatal(terminated.await),
+            }
+        }
+    }
+
+    fn leaves(&mut self) {
+        self.leaves[1] = true;
+    }
 }
 
 fn face(pieces: &[&[u8]]) -> Face {
     let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
     let socket = Script { pieces, ..Script::default() };
     let wire = Wire::new(socket, BytesMut::new(), 1_000);
-    Face { wire, did: Vec::new(), gate_is_shut: false, gate_refuses: None, patience: None, terminates: false }
+    Face {
+        wire,
+        did: Vec::new(),
+        gate_is_shut: false,
+        gate_refuses: None,
+        patience: None,
+        terminates: false,
+        leaves: [false; 2],
+    }
 }
 
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -266,4 +290,37 @@ async fn whoever_is_sent_away_is_told_why() {
     face.wire.socket.stays = true;
     face.terminates = true;
     assert_eq!(served(face).await.1, ["E"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_leaves_when_it_has_begun_nothing_and_takes_along_what_it_said_in_part() {
+    let (half, sync) = (query("later"), message(b'S', b""));
+    let mut leaving = face(&[&[query("a"), half[..4].to_vec()].concat()]);
+    leaving.leaves[0] = true;
+    let left = serve(leaving).await;
+    assert!(left.leaves[1]);
+    assert_eq!(left.did, Vec::<String>::new(), "it was at rest from the beginning");
+
+    // It is asked to go when it has said that, and only half of the next.
+    let mut asked = face(&[&[query("a"), half[..4].to_vec()].concat()]);
+    let (_, input) = {
+        asked.wire.hear().await.unwrap();
+        asked.leaves[0] = true;
+        let left = serve(asked).await;
+        assert_eq!((left.leaves[1], &left.did[..]), (true, &["a".to_owned()][..]));
+        assert_eq!(kinds(&left.wire.socket.writes.lock().unwrap().concat()), "CZ");
+        left.wire.into_parts()
+    };
+    assert_eq!(input, half[..4]);
+
+    // What it has begun keeps it.
+    let mut begun = face(&[&parse("a")]);
+    begun.wire.hear().await.unwrap();
+    (begun.leaves[0], begun.wire.socket.stays) = (true, true);
+    let stays = tokio::time::timeout(Duration::from_secs(9), serve(begun)).await;
+    assert!(stays.is_err(), "it may go on after Sync alone");
+    let mut ended = face(&[&[parse("a"), sync].concat()]);
+    ended.wire.hear().await.unwrap();
+    (ended.leaves[0], ended.wire.socket.stays) = (true, true);
+    assert!(serve(ended).await.leaves[1]);
 }

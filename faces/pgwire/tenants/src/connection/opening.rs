@@ -8,6 +8,7 @@ use savanna_tenants_host::{
     error::{Result, state},
 };
 
+use super::Beginning;
 use crate::wire::{ClientWire, put_notice, refusal};
 
 /// Who waits for longer is told for what.
@@ -23,13 +24,17 @@ pub(super) async fn send_away(mut socket: impl Socket, error: SqlError) {
     }
 }
 
-/// Opens a session with the settings of the startup message, when the database is not busy, and says what the client is told of the server.
+/// Opens a session with the settings of the startup message, when the database is not busy, and says what the client is told of the server; or one that goes on.
 pub(super) async fn open(
     guard: ConnectionGuard,
     wire: &mut ClientWire<impl Socket>,
     identity: Identity,
-    settings: Vec<(String, String)>,
+    begins: Beginning,
 ) -> io::Result<Result<Session>> {
+    let settings = match begins {
+        Beginning::New(settings) => settings,
+        Beginning::Departed(departed) => return Ok(guard.reopen(identity, &departed).await),
+    };
     if let Err(error) = until_free(&guard, wire).await? {
         return Ok(Err(error));
     }

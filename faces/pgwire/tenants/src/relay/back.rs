@@ -10,16 +10,17 @@ use savanna_pgwire_login::Refusal;
 use savanna_rpc::{MethodTable, RpcError, Service, Transport, call};
 use savanna_tenants_host::{Counts, Identity, Signal, SqlError, TenantId, Tenants, error::state};
 use tokio::{
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout},
 };
 
 use super::{
     calls::{
-        Cancel, Failure, Know, List, ListBackends, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack,
+        Adopt, Cancel, Failure, Know, List, ListBackends, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack,
         SayToFront, SessionName, SignalBackend, Space, backend, sent,
     },
-    line::{Line, ORPHANED, Pause, Relayed, SILENCE},
+    front::Front,
+    line::{Line, LineImage, ORPHANED, Pause, Relayed, SILENCE},
     stream::{Part, Which},
 };
 use crate::connection::Client;
@@ -29,6 +30,13 @@ const HOLD: Duration = Duration::from_millis(2);
 /// How long a front has for one request.
 const FRONT_TIME: Duration = Duration::from_secs(5);
 
+/// Sessions by their names.
+pub(super) type Sessions = Mutex<HashMap<SessionName, (Opening, Arc<Line>)>>;
+
+/// How long after a database has moved its sessions may be on their way, and how long to wait for one then.
+const MOVING_TIME: Duration = Duration::from_secs(30);
+const MOVING_PAUSE: Duration = Duration::from_millis(2);
+
 /// Serves the clients of other nodes.
 pub struct Back {
     tenants: Tenants,
@@ -36,7 +44,11 @@ pub struct Back {
     places: Arc<Semaphore>,
     clients_max: usize,
     transport: Arc<dyn Transport>,
-    sessions: Mutex<HashMap<SessionName, (Opening, Arc<Line>)>>,
+    sessions: Arc<Sessions>,
+    /// Until when sessions may be on their way to or from here, with their databases.
+    moving_until: Mutex<Option<Instant>>,
+    /// The way to where databases go from here.
+    front: Option<Arc<Front>>,
 }
 
 impl std::fmt::Debug for Back {
@@ -46,17 +58,29 @@ impl std::fmt::Debug for Back {
 }
 
 impl Back {
-    /// In front of these tenants, for at most so many clients. Fronts are reached over the transport.
+    /// In front of these tenants, for at most so many clients. Fronts are reached over the transport, and databases that move away by this node's own.
     #[must_use]
-    pub fn new(tenants: Tenants, clients_max: usize, transport: Arc<dyn Transport>) -> Arc<Self> {
+    pub fn new(
+        tenants: Tenants,
+        clients_max: usize,
+        transport: Arc<dyn Transport>,
+        front: Option<Arc<Front>>,
+    ) -> Arc<Self> {
         let places = Arc::new(Semaphore::new(clients_max));
-        Arc::new(Self { tenants, places, clients_max, transport, sessions: Mutex::default() })
+        let (sessions, moving_until) = (Arc::default(), Mutex::default());
+        Arc::new(Self { tenants, places, clients_max, transport, sessions, moving_until, front })
+    }
+
+    /// A database is about to come here, or to go: a session that is not known may be on its way with it.
+    pub fn expect_sessions(&self) {
+        *self.moving_until.lock() = Some(Instant::now() + MOVING_TIME);
     }
 
     /// What fronts ask: `tenants/..`.
     #[must_use]
     pub fn service(self: Arc<Self>) -> Arc<dyn Service> {
-        let [know, list, backends, signal, save, remove, open, say, space, cancel] = [0; 10].map(|_| Arc::clone(&self));
+        let [know, list, backends, signal, save, remove, open, adopt, say, space, cancel] =
+            [0; 11].map(|_| Arc::clone(&self));
         Arc::new(
             MethodTable::new()
                 .method(PhantomData::<Know>, move |_, (tenant, user)| {
@@ -94,6 +118,15 @@ impl Back {
                     let opened = open.open(request);
                     async move { opened }
                 })
+                .method(PhantomData::<Adopt>, move |_, (request, opening, line)| {
+                    let adopted = match line.is_sound() {
+                        true => Ok(adopt.adopt(request, opening, line)),
+                        false => Err(RpcError::Malformed {
+                            reason: "the numbers of a session's bytes do not fit".to_owned(),
+                        }),
+                    };
+                    async move { adopted }
+                })
                 .method(PhantomData::<SayToBack>, move |_, (session, opening, part)| {
                     let back = Arc::clone(&say);
                     async move { back.say(&session, opening, part).await }
@@ -117,7 +150,7 @@ impl Back {
     }
 
     fn open(self: &Arc<Self>, request: OpenRequest) -> Result<Result<Opening, Refused>, RpcError> {
-        let OpenRequest { session, tenant, user, database, administrator, settings } = request;
+        let OpenRequest { session, tenant, user, database, administrator, begins } = request;
         let mut sessions = self.sessions.lock();
         if let Some((opening, _)) = sessions.get(&session) {
             return Ok(Ok(*opening));
@@ -127,23 +160,54 @@ impl Back {
         };
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(|error| RpcError::Refused { reason: error.to_string() })?;
-        let (opening, line) = (Opening(u64::from_ne_bytes(number)), Arc::<Line>::default());
-        sessions.insert(session.clone(), (opening, Arc::clone(&line)));
-        drop(sessions);
-        let identity = Identity { user, database, administrator };
-        let socket = Relayed(Arc::clone(&line));
-        self.tenants.connect(tenant, Box::new(Client { socket, input: BytesMut::new(), identity, settings, place }));
-        tokio::spawn(Arc::clone(self).bring(session, opening, line));
+        let opening = Opening(u64::from_ne_bytes(number));
+        let request = OpenRequest { session, tenant, user, database, administrator, begins };
+        self.begin(request, opening, Line::default(), (place, &mut sessions));
         Ok(Ok(opening))
+    }
+
+    /// Goes on with a session that another node had.
+    fn adopt(self: &Arc<Self>, request: OpenRequest, opening: Opening, line: LineImage) -> Result<(), Refused> {
+        let mut sessions = self.sessions.lock();
+        if sessions.contains_key(&request.session) {
+            return Ok(());
+        }
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let place = place.map_err(|_| Refused(refused_place(self.clients_max)))?;
+        self.begin(request, opening, Line::of(line), (place, &mut sessions));
+        Ok(())
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        request: OpenRequest,
+        opening: Opening,
+        line: Line,
+        (place, sessions): (OwnedSemaphorePermit, &mut HashMap<SessionName, (Opening, Arc<Line>)>),
+    ) {
+        let OpenRequest { session, tenant, user, database, administrator, begins } = request;
+        let line = Arc::new(line);
+        sessions.insert(session.clone(), (opening, Arc::clone(&line)));
+        let identity = Identity { user, database, administrator };
+        let (line_of_session, sessions) = (Arc::clone(&line), Arc::clone(&self.sessions));
+        let socket = Relayed { line: line_of_session, session: session.clone(), opening, sessions };
+        let (input, front) = (BytesMut::new(), self.front.clone());
+        self.tenants.connect(tenant, Box::new(Client { socket, input, identity, begins, place, front }));
+        tokio::spawn(Arc::clone(self).bring(session, opening, line));
     }
 
     async fn say(&self, session: &SessionName, opening: Opening, part: Part) -> Result<Part, RpcError> {
         let line =
             self.sessions.lock().get(session).filter(|(known, _)| *known == opening).map(|(_, line)| Arc::clone(line));
         let Some(line) = line else {
+            if self.moving_until.lock().is_some_and(|until| Instant::now() < until) {
+                return Err(RpcError::Frozen { retry_after: MOVING_PAUSE });
+            }
             return Err(RpcError::Refused { reason: "the session has ended; connect again".to_owned() });
         };
-        line.answer(part, HOLD).await.map_err(|error| RpcError::Malformed { reason: error.to_string() })
+        let answer = line.answer(part, HOLD).await.map_err(|error| RpcError::Malformed { reason: error.to_string() });
+        // Where it went meanwhile, that is asked again.
+        if line.look(|ends| ends.has_departed) { Err(RpcError::Frozen { retry_after: MOVING_PAUSE }) } else { answer }
     }
 
     /// Brings what no request of the front has fetched, until both sides have ended or do not reach each other.
@@ -153,6 +217,9 @@ impl Back {
         loop {
             // Without news, the front is only told that somebody is here.
             let _ = timeout(SILENCE, line.until_due()).await;
+            if line.look(|ends| ends.has_departed) {
+                return;
+            }
             if line.look(|ends| ends.side.is_heard_out()) {
                 break;
             }
@@ -184,7 +251,9 @@ impl Back {
             pause.wait().await;
             line.change(|ends| ends.side.doubt());
         }
-        self.sessions.lock().remove(&session);
+        if !line.look(|ends| ends.has_departed) {
+            self.sessions.lock().remove(&session);
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use savanna_rpc::Method;
 use savanna_tenants_host::{Acquaintance, Backend, SqlError, TenantId, error::state};
 use serde::{Deserialize, Serialize};
 
-use super::stream::Part;
+use super::{line::LineImage, stream::Part};
+use crate::connection::Beginning;
 
 /// What a request keeps waiting, so that it has connections with its like only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum Class {
 #[must_use]
 pub fn class_of(method: &str) -> Class {
     match method {
-        Open::NAME | SayToBack::NAME | SayToFront::NAME => Class::Flights,
+        Open::NAME | Adopt::NAME | SayToBack::NAME | SayToFront::NAME => Class::Flights,
         Know::NAME | Save::NAME | Remove::NAME => Class::Bulk,
         _ => Class::Control,
     }
@@ -150,7 +151,18 @@ pub(super) struct OpenRequest {
     pub(super) user: String,
     pub(super) database: String,
     pub(super) administrator: bool,
-    pub(super) settings: Vec<(String, String)>,
+    pub(super) begins: Beginning,
+}
+
+/// Goes on with a session whose database has come from another node.
+pub(super) struct Adopt;
+
+impl Method for Adopt {
+    const NAME: &'static str = "tenants/adopt.1";
+    // What the client has said and nobody has obeyed comes with it, and would be done again.
+    const IDEMPOTENT: bool = false;
+    type Request = (OpenRequest, Opening, LineImage);
+    type Reply = Result<(), Refused>;
 }
 
 /// Which opening of a session a part belongs to. A repeated request may open it at two nodes; the front listens to one of them.
@@ -158,7 +170,7 @@ pub(super) struct OpenRequest {
 pub(super) struct Opening(pub(super) u64);
 
 impl Method for Open {
-    const NAME: &'static str = "tenants/open.1";
+    const NAME: &'static str = "tenants/open.2";
     const IDEMPOTENT: bool = true;
     type Request = OpenRequest;
     type Reply = Result<Opening, Refused>;
@@ -277,8 +289,8 @@ mod tests {
         returns(&(sent(known.clone()), true));
         assert_eq!(backend(sent(known.clone()), Some(&node)), known);
         returns(&Err::<Opening, _>(Refused(Bytes::from_static(b"E"))));
-        let settings = vec![("a".to_owned(), String::new())];
+        let begins = Beginning::New(vec![("a".to_owned(), String::new())]);
         let (user, database) = ("ann".to_owned(), "shop".to_owned());
-        returns(&OpenRequest { session, tenant: 3, user, database, administrator: false, settings });
+        returns(&OpenRequest { session, tenant: 3, user, database, administrator: false, begins });
     }
 }

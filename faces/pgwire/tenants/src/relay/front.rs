@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use crate::connection::Beginning;
 use async_trait::async_trait;
 use bytes::BytesMut;
 use futures::future::{OptionFuture, join_all};
@@ -29,10 +30,10 @@ use tokio::{
 
 use super::{
     calls::{
-        Cancel, Know, ListBackends, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront,
+        Adopt, Cancel, Know, ListBackends, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront,
         SessionName, SignalBackend, Space, backend, sent,
     },
-    line::{Ends, Line, ORPHANED, PART_BYTES, Pause, SILENCE, WAITING_BYTES_MAX},
+    line::{Ends, Line, LineImage, ORPHANED, PART_BYTES, Pause, SILENCE, WAITING_BYTES_MAX},
     stream::{Part, Which},
     unanswered::Unanswered,
 };
@@ -45,10 +46,10 @@ const BACK_TIME: Duration = Duration::from_secs(15);
 const HANG_UP_TIME: Duration = Duration::from_millis(300);
 /// How long a node has until all that is committed is in the storage: longer than that takes it at most.
 const SAVE_TIME: Duration = Duration::from_secs(30);
-/// How long a cancel request is tried, how many are at once, and how many nodes of one number are asked.
+/// How long a cancel request is tried, how many are at once, and how many nodes are asked, the one first that the key names.
 const CANCEL_TIME: Duration = Duration::from_secs(2);
 const CANCELS_MAX: usize = 64;
-const NAMESAKES_MAX: usize = 4;
+const NODES_MAX: usize = 16;
 /// Between two attempts to ask a node.
 const ASK_PAUSE: Duration = Duration::from_millis(20);
 /// How long another node is asked for its connections.
@@ -174,13 +175,15 @@ impl Front {
             tracing::debug!("a cancel request is left out: too many came at once");
             return;
         };
-        let named = self.names.nodes().into_iter().filter(|node| *node != self.node && number_of(node) == node_of(key));
+        // A session that has moved is on another node than its key says.
+        let mut nodes: Vec<_> = self.names.nodes().into_iter().filter(|node| *node != self.node).collect();
+        nodes.sort_by_key(|node| number_of(node) != node_of(key));
         let cancel = |node| async move {
             if let Err(error) = self.ask_node::<Cancel>(&node, &key, CANCEL_TIME).await {
                 tracing::debug!(%node, %error, "a cancel request did not reach the node that has the session");
             }
         };
-        join_all(named.take(NAMESAKES_MAX).map(cancel)).await;
+        join_all(nodes.into_iter().take(NODES_MAX).map(cancel)).await;
     }
 
     /// Relays a client that has come in, until it or its session ends.
@@ -190,7 +193,7 @@ impl Front {
         input: &BytesMut,
         tenant: TenantId,
         identity: Identity,
-        settings: Vec<(String, String)>,
+        begins: Beginning,
     ) -> io::Result<()> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
@@ -202,8 +205,12 @@ impl Front {
 
         let shard = shard(tenant);
         let Identity { user, database, administrator } = identity;
+        let mut unanswered = match &begins {
+            Beginning::New(_) => Unanswered::default(),
+            Beginning::Departed(_) => Unanswered::of_welcome(),
+        };
         let request =
-            OpenRequest { session: session.clone(), tenant, user, database: database.clone(), administrator, settings };
+            OpenRequest { session: session.clone(), tenant, user, database: database.clone(), administrator, begins };
         let opening = match self.ask::<Open>(&shard, &request).await {
             Ok(Ok(opening)) => opening,
             Ok(Err(Refused(told))) => return send_away(socket, &told).await,
@@ -211,7 +218,6 @@ impl Front {
         };
         client.opening.get_or_init(|| opening);
         let relay = Relay { front: self, shard, session, opening, line: &client.line };
-        let mut unanswered = Unanswered::default();
         unanswered.ask(input);
         match relay.run(&mut socket, &mut unanswered).await {
             Ok(()) => socket.close().await,
@@ -234,6 +240,25 @@ impl Front {
         }
         relay.hang_up().await;
         Ok(())
+    }
+
+    /// Hands a session over to the node that its database has gone to. If that fails, its front finds that it is gone.
+    pub(super) async fn hand_over(
+        &self,
+        tenant: TenantId,
+        (session, opening): (SessionName, Opening),
+        (identity, begins): (Identity, Beginning),
+        line: LineImage,
+    ) -> io::Result<()> {
+        let Identity { user, database, administrator } = identity;
+        let request = OpenRequest { session, tenant, user, database, administrator, begins };
+        match self.ask::<Adopt>(&shard(tenant), &(request, opening, line)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Refused(_))) => {
+                Err(io::Error::other("the node that has the database by now has no place for its session"))
+            }
+            Err(error) => Err(io::Error::other(error)),
+        }
     }
 
     async fn ask<M: Method>(&self, shard: &ShardId, request: &M::Request) -> Result<M::Reply, RpcError> {

@@ -2,17 +2,24 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use savanna_pgwire_login::Socket;
+use savanna_tenants_host::TenantId;
+use serde::{Deserialize, Serialize};
 use tokio::{
     sync::Notify,
     time::{sleep, timeout},
 };
 
-use super::stream::{Impossible, Part, Side, Which};
-use crate::socket::Arriving;
+use super::{
+    back::Sessions,
+    calls::{Opening, SessionName},
+    front::Front,
+    stream::{Impossible, Part, Side, SideImage, Which},
+};
+use crate::{connection::Client, socket::Arriving};
 
 /// A part has at most so many bytes.
 pub(super) const PART_BYTES: usize = 256 << 10;
@@ -55,6 +62,8 @@ pub(super) struct Ends {
     pub(super) heard: BytesMut,
     /// Why the other side is not reached any more.
     pub(super) lost: Option<String>,
+    /// Whether another node goes on with the session.
+    pub(super) has_departed: bool,
     /// Requests of the other side that take back what is said meanwhile.
     asking: usize,
 }
@@ -67,7 +76,7 @@ impl Ends {
 
     /// Whether somebody has to bring what was said, or to let the session go.
     fn is_due(&self) -> bool {
-        self.side.has_news() && self.asking == 0 || self.side.is_heard_out()
+        self.side.has_news() && self.asking == 0 || self.side.is_heard_out() || self.has_departed
     }
 
     fn has_room(&self) -> bool {
@@ -78,6 +87,22 @@ impl Ends {
     fn awaited(&self) -> [bool; 5] {
         let side = &self.side;
         [side.has_news(), !self.heard.is_empty(), side.other_has_ended(), self.lost.is_some(), self.has_room()]
+    }
+}
+
+/// A session's line on its way to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LineImage {
+    side: SideImage,
+    /// What the client has said and nobody has obeyed.
+    #[serde(with = "super::bytes")]
+    input: Bytes,
+}
+
+impl LineImage {
+    /// Whether it is one that a line has made.
+    pub(super) fn is_sound(&self) -> bool {
+        self.side.is_sound()
     }
 }
 
@@ -136,6 +161,9 @@ impl Line {
     /// Takes what is new in a part, as far as there is room for it. Who sent it sends the rest again.
     pub(super) fn hear(&self, mut part: Part) -> Result<(), Impossible> {
         self.change(|ends| {
+            if ends.has_departed {
+                return Ok(());
+            }
             let room = WAITING_BYTES_MAX.saturating_sub(ends.heard.len());
             if part.bytes.len() > room {
                 part.bytes.truncate(room);
@@ -168,6 +196,23 @@ impl Line {
         Part { ends: false, ..self.change(|ends| ends.side.part(Which::Unheard, 0)) }
     }
 
+    /// Leaves with all that was heard and not read, behind what was read and not obeyed: nothing more is heard or said here. None if there is nobody any more.
+    pub(super) fn depart(&self, read: &[u8]) -> Option<LineImage> {
+        self.change(|ends| {
+            let side = ends.side.image().filter(|_| ends.lost.is_none() && !ends.has_departed)?;
+            ends.has_departed = true;
+            let input = [read, &ends.heard].concat().into();
+            Some(LineImage { side, input })
+        })
+    }
+
+    /// Goes on with a session of another node, whose image is [sound](SideImage::is_sound).
+    pub(super) fn of(image: LineImage) -> Self {
+        let LineImage { side, input } = image;
+        let ends = Ends { side: side.into(), heard: BytesMut::from(input), ..Ends::default() };
+        Self { ends: Mutex::new(ends), ..Self::default() }
+    }
+
     /// The other side is not reached any more.
     pub(super) fn lose(&self, why: impl Into<String>) {
         self.change(|ends| ends.lost.get_or_insert_with(|| why.into()).len());
@@ -192,7 +237,12 @@ impl Drop for Asking<'_> {
 
 /// A client whose socket is on another node.
 #[derive(Debug)]
-pub(super) struct Relayed(pub(super) Arc<Line>);
+pub(super) struct Relayed {
+    pub(super) line: Arc<Line>,
+    pub(super) session: SessionName,
+    pub(super) opening: Opening,
+    pub(super) sessions: Arc<Sessions>,
+}
 
 impl Arriving for Relayed {
     type Socket = Self;
@@ -200,11 +250,23 @@ impl Arriving for Relayed {
     fn arrive(self) -> io::Result<Self> {
         Ok(self)
     }
+
+    fn park(socket: Self) -> io::Result<Self> {
+        Ok(socket)
+    }
+
+    /// The node that the client is connected to finds the session where the database is.
+    async fn follow(client: Client<Self>, front: Arc<Front>, tenant: TenantId) -> io::Result<()> {
+        let Client { socket, input, identity, begins, .. } = client;
+        let Some(line) = socket.line.depart(&input) else { return Ok(()) };
+        socket.sessions.lock().remove(&socket.session);
+        front.hand_over(tenant, (socket.session.clone(), socket.opening), (identity, begins), line).await
+    }
 }
 
 impl Socket for Relayed {
     async fn read(&mut self, into: &mut BytesMut) -> io::Result<usize> {
-        let read = self.0.until(|ends| match ends.heard.is_empty() {
+        let read = self.line.until(|ends| match ends.heard.is_empty() {
             false => Some(Ok(ends.heard.split())),
             true if ends.side.other_has_ended() => Some(Ok(BytesMut::new())),
             true => ends.lost.clone().map(|why| Err(io::Error::new(io::ErrorKind::ConnectionAborted, why))),
@@ -216,12 +278,12 @@ impl Socket for Relayed {
 
     async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let room = self.0.until(|ends| match &ends.lost {
+            let room = self.line.until(|ends| match &ends.lost {
                 Some(why) => Some(Err(io::Error::new(io::ErrorKind::BrokenPipe, why.clone()))),
                 None => WAITING_BYTES_MAX.checked_sub(ends.side.waiting()).filter(|room| *room > 0).map(Ok),
             });
             let count = room.await?.min(bytes.len());
-            self.0.change(|ends| ends.side.say(&bytes[..count]));
+            self.line.change(|ends| ends.side.say(&bytes[..count]));
             bytes.advance(count);
         }
         Ok(())
@@ -241,14 +303,17 @@ impl Socket for Relayed {
 /// The session is over: the client is told, however it came about.
 impl Drop for Relayed {
     fn drop(&mut self) {
-        self.0.change(|ends| ends.side.end());
+        self.line.change(|ends| {
+            // Another node goes on with it.
+            if !ends.has_departed {
+                ends.side.end();
+            }
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     type Waits = fn(&mut Ends) -> Option<()>;
@@ -303,6 +368,57 @@ mod tests {
         line.change(|ends| ends.asking -= 1);
         timeout(Duration::from_secs(60), bringing).await.expect("it is told").expect("it does not panic");
     }
+
+    #[tokio::test]
+    async fn a_line_goes_on_elsewhere_with_each_byte_once() {
+        let (here, front) = (Line::default(), Line::default());
+        front.change(|ends| ends.side.say(b"abcd"));
+        here.hear(front.part(Which::News)).unwrap();
+        assert_eq!(here.change(|ends| ends.heard.split()), "abcd");
+        here.change(|ends| ends.side.say(b"12"));
+        front.hear(here.part(Which::News)).unwrap();
+        // Both are on their way: what the front has heard, and more of each.
+        let late = front.part(Which::News);
+        front.change(|ends| ends.side.say(b"ef"));
+        here.change(|ends| ends.side.say(b"34"));
+        here.hear(front.part(Which::News)).unwrap();
+        let image = here.depart(b"cd").expect("both are there");
+        assert!(here.depart(b"").is_none(), "it has gone");
+        front.change(|ends| ends.side.say(b"gh"));
+        let ignored = front.part(Which::News);
+        here.hear(ignored.clone()).unwrap();
+        assert_eq!(here.look(|ends| ends.heard.len()), 2, "nothing is heard here any more");
+
+        let there = Line::of(image);
+        there.hear(late).unwrap();
+        there.hear(ignored).unwrap();
+        assert_eq!(there.change(|ends| ends.heard.split()), "cdefgh");
+        front.hear(there.part(Which::News)).unwrap();
+        assert_eq!(front.change(|ends| ends.heard.split()), "1234");
+        front.hear(there.part(Which::Unheard)).unwrap();
+        assert!(front.look(|ends| ends.heard.is_empty()));
+
+        let ended = Line::default();
+        ended.change(|ends| ends.side.end());
+        assert!(ended.depart(b"").is_none());
+        let lost = Line::default();
+        lost.lose("gone");
+        assert!(lost.depart(b"").is_none());
+    }
+
+    #[test]
+    fn a_session_that_goes_on_elsewhere_has_not_ended() {
+        for departs in [false, true] {
+            let line = Arc::<Line>::default();
+            let session = SessionName { front: savanna_epoch::NodeId::new("n1"), number: 1 };
+            let (opening, sessions) = (Opening(2), Arc::default());
+            let socket = Relayed { line: Arc::clone(&line), session, opening, sessions };
+            assert_eq!(departs, departs && line.depart(b"").is_some());
+            drop(socket);
+            assert_eq!(line.look(|ends| ends.side.has_ended()), !departs);
+        }
+    }
+
     #[tokio::test]
     async fn what_a_request_takes_back_is_not_due() {
         let line = Line::default();

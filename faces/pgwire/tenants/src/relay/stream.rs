@@ -59,7 +59,38 @@ pub(crate) struct Side {
     other_ended: bool,
 }
 
+/// One side of both streams, for another node that goes on with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SideImage {
+    #[serde(with = "super::bytes")]
+    unheard: Bytes,
+    said: u64,
+    first: u64,
+    heard: u64,
+}
+
+impl SideImage {
+    /// Whether the numbers fit to what was not heard.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.said.checked_sub(self.first) == Some(self.unheard.len() as u64)
+    }
+}
+
+impl From<SideImage> for Side {
+    /// Whether anything of it was in a part is not known: it is news.
+    fn from(SideImage { unheard, said, first, heard }: SideImage) -> Self {
+        Self { unheard: BytesMut::from(unheard), said, first, sent: first, heard, ended: false, other_ended: false }
+    }
+}
+
 impl Side {
+    /// For another node; none if either stream has ended.
+    pub(crate) fn image(&self) -> Option<SideImage> {
+        let Self { unheard, said, first, heard, .. } = self;
+        let unheard = Bytes::copy_from_slice(unheard);
+        (!self.ended && !self.other_ended).then_some(SideImage { unheard, said: *said, first: *first, heard: *heard })
+    }
+
     /// Says more.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
         self.unheard.extend_from_slice(bytes);

@@ -89,6 +89,11 @@ pub(super) struct Unanswered {
 }
 
 impl Unanswered {
+    /// Of a client that was told elsewhere that it may begin.
+    pub(super) fn of_welcome() -> Self {
+        Self { is_welcome: true, ..Self::default() }
+    }
+
     /// The client has sent something.
     pub(super) fn ask(&mut self, bytes: &[u8]) {
         let Self { asked, groups, group, .. } = self;

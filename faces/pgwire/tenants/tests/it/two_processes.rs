@@ -83,7 +83,7 @@ async fn serve(host: &Host, front: String) {
     let addresses = Arc::new(Addresses::default());
     addresses.set(NodeId::new("front"), front);
     let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(new(), addresses, TcpConfig::default()));
-    let back = Back::new(host.tenants(), 100, transport);
+    let back = Back::new(host.tenants(), 100, transport, None);
     let troubled = Arc::new(Troubled { service: back.service(), requests: AtomicU64::new(0) });
     let at_new = TcpServer::bind("127.0.0.1:0", new(), troubled, TcpConfig::default()).await.unwrap();
     let at_old = TcpServer::bind("127.0.0.1:0", old(), Arc::new(Moved), TcpConfig::default()).await.unwrap();

@@ -1,0 +1,212 @@
+//! A tenant leaves for another node, or comes from one: what its thread does for that.
+//!
+//! ```text
+//!  freeze   whoever comes waits; connections go when nothing keeps them, those that something keeps are ended after a while
+//!  drain    nobody is there any more, and the storage has everything
+//!  release  the record says that it is another node's: whoever waits is taken there
+//!  resume   or it stays: whoever waits goes on here
+//! ```
+
+use std::{
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use savanna_epoch::{LogId, OwnerEpoch};
+use savanna_ownership::Revision;
+use savanna_tenants::tenant::{SessionImage, Tenant};
+use savanna_tenants_segments::TenantId;
+use savanna_tenants_store::owner;
+use savanna_tenants_values::error::{Result, SqlError};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::{
+    maintenance,
+    process::{Key, Process},
+    session::{Identity, Session},
+    slot::TenantSlot,
+    tenants::Tenants,
+    thread::{Connection, Order, ThreadContext},
+};
+
+/// How long a tenant that moves waits for transactions, and for what else keeps sessions where they are.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether everybody has gone.
+const ROUND: Duration = Duration::from_millis(1);
+
+/// A session that left its node: what its client has set and prepared, and the key by which its statements are cancelled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departed {
+    pub(crate) image: SessionImage,
+    pub(crate) key: Key,
+}
+
+/// The way back to the tenant of a session that left.
+pub struct Return {
+    process: Arc<Process>,
+    tenant: TenantId,
+}
+
+impl std::fmt::Debug for Return {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Return").field("tenant", &self.tenant).finish_non_exhaustive()
+    }
+}
+
+impl Return {
+    /// Takes the client to the tenant's thread, where it waits for what becomes of the move.
+    pub fn connect(self, connection: Box<dyn Connection>) {
+        let Self { process, tenant } = self;
+        process.tell(tenant, Order::Connect { tenant, connection });
+    }
+}
+
+impl Session {
+    /// Waits until the session is to end (`true`), or to leave with its tenant, which it does only if it is `free` to and nothing else keeps it.
+    pub fn dismissed(&self, free: bool) -> impl Future<Output = bool> + use<> {
+        let (termination, slot, id) = (Arc::clone(self.termination()), Rc::clone(self.slot()), self.id());
+        async move {
+            termination.called().await;
+            if !termination.is_asked() && free && slot.with(|tenant| tenant.is_bound(id)).await.is_none() {
+                return false;
+            }
+            termination.asked().await;
+            true
+        }
+    }
+
+    /// Leaves its tenant, which moves. The session is over here.
+    ///
+    /// # Errors
+    /// There is no such session.
+    pub async fn depart(self) -> Result<(Identity, Departed, Return)> {
+        let id = self.id();
+        let image = self.slot().with(|tenant| tenant.image(id)).await?;
+        let back = Return { process: Arc::clone(self.process()), tenant: self.slot().id };
+        Ok((self.identity().clone(), Departed { image, key: self.key() }, back))
+    }
+}
+
+impl Tenants {
+    /// Begins to take a tenant away from its clients, so that it can move by an attempt, which has a number of its own: whoever comes
+    /// waits, whoever is there goes when nothing keeps it.
+    ///
+    /// # Errors
+    /// 3D000 if it is not here, 55006 if it wakes or leaves.
+    pub async fn freeze(&self, tenant: TenantId, attempt: u64) -> Result<()> {
+        self.ask(tenant, |frozen| Order::Freeze { tenant, attempt, frozen }).await
+    }
+
+    /// Waits until nobody is in a frozen tenant any more and the storage has all of it. Who stays for too long is sent away.
+    ///
+    /// # Errors
+    /// 55006 if it goes on here; those of the storage.
+    pub async fn drain(&self, tenant: TenantId, attempt: u64) -> Result<()> {
+        self.ask(tenant, |drained| Order::Drain { tenant, attempt, drained }).await
+    }
+
+    /// A frozen tenant goes on here after all.
+    pub fn resume(&self, tenant: TenantId, attempt: u64) {
+        self.process().tell(tenant, Order::Resume(tenant, attempt));
+    }
+
+    /// A tenant goes on here, whatever attempt has frozen it: its record says so, and nobody moves it any more.
+    pub fn thaw(&self, tenant: TenantId) {
+        self.process().tell(tenant, Order::Thaw(tenant));
+    }
+
+    /// The record of a tenant of this node has another version by now.
+    pub fn note_version(&self, tenant: TenantId, version: Revision) {
+        self.process().owner.lock().stay(tenant, version);
+    }
+
+    /// The epoch under which a tenant is on this node, if it is.
+    #[must_use]
+    pub fn epoch(&self, tenant: TenantId) -> Option<OwnerEpoch> {
+        self.process().owner.lock().epoch(tenant)
+    }
+
+    /// The log of this node's tenants.
+    #[must_use]
+    pub fn log_id(&self) -> LogId {
+        self.process().owner.lock().log_id().clone()
+    }
+
+    /// A drained tenant is another node's: its record says so.
+    pub fn release(&self, tenant: TenantId, attempt: u64) {
+        self.process().owner.lock().leave(tenant);
+        self.process().tell(tenant, Order::Release(tenant, attempt));
+    }
+
+    /// Prepares this node's log for a tenant that comes from another node, which has written all of it to the storage. Returns the log.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub async fn expect(&self, tenant: TenantId, epoch: OwnerEpoch) -> Result<LogId> {
+        let process = Arc::clone(self.process());
+        let expecting = async move { owner::expect(&process.owner, tenant, epoch).await };
+        self.process().background.spawn(expecting).await.map_err(SqlError::internal)?
+    }
+
+    async fn ask(&self, tenant: TenantId, order: impl FnOnce(oneshot::Sender<Result<()>>) -> Order) -> Result<()> {
+        let (answer, answered) = oneshot::channel();
+        self.process().tell(tenant, order(answer));
+        answered.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
+    }
+}
+
+impl ThreadContext {
+    pub(crate) fn freeze(&self, tenant: TenantId, attempt: u64) -> Result<()> {
+        if let Some(slot) = self.begin_moving(tenant, attempt)?
+            && !slot.is_leaving.replace(true)
+        {
+            self.sessions_of(tenant).into_iter().for_each(|key| self.process.connections.call_away(key));
+        }
+        Ok(())
+    }
+
+    /// The keys of the sessions that a tenant has here.
+    fn sessions_of(&self, tenant: TenantId) -> Vec<Key> {
+        self.sessions.borrow().iter().filter(|(_, session)| session.slot.id == tenant).map(|(key, _)| *key).collect()
+    }
+
+    pub(crate) async fn drain(self: &Rc<Self>, tenant: TenantId, attempt: u64) -> Result<()> {
+        let Some(slot) = self.moving_slot(tenant, attempt) else {
+            // Who sleeps has everything in the storage.
+            return if self.is_moving(tenant, attempt) { Ok(()) } else { Err(stays()) };
+        };
+        let began = Instant::now();
+        let mut is_over = false;
+        while !slot.is_empty() || slot.flushing.get() {
+            if !self.is_moving(tenant, attempt) {
+                return Err(stays());
+            }
+            if began.elapsed() > PATIENCE && !std::mem::replace(&mut is_over, true) {
+                self.sessions_of(tenant).into_iter().for_each(|key| self.process.connections.end_as_moved(key));
+            }
+            tokio::time::sleep(ROUND).await;
+        }
+        slot.flushing.set(true);
+        let written = write_down(self, &slot, attempt).await;
+        slot.flushing.set(false);
+        written
+    }
+}
+
+/// Writes all of a tenant to its storage in which nobody is any more.
+async fn write_down(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, attempt: u64) -> Result<()> {
+    slot.with(Tenant::give_numbers_back).await?;
+    while !slot.with(|tenant| tenant.database().is_clean()).await {
+        if !thread.is_moving(slot.id, attempt) {
+            return Err(stays());
+        }
+        maintenance::flush_for_good(thread, slot).await?;
+    }
+    Ok(())
+}
+
+fn stays() -> SqlError {
+    SqlError::new("55006", "the database goes on here")
+}

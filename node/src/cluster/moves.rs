@@ -1,0 +1,599 @@
+//! Databases that change their node while both nodes live. [`savanna_handover`] decides, this carries it out.
+//!
+//! ```text
+//!  the node that has it                                the node that gets it
+//!  moves/start.1  freeze, drain, write down
+//!                 ────────── moves/say.1: Begin ..  ──►  nothing, until the end of its log says that it is to have it
+//!                 compare-and-set of the record          takes it in, as anything else that the records say
+//! ```
+//!
+//! The storage is common, so that what travels is what is not in there yet: nothing, as the node that has the database writes all of it down.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_handover::{
+    Action, Answer, Change, Ending, Handover, Input, Limits, MoveId, Obstacle, Record, Source, Target, TargetAction,
+    TargetInput, Technique, ToSource, ToTarget, Why,
+};
+use savanna_ownership::{
+    CoordinatorError, Exclusive, History, Ownership, Revision, ShardRecord, Tenure, Transition, Versioned,
+};
+use savanna_pgwire_tenants::Back;
+use savanna_rpc::{Method, MethodTable, Service, call};
+use savanna_tenants_host::{SqlError, TenantId, Tenants, error::state, shards};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+
+use super::Joined;
+
+/// What other nodes ask by.
+pub(crate) const SERVICE: &str = "moves";
+/// How long the other node has for one message, and how long what it has to do for it may take.
+const SAY_TIME: Duration = Duration::from_secs(4);
+const SERVE_TIME: Duration = Duration::from_secs(3);
+/// How long a move may take that is asked for.
+const START_TIME: Duration = Duration::from_secs(120);
+/// How long the other node is told what was decided.
+const DECIDED_TIME: Duration = Duration::from_secs(5);
+/// How long another node has to say what moved.
+const LIST_TIME: Duration = Duration::from_secs(2);
+/// Between two looks at what did not come.
+const TICK: Duration = Duration::from_millis(20);
+/// So many moves leave a node at once.
+const LEAVING_MAX: usize = 2;
+/// So many moves are remembered, of those that left and of those that came.
+const REMEMBERED: usize = 100;
+
+/// How a database is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Way {
+    /// Nobody is served while all of it is written down.
+    StopAndCopy,
+    /// It is written down first, and the rest while nobody is served.
+    FlushAndMove,
+}
+
+/// A move that ended, or goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) tenant: TenantId,
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    pub(crate) way: Way,
+    /// Milliseconds since 1970.
+    pub(crate) began: u64,
+    pub(crate) took: Duration,
+    /// How long nobody was served.
+    pub(crate) window: Duration,
+    /// Why it stayed, if it did.
+    pub(crate) stayed: Option<String>,
+}
+
+/// Why a move was not begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum NotBegun {
+    /// There is no such database on the node.
+    Absent(String),
+    /// It cannot go there, or not now.
+    Refused(String),
+}
+
+/// Moves a tenant of the node that is asked to another one; the answer comes when that has ended.
+struct Start;
+
+impl Method for Start {
+    const NAME: &'static str = "moves/start.1";
+    const IDEMPOTENT: bool = false;
+    type Request = (TenantId, NodeId, Way);
+    type Reply = Result<Report, NotBegun>;
+}
+
+/// What the node says that has a tenant, and what the other one answers.
+struct Say;
+
+impl Method for Say {
+    const NAME: &'static str = "moves/say.1";
+    const IDEMPOTENT: bool = true;
+    type Request = (TenantId, Handover, ToTarget);
+    type Reply = Option<ToSource>;
+}
+
+/// The moves that left a node, oldest first.
+struct List;
+
+impl Method for List {
+    const NAME: &'static str = "moves/list.1";
+    const IDEMPOTENT: bool = true;
+    type Request = ();
+    type Reply = Vec<Report>;
+}
+
+/// The moves of a node, as long as it serves tenants.
+pub(crate) struct Moves {
+    joined: Arc<Joined>,
+    tenants: Tenants,
+    back: Arc<Back>,
+    leaving: Mutex<BTreeSet<TenantId>>,
+    left: Mutex<VecDeque<Report>>,
+    coming: Mutex<VecDeque<(MoveId, Arc<tokio::sync::Mutex<Target>>)>>,
+}
+
+impl std::fmt::Debug for Moves {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Moves").field("leaving", &*self.leaving.lock()).finish_non_exhaustive()
+    }
+}
+
+impl Moves {
+    pub(crate) fn new(joined: Arc<Joined>, tenants: Tenants, back: Arc<Back>) -> Arc<Self> {
+        let (leaving, left, coming) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { joined, tenants, back, leaving, left, coming })
+    }
+
+    /// What other nodes ask: `moves/..`.
+    pub(crate) fn service(self: &Arc<Self>) -> Arc<dyn Service> {
+        let [start, say, list] = [0; 3].map(|_| Arc::clone(self));
+        Arc::new(
+            MethodTable::new()
+                .method(PhantomData::<Start>, move |_, (tenant, to, way)| {
+                    let moves = Arc::clone(&start);
+                    async move { Ok(moves.start(tenant, to, way).await) }
+                })
+                .method(PhantomData::<Say>, move |_, (tenant, handover, said)| {
+                    let moves = Arc::clone(&say);
+                    async move { Ok(moves.hear(tenant, handover, said).await) }
+                })
+                .method(PhantomData::<List>, move |_, ()| {
+                    let listed = list.left.lock().iter().cloned().collect();
+                    async { Ok(listed) }
+                }),
+        )
+    }
+
+    /// Moves a tenant to another node, wherever it is.
+    ///
+    /// # Errors
+    /// 3D000 if there is none, 55000 if it cannot go there, 57P03 if its node does not say what came of it.
+    pub(crate) async fn ask(&self, tenant: TenantId, to: &NodeId, way: Way) -> Result<Report, SqlError> {
+        let view = self.joined.view.now();
+        let record = view.shard(&shards::shard(tenant)).and_then(|record| record.value.owner().cloned());
+        let owner = record.ok_or_else(|| SqlError::new(state::INVALID_CATALOG_NAME, "no node has the database"))?;
+        let request = (tenant, to.clone(), way);
+        let asked = call::<Start>(&*self.joined.transport(), &owner.node, &request, START_TIME).await;
+        let begun = asked.map_err(|error| {
+            let message = format!("what came of the move is not known: {error}");
+            SqlError::new("57P03", message)
+                .hint("`savanna shards` says where the database is, `savanna moves` what became of it.")
+        })?;
+        begun.map_err(|error| match error {
+            NotBegun::Absent(message) => SqlError::new(state::INVALID_CATALOG_NAME, message),
+            NotBegun::Refused(message) => SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message),
+        })
+    }
+
+    /// The moves of all nodes that answer, oldest first.
+    pub(crate) async fn list(&self) -> Vec<Report> {
+        let (view, transport) = (self.joined.view.now(), self.joined.transport());
+        let asked = view.nodes().map(|node| {
+            let (transport, node) = (Arc::clone(&transport), node.tenure.node.clone());
+            async move { call::<List>(&*transport, &node, &(), LIST_TIME).await.unwrap_or_default() }
+        });
+        let mut all: Vec<_> = futures::future::join_all(asked).await.into_iter().flatten().collect();
+        all.sort_by_key(|report| report.began);
+        all
+    }
+
+    /// Moves a tenant of this node to another one. It goes on if nobody waits for it.
+    async fn start(self: &Arc<Self>, tenant: TenantId, to: NodeId, way: Way) -> Result<Report, NotBegun> {
+        let refused = |message: &str| NotBegun::Refused(message.to_owned());
+        {
+            let mut leaving = self.leaving.lock();
+            if leaving.contains(&tenant) {
+                return Err(refused("the database moves already"));
+            }
+            if leaving.len() >= LEAVING_MAX {
+                return Err(refused("two databases leave the node already: try again when one of them has"));
+            }
+            leaving.insert(tenant);
+        }
+        let moves = Arc::clone(self);
+        let moving = tokio::spawn(async move {
+            let _leaves = Leaves { moves: &moves, tenant };
+            let outcome = moves.run(tenant, to, way).await;
+            if let Ok(report) = &outcome {
+                remember(&mut moves.left.lock(), report.clone());
+            }
+            outcome
+        });
+        moving.await.unwrap_or_else(|error| Err(refused(&error.to_string())))
+    }
+
+    async fn run(&self, tenant: TenantId, to: NodeId, way: Way) -> Result<Report, NotBegun> {
+        let (shard, mine) = (shards::shard(tenant), self.joined.tenure().clone());
+        let record = self.joined.coordinator.shard(&shard).await;
+        let record = record.map_err(|error| NotBegun::Refused(error.to_string()))?;
+        let held = record.filter(|record| record.value.owner() == Some(&mine) && self.tenants.has(tenant));
+        let Some(record) = held else {
+            return Err(NotBegun::Absent(format!("{shard} is not on node {}", mine.node)));
+        };
+        let Versioned { version, value } = self.settled(tenant, record).await?;
+        let log = value.history.as_ref().map(|history| history.log.clone());
+        let (Ownership::Exclusive(Exclusive::Serving { .. }), Some(log)) = (&value.ownership, log) else {
+            return Err(NotBegun::Refused(format!("{shard} is on its way to another node already")));
+        };
+        let target = self.target(&to)?;
+        let handover =
+            Handover { id: MoveId(rand::random()), from: mine.node.clone(), to: to.clone(), epoch: value.epoch, log };
+        let technique = match way {
+            Way::StopAndCopy => Technique::StopAndCopy,
+            Way::FlushAndMove => Technique::FlushAndMove,
+        };
+        let began = Instant::now();
+        let (source, actions) = Source::new(handover.clone(), technique, Limits::default(), version.0, 0);
+        let mut leaving = Leaving {
+            moves: self,
+            tenant,
+            shard,
+            tenures: (mine, target),
+            handover,
+            before: value,
+            began,
+            frozen: None,
+            drain: None,
+            is_drained: false,
+            version,
+            why: String::new(),
+            decided: None,
+        };
+        let ending = leaving.carry_out(source, actions.into()).await?;
+        let window = leaving.frozen.map_or(Duration::ZERO, |frozen| frozen.elapsed());
+        let stayed = (ending != Ending::Moved).then(|| std::mem::take(&mut leaving.why));
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let took = began.elapsed();
+        let report = Report {
+            tenant,
+            from: leaving.handover.from.clone(),
+            to,
+            way,
+            began: since_1970.saturating_sub(took).as_millis() as u64,
+            took,
+            window,
+            stayed,
+        };
+        match &report.stayed {
+            None => tracing::info!(shard = %leaving.shard, to = %report.to, ?took, ?window, "a database has moved"),
+            Some(why) => tracing::warn!(shard = %leaving.shard, to = %report.to, why, "a database did not move"),
+        }
+        Ok(report)
+    }
+
+    /// The record of a tenant of this node that nobody moves, though it may say so, as whoever did it has ended.
+    async fn settled(
+        &self,
+        tenant: TenantId,
+        record: Versioned<ShardRecord>,
+    ) -> Result<Versioned<ShardRecord>, NotBegun> {
+        let Ownership::Exclusive(Exclusive::Moving { from, .. }) = &record.value.ownership else { return Ok(record) };
+        let by = Some(from.clone());
+        let value = ShardRecord::serving(from.clone(), record.value.epoch).with_history(record.value.history.clone());
+        let (shard, expected) = (shards::shard(tenant), record.version);
+        let stays = Transition { shard, expected, record: value.clone(), by };
+        match self.joined.coordinator.transition(&stays).await {
+            Ok(version) => {
+                self.tenants.note_version(tenant, version);
+                self.tenants.thaw(tenant);
+                Ok(Versioned { version, value })
+            }
+            Err(error) => Err(NotBegun::Refused(error.to_string())),
+        }
+    }
+
+    /// The tenure that is to have a tenant.
+    fn target(&self, to: &NodeId) -> Result<Tenure, NotBegun> {
+        let view = self.joined.view.now();
+        if *to == self.joined.tenure().node {
+            return Err(NotBegun::Refused(format!("the database is on node {to} already")));
+        }
+        let Some(node) = view.nodes().find(|node| node.tenure.node == *to) else {
+            let known: Vec<_> = view.nodes().map(|node| node.tenure.node.0.clone()).collect();
+            return Err(NotBegun::Refused(format!("expected one of the nodes {}, came {to}", known.join(", "))));
+        };
+        if !shards::is_ready(&view, &node.tenure) {
+            return Err(NotBegun::Refused(format!("node {to} serves no databases")));
+        }
+        Ok(node.tenure.clone())
+    }
+
+    /// A tenant comes here: takes what its node says, and answers.
+    async fn hear(&self, tenant: TenantId, handover: Handover, said: ToTarget) -> Option<ToSource> {
+        self.back.expect_sessions();
+        let known = self.coming.lock().iter().find(|(id, _)| *id == handover.id).map(|(_, target)| Arc::clone(target));
+        let (target, mut actions) = match (known, said) {
+            (Some(target), _) => (target, VecDeque::new()),
+            (None, ToTarget::Begin) => {
+                let (target, actions) = Target::new(handover.clone(), self.tenants.log_id());
+                let target = Arc::new(tokio::sync::Mutex::new(target));
+                remember(&mut self.coming.lock(), (handover.id, Arc::clone(&target)));
+                (target, VecDeque::from(actions))
+            }
+            (None, ToTarget::Abort) => return Some(ToSource::Discarded),
+            // It serves what the record says it has, whatever it remembers.
+            (None, ToTarget::Commit) => {
+                return self.serves(tenant, handover.next_epoch()).await.then_some(ToSource::Saved);
+            }
+            (None, _) => return Some(ToSource::Refuse(Why::UnknownMove)),
+        };
+        let mut target = target.lock().await;
+        let (more, mut answer) = target.step(TargetInput::Heard(said));
+        actions.extend(more);
+        while let Some(action) = actions.pop_front() {
+            let input = match action {
+                TargetAction::Open => Some(TargetInput::Opened),
+                TargetAction::Apply(round) => Some(TargetInput::Applied(round)),
+                TargetAction::Persist => match self.tenants.expect(tenant, handover.next_epoch()).await {
+                    Ok(_) => Some(TargetInput::Durable),
+                    Err(error) => {
+                        tracing::warn!(tenant, %error, "a database that was to come here does not");
+                        Some(TargetInput::Failed)
+                    }
+                },
+                TargetAction::Serve(epoch) => self.serves(tenant, epoch).await.then_some(TargetInput::Saved),
+                TargetAction::Discard => None,
+            };
+            if let Some(input) = input {
+                let (more, said) = target.step(input);
+                actions.extend(more);
+                answer = said.or(answer);
+            }
+        }
+        answer
+    }
+
+    /// Waits until a tenant is served here under an epoch, or a later one, which it is when the records that say so have come.
+    async fn serves(&self, tenant: TenantId, epoch: OwnerEpoch) -> bool {
+        let served = async {
+            while self.tenants.epoch(tenant).is_none_or(|has| has < epoch) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(SERVE_TIME, served).await.is_ok()
+    }
+}
+
+/// A tenant that is on its way as long as this is kept.
+struct Leaves<'a> {
+    moves: &'a Moves,
+    tenant: TenantId,
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.moves.leaving.lock().remove(&self.tenant);
+    }
+}
+
+/// Keeps the last of them.
+fn remember<T>(kept: &mut VecDeque<T>, next: T) {
+    if kept.len() == REMEMBERED {
+        kept.pop_front();
+    }
+    kept.push_back(next);
+}
+
+/// A tenant that leaves this node.
+struct Leaving<'a> {
+    moves: &'a Moves,
+    tenant: TenantId,
+    shard: ShardId,
+    /// Of this node and the other one.
+    tenures: (Tenure, Tenure),
+    handover: Handover,
+    /// The record before.
+    before: ShardRecord,
+    began: Instant,
+    frozen: Option<Instant>,
+    drain: Option<JoinHandle<Result<(), SqlError>>>,
+    is_drained: bool,
+    /// Of the record, as it was last seen.
+    version: Revision,
+    /// Why it does not go.
+    why: String,
+    /// What was decided, and when.
+    decided: Option<(Instant, Ending)>,
+}
+
+impl Leaving<'_> {
+    async fn carry_out(&mut self, mut source: Source, mut actions: VecDeque<Action>) -> Result<Ending, NotBegun> {
+        loop {
+            while let Some(action) = actions.pop_front() {
+                if let Some(input) = self.act(action).await? {
+                    actions.extend(source.step(self.now(), input));
+                }
+            }
+            if let Some(ending) = source.ending() {
+                return Ok(ending);
+            }
+            // The records have it: the other node finds that there, or is gone.
+            if let Some((since, ending)) = self.decided
+                && since.elapsed() > DECIDED_TIME
+            {
+                return Ok(ending);
+            }
+            tokio::time::sleep(TICK).await;
+            actions.extend(source.step(self.now(), Input::Tick));
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    async fn act(&mut self, action: Action) -> Result<Option<Input>, NotBegun> {
+        let tenants = &self.moves.tenants;
+        Ok(match action {
+            Action::Propose(version, change) => self.propose(version, change).await?,
+            Action::Read => self.read().await,
+            Action::Send(said) => self.send(said).await,
+            // The storage keeps what its last manifest has, and nobody writes another one.
+            Action::Pin | Action::Unpin => None,
+            Action::Round(round) if self.is_drained => Some(Input::Round(round, 0)),
+            Action::Round(round) => match tenants.save(self.tenant).await {
+                Ok(()) => Some(Input::Round(round, 0)),
+                Err(error) => Some(self.failed(&error)),
+            },
+            Action::Freeze => self.freeze().await,
+            Action::Drain => self.drain().await,
+            Action::Export => Some(Input::Exported),
+            Action::Resume => {
+                self.frozen = None;
+                tenants.resume(self.tenant, self.handover.id.0);
+                tenants.note_version(self.tenant, self.version);
+                None
+            }
+            Action::Release => {
+                self.moves.back.expect_sessions();
+                tenants.release(self.tenant, self.handover.id.0);
+                None
+            }
+            Action::Stop => {
+                self.why = "another node has the database".to_owned();
+                tenants.release(self.tenant, self.handover.id.0);
+                None
+            }
+        })
+    }
+
+    fn failed(&mut self, error: &SqlError) -> Input {
+        self.why = error.to_string();
+        Input::Failed
+    }
+
+    /// The record after a change.
+    fn record(&self, change: &Change) -> ShardRecord {
+        let ((from, to), history) = (self.tenures.clone(), self.before.history.clone());
+        match change {
+            Change::Announce => {
+                ShardRecord::exclusive(self.before.epoch, Exclusive::Moving { from, to }).with_history(history)
+            }
+            Change::GiveUp => self.before.clone(),
+            Change::Commit(log) => {
+                let epoch = self.before.epoch.next();
+                ShardRecord::serving(to, epoch).with_history(Some(History { log: log.clone(), epoch }))
+            }
+        }
+    }
+
+    async fn propose(&mut self, version: u64, change: Change) -> Result<Option<Input>, NotBegun> {
+        let transition = Transition {
+            shard: self.shard.clone(),
+            expected: Revision(version),
+            record: self.record(&change),
+            by: Some(self.tenures.0.clone()),
+        };
+        let answer = match self.moves.joined.coordinator.transition(&transition).await {
+            Ok(version) => {
+                self.version = version;
+                self.moves.tenants.note_version(self.tenant, version);
+                Answer::Won(version.0)
+            }
+            Err(CoordinatorError::Conflict { .. }) => Answer::Lost,
+            Err(CoordinatorError::Unavailable { .. }) => Answer::Unknown,
+            // Nothing was changed, and never will be: as the move has not begun, there is none.
+            Err(error) if change == Change::Announce => return Err(NotBegun::Refused(error.to_string())),
+            // The other node is gone.
+            Err(error) => {
+                self.why = error.to_string();
+                Answer::Unknown
+            }
+        };
+        Ok(Some(Input::Proposed(change, answer)))
+    }
+
+    async fn read(&mut self) -> Option<Input> {
+        let read = self.moves.joined.coordinator.shard(&self.shard).await.ok()??;
+        self.version = read.version;
+        if read.value.owner() == Some(&self.tenures.0) {
+            self.moves.tenants.note_version(self.tenant, read.version);
+        }
+        Some(Input::Read(read.version.0, seen(&read.value)?))
+    }
+
+    async fn send(&mut self, said: ToTarget) -> Option<Input> {
+        match said {
+            ToTarget::Commit => drop(self.decided.get_or_insert((Instant::now(), Ending::Moved))),
+            ToTarget::Abort => drop(self.decided.get_or_insert((Instant::now(), Ending::Stayed))),
+            ToTarget::Begin | ToTarget::Round(_) | ToTarget::Prepare(_) => {}
+        }
+        let request = (self.tenant, self.handover.clone(), said);
+        let transport = self.moves.joined.transport();
+        match call::<Say>(&*transport, &self.handover.to, &request, SAY_TIME).await {
+            Ok(heard) => {
+                if let Some(ToSource::Refuse(why)) = &heard {
+                    self.why = format!("node {} does not take it: {why:?}", self.handover.to);
+                }
+                heard.map(Input::Heard)
+            }
+            Err(error) => {
+                self.why = error.to_string();
+                None
+            }
+        }
+    }
+
+    async fn freeze(&mut self) -> Option<Input> {
+        self.moves.back.expect_sessions();
+        match self.moves.tenants.freeze(self.tenant, self.handover.id.0).await {
+            Ok(()) => {
+                self.frozen.get_or_insert_with(Instant::now);
+                Some(Input::Frozen)
+            }
+            // It is waking up, or has commits that it has not done again, which it does when it wakes.
+            Err(error) if error.state == "55006" => {
+                self.why = error.to_string();
+                self.moves.tenants.save(self.tenant).await.err().map(|error| self.failed(&error))
+            }
+            Err(error) => Some(self.failed(&error)),
+        }
+    }
+
+    async fn drain(&mut self) -> Option<Input> {
+        let (tenants, tenant, attempt) = (self.moves.tenants.clone(), self.tenant, self.handover.id.0);
+        let drain = self.drain.get_or_insert_with(|| tokio::spawn(async move { tenants.drain(tenant, attempt).await }));
+        match tokio::time::timeout(TICK, drain).await {
+            Err(_) => Some(Input::InTheWay(vec![Obstacle::Statement])),
+            Ok(Ok(Ok(()))) => {
+                self.is_drained = true;
+                Some(Input::InTheWay(Vec::new()))
+            }
+            Ok(Ok(Err(error))) => Some(self.failed(&error)),
+            Ok(Err(error)) => {
+                self.why = error.to_string();
+                Some(Input::Failed)
+            }
+        }
+    }
+}
+
+/// A record, as far as a move asks.
+fn seen(record: &ShardRecord) -> Option<Record> {
+    let log = record.history.as_ref().map(|history| history.log.clone());
+    match (&record.ownership, log) {
+        (Ownership::Exclusive(Exclusive::Serving { owner }), Some(log)) => {
+            Some(Record::Serving { owner: owner.node.clone(), epoch: record.epoch, log })
+        }
+        (Ownership::Exclusive(Exclusive::Moving { from, to }), _) => {
+            Some(Record::Moving { from: from.node.clone(), to: to.node.clone(), epoch: record.epoch })
+        }
+        // Nothing that this node knows of: it is nobody's that this move speaks of.
+        (_, log) => Some(Record::Serving {
+            owner: NodeId::new(""),
+            epoch: record.epoch,
+            log: log.unwrap_or_else(|| LogId { node: NodeId::new(""), number: 0, service: String::new() }),
+        }),
+    }
+}
