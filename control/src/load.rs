@@ -379,7 +379,7 @@ mod tests {
         let (former, next) = (tenure("a", 1), tenure("a", 2));
         reports.take(&next, said(&[("s1", 5)]), now);
         reports.take(&former, said(&[("s1", 900)]), now);
-        let loads = reports.loads(&view(&[next.clone()], &["s1"]), now);
+        let loads = reports.loads(&view(std::slice::from_ref(&next), &["s1"]), now);
         assert_eq!((loads.nodes.len(), loads.shards[&ShardId::new("s1")]), (1, 5));
         reports.take(&tenure("a", 3), said(&[]), now);
         assert_eq!(reports.loads(&view(&[next], &["s1"]), now).nodes.len(), 0, "of another process");

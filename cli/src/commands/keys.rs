@@ -103,7 +103,8 @@ fn of_file(path: &str, target: &mut Target, replaces: bool) -> Result<import::Co
     let failed = || CliError::io(format!("opening {path}"));
     let file = File::open(path).map_err(failed())?;
     let all = file.metadata().map_err(failed())?.len();
-    let mut file = FileReader::new(BufReader::with_capacity(READ_BYTES, file)).map_err(import::unread)?;
+    let mut file =
+        FileReader::new(BufReader::with_capacity(READ_BYTES, file)).map_err(|error| import::unread(&error))?;
     import::all_of(&mut file, Some(all), target, replaces)
 }
 

@@ -333,7 +333,7 @@ impl Told {
 
     fn failed(&mut self, failed: BTreeMap<Option<LogId>, String>) {
         let is_new = |log: &Option<LogId>, error: &String| self.failed.get(log) != Some(error) && error != OVERTAKEN;
-        for (log, error) in failed.iter().filter(|(log, error)| is_new(*log, *error)) {
+        for (log, error) in failed.iter().filter(|(log, error)| is_new(log, error)) {
             let log = log.as_ref().map(ToString::to_string);
             tracing::warn!(error, log, "a step of a failover was not done; it is tried again");
         }
@@ -816,7 +816,7 @@ mod tests {
         let mut cluster = Cluster::new();
         let hosts = cluster.hosts(&["n1", "n2"]);
         let place = |cluster: &Cluster, node: &Tenure| {
-            let host = new_host(&cluster, &node);
+            let host = new_host(cluster, node);
             host.map_or_else(|| "here".to_owned(), |tenure| tenure.node.0)
         };
         assert_eq!((place(&cluster, &hosts[0]), place(&cluster, &hosts[1])), ("here".to_owned(), "here".to_owned()));

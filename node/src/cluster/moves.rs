@@ -525,8 +525,8 @@ impl Leaving<'_> {
 
     async fn send(&mut self, said: ToTarget) -> Option<Input> {
         match said {
-            ToTarget::Commit => drop(self.decided.get_or_insert((Instant::now(), Ending::Moved))),
-            ToTarget::Abort => drop(self.decided.get_or_insert((Instant::now(), Ending::Stayed))),
+            ToTarget::Commit => drop(self.decided.get_or_insert_with(|| (Instant::now(), Ending::Moved))),
+            ToTarget::Abort => drop(self.decided.get_or_insert_with(|| (Instant::now(), Ending::Stayed))),
             ToTarget::Begin | ToTarget::Round(_) | ToTarget::Prepare(_) => {}
         }
         let request = (self.tenant, self.handover.clone(), said);

@@ -166,7 +166,7 @@ mod tests {
         let [first] = &seen()[..] else { panic!("one node shows that it works, seen were {:?}", seen()) };
         assert_eq!((&first.node, first.address), (&other.node, other.address));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "a name leads nowhere else");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
         beat(directory.path(), &other).unwrap();
         assert!(seen()[0].at > first.at);
         end(directory.path(), &other.node);

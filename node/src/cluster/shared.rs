@@ -139,6 +139,9 @@ pub(super) fn name_of(log: &LogId) -> String {
     format!("{TENANTS_LOGS}{node}.{}", log.number)
 }
 
+/// A store, and where in it the rows of tenants are.
+pub(crate) type Rows = (Arc<dyn ObjectStore>, ObjectPath);
+
 impl Shared {
     /// The log of keys, which each owner opens under a higher epoch.
     pub(crate) fn keys_log(&self) -> Result<JournalOptions, PlaceError> {
@@ -153,7 +156,7 @@ impl Shared {
     }
 
     /// The store of the rows of tenants; none if it is in the data directory.
-    pub(crate) fn rows(&self) -> Result<Option<(Arc<dyn ObjectStore>, ObjectPath)>, PlaceError> {
+    pub(crate) fn rows(&self) -> Result<Option<Rows>, PlaceError> {
         match self {
             Self::Directory(_) => Ok(None),
             Self::Store(url) => Ok(Some((url.connect()?, url.path("tenants/store")))),

@@ -466,12 +466,12 @@ mod tests {
             NodeConfig::of(&values.collect()).map(|config| config.cluster_tls.is_some())
         };
         assert_eq!((load(&CLUSTER_TLS), load(&[])), (Ok(true), Ok(false)));
-        for missing in 0..CLUSTER_TLS.len() {
-            let set: Vec<_> = CLUSTER_TLS.into_iter().filter(|setting| *setting != CLUSTER_TLS[missing]).collect();
+        for missing in CLUSTER_TLS {
+            let set: Vec<_> = CLUSTER_TLS.into_iter().filter(|setting| *setting != missing).collect();
             let refused = load(&set).unwrap_err().to_string();
             let expected = format!(
                 "{} takes the path of a file, as all of cluster.tls_cert, cluster.tls_key, cluster.tls_ca are set, or none, but `none` came",
-                CLUSTER_TLS[missing]
+                missing
             );
             assert_eq!(refused, format!("default: {expected}"));
         }

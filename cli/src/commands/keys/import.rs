@@ -24,7 +24,7 @@ pub(super) fn all_of<R: Read>(
 ) -> Result<Counts, CliError> {
     let mut counts = Counts::default();
     let mut line = LiveLine::new();
-    while let Some(item) = file.next_item().map_err(unread)? {
+    while let Some(item) = file.next_item().map_err(|error| unread(&error))? {
         match item {
             Item::Field { .. } => {}
             Item::Functions(code) => {
@@ -53,6 +53,6 @@ fn put(target: &mut Target, entry: &Entry, replaces: bool) -> Result<(), CliErro
     target.put(|| entry.key.escape_ascii().to_string(), words)
 }
 
-pub(super) fn unread(error: FileError) -> CliError {
+pub(super) fn unread(error: &FileError) -> CliError {
     CliError::Refused(error.to_string())
 }

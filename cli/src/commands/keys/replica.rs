@@ -58,7 +58,7 @@ impl Master {
         })?;
         eprintln!("waiting for the Redis to write its keys ..");
         let extent = self.extent()?;
-        let mut file = FileReader::new(self.link.raw()).map_err(unread)?;
+        let mut file = FileReader::new(self.link.raw()).map_err(|error| unread(&error))?;
         let all = if let Extent::Bytes(bytes) = extent { Some(bytes) } else { None };
         let counts = all_of(&mut file, all, target, replaces)?;
         if let Extent::Marked = extent {

@@ -201,7 +201,7 @@ pub fn bitfield(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
         if before < end {
             bytes.resize(end, 0);
         }
-        let mut part = (before < end).then(|| longest.offset / 8..end);
+        let mut part = (before < end).then_some(longest.offset / 8..end);
         let mut answers = Vec::with_capacity(operations.len());
         for operation in &operations {
             let (answer, is_changed) = operation.run(bytes);

@@ -124,7 +124,7 @@ async fn encrypted(
     match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => Ok(stream),
         other => {
-            let came = other.map_or("none".into(), String::from_utf8_lossy);
+            let came = other.map_or_else(|| "none".into(), String::from_utf8_lossy);
             Err(format!("expected protocol h2 of etcd over TLS, came {came}; look at the port"))
         }
     }
@@ -160,7 +160,7 @@ fn refused(why: &str) -> String {
 }
 
 /// What failed, with what it came from: clients of etcd are told the last of these alone.
-fn whole(error: BoxError) -> BoxError {
+fn whole(error: &BoxError) -> BoxError {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -195,7 +195,7 @@ impl Service<Request<Body>> for Members {
         Box::pin(async move {
             let answer = async { channel.ready().await?.call(request).await }.await;
             turns.note(member, answer.is_err(), Instant::now());
-            answer.map_err(|error| whole(error.into()))
+            answer.map_err(|error| whole(&error.into()))
         })
     }
 }

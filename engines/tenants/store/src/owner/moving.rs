@@ -1,5 +1,7 @@
 //! Tenants that change their node while both live: what the node writes first that one comes to, and what that forgets which one leaves.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
 use savanna_journal::Draft;
@@ -26,7 +28,7 @@ pub async fn expect(owner: &Mutex<Owner>, tenant: TenantId, epoch: OwnerEpoch) -
         }
         let payload = epoch.0.to_le_bytes();
         let lsn = append(&owner.journal, &[Draft { shard: tenant, kind: OWNED, payload: &payload }])?;
-        (owner.journal.clone(), owner.member.log.clone(), lsn)
+        (Arc::clone(&owner.journal), owner.member.log.clone(), lsn)
     };
     journal.wait_durable(lsn).await?;
     Ok(log)

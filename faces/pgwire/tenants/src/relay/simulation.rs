@@ -273,8 +273,8 @@ impl World {
             return Ok(());
         }
         match packet {
-            Packet::ToBack(session, part) => self.to_back(session, part),
-            Packet::ToFront(session, part) if session == self.front.session => self.to_front(&part),
+            Packet::ToBack(session, part) => self.reaches_back(session, part),
+            Packet::ToFront(session, part) if session == self.front.session => self.reaches_front(&part),
             Packet::Refused(session) if session == self.front.session => {
                 self.hang_up();
                 Ok(())
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    fn to_back(&mut self, session: u64, mut part: Part) -> Result<(), String> {
+    fn reaches_back(&mut self, session: u64, mut part: Part) -> Result<(), String> {
         let Some(back) = self.back.as_mut().filter(|back| back.session == session) else {
             self.under_way.push(Packet::Refused(session));
             return Ok(());
@@ -299,7 +299,7 @@ impl World {
         Ok(())
     }
 
-    fn to_front(&mut self, part: &Part) -> Result<(), String> {
+    fn reaches_front(&mut self, part: &Part) -> Result<(), String> {
         let new = match self.front.side.hear(part) {
             Ok(new) => new,
             // Without numbers, more is heard than was said.
