@@ -461,7 +461,7 @@ impl Leaving<'_> {
                 None
             }
             Action::Stop => {
-                self.why = "another node has the database".to_owned();
+                self.why = "it was dropped, or another node has it".to_owned();
                 tenants.release(self.tenant, self.handover.id.0);
                 None
             }
