@@ -150,8 +150,8 @@ fn meaning(error: &io::Error) -> String {
 /// How rustls begins what it says of a refusal by the other side.
 const ALERT: &str = "received fatal alert: ";
 
-/// How connections end that the other side has closed.
-const CLOSED: [&str; 4] = ["connection closed", "Connection reset", "Broken pipe", "unexpected end of file"];
+/// How connections end that the other side has closed. The system, TLS and HTTP write these in their own ways, some with capitals.
+const CLOSED: [&str; 4] = ["connection closed", "connection reset", "broken pipe", "unexpected end of file"];
 
 fn refused(why: &str) -> String {
     format!(
@@ -174,9 +174,14 @@ fn whole(error: &BoxError) -> BoxError {
     match text.split_once(ALERT) {
         Some((_, alert)) => refused(alert).into(),
         // Or it is closed before that was read.
-        None if CLOSED.iter().any(|closed| text.contains(closed)) => refused(&text).into(),
+        None if is_closed(&text) => refused(&text).into(),
         None => text.into(),
     }
+}
+
+fn is_closed(text: &str) -> bool {
+    let text = text.to_lowercase();
+    CLOSED.iter().any(|closed| text.contains(closed))
 }
 
 impl Service<Request<Body>> for Members {
@@ -217,5 +222,18 @@ mod tests {
         assert_eq!(take(now), [0, 1, 2], "it has answered");
         (0..3).for_each(|member| turns.note(member, true, now));
         assert_eq!(take(now), [0, 1, 2], "there is no other");
+    }
+    #[test]
+    fn a_connection_that_etcd_has_closed_is_told_with_what_it_may_mean() {
+        for how in [
+            "stream closed because of a broken pipe",
+            "Broken pipe (os error 32)",
+            "Connection reset by peer (os error 104)",
+        ] {
+            let error = whole(&io::Error::other(how).into()).to_string();
+            assert!(error.contains(how) && error.contains("look at cluster.etcd_cert"), "{error}");
+        }
+        let other = whole(&io::Error::other("no route to host").into()).to_string();
+        assert_eq!(other, "no route to host");
     }
 }
