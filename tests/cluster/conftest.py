@@ -1,4 +1,4 @@
-"""Clusters of three nodes on this machine, each node a process, on ports that the system chose."""
+"""Clusters of three nodes on this machine, each node a process."""
 
 import json
 import os
@@ -13,6 +13,8 @@ import pytest
 import redis
 import requests
 
+from ports import free_port
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 SAVANNA = pathlib.Path(os.environ.get("BINARY", TARGET / "debug" / "savanna"))
@@ -20,7 +22,16 @@ NODES = ["n1", "n2", "n3"]
 # A shard each; beside them, each tenant is one.
 SERVICES = {"keys", "streams", "tenants"}
 PATIENCE = 60
-ANY_PORTS = [word for port in ("http", "pgwire", "keys", "tenants", "cluster") for word in (f"--{port}-port", "0")]
+FACES = ["http", "pgwire", "keys", "tenants", "cluster"]
+ANY_PORTS = [word for face in FACES for word in (f"--{face}-port", "0")]
+# Those of a node are so much above those of the one before.
+PORTS_APART = 10
+
+
+def ports_of_nodes():
+    """Where the faces of the first node listen; those of the others are free, too."""
+    first = free_port([node * PORTS_APART + face for node in range(len(NODES)) for face in range(len(FACES))])
+    return [word for number, face in enumerate(FACES) for word in (f"--{face}-port", str(first + number))]
 
 
 def wait_until(holds, what, logs):
@@ -41,7 +52,7 @@ class Cluster:
 
     def __init__(self, directory, *settings):
         self.directory = directory
-        command = [SAVANNA, "dev", "--nodes", "3", "--data-dir", directory, *ANY_PORTS, "--output", "json"]
+        command = [SAVANNA, "dev", "--nodes", "3", "--data-dir", directory, *ports_of_nodes(), "--output", "json"]
         # Three nodes with a thread or two for each service are enough for two cores.
         for setting in ("keys.threads=1", "tenants.threads=1", *settings):
             command += ["--set", setting]

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,14 +15,10 @@ import pytest
 import requests
 
 from conftest import ANY_PORTS, NODES, PATIENCE, SAVANNA, Cluster
+from ports import free_port
 
 BUCKET = "cluster"
 ETCD_PASSWORD = "correct horse"
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 class Server:

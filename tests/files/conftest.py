@@ -9,15 +9,10 @@ import time
 import pytest
 
 from node import TARGET, command
+from ports import free_port
 
 # With FILES_SERVER=example the small server of the face's crate, which is built in a tenth of the time.
 EXAMPLE = os.environ.get("FILES_SERVER") == "example"
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class Server:

@@ -2,24 +2,18 @@
 
 import pathlib
 import shutil
-import socket
 import subprocess
 import time
 
 import pytest
 
 from node import command, states
+from ports import free_port
 from resp import Client
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Options of a server of keys that a node has under names of its own.
 OF_THE_NODE = {"--threads": "keys.threads", "--address": "address"}
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class Process:
