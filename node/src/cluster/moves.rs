@@ -252,6 +252,9 @@ impl Moves {
         };
         let ending = leaving.carry_out(source, actions.into()).await?;
         let window = leaving.frozen.map_or(Duration::ZERO, |frozen| frozen.elapsed());
+        if ending == Ending::Moved {
+            self.back.handed_over(tenant).await;
+        }
         let stayed = (ending != Ending::Moved).then(|| std::mem::take(&mut leaving.why));
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let took = began.elapsed();

@@ -11,7 +11,7 @@ use savanna_rpc::{MethodTable, RpcError, Service, Transport, call};
 use savanna_tenants_host::{Counts, Identity, Signal, SqlError, TenantId, Tenants, error::state};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
@@ -33,9 +33,50 @@ const FRONT_TIME: Duration = Duration::from_secs(5);
 /// Sessions by their names.
 pub(super) type Sessions = Mutex<HashMap<SessionName, (Opening, Arc<Line>)>>;
 
+/// The clients of other nodes by their tenants: those that are here, and those that another node does not have yet.
+#[derive(Debug, Default)]
+pub(super) struct Present(Mutex<HashMap<TenantId, usize>>);
+
+impl Present {
+    /// Waits until a tenant has none.
+    async fn until_none(&self, tenant: TenantId) {
+        while self.0.lock().contains_key(&tenant) {
+            sleep(MOVING_PAUSE).await;
+        }
+    }
+}
+
+/// A client of another node, which counts as long as this is kept.
+#[derive(Debug)]
+pub(super) struct Presence {
+    tenant: TenantId,
+    present: Arc<Present>,
+}
+
+impl Presence {
+    pub(super) fn of(tenant: TenantId, present: &Arc<Present>) -> Self {
+        *present.0.lock().entry(tenant).or_default() += 1;
+        Self { tenant, present: Arc::clone(present) }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let mut present = self.present.0.lock();
+        if let Some(count) = present.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                present.remove(&self.tenant);
+            }
+        }
+    }
+}
+
 /// How long after a database has moved its sessions may be on their way, and how long to wait for one then.
 const MOVING_TIME: Duration = Duration::from_secs(30);
 const MOVING_PAUSE: Duration = Duration::from_millis(2);
+/// How long the sessions of a database that has moved have to reach the node that it went to.
+const HAND_OVER_TIME: Duration = Duration::from_secs(5);
 
 /// Serves the clients of other nodes.
 pub struct Back {
@@ -45,6 +86,7 @@ pub struct Back {
     clients_max: usize,
     transport: Arc<dyn Transport>,
     sessions: Arc<Sessions>,
+    present: Arc<Present>,
     /// Until when sessions may be on their way to or from here, with their databases.
     moving_until: Mutex<Option<Instant>>,
     /// The way to where databases go from here.
@@ -67,13 +109,20 @@ impl Back {
         front: Option<Arc<Front>>,
     ) -> Arc<Self> {
         let places = Arc::new(Semaphore::new(clients_max));
-        let (sessions, moving_until) = (Arc::default(), Mutex::default());
-        Arc::new(Self { tenants, places, clients_max, transport, sessions, moving_until, front })
+        let (sessions, present, moving_until) = (Arc::default(), Arc::default(), Mutex::default());
+        Arc::new(Self { tenants, places, clients_max, transport, sessions, present, moving_until, front })
     }
 
     /// A database is about to come here, or to go: a session that is not known may be on its way with it.
     pub fn expect_sessions(&self) {
         *self.moving_until.lock() = Some(Instant::now() + MOVING_TIME);
+    }
+
+    /// Waits until the sessions of a tenant that has moved are where it went: until then they end with this node.
+    pub async fn handed_over(&self, tenant: TenantId) {
+        if timeout(HAND_OVER_TIME, self.present.until_none(tenant)).await.is_err() {
+            tracing::warn!(tenant, "sessions of a database that has moved do not reach the node that it went to");
+        }
     }
 
     /// What fronts ask: `tenants/..`.
@@ -190,7 +239,8 @@ impl Back {
         sessions.insert(session.clone(), (opening, Arc::clone(&line)));
         let identity = Identity { user, database, administrator };
         let (line_of_session, sessions) = (Arc::clone(&line), Arc::clone(&self.sessions));
-        let socket = Relayed { line: line_of_session, session: session.clone(), opening, sessions };
+        let presence = Presence::of(tenant, &self.present);
+        let socket = Relayed { line: line_of_session, session: session.clone(), opening, sessions, presence };
         let (input, front) = (BytesMut::new(), self.front.clone());
         self.tenants.connect(tenant, Box::new(Client { socket, input, identity, begins, place, front }));
         tokio::spawn(Arc::clone(self).bring(session, opening, line));
@@ -280,4 +330,22 @@ fn refused_place(clients_max: usize) -> Bytes {
     let mut output = Output::default();
     output.fatal(&Refusal::no_place(clients_max).into());
     output.bytes.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_the_clients_of_a_tenant_waits_for_each_of_them_and_for_no_other() {
+        let present = Arc::new(Present::default());
+        let none = |tenant| timeout(Duration::from_secs(1), present.until_none(tenant));
+        let (first, second, _of_another) =
+            (Presence::of(1, &present), Presence::of(1, &present), Presence::of(2, &present));
+        assert!(none(1).await.is_err());
+        drop(first);
+        assert!(none(1).await.is_err());
+        drop(second);
+        assert!(none(1).await.is_ok() && none(2).await.is_err());
+    }
 }

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{
-    back::Sessions,
+    back::{Presence, Sessions},
     calls::{Opening, SessionName},
     front::Front,
     stream::{Impossible, Part, Side, SideImage, Which},
@@ -242,6 +242,8 @@ pub(super) struct Relayed {
     pub(super) session: SessionName,
     pub(super) opening: Opening,
     pub(super) sessions: Arc<Sessions>,
+    /// Kept until the session has ended, or another node has it.
+    pub(super) presence: Presence,
 }
 
 impl Arriving for Relayed {
@@ -260,6 +262,7 @@ impl Arriving for Relayed {
         let Client { socket, input, identity, begins, .. } = client;
         let Some(line) = socket.line.depart(&input) else { return Ok(()) };
         socket.sessions.lock().remove(&socket.session);
+        // Until the other node has it, the client is present here.
         front.hand_over(tenant, (socket.session.clone(), socket.opening), (identity, begins), line).await
     }
 }
@@ -411,8 +414,8 @@ mod tests {
         for departs in [false, true] {
             let line = Arc::<Line>::default();
             let session = SessionName { front: savanna_epoch::NodeId::new("n1"), number: 1 };
-            let (opening, sessions) = (Opening(2), Arc::default());
-            let socket = Relayed { line: Arc::clone(&line), session, opening, sessions };
+            let (opening, sessions, presence) = (Opening(2), Arc::default(), Presence::of(1, &Arc::default()));
+            let socket = Relayed { line: Arc::clone(&line), session, opening, sessions, presence };
             assert_eq!(departs, departs && line.depart(b"").is_some());
             drop(socket);
             assert_eq!(line.look(|ends| ends.side.has_ended()), !departs);
