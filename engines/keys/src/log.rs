@@ -41,7 +41,9 @@ const RECORD_BYTES_MAX: usize = 32 << 20;
 pub fn recover(options: Options, epoch: NodeEpoch, actors: &mut [Actor]) -> Result<Arc<Journal>, JournalError> {
     let placement = Placement::over(actors.len() as u16);
     let mut keyspaces: Vec<&mut Keyspace> = actors.iter_mut().map(|actor| &mut actor.keys).collect();
-    recover_keyspaces(options, epoch, placement, &mut keyspaces)
+    let journal = recover_keyspaces(options, epoch, placement, &mut keyspaces)?;
+    Actor::recover_libraries(actors);
+    Ok(journal)
 }
 
 fn recover_keyspaces(

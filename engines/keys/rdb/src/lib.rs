@@ -19,6 +19,9 @@ mod skip;
 mod tests;
 mod writer;
 
+/// What a library of functions begins with, in a file and in the payload of `FUNCTION DUMP`.
+pub const FUNCTIONS: u8 = opcode::FUNCTIONS;
+
 pub use reader::{Entry, FileError, FileReader, Item};
 pub use writer::{FileWriter, Writer};
 

@@ -161,7 +161,7 @@ fn is_answered_meanwhile(command: &Command, args: Args<'_>) -> bool {
     match command.name {
         "ping" | "echo" | "info" | "auth" | "hello" | "quit" | "select" => true,
         "client" => matches!(subcommand().as_slice(), b"id" | b"getname" | b"setname" | b"setinfo"),
-        "script" => subcommand() == b"kill",
+        "script" | "function" => subcommand() == b"kill",
         _ => false,
     }
 }

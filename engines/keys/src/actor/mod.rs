@@ -22,6 +22,7 @@ mod gather;
 pub mod gossip;
 mod hosting;
 mod hot_keys;
+mod libraries;
 pub mod logbook;
 mod meanwhile;
 pub mod message;

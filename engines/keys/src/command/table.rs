@@ -5,8 +5,9 @@ use super::WaitsFor::{AnyKey, FirstKey};
 use super::key_uses::{ADD, CHANGE, CREATE, DROP, EXCHANGE, GATHER, KeyUses, LOOK, NO_KEYS, READ, REMOVE, TAKE, WRITE};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    acl, bitfields, bitmaps, clients, connection, dump, expiry, generic, geo, hashes, hot_keys, hyperloglogs, lcs,
-    lists, pubsub, replication, scripts, server, sets, slowlog, sort, sorted_sets, streams, strings, transactions,
+    acl, bitfields, bitmaps, clients, connection, dump, expiry, functions, generic, geo, hashes, hot_keys,
+    hyperloglogs, lcs, lists, pubsub, replication, scripts, server, sets, slowlog, sort, sorted_sets, streams, strings,
+    transactions,
 };
 
 /// All commands, by group; those that came later at the end. A command's place is its [number](super::CommandNumber) for other
@@ -247,6 +248,9 @@ pub static TABLE: &[Command] = &[
     row("xinfo", -2, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, READ, Class::Read, Group::Stream, "5.0.0", "Reports on streams, groups and consumers.", OnKeys(streams::xinfo)),
     row("xsetid", -3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Stream, "5.0.0", "Sets the number of a stream's last entry.", OnKeys(streams::xsetid)),
     row("monitor", 1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Tells of every request, as it comes.", Session(server::monitor)),
+    row("fcall", -3, Flags::NONE, Keys::Counted { at: 2, also: 0 }, EXCHANGE, Class::Primary, Group::Scripting, "7.0.0", "Calls a function.", Script(functions::fcall)),
+    row("fcall_ro", -3, Flags::READONLY, Keys::Counted { at: 2, also: 0 }, READ, Class::Read, Group::Scripting, "7.0.0", "Calls a function that changes nothing.", Script(functions::fcall_ro)),
+    row("function", -2, Flags::NONE, Keys::None, NO_KEYS, Class::Session, Group::Scripting, "7.0.0", "Loads, lists, deletes, dumps and restores libraries of functions.", Session(functions::function)),
 ];
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]

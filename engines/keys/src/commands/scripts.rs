@@ -1,11 +1,12 @@
 //! Scripts: see [`crate::scripting`].
 
+use super::functions::kill;
 use crate::actor::{Actor, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
 use crate::reply::Reply;
 use crate::request::Args;
-use crate::scripting::{Digest, Invocation, Kill, digest};
+use crate::scripting::{Digest, Invocation, Named, digest};
 use crate::session::Session;
 
 /// `EVAL script numkeys [key ...] [arg ...]`
@@ -32,31 +33,32 @@ fn eval_source(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply, is_read
     let digest = digest(&args[1]);
     let count = number_of_keys(args)?;
     actor.learn_script(digest, &args[1], false)?;
-    run(actor, args, count, digest, is_readonly, reply)
+    run(actor, args, count, Named::Script(&digest), is_readonly, reply)
 }
 
 fn eval_known(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply, is_readonly: bool) -> Outcome {
     let count = number_of_keys(args)?;
     let unknown = CommandError::text("NOSCRIPT No matching script. Please use EVAL.");
     let digest = Digest::try_from(args[1].to_ascii_lowercase()).map_err(|_| unknown)?;
-    run(actor, args, count, digest, is_readonly, reply)
+    run(actor, args, count, Named::Script(&digest), is_readonly, reply)
 }
 
 /// Checks the number of keys.
-fn number_of_keys(args: Args<'_>) -> Result<usize, CommandError> {
+pub(super) fn number_of_keys(args: Args<'_>) -> Result<usize, CommandError> {
     Keys::Counted { at: 2, also: 0 }.of(args).map(|keys| keys.count())
 }
 
-fn run(
+/// Runs a script, or a function: `.. name numkeys [key ...] [arg ...]`
+pub(super) fn run(
     actor: &mut Actor,
     args: Args<'_>,
     key_count: usize,
-    digest: Digest,
+    named: Named<'_>,
     is_readonly: bool,
     reply: &mut dyn Reply,
 ) -> Outcome {
     let invocation = Invocation {
-        digest,
+        named,
         keys: args.from(3).take(key_count).collect(),
         arguments: args.from(3 + key_count).collect(),
         is_readonly,
@@ -84,16 +86,7 @@ pub fn script(
             }
             return actor.ask_everybody(session, &SCRIPT_FLUSH, args, reply);
         }
-        (b"kill", 2) => match actor.kill_scripts() {
-            Kill::Done => reply.ok(),
-            Kill::Idle => return Err(CommandError::text("NOTBUSY No scripts in execution right now.")),
-            Kill::HasWritten => {
-                return Err(CommandError::text(
-                    "UNKILLABLE Sorry the script already executed write commands against the dataset. It is stopped \
-                     when lua-time-limit is over.",
-                ));
-            }
-        },
+        (b"kill", 2) => kill(actor, reply)?,
         _ => {
             return Err(CommandError::from(format!(
                 "ERR unknown subcommand or wrong number of arguments for '{}'. Try SCRIPT HELP.",

@@ -10,6 +10,7 @@ pub mod entry;
 pub mod events;
 mod eviction;
 mod expiry;
+mod libraries;
 pub mod payload;
 mod replay;
 pub mod replica;
@@ -43,6 +44,12 @@ use crate::random::Random;
 /// How many databases there are, as in Redis' default.
 pub const DATABASES: u8 = 16;
 
+/// The table behind those of the databases: libraries of functions by name. No client selects it.
+const LIBRARIES: u8 = DATABASES;
+
+/// How many tables of keys there are.
+const TABLES: u8 = LIBRARIES + 1;
+
 /// The longest string, as in Redis.
 pub const STRING_BYTES_MAX: usize = 512 << 20;
 
@@ -73,7 +80,7 @@ pub struct Counters {
 /// The keys of one actor.
 #[derive(Debug)]
 pub struct Keyspace {
-    databases: [Option<Box<Database>>; DATABASES as usize],
+    databases: [Option<Box<Database>>; TABLES as usize],
     /// What places in databases' tables depend on.
     table_seed: u64,
     /// The database of the present command.
@@ -147,7 +154,7 @@ impl Keyspace {
         const OF_TABLES: u64 = 0x7461_626c_6573_0000;
         let table_seed = Random::new(seed ^ OF_TABLES).next();
         Self {
-            databases: [const { None }; DATABASES as usize],
+            databases: [const { None }; TABLES as usize],
             table_seed,
             selected: 0,
             now: UnixMillis(0),
@@ -210,7 +217,7 @@ impl Keyspace {
 
     /// All databases that ever held a key, with their numbers.
     pub fn databases(&self) -> impl Iterator<Item = (u8, &Database)> {
-        (0..).zip(&self.databases).filter_map(|(number, database)| Some((number, database.as_deref()?)))
+        (0..DATABASES).zip(&self.databases).filter_map(|(number, database)| Some((number, database.as_deref()?)))
     }
 
     /// The key groups of this actor.

@@ -4,8 +4,8 @@ use savanna_lattice::Hlc;
 
 use super::content::value_of;
 use super::{
-    Collection, DATABASES, Database, Entry, Hash, Keyspace, List, STRING_BYTES_MAX, Set, SortedSet, Stream, Value,
-    replica,
+    Collection, DATABASES, Database, Entry, Hash, Keyspace, List, STRING_BYTES_MAX, Set, SortedSet, Stream, TABLES,
+    Value, replica,
 };
 use crate::delta::{Body, Header, Malformed, OpReader, STRING_TAG};
 use crate::placement::KeyHash;
@@ -16,12 +16,12 @@ impl Keyspace {
     /// # Errors
     /// [`Malformed`] if the content does not fit.
     pub fn replay(&mut self, header: Header<'_>, body: Body<'_>) -> Result<(), Malformed> {
-        if header.database >= DATABASES {
+        if header.database >= TABLES {
             return Err(Malformed::new(format!("database {}", header.database)));
         }
         self.observe(header.version);
         if let Body::Swap { with } = body {
-            if with >= DATABASES {
+            if header.database.max(with) >= DATABASES {
                 return Err(Malformed::new(format!("database {with}")));
             }
             self.hear_swap(header.database, with, header.version);

@@ -2,7 +2,7 @@
 
 use savanna_ownership::{KEY_GROUPS, KeyGroup};
 
-use super::{DATABASES, Entry, Keyspace, log_whole};
+use super::{Entry, Keyspace, TABLES, log_whole};
 use crate::delta::Header;
 use crate::memory::ask_for_value;
 use crate::placement::KeyHash;
@@ -45,7 +45,7 @@ impl Keyspace {
     pub fn rewrite_some(&mut self, bytes: usize) -> bool {
         let Some(mut place) = self.rewriting.take() else { return true };
         let end = self.log.bytes().len() + bytes;
-        while place.database < DATABASES && self.log.bytes().len() < end {
+        while place.database < TABLES && self.log.bytes().len() < end {
             match &self.databases[usize::from(place.database)] {
                 Some(database) if place.group < KEY_GROUPS => {
                     // Those with replicas are written at the end; some have no entry.
@@ -79,7 +79,7 @@ impl Keyspace {
             }
         }
         let mut is_done = false;
-        if place.database == DATABASES {
+        if place.database == TABLES {
             let replicas = place.replicas.get_or_insert_with(|| self.replicas.keys());
             while self.log.bytes().len() < end
                 && let Some((database, key)) = replicas.pop()

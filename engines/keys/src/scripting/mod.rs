@@ -1,13 +1,18 @@
-//! Scripts in Lua 5.1, as Redis has them.
+//! Scripts and functions in Lua 5.1, as Redis has them.
 //!
 //! A script is a transaction over the keys that it declares: it runs where they all are, or where they were borrowed to
 //! (see [`crate::actor`]). It sees nothing but its arguments, the keys, and the libraries that Redis gives to scripts, and
 //! leaves nothing behind. One that runs too long or takes too much memory is stopped with an error; what it wrote before
 //! stays, as with any other error.
+//!
+//! A function is a script that stays: a library registers it once, under a name. What a library keeps between calls, in local variables, each
+//! thread keeps for itself, and loses when its interpreter is made anew.
 
 mod bits;
 mod convert;
+mod functions;
 mod json;
+mod libraries;
 mod msgpack;
 mod pattern;
 mod strings;
@@ -20,6 +25,7 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 
+pub(crate) use self::functions::{Libraries, Library, Policy};
 pub(crate) use self::watch::{Kill, Watch};
 use self::watch::{Steps, Stopped};
 use crate::actor::Actor;
@@ -36,8 +42,9 @@ const KEPT_BYTES_MAX: usize = 64 << 20;
 const SOURCE_BYTES_MAX: usize = 64 << 20;
 /// [`REDIS_VERSION`] as a number, a byte per part.
 const REDIS_VERSION_NUMBER: u32 = 0x07_00_0f;
-/// The name of a script's text in messages.
+/// The names of a script's text in messages, and of a library's.
 const CHUNK: &str = "@user_script";
+const LIBRARY_CHUNK: &str = "@user_function";
 
 /// The name of a script: the hexadecimal SHA-1 of its text.
 pub(crate) type Digest = [u8; 40];
@@ -48,6 +55,7 @@ pub(crate) struct Scripts {
     machine: Option<Machine>,
     sources: HashMap<Digest, Source>,
     source_bytes: usize,
+    libraries: Libraries,
     /// Over the script that runs.
     watch: Watch,
 }
@@ -64,8 +72,13 @@ struct Source {
 #[derive(Debug)]
 struct Machine {
     lua: Lua,
+    /// The functions of the prelude.
     run: Function,
+    load: Function,
+    invoke: Function,
     compiled: HashMap<Digest, Compiled>,
+    /// What libraries have registered, by their names.
+    loaded: HashMap<Box<[u8]>, HashMap<Box<[u8]>, Function>>,
 }
 
 #[derive(Clone, Debug)]
@@ -74,10 +87,29 @@ struct Compiled {
     is_readonly: bool,
 }
 
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Named<'a> {
+    /// A script.
+    Script(&'a Digest),
+    /// A function of a library.
+    Function(&'a [u8]),
+}
+
+impl Named<'_> {
+    /// What it is called in messages, and its text.
+    fn in_messages(&self) -> (std::borrow::Cow<'_, str>, &'static str) {
+        match self {
+            Self::Script(digest) => (String::from_utf8_lossy(&digest[..]), CHUNK),
+            Self::Function(name) => (String::from_utf8_lossy(name), LIBRARY_CHUNK),
+        }
+    }
+}
+
 /// What a script runs with.
 pub(crate) struct Invocation<'a> {
-    /// Its name.
-    pub digest: Digest,
+    /// Which it is.
+    pub named: Named<'a>,
     /// The keys that it declares.
     pub keys: Vec<&'a [u8]>,
     /// Its other arguments.
@@ -149,8 +181,11 @@ impl Scripts {
         self.sources.contains_key(digest)
     }
 
-    /// Whether the script that a request of this command names, by its text or its digest, says that it changes nothing.
+    /// Whether the script that a request of this command names, by its text or its digest, or the function, says that it changes nothing.
     pub(crate) fn only_reads(&self, command: &str, named: &[u8]) -> bool {
+        if command == "fcall" {
+            return self.libraries.function(named).is_some_and(|(_, function)| function.is_readonly());
+        }
         let source = if command == "evalsha" {
             let digest = Digest::try_from(named.to_ascii_lowercase());
             digest.ok().and_then(|digest| self.sources.get(&digest)).map(|source| &*source.text)
@@ -227,12 +262,7 @@ impl Scripts {
     fn compiled(&mut self, digest: &Digest) -> Result<Compiled, CommandError> {
         let source =
             self.sources.get(digest).ok_or(CommandError::text("NOSCRIPT No matching script. Please use EVAL."))?;
-        let machine = match &mut self.machine {
-            Some(machine) => machine,
-            none => none.insert(Machine::new(&self.watch).map_err(|error| {
-                CommandError::from(format!("ERR could not make an interpreter: {}", message(&error)))
-            })?),
-        };
+        let machine = machine(&mut self.machine, &self.watch)?;
         if let Some(compiled) = machine.compiled.get(digest) {
             return Ok(compiled.clone());
         }
@@ -244,6 +274,18 @@ impl Scripts {
         let compiled = Compiled { function, is_readonly };
         machine.compiled.insert(*digest, compiled.clone());
         Ok(compiled)
+    }
+}
+
+/// The interpreter, which is made if there is none.
+fn machine<'a>(machine: &'a mut Option<Machine>, watch: &Watch) -> Result<&'a mut Machine, CommandError> {
+    match machine {
+        Some(machine) => Ok(machine),
+        none => {
+            Ok(none.insert(Machine::new(watch).map_err(|error| {
+                CommandError::from(format!("ERR could not make an interpreter: {}", message(&error)))
+            })?))
+        }
     }
 }
 
@@ -305,20 +347,31 @@ impl Machine {
         let over = watch.clone();
         native.raw_set("pace", lua.create_function(move |lua, ()| over.pace(lua))?)?;
         native.raw_set("memory", MEMORY_BYTES_MAX)?;
+        native.raw_set("flags", lua.create_table_from(functions::FLAGS.map(|flag| (flag, true)))?)?;
+        native.raw_set("check_name", lua.create_function(|_, name: mlua::LuaString| check_name(&name))?)?;
         native.raw_set("message", lua.create_function(|_, error: mlua::Error| Ok(raised(&error)))?)?;
-        native.raw_set("line", lua.create_function(|lua, ()| Ok(present_line(lua)))?)?;
-        let run = lua.load(include_str!("prelude.lua")).set_name("=prelude").call(native)?;
-        Ok(Self { lua, run, compiled: HashMap::new() })
+        native.raw_set("line", lua.create_function(|lua, ()| Ok(present_line(lua).map(|(_, line)| line)))?)?;
+        let (run, load, invoke) = lua.load(include_str!("prelude.lua")).set_name("=prelude").call(native)?;
+        Ok(Self { lua, run, load, invoke, compiled: HashMap::new(), loaded: HashMap::new() })
     }
 }
 
-/// The line of the script that runs now.
-fn present_line(lua: &Lua) -> Option<usize> {
+/// Raises an error if no function may have a name.
+fn check_name(name: &mlua::LuaString) -> mlua::Result<()> {
+    match functions::is_name(&name.as_bytes()) {
+        true => Ok(()),
+        false => Err(mlua::Error::external(RefusedCommand(functions::no_name().to_string()))),
+    }
+}
+
+/// The line of the script or function that runs now, behind the name of its text.
+fn present_line(lua: &Lua) -> Option<(&'static str, usize)> {
     const DEPTH: usize = 32;
     (1..DEPTH).find_map(|level| {
         lua.inspect_stack(level, |frame| {
-            let is_of_script = frame.source().source.is_some_and(|source| source == CHUNK);
-            is_of_script.then(|| frame.current_line()).flatten()
+            let source = frame.source().source?;
+            let chunk = [CHUNK, LIBRARY_CHUNK].into_iter().find(|chunk| source == *chunk)?;
+            Some((chunk, frame.current_line()?))
         })?
     })
 }
@@ -344,7 +397,7 @@ fn library(lua: &Lua, functions: &[(&str, LibraryFunction)]) -> mlua::Result<Tab
 /// A library's refusal as an error, with the line of the script.
 fn raising(lua: &Lua, Refused(text): Refused) -> mlua::Error {
     mlua::Error::RuntimeError(match present_line(lua) {
-        Some(line) => format!("{}:{line}: {text}", &CHUNK[1..]),
+        Some((chunk, line)) => format!("{}:{line}: {text}", &chunk[1..]),
         None => text,
     })
 }
@@ -415,11 +468,15 @@ impl Actor {
     ) -> Result<(), CommandError> {
         let mut scripts = std::mem::take(&mut self.scripts);
         self.begin_script();
-        let outcome = scripts.compiled(&invocation.digest).map(|compiled| {
+        let compiled = match invocation.named {
+            Named::Script(digest) => scripts.compiled(digest),
+            Named::Function(name) => scripts.loaded(name),
+        };
+        let outcome = compiled.map(|compiled| {
             if let Some(machine) = &scripts.machine
                 && let Err(error) = self.run_compiled(machine, &scripts.watch, &compiled, invocation, database, reply)
             {
-                reply.error(&failure(&message(&error), None, &invocation.digest));
+                reply.error(&failure(&message(&error), None, &invocation.named));
             }
         });
         scripts.give_back();
@@ -502,18 +559,22 @@ impl Actor {
                 }
                 _ => Err(mlua::Error::external(RefusedCommand("ERR RESP version must be 2 or 3.".to_owned()))),
             })?;
+            let entry = match invocation.named {
+                Named::Script(_) => &machine.run,
+                Named::Function(_) => &machine.invoke,
+            };
             let ended: mlua::Result<(bool, Value)> =
-                machine.run.call((&compiled.function, keys, arguments, call, pcall, setresp));
+                entry.call((&compiled.function, keys, arguments, call, pcall, setresp));
             lua.remove_hook();
             let told = match ended {
                 _ if watch.stopped().is_some() => Err(mlua::Error::runtime("stopped")),
                 Ok((true, value)) => convert::answer(&value, protocol.get(), watch, reply),
-                Ok((false, error)) => refuse(&error, &invocation.digest, reply),
+                Ok((false, error)) => refuse(&error, &invocation.named, reply),
                 Err(error) => Err(error),
             };
             match (told, watch.stopped()) {
                 (Err(_), Some(stopped)) => {
-                    reply.error(&failure(&format!("ERR {}", stopped.0), None, &invocation.digest));
+                    reply.error(&failure(&format!("ERR {}", stopped.0), None, &invocation.named));
                     Ok(())
                 }
                 (told, _) => told,
@@ -526,25 +587,25 @@ impl Actor {
 }
 
 /// Answers with the error that a script ended with.
-fn refuse(error: &Value, digest: &Digest, reply: &mut dyn Reply) -> mlua::Result<()> {
+fn refuse(error: &Value, named: &Named<'_>, reply: &mut dyn Reply) -> mlua::Result<()> {
     match error {
         Value::Table(error) => {
             let text: mlua::LuaString = error.raw_get("err")?;
             let line: Option<usize> = error.raw_get("line")?;
-            reply.error(&failure(&text.to_string_lossy(), line, digest));
+            reply.error(&failure(&text.to_string_lossy(), line, named));
         }
-        other => reply.error(&failure(&format!("ERR {}", other.to_string()?), None, digest)),
+        other => reply.error(&failure(&format!("ERR {}", other.to_string()?), None, named)),
     }
     Ok(())
 }
 
 /// An error's text with the script and the line where it happened.
-fn failure(text: &str, line: Option<usize>, digest: &Digest) -> String {
+fn failure(text: &str, line: Option<usize>, named: &Named<'_>) -> String {
     let text = one_line(text);
-    let digest = String::from_utf8_lossy(digest);
+    let (name, chunk) = named.in_messages();
     match line {
-        Some(line) => format!("{text} script: {digest}, on {CHUNK}:{line}."),
-        None => format!("{text} script: {digest}"),
+        Some(line) => format!("{text} script: {name}, on {chunk}:{line}."),
+        None => format!("{text} script: {name}"),
     }
 }
 

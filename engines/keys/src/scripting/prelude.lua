@@ -1,4 +1,4 @@
--- What scripts see. Gets Rust's functions and gives back the function that runs a script.
+-- What scripts see. Gets Rust's functions and gives back those that run a script, load a library and call a function of one.
 --
 -- A script runs in an environment of its own, so that it leaves nothing behind: names that it does not define are looked up
 -- among the allowed functions, and new globals are refused. The libraries' tables are seen through proxies.
@@ -6,12 +6,13 @@
 local native = ...
 local error, setmetatable, setfenv, type, tostring = error, setmetatable, setfenv, type, tostring
 local ipairs, pcall, xpcall, rawset, select, tonumber = ipairs, pcall, xpcall, rawset, select, tonumber
+local pairs = pairs
 
 local function refuse()
   error("Attempt to modify a readonly table", 2)
 end
 
-local proxies = {}
+local proxies = setmetatable({}, { __mode = "k" })
 
 local function locked(table)
   local proxy = setmetatable({}, { __index = table, __newindex = refuse, __metatable = false })
@@ -202,12 +203,14 @@ function allowed.rawset(table, name, value)
   return rawset(table, name, value)
 end
 
+local function refuse_name(name)
+  error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 3)
+end
+
 local globals = {
   __index = function(_, name)
     local value = allowed[name]
-    if value == nil then
-      error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
-    end
+    if value == nil then refuse_name(name) end
     return value
   end,
   __newindex = refuse,
@@ -229,10 +232,129 @@ local function located(err)
 end
 
 -- Gives whether the script ended well, and what it gave.
-return function(script, keys, argv, call, pcall, setresp)
+local function run(script, keys, argv, call, pcall, setresp)
   local environment = { KEYS = keys, ARGV = argv }
   environment._G = environment
   setfenv(script, setmetatable(environment, globals))
   redis.call, redis.pcall, redis.setresp = call, pcall, setresp
   return xpcall(script, located)
 end
+
+-- Gives whether the function of a library ended well, and what it gave.
+local function invoke(callback, keys, argv, call, pcall, setresp)
+  redis.call, redis.pcall, redis.setresp = call, pcall, setresp
+  return xpcall(function() return callback(keys, argv) end, located)
+end
+
+-- What the library that is being loaded has registered; none is being loaded without it.
+local registered
+
+local function refuse_registration(text)
+  error({ err = "ERR " .. text })
+end
+
+local PARTS = { function_name = true, callback = true, flags = true, description = true }
+
+local function checked(entry)
+  if entry.name == nil then refuse_registration("redis.register_function must get a function name argument") end
+  if entry.callback == nil then refuse_registration("redis.register_function must get a callback argument") end
+  local kind = type(entry.name)
+  if kind ~= "string" and kind ~= "number" then
+    refuse_registration("function_name argument given to redis.register_function must be a string")
+  end
+  entry.name = tostring(entry.name)
+  if type(entry.callback) ~= "function" then
+    refuse_registration("callback argument given to redis.register_function must be a function")
+  end
+  local description = entry.description
+  if description ~= nil and type(description) ~= "string" and type(description) ~= "number" then
+    refuse_registration("description argument given to redis.register_function must be a string")
+  end
+  entry.description = description ~= nil and tostring(description) or nil
+  if entry.flags ~= nil and type(entry.flags) ~= "table" then
+    refuse_registration("flags argument to redis.register_function must be a table representing function flags")
+  end
+  local flags = {}
+  for position, flag in ipairs(entry.flags or {}) do
+    if type(flag) ~= "string" or not native.flags[flag] then refuse_registration("unknown flag given") end
+    flags[position] = flag
+  end
+  entry.flags = flags
+  return entry
+end
+
+local function named(given)
+  if type(given) ~= "table" then
+    refuse_registration("calling redis.register_function with a single argument is only applicable to Lua table (representing named arguments).")
+  end
+  for part in pairs(given) do
+    if not PARTS[part] then refuse_registration("unknown argument given to redis.register_function") end
+  end
+  return { name = given.function_name, callback = given.callback, flags = given.flags, description = given.description }
+end
+
+local function register_function(...)
+  local count = select("#", ...)
+  local first, second = ...
+  local entry
+  if count == 1 then
+    entry = named(first)
+  elseif count == 2 then
+    if type(first) ~= "string" and type(first) ~= "number" then
+      refuse_registration("first argument to redis.register_function must be a string")
+    end
+    if type(second) ~= "function" then
+      refuse_registration("second argument to redis.register_function must be a function")
+    end
+    entry = { name = first, callback = second }
+  else
+    refuse_registration("wrong number of arguments to redis.register_function")
+  end
+  entry = checked(entry)
+  native.check_name(entry.name)
+  for _, known in ipairs(registered) do
+    if known.name == entry.name then refuse_registration("Function already exists in the library") end
+  end
+  registered[#registered + 1] = entry
+end
+
+-- While a library is loaded, it can register functions and do nothing else to the keys.
+local of_calls = { call = true, pcall = true, setresp = true }
+local redis_of_libraries = setmetatable({}, {
+  __index = function(_, name)
+    if registered == nil then return redis[name] end
+    if name == "register_function" then return register_function end
+    if of_calls[name] then refuse_name(name) end
+    return redis[name]
+  end,
+  __newindex = refuse,
+  __metatable = false,
+})
+proxies[redis_of_libraries] = true
+
+local globals_of_libraries = {
+  __index = function(_, name)
+    if name == "redis" or name == "server" then return redis_of_libraries end
+    local value = allowed[name]
+    if value == nil then refuse_name(name) end
+    return value
+  end,
+  __newindex = refuse,
+  __metatable = false,
+}
+
+-- Gives whether the library could be loaded, and what it has registered.
+local function load_library(chunk)
+  local environment = {}
+  rawset(environment, "_G", environment)
+  proxies[environment] = true
+  setfenv(chunk, setmetatable(environment, globals_of_libraries))
+  registered = {}
+  local succeeded, refusal = xpcall(chunk, located)
+  local entries = registered
+  registered = nil
+  if succeeded then return true, entries end
+  return false, refusal
+end
+
+return run, load_library, invoke

@@ -3,7 +3,7 @@
 use std::slice;
 
 use savanna_epoch::NodeEpoch;
-use savanna_journal::{Draft, Journal, Options};
+use savanna_journal::{Draft, Journal, Lsn, Options};
 use savanna_keys::actor::Actor;
 use savanna_keys::config::Config;
 use savanna_keys::delta::{self, DeltaLog, Header};
@@ -243,6 +243,51 @@ fn deletions_and_the_clock_outlive_a_restart() {
     }
     for keys in &keyspaces {
         assert!(keys.latest_version() >= actor.keys().latest_version(), "what comes is later than all that was");
+    }
+}
+
+fn ask(actor: &mut Actor, session: SessionId, words: &[&str]) -> String {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut tape = Tape::new();
+    actor.request(session, OwnedArgs::of_words(&words).args(), &mut tape);
+    tape.to_string()
+}
+
+#[test]
+fn libraries_of_functions_come_back_at_every_actor_also_when_all_was_written_once_more() {
+    let library = |name: &str, number: u8| {
+        format!("#!lua name={name}\nredis.register_function('f_{name}', function() return {number} end)")
+    };
+    for is_rewritten in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut actor, session) = new_actor();
+        let journal =
+            recover(Options::dir(folder.path()), NodeEpoch(1), slice::from_mut(&mut actor)).expect("an empty log");
+        for (name, number) in [("stays", 1), ("replaced", 2), ("deleted", 3)] {
+            ask(&mut actor, session, &["FUNCTION", "LOAD", &library(name, number)]);
+        }
+        ask(&mut actor, session, &["FUNCTION", "LOAD", "REPLACE", &library("replaced", 4)]);
+        ask(&mut actor, session, &["FUNCTION", "DELETE", "deleted"]);
+        ask(&mut actor, session, &["FLUSHALL"]);
+        if is_rewritten {
+            // What was there before is not needed any more.
+            actor.append_changes(|_| Ok(Lsn(1))).expect("takes it");
+            actor.begin_rewrite();
+            while !actor.rewrite_some(1 << 20) {}
+        }
+        actor.append_changes(|draft| journal.append(&[draft])).expect("takes it").expect("something changed");
+        journal.close().expect("flushes");
+        drop(journal);
+        let mut recovered = new_actors(4, &Config::default(), 0);
+        recover(Options::dir(folder.path()), NodeEpoch(2), &mut recovered).expect("reads");
+        for actor in &mut recovered {
+            let session = actor.open_session(String::new(), String::new());
+            assert_eq!(ask(actor, session, &["FCALL", "f_stays", "0"]), "1");
+            assert_eq!(ask(actor, session, &["FCALL", "f_replaced", "0"]), "4");
+            assert!(ask(actor, session, &["FCALL", "f_deleted", "0"]).contains("Function not found"));
+        }
+        let keys = recovered.iter().map(Actor::keys);
+        assert_eq!(keys.map(|keys| keys.databases().count()).sum::<usize>(), 0, "they are no keys");
     }
 }
 

@@ -14,7 +14,7 @@ mod packed;
 mod reader;
 mod streams;
 
-use savanna_keys_rdb::{VERSION, VERSION_MAX, Writer, crc64, kind, seal};
+use savanna_keys_rdb::{FUNCTIONS, VERSION, VERSION_MAX, Writer, crc64, kind, seal};
 
 use self::packed::{intset, listpack, ziplist};
 use self::reader::Reader;
@@ -90,14 +90,44 @@ fn write_string(writer: &mut Writer, bytes: &[u8]) {
 /// # Errors
 /// [`NoValue`].
 pub fn restore(payload: &[u8]) -> Read<Value> {
-    let (checked, checksum) = payload.split_last_chunk().ok_or(NoValue::Checksum)?;
-    let (value, version) = checked.split_last_chunk().ok_or(NoValue::Checksum)?;
-    if u16::from_le_bytes(*version) > VERSION_MAX || crc64::of(checked) != u64::from_le_bytes(*checksum) {
-        return Err(NoValue::Checksum);
-    }
-    let mut reader = Reader::new(value);
+    let mut reader = Reader::new(unsealed(payload)?);
     let value = read(&mut reader)?;
     if reader.is_at_end() { Ok(value) } else { Err(NoValue::Format) }
+}
+
+/// What is in a payload, if nobody has changed it.
+fn unsealed(payload: &[u8]) -> Read<&[u8]> {
+    let (checked, checksum) = payload.split_last_chunk().ok_or(NoValue::Checksum)?;
+    let (value, version) = checked.split_last_chunk().ok_or(NoValue::Checksum)?;
+    let is_known = u16::from_le_bytes(*version) <= VERSION_MAX;
+    if is_known && crc64::of(checked) == u64::from_le_bytes(*checksum) { Ok(value) } else { Err(NoValue::Checksum) }
+}
+
+/// Libraries of functions, by their texts, as bytes (`FUNCTION DUMP`).
+#[must_use]
+pub fn dump_libraries<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut writer = Writer::default();
+    for text in texts {
+        writer.byte(FUNCTIONS);
+        writer.string(text);
+    }
+    seal(writer.into_bytes(), VERSION)
+}
+
+/// The texts of libraries out of bytes that [`dump_libraries`] or a Redis gave.
+///
+/// # Errors
+/// [`NoValue`].
+pub fn restore_libraries(payload: &[u8]) -> Read<Vec<Vec<u8>>> {
+    let mut reader = Reader::new(unsealed(payload)?);
+    let mut texts = Vec::new();
+    while !reader.is_at_end() {
+        if reader.byte()? != FUNCTIONS {
+            return Err(NoValue::Format);
+        }
+        texts.push(reader.string()?.into_owned());
+    }
+    Ok(texts)
 }
 
 fn read(reader: &mut Reader<'_>) -> Read<Value> {

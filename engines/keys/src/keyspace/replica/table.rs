@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use savanna_lattice::{UnixMillis, WriterId};
 
 use super::{Replica, Told, Vector};
-use crate::keyspace::DATABASES;
+use crate::keyspace::TABLES;
 use crate::placement::{ActorId, KeyHash, Placement};
 
 type Table = IndexMap<Box<[u8]>, Replica, DefaultHashBuilder>;
@@ -16,7 +16,7 @@ type Key = (u8, Box<[u8]>);
 /// The keys of an actor that have several replicas, by database.
 #[derive(Debug)]
 pub(in crate::keyspace) struct Replicas {
-    tables: [Table; DATABASES as usize],
+    tables: [Table; TABLES as usize],
     count: usize,
     /// Whose turn it is to be looked at: a table and a place in it.
     hand: (usize, usize),

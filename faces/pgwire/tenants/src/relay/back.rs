@@ -240,7 +240,8 @@ impl Back {
         let identity = Identity { user, database, administrator };
         let (line_of_session, sessions) = (Arc::clone(&line), Arc::clone(&self.sessions));
         let presence = Presence::of(tenant, &self.present);
-        let socket = Relayed { line: line_of_session, session: session.clone(), opening, sessions, presence };
+        let socket =
+            Relayed { line: line_of_session, session: session.clone(), opening, sessions, _presence: presence };
         let (input, front) = (BytesMut::new(), self.front.clone());
         self.tenants.connect(tenant, Box::new(Client { socket, input, identity, begins, place, front }));
         tokio::spawn(Arc::clone(self).bring(session, opening, line));

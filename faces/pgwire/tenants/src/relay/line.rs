@@ -243,7 +243,7 @@ pub(super) struct Relayed {
     pub(super) opening: Opening,
     pub(super) sessions: Arc<Sessions>,
     /// Kept until the session has ended, or another node has it.
-    pub(super) presence: Presence,
+    pub(super) _presence: Presence,
 }
 
 impl Arriving for Relayed {
@@ -415,7 +415,7 @@ mod tests {
             let line = Arc::<Line>::default();
             let session = SessionName { front: savanna_epoch::NodeId::new("n1"), number: 1 };
             let (opening, sessions, presence) = (Opening(2), Arc::default(), Presence::of(1, &Arc::default()));
-            let socket = Relayed { line: Arc::clone(&line), session, opening, sessions, presence };
+            let socket = Relayed { line: Arc::clone(&line), session, opening, sessions, _presence: presence };
             assert_eq!(departs, departs && line.depart(b"").is_some());
             drop(socket);
             assert_eq!(line.look(|ends| ends.side.has_ended()), !departs);
