@@ -8,7 +8,7 @@ pub(super) fn is_absent(word: &str) -> bool {
 
 #[rustfmt::skip]
 const ABSENT: &[&str] = &[
-    "asking", "bgsave", "cluster", "debug", "failover", "fcall", "fcall_ro", "function", 
+    "asking", "bgsave", "cluster", "debug", "failover",
     "latency", "lolwut", "migrate", "module",
     "psync", "readonly", "readwrite", "replconf", "replicaof", "restore-asking", "role", "save", "shutdown", "slaveof",
     "sync",
@@ -23,6 +23,6 @@ mod tests {
     fn what_is_absent_is_no_command() {
         let there: Vec<_> = ABSENT.iter().filter(|name| Command::find(name.as_bytes()).is_some()).collect();
         assert!(there.is_empty(), "{there:?} came: take them out");
-        assert!(is_absent("fcall") && is_absent("CLUSTER|info") && !is_absent("flushal"));
+        assert!(is_absent("failover") && is_absent("CLUSTER|info") && !is_absent("flushal"));
     }
 }
