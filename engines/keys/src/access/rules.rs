@@ -416,7 +416,7 @@ mod tests {
         let wrong =
             Users::of_text(b"# users\nuser a on\nuser b +nothing\n", &Config::default()).expect_err("no command");
         assert!(wrong.starts_with("line 3: '+nothing'"), "{wrong}");
-        let text = b"user a on +@all -debug -cluster|info +fcall ~*";
+        let text = b"user a on +@all -debug -cluster|info +failover ~*";
         let skipped = Users::of_text(text, &Config::default()).expect("of Redis, and not there");
         assert_eq!(skipped.get(b"a").map(|user| user.line()), Some(b"user a on ~* resetchannels +@all".to_vec()));
         let with_password = Users::of_text(b"user a on", &with_password("s")).expect("users");

@@ -1,8 +1,8 @@
 //! Functions: see [`crate::scripting`].
 
-use super::scripts::{number_of_keys, run};
+use super::scripts::{number_of_keys, part, run};
 use crate::actor::{Actor, Progress};
-use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
+use crate::command::Command;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::payload;
 use crate::pattern;
@@ -126,29 +126,10 @@ const HELP: [&str; 19] = [
     "    Prints this help.",
 ];
 
-const fn part(
-    name: &'static str,
-    summary: &'static str,
-    run: fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome,
-) -> Command {
-    Command {
-        name,
-        arity: -2,
-        flags: Flags::NONE,
-        keys: Keys::None,
-        uses: KeyUses::NONE,
-        class: Class::Everywhere,
-        group: Group::Scripting,
-        since: "7.0.0",
-        summary,
-        run: Run::Everywhere(run, Combine::First),
-    }
-}
-
-static LOAD: Command = part("function|load", "Loads a library of functions.", load);
-static DELETE: Command = part("function|delete", "Deletes a library of functions.", delete);
-static FLUSH: Command = part("function|flush", "Deletes all libraries of functions.", flush);
-static RESTORE: Command = part("function|restore", "Loads the libraries of a payload.", restore);
+static LOAD: Command = part("7.0.0", "function|load", "Loads a library of functions.", load);
+static DELETE: Command = part("7.0.0", "function|delete", "Deletes a library of functions.", delete);
+static FLUSH: Command = part("7.0.0", "function|flush", "Deletes all libraries of functions.", flush);
+static RESTORE: Command = part("7.0.0", "function|restore", "Loads the libraries of a payload.", restore);
 
 /// Whether a library may take another one's place.
 fn replaces(args: Args<'_>) -> Result<bool, CommandError> {

@@ -97,7 +97,9 @@ pub fn script(
     Ok(Progress::Answered)
 }
 
-const fn part(
+/// A part of a command that all actors do.
+pub(super) const fn part(
+    since: &'static str,
     name: &'static str,
     summary: &'static str,
     run: fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome,
@@ -110,14 +112,14 @@ const fn part(
         uses: KeyUses::NONE,
         class: Class::Everywhere,
         group: Group::Scripting,
-        since: "2.6.0",
+        since,
         summary,
         run: Run::Everywhere(run, Combine::First),
     }
 }
 
-static SCRIPT_LOAD: Command = part("script|load", "Keeps a script.", load);
-static SCRIPT_FLUSH: Command = part("script|flush", "Forgets all scripts.", flush);
+static SCRIPT_LOAD: Command = part("2.6.0", "script|load", "Keeps a script.", load);
+static SCRIPT_FLUSH: Command = part("2.6.0", "script|flush", "Forgets all scripts.", flush);
 
 fn load(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let digest = digest(&args[2]);
