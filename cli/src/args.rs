@@ -103,7 +103,7 @@ pub(crate) enum Command {
     /// Lists, makes and removes the tenants of a running node, and shows which are busy
     #[command(subcommand)]
     Tenants(TenantsCommand),
-    /// Brings keys from elsewhere to a running node
+    /// Brings keys from elsewhere to a running node, and to a file
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Lists the nodes of a running node's cluster
@@ -455,6 +455,24 @@ pub(crate) enum KeysCommand {
         Other users of this machine can see the arguments of a command: rather give the password to a user that you remove\n\
         afterwards. The Redis is asked as by a replica (PSYNC): a user needs +psync +replconf +ping +info there.")]
     Import(Import),
+    /// Writes all keys and libraries of functions of a running node to a file that Redis reads (RDB)
+    #[command(after_help = "Examples:\n  savanna keys export dump.rdb\n  \
+        savanna keys export dump.rdb --from rediss://me:secret@node.example:6380 --ca-file ca.pem\n\n\
+        Each key is written as it is when it is read: of keys that are written meanwhile, some are as before that, and some as after it.")]
+    Export(Export),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct Export {
+    /// The file, which is not there yet
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Whose keys they are [default: those of a node on this machine]
+    #[arg(long, value_name = "URL")]
+    pub(crate) from: Option<String>,
+    /// A PEM file with the certificate that that of the server is signed with, for rediss
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Arguments)]

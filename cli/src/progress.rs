@@ -46,6 +46,12 @@ impl LiveLine {
         self.write(&format!("{} of {} bytes", short(done as f64), short(all as f64)));
     }
 
+    /// So many keys of about all have come.
+    pub(crate) fn show_keys(&mut self, done: u64, all: u64) {
+        self.last = Some((Instant::now(), done));
+        self.write(&format!("{done} of {all} keys"));
+    }
+
     fn write(&mut self, line: &str) {
         eprint!("\r\x1b[K{line}");
         self.flush(true);

@@ -1,6 +1,7 @@
 //! `savanna keys`.
 
 mod connection;
+mod export;
 mod import;
 mod replica;
 mod target;
@@ -18,16 +19,24 @@ use serde_json::json;
 use self::connection::{Connection, plain};
 use self::replica::Master;
 use self::target::Target;
-use crate::args::{Format, Import, KeysCommand};
+use crate::args::{Export, Format, Import, KeysCommand};
 use crate::error::{CliError, Exit};
 use crate::output;
 
 pub(crate) async fn run(config: &Config, format: Format, command: KeysCommand) -> Result<Exit, CliError> {
-    let KeysCommand::Import(import) = command;
-    let target = match &import.to {
-        Some(url) => parse(url)?,
-        None => parse(&format!("redis://127.0.0.1:{}", config.node().keys_port))?,
+    let server = |url: &Option<String>| match url {
+        Some(url) => parse(url),
+        None => parse(&format!("redis://127.0.0.1:{}", config.node().keys_port)),
     };
+    let import = match command {
+        KeysCommand::Import(import) => import,
+        KeysCommand::Export(export) => {
+            let from = server(&export.from)?;
+            let work = tokio::task::spawn_blocking(move || write_down(&export, &from, format));
+            return work.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        }
+    };
+    let target = server(&import.to)?;
     let stop = Arc::new(AtomicBool::new(false));
     let stops = Arc::clone(&stop);
     if import.follow {
@@ -41,6 +50,22 @@ pub(crate) async fn run(config: &Config, format: Format, command: KeysCommand) -
     let work = tokio::task::spawn_blocking(move || bring(&import, &target, &stop));
     let done = work.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     done.show(format)
+}
+
+fn write_down(export: &Export, from: &Url, format: Format) -> Result<Exit, CliError> {
+    let mut connection = Connection::open(from, export.ca_file.as_deref())?;
+    let (counts, file, from) = (export::all_to(&export.file, &mut connection)?, export.file.display(), plain(from));
+    let export::Counts { keys, libraries, bytes } = counts;
+    if format == Format::Json {
+        output::write_json(
+            &json!({ "from": from, "file": file.to_string(), "keys": keys, "libraries": libraries, "bytes": bytes }),
+        )?;
+    } else {
+        output::write(
+            format!("{keys} keys and {libraries} libraries of {from} are in {file}, {bytes} bytes\n").as_bytes(),
+        )?;
+    }
+    Ok(Exit::Done)
 }
 
 fn parse(text: &str) -> Result<Url, CliError> {

@@ -38,6 +38,7 @@ fn help_of_every_command() {
         &["queries", "show"],
         &["queries", "stop"],
         &["keys"],
+        &["keys", "export"],
         &["keys", "import"],
         &["tenants"],
         &["tenants", "list"],

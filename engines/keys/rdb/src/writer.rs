@@ -93,6 +93,17 @@ impl<W: Write> FileWriter<W> {
         self.put(&piece.0)
     }
 
+    /// Writes a library of functions, as its source text.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn library(&mut self, text: &[u8]) -> io::Result<()> {
+        let mut piece = Writer::default();
+        piece.byte(opcode::FUNCTIONS);
+        piece.string(text);
+        self.put(&piece.0)
+    }
+
     /// Writes a key whose value is in the payload of a `DUMP`. Keys of one database come one behind the other.
     ///
     /// # Errors
