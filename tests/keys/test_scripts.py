@@ -34,6 +34,7 @@ CONVERSIONS = [
     "return string.rep('ab', 3)", "return ('x'):upper()", "return select('#', 1, nil, 3)", "return {unpack({1, 2, 3})}",
     "local n = 0; for _ in pairs({1, 2, a = 3}) do n = n + 1 end; return n", "return tostring(io)", "return os.execute",
     "return dofile", "return print", "return redis.replicate_commands()", "return tonumber('0x10')",
+    "table.insert(math, 1)", "table.remove(redis)", "table.insert('x', 1)", "local t = {1}; table.insert(t, 1, 2); return {t[1], table.remove(t), #t}",
     "#!lua flags=no-writes\nreturn redis.call('SET', KEYS[1], 1)", "#!lua\nreturn 5", "#!js\nreturn 5", "#!lua flags=x\nreturn 1",
 ]  # fmt: skip
 

@@ -16,10 +16,10 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options};
 use savanna_lattice::Hlc;
 
-use crate::actor::Actor;
+use crate::actor::{Actor, FIRST};
 use crate::delta::{self, Body};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, is_of_library};
 use crate::placement::{KeyHash, Placement};
 
 /// The kinds of records: deltas, or a part of deltas that are too many for one record. Only what has an end counts.
@@ -83,7 +83,10 @@ fn recover_keyspaces(
             if matches!(body, Body::Swap { .. }) {
                 return keyspaces.iter_mut().try_for_each(|keyspace| keyspace.replay(header, body));
             }
-            let actor = placement.actor_of(KeyHash::of(header.key).group());
+            let actor = match is_of_library(&header) {
+                true => FIRST,
+                false => placement.actor_of(KeyHash::of(header.key).group()),
+            };
             keyspaces[actor.index()].replay(header, body)
         })
     })?;

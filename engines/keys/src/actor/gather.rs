@@ -77,6 +77,13 @@ impl Actor {
         number
     }
 
+    /// The same where this actor's part is there already, and is the reply.
+    pub(super) fn gather_acknowledgements_of_others(&mut self, from: ActorId, to: Destination, own: Tape) -> u64 {
+        let (number, missing) = (self.number(), self.placement.actors() - 1);
+        self.gathers.insert(number, Gather { from, to, combine: Combine::First, missing, parts: vec![own] });
+        number
+    }
+
     /// Takes this actor's own parts out of its replies, where no session looks for them. They come at once, or when no
     /// transaction holds keys any more.
     pub(super) fn hear_own_parts(&mut self) {

@@ -1,11 +1,22 @@
-//! What an actor does for libraries of functions. Each has all of them, and keeps those in the log whose names are its keys.
+//! What actors do for libraries of functions. All have all of them; the first one loads them, keeps them in the log, and tells the others,
+//! which load a library when one of its functions is called.
+//!
+//! ```text
+//!  a session's actor          the first actor              the others
+//!   │ ChangeLibraries ───────►│ load, keep                 │
+//!   │                         │ Libraries ────────────────►│ take
+//!   │                         │◄──────────────────── reply │
+//!   │◄───────────────── reply │
+//! ```
 
-use hashbrown::HashSet;
-
-use super::Actor;
-use crate::error::{CommandError, Outcome};
-use crate::request::Args;
-use crate::scripting::{Libraries, Policy};
+use super::message::{Destination, Message};
+use super::room::out_of_memory;
+use super::{Actor, FIRST, Progress};
+use crate::error::CommandError;
+use crate::placement::ActorId;
+use crate::reply::{Reply, Tape};
+use crate::scripting::{Libraries, LibraryChange, LibraryRequest};
+use crate::session::Session;
 
 impl Actor {
     /// All libraries.
@@ -13,77 +24,127 @@ impl Actor {
         self.scripts.libraries()
     }
 
-    /// Asks for space in the log for what a request brings.
+    /// Changes libraries for one of this actor's sessions.
     ///
     /// # Errors
-    /// If there is none.
-    pub(crate) fn expect_log_space(&mut self, args: Args<'_>) -> Outcome {
+    /// If they cannot be changed so.
+    pub(crate) fn change_libraries(
+        &mut self,
+        session: &mut Session,
+        request: LibraryRequest,
+        reply: &mut dyn Reply,
+    ) -> Result<Progress, CommandError> {
+        if self.placement.actors() == 1 {
+            let change = self.make_change(&request)?;
+            answer(&request, &change, reply);
+            return Ok(Progress::Answered);
+        }
+        let ticket = session.ticket();
+        let to = Destination::Session(session.id, ticket);
+        if self.id == FIRST {
+            self.begin_library_change(FIRST, to, &request);
+        } else {
+            self.send(FIRST, Message::ChangeLibraries { to, request });
+        }
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    pub(super) fn begin_library_change(&mut self, from: ActorId, to: Destination, request: &LibraryRequest) {
+        let mut told = Tape::new();
+        match self.make_change(request) {
+            Ok(change) => {
+                answer(request, &change, &mut told);
+                let gather = self.gather_acknowledgements_of_others(from, to, told);
+                for actor in self.placement.all().filter(|actor| *actor != FIRST) {
+                    self.send(actor, Message::Libraries { gather, change: change.clone() });
+                }
+            }
+            Err(error) => {
+                let mut replies = self.take_replies(from);
+                replies.push(to, |reply| error.answer(reply));
+                self.put_replies(from, replies);
+            }
+        }
+    }
+
+    /// Loads what is to come, and keeps it. What fails changes nothing.
+    fn make_change(&mut self, request: &LibraryRequest) -> Result<LibraryChange, CommandError> {
+        if !self.make_room() {
+            return Err(out_of_memory());
+        }
         self.check_log_space()?;
-        self.keys.ask_for_log(args.from(2).map(<[u8]>::len).sum())
-    }
-
-    /// Loads a library, and keeps it. Gives its name.
-    ///
-    /// # Errors
-    /// Why it is none, or not to come.
-    pub(crate) fn load_library(&mut self, text: &[u8], replaces: bool) -> Result<Box<[u8]>, CommandError> {
-        let name = self.scripts.load_library(text, replaces)?;
-        self.keep_libraries();
-        Ok(name)
-    }
-
-    /// Loads libraries beside those that are there, or instead of them, and keeps them.
-    ///
-    /// # Errors
-    /// Why one of them is not to come; then none does.
-    pub(crate) fn restore_libraries(&mut self, texts: &[Vec<u8>], policy: Policy) -> Outcome {
-        self.scripts.restore_libraries(texts, policy)?;
-        self.keep_libraries();
-        Ok(())
-    }
-
-    /// Forgets a library. Says whether there was one.
-    pub(crate) fn forget_library(&mut self, name: &[u8]) -> bool {
-        let is_forgotten = self.scripts.forget_library(name);
-        self.keep_libraries();
-        is_forgotten
-    }
-
-    /// Forgets all libraries.
-    pub(crate) fn forget_libraries(&mut self) {
-        self.scripts.forget_libraries();
-        self.keep_libraries();
-    }
-
-    /// Brings what is kept to what there is.
-    fn keep_libraries(&mut self) {
-        let (mut gone, mut kept) = (Vec::new(), HashSet::new());
-        for (name, text) in self.keys.libraries() {
-            match self.scripts.libraries().get(name) {
-                Some(library) if *library.text == *text => drop(kept.insert(name.to_vec())),
-                Some(_) => {}
-                None => gone.push(name.to_vec()),
-            }
+        self.keys.ask_for_log(request.byte_count())?;
+        let change = self.scripts.change_libraries(request)?;
+        if change.removes_all {
+            self.keys.forget_libraries();
         }
-        gone.iter().for_each(|name| self.keys.forget_library(name));
-        for (name, library) in self.scripts.libraries().iter() {
-            if self.placement.actor_of(crate::placement::KeyHash::of(name).group()) == self.id && !kept.contains(name) {
-                self.keys.keep_library(name, &library.text);
-            }
-        }
+        change.removed.iter().for_each(|name| self.keys.forget_library(name));
+        change.new.iter().for_each(|(name, library)| self.keys.keep_library(name, &library.text));
+        Ok(change)
     }
 
-    /// Loads the libraries that were read back from the log, at all actors of a node.
+    pub(super) fn hear_libraries(&mut self, gather: u64, change: &LibraryChange) {
+        self.scripts.take_libraries(change);
+        let mut replies = self.take_replies(FIRST);
+        replies.push(Destination::Gather(gather), |reply| reply.ok());
+        self.put_replies(FIRST, replies);
+    }
+
+    /// Loads the libraries that were read back from the log, at all actors of a node. One that cannot be loaded stays in the log.
     pub(crate) fn recover_libraries(actors: &mut [Self]) {
-        let texts: Vec<Vec<u8>> =
-            actors.iter().flat_map(|actor| actor.keys.libraries().map(|(_, text)| text.to_vec())).collect();
-        for actor in actors {
-            for text in &texts {
-                // It was loaded before, and would not be kept otherwise.
-                if let Err(error) = actor.scripts.load_library(text, true) {
-                    tracing::error!(%error, "a library of functions of the log cannot be loaded; it is kept there");
+        let Some((first, others)) = actors.split_first_mut() else { return };
+        let texts: Vec<Vec<u8>> = first.keys.libraries().map(|(_, text)| text.to_vec()).collect();
+        for text in texts {
+            match first.scripts.change_libraries(&LibraryRequest::Load { text, replaces: true }) {
+                Ok(change) => others.iter_mut().for_each(|actor| actor.scripts.take_libraries(&change)),
+                Err(error) => {
+                    tracing::error!(%error, "a library of functions cannot be loaded; it stays in the log, and is tried again at the next start");
                 }
             }
         }
+    }
+}
+
+fn answer(request: &LibraryRequest, change: &LibraryChange, reply: &mut dyn Reply) {
+    match (request, change.new.first()) {
+        (LibraryRequest::Load { .. }, Some((name, _))) => reply.bulk(name),
+        _ => reply.ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::placement::Placement;
+
+    #[test]
+    fn a_library_that_cannot_be_loaded_stays_in_the_log_until_somebody_deletes_all() {
+        let placement = Placement::over(2);
+        let mut actors: Vec<Actor> =
+            placement.all().map(|id| Actor::new(id, placement, Config::default(), u64::from(id.0))).collect();
+        let good =
+            |name: &str| format!("#!lua name={name}\nredis.register_function('f_{name}', function() end)").into_bytes();
+        actors[0].keys.keep_library(b"broken", b"#!lua name=broken\nerror('not now')");
+        actors[0].keys.keep_library(b"good", &good("good"));
+        Actor::recover_libraries(&mut actors);
+        for actor in &actors {
+            assert!(actor.libraries().function(b"f_good").is_some() && actor.libraries().get(b"broken").is_none());
+        }
+        let kept = |actor: &Actor| {
+            let mut names: Vec<Vec<u8>> = actor.keys.libraries().map(|(name, _)| name.to_vec()).collect();
+            names.sort();
+            names
+        };
+        let requests = [
+            LibraryRequest::Load { text: good("other"), replaces: false },
+            LibraryRequest::Load { text: b"#!lua name=good\nerror('no')".to_vec(), replaces: true },
+            LibraryRequest::Delete(b"good".to_vec()),
+        ];
+        let outcomes = requests.map(|request| actors[0].make_change(&request).is_ok());
+        assert_eq!(outcomes, [true, false, true]);
+        assert_eq!(kept(&actors[0]), [b"broken".to_vec(), b"other".to_vec()]);
+        actors[0].make_change(&LibraryRequest::Flush).expect("it can");
+        assert!(kept(&actors[0]).is_empty());
     }
 }

@@ -10,7 +10,7 @@
 //! | `Gossip`: what was heard by the actor's place in this node | its [`Item`](crate::keyspace::replica::Item)s as they are; what was heard, by node |
 //! | `Await`, `Ready`, `Forget`: who waits, at its session's actor | not: a command that waits does so at the owner of its keys |
 //! | `Borrow`, `Lent`, `Return`: the only copy of a key travels | never: a node that dies with it takes the key along |
-//! | `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`: all actors of a node as one | not: each node does it for itself |
+//! | `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`: all actors of a node as one | not: each node does it for itself |
 
 use std::ops::Range;
 
@@ -23,6 +23,7 @@ use crate::keyspace::replica::{LentReplica, Vector};
 use crate::keyspace::{Entry, StreamId};
 use crate::reply::{Reply, Tape};
 use crate::request::{Args, OwnedArgs};
+use crate::scripting::{LibraryChange, LibraryRequest};
 use crate::session::{SessionId, Ticket};
 
 use super::databases::{DatabaseChange, Thawed};
@@ -164,6 +165,20 @@ pub enum Message {
     Script {
         /// Its text.
         source: Box<[u8]>,
+    },
+    /// A session of the sender wants libraries of functions changed, by the receiver.
+    ChangeLibraries {
+        /// Where the reply goes.
+        to: Destination,
+        /// How.
+        request: LibraryRequest,
+    },
+    /// What has become of libraries.
+    Libraries {
+        /// The sender's number for the acknowledgements.
+        gather: u64,
+        /// What has changed.
+        change: LibraryChange,
     },
     /// A waiter of the sender waits no longer.
     Forget {

@@ -509,6 +509,8 @@ impl Actor {
             Message::Gossip(gossip) => self.hear_gossip(from, gossip),
             Message::Notice(notice) => self.hear_notice(from, notice),
             Message::Script { source } => self.hear_script(&source),
+            Message::ChangeLibraries { to, request } => self.begin_library_change(from, to, &request),
+            Message::Libraries { gather, change } => self.hear_libraries(gather, &change),
             Message::Await { waiter, database, command, key, wanted } => {
                 self.hear_await((from, waiter), database, command, key, wanted);
             }

@@ -10,6 +10,7 @@ use savanna_lattice::UnixMillis;
 use super::message::{Destination, Message};
 use super::{Actor, FIRST, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
+use crate::commands::functions;
 use crate::error::Outcome;
 use crate::handle;
 use crate::placement::ActorId;
@@ -149,6 +150,7 @@ impl Actor {
     fn may_change(&self, command: &Command, args: Args<'_>) -> bool {
         match command.run {
             Run::Script(_) => !command.flags.has(Flags::READONLY) && !self.scripts.only_reads(command.name, &args[1]),
+            Run::Session(_) if command.name == "function" => functions::may_change(args),
             _ => command.may_change(),
         }
     }

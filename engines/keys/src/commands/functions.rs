@@ -1,14 +1,13 @@
 //! Functions: see [`crate::scripting`].
 
-use super::scripts::{number_of_keys, part, run};
+use super::scripts::{number_of_keys, run};
 use crate::actor::{Actor, Progress};
-use crate::command::Command;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::payload;
 use crate::pattern;
 use crate::reply::Reply;
 use crate::request::Args;
-use crate::scripting::{Kill, Library, Named, Policy};
+use crate::scripting::{Kill, Library, LibraryRequest, Named, Policy};
 use crate::session::Session;
 
 /// `FCALL function numkeys [key ...] [arg ...]`
@@ -44,15 +43,15 @@ pub fn function(
         let wrong = || format!("ERR wrong number of arguments for 'function|{}' command", name.escape_ascii());
         if is_right { Ok(()) } else { Err(CommandError::from(wrong())) }
     };
-    let changing = match name.as_slice() {
+    match name.as_slice() {
         b"load" => {
             takes(args.len() >= 3)?;
-            replaces(args)?;
-            &LOAD
+            let (replaces, text) = (replaces(args)?, args[args.len() - 1].to_vec());
+            return actor.change_libraries(session, LibraryRequest::Load { text, replaces }, reply);
         }
         b"delete" => {
             takes(args.len() == 3)?;
-            &DELETE
+            return actor.change_libraries(session, LibraryRequest::Delete(args[2].to_vec()), reply);
         }
         b"flush" => {
             if args.len() > 3 {
@@ -65,43 +64,45 @@ pub fn function(
             if !matches!(mode.as_slice(), b"sync" | b"async") {
                 return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
             }
-            &FLUSH
+            return actor.change_libraries(session, LibraryRequest::Flush, reply);
         }
         b"restore" => {
             takes((3..=4).contains(&args.len()))?;
-            policy(args)?;
-            &RESTORE
+            let policy = policy(args)?;
+            let refused = |why: payload::NoValue| CommandError::from(why.to_string());
+            let texts = payload::restore_libraries(&args[2]).map_err(refused)?;
+            return actor.change_libraries(session, LibraryRequest::Restore { texts, policy }, reply);
         }
-        other => {
-            match other {
-                b"list" => list(actor, args, reply)?,
-                b"dump" => {
-                    takes(args.len() == 2)?;
-                    reply.bulk(&payload::dump_libraries(actor.libraries().iter().map(|(_, library)| &*library.text)));
-                }
-                b"stats" => {
-                    takes(args.len() == 2)?;
-                    stats(actor, reply);
-                }
-                b"kill" => {
-                    takes(args.len() == 2)?;
-                    kill(actor, reply)?;
-                }
-                b"help" => {
-                    takes(args.len() == 2)?;
-                    reply.array(HELP.len());
-                    HELP.iter().for_each(|line| reply.simple(line));
-                }
-                _ => {
-                    let name = args[1].escape_ascii();
-                    return Err(CommandError::from(format!("ERR unknown subcommand '{name}'. Try FUNCTION HELP.")));
-                }
-            }
-            return Ok(Progress::Answered);
+        b"list" => list(actor, args, reply)?,
+        b"dump" => {
+            takes(args.len() == 2)?;
+            reply.bulk(&payload::dump_libraries(actor.libraries().iter().map(|(_, library)| &*library.text)));
         }
-    };
-    actor.expect_log_space(args)?;
-    actor.ask_everybody(session, changing, args, reply)
+        b"stats" => {
+            takes(args.len() == 2)?;
+            stats(actor, reply);
+        }
+        b"kill" => {
+            takes(args.len() == 2)?;
+            kill(actor, reply)?;
+        }
+        b"help" => {
+            takes(args.len() == 2)?;
+            reply.array(HELP.len());
+            HELP.iter().for_each(|line| reply.simple(line));
+        }
+        _ => {
+            let name = args[1].escape_ascii();
+            return Err(CommandError::from(format!("ERR unknown subcommand '{name}'. Try FUNCTION HELP.")));
+        }
+    }
+    Ok(Progress::Answered)
+}
+
+/// Whether a `FUNCTION` request changes libraries.
+pub(crate) fn may_change(args: Args<'_>) -> bool {
+    let subcommand = args.from(1).next().unwrap_or_default().to_ascii_lowercase();
+    matches!(subcommand.as_slice(), b"load" | b"delete" | b"flush" | b"restore")
 }
 
 const HELP: [&str; 19] = [
@@ -126,11 +127,6 @@ const HELP: [&str; 19] = [
     "    Prints this help.",
 ];
 
-static LOAD: Command = part("7.0.0", "function|load", "Loads a library of functions.", load);
-static DELETE: Command = part("7.0.0", "function|delete", "Deletes a library of functions.", delete);
-static FLUSH: Command = part("7.0.0", "function|flush", "Deletes all libraries of functions.", flush);
-static RESTORE: Command = part("7.0.0", "function|restore", "Loads the libraries of a payload.", restore);
-
 /// Whether a library may take another one's place.
 fn replaces(args: Args<'_>) -> Result<bool, CommandError> {
     let mut replaces = false;
@@ -143,26 +139,6 @@ fn replaces(args: Args<'_>) -> Result<bool, CommandError> {
     Ok(replaces)
 }
 
-fn load(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let name = actor.load_library(&args[args.len() - 1], replaces(args)?)?;
-    reply.bulk(&name);
-    Ok(())
-}
-
-fn delete(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    if !actor.forget_library(&args[2]) {
-        return Err(CommandError::text("ERR Library not found"));
-    }
-    reply.ok();
-    Ok(())
-}
-
-fn flush(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    actor.forget_libraries();
-    reply.ok();
-    Ok(())
-}
-
 fn policy(args: Args<'_>) -> Result<Policy, CommandError> {
     match args.from(3).next().unwrap_or(b"append").to_ascii_lowercase().as_slice() {
         b"append" => Ok(Policy::Append),
@@ -172,14 +148,6 @@ fn policy(args: Args<'_>) -> Result<Policy, CommandError> {
             Err(CommandError::text("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."))
         }
     }
-}
-
-fn restore(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let refused = |why: payload::NoValue| CommandError::from(why.to_string());
-    let texts = payload::restore_libraries(&args[2]).map_err(refused)?;
-    actor.restore_libraries(&texts, policy(args)?)?;
-    reply.ok();
-    Ok(())
 }
 
 fn list(actor: &Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {

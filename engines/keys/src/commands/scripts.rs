@@ -97,9 +97,7 @@ pub fn script(
     Ok(Progress::Answered)
 }
 
-/// A part of a command that all actors do.
-pub(super) const fn part(
-    since: &'static str,
+const fn part(
     name: &'static str,
     summary: &'static str,
     run: fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome,
@@ -112,14 +110,14 @@ pub(super) const fn part(
         uses: KeyUses::NONE,
         class: Class::Everywhere,
         group: Group::Scripting,
-        since,
+        since: "2.6.0",
         summary,
         run: Run::Everywhere(run, Combine::First),
     }
 }
 
-static SCRIPT_LOAD: Command = part("2.6.0", "script|load", "Keeps a script.", load);
-static SCRIPT_FLUSH: Command = part("2.6.0", "script|flush", "Forgets all scripts.", flush);
+static SCRIPT_LOAD: Command = part("script|load", "Keeps a script.", load);
+static SCRIPT_FLUSH: Command = part("script|flush", "Forgets all scripts.", flush);
 
 fn load(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let digest = digest(&args[2]);

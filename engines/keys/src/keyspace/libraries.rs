@@ -6,8 +6,13 @@ use super::{Database, Entry, Keyspace, LIBRARIES, Value};
 use crate::delta::Header;
 use crate::placement::KeyHash;
 
+/// Whether a delta is about a library: these are the first actor's, whatever they are called.
+pub(crate) fn is_of_library(header: &Header<'_>) -> bool {
+    header.database == LIBRARIES
+}
+
 impl Keyspace {
-    /// The libraries that this actor keeps: names and texts, in no order.
+    /// The libraries that this actor keeps, as the first one does: names and texts, in no order.
     pub(crate) fn libraries(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let table = self.databases[usize::from(LIBRARIES)].as_deref();
         table.into_iter().flat_map(Database::iter).filter_map(|entry| match &entry.value {
@@ -24,6 +29,12 @@ impl Keyspace {
         let base = table.remove(hash, name).map_or_else(Default::default, |entry| entry.version);
         table.insert(hash, Box::new(Entry::new(name, Value::String(text.into()), version)));
         self.log.string(Header { database: LIBRARIES, key: name, base, version }, UnixMillis::NEVER, text, false);
+    }
+
+    /// Forgets all libraries.
+    pub(crate) fn forget_libraries(&mut self) {
+        let names: Vec<Vec<u8>> = self.libraries().map(|(name, _)| name.to_vec()).collect();
+        names.iter().for_each(|name| self.forget_library(name));
     }
 
     /// Forgets a library.

@@ -24,6 +24,7 @@ use std::time::Duration;
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 
 use self::events::{EventClasses, Events};
+pub(crate) use self::libraries::is_of_library;
 use self::replica::Replicas;
 pub use self::{
     content::log_whole,
@@ -244,7 +245,7 @@ impl Keyspace {
     /// About how many bytes all keys here take, copies of other actors' keys and what replicas merge included.
     #[must_use]
     pub fn byte_count(&self) -> usize {
-        self.databases.iter().flatten().map(|database| database.bytes()).sum::<usize>() + self.replicas.bytes()
+        self.databases().map(|(_, database)| database.bytes()).sum::<usize>() + self.replicas.bytes()
     }
 
     /// About how many bytes a key takes, if it is there.

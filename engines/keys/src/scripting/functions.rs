@@ -1,7 +1,6 @@
 //! Libraries of functions: what is known of them, without the interpreter.
 //!
-//! A library is a script that is run once, and registers functions then. All threads have all libraries: they hear of every change in one
-//! order, and refuse the same ones.
+//! A library is a script that is run once, and registers functions then. One thread decides which libraries come; the others are told.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,13 +47,59 @@ pub(crate) struct Library {
 
 /// What becomes of libraries that are there when others are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub enum Policy {
     /// They stay; one with the name of another is refused.
     Append,
     /// They stay, but for those with the name of another.
     Replace,
     /// They are deleted.
     Flush,
+}
+
+/// How libraries are to change.
+#[derive(Clone, Debug)]
+pub enum LibraryRequest {
+    /// One is to come.
+    Load {
+        /// Its text.
+        text: Vec<u8>,
+        /// Whether it may take another one's place.
+        replaces: bool,
+    },
+    /// One is to go.
+    Delete(Vec<u8>),
+    /// All are to go.
+    Flush,
+    /// Several are to come.
+    Restore {
+        /// Their texts.
+        texts: Vec<Vec<u8>>,
+        /// What becomes of those that are there.
+        policy: Policy,
+    },
+}
+
+impl LibraryRequest {
+    /// About how many bytes it takes in the log.
+    pub(crate) fn byte_count(&self) -> usize {
+        match self {
+            Self::Load { text, .. } => text.len(),
+            Self::Delete(name) => name.len(),
+            Self::Flush => 0,
+            Self::Restore { texts, .. } => texts.iter().map(Vec::len).sum(),
+        }
+    }
+}
+
+/// What has become of libraries: those that went, then those that came.
+#[derive(Clone, Debug, Default)]
+pub struct LibraryChange {
+    /// Whether all that were there went.
+    pub(crate) removes_all: bool,
+    /// Those that went.
+    pub(crate) removed: Vec<Name>,
+    /// Those that came, or took the place of another.
+    pub(crate) new: Vec<(Name, Library)>,
 }
 
 /// All libraries, by name.
@@ -108,10 +153,15 @@ impl Libraries {
                 "ERR all libraries together have at most 64 MiB; FUNCTION DELETE removes those that nobody uses",
             ));
         }
+        self.put(name, library);
+        Ok(())
+    }
+
+    /// Takes a library in that another thread has.
+    pub(super) fn put(&mut self, name: &[u8], library: Library) {
         self.remove(name);
         self.owners.extend(library.functions.iter().map(|function| (function.name.clone(), name.into())));
         self.by_name.insert(name.into(), library);
-        Ok(())
     }
 
     /// Forgets a library. Says whether there was one.

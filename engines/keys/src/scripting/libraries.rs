@@ -1,15 +1,17 @@
 //! What the interpreter does for libraries: it runs them once, and keeps what they register.
 
-use std::time::Duration;
+use std::slice::EscapeAscii;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use mlua::{Function, LuaString, Table, Value};
 
-use super::functions::{self, Libraries, Library, Policy};
+use super::functions::{self, Libraries, Library, LibraryChange, LibraryRequest, Policy};
 use super::{Compiled, LIBRARY_CHUNK, Machine, Scripts, Watch, machine, message, one_line};
 use crate::error::CommandError;
 
-/// How long a library may run to register its functions.
+/// How long the libraries of one request may run to register their functions.
 const LOAD_TIME: Duration = Duration::from_secs(5);
 
 type Callbacks = HashMap<Box<[u8]>, Function>;
@@ -20,68 +22,104 @@ impl Scripts {
         &self.libraries
     }
 
-    /// Loads a library, and gives its name.
+    /// Changes libraries, and says what the others are to take.
     ///
     /// # Errors
-    /// Why it is none, or not to come. Nothing has changed then.
-    pub(crate) fn load_library(&mut self, text: &[u8], replaces: bool) -> Result<Box<[u8]>, CommandError> {
-        let outcome = self.try_to_load(text, replaces, |name| format!("ERR Library '{name}' already exists"));
+    /// Why they cannot be changed so. Nothing has changed then.
+    pub(crate) fn change_libraries(&mut self, request: &LibraryRequest) -> Result<LibraryChange, CommandError> {
+        let before = self.libraries.clone();
+        let change = self.try_to_change(request);
+        if change.is_err() {
+            // Of some, what had been loaded is another library's by now.
+            self.forget_loaded();
+            self.libraries = before;
+        }
         self.give_back();
-        outcome
+        change
+    }
+
+    fn try_to_change(&mut self, request: &LibraryRequest) -> Result<LibraryChange, CommandError> {
+        let mut change = LibraryChange::default();
+        let until = Instant::now() + LOAD_TIME;
+        match request {
+            LibraryRequest::Load { text, replaces } => {
+                let is_there = |name: EscapeAscii<'_>| format!("ERR Library '{name}' already exists");
+                change.new.push(self.load(text, *replaces, until, is_there)?);
+            }
+            LibraryRequest::Delete(name) => {
+                if self.libraries.get(name).is_none() {
+                    return Err(CommandError::text("ERR Library not found"));
+                }
+                change.removed.push(name.as_slice().into());
+                self.take_libraries(&change);
+            }
+            LibraryRequest::Flush => {
+                change.removes_all = true;
+                self.take_libraries(&change);
+            }
+            LibraryRequest::Restore { texts, policy } => {
+                change.removes_all = *policy == Policy::Flush;
+                self.take_libraries(&change);
+                let is_there = |name: EscapeAscii<'_>| format!("ERR Library {name} already exists");
+                for text in texts {
+                    change.new.push(self.load(text, *policy == Policy::Replace, until, is_there)?);
+                }
+            }
+        }
+        Ok(change)
     }
 
     /// Loads a library; what it is refused with if there is one of its name is the caller's, as Redis has two ways to say so.
-    fn try_to_load(
+    fn load(
         &mut self,
         text: &[u8],
         replaces: bool,
-        is_there: impl FnOnce(std::slice::EscapeAscii<'_>) -> String,
-    ) -> Result<Box<[u8]>, CommandError> {
+        until: Instant,
+        is_there: impl FnOnce(EscapeAscii<'_>) -> String,
+    ) -> Result<(Box<[u8]>, Library), CommandError> {
         let (name, code) = functions::name_of(text)?;
         if !replaces && self.libraries.get(name).is_some() {
             return Err(CommandError::from(is_there(name.escape_ascii())));
         }
-        let machine = machine(&mut self.machine, &self.watch)?;
-        let (functions, callbacks) = machine.register(code, &self.watch)?;
-        self.libraries.insert(name, Library { text: text.into(), functions })?;
-        machine.loaded.insert(name.into(), callbacks);
-        Ok(name.into())
-    }
-
-    /// Loads libraries beside those that are there, or instead of them.
-    ///
-    /// # Errors
-    /// Why one of them is not to come. Nothing has changed then.
-    pub(crate) fn restore_libraries(&mut self, texts: &[Vec<u8>], policy: Policy) -> Result<(), CommandError> {
-        let before = self.libraries.clone();
-        if policy == Policy::Flush {
-            self.forget_libraries();
-        }
-        let replaces = policy == Policy::Replace;
-        let is_there = |name: std::slice::EscapeAscii<'_>| format!("ERR Library {name} already exists");
-        let outcome = texts.iter().try_for_each(|text| self.try_to_load(text, replaces, is_there).map(drop));
-        if outcome.is_err() {
-            self.forget_libraries();
-            self.libraries = before;
-        }
-        self.give_back();
-        outcome
-    }
-
-    /// Forgets a library. Says whether there was one.
-    pub(crate) fn forget_library(&mut self, name: &[u8]) -> bool {
+        let (functions, callbacks) = self.register(code, until)?;
+        let library = Library { text: text.into(), functions };
+        self.libraries.insert(name, library.clone())?;
         if let Some(machine) = &mut self.machine {
-            machine.loaded.remove(name);
+            machine.loaded.insert(name.into(), callbacks);
         }
-        self.libraries.remove(name)
+        Ok((name.into(), library))
     }
 
-    /// Forgets all libraries.
-    pub(crate) fn forget_libraries(&mut self) {
+    /// Takes what another thread has made of the libraries.
+    pub(crate) fn take_libraries(&mut self, change: &LibraryChange) {
+        if change.removes_all {
+            self.forget_loaded();
+            self.libraries = Libraries::default();
+        }
+        for name in change.removed.iter().chain(change.new.iter().map(|(name, _)| name)) {
+            if let Some(machine) = &mut self.machine {
+                machine.loaded.remove(name);
+            }
+            self.libraries.remove(name);
+        }
+        change.new.iter().for_each(|(name, library)| self.libraries.put(name, library.clone()));
+    }
+
+    fn forget_loaded(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.loaded.clear();
         }
-        self.libraries = Libraries::default();
+    }
+
+    /// Runs a library, and gives what it registers. After one that did not end, the interpreter is made anew.
+    fn register(&mut self, code: &[u8], until: Instant) -> Result<(Vec<functions::Function>, Callbacks), CommandError> {
+        let registered = machine(&mut self.machine, &self.watch)?.register(code, &self.watch, until);
+        registered.map_err(|refusal| {
+            if refusal.has_broken_off {
+                self.machine = None;
+            }
+            CommandError::from(refusal.text)
+        })
     }
 
     /// A function of a library, which is loaded again if the interpreter is a new one.
@@ -89,42 +127,58 @@ impl Scripts {
         let unknown = || CommandError::text("ERR Function not found");
         let (name, found) = self.libraries.function(function).ok_or_else(unknown)?;
         let is_readonly = found.is_readonly();
-        let machine = machine(&mut self.machine, &self.watch)?;
-        if !machine.loaded.contains_key(name) {
-            let library = self.libraries.get(name).ok_or_else(unknown)?;
-            let (_, code) = functions::name_of(&library.text)?;
-            let (_, callbacks) = machine.register(code, &self.watch)?;
-            machine.loaded.insert(name.into(), callbacks);
+        let loaded = |machine: &Option<Machine>, name: &[u8]| {
+            machine.as_ref().and_then(|machine| machine.loaded.get(name)).and_then(|found| found.get(function).cloned())
+        };
+        if let Some(function) = loaded(&self.machine, name) {
+            return Ok(Compiled { function, is_readonly });
         }
-        let callback = machine.loaded.get(name).and_then(|callbacks| callbacks.get(function)).ok_or_else(unknown)?;
-        Ok(Compiled { function: callback.clone(), is_readonly })
+        let (name, text) = (name.to_vec(), Arc::clone(&self.libraries.get(name).ok_or_else(unknown)?.text));
+        let (_, code) = functions::name_of(&text)?;
+        let (_, callbacks) = self.register(code, Instant::now() + LOAD_TIME)?;
+        if let Some(machine) = &mut self.machine {
+            machine.loaded.insert(name.clone().into(), callbacks);
+        }
+        let function = loaded(&self.machine, &name).ok_or_else(unknown)?;
+        Ok(Compiled { function, is_readonly })
     }
 }
 
+/// Why a library does not come.
+struct Refusal {
+    text: String,
+    /// Whether it did not end by itself.
+    has_broken_off: bool,
+}
+
 impl Machine {
-    /// Runs a library, and gives what it registers.
-    fn register(&self, code: &[u8], watch: &Watch) -> Result<(Vec<functions::Function>, Callbacks), CommandError> {
+    fn register(
+        &self,
+        code: &[u8],
+        watch: &Watch,
+        until: Instant,
+    ) -> Result<(Vec<functions::Function>, Callbacks), Refusal> {
+        let refused = |what: &str, why: &str, has_broken_off| Refusal {
+            text: format!("ERR Error {what}: {}", one_line(why)),
+            has_broken_off,
+        };
+        let registering = |why: &str, has_broken_off| refused("registering functions", why, has_broken_off);
         let chunk = self.lua.load(code).set_name(LIBRARY_CHUNK).set_mode(mlua::chunk::ChunkMode::Text);
-        let chunk = chunk.into_function().map_err(|error| {
-            CommandError::from(format!("ERR Error compiling function: {}", one_line(&message(&error))))
-        })?;
-        watch.start(LOAD_TIME);
+        let chunk = chunk.into_function().map_err(|error| refused("compiling function", &message(&error), false))?;
+        watch.start(until.saturating_duration_since(Instant::now()));
         let registered = watch.hook(&self.lua).and_then(|()| self.load.call::<(bool, Value)>(chunk));
         self.lua.remove_hook();
         let stopped = watch.stopped();
         watch.end();
-        let refused = |why: &str| CommandError::from(format!("ERR Error registering functions: {}", one_line(why)));
-        if let Some(stopped) = stopped {
-            return Err(refused(&format!("ERR {}", stopped.0)));
-        }
-        match registered {
-            Ok((true, entries)) => entries_of(&entries).map_err(|error| refused(&message(&error))),
-            Ok((false, Value::Table(refusal))) => {
+        match (registered, stopped) {
+            (_, Some(stopped)) => Err(registering(&format!("ERR {}", stopped.0), true)),
+            (Ok((true, entries)), None) => entries_of(&entries).map_err(|error| registering(&message(&error), true)),
+            (Ok((false, Value::Table(refusal))), None) => {
                 let text = refusal.raw_get::<LuaString>("err").map(|text| text.to_string_lossy());
-                Err(refused(&text.unwrap_or_else(|error| message(&error))))
+                Err(registering(&text.unwrap_or_else(|error| message(&error)), false))
             }
-            Ok((false, _)) => Err(refused("ERR unknown error")),
-            Err(error) => Err(refused(&message(&error))),
+            (Ok((false, _)), None) => Err(registering("ERR unknown error", true)),
+            (Err(error), None) => Err(registering(&message(&error), true)),
         }
     }
 }

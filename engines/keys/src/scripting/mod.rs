@@ -25,7 +25,7 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 
-pub(crate) use self::functions::{Libraries, Library, Policy};
+pub(crate) use self::functions::{Libraries, Library, LibraryChange, LibraryRequest, Policy};
 pub(crate) use self::watch::{Kill, Watch};
 use self::watch::{Steps, Stopped};
 use crate::actor::Actor;

@@ -84,6 +84,16 @@ function string.gsub(text, pattern, replacement, count)
   return concat(parts), replaced
 end
 
+-- It writes past what locks a table.
+local insert = table.insert
+function table.insert(list, ...)
+  if proxies[list] then error("Attempt to modify a readonly table", 0) end
+  if type(list) ~= "table" then
+    error("bad argument #1 to 'insert' (table expected, got " .. (list == nil and "no value" or type(list)) .. ")", 2)
+  end
+  insert(list, ...)
+end
+
 -- Lua's own order cannot be interrupted either, unless it asks a function.
 local sort, SORTED_AT_ONCE = table.sort, 10000
 local function is_less(a, b) return a < b end
