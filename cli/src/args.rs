@@ -97,7 +97,7 @@ pub(crate) enum Command {
     /// Measures, shows or writes the events of the Nexmark benchmark
     #[command(subcommand)]
     Nexmark(NexmarkCommand),
-    /// Lists and stops the queries of a running node
+    /// Lists, stops, resumes and drops the queries of a running node
     #[command(subcommand)]
     Queries(QueriesCommand),
     /// Lists, makes and removes the tenants of a running node, and shows which are busy
@@ -416,6 +416,12 @@ pub(crate) enum QueriesCommand {
     /// Stops a query; its open windows are not fired
     #[command(after_help = "Example:\n  savanna queries stop 0123456789ab-1")]
     Stop(OneQuery),
+    /// Goes on with a query that was stopped or has failed, from where its sink is
+    #[command(after_help = "Example:\n  savanna queries resume hot-items")]
+    Resume(OneQuery),
+    /// Stops a query and forgets it; what it wrote stays
+    #[command(after_help = "Example:\n  savanna queries drop hot-items")]
+    Drop(OneQuery),
 }
 
 #[derive(Debug, Subcommand)]
@@ -535,7 +541,7 @@ pub(crate) struct OneTenant {
 
 #[derive(Debug, Arguments)]
 pub(crate) struct OneQuery {
-    /// The query's id, as `queries list` shows it
+    /// The query's id or name, as `queries list` shows them
     #[arg(value_name = "QUERY")]
     pub(crate) query: String,
     #[command(flatten)]

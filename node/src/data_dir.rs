@@ -180,7 +180,7 @@ pub(crate) fn directory_options(config: &NodeConfig) -> DataDirOptions {
 /// The mode of directories that only their owner reads.
 const PRIVATE: u32 = 0o700;
 /// What a node has in its data directory.
-const OURS: [&str; 9] = [
+const OURS: [&str; 10] = [
     "lease",
     "lease.lock",
     "coordinator",
@@ -189,6 +189,7 @@ const OURS: [&str; 9] = [
     "high-water",
     "keys",
     "nodes",
+    "streams",
     "tenants",
 ];
 
@@ -258,7 +259,7 @@ fn epoch_floor(directory: PathBuf) -> EpochFloor {
 /// The newest epoch under which any journal in a data directory was opened.
 pub(crate) fn newest_epoch_in(directory: &Path) -> io::Result<NodeEpoch> {
     let newest = |journal| newest_epoch(&directory.join(journal)).map_err(io::Error::other);
-    let epochs = ["coordinator", "keys", "tenants/log", crate::files::LOG]
+    let epochs = ["coordinator", "keys", "tenants/log", crate::files::LOG, crate::streams::CATALOG]
         .map(newest)
         .into_iter()
         .collect::<Result<Vec<_>, _>>();

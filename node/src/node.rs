@@ -66,8 +66,12 @@ impl Node {
     pub async fn start(config: Config, waiting: impl FnMut(Waiting) + Send + 'static) -> Result<Self, NodeError> {
         raise_descriptors_max();
         let data_dir = DataDir::open(config.node(), waiting).await?;
-        let streams = streams::open_in_node(config.node());
-        Ok(Self::serve(config, data_dir, streams).await)
+        let (streams, failed) = streams::open_kept(config.node(), data_dir.epoch()).await;
+        let node = Self::serve(config, data_dir, streams).await;
+        if let Some(reason) = failed {
+            node.board.failed("streams", &reason);
+        }
+        Ok(node)
     }
 
     /// As [`Node::start`], with an engine of the caller's.

@@ -3,10 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use savanna_epoch::NodeEpoch;
 use savanna_streams::connectors::{BuiltinConnectors, Roots};
-use savanna_streams::{EngineOptions, StreamEngine};
+use savanna_streams::{EngineOptions, StoreOptions, StreamEngine};
+use savanna_streams_api::handle::{HandleError, StreamHandle, StreamReply, StreamRequest};
 
 use crate::config::NodeConfig;
+use crate::data_dir;
 use crate::services::StreamsService;
 
 // What the project's binaries allocate with.
@@ -19,13 +23,54 @@ unsafe extern "C" {
 
 /// An engine in this process, with the options of the configuration. Its tables use any files of the user's.
 pub fn open(config: &NodeConfig) -> StreamsService {
-    service(options(config))
+    service(StreamEngine::new(options(config)))
 }
 
 /// The engine of a node: whoever reaches a face uses files below the configured folders only.
 pub(crate) fn open_in_node(config: &NodeConfig) -> StreamsService {
+    service(StreamEngine::new(options_in_node(config)))
+}
+
+/// As [`open_in_node`], for a node that has its data directory alone, under this epoch: tables, views and queries are kept there. If
+/// what is there cannot be read, the service answers with the reason alone, which is returned as well.
+pub(crate) async fn open_kept(config: &NodeConfig, epoch: NodeEpoch) -> (StreamsService, Option<String>) {
+    let data = &config.data_dir;
+    let kept = StoreOptions {
+        directory: data.join(DIRECTORY),
+        epoch,
+        high_water: Some(data_dir::high_water(data, "streams")),
+    };
+    let options = options_in_node(config);
+    let opened = tokio::task::spawn_blocking(move || StreamEngine::open(options, kept)).await;
+    let reason = match opened {
+        Ok(Ok(engine)) => return (service(engine), None),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let refusing = Arc::new(Refusing { reason: reason.clone() });
+    (StreamsService { handle: refusing, stop: Box::new(|| Box::pin(async {})) }, Some(reason))
+}
+
+/// The directory of streams in the data directory, and the journal in it.
+const DIRECTORY: &str = "streams";
+pub(crate) const CATALOG: &str = "streams/catalog";
+
+/// Streams whose catalog cannot be read.
+#[derive(Debug)]
+struct Refusing {
+    reason: String,
+}
+
+#[async_trait]
+impl StreamHandle for Refusing {
+    async fn call(&self, _: StreamRequest) -> Result<StreamReply, HandleError> {
+        Err(HandleError::Unavailable(self.reason.clone()))
+    }
+}
+
+fn options_in_node(config: &NodeConfig) -> EngineOptions {
     let connectors = Arc::new(BuiltinConnectors::with_roots(roots(config)));
-    service(EngineOptions { connectors, ..options(config) })
+    EngineOptions { connectors, ..options(config) }
 }
 
 fn options(config: &NodeConfig) -> EngineOptions {
@@ -49,8 +94,7 @@ fn roots(config: &NodeConfig) -> Roots {
     Roots::below(allowed, vec![data], "start the node with --files DIR (streams.files) to allow another one")
 }
 
-fn service(options: EngineOptions) -> StreamsService {
-    let engine = StreamEngine::new(options);
+fn service(engine: Arc<StreamEngine>) -> StreamsService {
     let handle = Arc::clone(&engine) as _;
     StreamsService { handle, stop: Box::new(move || Box::pin(async move { engine.shutdown().await })) }
 }

@@ -17,6 +17,8 @@ pub(crate) async fn run(config: &Config, format: Format, command: &QueriesComman
         QueriesCommand::List(remote) => list(&client(config, remote)?, format).await,
         QueriesCommand::Show(one) => show(&client(config, &one.remote)?, format, one).await,
         QueriesCommand::Stop(one) => stop(&client(config, &one.remote)?, format, one).await,
+        QueriesCommand::Resume(one) => tell(&client(config, &one.remote)?, format, one, "resume", "goes on").await,
+        QueriesCommand::Drop(one) => tell(&client(config, &one.remote)?, format, one, "drop", "is gone").await,
     }
 }
 
@@ -32,7 +34,7 @@ async fn list(client: &Client, format: Format) -> Result<Exit, CliError> {
     }
     let rows: Vec<Vec<String>> = listed.queries.iter().map(row).collect();
     let headers =
-        ["query", "state", "events", "rows", "late", "skipped", "epoch", "state bytes", "seconds", "statement"];
+        ["query", "name", "state", "events", "rows", "late", "skipped", "epoch", "state bytes", "seconds", "statement"];
     output::write(output::text_table(&headers, &rows).as_bytes())?;
     Ok(Exit::Done)
 }
@@ -45,6 +47,7 @@ fn row(query: &Query) -> Vec<String> {
     }
     vec![
         query.query.clone(),
+        query.name.clone().unwrap_or_default(),
         state(query),
         query.events.to_string(),
         query.result_rows.to_string(),
@@ -92,11 +95,22 @@ async fn stop(client: &Client, format: Format, one: &OneQuery) -> Result<Exit, C
     Ok(Exit::Done)
 }
 
-/// An id goes into a path; anything else would ask for something else.
+/// Has the node do something with a query of which there is no more to say than that it was done.
+async fn tell(client: &Client, format: Format, one: &OneQuery, verb: &str, done: &str) -> Result<Exit, CliError> {
+    let path = format!("queries/{}/{verb}", path_part(&one.query)?);
+    client.create(&path, &json!({})).await.map_err(|error| client.explain(error))?;
+    match format {
+        Format::Json => output::write_json(&json!({ "query": one.query, "done": verb }))?,
+        Format::Table => output::write(format!("query {} {done}\n", one.query).as_bytes())?,
+    }
+    Ok(Exit::Done)
+}
+
+/// An id or a name goes into a path; anything else would ask for something else.
 fn path_part(query: &str) -> Result<&str, CliError> {
-    let harmless = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let harmless = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if query.chars().all(harmless) && !query.is_empty() {
         return Ok(query);
     }
-    Err(CliError::Usage(format!("expected a query's id, as `savanna queries list` shows it, came {query:?}")))
+    Err(CliError::Usage(format!("expected a query's id or name, as `savanna queries list` shows it, came {query:?}")))
 }

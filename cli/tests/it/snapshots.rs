@@ -16,7 +16,7 @@ fn assert_snapshot(name: &str, text: &str) {
 
 #[test]
 fn help_of_every_command() {
-    let commands: [&[&str]; 29] = [
+    let commands: [&[&str]; 31] = [
         &[],
         &["dev"],
         &["node"],
@@ -37,6 +37,8 @@ fn help_of_every_command() {
         &["queries", "list"],
         &["queries", "show"],
         &["queries", "stop"],
+        &["queries", "resume"],
+        &["queries", "drop"],
         &["keys"],
         &["keys", "export"],
         &["keys", "import"],

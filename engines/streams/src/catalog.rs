@@ -1,8 +1,9 @@
 //! The tables and views of the engine.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::names::hint;
@@ -23,6 +24,13 @@ impl Relation {
         }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Table(table) => &table.name,
+            Self::View(view) => &view.name,
+        }
+    }
+
     pub(crate) fn statement(&self) -> &str {
         match self {
             Self::Table(table) => &table.statement,
@@ -35,6 +43,8 @@ impl Relation {
 #[derive(Debug, Default)]
 pub(crate) struct StreamCatalog {
     relations: RwLock<BTreeMap<String, Relation>>,
+    /// Locked while a change becomes durable.
+    changing: Mutex<()>,
 }
 
 /// What to do if a name is taken.
@@ -46,35 +56,57 @@ pub(crate) enum IfExists {
 }
 
 impl StreamCatalog {
-    /// Adds a relation. Returns whether it was added.
-    pub(crate) fn create(&self, name: &str, relation: Relation, if_exists: IfExists) -> Result<bool> {
-        let mut relations = self.relations.write();
-        match (relations.get(name), if_exists) {
+    /// One of these relations.
+    pub(crate) fn of(relations: impl IntoIterator<Item = Relation>) -> Self {
+        let named = relations.into_iter().map(|relation| (relation.name().to_owned(), relation));
+        Self { relations: RwLock::new(named.collect()), changing: Mutex::new(()) }
+    }
+
+    /// Adds a relation. Returns whether it was added. `keep` makes it durable; nobody sees it before.
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        relation: Relation,
+        if_exists: IfExists,
+        keep: impl FnOnce(&Relation) -> Result<()>,
+    ) -> Result<bool> {
+        let _changing = self.changing.lock();
+        match (self.relations.read().get(name), if_exists) {
             (Some(_), IfExists::Keep) => return Ok(false),
             (Some(old), if_exists) if if_exists == IfExists::Fail || old.kind() != relation.kind() => {
                 return Err(StreamError::Exists { kind: old.kind().into(), name: name.into(), position: None });
             }
             _ => {}
         }
-        relations.insert(name.to_owned(), relation);
+        keep(&relation)?;
+        self.relations.write().insert(name.to_owned(), relation);
         Ok(true)
     }
 
-    /// Removes a relation of the given kind. Returns whether there was one.
-    pub(crate) fn remove(&self, kind: &str, name: &str, if_exists: bool) -> Result<bool> {
-        let mut relations = self.relations.write();
-        match relations.get(name) {
-            Some(relation) if relation.kind() == kind => {
-                relations.remove(name);
-                Ok(true)
+    /// Removes a relation of the given kind. Returns whether there was one. `forget` makes that durable.
+    pub(crate) fn remove(
+        &self,
+        kind: &str,
+        name: &str,
+        if_exists: bool,
+        forget: impl FnOnce() -> Result<()>,
+    ) -> Result<bool> {
+        let _changing = self.changing.lock();
+        {
+            let relations = self.relations.read();
+            match relations.get(name) {
+                Some(relation) if relation.kind() == kind => {}
+                Some(relation) => {
+                    let instead = format!("write DROP {} {name}", relation.kind().to_uppercase());
+                    return Err(wrong_kind(relation, kind, name, &instead));
+                }
+                None if if_exists => return Ok(false),
+                None => return Err(unknown(&relations, kind, name)),
             }
-            Some(relation) => {
-                let instead = format!("write DROP {} {name}", relation.kind().to_uppercase());
-                Err(wrong_kind(relation, kind, name, &instead))
-            }
-            None if if_exists => Ok(false),
-            None => Err(unknown(&relations, kind, name)),
         }
+        forget()?;
+        self.relations.write().remove(name);
+        Ok(true)
     }
 
     /// A relation by name.
@@ -127,6 +159,41 @@ impl Catalog for StreamCatalog {
     }
 }
 
+/// A catalog that notes which of its relations a query names.
+pub(crate) struct NotingCatalog {
+    catalog: Arc<StreamCatalog>,
+    noted: Mutex<BTreeMap<String, Relation>>,
+}
+
+impl NotingCatalog {
+    pub(crate) fn new(catalog: Arc<StreamCatalog>) -> Self {
+        Self { catalog, noted: Mutex::default() }
+    }
+
+    /// What was asked for so far.
+    pub(crate) fn noted(&self) -> Vec<Relation> {
+        self.noted.lock().values().cloned().collect()
+    }
+
+    fn note(&self, relation: Relation) {
+        self.noted.lock().insert(relation.name().to_owned(), relation);
+    }
+}
+
+impl Catalog for NotingCatalog {
+    fn table(&self, name: &str) -> Option<TableDef> {
+        self.catalog.table(name).inspect(|table| self.note(Relation::Table(table.clone())))
+    }
+
+    fn view(&self, name: &str) -> Option<ViewDef> {
+        self.catalog.view(name).inspect(|view| self.note(Relation::View(view.clone())))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.catalog.names()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,22 +210,33 @@ mod tests {
     #[test]
     fn a_name_is_taken_until_it_is_dropped() {
         let catalog = StreamCatalog::default();
-        assert!(catalog.create("v", view("SELECT 1"), IfExists::Fail).unwrap());
-        let error = catalog.create("v", view("SELECT 2"), IfExists::Fail).unwrap_err();
+        assert!(catalog.create("v", view("SELECT 1"), IfExists::Fail, |_| Ok(())).unwrap());
+        let error = catalog.create("v", view("SELECT 2"), IfExists::Fail, |_| Ok(())).unwrap_err();
         assert_eq!(error.to_string(), "view v exists already; DROP it first or choose another name");
-        assert!(!catalog.create("v", view("SELECT 2"), IfExists::Keep).unwrap());
-        assert!(catalog.create("v", view("SELECT 3"), IfExists::Replace).unwrap());
+        assert!(!catalog.create("v", view("SELECT 2"), IfExists::Keep, |_| Ok(())).unwrap());
+        assert!(catalog.create("v", view("SELECT 3"), IfExists::Replace, |_| Ok(())).unwrap());
         assert_eq!(catalog.view("v").unwrap().query, "SELECT 3");
-        assert!(catalog.remove("view", "v", false).unwrap());
-        assert!(catalog.remove("view", "v", false).is_err());
-        assert!(!catalog.remove("view", "v", true).unwrap());
+        assert!(catalog.remove("view", "v", false, || Ok(())).unwrap());
+        assert!(catalog.remove("view", "v", false, || Ok(())).is_err());
+        assert!(!catalog.remove("view", "v", true, || Ok(())).unwrap());
     }
 
     #[test]
     fn dropping_a_view_as_a_table_says_what_it_is() {
         let catalog = StreamCatalog::default();
-        catalog.create("v", view("SELECT 1"), IfExists::Fail).unwrap();
-        let error = catalog.remove("table", "v", true).unwrap_err();
+        catalog.create("v", view("SELECT 1"), IfExists::Fail, |_| Ok(())).unwrap();
+        let error = catalog.remove("table", "v", true, || Ok(())).unwrap_err();
         assert_eq!(error.to_string(), "view v is not a table; write DROP VIEW v");
+    }
+
+    #[test]
+    fn what_cannot_be_made_durable_is_not_there() {
+        let catalog = StreamCatalog::default();
+        let full = || Err(StreamError::invalid("no space"));
+        assert!(catalog.create("v", view("SELECT 1"), IfExists::Fail, |_| full()).is_err());
+        assert!(catalog.view("v").is_none());
+        assert!(catalog.create("v", view("SELECT 1"), IfExists::Fail, |_| Ok(())).unwrap());
+        assert!(catalog.remove("view", "v", false, full).is_err());
+        assert!(catalog.view("v").is_some());
     }
 }

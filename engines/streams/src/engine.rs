@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use savanna_streams_api::handle::{
     CursorId, HandleError, Parameter, Purpose, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
@@ -15,16 +17,18 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::BuiltinConnectors;
 use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::sink::Sink;
 use savanna_streams_model::source::Connectors;
-use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions};
+use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions, cannot_survive};
 use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 
-use crate::catalog::{IfExists, Relation, StreamCatalog};
+use crate::catalog::{IfExists, NotingCatalog, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
-use crate::queries::Queries;
+use crate::durable::{Standing, Store, StoreOptions, StoredQuery, StoredRelation};
+use crate::queries::{self, Queries};
 use crate::session::Sessions;
-use crate::statement_thread::{StatementThreads, Waiting};
+use crate::statement_thread::{self, StatementThreads, Waiting};
 use crate::{cost, settings, show};
 
 /// The most rows that one fetch returns, whatever was asked for.
@@ -76,6 +80,10 @@ struct Inner {
     planner: Planner,
     sessions: Sessions,
     queries: Queries,
+    /// What outlives the process, if it has a place.
+    store: Option<Arc<Store>>,
+    /// Locked while a query is resumed: it runs once.
+    resuming: Mutex<()>,
 }
 
 impl fmt::Debug for StreamEngine {
@@ -85,13 +93,31 @@ impl fmt::Debug for StreamEngine {
 }
 
 impl StreamEngine {
-    /// An engine with an empty catalog.
+    /// An engine with an empty catalog, of which nothing outlives the process.
     pub fn new(options: EngineOptions) -> Arc<Self> {
-        let catalog = Arc::new(StreamCatalog::default());
+        Self::over(options, StreamCatalog::default(), None)
+    }
+
+    /// An engine with the tables, views and queries of former processes. Queries go on. Blocks while it reads.
+    ///
+    /// # Errors
+    /// What was kept cannot be read: with file and place. A query that cannot go on is no error; it is shown as failed.
+    pub fn open(options: EngineOptions, kept: StoreOptions) -> Result<Arc<Self>> {
+        statement_thread::deep(move || {
+            let store = Store::open(kept)?;
+            let relations = store.relations().iter().map(StoredRelation::relation).collect::<Result<Vec<_>>>()?;
+            let engine = Self::over(options, StreamCatalog::of(relations), Some(store));
+            engine.inner.resume_all();
+            Ok(engine)
+        })?
+    }
+
+    fn over(options: EngineOptions, catalog: StreamCatalog, store: Option<Arc<Store>>) -> Arc<Self> {
+        let catalog = Arc::new(catalog);
         let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&options.connectors));
         let sessions = Sessions::new(options.max_sessions, options.max_cursors);
         let queries = Queries::new(options.max_queries, options.ended_queries);
-        let inner = Inner { options, catalog, planner, sessions, queries };
+        let inner = Inner { options, catalog, planner, sessions, queries, store, resuming: Mutex::new(()) };
         Arc::new(Self { inner: Arc::new(inner), threads: StatementThreads::default() })
     }
 
@@ -150,7 +176,7 @@ impl Inner {
                 asked.waiting.check()?;
                 let if_exists = if if_not_exists { IfExists::Keep } else { IfExists::Fail };
                 let name = table.name.clone();
-                self.catalog.create(&name, Relation::Table(table), if_exists)?;
+                self.catalog.create(&name, Relation::Table(table), if_exists, |table| self.keep(table))?;
                 Ok(done("CREATE TABLE"))
             }
             Statement::CreateView { view, or_replace, if_not_exists, .. } => {
@@ -163,7 +189,7 @@ impl Inner {
                     (false, false) => IfExists::Fail,
                 };
                 let name = view.name.clone();
-                self.catalog.create(&name, Relation::View(view), if_exists)?;
+                self.catalog.create(&name, Relation::View(view), if_exists, |view| self.keep(view))?;
                 Ok(done("CREATE VIEW"))
             }
             Statement::Drop { kind, name, if_exists } => {
@@ -171,10 +197,13 @@ impl Inner {
                     ObjectKind::Table => ("table", "DROP TABLE"),
                     ObjectKind::View => ("view", "DROP VIEW"),
                 };
-                self.catalog.remove(kind, &name, if_exists)?;
+                let forget = || self.store.as_ref().map_or(Ok(()), |store| store.drop_relation(&name));
+                self.catalog.remove(kind, &name, if_exists, forget)?;
                 Ok(done(tag))
             }
-            Statement::Insert { table, columns, query } => self.insert(asked, &table, &columns, &query),
+            Statement::Insert { table, columns, query } => {
+                self.insert(asked, parameters, &Insert { table, columns, query })
+            }
             Statement::Query(query) => self.select(asked, &query, Purpose::Select),
             Statement::Copy { query, format } => {
                 let copied = self.select(asked, &query, Purpose::Copy(format));
@@ -218,8 +247,16 @@ impl Inner {
                 Ok(done("RESET"))
             }
             Statement::StopQuery { id } => {
-                self.queries.cancel(&self.queries.parse_id(&id)?)?;
+                self.stop(&self.find_query(&id)?)?;
                 Ok(done("STOP QUERY"))
+            }
+            Statement::ResumeQuery { id } => {
+                self.resume_stopped(&id)?;
+                Ok(done("RESUME QUERY"))
+            }
+            Statement::DropQuery { id } => {
+                self.drop_query(&self.find_query(&id)?)?;
+                Ok(done("DROP QUERY"))
             }
             Statement::Begin => {
                 self.sessions.begin(session)?;
@@ -236,12 +273,174 @@ impl Inner {
         }
     }
 
-    fn insert(&self, asked: &Asked<'_>, table: &str, columns: &[String], query: &Query) -> Result<StreamReply> {
-        let table = self.table(table)?;
-        let graph = self.planner.plan_insert(query, &table, columns)?;
+    /// Starts a query that runs on its own. It outlives the process if it can and the process has a place to keep it.
+    fn insert(&self, asked: &Asked<'_>, parameters: &[Parameter], insert: &Insert) -> Result<StreamReply> {
+        let table = self.table(&insert.table)?;
+        let noting = Arc::new(NotingCatalog::new(Arc::clone(&self.catalog)));
+        let planner = Planner::new(Arc::clone(&noting) as _, Arc::clone(&self.options.connectors));
+        let graph = planner.plan_insert(&insert.query, &table, &insert.columns)?;
         let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
-        let (id, _) = self.start(asked, graph, sink)?;
-        Ok(StreamReply::Started { query: id })
+        let settings = self.sessions.settings(asked.session)?;
+        let name = settings::query_name(&settings);
+        let Some(store) = self.keeps(name, &graph, sink.as_ref())? else {
+            let (id, _) = self.start(asked, graph, sink)?;
+            return Ok(StreamReply::Started { query: id });
+        };
+        asked.waiting.check()?;
+        let options = settings::apply(&self.options.runtime, &settings);
+        let mut relations = noting.noted();
+        relations.retain(|noted| noted.name() != table.name);
+        relations.push(Relation::Table(table));
+        let query = StoredQuery {
+            id: self.queries.next_id(graph.code())?,
+            name: name.map_or_else(|| settings::query_name_of(&insert.table), str::to_owned),
+            statement: asked.sql.to_owned(),
+            parameters: parameters.to_vec(),
+            settings: settings::stored(&options),
+            relations: relations.iter().map(StoredRelation::of).collect::<Result<_>>()?,
+            standing: Standing::Running,
+        };
+        let query = store.add(query, name.is_some())?;
+        if let Err(error) = self.run_recorded(store, &query, graph, sink, options) {
+            store.forget(query.id.job)?;
+            return Err(error);
+        }
+        Ok(StreamReply::Started { query: query.id })
+    }
+
+    /// Where a query is kept that outlives the process; nowhere if it does not. One that has a name must.
+    fn keeps(&self, name: Option<&str>, graph: &StageGraph, sink: &dyn Sink) -> Result<Option<&Arc<Store>>> {
+        let reason = match &self.store {
+            None => Some("only a node that is no member of a cluster keeps queries".to_owned()),
+            Some(_) => cannot_survive(graph, self.options.connectors.as_ref(), sink)?,
+        };
+        match (reason, name) {
+            (None, _) => Ok(self.store.as_ref()),
+            (Some(_), None) => Ok(None),
+            (Some(reason), Some(name)) => Err(StreamError::invalid(format!(
+                "query {name} cannot outlive its process: {reason}; RESET 'query.name' to run it as long as the process"
+            ))),
+        }
+    }
+
+    /// Runs a stored query from its beginning, or goes on with it.
+    fn run_recorded(
+        &self,
+        store: &Arc<Store>,
+        query: &StoredQuery,
+        graph: StageGraph,
+        sink: Box<dyn Sink>,
+        options: RuntimeOptions,
+    ) -> Result<()> {
+        let survival = store.survival(query.id.job)?;
+        let connectors = Arc::clone(&self.options.connectors);
+        let functions = savanna_streams_functions::functions();
+        let running =
+            RunningQuery::start_recorded(query.id.clone(), graph, functions, connectors, sink, options, survival)?;
+        self.queries.add(&query.id, query.statement.clone(), running);
+        Ok(())
+    }
+
+    /// Goes on with a stored query: over the tables and views that it began with, planned anew.
+    fn resume(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
+        let relations = stored.relations.iter().map(StoredRelation::relation).collect::<Result<Vec<_>>>()?;
+        let catalog = Arc::new(StreamCatalog::of(relations));
+        let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&self.options.connectors));
+        let mut statement = savanna_streams_sql::parse(&stored.statement)?;
+        statement.bind(&stored.parameters)?;
+        let Statement::Insert { table, columns, query } = statement else {
+            return Err(StreamError::Internal(format!("the stored query {} is no INSERT", stored.name)));
+        };
+        let Relation::Table(table) = catalog.find("table", &table)? else {
+            return Err(StreamError::Internal(format!("the stored query {} writes to a view", stored.name)));
+        };
+        let options = settings::restored(&self.options.runtime, &stored.settings)?;
+        let graph = budget::within(options.memory_limit, || planner.plan_insert(&query, &table, &columns))?;
+        let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
+        self.run_recorded(store, stored, graph, sink, options)
+    }
+
+    /// Goes on with the queries of former processes. One that cannot go on is shown as failed, and is tried again in the next process.
+    fn resume_all(&self) {
+        let Some(store) = &self.store else { return };
+        for stored in store.queries() {
+            self.queries.begin_after(stored.id.job);
+            let error = match &stored.standing {
+                Standing::Running => match budget::planning(|| self.resume(store, &stored)) {
+                    Ok(()) => {
+                        tracing::info!(query = %stored.id, name = stored.name, "a query goes on");
+                        continue;
+                    }
+                    Err(error) => {
+                        tracing::error!(query = %stored.id, name = stored.name, %error, "a query cannot go on");
+                        Some(error)
+                    }
+                },
+                Standing::Stopped => None,
+                Standing::Failed(error) => Some(error.clone()),
+            };
+            self.queries.add_at_rest(queries::at_rest(&stored.id, &stored.statement, error));
+        }
+    }
+
+    /// `RESUME QUERY`.
+    fn resume_stopped(&self, text: &str) -> Result<()> {
+        let _resuming = self.resuming.lock();
+        let (Some(store), Some(stored)) = (&self.store, self.stored(text)) else {
+            return Err(match self.queries.parse_id(text) {
+                Ok(_) => {
+                    StreamError::invalid(format!("query {text} does not outlive its end; start its statement again"))
+                }
+                Err(unknown) => unknown,
+            });
+        };
+        if let Some(running) = self.queries.running(&stored.id) {
+            if stored.standing == Standing::Running && !running.status().state.is_over() {
+                return Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first")));
+            }
+            self.queries.wait(&stored.id);
+        }
+        store.stand(stored.id.job, Standing::Running)?;
+        if let Err(error) = self.resume(store, &stored) {
+            store.stand(stored.id.job, stored.standing)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Stops a query. One that is stored does not go on by itself.
+    fn stop(&self, id: &QueryId) -> Result<()> {
+        if let (Some(store), Some(_)) = (&self.store, self.queries.running(id))
+            && store.query(&id.to_string()).is_some()
+        {
+            store.stand(id.job, Standing::Stopped)?;
+        }
+        self.queries.cancel(id)
+    }
+
+    /// `DROP QUERY`: stops it, and forgets it if it is stored. What it wrote stays.
+    fn drop_query(&self, id: &QueryId) -> Result<()> {
+        self.queries.cancel(id)?;
+        self.queries.wait(id);
+        match (&self.store, self.stored(&id.to_string())) {
+            (Some(store), Some(stored)) => store.forget(stored.id.job),
+            _ => Ok(()),
+        }
+    }
+
+    fn stored(&self, text: &str) -> Option<StoredQuery> {
+        self.store.as_ref().and_then(|store| store.query(text))
+    }
+
+    /// A query by its name or id.
+    fn find_query(&self, text: &str) -> Result<QueryId> {
+        self.stored(text).map_or_else(|| self.queries.parse_id(text), |stored| Ok(stored.id))
+    }
+
+    /// Makes a table or view outlive the process.
+    fn keep(&self, relation: &Relation) -> Result<()> {
+        let Some(store) = &self.store else { return Ok(()) };
+        store.put_relation(StoredRelation::of(relation)?)
     }
 
     fn select(&self, asked: &Asked<'_>, query: &Query, purpose: Purpose) -> Result<StreamReply> {
@@ -270,10 +469,21 @@ impl Inner {
     }
 
     /// Ends what a statement has started whose client did not wait for the answer.
-    fn undo(&self, session: SessionId, reply: &StreamReply) {
+    fn undo(self: &Arc<Self>, session: SessionId, reply: StreamReply) {
         match reply {
-            StreamReply::Rows { cursor, .. } => drop(self.sessions.remove_cursor(session, *cursor)),
-            StreamReply::Started { query } => drop(self.queries.cancel(query)),
+            StreamReply::Rows { cursor, .. } => drop(self.sessions.remove_cursor(session, cursor)),
+            StreamReply::Started { query } => {
+                // Whoever lets go of an answer may be nobody who can wait.
+                let engine = Arc::clone(self);
+                let dropping = move || {
+                    if let Err(error) = engine.drop_query(&query) {
+                        tracing::warn!(%query, %error, "a query that nobody waited for could not be dropped");
+                    }
+                };
+                if let Err(error) = thread::Builder::new().name("drop-query".into()).spawn(dropping) {
+                    tracing::warn!(%error, "a query that nobody waited for could not be dropped");
+                }
+            }
             _ => {}
         }
     }
@@ -284,12 +494,7 @@ impl Inner {
         Ok(Asker { user: self.sessions.user(session)?, settings })
     }
 
-    fn start(
-        &self,
-        asked: &Asked<'_>,
-        graph: savanna_streams_model::graph::StageGraph,
-        sink: Box<dyn Sink>,
-    ) -> Result<(QueryId, Arc<RunningQuery>)> {
+    fn start(&self, asked: &Asked<'_>, graph: StageGraph, sink: Box<dyn Sink>) -> Result<(QueryId, Arc<RunningQuery>)> {
         asked.waiting.check()?;
         let id = self.queries.next_id(graph.code())?;
         let connectors = Arc::clone(&self.options.connectors);
@@ -332,7 +537,11 @@ impl Inner {
         match what {
             Show::Tables => show::relations(&self.catalog.all(), "table"),
             Show::Views => show::relations(&self.catalog.all(), "view"),
-            Show::Queries => show::queries(&self.queries.list()),
+            Show::Queries => {
+                let stored = self.store.as_ref().map_or_else(Vec::new, |store| store.queries());
+                let names = stored.into_iter().map(|query| (query.id, query.name)).collect();
+                show::queries(&self.queries.list(), &names)
+            }
             Show::Connectors => show::connectors(&self.options.connectors.list()),
             Show::Functions => {
                 let names = savanna_streams_sql::function_names();
@@ -385,6 +594,13 @@ impl Inner {
         let (rows, _) = fetched?;
         Ok(StreamReply::Fetched { rows, end: over })
     }
+}
+
+/// `INSERT INTO table (columns) query`.
+struct Insert {
+    table: String,
+    columns: Vec<String>,
+    query: Query,
 }
 
 /// A statement that a session has sent.
@@ -449,7 +665,7 @@ impl StreamEngine {
                     let executed = budget::planning(|| engine.execute(&asked, &parameters));
                     executed.map_err(|error| savanna_streams_sql::placed(error, &sql))
                 };
-                let undo = move |reply| undone.undo(session, &reply);
+                let undo = move |reply| undone.undo(session, reply);
                 self.within_time(session, self.threads.run(execute, undo)).await?
             }
             StreamRequest::Fetch { session, cursor, max_rows, wait_ms } => {
@@ -465,7 +681,8 @@ impl StreamEngine {
                 done("CLOSE CURSOR")
             }
             StreamRequest::CancelQuery { query } => {
-                engine.queries.cancel(&query)?;
+                let stop = move |_: &Waiting<_>| engine.stop(&query);
+                self.threads.run(stop, drop).await?;
                 done("STOP QUERY")
             }
             StreamRequest::ListQueries => StreamReply::Queries { queries: engine.queries.list() },

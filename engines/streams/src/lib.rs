@@ -12,6 +12,7 @@ pub mod billing;
 mod catalog;
 mod cost;
 mod cursor;
+mod durable;
 mod engine;
 mod queries;
 mod session;
@@ -19,6 +20,7 @@ mod settings;
 mod show;
 mod statement_thread;
 
+pub use durable::StoreOptions;
 pub use engine::{EngineOptions, StreamEngine};
 pub use savanna_streams_api as api;
 pub use savanna_streams_api::handle::{StreamHandle, StreamReply, StreamRequest};

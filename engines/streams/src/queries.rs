@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
-use savanna_streams_api::handle::QueryStatus;
+use savanna_streams_api::handle::{QueryState, QueryStatus};
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::Query;
@@ -15,6 +15,30 @@ use savanna_streams_runtime::Query;
 enum Entry {
     Running { statement: String, query: Arc<Query> },
     Ended(Box<QueryStatus>),
+}
+
+/// A status of a query that does not run.
+pub(crate) fn at_rest(id: &QueryId, statement: &str, error: Option<StreamError>) -> QueryStatus {
+    QueryStatus {
+        query: id.clone(),
+        state: if error.is_some() { QueryState::Failed } else { QueryState::Cancelled },
+        statement: statement.to_owned(),
+        error,
+        events: 0,
+        result_rows: 0,
+        late_rows: 0,
+        skipped_rows: 0,
+        epoch: 0,
+        watermark: None,
+        windows: 0,
+        state_bytes: 0,
+        seconds: 0.0,
+        cpu_seconds: 0.0,
+        generator_cpu_seconds: 0.0,
+        invocations: 0,
+        billed_ms: 0,
+        more: BTreeMap::new(),
+    }
 }
 
 impl Entry {
@@ -49,6 +73,35 @@ impl Queries {
             });
         }
         Ok(QueryId { code, job: self.next_job.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    /// Later names are none of a query that was started before.
+    pub(crate) fn begin_after(&self, job: u64) {
+        self.next_job.fetch_max(job + 1, Ordering::Relaxed);
+    }
+
+    /// A query that does not run, and is known from a former process.
+    pub(crate) fn add_at_rest(&self, status: QueryStatus) {
+        self.entries.lock().insert(status.query.job, Entry::Ended(Box::new(status)));
+    }
+
+    /// A query that runs.
+    pub(crate) fn running(&self, id: &QueryId) -> Option<Arc<Query>> {
+        match self.entries().get(&id.job) {
+            Some(Entry::Running { query, .. }) => Some(Arc::clone(query)),
+            _ => None,
+        }
+    }
+
+    /// The process of a query, over or not.
+    pub(crate) fn wait(&self, id: &QueryId) {
+        let query = match self.entries.lock().get(&id.job) {
+            Some(Entry::Running { query, .. }) => Arc::clone(query),
+            _ => return,
+        };
+        if let Err(error) = query.wait() {
+            tracing::debug!(query = %id, %error, "a query ended");
+        }
     }
 
     pub(crate) fn add(&self, id: &QueryId, statement: String, query: Arc<Query>) {

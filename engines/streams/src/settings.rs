@@ -128,6 +128,83 @@ const STATEMENT_TIMEOUT: &str = "statement_timeout";
 const STATEMENT_TIMEOUT_MEANING: &str =
     "how long a statement may take, its rows included: 250 (ms), 10s, 5min, or 0 for no limit";
 
+/// The name of the queries of `INSERT INTO` that are started.
+const QUERY_NAME: &str = "query.name";
+const QUERY_NAME_MEANING: &str = "the name of the next query of INSERT INTO, which then must outlive its process: a letter, then letters, digits, - and _, 64 at most";
+
+/// Whether a query may be called so. An id of a query is no name.
+fn is_query_name(name: &str) -> bool {
+    let is_id = name.split_once('-').is_some_and(|(code, job)| {
+        code.len() == 12 && code.bytes().all(|b| b.is_ascii_hexdigit()) && job.bytes().all(|b| b.is_ascii_digit())
+    });
+    let harmless = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    !is_id && name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(harmless)
+}
+
+/// The name that a session has given to its next query.
+pub(crate) fn query_name(settings: &BTreeMap<String, String>) -> Option<&str> {
+    settings.get(QUERY_NAME).map(String::as_str)
+}
+
+/// A name for a query that was given none, by the table that it writes to.
+pub(crate) fn query_name_of(table: &str) -> String {
+    let plain: String = table.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(48).collect();
+    if is_query_name(&plain) { plain } else { format!("query_{plain}") }
+}
+
+/// Options of a query that no setting changes; a query that goes on has those that it began with.
+const KEPT: [Setting; 3] = [
+    Setting {
+        name: "batch-rows",
+        meaning: "events asked for at a time",
+        show: |options| options.batch_rows.to_string(),
+        apply: |options, value| {
+            options.batch_rows = value.parse().ok()?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "epoch-max-events",
+        meaning: "events of an epoch at most",
+        show: |options| options.epoch.max_events.to_string(),
+        apply: |options, value| {
+            options.epoch.max_events = value.parse().ok()?;
+            Some(())
+        },
+    },
+    Setting {
+        name: "epoch-min-events",
+        meaning: "events of an epoch that is cut in time",
+        show: |options| options.epoch.min_events.to_string(),
+        apply: |options, value| {
+            options.epoch.min_events = value.parse().ok()?;
+            Some(())
+        },
+    },
+];
+
+/// How a query runs, to be stored.
+pub(crate) fn stored(options: &RuntimeOptions) -> BTreeMap<String, String> {
+    SETTINGS.iter().chain(&KEPT).map(|setting| (setting.name.to_owned(), (setting.show)(options))).collect()
+}
+
+/// How a stored query runs.
+///
+/// # Errors
+/// A value is none of its setting.
+pub(crate) fn restored(defaults: &RuntimeOptions, stored: &BTreeMap<String, String>) -> Result<RuntimeOptions> {
+    let mut options = defaults.clone();
+    for setting in SETTINGS.iter().chain(&KEPT) {
+        if let Some(value) = stored.get(setting.name)
+            && (setting.apply)(&mut options, value).is_none()
+        {
+            let (name, meaning) = (setting.name, setting.meaning);
+            return Err(StreamError::invalid(format!("the stored setting {name}: expected {meaning}, got '{value}'")));
+        }
+    }
+    Ok(options)
+}
+
 /// The time that a value of `statement_timeout` gives: none for 0.
 fn timeout(value: &str) -> Option<Option<Duration>> {
     let given = match value.trim().parse() {
@@ -157,6 +234,8 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
     }
     let (known, meaning) = if name == STATEMENT_TIMEOUT {
         (timeout(value).is_some(), STATEMENT_TIMEOUT_MEANING)
+    } else if name == QUERY_NAME {
+        (is_query_name(value), QUERY_NAME_MEANING)
     } else {
         let setting = SETTINGS.iter().find(|s| s.name == name).ok_or_else(|| unknown(name))?;
         ((setting.apply)(&mut RuntimeOptions::default(), value).is_some(), setting.meaning)
@@ -168,7 +247,7 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
 }
 
 fn unknown(name: &str) -> StreamError {
-    let names = SETTINGS.iter().map(|s| s.name).chain([STATEMENT_TIMEOUT]);
+    let names = SETTINGS.iter().map(|s| s.name).chain([STATEMENT_TIMEOUT, QUERY_NAME]);
     StreamError::Unknown {
         kind: "setting".into(),
         name: name.into(),
@@ -211,7 +290,9 @@ pub(crate) fn list(defaults: &RuntimeOptions, settings: &BTreeMap<String, String
         .map(|(name, value)| vec![name.clone(), value.clone(), "set by the client; changes nothing".to_owned()]);
     let timeout = settings.get(STATEMENT_TIMEOUT).map_or("0", String::as_str);
     let timeout = vec![STATEMENT_TIMEOUT.to_owned(), timeout.to_owned(), STATEMENT_TIMEOUT_MEANING.to_owned()];
-    own.chain([timeout]).chain(clients).collect()
+    let name =
+        vec![QUERY_NAME.to_owned(), query_name(settings).unwrap_or_default().to_owned(), QUERY_NAME_MEANING.to_owned()];
+    own.chain([timeout, name]).chain(clients).collect()
 }
 
 #[cfg(test)]
@@ -242,6 +323,32 @@ mod tests {
     fn an_unknown_setting_names_those_that_exist() {
         let error = check("paralellism", "2").unwrap_err();
         assert_eq!(error.to_string(), "setting paralellism does not exist; did you mean parallelism?");
+    }
+
+    #[test]
+    fn a_query_has_a_name_that_is_none_of_its_ids() {
+        for name in ["out", "a-1", "bids_per_minute", "abcdef-012345"] {
+            assert!(check(QUERY_NAME, name).is_ok(), "{name}");
+        }
+        for name in ["", "1", "a b", "a/b", "..", "abcdef012345-7", &"x".repeat(65)] {
+            assert!(check(QUERY_NAME, name).is_err(), "{name}");
+        }
+        assert_eq!(query_name_of("my table/ü"), "my_table__");
+        assert!(is_query_name(&query_name_of("2026")) && is_query_name(&query_name_of("")));
+    }
+
+    #[test]
+    fn a_stored_query_runs_as_it_began_whatever_the_defaults_are_now() {
+        let mut begun =
+            RuntimeOptions { source_partitions: 3, members: 2, batch_rows: 100, ..RuntimeOptions::default() };
+        begun.epoch.max_events = 77;
+        begun.memory_limit = Some(1 << 20);
+        let later = RuntimeOptions { source_partitions: 8, ..RuntimeOptions::default() };
+        let again = restored(&later, &stored(&begun)).unwrap();
+        assert_eq!((again.source_partitions, again.members, again.batch_rows), (3, 2, 100));
+        assert_eq!((again.epoch, again.memory_limit), (begun.epoch, begun.memory_limit));
+        let wrong = BTreeMap::from([("parallelism".to_owned(), "many".to_owned())]);
+        assert!(restored(&later, &wrong).unwrap_err().to_string().contains("expected partitions"));
     }
 
     #[test]

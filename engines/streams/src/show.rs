@@ -1,10 +1,12 @@
 //! The answers of `SHOW`, `DESCRIBE` and `EXPLAIN`: small tables of text.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use savanna_streams_api::handle::{QueryState, QueryStatus, Rows};
+use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::Delivery;
@@ -35,7 +37,9 @@ pub(crate) fn relations(all: &[(String, Relation)], kind: &str) -> Result<Rows> 
 }
 
 /// `SHOW QUERIES`.
-pub(crate) fn queries(all: &[QueryStatus]) -> Result<Rows> {
+///
+/// `names` has the names of those that outlive the process, by id.
+pub(crate) fn queries(all: &[QueryStatus], names: &BTreeMap<QueryId, String>) -> Result<Rows> {
     let rows: Vec<Vec<String>> = all
         .iter()
         .map(|q| {
@@ -47,10 +51,11 @@ pub(crate) fn queries(all: &[QueryStatus]) -> Result<Rows> {
                 q.late_rows.to_string(),
                 q.epoch.to_string(),
                 q.statement.clone(),
+                names.get(&q.query).cloned().unwrap_or_default(),
             ]
         })
         .collect();
-    table(&["query", "state", "events", "result_rows", "late_rows", "epoch", "statement"], &rows)
+    table(&["query", "state", "events", "result_rows", "late_rows", "epoch", "statement", "name"], &rows)
 }
 
 fn state(state: QueryState) -> &'static str {

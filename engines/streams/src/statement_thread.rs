@@ -87,6 +87,16 @@ impl StatementThreads {
     }
 }
 
+/// Does what goes as deep as a statement on a thread for it, and waits for it.
+///
+/// # Errors
+/// The operating system gives no thread, or it panics.
+pub(crate) fn deep<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let thread = thread::Builder::new().name("statement".into()).stack_size(STACK_BYTES).spawn(work);
+    let thread = thread.map_err(|e| StreamError::io("starting a thread for a statement", &e))?;
+    thread.join().map_err(|_| half_way("it panicked; the log says where"))
+}
+
 fn half_way(why: &str) -> StreamError {
     StreamError::Internal(format!("a statement stopped half-way: {why}"))
 }

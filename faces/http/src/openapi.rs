@@ -29,6 +29,8 @@ use crate::api::{health, node, queries, sql, tables, tenants};
         queries::list,
         queries::get,
         queries::cancel,
+        queries::resume,
+        queries::forget,
         sql::split,
         sql::open,
         sql::close,

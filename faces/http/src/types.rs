@@ -269,6 +269,9 @@ pub struct Queries {
 pub struct Query {
     /// Its id, `<code>-<job>`.
     pub query: String,
+    /// Its name, if it outlives its process.
+    #[serde(default)]
+    pub name: Option<String>,
     /// `running`, `finished`, `cancelled` or `failed`.
     #[schema(value_type = String, example = "running")]
     pub state: QueryState,
@@ -310,6 +313,7 @@ impl From<QueryStatus> for Query {
     fn from(status: QueryStatus) -> Self {
         Self {
             query: status.query.to_string(),
+            name: None,
             state: status.state,
             statement: status.statement,
             error: status.error.map(Problem::from),

@@ -96,6 +96,12 @@ pub trait Source: Debug + Send + Sync {
     /// Whether a reader opened at an earlier offset returns the same rows again.
     fn replayable(&self) -> bool;
 
+    /// How far a reader that is opened anew gives the same rows again, cut in the same way, so that a query can be computed again
+    /// after its process has ended.
+    fn repeats(&self) -> Repeats {
+        Repeats::Not("rows of this source do not come again in the same order")
+    }
+
     /// Into how many partitions the source is cut when `wanted` are asked for; at least 1.
     fn partitions(&self, wanted: usize) -> usize;
 
@@ -116,6 +122,17 @@ pub trait Source: Debug + Send + Sync {
         partitions: usize,
         from: Option<&Offset>,
     ) -> Result<Box<dyn SourceReader>>;
+}
+
+/// How far the rows of a source come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// By events: whoever asks for as many events as came before gets the same ones, in any portions.
+    ByEvents,
+    /// By reads: the same sequence of reads, each with the same `max_events`, gives the same answers.
+    ByReads,
+    /// They do not, and why.
+    Not(&'static str),
 }
 
 /// What a read gave.
@@ -167,6 +184,11 @@ pub trait SourceReader: Send {
 
     /// The place after the last row that `read` returned.
     fn offset(&self) -> Offset;
+
+    /// Rows before this place were given to a query before: they come without waiting for their time.
+    fn hurry(&mut self, until: &Offset) {
+        let _ = until;
+    }
 
     /// How many splits there are before the first read.
     fn splits(&self) -> usize {

@@ -45,8 +45,9 @@ pub(crate) struct Instants {
 }
 
 impl Instants {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, known: Mutex::new(BTreeMap::new()) }
+    /// With the instants of epochs that are recorded.
+    pub(crate) fn new(clock: Arc<dyn Clock>, recorded: BTreeMap<Epoch, EventTime>) -> Self {
+        Self { clock, known: Mutex::new(recorded) }
     }
 
     /// The instant of an epoch, in whole milliseconds; it never lies before that of an earlier one. Those of epochs before
@@ -85,8 +86,17 @@ mod tests {
     }
 
     #[test]
+    fn recorded_epochs_keep_their_instants_and_later_ones_follow_them() {
+        let recorded = BTreeMap::from([(Epoch(1), EventTime(1_000)), (Epoch(2), EventTime(9_000))]);
+        let instants = Instants::new(Arc::new(Backwards(AtomicI64::new(5_999))), recorded);
+        assert_eq!(instants.of(Epoch(1), Epoch::ZERO), EventTime(1_000));
+        assert_eq!(instants.of(Epoch(2), Epoch(1)), EventTime(9_000));
+        assert_eq!(instants.of(Epoch(3), Epoch(2)), EventTime(9_000), "time does not go back");
+    }
+
+    #[test]
     fn an_epoch_has_one_instant_and_time_does_not_go_back() {
-        let instants = Instants::new(Arc::new(Backwards(AtomicI64::new(5_999))));
+        let instants = Instants::new(Arc::new(Backwards(AtomicI64::new(5_999))), BTreeMap::new());
         assert_eq!(instants.of(Epoch(1), Epoch::ZERO), EventTime(5_000));
         assert_eq!(instants.of(Epoch(2), Epoch(1)), EventTime(5_000));
         assert_eq!(instants.of(Epoch(1), Epoch(1)), EventTime(5_000));

@@ -8,6 +8,8 @@
 //!                      |  window of processing time ends
 //! ```
 //!
+//! A query that goes on replays its recorded epochs first: each is cut when all partitions are where they were, and not by time.
+//!
 //! A pure state machine: the time comes in with each input as the time since the query began. At most `max_in_flight`
 //! epochs are open or uncommitted, so sources wait for the sink.
 
@@ -34,6 +36,8 @@ pub struct EpochRecord {
     pub processing_time: EventTime,
     /// One mark per source partition of the query, in the order of the scans.
     pub sources: Vec<SourceMark>,
+    /// The last epoch that the sink was known to hold then.
+    pub committed: Epoch,
 }
 
 /// Where a source partition stood at the end of an epoch.
@@ -163,6 +167,8 @@ pub struct Driver {
     waits: Vec<bool>,
     committed: Epoch,
     last_cut: Epoch,
+    /// Epochs up to this one are recorded, and read again.
+    recorded: Epoch,
     open: Option<Open>,
     in_flight: BTreeMap<Epoch, InFlight>,
     /// When the oldest epoch in flight became the oldest, was sealed, or was replayed, whichever came last.
@@ -193,7 +199,14 @@ struct InFlight {
 impl Driver {
     /// A driver of a query with so many source partitions.
     pub fn new(sources: usize, options: DriverOptions) -> Self {
+        Self::going_on(sources, options, Epoch::ZERO)
+    }
+
+    /// A driver of a query whose epochs up to `recorded` are read again. In these a partition says that it is full where its
+    /// record ends.
+    pub fn going_on(sources: usize, options: DriverOptions, recorded: Epoch) -> Self {
         Self {
+            recorded,
             options,
             ended: vec![false; sources],
             waits: vec![false; sources],
@@ -224,7 +237,7 @@ impl Driver {
     /// The instant of processing time at which a window that has rows ends, if only an epoch is missing to close it: then
     /// the driver wants an [`Input::Fire`].
     pub fn fires_at(&self) -> Option<EventTime> {
-        let waits = self.open.as_ref().is_some_and(|open| open.first_news.is_none());
+        let waits = self.open.as_ref().is_some_and(|open| open.first_news.is_none() && !self.is_recorded(open.epoch));
         if !waits || self.rows_at == EventTime::MIN || self.in_flight.values().any(|epoch| !epoch.sealed) {
             return None;
         }
@@ -270,7 +283,13 @@ impl Driver {
                     if marks.iter().any(|mark| mark.events > 0) {
                         self.rows_at = self.rows_at.max(instant);
                     }
-                    actions.push(Action::Record(EpochRecord { epoch, processing_time: instant, sources: marks }));
+                    let committed = self.committed;
+                    actions.push(Action::Record(EpochRecord {
+                        epoch,
+                        processing_time: instant,
+                        sources: marks,
+                        committed,
+                    }));
                 }
             }
             Input::Committed { epoch } => self.commit(epoch, now),
@@ -281,7 +300,11 @@ impl Driver {
         self.admit(&mut actions);
         if let Err(error) = self.replay(now, &mut actions) {
             actions.extend(self.stop(Outcome::Failed(error)));
-        } else if self.open.is_none() && self.in_flight.is_empty() && self.all_ended() {
+        } else if self.open.is_none()
+            && self.in_flight.is_empty()
+            && self.all_ended()
+            && !self.is_recorded(self.last_cut.next())
+        {
             actions.extend(self.stop(Outcome::Finished));
         }
         actions
@@ -290,6 +313,10 @@ impl Driver {
     fn stop(&mut self, outcome: Outcome) -> Vec<Action> {
         self.stopped = true;
         vec![Action::Stop(outcome)]
+    }
+
+    fn is_recorded(&self, epoch: Epoch) -> bool {
+        epoch <= self.recorded
     }
 
     fn all_ended(&self) -> bool {
@@ -315,7 +342,10 @@ impl Driver {
 
     /// When the open epoch is to be cut for its age; none if it has nothing, or must grow while later stages are behind.
     fn cut_due(&self, open: &Open) -> Option<Duration> {
-        if self.options.policy.fixed_events.is_some() || !self.has_room_behind() && !self.in_flight.is_empty() {
+        if self.is_recorded(open.epoch)
+            || self.options.policy.fixed_events.is_some()
+            || !self.has_room_behind() && !self.in_flight.is_empty()
+        {
             return None;
         }
         let target = self.options.policy.target;
@@ -327,10 +357,14 @@ impl Driver {
             return;
         };
         let stalled = |source: usize| open.full[source] || self.ended[source] || self.waits[source];
-        let all_stalled = (0..self.ended.len()).all(stalled);
-        let some_full = self.options.policy.fixed_events.is_none() && open.full.contains(&true);
-        let due = self.cut_due(open).is_some_and(|due| due <= now);
-        if !(all_stalled || some_full || due || open.fire) {
+        let complete = if self.is_recorded(open.epoch) {
+            open.full.iter().all(|full| *full)
+        } else {
+            let some_full = self.options.policy.fixed_events.is_none() && open.full.contains(&true);
+            let due = self.cut_due(open).is_some_and(|due| due <= now);
+            (0..self.ended.len()).all(stalled) || some_full || due || open.fire
+        };
+        if !complete {
             return;
         }
         let epoch = open.epoch;
@@ -346,7 +380,7 @@ impl Driver {
     }
 
     fn admit(&mut self, actions: &mut Vec<Action>) {
-        if self.all_ended() {
+        if self.all_ended() && !self.is_recorded(self.last_cut.next()) {
             // The last end was told for an epoch that was cut meanwhile; its payloads carry the final watermark, so the
             // empty epoch behind it is not needed.
             self.open.take_if(|open| open.first_news.is_none());

@@ -2,6 +2,8 @@
 //!
 //! A side table of late rows is a sink of its own. A crash between the two commits of an epoch leaves the side table one
 //! epoch ahead; when that epoch is run again, a side table that stores epochs ignores it, another holds its late rows twice.
+//!
+//! Where epochs are recorded, none is committed before its record is durable: what the sink holds can always be computed again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +15,11 @@ use savanna_streams_model::payload::Body;
 use savanna_streams_model::sink::Sink;
 
 use crate::arena::CollectedInput;
-use crate::driver::Input;
+use crate::driver::{EpochRecord, Input};
 use crate::error::broken;
 use crate::member::{Outgoing, StageOperator};
 use crate::query::{Mailbox, Progress};
+use crate::records::{self, RecordGate};
 use crate::topology::LATE_SHUFFLE;
 
 /// The operator of the stage's member.
@@ -26,6 +29,8 @@ pub(crate) struct SinkOperator {
     pub(crate) side_tables: Vec<SideTable>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) driver: Mailbox,
+    /// Where an epoch waits for its record, if epochs are recorded.
+    pub(crate) gate: Option<Arc<RecordGate>>,
 }
 
 /// A table for late rows.
@@ -49,6 +54,16 @@ impl SinkOperator {
         }
         Ok(())
     }
+
+    /// Asks all sinks whether they hold what the records say. A side table may be one epoch ahead of the sink.
+    pub(crate) fn check_records(&mut self, records: &[EpochRecord], sources: usize) -> Result<()> {
+        let side = self.side_tables.iter_mut().map(|side| ("the table for late rows", &mut side.sink));
+        for (name, sink) in side.chain([("the sink", &mut self.sink)]) {
+            let held = sink.last_committed(&self.query)?.unwrap_or(Epoch::ZERO);
+            records::check(records, sources, name, held)?;
+        }
+        Ok(())
+    }
 }
 
 fn rows_of(input: CollectedInput) -> Result<Vec<RecordBatch>> {
@@ -66,6 +81,9 @@ fn rows_of(input: CollectedInput) -> Result<Vec<RecordBatch>> {
 
 impl StageOperator for SinkOperator {
     fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+        if let Some(gate) = &self.gate {
+            gate.wait(epoch)?;
+        }
         let mut rows = Vec::new();
         let mut late: BTreeMap<StageId, Vec<RecordBatch>> = BTreeMap::new();
         for input in inputs {

@@ -127,6 +127,16 @@ pub enum Statement {
         /// The query.
         id: String,
     },
+    /// `RESUME QUERY id`: it goes on where it was stopped or failed.
+    ResumeQuery {
+        /// The query.
+        id: String,
+    },
+    /// `DROP QUERY id`: it does not go on.
+    DropQuery {
+        /// The query.
+        id: String,
+    },
     /// `BEGIN` or `START TRANSACTION`; changes nothing, clients send it.
     Begin,
     /// `COMMIT` or `END`; changes nothing.

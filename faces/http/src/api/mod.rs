@@ -73,6 +73,8 @@ pub(crate) fn routes() -> Vec<Route> {
         route("/api/v1/shards", &["get"], get(node::shards)),
         route("/api/v1/queries", &["get"], get(queries::list)),
         route("/api/v1/queries/{query}", &["get", "delete"], get(queries::get).delete(queries::cancel)),
+        route("/api/v1/queries/{query}/resume", &["post"], post(queries::resume)),
+        route("/api/v1/queries/{query}/drop", &["post"], post(queries::forget)),
         route("/api/v1/tables", &["get"], get(tables::list)),
         route("/api/v1/tables/{table}", &["get"], get(tables::get)),
         long_route("/api/v1/moves", &["get", "post"], get(tenants::moves).post(tenants::move_to)),

@@ -1,5 +1,8 @@
 //! Tables and views, as SQL shows them.
 
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
 use axum::Json;
 use axum::extract::State;
 use savanna_streams_api::handle::{Rows, SharedStreamHandle, StreamReply, StreamRequest};
@@ -42,18 +45,21 @@ pub(crate) async fn get(State(face): State<Face>, Path(table): Path<String>) -> 
     Ok(Json(Table { columns: ask(&face.handle, sql).await?, table }))
 }
 
-type Object = serde_json::Map<String, serde_json::Value>;
+pub(crate) type Object = serde_json::Map<String, serde_json::Value>;
 
 /// Runs a statement in a session of its own and returns its rows.
-async fn ask(handle: &SharedStreamHandle, sql: String) -> Result<Vec<Object>, Problem> {
+pub(crate) async fn ask(handle: &SharedStreamHandle, sql: String) -> Result<Vec<Object>, Problem> {
     let opened = handle.call(StreamRequest::OpenSession { user: "control".to_owned() }).await?;
     let StreamReply::Session { session } = opened else {
         return Err(Problem::unexpected_reply("OpenSession"));
     };
     let asked = async {
         let executed = handle.call(StreamRequest::Execute { session, sql, parameters: vec![] }).await?;
-        let StreamReply::Rows { schema, cursor, .. } = executed else {
-            return Err(Problem::unexpected_reply("Execute"));
+        let (schema, cursor) = match executed {
+            StreamReply::Rows { schema, cursor, .. } => (schema, cursor),
+            // A statement without rows.
+            StreamReply::Done { .. } => return Ok(Rows::none(Arc::new(Schema::empty()))),
+            _ => return Err(Problem::unexpected_reply("Execute")),
         };
         let mut all = Rows::none(schema);
         loop {

@@ -19,7 +19,7 @@ use arrow::datatypes::SchemaRef;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::{Delivery, Sink};
-use savanna_streams_model::source::{EqualTo, Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::source::{EqualTo, Offset, Repeats, ScanSpec, Source, SourceReader};
 use savanna_streams_model::time::parse_duration;
 
 use crate::connector::{Connector, Promise};
@@ -269,6 +269,23 @@ impl Source for FileSource {
 
     fn replayable(&self) -> bool {
         true
+    }
+
+    fn repeats(&self) -> Repeats {
+        let settings = &self.settings;
+        match settings.follow {
+            _ if matches!(settings.on_error, OnError::DeadLetter(_)) => {
+                Repeats::Not("rows that cannot be read would be written to the dead-letter file again")
+            }
+            Follow::No => Repeats::ByReads,
+            // What is skipped leaves no trace in the number of events.
+            Follow::Growth if Path::new(&settings.path).is_file() && matches!(settings.on_error, OnError::Fail) => {
+                Repeats::ByEvents
+            }
+            _ => Repeats::Not(
+                "when a new file is found depends on the clock; follow a single file, with 'on-error' = 'fail'",
+            ),
+        }
     }
 
     fn partitions(&self, wanted: usize) -> usize {

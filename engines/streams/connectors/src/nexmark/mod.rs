@@ -18,7 +18,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use savanna_streams_api::Result;
 use savanna_streams_model::catalog::TableDef;
-use savanna_streams_model::source::{EqualTo, Literal, Offset, ScanSpec, Source, SourceReader};
+use savanna_streams_model::source::{EqualTo, Literal, Offset, Repeats, ScanSpec, Source, SourceReader};
 
 use crate::connector::{Connector, Promise};
 use crate::options::OptionSpec;
@@ -71,6 +71,10 @@ impl Source for NexmarkSource {
 
     fn replayable(&self) -> bool {
         true
+    }
+
+    fn repeats(&self) -> Repeats {
+        Repeats::ByEvents
     }
 
     fn partitions(&self, wanted: usize) -> usize {

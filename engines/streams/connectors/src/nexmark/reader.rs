@@ -53,6 +53,8 @@ pub(crate) struct Reader {
     /// The next place of the stream to read, one of this partition.
     next: u64,
     pace: Option<Pace>,
+    /// Places before this one are not waited for.
+    hurries_until: u64,
     cpu: Duration,
 }
 
@@ -83,16 +85,25 @@ impl Reader {
                 })?
             }
         };
-        // All partitions start their clocks at the same event, the first of this round of blocks.
-        let round = next - next % (deal.block * deal.partitions);
-        let started_at_ms = generator.config.timeline.time_ms(round);
-        let pace = generator.config.paced.then(|| Pace { started: Instant::now(), started_at_ms });
-        Ok(Self { generator, projection, wanted, deal, next, pace, cpu: Duration::ZERO })
+        let mut reader =
+            Self { generator, projection, wanted, deal, next, pace: None, hurries_until: 0, cpu: Duration::ZERO };
+        reader.start_clock();
+        Ok(reader)
+    }
+
+    /// All partitions start their clocks at the same event, the first of this round of blocks.
+    fn start_clock(&mut self) {
+        let round = self.next - self.next % (self.deal.block * self.deal.partitions);
+        let started_at_ms = self.generator.config.timeline.time_ms(round);
+        self.pace = self.generator.config.paced.then(|| Pace { started: Instant::now(), started_at_ms });
     }
 
     /// Before which place events can be read now.
     fn available(&self) -> u64 {
         let end = self.generator.config.events.unwrap_or(u64::MAX);
+        if self.next < self.hurries_until {
+            return end.min(self.hurries_until);
+        }
         let due = self.pace.as_ref().map_or(u64::MAX, |pace| {
             let passed = i64::try_from(pace.started.elapsed().as_millis()).unwrap_or(i64::MAX);
             self.generator.config.timeline.events_until(pace.started_at_ms.saturating_add(passed))
@@ -151,6 +162,10 @@ impl SourceReader for Reader {
         let left_out_time =
             selection.left_out.map(|n| EventTime(self.generator.config.timeline.time_ms(n).saturating_mul(1_000)));
         self.cpu += thread_cpu().saturating_sub(before);
+        if self.hurries_until > 0 && self.next >= self.hurries_until {
+            self.hurries_until = 0;
+            self.start_clock();
+        }
         Ok(Read::Rows(SourceBatch {
             split: 0,
             rows,
@@ -161,6 +176,10 @@ impl SourceReader for Reader {
 
     fn offset(&self) -> Offset {
         Offset(self.next.to_string())
+    }
+
+    fn hurry(&mut self, until: &Offset) {
+        self.hurries_until = until.0.parse().unwrap_or(0);
     }
 
     fn generator_cpu(&self) -> Duration {

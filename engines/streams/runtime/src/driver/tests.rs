@@ -222,3 +222,59 @@ fn a_session_of_processing_time_ends_a_gap_after_its_last_rows() {
     driver.options.clock_windows = vec![Windows::Session { gap: 4 * SECOND }];
     assert_eq!(driver.fires_at(), Some(EventTime(7 * SECOND)));
 }
+
+/// A driver that reads epochs up to `recorded` again, of two sources.
+fn going_on(recorded: u64) -> Driver {
+    let options = driver(2, 3).options;
+    Driver::going_on(2, options, Epoch(recorded))
+}
+
+fn full(source: usize, epoch: u64) -> Input {
+    Input::Full { source, epoch: Epoch(epoch) }
+}
+
+#[test]
+fn a_recorded_epoch_is_cut_when_all_are_where_they_were_and_by_nothing_else() {
+    let mut driver = going_on(1);
+    assert_eq!(driver.step(Input::Start, at(0)), [Action::Open(Epoch(1))]);
+    driver.step(full(0, 1), at(1));
+    driver.step(Input::Waits { source: 1, epoch: Epoch(1) }, at(2));
+    driver.step(ended(1, 1), at(3));
+    assert_eq!(driver.step(Input::Tick, at(3_600_000)), [], "time cuts nothing");
+    assert_eq!(driver.step(Input::Fire, at(3_600_001)), []);
+    assert_eq!((driver.deadline(), driver.fires_at()), (None, None));
+    let actions = driver.step(full(1, 1), at(3_600_002));
+    assert_eq!(actions, [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]);
+    driver.step(data(0, 2), at(3_600_003));
+    assert_eq!(driver.deadline(), Some(at(3_600_203)), "what follows is cut by time");
+}
+
+#[test]
+fn recorded_epochs_behind_the_end_of_all_sources_are_read_again_before_the_query_finishes() {
+    let mut driver = going_on(2);
+    driver.step(Input::Start, at(0));
+    driver.step(ended(0, 1), at(1));
+    driver.step(ended(1, 1), at(1));
+    driver.step(full(0, 1), at(2));
+    assert_eq!(driver.step(full(1, 1), at(2)), [Action::Cut(Epoch(1)), Action::Open(Epoch(2))]);
+    driver.step(sealed(0, 1, true), at(3));
+    driver.step(sealed(1, 1, true), at(3));
+    assert_eq!(driver.step(committed(1), at(4)), [], "epoch 2 is recorded");
+    driver.step(full(0, 2), at(5));
+    assert_eq!(driver.step(full(1, 2), at(5)), [Action::Cut(Epoch(2))]);
+    driver.step(sealed(0, 2, true), at(6));
+    driver.step(sealed(1, 2, true), at(6));
+    assert_eq!(driver.step(committed(2), at(7)), [Action::Stop(Outcome::Finished)]);
+}
+
+#[test]
+fn a_record_tells_what_the_sink_was_known_to_hold() {
+    let mut driver = one_in_flight(3);
+    driver.step(committed(1), at(220));
+    driver.step(data(0, 2), at(230));
+    driver.step(Input::Tick, at(600));
+    match driver.step(sealed(0, 2, false), at(610)).as_slice() {
+        [Action::Record(record)] => assert_eq!(record.committed, Epoch(1)),
+        other => panic!("{other:?}"),
+    }
+}

@@ -120,7 +120,7 @@ impl Driven {
                     tracing::warn!(query = %self.shared.id, %epoch, "an epoch is overdue and sent again");
                     controls.iter().for_each(|control| control.replay(epoch));
                 }
-                Action::Record(record) => *self.shared.record.lock() = Some(record),
+                Action::Record(record) => self.shared.sealed(record),
                 Action::Stop(outcome) => return Some(outcome),
             }
         }

@@ -134,6 +134,9 @@ impl Shared {
     pub(super) fn stop(&self, outcome: Outcome) {
         self.leaving.lock().outcome.get_or_insert(outcome);
         self.groups.stop();
+        if let Some(recording) = &self.recording {
+            recording.gate.stop();
+        }
         for control in &self.controls {
             control.stop();
         }
@@ -160,6 +163,7 @@ impl Shared {
         };
         let outcome = finish.err().map_or(outcome, Outcome::Failed);
         tracing::debug!(query = %self.id, ?outcome, "the query is over");
+        self.note_end(&outcome);
         self.publish_end(outcome);
         self.groups.dissolve();
         drivers::over(self.give_back);

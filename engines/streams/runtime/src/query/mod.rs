@@ -1,5 +1,6 @@
 //! A running query, from start to end.
 
+mod again;
 mod control;
 mod drivers;
 mod groups;
@@ -8,9 +9,10 @@ mod memory;
 mod partition;
 mod progress;
 mod standings;
+mod survival;
 mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,14 +21,15 @@ use std::time::{Duration, Instant};
 use datafusion::execution::TaskContext;
 use parking_lot::{Condvar, Mutex};
 use savanna_streams_api::handle::{QueryState, QueryStatus};
-use savanna_streams_api::ids::{QueryId, StageId};
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Alignment, Operator, Output, ProcessingTime, Scan, Stage, StageGraph, Waiting};
 use savanna_streams_model::sink::Sink;
-use savanna_streams_model::source::{Connectors, SourceReader};
+use savanna_streams_model::source::{Connectors, Repeats, SourceReader};
 use savanna_streams_model::time::Windows;
 
+use self::again::Again;
 use self::control::Control;
 pub(crate) use self::drivers::Mailbox;
 use self::groups::FunctionGroups;
@@ -35,6 +38,8 @@ pub(crate) use self::memory::Memory;
 use self::partition::{ScanLimits, ScanPartition};
 pub(crate) use self::progress::Progress;
 use self::standings::{Standing, Standings};
+use self::survival::Recording;
+pub use self::survival::{Survival, cannot_survive};
 use crate::chain::Chain;
 use crate::clock::Instants;
 use crate::driver::{Driver, DriverOptions, EpochRecord, Input, Outcome};
@@ -72,6 +77,8 @@ pub(crate) struct Shared {
     leaving: Mutex<Leaving>,
     give_back: fn(),
     record: Mutex<Option<EpochRecord>>,
+    /// Where its epochs are recorded, if it outlives its process.
+    recording: Option<Recording>,
     end: Mutex<Option<End>>,
     ended: Condvar,
     /// Whether its source partitions are gone, and what they held.
@@ -106,6 +113,7 @@ struct Partition<'g> {
     number: u32,
     /// Its source ends: it is never slow because the world is.
     bounded: bool,
+    repeats: Repeats,
     reader: Box<dyn SourceReader>,
 }
 
@@ -129,7 +137,28 @@ impl Query {
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<Arc<Self>> {
-        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new() }.start(sink)
+        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival: None }.start(sink)
+    }
+
+    /// Starts a query that outlives its process, or goes on with it: epochs that are recorded are read and computed again, and the sink
+    /// leaves out those that it holds. `id` is the one that the sink knows it by.
+    ///
+    /// # Errors
+    /// As [`Query::start`]; the query is none of those that can go on, or the records, the sources and the sink contradict each other.
+    pub fn start_recorded(
+        id: QueryId,
+        graph: StageGraph,
+        functions: Arc<TaskContext>,
+        connectors: Arc<dyn Connectors>,
+        sink: Box<dyn Sink>,
+        options: RuntimeOptions,
+        survival: Survival,
+    ) -> Result<Arc<Self>> {
+        if let Some(reason) = cannot_survive(&graph, connectors.as_ref(), sink.as_ref())? {
+            return Err(StreamError::invalid(format!("the query cannot outlive its process: {reason}")));
+        }
+        let survival = Some(survival);
+        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival }.start(sink)
     }
 
     /// Where the query stands. The statement is empty: whoever started the query knows it.
@@ -282,6 +311,7 @@ struct Starting {
     options: RuntimeOptions,
     /// The tables of each stage's look-ups.
     lookups: BTreeMap<StageId, Vec<Promised>>,
+    survival: Option<Survival>,
 }
 
 impl Starting {
@@ -297,7 +327,9 @@ impl Starting {
         let memory = Arc::new(Memory::new(&self.graph, instances, self.options.memory_limit));
         let driver = Mailbox::new()?;
         let room = sink.room();
-        let members = self.members(&topology, &progress, &driver, sink)?;
+        let recording = self.survival.as_ref().map(Recording::new);
+        let recorded = recording.as_ref().map_or(Epoch::ZERO, |recording| recording.recorded);
+        let members = self.members(&topology, &progress, &driver, sink, recording.as_ref(), partitions.len())?;
         let groups = Arc::new(FunctionGroups::new(
             members,
             self.options.invoker.build(),
@@ -307,10 +339,17 @@ impl Starting {
             self.options.backoff_sleep,
         ));
         let limits = self.limits(partitions.len());
-        let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock)));
+        let records = self.survival.as_ref().map_or_else(Vec::new, |survival| survival.records.clone());
+        let known = records.iter().map(|record| (record.epoch, record.processing_time)).collect();
+        let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock), known));
         let standings = standings(&self.graph, &partitions).map(Arc::new);
         let mut scans = Vec::with_capacity(partitions.len());
-        for (source, partition) in partitions.into_iter().enumerate() {
+        for (source, mut partition) in partitions.into_iter().enumerate() {
+            let marks: VecDeque<_> = records.iter().filter_map(|record| record.sources.get(source).cloned()).collect();
+            let again = Again::new(marks, partition.repeats == Repeats::ByEvents);
+            if let Some(end) = again.end() {
+                partition.reader.hurry(end);
+            }
             let output = self.output(partition.stage, &topology, partition.number)?;
             let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
             let splits = partition.reader.splits();
@@ -332,6 +371,7 @@ impl Starting {
                 may_idle: (partition.scan.watermark.as_ref())
                     .is_some_and(|watermark| watermark.waiting.idle_after.is_some()),
                 limits,
+                again,
                 gathers: !partition.bounded,
                 room: room.clone(),
             });
@@ -348,6 +388,7 @@ impl Starting {
             leaving: Mutex::new(Leaving { partitions: scans.len(), outcome: None }),
             give_back: self.options.give_back,
             record: Mutex::new(None),
+            recording,
             end: Mutex::new(None),
             ended: Condvar::new(),
             gone: Mutex::new(false),
@@ -356,7 +397,7 @@ impl Starting {
         let ready = Ready {
             shared: Arc::clone(&shared),
             mailbox: driver.clone(),
-            driver: Driver::new(scans.len(), self.driver_options()),
+            driver: Driver::going_on(scans.len(), self.driver_options(), recorded),
             clock: Arc::clone(&self.options.clock),
             scans,
         };
@@ -392,7 +433,8 @@ impl Starting {
             let count = source.partitions(self.options.source_partitions.max(1)).max(1);
             for number in 0..count {
                 let reader = source.open(&scan.source, number, count, None)?;
-                partitions.push(Partition { stage, scan, number: number as u32, bounded: source.bounded(), reader });
+                let (bounded, repeats) = (source.bounded(), source.repeats());
+                partitions.push(Partition { stage, scan, number: number as u32, bounded, repeats, reader });
             }
         }
         Ok(partitions)
@@ -412,6 +454,8 @@ impl Starting {
         progress: &Arc<Progress>,
         driver: &Mailbox,
         sink: Box<dyn Sink>,
+        recording: Option<&Recording>,
+        sources: usize,
     ) -> Result<Vec<Vec<Member>>> {
         let mut sink = Some(sink);
         let mut stages = Vec::with_capacity(self.graph.stages.len());
@@ -420,7 +464,17 @@ impl Starting {
             for shuffle in 0..topology.members(stage.id) {
                 let operator: Box<dyn StageOperator> = match &stage.operator {
                     Operator::Scan(_) => return Err(broken("a scan is no member of a group")),
-                    Operator::Sink(_) => Box::new(self.sink_operator(sink.take(), progress, driver)?),
+                    Operator::Sink(_) => {
+                        let mut operator = self.sink_operator(sink.take(), progress, driver)?;
+                        match (&self.survival, recording) {
+                            (Some(survival), Some(recording)) => {
+                                operator.check_records(&survival.records, sources)?;
+                                operator.gate = Some(Arc::clone(&recording.gate));
+                            }
+                            _ => operator.check_fresh()?,
+                        }
+                        Box::new(operator)
+                    }
                     _ => self.operator(stage, topology, shuffle, progress)?,
                 };
                 let member = Member::new(topology.inputs(stage.id, shuffle), operator, self.options.rules);
@@ -498,15 +552,14 @@ impl Starting {
         driver: &Mailbox,
     ) -> Result<SinkOperator> {
         let sink = sink.ok_or_else(|| broken("a stage graph with two sinks"))?;
-        let mut operator = SinkOperator {
+        Ok(SinkOperator {
             query: self.id.clone(),
             sink,
             side_tables: self.side_tables()?,
             progress: Arc::clone(progress),
             driver: driver.clone(),
-        };
-        operator.check_fresh()?;
-        Ok(operator)
+            gate: None,
+        })
     }
 
     /// One sink per table for late rows, however many scans write to it.

@@ -10,6 +10,7 @@ use savanna_streams_model::sink::Room;
 use savanna_streams_model::source::{Read, SourceBatch, SourceReader};
 use savanna_streams_model::time::EventTime;
 
+use super::again::{Again, Way};
 use super::control::{Control, Order};
 use super::drivers::Mailbox;
 use super::groups::FunctionGroups;
@@ -56,6 +57,8 @@ pub(crate) struct ScanPartition {
     /// Whether the source may become idle, so that the time matters.
     pub(crate) may_idle: bool,
     pub(crate) limits: ScanLimits,
+    /// The recorded epochs that it reads again first.
+    pub(crate) again: Again,
     /// Whether its rows are let gather, because they come without end.
     pub(crate) gathers: bool,
     /// Whether the sink takes more rows now.
@@ -83,6 +86,8 @@ pub(crate) struct Filling {
     told_data: bool,
     told_enough: bool,
     told_waits: bool,
+    /// It is where a recorded epoch ended.
+    arrived: bool,
     ended: bool,
     /// For how many microseconds it could not read: they count for no idleness.
     blocked: i64,
@@ -110,6 +115,7 @@ impl ScanPartition {
             told_data: false,
             told_enough: false,
             told_waits: false,
+            arrived: false,
             ended: false,
             blocked: 0,
             retained: Retained::default(),
@@ -139,9 +145,11 @@ impl Filling {
         if let Some(before) = self.unread_since.take() {
             self.blocked_since(before);
         }
-        let may_read = !self.ended && !self.is_full();
+        let again = self.scan.again.is_under_way();
+        let may_read = if again { !self.arrived } else { !self.ended && !self.is_full() };
         Ok(match self.scan.control.next(self.epoch, may_read) {
             None => self.pause(Next::WhenWoken),
+            Some(Order::Read) if again => self.read_again()?,
             Some(Order::Read) if self.is_ahead() => {
                 self.waits();
                 self.pause(Next::After(ASK_AFTER))
@@ -200,9 +208,36 @@ impl Filling {
         self.blocked = self.blocked.saturating_add(self.now().0.saturating_sub(before.0));
     }
 
+    /// How many events a read asks for.
+    fn wanted(&self) -> u64 {
+        let left = self.scan.limits.max_events.saturating_sub(self.events);
+        left.min(self.scan.limits.batch_rows as u64)
+    }
+
+    /// Reads on towards the end of a recorded epoch. Whether others are behind and how full the epoch is was decided before.
+    fn read_again(&mut self) -> Result<Next> {
+        let at = self.scan.reader.offset();
+        match self.scan.again.way(self.events, self.wanted(), self.ended, &at)? {
+            Way::There => {
+                self.arrived = true;
+                self.tell(Input::Full { source: self.scan.source, epoch: self.epoch });
+                Ok(Next::WhenWoken)
+            }
+            Way::Read(events) => {
+                let read = self.scan.reader.read(usize::try_from(events).unwrap_or(usize::MAX), READ_WAIT)?;
+                if matches!(read, Read::Pending) {
+                    self.scan.again.nothing(self.events, &at)?;
+                }
+                let now = self.now();
+                self.take(read, now)?;
+                self.publish();
+                Ok(Next::Again)
+            }
+        }
+    }
+
     fn read(&mut self) -> Result<Next> {
-        let left = self.scan.limits.max_events - self.events;
-        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(self.scan.limits.batch_rows);
+        let wanted = usize::try_from(self.wanted()).unwrap_or(usize::MAX);
         let read = self.scan.reader.read(wanted, READ_WAIT)?;
         let now = self.now();
         let next = match read {
@@ -217,6 +252,17 @@ impl Filling {
                 Next::Again
             }
         };
+        self.take(read, now)?;
+        if self.scan.operator.splits().find_idle(now) {
+            self.told_waits = false;
+            self.waits();
+        }
+        self.publish();
+        Ok(next)
+    }
+
+    /// Takes in what a read gave.
+    fn take(&mut self, read: Read, now: EventTime) -> Result<()> {
         match read {
             Read::Rows(batch) => self.absorb(batch)?,
             Read::Split(change) => self.scan.operator.splits().change(change, now),
@@ -227,12 +273,7 @@ impl Filling {
                 self.tell(Input::Ended { source: self.scan.source, epoch: self.epoch });
             }
         }
-        if self.scan.operator.splits().find_idle(now) {
-            self.told_waits = false;
-            self.waits();
-        }
-        self.publish();
-        Ok(next)
+        Ok(())
     }
 
     /// Whether others of its group have to catch up first.
@@ -265,6 +306,9 @@ impl Filling {
         self.events += events;
         self.full |= self.scan.operator.gathered_bytes() >= GATHERED_MAX;
         self.counters().events.fetch_add(events, Ordering::Relaxed);
+        if self.scan.again.is_under_way() {
+            return Ok(());
+        }
         let (source, epoch) = (self.scan.source, self.epoch);
         let enough = self.events >= self.scan.limits.min_events;
         if !self.told_data || enough && !self.told_enough {
@@ -298,6 +342,8 @@ impl Filling {
             idle: self.scan.operator.is_idle(),
             ended: self.ended,
         };
+        self.scan.again.seal(self.epoch, &mark)?;
+        self.arrived = false;
         // Before the payloads, so that the driver hears of the mark before it hears of the commit.
         self.tell(Input::Sealed { source: self.scan.source, epoch: self.epoch, mark, instant });
         self.retained.keep(self.epoch, outgoing.clone());

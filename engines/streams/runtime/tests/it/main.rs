@@ -1,6 +1,7 @@
 //! The runtime as a whole, over stage graphs made by hand.
 
 mod failures;
+mod going_on;
 mod graphs;
 mod joins;
 mod limits;
@@ -8,6 +9,7 @@ mod lookups;
 mod memory;
 mod oracle;
 mod processing_time;
+mod recovery;
 mod sessions;
 mod shapes;
 mod state;

@@ -13,7 +13,7 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{
-    ConnectorInfo, Connectors, Offset, Read, ScanSpec, Source, SourceBatch, SourceReader,
+    ConnectorInfo, Connectors, Offset, Read, Repeats, ScanSpec, Source, SourceBatch, SourceReader,
 };
 
 use crate::graphs::input_schema;
@@ -102,6 +102,10 @@ impl Source for Table {
 
     fn replayable(&self) -> bool {
         true
+    }
+
+    fn repeats(&self) -> Repeats {
+        Repeats::ByEvents
     }
 
     fn partitions(&self, _: usize) -> usize {

@@ -116,6 +116,11 @@ impl StatementParser<'_> {
                 Ok(Statement::Reset { name: Some(self.setting_name()?) })
             }
             "STOP" | "CANCEL" | "KILL" => self.stop_query(),
+            "RESUME" => {
+                self.parser.next_token();
+                self.expect_word("QUERY")?;
+                Ok(Statement::ResumeQuery { id: self.query_id()? })
+            }
             "BEGIN" => self.transaction(Statement::Begin),
             "START" => {
                 self.parser.next_token();
@@ -200,7 +205,7 @@ impl StatementParser<'_> {
         } else if tokens::is_word(&kind.token, "VIEW") {
             ObjectKind::View
         } else if tokens::is_word(&kind.token, "QUERY") {
-            return Err(self.unsupported("DROP QUERY", &kind, "write STOP QUERY '<id>'"));
+            return Ok(Statement::DropQuery { id: self.query_id()? });
         } else {
             return Err(self.expected_at("TABLE or VIEW", &kind));
         };
@@ -299,10 +304,14 @@ impl StatementParser<'_> {
     fn stop_query(&mut self) -> Result<Statement> {
         self.parser.next_token();
         self.expect_word("QUERY")?;
+        Ok(Statement::StopQuery { id: self.query_id()? })
+    }
+
+    fn query_id(&mut self) -> Result<String> {
         if self.at_end() {
-            return Err(self.expected("the id of a query; SHOW QUERIES lists them"));
+            return Err(self.expected("the name or id of a query; SHOW QUERIES lists them"));
         }
-        Ok(Statement::StopQuery { id: self.rest_unquoted() })
+        Ok(self.rest_unquoted())
     }
 
     fn transaction(&mut self, statement: Statement) -> Result<Statement> {

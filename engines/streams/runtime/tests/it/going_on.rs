@@ -1,0 +1,187 @@
+//! A query that is recorded: its sink waits for the records, and it goes on from them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use parking_lot::Mutex;
+use savanna_streams_api::handle::QueryState;
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_runtime::driver::{EpochRecord, Outcome};
+use savanna_streams_runtime::records::{EpochLog, WhenDurable};
+use savanna_streams_runtime::{Mode, Query, RuntimeOptions, Survival};
+
+use crate::graphs::{functions, identity, input_schema, scan, window, windowed};
+use crate::memory::{Memory, Row};
+use crate::oracle::{groups, truth};
+
+/// Far beyond what any of these tests needs; only a hang reaches it.
+const FOREVER: Duration = Duration::from_secs(600);
+
+/// Records in memory. While they are held back, none becomes durable.
+#[derive(Default)]
+struct Log {
+    durable: Mutex<Vec<EpochRecord>>,
+    held: Mutex<Vec<(EpochRecord, WhenDurable)>>,
+    holds: AtomicBool,
+    ended: Mutex<Vec<Outcome>>,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").finish_non_exhaustive()
+    }
+}
+
+impl EpochLog for Log {
+    fn append(&self, record: &EpochRecord, when_durable: WhenDurable) {
+        if self.holds.load(Ordering::Acquire) {
+            return self.held.lock().push((record.clone(), when_durable));
+        }
+        self.durable.lock().push(record.clone());
+        when_durable(Ok(()));
+    }
+
+    fn ended(&self, outcome: &Outcome) {
+        self.ended.lock().push(outcome.clone());
+    }
+}
+
+type Held = Arc<Mutex<BTreeMap<Epoch, Vec<RecordBatch>>>>;
+
+/// A sink that stores epochs with their rows.
+struct Judge(Held);
+
+impl Sink for Judge {
+    fn last_committed(&mut self, _: &QueryId) -> Result<Option<Epoch>> {
+        Ok(self.0.lock().last_key_value().map(|(epoch, _)| *epoch))
+    }
+
+    fn commit(&mut self, _: &QueryId, epoch: Epoch, rows: &[RecordBatch]) -> Result<()> {
+        let mut held = self.0.lock();
+        if held.last_key_value().is_none_or(|(last, _)| epoch > *last) {
+            held.insert(epoch, rows.to_vec());
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn delivery(&self) -> Delivery {
+        Delivery::ExactlyOnce
+    }
+}
+
+fn rows(count: i64) -> Vec<Vec<Row>> {
+    let row = |partition: i64| move |i: i64| Row { time: Some(i - i % 7 * partition), key: Some(i % 5), value: i % 13 };
+    (0..2).map(|partition| (0..count).map(row(partition)).collect()).collect()
+}
+
+fn options() -> RuntimeOptions {
+    let mut options = RuntimeOptions { members: 2, batch_rows: 4, ..RuntimeOptions::default() };
+    (options.epoch.target, options.epoch.max_events) = (Duration::from_millis(1), 24);
+    options
+}
+
+fn start(memory: &Arc<Memory>, sink: &Held, log: &Arc<Log>, options: RuntimeOptions) -> Result<Arc<Query>> {
+    let graph = windowed(scan("t", 3), identity(&input_schema()), window(10, 10, 0), true);
+    let id = QueryId { code: graph.code(), job: 1 };
+    let records = log.durable.lock().clone();
+    let survival = Survival { log: Arc::clone(log) as _, records };
+    let sink = Box::new(Judge(Arc::clone(sink)));
+    Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, sink, options, survival)
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < FOREVER, "{what}");
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+#[test]
+fn no_epoch_is_committed_before_its_record_is_durable() {
+    let (memory, sink, log) = (Arc::new(Memory::with("t", rows(200))), Held::default(), Arc::new(Log::default()));
+    log.holds.store(true, Ordering::Release);
+    let query = start(&memory, &sink, &log, options()).unwrap();
+    until("an epoch is sealed", || !log.held.lock().is_empty());
+    thread::sleep(Duration::from_millis(50));
+    assert!(sink.lock().is_empty());
+    let (record, when_durable) = log.held.lock().remove(0);
+    when_durable(Ok(()));
+    until("its sink takes it", || sink.lock().contains_key(&record.epoch));
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(sink.lock().len(), 1);
+    query.cancel();
+    let status = query.wait_timeout(FOREVER).unwrap().unwrap();
+    assert_eq!(
+        status.state,
+        QueryState::Cancelled,
+        "a sink that waits for a record does not keep a query from its end"
+    );
+    assert_eq!((sink.lock().len(), log.ended.lock().as_slice()), (1, [Outcome::Cancelled].as_slice()));
+}
+
+#[test]
+fn a_record_that_cannot_be_written_fails_the_query() {
+    let (memory, sink, log) = (Arc::new(Memory::with("t", rows(200))), Held::default(), Arc::new(Log::default()));
+    log.holds.store(true, Ordering::Release);
+    let query = start(&memory, &sink, &log, options()).unwrap();
+    until("an epoch is sealed", || !log.held.lock().is_empty());
+    let (_, when_durable) = log.held.lock().remove(0);
+    when_durable(Err(StreamError::io("writing the test's log", &"injected")));
+    let error = query.wait_timeout(FOREVER).unwrap_err().to_string();
+    assert!(error.contains("writing the test's log"), "{error}");
+    assert!(sink.lock().is_empty());
+}
+
+#[test]
+fn a_query_goes_on_where_it_ended_and_writes_each_window_once() {
+    let partitions = rows(1_500);
+    let expected = truth(&partitions, &window(10, 10, 0), 3, false, true);
+    for mode in [Mode::Serverless, Mode::Provisioned] {
+        let memory = Arc::new(Memory::with("t", partitions.clone()));
+        let (sink, log) = (Held::default(), Arc::new(Log::default()));
+        let mut runs = 0;
+        loop {
+            runs += 1;
+            let before = sink.lock().len();
+            let query = start(&memory, &sink, &log, RuntimeOptions { mode, ..options() }).unwrap();
+            until("it comes on", || sink.lock().len() >= before + 7 || query.status().state.is_over());
+            query.cancel();
+            if query.wait_timeout(FOREVER).unwrap().unwrap().state == QueryState::Finished {
+                break;
+            }
+        }
+        assert!(runs > 3, "{runs} runs");
+        let epochs: Vec<u64> = sink.lock().keys().map(|epoch| epoch.0).collect();
+        assert_eq!(epochs, (1..=epochs.len() as u64).collect::<Vec<_>>());
+        let rows: Vec<RecordBatch> = sink.lock().values().flatten().cloned().collect();
+        assert_eq!(groups(&rows, true), expected.windows);
+    }
+}
+
+#[test]
+fn a_source_that_gives_other_rows_than_before_fails_the_query_and_nothing_is_written() {
+    let (sink, log) = (Held::default(), Arc::new(Log::default()));
+    let query = start(&Arc::new(Memory::with("t", rows(300))), &sink, &log, options()).unwrap();
+    query.wait_timeout(FOREVER).unwrap().unwrap();
+    let epochs = sink.lock().len();
+    // Fewer rows; and as many, of other times.
+    let mut other = rows(300);
+    other[0][100].time = Some(100_000);
+    for changed in [rows(100), other] {
+        let query = start(&Arc::new(Memory::with("t", changed)), &sink, &log, options()).unwrap();
+        let error = query.wait_timeout(FOREVER).unwrap_err().to_string();
+        assert!(error.contains("expected the rows that its source gave before"), "{error}");
+        assert_eq!(sink.lock().len(), epochs);
+    }
+}

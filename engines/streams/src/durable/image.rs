@@ -1,0 +1,87 @@
+//! What the records of the catalog come to.
+
+use std::collections::BTreeMap;
+
+use super::stored::{Entry, Standing, StoredQuery, StoredRelation};
+
+/// Tables and views by name, queries by job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Image {
+    pub(super) relations: BTreeMap<String, StoredRelation>,
+    pub(super) queries: BTreeMap<u64, StoredQuery>,
+}
+
+impl Image {
+    pub(super) fn apply(&mut self, entry: Entry) {
+        match entry {
+            Entry::Relation(relation) => drop(self.relations.insert(relation.name.clone(), relation)),
+            Entry::RelationDropped(name) => drop(self.relations.remove(&name)),
+            Entry::Query(query) => drop(self.queries.insert(query.id.job, *query)),
+            Entry::Standing(job, standing) => self.stand(job, standing),
+            Entry::QueryDropped(job) => drop(self.queries.remove(&job)),
+        }
+    }
+
+    /// A query that has ended meanwhile stands nowhere.
+    fn stand(&mut self, job: u64, standing: Standing) {
+        if let Some(query) = self.queries.get_mut(&job) {
+            query.standing = standing;
+        }
+    }
+
+    /// The records that come to the same.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
+        let relations = self.relations.values().cloned().map(Entry::Relation);
+        relations.chain(self.queries.values().cloned().map(|query| Entry::Query(Box::new(query))))
+    }
+
+    /// A name that no query has: `wanted`, or with a number behind it.
+    pub(super) fn free_name(&self, wanted: &str) -> String {
+        let is_free = |name: &String| self.queries.values().all(|query| query.name != *name);
+        let numbered = (2_u64..).map(|number| format!("{wanted}-{number}"));
+        std::iter::once(wanted.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_streams_api::ids::QueryId;
+
+    use super::*;
+
+    fn query(job: u64, name: &str) -> Entry {
+        Entry::Query(Box::new(StoredQuery {
+            id: QueryId { code: "abc".into(), job },
+            name: name.into(),
+            statement: String::new(),
+            parameters: Vec::new(),
+            settings: BTreeMap::new(),
+            relations: Vec::new(),
+            standing: Standing::Running,
+        }))
+    }
+
+    #[test]
+    fn records_come_to_what_is_there() {
+        let mut image = Image::default();
+        for entry in [query(1, "out"), query(2, "out-2"), Entry::Standing(1, Standing::Stopped), Entry::QueryDropped(2)]
+        {
+            image.apply(entry);
+        }
+        image.apply(Entry::Standing(2, Standing::Stopped));
+        assert_eq!(image.queries.len(), 1);
+        assert_eq!(image.queries[&1].standing, Standing::Stopped);
+        let mut again = Image::default();
+        image.entries().for_each(|entry| again.apply(entry));
+        assert_eq!(again, image);
+    }
+
+    #[test]
+    fn a_query_gets_a_name_that_none_has() {
+        let mut image = Image::default();
+        assert_eq!(image.free_name("out"), "out");
+        image.apply(query(1, "out"));
+        image.apply(query(2, "out-2"));
+        assert_eq!(image.free_name("out"), "out-3");
+    }
+}

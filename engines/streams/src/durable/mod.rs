@@ -1,0 +1,18 @@
+//! What outlives the process: tables and views, and the queries that go on in the next one.
+//!
+//! ```text
+//!   DATA/streams/catalog/          a journal: tables, views, queries and where they stand
+//!   DATA/streams/queries/<job>/    a journal for each query: the records of its epochs
+//! ```
+//!
+//! Nothing is there before the first table or query. What is stored is SQL, options and settings, in a form of our own
+//! (`stored.rs`); plans are made again. `docs/design/0017-streams-that-survive.md` has the reasons.
+
+mod image;
+mod query_log;
+mod store;
+mod stored;
+
+pub(crate) use store::Store;
+pub use store::StoreOptions;
+pub(crate) use stored::{Standing, StoredQuery, StoredRelation};

@@ -1,0 +1,84 @@
+//! The journal of one query: the records of its epochs.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use savanna_epoch::NodeEpoch;
+use savanna_journal::{Draft, Journal, JournalError, Options, Record};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_runtime::driver::{EpochRecord, Outcome};
+use savanna_streams_runtime::records::{EpochLog, WhenDurable};
+
+use super::stored::{decode, encode};
+
+/// The only kind of record in it.
+const EPOCH: u16 = 1;
+/// Bytes of a segment of the journal.
+const SEGMENT_BYTES: usize = 16 << 20;
+
+/// Told how a query ended.
+pub(crate) type WhenEnded = Box<dyn Fn(&Outcome) + Send + Sync>;
+
+/// The records of one query's epochs.
+pub(crate) struct QueryLog {
+    directory: PathBuf,
+    journal: Journal,
+    when_ended: WhenEnded,
+}
+
+impl fmt::Debug for QueryLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueryLog").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl QueryLog {
+    /// Opens the log and reads the records in it.
+    ///
+    /// # Errors
+    /// It cannot be read, or has a record that is none: with file and place.
+    pub(crate) fn open(
+        directory: &Path,
+        epoch: NodeEpoch,
+        when_ended: WhenEnded,
+    ) -> Result<(Arc<Self>, Vec<EpochRecord>)> {
+        let mut records = Vec::new();
+        let mut replay = |record: Record| {
+            records.push(decode::<EpochRecord>(&record.payload)?);
+            Ok::<(), String>(())
+        };
+        let options = Options::dir(directory).segment_bytes(SEGMENT_BYTES);
+        let journal = Journal::open(options, epoch, &mut replay)
+            .map_err(|e| failed("read the epochs of a query from", directory, &e))?;
+        Ok((Arc::new(Self { directory: directory.to_owned(), journal, when_ended }), records))
+    }
+}
+
+/// An error of a journal, with its directory.
+pub(super) fn failed(what: &str, directory: &Path, error: &JournalError) -> StreamError {
+    StreamError::io(format!("{what} {}", directory.display()), error)
+}
+
+impl EpochLog for QueryLog {
+    fn append(&self, record: &EpochRecord, when_durable: WhenDurable) {
+        let appended = encode(record).and_then(|payload| {
+            let appended = self.journal.append(&[Draft { shard: 0, kind: EPOCH, payload: &payload }]);
+            appended.map_err(|e| failed("record an epoch in", &self.directory, &e))
+        });
+        let directory = self.directory.clone();
+        match appended {
+            Ok(lsn) => self.journal.gate().hold(lsn, move |outcome| {
+                when_durable(outcome.map_err(|e| failed("record an epoch in", &directory, &e)));
+            }),
+            Err(error) => when_durable(Err(error)),
+        }
+    }
+
+    fn ended(&self, outcome: &Outcome) {
+        if let Err(error) = self.journal.close() {
+            tracing::warn!(directory = %self.directory.display(), %error, "the records of a query could not be closed in order");
+        }
+        (self.when_ended)(outcome);
+    }
+}

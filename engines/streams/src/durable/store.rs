@@ -1,0 +1,382 @@
+//! The catalog on disk: changes are durable before anybody hears of them.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+
+use parking_lot::Mutex;
+use savanna_epoch::NodeEpoch;
+use savanna_journal::{Disk, Draft, Journal, Lsn, Options, Record};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_runtime::Survival;
+use savanna_streams_runtime::driver::Outcome;
+
+use super::image::Image;
+use super::query_log::{QueryLog, failed};
+use super::stored::{Entry, Standing, StoredQuery, StoredRelation, decode, encode};
+
+/// The only kind of record in the catalog; what it is stands inside.
+const ENTRY: u16 = 1;
+/// Bytes of a segment of the journal. A query's record must fit in one.
+const SEGMENT_BYTES: usize = 16 << 20;
+/// A journal with more bytes than this, most of them of what is gone, is written anew when it is opened.
+const REWRITE_BYTES: usize = 1 << 20;
+
+/// Where the catalog is, and who may write it.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The directory of streams. It is made with the first table or query.
+    pub directory: PathBuf,
+    /// The epoch under which this process has the directory.
+    pub epoch: NodeEpoch,
+    /// A second place that says how far the catalog has been durable.
+    pub high_water: Option<Arc<dyn Disk>>,
+}
+
+/// The catalog.
+pub(crate) struct Store {
+    options: StoreOptions,
+    /// Locked while a change becomes durable.
+    journal: Mutex<Option<Journal>>,
+    image: Mutex<Image>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Reads the catalog, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read, or has a record that is none: with file and place.
+    pub(crate) fn open(options: StoreOptions) -> Result<Arc<Self>> {
+        let is_there = options.directory.join("catalog").exists();
+        let store = Self { options, journal: Mutex::new(None), image: Mutex::default() };
+        if is_there {
+            let (journal, bytes) = store.open_journal()?;
+            store.rewrite(&journal, bytes)?;
+            *store.journal.lock() = Some(journal);
+            store.remove_forgotten();
+        }
+        Ok(Arc::new(store))
+    }
+
+    fn catalog(&self) -> PathBuf {
+        self.options.directory.join("catalog")
+    }
+
+    fn records_of(&self, job: u64) -> PathBuf {
+        self.options.directory.join("queries").join(job.to_string())
+    }
+
+    /// Opens the journal and reads it. Tells how many bytes were read, too.
+    fn open_journal(&self) -> Result<(Journal, usize)> {
+        let (mut image, mut bytes) = (Image::default(), 0);
+        let mut replay = |record: Record| {
+            bytes += record.payload.len();
+            image.apply(decode(&record.payload)?);
+            Ok::<(), String>(())
+        };
+        let mut options = Options::dir(self.catalog()).segment_bytes(SEGMENT_BYTES);
+        if let Some(disk) = &self.options.high_water {
+            options = options.high_water(Arc::clone(disk));
+        }
+        let journal = Journal::open(options, self.options.epoch, &mut replay);
+        let journal = journal.map_err(|e| failed("read the catalog of streams from", &self.catalog(), &e))?;
+        *self.image.lock() = image;
+        Ok((journal, bytes))
+    }
+
+    /// Writes what is there anew, if most of the journal is about what is gone.
+    fn rewrite(&self, journal: &Journal, bytes: usize) -> Result<()> {
+        let entries = self.image.lock().entries().map(|entry| encode(&entry)).collect::<Result<Vec<_>>>()?;
+        let live: usize = entries.iter().map(Vec::len).sum();
+        if bytes < REWRITE_BYTES || live > bytes / 4 {
+            return Ok(());
+        }
+        let before = journal.appended();
+        for payload in &entries {
+            self.append(journal, payload)?;
+        }
+        journal
+            .truncate_before(Lsn(before.0 + 1))
+            .map_err(|e| failed("shorten the catalog of streams in", &self.catalog(), &e))
+    }
+
+    /// Removes the records of queries that are gone: the process ended before they were removed.
+    fn remove_forgotten(&self) {
+        let Ok(entries) = fs::read_dir(self.options.directory.join("queries")) else { return };
+        for entry in entries.flatten() {
+            let job = entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
+            if job.is_some_and(|job| !self.image.lock().queries.contains_key(&job)) {
+                remove(&entry.path());
+            }
+        }
+    }
+
+    fn append(&self, journal: &Journal, payload: &[u8]) -> Result<()> {
+        let at = || self.catalog();
+        if let Some(full) = journal.full() {
+            return Err(failed("write the catalog of streams to", &at(), &full));
+        }
+        let lsn = journal.append(&[Draft { shard: 0, kind: ENTRY, payload }]);
+        let lsn = lsn.map_err(|e| failed("write the catalog of streams to", &at(), &e))?;
+        let (tell, told) = mpsc::sync_channel(1);
+        // Nobody waits any more if the process ends.
+        journal.gate().hold(lsn, move |outcome| drop(tell.send(outcome)));
+        let outcome = told.recv().map_err(|_| StreamError::Internal("a journal ended without an answer".into()))?;
+        outcome.map_err(|e| failed("write the catalog of streams to", &at(), &e))
+    }
+
+    /// Makes a change durable, and then true.
+    ///
+    /// # Errors
+    /// It cannot be written; whether it is true will be known in the next process.
+    fn write(&self, entry: Entry) -> Result<()> {
+        let payload = encode(&entry)?;
+        let mut journal = self.journal.lock();
+        if journal.is_none() {
+            *journal = Some(self.open_journal()?.0);
+        }
+        if let Some(journal) = &*journal {
+            self.append(journal, &payload)?;
+        }
+        self.image.lock().apply(entry);
+        Ok(())
+    }
+
+    /// All tables and views.
+    pub(crate) fn relations(&self) -> Vec<StoredRelation> {
+        self.image.lock().relations.values().cloned().collect()
+    }
+
+    /// All queries.
+    pub(crate) fn queries(&self) -> Vec<StoredQuery> {
+        self.image.lock().queries.values().cloned().collect()
+    }
+
+    /// A query by its name, its id, or its job.
+    pub(crate) fn query(&self, text: &str) -> Option<StoredQuery> {
+        let is_it = |query: &&StoredQuery| {
+            query.name == text || query.id.to_string() == text || query.id.job.to_string() == text
+        };
+        self.image.lock().queries.values().find(is_it).cloned()
+    }
+
+    pub(crate) fn put_relation(&self, relation: StoredRelation) -> Result<()> {
+        self.write(Entry::Relation(relation))
+    }
+
+    pub(crate) fn drop_relation(&self, name: &str) -> Result<()> {
+        self.write(Entry::RelationDropped(name.to_owned()))
+    }
+
+    /// Stores a query before it runs, under its name or, if that was not given by a user, another one that is free.
+    ///
+    /// # Errors
+    /// There is a query of that name, or it cannot be stored.
+    pub(crate) fn add(&self, mut query: StoredQuery, is_given: bool) -> Result<StoredQuery> {
+        let name = self.image.lock().free_name(&query.name);
+        if is_given && name != query.name {
+            return Err(StreamError::invalid(format!(
+                "query {} exists already; RESUME QUERY or DROP QUERY it, or SET another 'query.name'",
+                query.name
+            )));
+        }
+        query.name = name;
+        self.write(Entry::Query(Box::new(query.clone())))?;
+        Ok(query)
+    }
+
+    /// Notes where a query stands.
+    pub(crate) fn stand(&self, job: u64, standing: Standing) -> Result<()> {
+        self.write(Entry::Standing(job, standing))
+    }
+
+    /// Forgets a query and the records of its epochs. It does not run.
+    pub(crate) fn forget(&self, job: u64) -> Result<()> {
+        self.write(Entry::QueryDropped(job))?;
+        remove(&self.records_of(job));
+        Ok(())
+    }
+
+    /// What a query needs to go on. It does not run.
+    ///
+    /// # Errors
+    /// The records of its epochs cannot be read.
+    pub(crate) fn survival(self: &Arc<Self>, job: u64) -> Result<Survival> {
+        let directory = self.records_of(job);
+        fs::create_dir_all(&directory)
+            .map_err(|e| StreamError::io(format!("make directory {}", directory.display()), &e))?;
+        let store = Arc::clone(self);
+        let when_ended = Box::new(move |outcome: &Outcome| store.note_end(job, outcome));
+        let (log, records) = QueryLog::open(&directory, self.options.epoch, when_ended)?;
+        Ok(Survival { log, records })
+    }
+
+    /// A query that was cancelled was stopped, which is noted, or its process ends.
+    fn note_end(&self, job: u64, outcome: &Outcome) {
+        let noted = match outcome {
+            Outcome::Finished => self.forget(job),
+            Outcome::Failed(error) => self.stand(job, Standing::Failed(error.clone())),
+            Outcome::Cancelled => Ok(()),
+        };
+        if let Err(error) = noted {
+            tracing::error!(job, %error, "how a query ended could not be noted; the next process goes on with it");
+        }
+    }
+}
+
+fn remove(directory: &std::path::Path) {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(directory = %directory.display(), %error, "the records of a query that is gone could not be removed");
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use savanna_streams_api::ids::{Epoch, QueryId};
+    use savanna_streams_model::time::EventTime;
+    use savanna_streams_runtime::driver::EpochRecord;
+
+    use super::*;
+    use crate::catalog::Relation;
+
+    fn open(directory: &Path, epoch: u64) -> Result<Arc<Store>> {
+        Store::open(StoreOptions { directory: directory.join("streams"), epoch: NodeEpoch(epoch), high_water: None })
+    }
+
+    fn view(name: &str) -> StoredRelation {
+        let statement = format!("CREATE VIEW {name} AS SELECT 1");
+        match savanna_streams_sql::parse(&statement).unwrap() {
+            savanna_streams_sql::Statement::CreateView { view, .. } => {
+                StoredRelation::of(&Relation::View(view)).unwrap()
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    fn query(job: u64, name: &str) -> StoredQuery {
+        StoredQuery {
+            id: QueryId { code: "0123456789ab".into(), job },
+            name: name.into(),
+            statement: "INSERT INTO o SELECT a FROM t".into(),
+            parameters: Vec::new(),
+            settings: BTreeMap::new(),
+            relations: vec![view("v")],
+            standing: Standing::Running,
+        }
+    }
+
+    fn record(epoch: u64) -> EpochRecord {
+        EpochRecord { epoch: Epoch(epoch), processing_time: EventTime(7), sources: Vec::new(), committed: Epoch::ZERO }
+    }
+
+    fn append(survival: &Survival, record: &EpochRecord) {
+        let (tell, told) = mpsc::channel();
+        survival.log.append(record, Box::new(move |outcome| tell.send(outcome).unwrap()));
+        told.recv().unwrap().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_made_before_there_is_something_to_keep() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(open(directory.path(), 1).unwrap());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_was_written_is_there_in_the_next_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        store.put_relation(view("v")).unwrap();
+        store.put_relation(view("w")).unwrap();
+        store.drop_relation("v").unwrap();
+        assert_eq!(store.add(query(7, "out"), true).unwrap().name, "out");
+        assert_eq!(store.add(query(8, "out"), false).unwrap().name, "out-2");
+        let error = store.add(query(9, "out"), true).unwrap_err().to_string();
+        assert!(error.starts_with("query out exists already"), "{error}");
+        store.stand(8, Standing::Stopped).unwrap();
+        append(&store.survival(7).unwrap(), &record(1));
+        drop(store);
+        let store = open(directory.path(), 2).unwrap();
+        assert_eq!(store.relations(), [view("w")]);
+        let names: Vec<_> = store.queries().into_iter().map(|query| (query.name, query.standing)).collect();
+        assert_eq!(names, [("out".to_owned(), Standing::Running), ("out-2".to_owned(), Standing::Stopped)]);
+        assert_eq!(store.survival(7).unwrap().records, [record(1)]);
+        assert_eq!(store.query("8").unwrap(), store.query("out-2").unwrap());
+    }
+
+    #[test]
+    fn a_query_that_ends_by_itself_is_forgotten_and_one_that_fails_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        for job in [1, 2, 3] {
+            store.add(query(job, "q"), false).unwrap();
+        }
+        store.survival(1).unwrap().log.ended(&Outcome::Finished);
+        store.survival(2).unwrap().log.ended(&Outcome::Failed(StreamError::Cancelled));
+        store.survival(3).unwrap().log.ended(&Outcome::Cancelled);
+        let standings: Vec<_> = store.queries().into_iter().map(|query| (query.id.job, query.standing)).collect();
+        assert_eq!(standings, [(2, Standing::Failed(StreamError::Cancelled)), (3, Standing::Running)]);
+        assert!(!store.records_of(1).exists() && store.records_of(2).exists());
+    }
+
+    #[test]
+    fn a_damaged_catalog_is_refused_with_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        store.put_relation(view("v")).unwrap();
+        store.put_relation(view("w")).unwrap();
+        drop(store);
+        let catalog = directory.path().join("streams/catalog");
+        let files = fs::read_dir(&catalog).unwrap().map(|entry| entry.unwrap().path());
+        let segment = files.filter(|path| path.to_string_lossy().contains("segment")).min().unwrap();
+        let mut bytes = fs::read(&segment).unwrap();
+        let place = bytes.windows(6).position(|window| window == b"VIEW v").unwrap();
+        bytes[place] ^= 1;
+        fs::write(&segment, bytes).unwrap();
+        let error = open(directory.path(), 2).unwrap_err().to_string();
+        assert!(error.contains("read the catalog of streams from") && error.contains("segment"), "{error}");
+    }
+
+    #[test]
+    fn a_record_of_a_later_release_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let catalog = directory.path().join("streams/catalog");
+        fs::create_dir_all(&catalog).unwrap();
+        let nothing = &mut |_: Record| Ok::<(), String>(());
+        let journal = Journal::open(Options::dir(&catalog), NodeEpoch(1), nothing).unwrap();
+        journal.append(&[Draft { shard: 0, kind: ENTRY, payload: b"\x02{}" }]).unwrap();
+        journal.close().unwrap();
+        let error = open(directory.path(), 2).unwrap_err().to_string();
+        assert!(error.contains("got version 2"), "{error}");
+    }
+
+    #[test]
+    fn a_catalog_that_is_mostly_about_what_is_gone_is_written_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        let mut large = view("v");
+        large.statement += &format!(" -- {}", "x".repeat(300 << 10));
+        for _ in 0..8 {
+            store.put_relation(large.clone()).unwrap();
+        }
+        store.put_relation(view("v")).unwrap();
+        drop(store);
+        drop(open(directory.path(), 2).unwrap());
+        let store = open(directory.path(), 3).unwrap();
+        assert_eq!(store.relations(), [view("v")]);
+    }
+}

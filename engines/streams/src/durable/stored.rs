@@ -1,0 +1,193 @@
+//! The form of what is stored: one byte for its version, then JSON. Only SQL, options, settings and the columns that were found in files
+//! are in it, nothing that another release would plan otherwise.
+
+use std::collections::BTreeMap;
+
+use savanna_streams_api::handle::Parameter;
+use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::catalog::ColumnDef;
+use savanna_streams_sql::Statement;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::Relation;
+
+/// The version of the form.
+const VERSION: u8 = 1;
+
+/// A change of the catalog.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Entry {
+    /// A table or view is there from now on, in the place of one of its name.
+    Relation(StoredRelation),
+    /// The table or view of this name is gone.
+    RelationDropped(String),
+    /// A query is there from now on.
+    Query(Box<StoredQuery>),
+    /// A query, by its job, stands elsewhere.
+    Standing(u64, Standing),
+    /// A query, by its job, is gone, and the records of its epochs with it.
+    QueryDropped(u64),
+}
+
+/// A table or view: the statement that made it, and what was found out when it was made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredRelation {
+    pub(crate) name: String,
+    pub(crate) statement: String,
+    /// All options of a table as they were understood.
+    #[serde(default)]
+    options: BTreeMap<String, String>,
+    /// The columns of a table whose statement leaves them to the connector.
+    #[serde(default)]
+    columns: Option<Vec<ColumnDef>>,
+}
+
+/// Whether a query runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Standing {
+    /// It goes on in the next process.
+    Running,
+    /// A user stopped it.
+    Stopped,
+    /// It failed with this error.
+    Failed(StreamError),
+}
+
+/// A query of `INSERT INTO`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredQuery {
+    /// By which its sink knows it, in every process.
+    pub(crate) id: QueryId,
+    pub(crate) name: String,
+    pub(crate) statement: String,
+    pub(crate) parameters: Vec<Parameter>,
+    /// How it runs: settings by name, all of them.
+    pub(crate) settings: BTreeMap<String, String>,
+    /// The tables and views that it names, as they were when it began.
+    pub(crate) relations: Vec<StoredRelation>,
+    pub(crate) standing: Standing,
+}
+
+impl StoredRelation {
+    pub(crate) fn of(relation: &Relation) -> Result<Self> {
+        let (name, statement) = (relation.name().to_owned(), relation.statement().to_owned());
+        let Relation::Table(table) = relation else {
+            return Ok(Self { name, statement, options: BTreeMap::new(), columns: None });
+        };
+        let declared = match savanna_streams_sql::parse(&statement)? {
+            Statement::CreateTable { table, .. } => table.columns,
+            _ => return Err(broken(&name)),
+        };
+        let columns = (declared != table.columns).then(|| table.columns.clone());
+        Ok(Self { name, statement, options: table.options.clone(), columns })
+    }
+
+    /// The table or view again. Its files and options are looked at when it is used.
+    pub(crate) fn relation(&self) -> Result<Relation> {
+        match savanna_streams_sql::parse(&self.statement)? {
+            Statement::CreateTable { mut table, .. } => {
+                table.options = self.options.clone();
+                if let Some(columns) = &self.columns {
+                    table.columns = columns.clone();
+                }
+                Ok(Relation::Table(table))
+            }
+            Statement::CreateView { view, .. } => Ok(Relation::View(view)),
+            _ => Err(broken(&self.name)),
+        }
+    }
+}
+
+fn broken(name: &str) -> StreamError {
+    StreamError::Internal(format!("the statement of {name} makes neither a table nor a view"))
+}
+
+/// The bytes of a record.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    let mut bytes = vec![VERSION];
+    serde_json::to_writer(&mut bytes, value)
+        .map_err(|e| StreamError::Internal(format!("a record cannot be written: {e}")))?;
+    Ok(bytes)
+}
+
+/// What the bytes of a record say.
+///
+/// # Errors
+/// What was expected and what came; the caller knows where.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match bytes.split_first() {
+        Some((&VERSION, text)) => {
+            serde_json::from_slice(text).map_err(|e| format!("expected a record of version {VERSION}: {e}"))
+        }
+        Some((version, _)) => Err(format!(
+            "expected a record of version {VERSION}, got version {version}; start the release that wrote it"
+        )),
+        None => Err(format!("expected a record of version {VERSION}, got nothing")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(statement: &str) -> Relation {
+        match savanna_streams_sql::parse(statement).unwrap() {
+            Statement::CreateTable { table, .. } => Relation::Table(table),
+            Statement::CreateView { view, .. } => Relation::View(view),
+            _ => unreachable!(),
+        }
+    }
+
+    fn crossed(relation: &Relation) -> Relation {
+        let bytes = encode(&Entry::Relation(StoredRelation::of(relation).unwrap())).unwrap();
+        match decode(&bytes).unwrap() {
+            Entry::Relation(stored) => stored.relation().unwrap(),
+            _ => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn a_table_comes_back_with_what_was_found_out_when_it_was_made() {
+        let mut made = table("CREATE TABLE t WITH ('connector' = 'file', 'path' = '/a', 'format' = 'csv')");
+        let Relation::Table(def) = &mut made else { unreachable!() };
+        def.options.insert("base-time".into(), "123".into());
+        def.columns =
+            match table("CREATE TABLE t (a BIGINT, r ROW<b VARCHAR, c TIMESTAMP(3)>) WITH ('connector' = 'file')") {
+                Relation::Table(other) => other.columns,
+                Relation::View(_) => unreachable!(),
+            };
+        let Relation::Table(again) = crossed(&made) else { unreachable!() };
+        let Relation::Table(def) = made else { unreachable!() };
+        assert_eq!(again, def);
+        let Relation::View(view) = crossed(&table("CREATE VIEW v AS SELECT a FROM t")) else { unreachable!() };
+        assert_eq!(view.query, "SELECT a FROM t");
+    }
+
+    #[test]
+    fn a_record_of_another_version_or_none_says_so() {
+        let text = |bytes: &[u8]| decode::<Entry>(bytes).unwrap_err();
+        assert!(text(&[9, b'{']).contains("expected a record of version 1, got version 9"));
+        assert!(text(&[]).contains("got nothing"));
+        assert!(text(b"\x01{\"relation\"").contains("expected a record of version 1: EOF"));
+    }
+
+    /// The bytes that the first release with them wrote.
+    #[test]
+    fn records_of_version_1_are_read() {
+        let entry: Entry = decode(b"\x01{\"relation\":{\"name\":\"v\",\"statement\":\"CREATE VIEW v AS SELECT 1\",\"options\":{},\"columns\":null}}").unwrap();
+        assert!(matches!(&entry, Entry::Relation(stored) if stored.name == "v"), "{entry:?}");
+        let entry: Entry = decode(b"\x01{\"standing\":[7,\"stopped\"]}").unwrap();
+        assert_eq!(entry, Entry::Standing(7, Standing::Stopped));
+        let query = b"\x01{\"query\":{\"id\":{\"code\":\"0123456789ab\",\"job\":7},\"name\":\"out\",\"statement\":\"INSERT INTO o SELECT a FROM t\",\
+            \"parameters\":[],\"settings\":{\"parallelism\":\"2\"},\"relations\":[],\"standing\":\"running\"}}";
+        assert!(
+            matches!(decode(query).unwrap(), Entry::Query(query) if query.id.job == 7 && query.standing == Standing::Running)
+        );
+        assert_eq!(decode::<Entry>(b"\x01{\"query-dropped\":7}").unwrap(), Entry::QueryDropped(7));
+        assert_eq!(decode::<Entry>(b"\x01{\"relation-dropped\":\"v\"}").unwrap(), Entry::RelationDropped("v".into()));
+    }
+}

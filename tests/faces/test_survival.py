@@ -1,0 +1,209 @@
+"""Tables, views and queries of streams outlive their process, however it ends: what a query writes to files is there once."""
+
+import collections
+import csv
+import pathlib
+import random
+import shutil
+import subprocess
+import time
+
+import psycopg
+import pytest
+
+from node import SAVANNA, Node
+
+SEED = random.randrange(1 << 32)
+# The hot items of Nexmark, query 5, in the part of it that is windows: bids of each auction in windows of 1 s that slide by 0.2 s.
+EVENTS = 1_500_000
+NEXMARK = f"""CREATE TABLE events (event_type INT, bid ROW<auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR,
+    dateTime TIMESTAMP(3), extra VARCHAR>, at AS bid.dateTime, WATERMARK FOR at AS at - INTERVAL '1' SECOND) WITH ('connector' = 'nexmark',
+    'events.num' = '{EVENTS}', 'rate-limited' = 'true', 'first-event.rate' = '250000', 'base-time' = '2026-01-01 00:00:00')"""
+BIDS = "CREATE VIEW bids AS SELECT bid.auction AS auction, at FROM events WHERE event_type = 2"
+HOT = """INSERT INTO hot SELECT window_start, auction, count(*) FROM TABLE(HOP(TABLE bids, DESCRIPTOR(at),
+    INTERVAL '0.2' SECOND, INTERVAL '1' SECOND)) GROUP BY window_start, window_end, auction"""
+
+
+def hot(path):
+    return f"""CREATE TABLE hot (at TIMESTAMP(3), auction BIGINT, bids BIGINT)
+        WITH ('connector' = 'file', 'path' = '{path}', 'format' = 'csv', 'csv.header' = 'false')"""
+
+
+def connect(node):
+    return psycopg.connect(host="127.0.0.1", port=node.ports["pgwire"], user="postgres", dbname="savanna_streams", autocommit=True)
+
+
+def lines(path):
+    """All visible lines of all parts, in some order."""
+    return sorted(line for part in pathlib.Path(path).rglob("part-*") for line in part.read_text().splitlines())
+
+
+def states(node):
+    """State and error-free progress of queries by name."""
+    with connect(node) as connection:
+        shown = connection.execute("SHOW QUERIES")
+        names = [column.name for column in shown.description]
+        rows = [dict(zip(names, row)) for row in shown.fetchall()]
+    return {row["name"] or row["query"]: row for row in rows}
+
+
+def killed_at_random(tmp_path, statements, out, query, rounds, pause=(0.3, 1.5)):
+    """Starts a query and kills its node again and again; then lets it come to its end. Tells how often it was killed while it ran."""
+    dice = random.Random(SEED)
+    kills = 0
+    node = Node(tmp_path)
+    try:
+        with connect(node) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        for _ in range(rounds):
+            time.sleep(dice.uniform(*pause))
+            over = query not in states(node)
+            node.kill()
+            kills += not over
+            node = Node(tmp_path)
+        deadline = time.monotonic() + 120
+        while query in (now := states(node)):
+            assert now[query]["state"] == "running", (now, node.log.read_text())
+            assert time.monotonic() < deadline, now
+            time.sleep(0.2)
+        assert node.stop() == 0, node.log.read_text()
+    finally:
+        if node.process.poll() is None:
+            node.kill()
+    assert not list(pathlib.Path(out).rglob(".part-*")), "nothing stays hidden"
+    return kills
+
+
+@pytest.mark.parametrize("mode, members, parallelism", [("serverless", 1, 1), ("provisioned", 2, 2)])
+def test_windows_over_nexmark_are_written_once_however_often_the_node_is_killed(tmp_path, mode, members, parallelism):
+    settings = [f"SET 'mode' = '{mode}'", f"SET 'group-size' = '{members}'", f"SET 'parallelism' = '{parallelism}'", "SET 'query.name' = 'hot-items'"]
+    out = tmp_path / "out"
+    kills = killed_at_random(tmp_path, [NEXMARK, BIDS, hot(out), *settings, HOT], out, "hot-items", rounds=6)
+    assert kills >= 3, f"seed {SEED}: it was over too soon"
+    # The same without a kill, and as fast as it goes.
+    told = ";\n".join([NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), BIDS, hot(tmp_path / "expected"), HOT])
+    subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
+    expected = lines(tmp_path / "expected")
+    assert len(expected) > 1000
+    assert lines(out) == expected, f"seed {SEED}"
+
+
+def test_windows_over_files_are_those_of_the_definition_however_often_the_node_is_killed(tmp_path):
+    dice = random.Random(SEED)
+    source = tmp_path / "source"
+    source.mkdir()
+    counts = collections.Counter()
+    for number in range(3):
+        with open(source / f"{number}.csv", "w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["second", "key"])
+            for step in range(150_000):
+                second, key = step // 50 - dice.randrange(3), dice.randrange(20)
+                rows.writerow([f"2026-01-01 {second // 3600 % 24:02}:{second // 60 % 60:02}:{second % 60:02}" if second >= 0 else "2026-01-01 00:00:00", key])
+                counts[(max(second, 0) // 10, key)] += 1
+    out = tmp_path / "out"
+    statements = [
+        f"""CREATE TABLE input (second TIMESTAMP(3), key BIGINT, WATERMARK FOR second AS second - INTERVAL '5' SECOND)
+            WITH ('connector' = 'file', 'path' = '{source}', 'format' = 'csv')""",
+        f"""CREATE TABLE counted (at BIGINT, key BIGINT, n BIGINT)
+            WITH ('connector' = 'file', 'path' = '{out}', 'format' = 'csv', 'csv.header' = 'false', 'sink.rolling-policy.file-size' = '100KiB')""",
+        "SET 'epoch-events' = '500'",
+        """INSERT INTO counted SELECT EXTRACT(EPOCH FROM window_start) / 10 - 176722560, key, count(*)
+            FROM TABLE(TUMBLE(TABLE input, DESCRIPTOR(second), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, key""",
+    ]
+    kills = killed_at_random(tmp_path, statements, out, "counted", rounds=5, pause=(0.1, 0.6))
+    assert kills >= 1, f"seed {SEED}: it was over too soon"
+    assert lines(out) == sorted(f"{window},{key},{n}" for (window, key), n in counts.items()), f"seed {SEED}"
+
+
+def test_tables_views_and_stopped_queries_are_there_again_and_a_query_goes_on_when_it_is_told(tmp_path):
+    out = tmp_path / "out"
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS, hot(out), "CREATE VIEW gone AS SELECT * FROM bids", "DROP VIEW gone", HOT]:
+            connection.execute(statement)
+        table = connection.execute("DESCRIBE events").fetchall()
+        time.sleep(1)
+        connection.execute("STOP QUERY 'hot'")
+        with pytest.raises(psycopg.Error, match="exists already"):
+            connection.execute("SET 'query.name' = 'hot'")
+            connection.execute(HOT)
+    node.kill()
+    before = lines(out)
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        assert connection.execute("DESCRIBE events").fetchall() == table
+        assert [row[0] for row in connection.execute("SHOW VIEWS").fetchall()] == ["bids"]
+        # What a query began with is its own.
+        connection.execute("DROP VIEW bids")
+        connection.execute("DROP TABLE hot")
+        assert states(node)["hot"]["state"] == "cancelled"
+        time.sleep(1)
+        assert lines(out) == before
+        connection.execute("RESUME QUERY 'hot'")
+        deadline = time.monotonic() + 60
+        while "hot" in states(node):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    assert len(lines(out)) > len(before) and len(set(lines(out))) == len(lines(out))
+    assert not list((tmp_path / "data/streams/queries").iterdir()), "the records of a query go with it"
+    assert node.stop() == 0
+
+
+def test_a_query_that_is_dropped_or_whose_rows_are_gone_does_not_go_on(tmp_path):
+    out, other = tmp_path / "out", tmp_path / "other"
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS, hot(out), HOT, hot(other).replace("TABLE hot", "TABLE other"), HOT.replace("INTO hot", "INTO other")]:
+            connection.execute(statement)
+        connection.execute("DROP QUERY 'other'")
+        deadline = time.monotonic() + 60
+        while len(lines(out)) == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(1)
+    node.kill()
+    shutil.rmtree(out)
+    node = Node(tmp_path)
+    now = states(node)
+    assert "other" not in now and now["hot"]["state"] == "failed", now
+    assert "what it wrote was removed or moved away" in node.log.read_text()
+    assert node.stop() == 0
+    assert not out.exists() or lines(out) == []
+
+
+def test_a_query_that_cannot_be_written_once_is_refused_under_a_name_and_ends_with_its_process_without_one(tmp_path):
+    node = Node(tmp_path)
+    count = "INSERT INTO nowhere SELECT auction FROM bids"
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS, "CREATE TABLE nowhere (n BIGINT) WITH ('connector' = 'blackhole')"]:
+            connection.execute(statement)
+        connection.execute(count)
+        connection.execute("SET 'query.name' = 'kept'")
+        with pytest.raises(psycopg.Error, match="query kept cannot outlive its process: its sink does not store which epochs it holds"):
+            connection.execute(count)
+    node.kill()
+    node = Node(tmp_path)
+    assert states(node) == {}
+    assert node.stop() == 0
+
+
+def test_a_damaged_catalog_is_said_and_the_other_services_run(tmp_path):
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS]:
+            connection.execute(statement)
+    node.kill()
+    segments = sorted((tmp_path / "data/streams/catalog").glob("segment-*"))
+    text = segments[0].read_bytes()
+    place = text.index(b"CREATE TABLE events")
+    segments[0].write_bytes(text[:place] + b"X" + text[place + 1:])
+    node = Node(tmp_path)
+    try:
+        with pytest.raises(psycopg.Error, match="read the catalog of streams from .*segment-"):
+            connect(node)
+        with psycopg.connect(host="127.0.0.1", port=node.ports["tenants"], user="postgres", dbname="postgres", autocommit=True) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        node.stop()
