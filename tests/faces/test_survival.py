@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import json
 import pathlib
 import random
 import shutil
@@ -117,6 +118,74 @@ def test_windows_over_files_are_those_of_the_definition_however_often_the_node_i
     assert lines(out) == sorted(f"{window},{key},{n}" for (window, key), n in counts.items()), f"seed {SEED}"
 
 
+def test_a_file_that_grows_is_followed_across_kills(tmp_path):
+    dice = random.Random(SEED)
+    log, out, passed = tmp_path / "log.csv", tmp_path / "out", tmp_path / "passed"
+    log.write_text("at,n\n")
+    statements = [
+        f"""CREATE TABLE log (at TIMESTAMP(3), n BIGINT, WATERMARK FOR at AS at - INTERVAL '2' SECOND)
+            WITH ('connector' = 'file', 'path' = '{log}', 'format' = 'csv', 'follow' = 'true')""",
+        f"CREATE TABLE counted (at TIMESTAMP(3), n BIGINT) WITH ('connector' = 'file', 'path' = '{out}', 'format' = 'csv', 'csv.header' = 'false')",
+        f"CREATE TABLE passed (n BIGINT) WITH ('connector' = 'file', 'path' = '{passed}', 'format' = 'csv', 'csv.header' = 'false')",
+        "INSERT INTO counted SELECT window_start, count(*) FROM TABLE(TUMBLE(TABLE log, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY window_start, window_end",
+        "INSERT INTO passed SELECT n FROM log WHERE n % 2 = 0",
+    ]
+    node = Node(tmp_path)
+    try:
+        with connect(node) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        written = 0
+        for _ in range(6):
+            for _ in range(dice.randrange(5, 40)):
+                with open(log, "a") as file:
+                    for _ in range(dice.randrange(1, 60)):
+                        second = max(written // 100 - dice.randrange(2), 0)
+                        file.write(f"2026-01-01 00:{second // 60:02}:{second % 60:02},{written}\n")
+                        written += 1
+                time.sleep(0.02)
+            node.kill()
+            node = Node(tmp_path)
+        last = written
+        with open(log, "a") as file:
+            file.write(f"2026-01-02 00:00:00,{last}\n")
+        deadline = time.monotonic() + 60
+        while str(last if last % 2 == 0 else last - 1) not in lines(passed) or sum(int(line.split(",")[1]) for line in lines(out)) < last:
+            assert time.monotonic() < deadline, (states(node), node.log.read_text())
+            time.sleep(0.1)
+        assert lines(passed) == sorted(str(n) for n in range(0, last + 1, 2)), f"seed {SEED}"
+        counts = collections.Counter(line.split(",")[0] for line in log.read_text().splitlines()[1:-1])
+        assert [line.split(",")[1] for line in lines(out)] == [str(count) for _, count in sorted(counts.items())], f"seed {SEED}"
+        assert node.stop() == 0
+    finally:
+        node.kill()
+
+
+def test_a_query_over_windows_does_not_begin_at_the_beginning_again(tmp_path):
+    out, expected = tmp_path / "out", tmp_path / "expected"
+    windows = "DESCRIPTOR(at),\n    INTERVAL '0.1' SECOND, INTERVAL '0.2' SECOND)"
+    query = HOT.replace("DESCRIPTOR(at),\n    INTERVAL '0.2' SECOND, INTERVAL '1' SECOND)", windows)
+    assert query != HOT
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS, hot(out), query]:
+            connection.execute(statement)
+    deadline = time.monotonic() + 60
+    while int(states(node)["hot"]["events"]) < EVENTS * 2 // 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    node.kill()
+    node = Node(tmp_path)
+    while (row := next(iter(states(node).values())))["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert row["state"] == "finished" and int(row["events"]) < EVENTS * 9 // 10, row
+    assert node.stop() == 0
+    told = ";\n".join([NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), BIDS, hot(expected), query])
+    subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
+    assert lines(out) == lines(expected)
+
+
 def test_tables_views_and_stopped_queries_are_there_again_and_a_query_goes_on_when_it_is_told(tmp_path):
     out = tmp_path / "out"
     node = Node(tmp_path)
@@ -148,6 +217,38 @@ def test_tables_views_and_stopped_queries_are_there_again_and_a_query_goes_on_wh
             time.sleep(0.2)
     assert len(lines(out)) > len(before) and len(set(lines(out))) == len(lines(out))
     assert not list((tmp_path / "data/streams/queries").iterdir()), "the records of a query go with it"
+    assert node.stop() == 0
+
+
+def test_queries_are_stopped_resumed_and_dropped_by_name_from_the_command_line(tmp_path):
+    node = Node(tmp_path)
+    url = f"http://127.0.0.1:{node.ports['http']}"
+
+    def savanna(*words):
+        return subprocess.run([SAVANNA, "queries", *words, "--url", url], capture_output=True, text=True, timeout=60)
+
+    def listed():
+        ran = savanna("list", "--output", "json")
+        assert ran.returncode == 0, ran.stderr
+        return {query["name"]: query for query in json.loads(ran.stdout)["queries"]}
+
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS, hot(tmp_path / "out"), "SET 'query.name' = 'hot_items'", HOT]:
+            connection.execute(statement)
+    assert listed()["hot_items"]["state"] == "running"
+    assert savanna("resume", "hot_items").returncode != 0, "it runs"
+    assert savanna("stop", "hot_items").stdout == "query hot_items stops\n"
+    deadline = time.monotonic() + 30
+    while listed()["hot_items"]["state"] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert savanna("resume", "hot_items").stdout == "query hot_items goes on\n"
+    shown = json.loads(savanna("show", "hot_items", "--output", "json").stdout)
+    assert (shown["name"], shown["state"]) == ("hot_items", "running")
+    assert savanna("drop", "hot_items").stdout == "query hot_items is gone\n"
+    assert "hot_items" not in listed()
+    unknown = savanna("resume", "hot_items")
+    assert unknown.returncode != 0 and "hot_items does not exist" in unknown.stderr, unknown
     assert node.stop() == 0
 
 

@@ -199,19 +199,19 @@ struct InFlight {
 impl Driver {
     /// A driver of a query with so many source partitions.
     pub fn new(sources: usize, options: DriverOptions) -> Self {
-        Self::going_on(sources, options, Epoch::ZERO)
+        Self::going_on(sources, options, Epoch::ZERO, Epoch::ZERO)
     }
 
-    /// A driver of a query whose epochs up to `recorded` are read again. In these a partition says that it is full where its
-    /// record ends.
-    pub fn going_on(sources: usize, options: DriverOptions, recorded: Epoch) -> Self {
+    /// A driver of a query that begins behind epoch `from`, and whose epochs up to `recorded` are read again. In these a partition
+    /// says that it is full where its record ends.
+    pub fn going_on(sources: usize, options: DriverOptions, from: Epoch, recorded: Epoch) -> Self {
         Self {
             recorded,
             options,
             ended: vec![false; sources],
             waits: vec![false; sources],
-            committed: Epoch::ZERO,
-            last_cut: Epoch::ZERO,
+            committed: from,
+            last_cut: from,
             open: None,
             in_flight: BTreeMap::new(),
             oldest_since: Duration::ZERO,

@@ -125,6 +125,12 @@ impl Member {
         Self { arena, applied: Epoch::ZERO, retained: Retained::default(), operator, rules }
     }
 
+    /// The member of a query that begins behind an epoch.
+    #[must_use]
+    pub fn behind(self, epoch: Epoch) -> Self {
+        Self { applied: epoch, ..self }
+    }
+
     /// The last epoch that was computed.
     pub fn applied(&self) -> Epoch {
         self.applied

@@ -8,13 +8,18 @@
 //!                 epochs from R + 1 on are cut anew
 //! ```
 //!
-//! [`Recorded`] and [`check`] decide and do nothing else.
+//! Where results reach back over a bounded span of event time ([`Reach`]), a query begins behind a later record, and the records before
+//! it go ([`skippable`], [`Kept`]).
+//!
+//! [`Recorded`], [`check`], [`skippable`] and [`Kept`] decide and do nothing else.
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use parking_lot::{Condvar, Mutex};
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::time::EventTime;
 
 use crate::driver::{EpochRecord, Outcome};
 
@@ -25,6 +30,9 @@ pub type WhenDurable = Box<dyn FnOnce(Result<()>) + Send>;
 pub trait EpochLog: Debug + Send + Sync {
     /// Appends a record behind those before it, and does not wait. `when_durable` may run on any thread, and is short.
     fn append(&self, record: &EpochRecord, when_durable: WhenDurable);
+
+    /// Records before this one are not needed any more. It is durable itself.
+    fn forget_before(&self, epoch: Epoch);
 
     /// The query is over, after its sink was finished.
     fn ended(&self, outcome: &Outcome);
@@ -69,7 +77,8 @@ impl Recorded {
 /// # Errors
 /// The records have gaps, or they and the sink contradict each other.
 pub fn check(records: &[EpochRecord], sources: usize, sink: &str, held: Epoch) -> Result<()> {
-    for (number, record) in (1..).zip(records) {
+    let first = records.first().map_or(1, |record| record.epoch.0);
+    for (number, record) in (first..).zip(records) {
         if record.epoch != Epoch(number) {
             return Err(StreamError::invalid(format!(
                 "the records of the query's epochs have a gap: expected epoch {number}, got {}; drop the query and start it again",
@@ -99,6 +108,111 @@ pub fn check(records: &[EpochRecord], sources: usize, sink: &str, held: Epoch) -
         )));
     }
     Ok(())
+}
+
+/// How far back the rows lie of which a result is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Anywhere.
+    All,
+    /// In the result's own epoch.
+    Epoch,
+    /// Not further before a watermark than this.
+    Span {
+        /// In microseconds of event time.
+        span: i64,
+        /// How far each source partition's watermark is behind its newest row, in microseconds.
+        delays: Vec<i64>,
+    },
+}
+
+impl Reach {
+    /// Whether what was read up to a record plays no part in results behind a later one.
+    fn is_behind(&self, record: &Standing, later: &Standing) -> bool {
+        match self {
+            Self::All => false,
+            Self::Epoch => !record.ended,
+            Self::Span { span, .. } => {
+                !record.ended && later.low > EventTime::MIN && record.newest.0 < later.low.0.saturating_sub(*span)
+            }
+        }
+    }
+
+    /// How far the sources had come at the end of an epoch.
+    fn standing(&self, record: &EpochRecord) -> Standing {
+        let delays: &[i64] = if let Self::Span { delays, .. } = self { delays } else { &[] };
+        let newest = record.sources.iter().enumerate().map(|(source, mark)| {
+            let delay = delays.get(source).copied().unwrap_or(0);
+            EventTime(mark.watermark.0.saturating_add(delay))
+        });
+        Standing {
+            epoch: record.epoch,
+            newest: newest.max().unwrap_or(EventTime::MIN),
+            low: record.sources.iter().map(|mark| mark.watermark).min().unwrap_or(EventTime::MIN),
+            ended: record.sources.iter().any(|mark| mark.ended),
+        }
+    }
+}
+
+/// How far the sources had come at the end of an epoch.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    epoch: Epoch,
+    /// No row was newer.
+    newest: EventTime,
+    /// The query's watermark.
+    low: EventTime,
+    /// A partition had ended: how new its rows were is not known.
+    ended: bool,
+}
+
+/// How many of the records a query need not read again whose sink holds epoch `held`. It begins behind the last of these.
+///
+/// # Errors
+/// The first record is not that of epoch 1, and all are needed.
+pub fn skippable(records: &[EpochRecord], held: Epoch, reach: &Reach) -> Result<usize> {
+    let last_held = records.iter().find(|record| record.epoch == held);
+    let skippable = last_held.map_or(0, |last| {
+        let last = reach.standing(last);
+        let is_behind = |record: &&EpochRecord| record.epoch <= held && reach.is_behind(&reach.standing(record), &last);
+        records.iter().rposition(|record| is_behind(&record)).map_or(0, |place| place + 1)
+    });
+    match records.first() {
+        Some(first) if skippable == 0 && first.epoch > Epoch(1) => Err(StreamError::invalid(format!(
+            "the records of the query's epochs begin with epoch {}, and it needs all of them; drop the query and start it again",
+            first.epoch
+        ))),
+        _ => Ok(skippable),
+    }
+}
+
+/// Which records of a running query are still needed.
+#[derive(Debug)]
+pub struct Kept {
+    reach: Reach,
+    /// Records go when so many can go.
+    at_once: usize,
+    standings: VecDeque<Standing>,
+}
+
+impl Kept {
+    /// None so far. Records go when `at_once` of them can go.
+    pub fn new(reach: Reach, at_once: usize) -> Self {
+        Self { reach, at_once: at_once.max(1), standings: VecDeque::new() }
+    }
+
+    /// One more record, which says what the sink was known to hold. Tells the first record that is needed, if some before it go now.
+    pub fn note(&mut self, record: &EpochRecord) -> Option<Epoch> {
+        if self.reach == Reach::All {
+            return None;
+        }
+        self.standings.push_back(self.reach.standing(record));
+        let held = *self.standings.iter().find(|standing| standing.epoch == record.committed)?;
+        let is_behind = |standing: &Standing| standing.epoch <= held.epoch && self.reach.is_behind(standing, &held);
+        let first = self.standings.iter().rposition(is_behind).filter(|place| *place >= self.at_once)?;
+        self.standings.drain(..first);
+        self.standings.front().map(|standing| standing.epoch)
+    }
 }
 
 /// Where the sink waits for records.
@@ -178,6 +292,41 @@ mod tests {
         assert_eq!(text(3), Ok(()));
         assert!(text(4).unwrap_err().contains("holds epoch 4 of the query, but its records end at epoch 3"));
         assert!(text(1).unwrap_err().contains("holds epoch 1 of the query, but has held epoch 2"));
+    }
+
+    /// The record of an epoch of one source with a watermark.
+    fn at(epoch: u64, watermark: i64, committed: u64) -> EpochRecord {
+        let (offset, watermark) = (savanna_streams_model::source::Offset::default(), EventTime(watermark));
+        let mark = crate::driver::SourceMark { offset, watermark, events: 1, idle: false, ended: false };
+        EpochRecord { sources: vec![mark], ..record(epoch, committed) }
+    }
+
+    #[test]
+    fn what_lies_further_back_than_results_reach_is_not_read_again() {
+        let mut records: Vec<_> = (1..=9).map(|epoch| at(epoch, epoch as i64 * 10, 0)).collect();
+        let reach = Reach::Span { span: 29, delays: vec![5] };
+        let skipped = |records: &[EpochRecord], held| skippable(records, Epoch(held), &reach).unwrap();
+        // With epoch 8 the watermark is 80; rows of epoch 4 are 45 at most, those of epoch 5 up to 55.
+        assert_eq!(skipped(&records, 8), 4);
+        assert_eq!((skipped(&records, 3), skipped(&records, 0)), (0, 0));
+        assert_eq!(skippable(&records, Epoch(8), &Reach::All), Ok(0));
+        assert_eq!(skippable(&records, Epoch(8), &Reach::Epoch), Ok(8));
+        records[3].sources[0].ended = true;
+        assert_eq!(skipped(&records, 8), 3, "how new its rows were is not known");
+        assert_eq!(skipped(&records[2..], 8), 1);
+        let needed = skippable(&records[2..], Epoch(8), &Reach::All).unwrap_err().to_string();
+        assert!(needed.contains("begin with epoch 3, and it needs all"), "{needed}");
+    }
+
+    #[test]
+    fn records_go_behind_what_the_sink_is_known_to_hold() {
+        let mut kept = Kept::new(Reach::Span { span: 30, delays: vec![5] }, 64);
+        let told: Vec<_> = (1..=200).filter_map(|e| kept.note(&at(e, e as i64 * 10, e.saturating_sub(2)))).collect();
+        // Epoch 71 tells that 69 is held: up to 65, rows are older than 690 - 30.
+        assert_eq!(told.first(), Some(&Epoch(65)));
+        assert!(kept.standings.len() < 128, "{}", kept.standings.len());
+        let mut behind = Kept::new(Reach::Epoch, 64);
+        assert!((1..=200).all(|e| behind.note(&at(e, 0, 0)).is_none()), "the sink holds nothing");
     }
 
     #[test]

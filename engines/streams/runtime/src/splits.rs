@@ -46,6 +46,11 @@ impl Splits {
         lowest.or_else(highest).map_or(self.floor, |watermark| watermark.max(self.floor))
     }
 
+    /// All splits were read up to this watermark before.
+    pub(crate) fn go_on(&mut self, watermark: EventTime) {
+        self.all.iter_mut().for_each(|split| split.running.raise(watermark));
+    }
+
     /// The watermark of one split.
     pub(crate) fn watermark_of(&self, split: usize) -> EventTime {
         self.all[split].running.watermark()
@@ -155,6 +160,18 @@ mod tests {
         assert_eq!(splits.watermark(), EventTime(10));
         splits.change(SplitChange::Ended(1), EventTime(0));
         assert_eq!(splits.watermark(), EventTime(100));
+    }
+
+    #[test]
+    fn a_partition_that_goes_on_has_the_watermark_that_it_had() {
+        let mut before = Splits::new(1, RunningWatermark::new(5, Lateness::Time), None);
+        assert!(is_on_time(&mut before, 0, 100));
+        let mut after = Splits::new(1, RunningWatermark::new(5, Lateness::Time), None);
+        after.go_on(before.watermark());
+        assert_eq!(after.watermark(), EventTime(95));
+        assert!(is_on_time(&mut after, 0, 95) && !is_on_time(&mut after, 0, 94));
+        after.go_on(EventTime::MIN);
+        assert_eq!(after.watermark(), EventTime(95));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The journal of one query: the records of its epochs.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
-use savanna_journal::{Draft, Journal, JournalError, Options, Record};
+use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
+use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::records::{EpochLog, WhenDurable};
@@ -24,6 +27,8 @@ pub(crate) type WhenEnded = Box<dyn Fn(&Outcome) + Send + Sync>;
 pub(crate) struct QueryLog {
     directory: PathBuf,
     journal: Journal,
+    /// Where the records are that are still needed.
+    places: Mutex<VecDeque<(Epoch, Lsn)>>,
     when_ended: WhenEnded,
 }
 
@@ -43,15 +48,20 @@ impl QueryLog {
         epoch: NodeEpoch,
         when_ended: WhenEnded,
     ) -> Result<(Arc<Self>, Vec<EpochRecord>)> {
-        let mut records = Vec::new();
+        let (mut records, mut places) = (Vec::new(), VecDeque::new());
         let mut replay = |record: Record| {
-            records.push(decode::<EpochRecord>(&record.payload)?);
+            let decoded: EpochRecord = decode(&record.payload)?;
+            places.push_back((decoded.epoch, record.lsn));
+            records.push(decoded);
             Ok::<(), String>(())
         };
         let options = Options::dir(directory).segment_bytes(SEGMENT_BYTES);
         let journal = Journal::open(options, epoch, &mut replay)
             .map_err(|e| failed("read the epochs of a query from", directory, &e))?;
-        Ok((Arc::new(Self { directory: directory.to_owned(), journal, when_ended }), records))
+        Ok((
+            Arc::new(Self { directory: directory.to_owned(), journal, places: Mutex::new(places), when_ended }),
+            records,
+        ))
     }
 }
 
@@ -67,11 +77,27 @@ impl EpochLog for QueryLog {
             appended.map_err(|e| failed("record an epoch in", &self.directory, &e))
         });
         let directory = self.directory.clone();
+        if let Ok(lsn) = appended {
+            self.places.lock().push_back((record.epoch, lsn));
+        }
         match appended {
             Ok(lsn) => self.journal.gate().hold(lsn, move |outcome| {
                 when_durable(outcome.map_err(|e| failed("record an epoch in", &directory, &e)));
             }),
             Err(error) => when_durable(Err(error)),
+        }
+    }
+
+    fn forget_before(&self, epoch: Epoch) {
+        let first = {
+            let mut places = self.places.lock();
+            while places.front().is_some_and(|(before, _)| *before < epoch) {
+                places.pop_front();
+            }
+            places.front().map(|(_, lsn)| *lsn)
+        };
+        if let Some(Err(error)) = first.map(|first| self.journal.truncate_before(first)) {
+            tracing::warn!(directory = %self.directory.display(), %error, "records that are not needed any more stay");
         }
     }
 

@@ -1,9 +1,10 @@
 //! The catalog on disk: changes are durable before anybody hears of them.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
 use parking_lot::Mutex;
@@ -68,6 +69,23 @@ impl Store {
 
     fn catalog(&self) -> PathBuf {
         self.options.directory.join("catalog")
+    }
+
+    /// Makes a directory for nobody but its owner, so that it is there after a loss of power, too.
+    fn make(&self, directory: &Path) -> Result<()> {
+        let root = self.options.directory.parent();
+        let make = || {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+            for above in directory.ancestors().skip(1) {
+                let named = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+                File::open(named)?.sync_all()?;
+                if Some(above) == root {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        make().map_err(|e: io::Error| StreamError::io(format!("make directory {}", directory.display()), &e))
     }
 
     fn records_of(&self, job: u64) -> PathBuf {
@@ -141,6 +159,7 @@ impl Store {
         let payload = encode(&entry)?;
         let mut journal = self.journal.lock();
         if journal.is_none() {
+            self.make(&self.catalog())?;
             *journal = Some(self.open_journal()?.0);
         }
         if let Some(journal) = &*journal {
@@ -211,8 +230,7 @@ impl Store {
     /// The records of its epochs cannot be read.
     pub(crate) fn survival(self: &Arc<Self>, job: u64) -> Result<Survival> {
         let directory = self.records_of(job);
-        fs::create_dir_all(&directory)
-            .map_err(|e| StreamError::io(format!("make directory {}", directory.display()), &e))?;
+        self.make(&directory)?;
         let store = Arc::clone(self);
         let when_ended = Box::new(move |outcome: &Outcome| store.note_end(job, outcome));
         let (log, records) = QueryLog::open(&directory, self.options.epoch, when_ended)?;
@@ -232,7 +250,7 @@ impl Store {
     }
 }
 
-fn remove(directory: &std::path::Path) {
+fn remove(directory: &Path) {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::warn!(directory = %directory.display(), %error, "the records of a query that is gone could not be removed");
@@ -244,7 +262,6 @@ fn remove(directory: &std::path::Path) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::path::Path;
 
     use savanna_streams_api::ids::{Epoch, QueryId};
     use savanna_streams_model::time::EventTime;

@@ -226,7 +226,7 @@ fn a_session_of_processing_time_ends_a_gap_after_its_last_rows() {
 /// A driver that reads epochs up to `recorded` again, of two sources.
 fn going_on(recorded: u64) -> Driver {
     let options = driver(2, 3).options;
-    Driver::going_on(2, options, Epoch(recorded))
+    Driver::going_on(2, options, Epoch::ZERO, Epoch(recorded))
 }
 
 fn full(source: usize, epoch: u64) -> Input {
@@ -265,6 +265,14 @@ fn recorded_epochs_behind_the_end_of_all_sources_are_read_again_before_the_query
     driver.step(sealed(0, 2, true), at(6));
     driver.step(sealed(1, 2, true), at(6));
     assert_eq!(driver.step(committed(2), at(7)), [Action::Stop(Outcome::Finished)]);
+}
+
+#[test]
+fn a_query_that_begins_behind_an_epoch_opens_the_next() {
+    let mut driver = Driver::going_on(1, driver(1, 3).options, Epoch(7), Epoch(8));
+    assert_eq!(driver.step(Input::Start, at(0)), [Action::Open(Epoch(8))]);
+    assert_eq!(driver.step(full(0, 8), at(1)), [Action::Cut(Epoch(8)), Action::Open(Epoch(9))]);
+    assert_eq!(driver.committed(), Epoch(7));
 }
 
 #[test]

@@ -315,23 +315,30 @@ struct Starting {
 }
 
 impl Starting {
-    fn start(mut self, sink: Box<dyn Sink>) -> Result<Arc<Query>> {
+    fn start(mut self, mut sink: Box<dyn Sink>) -> Result<Arc<Query>> {
+        let (behind, records) = self.records(sink.as_mut())?;
+        let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
         let tables = self.open_lookups()?;
-        let partitions = self.open_sources()?;
+        let partitions = self.open_sources(behind.as_ref())?;
         let per_stage: Vec<usize> = (self.graph.stages.iter())
             .map(|stage| partitions.iter().filter(|partition| partition.stage.id == stage.id).count())
             .collect();
         let topology = Topology::new(&self.id, &self.graph, &per_stage, self.options.members)?;
         let progress = Arc::new(Progress::new(partitions.len(), !tables.is_empty()));
+        progress.begin_behind(from);
         let instances = |stage: StageId| usize::from(topology.members(stage)).max(per_stage[usize::from(stage.0)]);
         let memory = Arc::new(Memory::new(&self.graph, instances, self.options.memory_limit));
         let driver = Mailbox::new()?;
         let room = sink.room();
-        let recording = self.survival.as_ref().map(Recording::new);
+        let recording = match &self.survival {
+            Some(survival) => Some(Recording::new(survival, self.reach()?, behind.as_ref())),
+            None => None,
+        };
         let recorded = recording.as_ref().map_or(Epoch::ZERO, |recording| recording.recorded);
         let members = self.members(&topology, &progress, &driver, sink, recording.as_ref(), partitions.len())?;
+        let members = members.into_iter().map(|stage| stage.into_iter().map(|member| member.behind(from)).collect());
         let groups = Arc::new(FunctionGroups::new(
-            members,
+            members.collect(),
             self.options.invoker.build(),
             Arc::clone(&progress),
             Arc::clone(&memory),
@@ -339,7 +346,6 @@ impl Starting {
             self.options.backoff_sleep,
         ));
         let limits = self.limits(partitions.len());
-        let records = self.survival.as_ref().map_or_else(Vec::new, |survival| survival.records.clone());
         let known = records.iter().map(|record| (record.epoch, record.processing_time)).collect();
         let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock), known));
         let standings = standings(&self.graph, &partitions).map(Arc::new);
@@ -353,7 +359,10 @@ impl Starting {
             let output = self.output(partition.stage, &topology, partition.number)?;
             let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
             let splits = partition.reader.splits();
-            let operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet, splits)?;
+            let mut operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet, splits)?;
+            if let Some(mark) = behind.as_ref().and_then(|record| record.sources.get(source)) {
+                operator.splits().go_on(mark.watermark);
+            }
             scans.push(ScanPartition {
                 source,
                 reader: partition.reader,
@@ -372,6 +381,7 @@ impl Starting {
                     .is_some_and(|watermark| watermark.waiting.idle_after.is_some()),
                 limits,
                 again,
+                behind: from,
                 gathers: !partition.bounded,
                 room: room.clone(),
             });
@@ -397,7 +407,7 @@ impl Starting {
         let ready = Ready {
             shared: Arc::clone(&shared),
             mailbox: driver.clone(),
-            driver: Driver::going_on(scans.len(), self.driver_options(), recorded),
+            driver: Driver::going_on(scans.len(), self.driver_options(), from, recorded),
             clock: Arc::clone(&self.options.clock),
             scans,
         };
@@ -423,7 +433,8 @@ impl Starting {
         })
     }
 
-    fn open_sources(&self) -> Result<Vec<Partition<'_>>> {
+    /// Opens all source partitions, at their starts or where a record says.
+    fn open_sources(&self, behind: Option<&EpochRecord>) -> Result<Vec<Partition<'_>>> {
         let mut partitions = Vec::new();
         for stage in &self.graph.stages {
             let Operator::Scan(scan) = &stage.operator else {
@@ -432,7 +443,8 @@ impl Starting {
             let source = self.connectors.source(&scan.source.table)?;
             let count = source.partitions(self.options.source_partitions.max(1)).max(1);
             for number in 0..count {
-                let reader = source.open(&scan.source, number, count, None)?;
+                let mark = behind.and_then(|record| record.sources.get(partitions.len()));
+                let reader = source.open(&scan.source, number, count, mark.map(|mark| &mark.offset))?;
                 let (bounded, repeats) = (source.bounded(), source.repeats());
                 partitions.push(Partition { stage, scan, number: number as u32, bounded, repeats, reader });
             }

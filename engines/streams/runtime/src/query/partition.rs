@@ -59,6 +59,8 @@ pub(crate) struct ScanPartition {
     pub(crate) limits: ScanLimits,
     /// The recorded epochs that it reads again first.
     pub(crate) again: Again,
+    /// Behind which epoch it begins.
+    pub(crate) behind: Epoch,
     /// Whether its rows are let gather, because they come without end.
     pub(crate) gathers: bool,
     /// Whether the sink takes more rows now.
@@ -108,8 +110,8 @@ impl ScanPartition {
     /// At the beginning of its first epoch.
     pub(crate) fn begin(self) -> Filling {
         Filling {
+            epoch: self.behind.next(),
             scan: self,
-            epoch: Epoch::ZERO.next(),
             events: 0,
             full: false,
             told_data: false,

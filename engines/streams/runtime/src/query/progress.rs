@@ -68,6 +68,11 @@ impl Progress {
         }
     }
 
+    /// The query begins behind an epoch.
+    pub(crate) fn begin_behind(&self, epoch: Epoch) {
+        self.committed.fetch_max(epoch.0, Ordering::Release);
+    }
+
     /// Rows of tables for look-ups.
     pub(crate) fn loaded(&self, rows: u64) {
         self.lookup_rows.fetch_add(rows, Ordering::Relaxed);

@@ -4,13 +4,22 @@ use std::sync::Arc;
 
 use savanna_streams_api::Result;
 use savanna_streams_api::ids::Epoch;
-use savanna_streams_model::graph::{Operator, StageGraph};
+use savanna_streams_model::graph::{Operator, Output, ProcessingTime, StageGraph};
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{Connectors, Repeats};
+use savanna_streams_model::time::Windows;
 
-use super::Shared;
+use parking_lot::Mutex;
+
+use super::{Shared, Starting};
 use crate::driver::{EpochRecord, Outcome};
-use crate::records::{EpochLog, RecordGate, Recorded};
+use crate::records::{self, EpochLog, Kept, Reach, RecordGate, Recorded};
+
+/// Results reach further back than the windows and joins of a query are long by at most this (`window_time` is a millisecond before
+/// the end of its window), in microseconds.
+const SLACK_US: i64 = 10_000;
+/// Records that are not needed any more go when there are so many.
+const FORGOTTEN_AT_ONCE: usize = 64;
 
 /// What a query needs to outlive its process.
 #[derive(Clone, Debug)]
@@ -60,29 +69,98 @@ pub fn cannot_survive(graph: &StageGraph, connectors: &dyn Connectors, sink: &dy
     Ok(None)
 }
 
+/// How far back the rows lie of which the results of a query are made.
+///
+/// A window that is open has rows of its own length before the watermark at most, and a row waits for partners as long as the bounds of
+/// its join say. Where one stands on another the lengths add up; twice the sum covers that watermarks and times are late by them, too.
+fn reach(graph: &StageGraph, connectors: &dyn Connectors, partitions: &[(usize, i64)]) -> Result<Reach> {
+    let (mut length, mut is_stateless) = (0_i64, true);
+    for stage in &graph.stages {
+        match &stage.operator {
+            Operator::Scan(scan) => {
+                let by_events = connectors.source(&scan.source.table)?.repeats() == Repeats::ByEvents;
+                if !by_events || scan.processing_time == Some(ProcessingTime::Watermark) {
+                    return Ok(Reach::All);
+                }
+            }
+            Operator::IntervalJoin(join) => {
+                length = length.saturating_add(join.earliest.saturating_abs().max(join.latest.saturating_abs()));
+            }
+            // Their windows are those of the stages before them.
+            Operator::Aggregate(_) | Operator::Window(_) | Operator::Sink(_) => {}
+        }
+        let windows = stage.output.as_ref().and_then(Output::windows);
+        is_stateless &= matches!(stage.operator, Operator::Scan(_) | Operator::Sink(_)) && windows.is_none();
+        match windows {
+            Some(Windows::Fixed(spec)) => length = length.saturating_add(spec.size()),
+            Some(Windows::Session { .. }) => return Ok(Reach::All),
+            None => {}
+        }
+    }
+    if is_stateless {
+        return Ok(Reach::Epoch);
+    }
+    let delays = partitions.iter().flat_map(|(count, delay)| std::iter::repeat_n(*delay, *count)).collect();
+    Ok(Reach::Span { span: length.saturating_mul(2).saturating_add(SLACK_US), delays })
+}
+
+impl Starting {
+    /// How far back results reach.
+    pub(super) fn reach(&self) -> Result<Reach> {
+        let mut partitions = Vec::new();
+        for stage in &self.graph.stages {
+            if let Operator::Scan(scan) = &stage.operator {
+                let delay = scan.watermark.as_ref().map_or(0, |watermark| watermark.delay.max(0));
+                let source = self.connectors.source(&scan.source.table)?;
+                partitions.push((source.partitions(self.options.source_partitions.max(1)).max(1), delay));
+            }
+        }
+        reach(&self.graph, self.connectors.as_ref(), &partitions)
+    }
+
+    /// The record behind which the query begins, if not at the start of its sources, and those that follow it.
+    pub(super) fn records(&self, sink: &mut dyn Sink) -> Result<(Option<EpochRecord>, Vec<EpochRecord>)> {
+        let Some(survival) = &self.survival else { return Ok((None, Vec::new())) };
+        let held = sink.last_committed(&self.id)?.unwrap_or(Epoch::ZERO);
+        let skipped = records::skippable(&survival.records, held, &self.reach()?)?;
+        let (before, after) = survival.records.split_at(skipped);
+        Ok((before.last().cloned(), after.to_vec()))
+    }
+}
+
 /// Records the epochs of a running query.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Recording {
     log: Arc<dyn EpochLog>,
     /// Epochs up to this one were recorded by former processes.
     pub(super) recorded: Epoch,
     pub(super) gate: Arc<RecordGate>,
+    kept: Mutex<Kept>,
 }
 
 impl Recording {
-    pub(super) fn new(survival: &Survival) -> Self {
+    pub(super) fn new(survival: &Survival, reach: Reach, behind: Option<&EpochRecord>) -> Self {
         let recorded = survival.records.last().map_or(Epoch::ZERO, |record| record.epoch);
         let gate = Arc::new(RecordGate::new(Recorded::up_to(recorded)));
-        Self { log: Arc::clone(&survival.log), recorded, gate }
+        let mut kept = Kept::new(reach, FORGOTTEN_AT_ONCE);
+        if let Some(record) = behind {
+            kept.note(record);
+        }
+        Self { log: Arc::clone(&survival.log), recorded, gate, kept: Mutex::new(kept) }
     }
 }
 
 impl Shared {
     /// All partitions have sealed an epoch.
     pub(super) fn sealed(&self, record: EpochRecord) {
-        if let Some(recording) = self.recording.as_ref().filter(|recording| record.epoch > recording.recorded) {
-            let (gate, epoch) = (Arc::clone(&recording.gate), record.epoch);
-            recording.log.append(&record, Box::new(move |outcome| gate.note(epoch, outcome)));
+        if let Some(recording) = &self.recording {
+            if record.epoch > recording.recorded {
+                let (gate, epoch) = (Arc::clone(&recording.gate), record.epoch);
+                recording.log.append(&record, Box::new(move |outcome| gate.note(epoch, outcome)));
+            }
+            if let Some(first) = recording.kept.lock().note(&record) {
+                recording.log.forget_before(first);
+            }
         }
         *self.record.lock() = Some(record);
     }

@@ -112,8 +112,9 @@ impl Source for Table {
         self.partitions.len()
     }
 
-    fn open(&self, _: &ScanSpec, partition: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
-        Ok(Box::new(Reader { table: self.clone(), partition, next: 0 }))
+    fn open(&self, _: &ScanSpec, partition: usize, _: usize, from: Option<&Offset>) -> Result<Box<dyn SourceReader>> {
+        let next = from.map_or(0, |offset| offset.0.parse().unwrap());
+        Ok(Box::new(Reader { table: self.clone(), partition, next }))
     }
 }
 

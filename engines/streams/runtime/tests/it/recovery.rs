@@ -9,16 +9,26 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_epoch::NodeEpoch;
 use savanna_journal::sim::{SimDisk, Step, SteppedJournal};
-use savanna_journal::{Draft, JournalError, Options};
+use savanna_journal::{Draft, JournalError, Lsn, Options};
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_model::source::Offset;
 use savanna_streams_model::time::EventTime;
 use savanna_streams_runtime::EpochPolicy;
 use savanna_streams_runtime::driver::{Action, Driver, DriverOptions, EpochRecord, Input, Outcome, SourceMark};
-use savanna_streams_runtime::records::{Recorded, check};
+use savanna_streams_runtime::records::{Kept, Reach, Recorded, check, skippable};
 
 /// Size of the windows in microseconds.
 const WINDOW: i64 = 10;
+
+/// What is broken, to see that it is found out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// The sink does not wait for records.
+    Hasty,
+    /// Results are thought to reach less far back than they do.
+    Forgetful,
+}
 
 /// What survives a crash, and what is true.
 struct World {
@@ -28,8 +38,10 @@ struct World {
     rows: Vec<Vec<i64>>,
     /// The windows of each epoch that the sink holds: end and count.
     sink: BTreeMap<Epoch, Vec<(i64, usize)>>,
-    waits_for_records: bool,
+    flaw: Flaw,
     crashes: u32,
+    /// Epochs that were not read again.
+    skipped: u64,
 }
 
 /// One partition, as the product's partitions act.
@@ -46,8 +58,8 @@ struct Partition {
 }
 
 impl Partition {
-    fn new(again: VecDeque<SourceMark>) -> Self {
-        Self { epoch: Epoch(1), again, ..Self::default() }
+    fn new(at: usize, behind: Epoch, again: VecDeque<SourceMark>) -> Self {
+        Self { at, epoch: behind.next(), again, ..Self::default() }
     }
 
     fn step(&mut self, source: usize, rows: &[i64], rng: &mut ChaCha8Rng) -> Option<Input> {
@@ -102,6 +114,10 @@ struct Process {
     recorded: Recorded,
     /// Up to which epoch records were there when it began.
     former: Epoch,
+    /// Where it began to read, by partition.
+    begun: Vec<usize>,
+    kept: Kept,
+    places: BTreeMap<Epoch, Lsn>,
     /// Sealed epochs, whose rows are on their way to the sink.
     sealed: BTreeMap<Epoch, EpochRecord>,
     /// How far the epoch before was.
@@ -119,7 +135,7 @@ enum Ended {
 }
 
 impl World {
-    fn new(seed: u64, waits_for_records: bool) -> Self {
+    fn new(seed: u64, flaw: Flaw) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut partition = |_| {
             let mut time = 0;
@@ -127,21 +143,26 @@ impl World {
                 time += rng.random_range(0..6);
                 time
             };
-            (0..20).map(&mut next).collect::<Vec<i64>>()
+            (0..60).map(&mut next).collect::<Vec<i64>>()
         };
         let rows = (0..2).map(&mut partition).collect();
         let disk = SimDisk::new(seed);
-        Self { rng, disk, rows, sink: BTreeMap::new(), waits_for_records, crashes: 0 }
+        Self { rng, disk, rows, sink: BTreeMap::new(), flaw, crashes: 0, skipped: 0 }
     }
 
-    /// The windows that an epoch closes: those that end up to its watermark and after the one before.
-    fn closed(&self, record: &EpochRecord, before: Option<&EpochRecord>) -> Vec<(i64, usize)> {
+    fn reach(&self) -> Reach {
+        let span = if self.flaw == Flaw::Forgetful { WINDOW / 2 } else { WINDOW };
+        Reach::Span { span, delays: vec![0; self.rows.len()] }
+    }
+
+    /// The windows that an epoch closes, of what the process has read: those that end up to its watermark and after the one before.
+    fn closed(&self, begun: &[usize], record: &EpochRecord, before: Option<&EpochRecord>) -> Vec<(i64, usize)> {
         let watermark =
             |record: &EpochRecord| record.sources.iter().map(|mark| mark.watermark.0).min().unwrap_or(i64::MIN);
         let (from, to) = (before.map_or(i64::MIN, watermark), watermark(record));
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
-        for (mark, rows) in record.sources.iter().zip(&self.rows) {
-            for time in &rows[..mark.offset.0.parse().unwrap()] {
+        for ((mark, rows), begun) in record.sources.iter().zip(&self.rows).zip(begun) {
+            for time in &rows[*begun..mark.offset.0.parse().unwrap()] {
                 *counts.entry((time / WINDOW + 1) * WINDOW).or_default() += 1;
             }
         }
@@ -149,32 +170,49 @@ impl World {
     }
 
     fn start(&mut self) -> Result<Process, String> {
-        let mut records: Vec<EpochRecord> = Vec::new();
-        let options = Options::disk(Arc::clone(&self.disk) as _).segment_bytes(64 << 10);
+        let (mut records, mut places) = (Vec::<EpochRecord>::new(), BTreeMap::new());
+        let options = Options::disk(Arc::clone(&self.disk) as _).segment_bytes(4 << 10);
         let mut replay = |record: savanna_journal::Record| {
-            records.push(serde_json::from_slice(&record.payload).map_err(|e| e.to_string())?);
+            let decoded: EpochRecord = serde_json::from_slice(&record.payload).map_err(|e| e.to_string())?;
+            places.insert(decoded.epoch, record.lsn);
+            records.push(decoded);
             Ok::<(), String>(())
         };
         let opened = SteppedJournal::open(&options, NodeEpoch(u64::from(self.crashes) + 1), &mut replay);
         let journal = opened.map_err(|e: JournalError| format!("the journal: {e}"))?;
         let held = self.sink.last_key_value().map_or(Epoch::ZERO, |(epoch, _)| *epoch);
         check(&records, self.rows.len(), "the sink", held).map_err(|e| e.to_string())?;
+        let skipped = skippable(&records, held, &self.reach()).map_err(|e| e.to_string())?;
+        let behind = skipped.checked_sub(1).map(|place| records[place].clone());
+        let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
+        self.skipped += from.0;
+        let offset =
+            |source: usize| behind.as_ref().map_or(0, |b: &EpochRecord| b.sources[source].offset.0.parse().unwrap());
+        let begun: Vec<usize> = (0..self.rows.len()).map(offset).collect();
+        let mut kept = Kept::new(self.reach(), 1);
+        if let Some(record) = &behind {
+            kept.note(record);
+        }
         let former = records.last().map_or(Epoch::ZERO, |record| record.epoch);
         let policy =
             EpochPolicy { target: Duration::from_millis(5), min_events: 1, max_events: 1_000, fixed_events: None };
         let replay_timeout = Duration::from_secs(3_600);
         let options =
             DriverOptions { policy, max_in_flight: 3, replay_timeout, replay_limit: 1, clock_windows: Vec::new() };
-        let again = |source: usize| records.iter().map(|record| record.sources[source].clone()).collect();
+        let again = |source: usize| records[skipped..].iter().map(|record| record.sources[source].clone()).collect();
+        let partition = |source: usize| Partition::new(begun[source], from, again(source));
         Ok(Process {
-            driver: Driver::going_on(self.rows.len(), options, former),
-            partitions: (0..self.rows.len()).map(|source| Partition::new(again(source))).collect(),
+            driver: Driver::going_on(self.rows.len(), options, from, former),
+            partitions: (0..self.rows.len()).map(partition).collect(),
             journal,
             recorded: Recorded::up_to(former),
             former,
+            begun,
+            kept,
+            places,
             sealed: BTreeMap::new(),
-            before: BTreeMap::new(),
-            next: Epoch(1),
+            before: behind.into_iter().map(|record| (record.epoch, record)).collect(),
+            next: from.next(),
             now: 0,
             inputs: [Input::Start].into(),
         })
@@ -229,10 +267,10 @@ impl World {
     fn commit(&mut self, process: &mut Process) {
         let epoch = process.next;
         let Some(record) = process.sealed.get(&epoch) else { return };
-        if self.waits_for_records && !process.recorded.allows(epoch).unwrap() {
+        if self.flaw != Flaw::Hasty && !process.recorded.allows(epoch).unwrap() {
             return;
         }
-        let rows = self.closed(record, process.before.get(&Epoch(epoch.0 - 1)));
+        let rows = self.closed(&process.begun, record, process.before.get(&Epoch(epoch.0 - 1)));
         let held = self.sink.last_key_value().map_or(Epoch::ZERO, |(epoch, _)| *epoch);
         if epoch > held {
             self.sink.insert(epoch, rows);
@@ -253,6 +291,10 @@ impl World {
                         let payload = serde_json::to_vec(&record).unwrap();
                         let lsn = process.journal.append(&[Draft { shard: 0, kind: 1, payload: &payload }]).unwrap();
                         process.journal.hold(lsn, record.epoch);
+                        process.places.insert(record.epoch, lsn);
+                    }
+                    if let Some(first) = process.kept.note(&record) {
+                        process.journal.truncate_before(process.places[&first]);
                     }
                     process.sealed.insert(record.epoch, record);
                 }
@@ -272,34 +314,40 @@ impl World {
     }
 }
 
-/// Whether the sink holds the truth in the end, and after how many crashes.
-fn holds(seed: u64, waits_for_records: bool) -> (bool, u32) {
-    let mut world = World::new(seed, waits_for_records);
+/// Whether the sink holds the truth in the end, after how many crashes, and how many epochs were not read again.
+fn holds(seed: u64, flaw: Flaw) -> (bool, u32, u64) {
+    let mut world = World::new(seed, flaw);
     loop {
         let may_crash = world.crashes < 12;
         match world.live(may_crash) {
             Ended::Crashed => {}
-            Ended::Refused => return (false, world.crashes),
+            Ended::Refused => return (false, world.crashes, world.skipped),
             Ended::Finished => break,
         }
     }
     let rows: Vec<(i64, usize)> = world.sink.values().flatten().copied().collect();
-    (rows == world.truth(), world.crashes)
+    (rows == world.truth(), world.crashes, world.skipped)
 }
 
 #[test]
 fn each_row_is_written_once_whatever_steps_a_process_dies_between() {
-    let mut crashes = 0;
+    let (mut crashes, mut skipped) = (0, 0);
     for seed in 0..400 {
-        let (right, crashed) = holds(seed, true);
+        let (right, crashed, not_read) = holds(seed, Flaw::None);
         assert!(right, "seed {seed}");
-        crashes += crashed;
+        (crashes, skipped) = (crashes + crashed, skipped + not_read);
     }
-    assert!(crashes > 1_000, "{crashes} crashes");
+    assert!(crashes > 1_000 && skipped > 1_000, "{crashes} crashes, {skipped} epochs that were not read again");
 }
 
 #[test]
 fn a_sink_that_does_not_wait_for_records_is_found_out() {
-    let wrong = (0..400).filter(|seed| !holds(*seed, false).0).count();
+    let wrong = (0..400).filter(|seed| !holds(*seed, Flaw::Hasty).0).count();
+    assert!(wrong > 10, "{wrong} of 400 seeds");
+}
+
+#[test]
+fn a_query_that_forgets_too_much_is_found_out() {
+    let wrong = (0..400).filter(|seed| !holds(*seed, Flaw::Forgetful).0).count();
     assert!(wrong > 10, "{wrong} of 400 seeds");
 }
