@@ -90,6 +90,32 @@ def test_windows_over_nexmark_are_written_once_however_often_the_node_is_killed(
     assert lines(out) == expected, f"seed {SEED}"
 
 
+SHAPES = {
+    "a filter": "SELECT at, auction, price FROM priced WHERE auction % 50 = 0",
+    "sessions": """SELECT window_start, auction, count(*) FROM TABLE(SESSION(TABLE priced PARTITION BY auction, DESCRIPTOR(at), INTERVAL '0.05' SECOND))
+        GROUP BY auction, window_start, window_end""",
+    "a join of streams": """SELECT l.at, l.auction, r.price FROM priced l LEFT JOIN priced r
+        ON l.auction = r.auction AND l.at BETWEEN r.at - INTERVAL '0.02' SECOND AND r.at + INTERVAL '0.01' SECOND AND l.price > 10 * r.price
+        WHERE l.auction % 20 = 7""",
+    "the first of windows over windows": """SELECT window_start, auction, n FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end
+        ORDER BY n DESC) AS place FROM TABLE(TUMBLE((SELECT auction, window_time AS t, count(*) AS n FROM TABLE(TUMBLE(TABLE priced, DESCRIPTOR(at),
+        INTERVAL '0.1' SECOND)) GROUP BY auction, window_start, window_end, window_time), DESCRIPTOR(t), INTERVAL '0.3' SECOND))) WHERE place <= 20""",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_queries_of_many_shapes_write_each_row_once(tmp_path, shape):
+    out, expected = tmp_path / "out", tmp_path / "expected"
+    priced = "CREATE VIEW priced AS SELECT bid.auction AS auction, bid.price AS price, at FROM events WHERE event_type = 2"
+    insert = f"INSERT INTO hot {SHAPES[shape]}"
+    kills = killed_at_random(tmp_path, [NEXMARK, priced, hot(out), "SET 'parallelism' = '2'", insert], out, "hot", rounds=4)
+    assert kills >= 2, f"seed {SEED}: it was over too soon"
+    told = ";\n".join([NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), priced, hot(expected), insert])
+    subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
+    assert len(lines(expected)) > 100
+    assert lines(out) == lines(expected), f"seed {SEED}"
+
+
 def test_windows_over_files_are_those_of_the_definition_however_often_the_node_is_killed(tmp_path):
     dice = random.Random(SEED)
     source = tmp_path / "source"
