@@ -79,8 +79,13 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  savanna status --url http://127.0.0.1:8080 --output json\n  \
         savanna status --url https://node.example:8080 --ca-file ca.pem --token-file token\n  \
         SAVANNA_TOKEN=.. savanna status --url https://node.example:8080\n  \
-        SAVANNA_PASSWORD=.. savanna status --url https://node.example:8080 --user ann")]
-    Status(Remote),
+        SAVANNA_PASSWORD=.. savanna status --url https://node.example:8080 --user ann\n  \
+        savanna status --node n2")]
+    Status(OfNode),
+    /// Prints the metrics of a running node, as Prometheus reads them
+    #[command(after_help = "Examples:\n  savanna metrics | grep savanna_lease\n  savanna metrics --node n2\n\n\
+        With --output json each sample is one object, {\"metric\":\"..\", \"labels\":{..}, \"value\":..}.")]
+    Metrics(OfNode),
     /// Shows the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -229,6 +234,16 @@ pub(crate) struct Remote {
     pub(crate) trust: Trust,
 }
 
+/// Which node to ask, and of which it is to tell.
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct OfNode {
+    /// Another node of the cluster, which the one that is reached asks for it [default: the one that is reached]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
 /// Whom the command trusts, and what it shows.
 #[derive(Clone, Debug, Default, Arguments)]
 pub(crate) struct Trust {
@@ -254,9 +269,13 @@ pub(crate) struct Trust {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Prints each setting in force and where it came from
-    #[command(after_help = "Example:\n  SAVANNA_HTTP_PORT=0 savanna config show --output json")]
-    Show,
+    /// Prints each setting in force and where it came from: of this command, or of a running node
+    #[command(
+        after_help = "Examples:\n  SAVANNA_HTTP_PORT=0 savanna config show --output json\n  savanna config show --node n2\n  \
+        savanna config show --url http://127.0.0.1:8090\n\n\
+        With --node or --url a running node tells its own; without, no node is asked."
+    )]
+    Show(OfNode),
 }
 
 #[derive(Debug, Arguments)]

@@ -22,6 +22,9 @@ const USER_VARIABLE: &str = "SAVANNA_USER";
 /// The variable that has the user's password.
 const PASSWORD_VARIABLE: &str = "SAVANNA_PASSWORD";
 
+/// How long a request may take: longer than the node's own limit, so that its answer comes first.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
+
 /// What requests carry.
 #[derive(Clone, Debug)]
 enum Credentials {
@@ -77,13 +80,16 @@ impl Client {
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        // Longer than the node's own limit, so that its answer comes first.
-        self.long_request(method, path).timeout(Duration::from_secs(60))
+        self.long_request(method, path).timeout(REQUEST_TIME)
     }
 
     /// A request that takes as long as it takes.
     pub(crate) fn long_request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}/api/v1/{path}", self.url));
+        self.identified(self.http.request(method, format!("{}/api/v1/{path}", self.url)))
+    }
+
+    /// A request with what the node may ask for.
+    fn identified(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.credentials {
             Some(Credentials::Token(token)) => request.bearer_auth(token.reveal()),
             Some(Credentials::Login(login)) => request.basic_auth(&login.name, Some(&login.password)),
@@ -93,6 +99,15 @@ impl Client {
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
         json(send(self.request(Method::GET, path)).await?).await
+    }
+
+    /// Metrics of the node, or of another one, as text.
+    pub(crate) async fn metrics(&self, node: Option<&str>) -> Result<String, RequestError> {
+        let request = match node {
+            Some(_) => self.request(Method::GET, &of_node(node, "metrics")),
+            None => self.identified(self.http.get(format!("{}/metrics", self.url))).timeout(REQUEST_TIME),
+        };
+        send(request).await?.text().await.map_err(|error| RequestError::NoAnswer(reason(&error)))
     }
 
     pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, RequestError> {
@@ -208,6 +223,11 @@ fn login_of(name: &str, trust: &Trust, config: &NodeConfig) -> Result<Credential
 fn login_in(path: &Path, name: Option<&str>) -> Result<Credentials, CliError> {
     let login = Login::read(path, name).map_err(|error| CliError::Usage(format!("auth.users: {error}")))?;
     Ok(Credentials::Login(login))
+}
+
+/// Where the control API has what a node tells of itself: another one, if it has a name.
+pub(crate) fn of_node(node: Option<&str>, what: &str) -> String {
+    node.map_or_else(|| what.to_owned(), |node| format!("nodes/{}/{what}", path_part(node)))
 }
 
 /// A name as a part of a path.

@@ -10,7 +10,7 @@ use hyper_util::service::TowerToHyperService;
 use libfuzzer_sys::fuzz_target;
 use savanna_fuzz::{NoEngine, talk};
 use savanna_http::types::{ClusterNode, ClusterShard, NodeStatus, Setting};
-use savanna_http::{Figure, HttpFace, HttpLimits, NodeView, SharedTenants};
+use savanna_http::{Figure, HttpFace, HttpLimits, NodeView, SharedNodes, SharedTenants};
 
 #[derive(Debug)]
 struct NoNode;
@@ -38,6 +38,10 @@ impl NodeView for NoNode {
 
     fn shards(&self) -> Vec<ClusterShard> {
         Vec::new()
+    }
+
+    fn others(&self) -> Option<SharedNodes> {
+        None
     }
 
     fn tenants(&self) -> Option<SharedTenants> {

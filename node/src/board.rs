@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -11,12 +12,12 @@ use savanna_epoch::ShardId;
 use savanna_http::types::{
     ClusterNode, ClusterShard, LeaseStatus, NodeLoad, NodeStatus, ServiceState, ServiceStatus, Setting,
 };
-use savanna_http::{Figure, NodeView, SharedTenants};
+use savanna_http::{Figure, NodeView, SharedNodes, SharedTenants};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_ownership::{NodeRecord, Ownership, ShardRecord, Versioned};
 
 use crate::cluster::loads::KnownLoads;
-use crate::cluster::{View, services_of, state_of};
+use crate::cluster::{Others, View, services_of, state_of};
 use crate::config::Config;
 use crate::figures;
 
@@ -31,6 +32,14 @@ pub(crate) struct ShownLease {
     pub(crate) guard: LeaseGuard,
 }
 
+/// The cluster as it is shown.
+#[derive(Debug)]
+pub(crate) struct ShownCluster {
+    pub(crate) view: View,
+    pub(crate) loads: KnownLoads,
+    pub(crate) others: Arc<Others>,
+}
+
 /// The node's state as others see it. Services write, faces read.
 #[derive(Debug)]
 pub(crate) struct Board {
@@ -38,7 +47,7 @@ pub(crate) struct Board {
     started: Instant,
     lease: ShownLease,
     /// The cluster, if the node has joined one.
-    cluster: Option<(View, KnownLoads)>,
+    cluster: Option<ShownCluster>,
     services: Mutex<Vec<ServiceStatus>>,
     tenants: Mutex<Option<SharedTenants>>,
     /// What tells the figures of each service that runs.
@@ -58,7 +67,7 @@ impl fmt::Debug for Gauges {
 }
 
 impl Board {
-    pub(crate) fn new(config: Config, lease: ShownLease, cluster: Option<(View, KnownLoads)>) -> Self {
+    pub(crate) fn new(config: Config, lease: ShownLease, cluster: Option<ShownCluster>) -> Self {
         Self {
             config,
             started: Instant::now(),
@@ -153,7 +162,7 @@ impl NodeView for Board {
 
     fn nodes(&self) -> Vec<ClusterNode> {
         let node = self.config.node();
-        let Some((view, loads)) = &self.cluster else {
+        let Some(ShownCluster { view, loads, .. }) = &self.cluster else {
             let (name, epoch, services) = (self.lease.name.clone(), self.lease.epoch, node.services.clone());
             return vec![ClusterNode { name, epoch, address: None, services, is_this: true, load: None }];
         };
@@ -177,7 +186,7 @@ impl NodeView for Board {
     }
 
     fn shards(&self) -> Vec<ClusterShard> {
-        let Some((view, _)) = &self.cluster else { return Vec::new() };
+        let Some(ShownCluster { view, .. }) = &self.cluster else { return Vec::new() };
         let view = view.now();
         let shown = |(shard, record): (&ShardId, &Versioned<ShardRecord>)| {
             let record = &record.value;
@@ -193,6 +202,10 @@ impl NodeView for Board {
         // What was removed is remembered for its epochs alone.
         let served = view.shards("").filter(|(_, record)| record.value.ownership != Ownership::Retired);
         served.map(shown).collect()
+    }
+
+    fn others(&self) -> Option<SharedNodes> {
+        self.cluster.as_ref().map(|cluster| Arc::clone(&cluster.others) as _)
     }
 
     fn tenants(&self) -> Option<SharedTenants> {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::Either;
-use savanna_http::NodeView;
 use savanna_http::types::NodeStatus;
+use savanna_http::{Facts, NodeView};
 use savanna_identity::raise_descriptors_max;
 use savanna_ownership::data_dir::Waiting;
 use savanna_rpc::TrafficFigures;
 
-use crate::board::{Board, ShownLease};
+use crate::board::{Board, ShownCluster, ShownLease};
 use crate::cluster::{Join, Joined, NameLost, Stay};
 use crate::config::Config;
 use crate::data_dir::{DataDir, DirectoryLost};
@@ -104,13 +104,16 @@ impl Node {
         let tenure = joined.tenure();
         let lease = ShownLease { name: tenure.node.0.clone(), epoch: tenure.epoch.0, guard: joined.guard() };
         let shutdown_timeout = config.node().shutdown_timeout;
-        let cluster = (joined.view().clone(), joined.known_loads().clone());
+        let (view, loads, others) = (joined.view().clone(), joined.known_loads().clone(), Arc::new(joined.others()));
+        let cluster = ShownCluster { view, loads, others };
         let board = Arc::new(Board::new(config, lease, Some(cluster)));
         board.running("cluster", Some(joined.address()));
         let counted = Arc::clone(&joined);
         board.shows("cluster", move || figures::of_rpc(&counted.traffic(), counted.repeats()));
         let streams = joined.routed(streams);
-        let services = Self::start_services(&board, Place::Joined(Arc::clone(&joined)), streams).await;
+        let facts = Facts::new(Arc::clone(&streams.handle), Arc::clone(&board) as _);
+        joined.tells(facts.clone());
+        let services = Self::start_services(&board, Place::Joined(Arc::clone(&joined)), streams, facts).await;
         joined.served().await;
         board.settled().await;
         Ok(Self { board, home: Home::Joined(stay), services, shutdown_timeout })
@@ -124,13 +127,14 @@ impl Node {
         let board = Arc::new(Board::new(config, lease, None));
         // Nobody is asked, and nobody asks.
         board.shows("cluster", || figures::of_rpc(&[("server", TrafficFigures::default())], 0));
-        let services = Self::start_services(&board, Place::Alone(membership), streams).await;
+        let facts = Facts::new(Arc::clone(&streams.handle), Arc::clone(&board) as _);
+        let services = Self::start_services(&board, Place::Alone(membership), streams, facts).await;
         Self { board, home: Home::Alone(data_dir), services, shutdown_timeout }
     }
 
-    async fn start_services(board: &Arc<Board>, place: Place, streams: StreamsService) -> Services {
+    async fn start_services(board: &Arc<Board>, place: Place, streams: StreamsService, facts: Facts) -> Services {
         let node = board.config().node().clone();
-        let mut services = Services::start(&node, Arc::clone(board), streams).await;
+        let mut services = Services::start(&node, Arc::clone(board), streams, facts).await;
         if node.runs("keys") {
             services.start_keys(node.clone(), place.clone()).await;
         }

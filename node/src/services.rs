@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use savanna_epoch::ShardId;
 use savanna_hadoop::ServerError as FilesServerError;
-use savanna_http::{Credentials, HttpFace, HttpLimits, NodeView};
+use savanna_http::{Credentials, Facts, HttpFace, HttpLimits};
 use savanna_identity::{Tls, Token};
 use savanna_pgwire::{Acceptor, Admission, CLIENTS_MAX};
 use savanna_pgwire_tenants::{Back, ServerError};
@@ -68,7 +68,7 @@ pub(crate) struct Services {
 
 impl Services {
     /// Starts what the configuration names. What does not start is on the board.
-    pub(crate) async fn start(config: &NodeConfig, board: Arc<Board>, streams: StreamsService) -> Self {
+    pub(crate) async fn start(config: &NodeConfig, board: Arc<Board>, streams: StreamsService, facts: Facts) -> Self {
         let (stopping, _) = watch::channel(false);
         let (faces, supervisors) = (Vec::new(), Vec::new());
         let mut services = Self { board, stopping, faces, streams: None, controller: JoinSet::new(), supervisors };
@@ -76,10 +76,10 @@ impl Services {
         let handle = Arc::clone(&streams.handle);
         services.streams = Some(streams);
         if config.runs("pgwire") {
-            services.start_pgwire(config, Arc::clone(&handle)).await;
+            services.start_pgwire(config, handle).await;
         }
         if config.runs("http") {
-            services.start_http(config, handle).await;
+            services.start_http(config, facts).await;
         }
         services
     }
@@ -206,7 +206,7 @@ impl Services {
     }
 
     /// Control API, metrics and health.
-    async fn start_http(&mut self, config: &NodeConfig, handle: SharedStreamHandle) {
+    async fn start_http(&mut self, config: &NodeConfig, facts: Facts) {
         let limits = HttpLimits {
             max_body_bytes: config.http_max_body,
             request_timeout: config.http_request_timeout,
@@ -220,8 +220,7 @@ impl Services {
             Ok(access) => access,
             Err(reason) => return self.board.failed("http", &reason),
         };
-        let view: Arc<dyn NodeView> = Arc::clone(&self.board) as _;
-        let face = HttpFace::guarded(handle, view, limits, credentials, tls);
+        let face = HttpFace::guarded(facts, limits, credentials, tls);
         self.start_face("http", config, config.http_port, "http.port", |listener, shutdown| {
             face.serve(listener, shutdown)
         })

@@ -4,6 +4,7 @@ mod cluster;
 mod config;
 mod dev;
 mod keys;
+mod metrics;
 mod moves;
 mod netns;
 mod nexmark;
@@ -28,8 +29,9 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Dev(Dev { nodes: Some(nodes), netns, .. }) => cluster::run(&config, &args.shared, nodes, netns).await,
         Command::Dev(_) => dev::run(config, format).await,
         Command::Node(node) => dev::join(config, &node.join, format, node.stop_with_stdin).await,
-        Command::Status(remote) => status::run(&config, format, &remote).await,
-        Command::Config(ConfigCommand::Show) => config::show(&config, format),
+        Command::Status(of) => status::run(&config, format, &of).await,
+        Command::Metrics(of) => metrics::run(&config, format, &of).await,
+        Command::Config(ConfigCommand::Show(of)) => config::show(&config, format, &of).await,
         Command::Sql(sql) => sql::run(&config, format, sql).await,
         Command::Nexmark(NexmarkCommand::Run(run)) => nexmark::run(&config, format, &run).await,
         Command::Nexmark(NexmarkCommand::Generate(generate)) => nexmark::generate(&config, format, &generate).await,

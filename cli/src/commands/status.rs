@@ -3,14 +3,15 @@
 use savanna_http::types::NodeStatus;
 use savanna_node::Config;
 
-use crate::args::{Format, Remote};
-use crate::client::Client;
+use crate::args::{Format, OfNode};
+use crate::client::{Client, of_node};
 use crate::error::{CliError, Exit};
 use crate::output;
 
-pub(crate) async fn run(config: &Config, format: Format, remote: &Remote) -> Result<Exit, CliError> {
-    let client = Client::new(remote.url.as_deref(), &remote.trust, config.node())?;
-    let status: NodeStatus = client.get("status").await.map_err(|error| client.explain(error))?;
+pub(crate) async fn run(config: &Config, format: Format, of: &OfNode) -> Result<Exit, CliError> {
+    let client = Client::new(of.remote.url.as_deref(), &of.remote.trust, config.node())?;
+    let path = of_node(of.node.as_deref(), "status");
+    let status: NodeStatus = client.get(&path).await.map_err(|error| client.explain(error))?;
     match format {
         Format::Json => output::write_json(&status)?,
         Format::Table => output::write(text(&status).as_bytes())?,

@@ -6,7 +6,7 @@
 //!  *    /api/v1/..                             control API; GET /api/v1/openapi.json describes it
 //!
 //!  client --HTTP--> guard --> api::* --StreamRequest--> SharedStreamHandle --> engine (here or elsewhere)
-//!                     |          \----------------------> NodeView (status, configuration)
+//!                     |          \----------------------> NodeView (status, configuration) and Facts; of other nodes, NodesHandle
 //!                     `- host, origin, credentials, time-outs, concurrency limits, request metrics
 //! ```
 //!
@@ -20,6 +20,7 @@ mod access;
 pub mod api;
 mod connections;
 mod extract;
+mod facts;
 mod guard;
 mod metrics;
 mod openapi;
@@ -31,6 +32,7 @@ pub mod types;
 mod view;
 
 pub use access::Credentials;
+pub use facts::{Fact, Facts, NodesHandle, SharedNodes};
 pub use openapi::document;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use server::{HttpFace, HttpLimits};

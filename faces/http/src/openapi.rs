@@ -3,13 +3,13 @@
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 
-use crate::api::{health, node, queries, sql, tables, tenants};
+use crate::api::{health, node, nodes, queries, sql, tables, tenants};
 
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Savanna control API",
-        description = "Status, configuration, queries, SQL and tables of one node. Errors are RFC 9457 problems.",
+        description = "Status, configuration, queries, SQL and tables of one node, and what it knows and hears of the others of its cluster. Errors are RFC 9457 problems.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     tags(
@@ -24,6 +24,9 @@ use crate::api::{health, node, queries, sql, tables, tenants};
         node::status,
         node::config,
         node::nodes,
+        nodes::status,
+        nodes::config,
+        nodes::metrics,
         node::shards,
         node::openapi,
         queries::list,

@@ -81,6 +81,16 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not-found", "No such resource", detail)
     }
 
+    /// Another node, that was to be asked, does not answer.
+    pub fn silent_node(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "node-silent", "The node does not answer", detail)
+    }
+
+    /// Another node, that was asked, does not do it.
+    pub fn refusing_node(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, "node-refuses", "The node refuses", detail)
+    }
+
     /// An error that PostgreSQL clients would see.
     pub fn of_sqlstate(sqlstate: &str, detail: impl Into<String>) -> Self {
         let (status, kind, title) = match sqlstate {

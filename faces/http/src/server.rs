@@ -1,6 +1,7 @@
 //! The face put together: router, bounds, and the loop that serves a listener.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::access::{Access, Credentials};
 use crate::api::Kind;
+use crate::facts::Facts;
 use crate::guard::{guard, long, short};
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
@@ -61,6 +63,7 @@ pub(crate) struct Face(Arc<FaceParts>);
 pub(crate) struct FaceParts {
     pub(crate) handle: SharedStreamHandle,
     pub(crate) view: Arc<dyn NodeView>,
+    pub(crate) facts: Facts,
     pub(crate) limits: HttpLimits,
     pub(crate) access: Access,
     /// Places of requests whose body is on its way.
@@ -68,10 +71,10 @@ pub(crate) struct FaceParts {
     /// Places of requests that are at work.
     pub(crate) working: Semaphore,
     pub(crate) sessions: Sessions,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
-impl std::ops::Deref for Face {
+impl Deref for Face {
     type Target = FaceParts;
 
     fn deref(&self) -> &FaceParts {
@@ -89,26 +92,21 @@ pub struct HttpFace {
 impl HttpFace {
     /// A face before an engine and a node, for whoever reaches it.
     pub fn new(handle: SharedStreamHandle, view: Arc<dyn NodeView>, limits: HttpLimits) -> Self {
-        Self::guarded(handle, view, limits, Credentials::default(), None)
+        Self::guarded(Facts::new(handle, view), limits, Credentials::default(), None)
     }
 
-    /// As [`HttpFace::new`], for those who carry the credentials if there are any, over TLS if there is a configuration for it.
-    pub fn guarded(
-        handle: SharedStreamHandle,
-        view: Arc<dyn NodeView>,
-        limits: HttpLimits,
-        credentials: Credentials,
-        tls: Option<Tls>,
-    ) -> Self {
+    /// A face before a node that knows itself, for those who carry the credentials if there are any, over TLS if there is a configuration for it.
+    pub fn guarded(facts: Facts, limits: HttpLimits, credentials: Credentials, tls: Option<Tls>) -> Self {
         let face = Face(Arc::new(FaceParts {
-            handle,
-            view,
+            handle: Arc::clone(facts.handle()),
+            view: Arc::clone(facts.view()),
+            metrics: Arc::clone(&facts.metrics),
+            facts,
             limits,
             access: Access { loopback_only: limits.loopback_only, credentials },
             arriving: Semaphore::new(limits.max_requests),
             working: Semaphore::new(limits.max_requests),
             sessions: Sessions::new(limits.session_idle_timeout, limits.max_sessions),
-            metrics: Metrics::new(),
         }));
         Self { face, tls }
     }

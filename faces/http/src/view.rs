@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use crate::Problem;
+use crate::facts::SharedNodes;
 use crate::types::{ClusterNode, ClusterShard, Move, NewMove, NodeStatus, Setting, Tenant};
 
 /// A node as the control API tells it. Every call answers from memory.
@@ -24,6 +25,9 @@ pub trait NodeView: Debug + Send + Sync {
 
     /// What the nodes of its cluster own, by name.
     fn shards(&self) -> Vec<ClusterShard>;
+
+    /// The other nodes of its cluster; none if it is alone.
+    fn others(&self) -> Option<SharedNodes>;
 
     /// Its tenants, if their service runs.
     fn tenants(&self) -> Option<SharedTenants>;

@@ -26,6 +26,7 @@ mod cluster_record;
 pub(crate) mod databases;
 mod encryption;
 mod etcd_access;
+mod facts;
 mod grants;
 mod join;
 mod leader;
@@ -48,6 +49,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use savanna_control::reach::Sides;
 use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_http::Facts;
 use savanna_ownership::guard::{LeaseGuard, LeaseStatus};
 use savanna_ownership::keeper::LeaseKeeper;
 use savanna_ownership::lease::Loss;
@@ -81,6 +83,8 @@ pub(crate) use self::cluster_file::are_in as is_in;
 pub use self::cluster_record::ClusterRecordError;
 pub use self::etcd_access::EtcdAccessError;
 pub(crate) use self::etcd_access::PASSWORD as ETCD_PASSWORD;
+pub(crate) use self::facts::Others;
+use self::facts::OwnFacts;
 use self::grants::SHARDS;
 pub(crate) use self::grants::{services_of, state_of};
 pub use self::join::{EtcdPlace, Join, NoJoin};
@@ -297,6 +301,8 @@ pub(crate) struct Joined {
     view: View,
     /// What nodes say of their load.
     loads: KnownLoads,
+    /// What this node tells others of itself.
+    facts: OwnFacts,
     /// Where other nodes reach it.
     address: SocketAddr,
     /// To other nodes.
@@ -326,6 +332,7 @@ pub(crate) struct Stay {
     view: View,
     tasks: Vec<JoinHandle<()>>,
     server: TcpServerOf,
+    facts: OwnFacts,
     standing: Option<Standing>,
     /// Leases are kept by a thread of their own, whatever queries do.
     _runtime: OwnRuntime,
@@ -435,8 +442,8 @@ impl Joined {
         match joined {
             Ok((joined, keeper, tasks, server)) => {
                 let server = TcpServerOf(server);
-                let view = joined.view.clone();
-                let stay = Stay { keeper, view, tasks, server, standing, _runtime: runtime };
+                let (view, facts) = (joined.view.clone(), joined.facts.clone());
+                let stay = Stay { keeper, view, tasks, server, facts, standing, _runtime: runtime };
                 Ok((Arc::new(joined), stay))
             }
             Err(error) => {
@@ -497,6 +504,8 @@ impl Joined {
         offered.insert(moves::SERVICE, moves.clone());
         let services = services.service("front", Arc::clone(&front).service());
         let services = services.service(moves::SERVICE, Arc::new(moves));
+        let facts = OwnFacts::default();
+        let services = services.service(facts::SERVICE, facts.service());
         let mut services = services.service(loads::SERVICE, loads.service());
         let mut labels = BTreeMap::from([(grants::SERVICES_LABEL.to_owned(), config.services.join(","))]);
         if state.is_none() && through.is_none() {
@@ -551,6 +560,7 @@ impl Joined {
             guard,
             view,
             loads,
+            facts,
             address,
             peers,
             way,
@@ -612,6 +622,16 @@ impl Joined {
     /// The way to other nodes.
     pub(crate) fn transport(&self) -> Arc<dyn Transport> {
         Arc::new(self.peers.clone())
+    }
+
+    /// Tells other nodes this of itself from now on.
+    pub(crate) fn tells(&self, facts: Facts) {
+        self.facts.are(facts);
+    }
+
+    /// The other nodes, for the control API.
+    pub(crate) fn others(&self) -> Others {
+        Others::new(self.view.clone(), self.transport())
     }
 
     /// Relays clients of tenants.
@@ -802,6 +822,7 @@ impl Stay {
 
     /// Leaves the cluster, after all services have ended.
     pub(crate) async fn leave(mut self) {
+        self.facts.end();
         if let Err(error) = self.keeper.release().await {
             tracing::warn!(%error, "the node's name could not be released; what it had is granted to others when its lease has run out");
         }

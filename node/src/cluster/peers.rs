@@ -5,7 +5,7 @@
 //! | `keys`, `streams` | requests to the owners of these services | what clients ask |
 //! | `flights` | what clients of tenants say and are answered | nothing: an answer is held back for 2 ms at most |
 //! | `control` | cancel requests, lists, questions for space | nothing |
-//! | `bulk` | logins, saves, removals, moves of tenants | a database that wakes, the storage, the coordinator |
+//! | `bulk` | logins, saves, removals, moves of tenants, what nodes tell of themselves | a database that wakes, the storage, the coordinator |
 //!
 //! Requests to the coordinator have connections of their own, too (`leader`).
 
@@ -43,7 +43,7 @@ fn class(method: &str) -> &'static str {
     match method.split('/').next() {
         Some("keys") => "keys",
         Some("streams") => "streams",
-        Some("moves") => "bulk",
+        Some("facts" | "moves") => "bulk",
         _ => match class_of(method) {
             Class::Control => "control",
             Class::Flights => "flights",

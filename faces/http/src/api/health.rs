@@ -1,12 +1,11 @@
 //! Health, readiness and metrics.
 
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use savanna_streams_api::handle::{StreamReply, StreamRequest};
+use axum::http::StatusCode;
+use axum::response::Response;
 
 use crate::Problem;
-use crate::metrics::OPENMETRICS;
+use crate::facts::Fact;
 use crate::server::Face;
 
 /// Whether the process answers.
@@ -40,15 +39,5 @@ pub(crate) async fn readyz(State(face): State<Face>) -> Result<&'static str, Pro
     responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"))
 )]
 pub(crate) async fn metrics(State(face): State<Face>) -> Result<Response, Problem> {
-    // A node whose engine does not answer still tells the rest; its `service_up` says which service is missing.
-    let queries = match face.handle.call(StreamRequest::ListQueries).await {
-        Ok(StreamReply::Queries { queries }) => Some(queries),
-        Ok(_) | Err(_) => None,
-    };
-    let (status, figures) = (face.view.status(), face.view.figures());
-    let text = face.metrics.encode(&status, &figures, queries.as_deref()).map_err(|error| {
-        let detail = format!("the metrics could not be written: {error}; please report it");
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "A bug in Savanna", detail)
-    })?;
-    Ok(([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response())
+    Ok(Fact::Metrics.answer(face.facts.tell(Fact::Metrics).await?))
 }

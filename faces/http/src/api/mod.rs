@@ -2,6 +2,7 @@
 
 pub(crate) mod health;
 pub(crate) mod node;
+pub(crate) mod nodes;
 pub(crate) mod queries;
 pub(crate) mod sql;
 pub(crate) mod tables;
@@ -70,6 +71,9 @@ pub(crate) fn routes() -> Vec<Route> {
         route("/api/v1/status", &["get"], get(node::status)),
         route("/api/v1/config", &["get"], get(node::config)),
         route("/api/v1/nodes", &["get"], get(node::nodes)),
+        route("/api/v1/nodes/{node}/status", &["get"], get(nodes::status)),
+        route("/api/v1/nodes/{node}/config", &["get"], get(nodes::config)),
+        route("/api/v1/nodes/{node}/metrics", &["get"], get(nodes::metrics)),
         route("/api/v1/shards", &["get"], get(node::shards)),
         route("/api/v1/queries", &["get"], get(queries::list)),
         route("/api/v1/queries/{query}", &["get", "delete"], get(queries::get).delete(queries::cancel)),

@@ -166,3 +166,24 @@ async fn the_nodes_of_the_cluster_and_what_they_own_are_told() {
     assert_eq!(some.shards.iter().map(|shard| shard.shard.as_str()).collect::<Vec<_>>(), ["keys"]);
     assert_eq!(face.get("/api/v1/shards?prefx=k").await.status(), 400);
 }
+
+#[tokio::test]
+async fn what_a_node_tells_of_itself_is_to_be_had_through_another() {
+    let face = serve(HttpLimits::default()).await;
+    let own: NodeStatus = face.get("/api/v1/nodes/stub/status").await.json().await.unwrap();
+    assert_eq!(own.pid, 42);
+    let settings: Settings = face.get("/api/v1/nodes/stub/config").await.json().await.unwrap();
+    assert_eq!(settings.settings[0].key, "http.port");
+    let metrics = face.get("/api/v1/nodes/stub/metrics").await;
+    assert!(metrics.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    assert!(metrics.text().await.unwrap().contains("savanna_tenants_awake 2"));
+    for (path, told) in [("status", "status"), ("config", "settings"), ("metrics", "metrics")] {
+        let answer = face.get(&format!("/api/v1/nodes/other/{path}")).await;
+        assert_eq!(answer.text().await.unwrap(), format!("{{\"told\":\"{told}\"}}"));
+    }
+    let none = face.get("/api/v1/nodes/n9/status").await;
+    assert_eq!(
+        (none.status().as_u16(), &none.headers()["content-type"]),
+        (404, &"application/problem+json".parse().unwrap())
+    );
+}

@@ -17,7 +17,8 @@ use savanna_http::types::{
     Setting, Tenant,
 };
 use savanna_http::{
-    Backup, Credentials, Figure, FigureValue, HttpFace, HttpLimits, NodeView, Problem, SharedTenants, TenantsHandle,
+    Backup, Credentials, Fact, Facts, Figure, FigureValue, HttpFace, HttpLimits, NodeView, NodesHandle, Problem,
+    SharedNodes, SharedTenants, TenantsHandle,
 };
 use savanna_identity::Tls;
 use savanna_streams_api::handle::{
@@ -214,7 +215,25 @@ impl TenantsHandle for StubTenants {
     }
 }
 
+/// Other nodes, of which one answers.
+#[derive(Debug)]
+struct StubNodes;
+
+#[async_trait]
+impl NodesHandle for StubNodes {
+    async fn tell(&self, node: &str, fact: Fact) -> Result<String, Problem> {
+        match node {
+            "other" => Ok(format!("{{\"told\":\"{}\"}}", fact.name())),
+            _ => Err(Problem::not_found(format!("no node {node}"))),
+        }
+    }
+}
+
 impl NodeView for StubNode {
+    fn others(&self) -> Option<SharedNodes> {
+        Some(Arc::new(StubNodes))
+    }
+
     fn nodes(&self) -> Vec<ClusterNode> {
         let node = |name: &str, is_this| ClusterNode {
             name: name.into(),
@@ -300,7 +319,8 @@ pub(crate) async fn serve_guarded(limits: HttpLimits, credentials: Credentials, 
     let node = Arc::new(StubNode { serving: AtomicBool::new(true), tenants: Arc::default() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let face = HttpFace::guarded(Arc::clone(&engine) as _, Arc::clone(&node) as _, limits, credentials, tls);
+    let facts = Facts::new(Arc::clone(&engine) as _, Arc::clone(&node) as _);
+    let face = HttpFace::guarded(facts, limits, credentials, tls);
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(face.serve(listener, async {
         let _ = stopped.await;

@@ -1,0 +1,74 @@
+//! What each node of the cluster tells of itself, through this one.
+
+use axum::extract::State;
+use axum::response::Response;
+
+use crate::Problem;
+use crate::extract::Path;
+use crate::facts::Fact;
+use crate::server::Face;
+use crate::types::{NodeStatus, Settings};
+
+/// A node, its services, ports and versions, and its lease.
+#[utoipa::path(
+    get,
+    path = "/api/v1/nodes/{node}/status",
+    tag = "node",
+    params(("node" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "The status, as the node itself tells it", body = NodeStatus),
+        (status = 404, description = "No such node", body = Problem),
+        (status = 502, description = "The node does not tell it", body = Problem),
+        (status = 504, description = "The node does not answer", body = Problem),
+    )
+)]
+pub(crate) async fn status(State(face): State<Face>, Path(node): Path<String>) -> Result<Response, Problem> {
+    told(&face, &node, Fact::Status).await
+}
+
+/// Every setting in force on a node, and where its value came from.
+#[utoipa::path(
+    get,
+    path = "/api/v1/nodes/{node}/config",
+    tag = "node",
+    params(("node" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "The settings, as the node itself tells them", body = Settings),
+        (status = 404, description = "No such node", body = Problem),
+        (status = 502, description = "The node does not tell them", body = Problem),
+        (status = 504, description = "The node does not answer", body = Problem),
+    )
+)]
+pub(crate) async fn config(State(face): State<Face>, Path(node): Path<String>) -> Result<Response, Problem> {
+    told(&face, &node, Fact::Settings).await
+}
+
+/// Metrics of a node, as Prometheus reads them.
+#[utoipa::path(
+    get,
+    path = "/api/v1/nodes/{node}/metrics",
+    tag = "node",
+    params(("node" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
+        (status = 404, description = "No such node", body = Problem),
+        (status = 502, description = "The node does not tell them", body = Problem),
+        (status = 504, description = "The node does not answer", body = Problem),
+    )
+)]
+pub(crate) async fn metrics(State(face): State<Face>, Path(node): Path<String>) -> Result<Response, Problem> {
+    told(&face, &node, Fact::Metrics).await
+}
+
+async fn told(face: &Face, node: &str, fact: Fact) -> Result<Response, Problem> {
+    let own = face.view.status().node;
+    let told = match face.view.others() {
+        _ if node == own => face.facts.tell(fact).await?,
+        Some(others) => others.tell(node, fact).await?,
+        None => {
+            let detail = format!("expected the name of this node, {own}, which is alone, came {node}");
+            return Err(Problem::not_found(detail));
+        }
+    };
+    Ok(fact.answer(told))
+}

@@ -1,0 +1,191 @@
+//! What nodes tell of themselves through each other: whoever reaches one node reaches what all of them say of themselves.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::RwLock;
+use savanna_epoch::NodeId;
+use savanna_http::{Fact, Facts, NodesHandle, Problem};
+use savanna_rpc::{Method, MethodTable, RpcError, Service, Transport, call};
+use tokio::time::{Instant, sleep};
+
+use super::view::View;
+
+/// The first part of the methods' names.
+pub(super) const SERVICE: &str = "facts";
+/// How long a node has to tell something of itself, over all attempts.
+const TELL_TIME: Duration = Duration::from_secs(3);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+/// After this time a node that is starting may know itself.
+const STARTING_PAUSE: Duration = Duration::from_millis(20);
+
+/// A node tells something of itself, as its control API writes it, or why it cannot.
+struct Tell;
+
+impl Method for Tell {
+    const NAME: &'static str = "facts/tell.1";
+    const IDEMPOTENT: bool = true;
+    type Request = Fact;
+    type Reply = Result<String, String>;
+}
+
+/// What this node tells others of itself, while it knows. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OwnFacts(Arc<RwLock<Option<Facts>>>);
+
+impl OwnFacts {
+    /// Tells this from now on.
+    pub(super) fn are(&self, facts: Facts) {
+        *self.0.write() = Some(facts);
+    }
+
+    /// Tells nothing any more, and keeps nothing of the node alive.
+    pub(super) fn end(&self) {
+        *self.0.write() = None;
+    }
+
+    /// Answers other nodes: whoever has proved the secret of the cluster, as for all that nodes ask.
+    pub(super) fn service(&self) -> Arc<dyn Service> {
+        let own = Arc::clone(&self.0);
+        Arc::new(MethodTable::new().method(PhantomData::<Tell>, move |_, fact| {
+            let facts = own.read().clone();
+            async move {
+                let facts = facts.ok_or(RpcError::Frozen { retry_after: STARTING_PAUSE })?;
+                Ok(facts.tell(fact).await.map_err(|problem| problem.detail))
+            }
+        }))
+    }
+}
+
+/// The other nodes, for the control API of this one.
+pub(crate) struct Others {
+    view: View,
+    transport: Arc<dyn Transport>,
+}
+
+impl std::fmt::Debug for Others {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Others").finish_non_exhaustive()
+    }
+}
+
+impl Others {
+    pub(super) const fn new(view: View, transport: Arc<dyn Transport>) -> Self {
+        Self { view, transport }
+    }
+
+    /// Asks a node until it answers or has no time left.
+    async fn ask(&self, node: &NodeId, fact: Fact) -> Result<Result<String, String>, RpcError> {
+        let until = Instant::now() + TELL_TIME;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match call::<Tell>(&*self.transport, node, &fact, left).await {
+                Err(error) if error.may_repeat(Tell::IDEMPOTENT) && Instant::now() + PAUSE < until => {
+                    sleep(PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl NodesHandle for Others {
+    async fn tell(&self, node: &str, fact: Fact) -> Result<String, Problem> {
+        let view = self.view.now();
+        if !view.nodes().any(|record| record.tenure.node.0 == node) {
+            let names: Vec<_> = view.nodes().map(|record| record.tenure.node.0.as_str()).collect();
+            return Err(unknown(node, &names));
+        }
+        match self.ask(&NodeId::new(node), fact).await {
+            Ok(Ok(told)) => Ok(told),
+            Ok(Err(reason)) => Err(untold(node, fact, &reason)),
+            Err(error) if error.is_retriable() => Err(silent(node, fact, &error)),
+            Err(error) => Err(untold(node, fact, &error.to_string())),
+        }
+    }
+}
+
+fn unknown(node: &str, names: &[&str]) -> Problem {
+    Problem::not_found(format!(
+        "expected one of the nodes that live, {}, came {node}; start it, or look at its log if it should live",
+        names.join(", ")
+    ))
+}
+
+fn silent(node: &str, fact: Fact, error: &RpcError) -> Problem {
+    let detail = format!(
+        "node {node} did not tell its {} within {TELL_TIME:?}: {error}; look whether its process runs, and at the network between the nodes, or ask it \
+         at its own port",
+        fact.name()
+    );
+    Problem::silent_node(detail)
+}
+
+fn untold(node: &str, fact: Fact, reason: &str) -> Problem {
+    let detail = format!(
+        "node {node} does not tell its {} through another node: {reason}; ask it at its own port, and look whether it runs an earlier release",
+        fact.name()
+    );
+    Problem::refusing_node(detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_ownership::ShardRecord;
+    use savanna_rpc::{InProcessLimits, InProcessNet, Served};
+    use tokio::sync::watch;
+
+    use super::super::view::tests::view;
+    use super::*;
+
+    /// The nodes as one knows them that knows `n1`, which is this service if there is one.
+    fn others(n1: Option<Arc<dyn Service>>) -> (Others, Option<Served>) {
+        let net = InProcessNet::new(InProcessLimits::default());
+        let served = n1.map(|service| net.serve(NodeId::new("n1"), service));
+        let none: &[(&str, ShardRecord)] = &[];
+        let view = View::of(watch::channel(Arc::new(view(none))).1);
+        (Others::new(view, Arc::new(net.transport(NodeId::new("n2")))), served)
+    }
+
+    /// Tells what it is asked for.
+    fn telling(told: Result<String, String>) -> Arc<dyn Service> {
+        Arc::new(MethodTable::new().method(PhantomData::<Tell>, move |_, fact: Fact| {
+            let told = told.clone().map(|word| format!("{word} {}", fact.name()));
+            async move { Ok(told) }
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_another_node_tells_comes_as_it_was_told_and_what_it_does_not_with_the_reason() {
+        let (nodes, _served) = others(Some(telling(Ok("its".to_owned()))));
+        assert_eq!(nodes.tell("n1", Fact::Settings).await.unwrap(), "its settings");
+        let (nodes, _served) = others(Some(telling(Err("a bug".to_owned()))));
+        let untold = nodes.tell("n1", Fact::Metrics).await.unwrap_err();
+        assert_eq!(untold.status, 502);
+        assert!(untold.detail.contains("node n1 does not tell its metrics") && untold.detail.contains("a bug"));
+        let (nodes, _served) = others(Some(Arc::new(MethodTable::new())));
+        let earlier = nodes.tell("n1", Fact::Status).await.unwrap_err();
+        assert!(earlier.status == 502 && earlier.detail.contains("earlier release"), "{}", earlier.detail);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_not_reached_is_named_with_how_long_it_was_asked() {
+        let (nodes, _served) = others(None);
+        let silent = nodes.tell("n1", Fact::Status).await.unwrap_err();
+        assert_eq!(silent.status, 504);
+        assert!(silent.detail.contains("node n1 did not tell its status within 3s"), "{}", silent.detail);
+        let unknown = nodes.tell("n9", Fact::Status).await.unwrap_err();
+        assert!(unknown.status == 404 && unknown.detail.contains("n1, came n9"), "{}", unknown.detail);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_does_not_know_itself_yet_is_asked_again() {
+        let (nodes, _served) = others(Some(OwnFacts::default().service()));
+        let silent = nodes.tell("n1", Fact::Status).await.unwrap_err();
+        assert_eq!(silent.status, 504, "{}", silent.detail);
+    }
+}
