@@ -134,7 +134,9 @@ impl Node {
 
     async fn start_services(board: &Arc<Board>, place: Place, streams: StreamsService, facts: Facts) -> Services {
         let node = board.config().node().clone();
-        let mut services = Services::start(&node, Arc::clone(board), streams, facts).await;
+        let mut services =
+            Services::start(&node, Arc::clone(board), streams, facts, place.joined().map(|joined| joined.cancels()))
+                .await;
         if node.runs("keys") {
             services.start_keys(node.clone(), place.clone()).await;
         }

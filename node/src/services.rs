@@ -24,7 +24,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::board::Board;
 use crate::cluster::moves::{self, Moves};
-use crate::cluster::{Offer, View, gone, routed};
+use crate::cluster::{Cancels, Offer, View, gone, routed};
 use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::figures::{self, Busiest};
@@ -68,7 +68,13 @@ pub(crate) struct Services {
 
 impl Services {
     /// Starts what the configuration names. What does not start is on the board.
-    pub(crate) async fn start(config: &NodeConfig, board: Arc<Board>, streams: StreamsService, facts: Facts) -> Self {
+    pub(crate) async fn start(
+        config: &NodeConfig,
+        board: Arc<Board>,
+        streams: StreamsService,
+        facts: Facts,
+        cancels: Option<&Arc<Cancels>>,
+    ) -> Self {
         let (stopping, _) = watch::channel(false);
         let (faces, supervisors) = (Vec::new(), Vec::new());
         let mut services = Self { board, stopping, faces, streams: None, controller: JoinSet::new(), supervisors };
@@ -76,7 +82,7 @@ impl Services {
         let handle = Arc::clone(&streams.handle);
         services.streams = Some(streams);
         if config.runs("pgwire") {
-            services.start_pgwire(config, handle).await;
+            services.start_pgwire(config, handle, cancels).await;
         }
         if config.runs("http") {
             services.start_http(config, facts).await;
@@ -85,10 +91,14 @@ impl Services {
     }
 
     /// Streams behind the PostgreSQL protocol.
-    async fn start_pgwire(&mut self, config: &NodeConfig, handle: SharedStreamHandle) {
+    async fn start_pgwire(&mut self, config: &NodeConfig, handle: SharedStreamHandle, cancels: Option<&Arc<Cancels>>) {
         let acceptor = match pgwire_acceptor(config) {
             Ok(acceptor) => acceptor,
             Err(reason) => return self.board.failed("pgwire", &reason),
+        };
+        let acceptor = match cancels {
+            Some(cancels) => acceptor.among(Arc::clone(cancels.own()), Arc::clone(cancels) as _),
+            None => acceptor,
         };
         self.start_face("pgwire", config, config.pgwire_port, "pgwire.port", |listener, shutdown| {
             savanna_pgwire::serve(listener, handle, acceptor, shutdown)

@@ -87,8 +87,8 @@ def test_streams_are_the_same_whichever_node_is_asked(cluster):
 class RawSession:
     """A client that knows its key."""
 
-    def __init__(self, cluster, node, database):
-        self.socket = socket.create_connection(("127.0.0.1", cluster.ports[node]["tenants"]), timeout=60)
+    def __init__(self, cluster, node, database, face="tenants"):
+        self.socket = socket.create_connection(("127.0.0.1", cluster.ports[node][face]), timeout=60)
         startup = struct.pack("!i", 3 << 16) + f"user\0postgres\0database\0{database}\0\0".encode()
         self.socket.sendall(struct.pack("!i", len(startup) + 4) + startup)
         self.input = self.socket.makefile("rb")
@@ -109,8 +109,8 @@ class RawSession:
         return next(field[1:].decode() for field in message[1].split(b"\0") if field[:1] == b"C")
 
 
-def cancel(cluster, node, key):
-    with socket.create_connection(("127.0.0.1", cluster.ports[node]["tenants"]), timeout=10) as connection:
+def cancel(cluster, node, key, face="tenants"):
+    with socket.create_connection(("127.0.0.1", cluster.ports[node][face]), timeout=10) as connection:
         connection.sendall(struct.pack("!ii", 16, 80_877_102) + key)
         assert connection.recv(1) == b"", "nothing is said"
 
@@ -126,4 +126,22 @@ def test_a_cancel_request_ends_a_statement_through_any_node(cluster):
             time.sleep(0.1)
             cancel(cluster, asked, session.key)
             assert session.error() == "57014", (front, asked)
+            session.socket.close()
+
+
+def test_a_cancel_request_of_a_client_of_streams_ends_its_statement_through_any_node_whoever_owns_them(cluster):
+    with cluster.streams("n1") as client:
+        client.execute("CREATE TABLE endless (event_type INT) WITH ('connector' = 'nexmark')")
+    running = lambda: [query for query in cluster.get("n1", "/api/v1/queries")["queries"] if query["state"] == "running"]
+    for front in NODES:
+        for asked in NODES:
+            session = RawSession(cluster, front, "savanna_streams", face="pgwire")
+            session.ask("SELECT event_type FROM endless WHERE event_type = 7")
+            cluster.until(lambda: len(running()) == 1, "the query runs")
+            cancel(cluster, asked, session.key[:4] + bytes(4), face="pgwire")
+            time.sleep(0.1)
+            assert len(running()) == 1, "the key was wrong"
+            cancel(cluster, asked, session.key, face="pgwire")
+            assert session.error() == "57014", (front, asked)
+            cluster.until(lambda: not running(), "the query has ended")
             session.socket.close()

@@ -11,7 +11,7 @@ use savanna_pgwire_login::{Admission, Handshake, Introduction, Nobody, Opening, 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::cancel::Cancellations;
+use crate::cancel::{Cancellations, OtherFaces};
 use crate::line::Line;
 
 /// Who is let in, and what connections are encrypted with.
@@ -23,6 +23,8 @@ pub struct Acceptor {
     places: Arc<Semaphore>,
     nobody: Nobody,
     pub(crate) cancellations: Arc<Cancellations>,
+    /// The other nodes, if there may be any.
+    others: Option<Arc<dyn OtherFaces>>,
 }
 
 /// A client that has come in.
@@ -41,7 +43,13 @@ impl Acceptor {
     /// The operating system has no randomness.
     pub fn new(admission: Admission, tls: Option<Tls>) -> io::Result<Self> {
         let places = Arc::new(Semaphore::new(admission.clients_max));
-        Ok(Self { admission, tls, places, nobody: Nobody::new()?, cancellations: Arc::default() })
+        Ok(Self { admission, tls, places, nobody: Nobody::new()?, cancellations: Arc::default(), others: None })
+    }
+
+    /// The same on a node of several: its clients are cancelled through others, too, and those of others through this one.
+    #[must_use]
+    pub fn among(self, cancellations: Arc<Cancellations>, others: Arc<dyn OtherFaces>) -> Self {
+        Self { cancellations, others: Some(others), ..self }
     }
 
     /// Hears who a client is. `None` if it does not come in, and was told why.
@@ -78,7 +86,13 @@ impl Acceptor {
         let startup = match handshake.open(self.tls.as_ref()).await? {
             Opening::Startup(startup) => startup,
             Opening::Cancel(request) => {
-                self.cancellations.cancel(&request);
+                if let Some(secret) = request.secret_key.as_i32() {
+                    let key = (request.pid, secret);
+                    let is_here = self.cancellations.cancel(key);
+                    if let Some(others) = self.others.as_ref().filter(|_| !is_here) {
+                        others.cancel(key).await;
+                    }
+                }
                 return Ok(None);
             }
             Opening::Nothing => return Ok(None),

@@ -1,20 +1,37 @@
-//! Cancel requests: they come on a connection of their own and name another by process id and secret key.
+//! Cancel requests: they come on a connection of their own, at any node, and name another connection by process id and secret key.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use parking_lot::Mutex;
-use pgwire::messages::cancel::CancelRequest;
+use savanna_identity::cancel_key::{self, CancelKey};
 use tokio::sync::watch;
 
-/// All connections that can be cancelled.
+/// All connections of a node that can be cancelled.
 #[derive(Debug, Default)]
-pub(crate) struct Cancellations {
+pub struct Cancellations {
+    /// The node's number.
+    node: u16,
     by_process: Mutex<HashMap<i32, (i32, watch::Sender<bool>)>>,
 }
 
+/// The faces of other nodes, which have clients of their own.
+#[async_trait]
+pub trait OtherFaces: Debug + Send + Sync {
+    /// Ends the statement of the connection that has the key, if it is there.
+    async fn cancel(&self, key: CancelKey);
+}
+
 impl Cancellations {
+    /// Those of the node of this name: their keys say so.
+    #[must_use]
+    pub fn of_node(name: &str) -> Arc<Self> {
+        Arc::new(Self { node: cancel_key::number_of(name), by_process: Mutex::default() })
+    }
+
     /// Makes a connection reachable for cancel requests, by a key that nobody can guess, until the result is dropped.
     ///
     /// # Errors
@@ -22,28 +39,24 @@ impl Cancellations {
     pub(crate) fn register(self: &Arc<Self>) -> io::Result<Cancellation> {
         let (cancel, _) = watch::channel(false);
         loop {
-            let mut bytes = [0; 8];
-            getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-            let [a, b, c, d, e, f, g, h] = bytes;
-            let [process, secret] = [[a, b, c, d], [e, f, g, h]].map(i32::from_be_bytes);
-            // A process's number is above 0.
-            let process = (process & i32::MAX).max(1);
+            let key @ (process, secret) = cancel_key::random(self.node)?;
             let mut by_process = self.by_process.lock();
             if by_process.contains_key(&process) {
                 continue;
             }
             by_process.insert(process, (secret, cancel.clone()));
-            return Ok(Cancellation { all: Arc::clone(self), key: (process, secret), cancel });
+            return Ok(Cancellation { all: Arc::clone(self), key, cancel });
         }
     }
 
-    /// Ends the statement of the connection that a request names, if it has the key.
-    pub(crate) fn cancel(&self, request: &CancelRequest) {
-        if let Some((secret, cancel)) = self.by_process.lock().get(&request.pid)
-            && request.secret_key.as_i32() == Some(*secret)
-        {
+    /// Ends the statement of the connection that has the key. Whether it is here.
+    pub fn cancel(&self, (process, secret): CancelKey) -> bool {
+        let by_process = self.by_process.lock();
+        let known = by_process.get(&process).filter(|(expected, _)| *expected == secret);
+        if let Some((_, cancel)) = known {
             cancel.send_replace(true);
         }
+        known.is_some()
     }
 }
 
@@ -52,7 +65,7 @@ impl Cancellations {
 pub(crate) struct Cancellation {
     all: Arc<Cancellations>,
     /// What a request names it by: its process id and its secret.
-    pub(crate) key: (i32, i32),
+    pub(crate) key: CancelKey,
     cancel: watch::Sender<bool>,
 }
 
@@ -82,20 +95,19 @@ impl Drop for Cancellation {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use pgwire::messages::startup::SecretKey;
 
     use super::*;
 
     #[test]
     fn only_the_right_key_cancels() {
-        let cancellations = Arc::new(Cancellations::default());
+        let cancellations = Cancellations::of_node("n1");
         let registered = cancellations.register().unwrap();
         let (process, secret) = registered.key;
-        let cancel = |process, secret| cancellations.cancel(&CancelRequest::new(process, SecretKey::I32(secret)));
-        cancel(process, secret ^ 1);
-        cancel(process ^ 1, secret);
+        assert_eq!(cancel_key::node_of(registered.key), cancel_key::number_of("n1"));
+        assert!(!cancellations.cancel((process, secret ^ 1)));
+        assert!(!cancellations.cancel((process ^ 1, secret)));
         assert_eq!(registered.asked().now_or_never(), None);
-        cancel(process, secret);
+        assert!(cancellations.cancel((process, secret)));
         assert_eq!(registered.asked().now_or_never(), Some(()));
         registered.reset();
         assert_eq!(registered.asked().now_or_never(), None);

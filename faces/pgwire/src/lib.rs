@@ -37,6 +37,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 pub use crate::acceptor::Acceptor;
+pub use crate::cancel::{Cancellations, OtherFaces};
 
 /// The database that streams are in.
 pub const DATABASE: &str = "savanna_streams";

@@ -7,8 +7,10 @@
 //! ```
 //!
 //! Everything here is pure, except what reads files, and [`Entrance`], which accepts clients. [`PendingClients`] are the clients who
-//! have not said yet who they are. [`Tls`] is what encryption needs.
+//! have not said yet who they are. [`Tls`] is what encryption needs, and
+//! [`cancel_key`] has the keys by which clients cancel what they have begun.
 
+pub mod cancel_key;
 pub mod certificate;
 mod descriptors;
 mod entrance;

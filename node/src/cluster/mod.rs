@@ -20,6 +20,7 @@
 //! this node what to be; what it is told comes from the view and nothing else. Each tenant is a shard of its own, and every node hosts some:
 //! see [`databases`].
 
+mod cancels;
 mod candidate;
 mod cluster_file;
 mod cluster_record;
@@ -76,6 +77,7 @@ use crate::remote;
 use crate::roles::{Grant, Role};
 use crate::services::StreamsService;
 
+pub(crate) use self::cancels::Cancels;
 use self::candidate::Candidate;
 use self::cluster_file::ClusterFile;
 pub use self::cluster_file::ClusterFileError;
@@ -303,6 +305,8 @@ pub(crate) struct Joined {
     loads: KnownLoads,
     /// What this node tells others of itself.
     facts: OwnFacts,
+    /// Clients of streams at this node, for cancel requests that come to any.
+    cancels: Arc<Cancels>,
     /// Where other nodes reach it.
     address: SocketAddr,
     /// To other nodes.
@@ -506,6 +510,8 @@ impl Joined {
         let services = services.service(moves::SERVICE, Arc::new(moves));
         let facts = OwnFacts::default();
         let services = services.service(facts::SERVICE, facts.service());
+        let cancels = Cancels::new(name.clone(), view.clone(), Arc::new(peers.clone()));
+        let services = services.service(cancels::SERVICE, cancels.service());
         let mut services = services.service(loads::SERVICE, loads.service());
         let mut labels = BTreeMap::from([(grants::SERVICES_LABEL.to_owned(), config.services.join(","))]);
         if state.is_none() && through.is_none() {
@@ -561,6 +567,7 @@ impl Joined {
             view,
             loads,
             facts,
+            cancels,
             address,
             peers,
             way,
@@ -632,6 +639,11 @@ impl Joined {
     /// The other nodes, for the control API.
     pub(crate) fn others(&self) -> Others {
         Others::new(self.view.clone(), self.transport())
+    }
+
+    /// Cancel requests for streams, wherever they come and wherever their clients are.
+    pub(crate) const fn cancels(&self) -> &Arc<Cancels> {
+        &self.cancels
     }
 
     /// Relays clients of tenants.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
@@ -10,6 +11,8 @@ use std::{
 
 use parking_lot::Mutex;
 use savanna_epoch::NodeId;
+use savanna_identity::cancel_key;
+pub use savanna_identity::cancel_key::node_of;
 use savanna_tenants_sql::{
     backends::{Backend, Backends, Signal},
     interrupt::{Interrupts, Reason},
@@ -82,33 +85,10 @@ impl Termination {
     }
 }
 
-/// So many bits of a connection's number say which node it is on, behind the sign; the others tell it from those that are there.
-const NODE_BITS: u32 = 12;
-const OWN_BITS: u32 = 31 - NODE_BITS;
-
 /// What the numbers of a node's connections say of it. Several nodes may have the same.
 #[must_use]
 pub fn number_of(node: &NodeId) -> u16 {
-    // FNV-1a, mixed once more for names that differ in their ends only: no other release may number a node otherwise.
-    let hash = node
-        .0
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    (mixed >> (64 - NODE_BITS)) as u16
-}
-
-/// The number of the node that the connection is on which has a key.
-#[must_use]
-pub const fn node_of((pid, _): Key) -> u16 {
-    (pid as u32 >> OWN_BITS) as u16 & ((1 << NODE_BITS) - 1)
-}
-
-/// A connection's number on a node, of bits that may be any.
-const fn pid_of(node: u16, bits: u32) -> i32 {
-    let own = bits & ((1 << OWN_BITS) - 1);
-    // It is above 0.
-    (((node as u32) << OWN_BITS) | if own == 0 { 1 } else { own }) as i32
+    cancel_key::number_of(&node.0)
 }
 
 /// A connection, for others.
@@ -167,15 +147,13 @@ impl Connections {
     }
 
     /// A key for a connection that nobody can guess and whose number no other one has, and where its random numbers begin.
-    pub(crate) fn key(self: &Arc<Self>) -> Result<(OwnKey, u64), getrandom::Error> {
+    pub(crate) fn key(self: &Arc<Self>) -> io::Result<(OwnKey, u64)> {
         loop {
-            let mut bytes = [0; 16];
-            getrandom::fill(&mut bytes)?;
-            let [a, b, c, d, e, f, g, h, seed @ ..] = bytes;
-            let pid = pid_of(self.node, u32::from_be_bytes([a, b, c, d]));
-            let secret = i32::from_be_bytes([e, f, g, h]);
-            if self.given.lock().insert(pid) {
-                let key = OwnKey { key: (pid, secret), connections: Arc::clone(self) };
+            let key = cancel_key::random(self.node)?;
+            let mut seed = [0; 8];
+            getrandom::fill(&mut seed).map_err(io::Error::other)?;
+            if self.given.lock().insert(key.0) {
+                let key = OwnKey { key, connections: Arc::clone(self) };
                 return Ok((key, u64::from_be_bytes(seed)));
             }
         }
@@ -284,18 +262,9 @@ mod tests {
     #[test]
     fn a_key_says_which_node_its_connection_is_on_and_no_other_has_its_number() {
         let node = NodeId::new("n1");
-        // Other releases count on it.
-        assert_eq!(number_of(&node), 3_100);
-        let numbers: HashSet<u16> = (1..=9).map(|other| number_of(&NodeId::new(format!("n{other}")))).collect();
-        assert_eq!(numbers.len(), 9);
-        for node in [0, number_of(&node), 4_095] {
-            for bits in [0, 1, u32::MAX] {
-                let pid = pid_of(node, bits);
-                assert!(pid > 0 && node_of((pid, 0)) == node, "{node} {bits}");
-            }
-        }
         let connections = Connections::new(&node, Vec::new(), None);
         let keys: Vec<_> = (0..2_000).map(|_| connections.key().expect("random bytes").0).collect();
+        assert!(keys.iter().all(|key| node_of(key.get()) == number_of(&node)));
         let pids: HashSet<i32> = keys.iter().map(|key| key.get().0).collect();
         assert_eq!(pids.len(), keys.len(), "of so many, two would be alike");
         drop(keys);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use savanna_pgwire::{Acceptor, Admission, DATABASE, serve_stream};
+use savanna_identity::cancel_key::{self, CancelKey};
+use savanna_pgwire::{Acceptor, Admission, Cancellations, DATABASE, OtherFaces, serve_stream};
 use savanna_streams_api::handle::{CursorId, HandleError, Purpose, Rows, StreamHandle, StreamReply, StreamRequest};
 use tokio::io::DuplexStream;
 use tokio_postgres::error::SqlState;
@@ -38,6 +39,8 @@ enum During {
 #[derive(Debug)]
 struct Endless {
     acceptor: Arc<Acceptor>,
+    /// Where requests to cancel come.
+    cancels_at: Arc<Acceptor>,
     during: Mutex<Option<During>>,
     token: Mutex<Option<Token>>,
     closed: Mutex<Vec<CursorId>>,
@@ -55,7 +58,7 @@ impl Endless {
         }
         let token = self.token.lock().clone().expect("a client");
         let (client, server) = tokio::io::duplex(1 << 16);
-        let served = serve_stream(server, SocketAddr::from((HERE, 0)), Arc::new(Stub), &self.acceptor);
+        let served = serve_stream(server, SocketAddr::from((HERE, 0)), Arc::new(Stub), &self.cancels_at);
         let (asked, _) = tokio::join!(token.0.cancel_query_raw(client, NoTls), served);
         asked.expect("a cancel request");
     }
@@ -109,8 +112,15 @@ async fn connect(engine: &Arc<Endless>) -> Client {
 }
 
 fn endless() -> Arc<Endless> {
+    let acceptor = Arc::new(Acceptor::new(Admission::default(), None).unwrap());
+    endless_at(Arc::clone(&acceptor), acceptor)
+}
+
+/// Of clients at one acceptor, who cancel at another one.
+fn endless_at(acceptor: Arc<Acceptor>, cancels_at: Arc<Acceptor>) -> Arc<Endless> {
     Arc::new(Endless {
-        acceptor: Arc::new(Acceptor::new(Admission::default(), None).unwrap()),
+        acceptor,
+        cancels_at,
         during: Mutex::default(),
         token: Mutex::default(),
         closed: Mutex::default(),
@@ -133,5 +143,43 @@ async fn a_cancel_request_is_heard_at_every_moment_of_a_statement() {
         *engine.during.lock() = Some(during);
         let error = client.query_typed("SELECT a FROM t", &[]).await.unwrap_err();
         assert_eq!(error.code(), Some(&SqlState::QUERY_CANCELED), "{during:?}");
+    }
+}
+
+/// A node that another one asks, and what it is asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    there: Arc<Cancellations>,
+    keys: Mutex<Vec<CancelKey>>,
+}
+
+#[async_trait]
+impl OtherFaces for Asked {
+    async fn cancel(&self, key: CancelKey) {
+        self.keys.lock().push(key);
+        self.there.cancel(key);
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_request_that_comes_to_another_node_is_passed_on_and_one_for_its_own_client_is_not() {
+    let node = |name: &str, others: Arc<Asked>| {
+        let own = Cancellations::of_node(name);
+        let acceptor =
+            Acceptor::new(Admission::default(), None).unwrap().among(Arc::clone(&own), Arc::clone(&others) as _);
+        (Arc::new(acceptor), own)
+    };
+    let (n1, own) = node("n1", Arc::default());
+    let others = Arc::new(Asked { there: own, keys: Mutex::default() });
+    let (n2, _) = node("n2", Arc::clone(&others));
+    for (client_at, passed) in [(&n1, 1), (&n2, 0)] {
+        let engine = endless_at(Arc::clone(client_at), Arc::clone(&n2));
+        let client = connect(&engine).await;
+        *engine.during.lock() = Some(During::Fetch);
+        let error = client.simple_query("SELECT a FROM t").await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::QUERY_CANCELED));
+        let keys = std::mem::take(&mut *others.keys.lock());
+        assert_eq!(keys.len(), passed, "{keys:?}");
+        assert!(keys.iter().all(|key| cancel_key::node_of(*key) == cancel_key::number_of("n1")));
     }
 }
