@@ -11,7 +11,8 @@ use savanna_ownership::{Coordinator, CoordinatorError, NodeRecord};
 use savanna_rpc::MutualTls;
 use tokio::time::Instant;
 
-use super::{JOIN_TIME, JoinError};
+use super::JoinError;
+use super::joining::JOIN_TIME;
 use crate::config::NodeConfig;
 
 /// The label of a node that encrypts.

@@ -18,13 +18,14 @@ use savanna_rpc::{ANY_NODE, Addresses, Cluster, MutualTls, Request, RpcError, Tc
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use super::JoinError;
 use super::cluster_record::{self, ClusterRecordError};
 use super::etcd_access::{self, EtcdAccess};
 use super::join::{EtcdPlace, Join, is_here};
+use super::joining::{COORDINATOR_TIME, JOIN_TIME, Met};
 use super::leader::connections;
 use super::shared::Shared;
 use super::view::View;
-use super::{COORDINATOR_TIME, JOIN_TIME, JoinError, Met};
 use crate::config::NodeConfig;
 
 /// Before what did not answer is asked again.
