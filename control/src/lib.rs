@@ -8,13 +8,17 @@
 //! Time does not come in there, but for how old is what a node has said: whether a node is gone is decided by its lease alone, which the coordinator ends. Which node runs that coordinator is
 //! decided from what each of them sees, with a memory and the time as an input.
 //!
+//! * [`balance`]: when a database goes to another node because its own is busier.
 //! * [`candidacy`]: when a node takes the coordinator, and when it leaves it.
 //! * [`reach`]: which nodes are beyond a cut network.
 //! * [`failover`]: the logs and shards of nodes that are gone.
 //! * [`placement`]: which node gets a shard, of those that are gone or a new one.
+//! * [`drained`]: nodes that get nothing new, as somebody wants to stop them.
 //! * [`load`]: how busy nodes are, as they say themselves.
 
+pub mod balance;
 pub mod candidacy;
+pub mod drained;
 pub mod failover;
 pub mod load;
 pub mod placement;

@@ -205,6 +205,8 @@ pub struct Loads {
     pub shards: BTreeMap<ShardId, u64>,
     /// Nodes that take no shards: they do not have what serves them, or not yet.
     pub closed: BTreeSet<NodeId>,
+    /// Nodes that take shards only while no other node does: see [`drained`](crate::drained).
+    pub drained: BTreeSet<NodeId>,
     /// The shard that everybody needs to log in, if there is one: the first to get an owner again.
     pub login: Option<ShardId>,
     /// Only shards whose names begin so count.
@@ -237,7 +239,7 @@ impl Reports {
         self.shards.extend(shards.into_iter().take(REPORTED_MAX).map(|(shard, load)| (shard, (load, now))));
     }
 
-    /// What there is to decide by: `closed`, `login` and `prefix` are left to whoever knows.
+    /// What there is to decide by: `closed`, `drained`, `login` and `prefix` are left to whoever knows.
     pub fn loads(&mut self, view: &ClusterView, now: Instant) -> Loads {
         self.forget(view, now);
         let nodes = self.nodes.iter().filter(|(_, said)| said.counts(view, now));

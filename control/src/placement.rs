@@ -3,6 +3,7 @@
 //! The node that is least busy gets it. Nodes that differ by little are alike, and of these the one with fewest shards gets it. What a node has got by
 //! the same decision counts from then on, and a shard that does nothing counts a little: so that the many shards of a node that is gone are spread.
 //! While one of the nodes has not said what it does, the numbers of shards decide alone: nobody knows whether it is idle or too busy to say so.
+//! A node that is drained gets none while there is another one.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +46,11 @@ impl<'v> Placement<'v> {
     /// What the nodes have that take shards, by the view and by what they say.
     #[must_use]
     pub fn new(view: &'v ClusterView, loads: &'v Loads) -> Self {
-        let open = view.nodes().map(|node| &node.tenure).filter(|tenure| !loads.closed.contains(&tenure.node));
+        let open: Vec<_> =
+            view.nodes().map(|node| &node.tenure).filter(|tenure| !loads.closed.contains(&tenure.node)).collect();
+        let is_drained = |tenure: &&Tenure| loads.drained.contains(&tenure.node);
+        let are_all_drained = open.iter().all(is_drained);
+        let open = open.into_iter().filter(|tenure| are_all_drained || !is_drained(tenure));
         let beside = |tenure: &Tenure| loads.nodes.get(&tenure.node).copied();
         let has = |tenure: &'v Tenure| (tenure, Has { load: beside(tenure).unwrap_or_default(), shards: 0 });
         let nodes: BTreeMap<_, _> = open.map(has).collect();
@@ -175,6 +180,23 @@ mod tests {
         let closed = BTreeSet::from([NodeId::new("c")]);
         let known = Loads { closed, ..loads(&[("a", 0), ("b", 0)], &[BUSY, 0, 0, 0]) };
         assert_eq!(new_ones(&view, &known, 1), ["b"]);
+    }
+
+    #[test]
+    fn a_drained_node_gets_none_while_there_is_another() {
+        let view = view(&[("a", 9), ("b", 0)]);
+        let drained = |nodes: &[&str]| Loads {
+            drained: nodes.iter().copied().map(NodeId::new).collect(),
+            ..loads(&[("a", BUSY), ("b", 0)], &[BUSY; 9])
+        };
+        assert_eq!(new_ones(&view, &drained(&["b"]), 2), ["a", "a"]);
+        assert_eq!(host_for_new(&view, &drained(&["b"]), &NodeId::new("b")).unwrap().node.0, "a", "whoever is asked");
+        assert_eq!(new_ones(&view, &drained(&["a", "b"]), 1), ["b"], "rather there than nowhere");
+        let closed = Loads { closed: BTreeSet::from([NodeId::new("a")]), ..drained(&["b"]) };
+        assert_eq!(new_ones(&view, &closed, 1), ["b"], "no other takes any");
+        // Who gets none anyway need not have said what it does.
+        let silent = Loads { nodes: BTreeMap::from([(NodeId::new("a"), 0)]), ..drained(&["b"]) };
+        assert_eq!(new_ones(&view, &silent, 1), ["a"]);
     }
 
     #[test]
