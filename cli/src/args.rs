@@ -121,10 +121,11 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  savanna move shop --to n2\n  savanna move tenants/7 --to n3 --output json")]
     Move(MoveArgs),
     /// Lists the last moves of databases, and how long nobody was served
-    #[command(after_help = "Example:\n  savanna moves --output json")]
-    Moves(Remote),
+    #[command(after_help = "Examples:\n  savanna moves --output json\n  savanna moves --explain")]
+    Moves(MovesArgs),
     /// Moves all databases away from a node, so that it can be stopped
-    #[command(after_help = "Example:\n  savanna drain n1 --url http://127.0.0.1:8090")]
+    #[command(after_help = "Examples:\n  savanna drain n1 --url http://127.0.0.1:8090\n  savanna drain n1 --undo\n\n\
+        The node gets nothing new until --undo, or until it starts again; `savanna nodes` shows that it is drained.")]
     Drain(DrainArgs),
 }
 
@@ -144,10 +145,22 @@ pub(crate) struct MoveArgs {
 }
 
 #[derive(Debug, Arguments)]
+pub(crate) struct MovesArgs {
+    /// Lists instead why databases have moved by themselves, or why none does, where cluster.balance is on
+    #[arg(long)]
+    pub(crate) explain: bool,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+#[derive(Debug, Arguments)]
 pub(crate) struct DrainArgs {
     /// The node that is to have no databases
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
+    /// The node gets databases again; those that have left it stay where they are
+    #[arg(long)]
+    pub(crate) undo: bool,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }

@@ -123,6 +123,11 @@ impl Client {
         json(send(self.long_request(Method::POST, path).json(body)).await?).await
     }
 
+    /// Says that something is so from now on.
+    pub(crate) async fn put(&self, path: &str) -> Result<(), RequestError> {
+        send(self.request(Method::PUT, path)).await.map(drop)
+    }
+
     /// Makes something; there is no answer but that it is there.
     pub(crate) async fn create(&self, path: &str, body: &impl Serialize) -> Result<(), RequestError> {
         send(self.request(Method::POST, path).json(body)).await.map(drop)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use savanna_control::drained::is_drained;
 use savanna_control::load::Load;
 use savanna_epoch::ShardId;
 use savanna_http::types::{
@@ -164,7 +165,15 @@ impl NodeView for Board {
         let node = self.config.node();
         let Some(ShownCluster { view, loads, .. }) = &self.cluster else {
             let (name, epoch, services) = (self.lease.name.clone(), self.lease.epoch, node.services.clone());
-            return vec![ClusterNode { name, epoch, address: None, services, is_this: true, load: None }];
+            return vec![ClusterNode {
+                name,
+                epoch,
+                address: None,
+                services,
+                is_this: true,
+                is_drained: false,
+                load: None,
+            }];
         };
         let view = view.now();
         let loads = loads.by_node(&view);
@@ -180,6 +189,7 @@ impl NodeView for Board {
             address: Some(record.address.clone()),
             services: services_of(record).map(str::to_owned).collect(),
             is_this: record.tenure.node.0 == self.lease.name,
+            is_drained: is_drained(&view, &record.tenure),
             load: loads.get(&record.tenure.node).map(load),
         };
         view.nodes().map(shown).collect()

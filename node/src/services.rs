@@ -381,6 +381,9 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
         let (has, guard) = (hosted.clone(), joined.guard());
         let has = move |shard: &ShardId| shards::tenant_of(shard).is_some_and(|tenant| has.has(tenant));
         let moves = Moves::new(Arc::clone(joined), hosted.clone(), Arc::clone(&back));
+        if joined.balances() {
+            tasks.spawn(Arc::clone(joined).balance(Arc::clone(&moves)));
+        }
         let offers = [
             joined.offered("tenants").offer_of(back.service(), guard.clone(), has),
             joined.offered(moves::SERVICE).offer(moves.service(), guard),

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, io, net::SocketAddr, path::PathBuf, sync::Arc, 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use savanna_control::drained::is_drained;
 use savanna_epoch::{NodeId, ShardId};
-use savanna_http::types::{Move, MoveTechnique, NewMove, Tenant};
+use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, NewMove, Tenant};
 use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_identity::SecretError;
 use savanna_ownership::logs::LogPlace;
@@ -18,7 +19,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     cluster::{
-        Joined,
+        Decided, Joined,
         databases::LogError,
         moves::{Moves, Report, Way},
         shared::PlaceError,
@@ -161,6 +162,17 @@ fn shown(report: Report, database: Option<String>) -> Move {
     }
 }
 
+/// A decision as the control API shows it.
+fn decision(decided: Decided, joined: &Joined) -> Decision {
+    let Decided { at, by, moves, why, outcome } = decided;
+    let (shard, from, to) = match moves {
+        Some((shard, from, to)) => (Some(shard), Some(from.0), Some(to.0)),
+        None => (None, None, None),
+    };
+    let database = shard.as_ref().and_then(shards::tenant_of).and_then(|tenant| joined.tenant_name(tenant));
+    Decision { at_unix_ms: at, by: by.0, shard: shard.map(|shard| shard.0), database, from, to, why, outcome }
+}
+
 #[async_trait]
 impl TenantsHandle for Control {
     async fn list(&self) -> Vec<Tenant> {
@@ -219,6 +231,12 @@ impl TenantsHandle for Control {
         .collect()
     }
 
+    async fn decisions(&self) -> Decisions {
+        let Some(joined) = &self.joined else { return Decisions { is_on: false, decisions: Vec::new() } };
+        let all = joined.decisions().await.into_iter();
+        Decisions { is_on: joined.balances(), decisions: all.map(|decided| decision(decided, joined)).collect() }
+    }
+
     async fn backup(&self, name: String) -> Result<Backup, Problem> {
         let archive = self.tenants.backup(&name).await.map_err(|error| problem(&error))?;
         let bytes = archive.bytes();
@@ -226,6 +244,14 @@ impl TenantsHandle for Control {
     }
 
     async fn restore(&self, name: String, backup: BoxStream<'static, io::Result<Bytes>>) -> Result<(), Problem> {
+        // It would be made here.
+        if let Some(joined) = self.joined.as_ref().filter(|joined| is_drained(&joined.view().now(), joined.tenure())) {
+            let node = &joined.tenure().node;
+            let message = format!(
+                "node {node} is drained, and a database is restored on the node that is asked: ask another one, or `savanna drain {node} --undo`"
+            );
+            return Err(problem(&SqlError::new("55000", message)));
+        }
         self.tenants.restore(&name, backup).await.map_err(|error| problem(&error))
     }
 }

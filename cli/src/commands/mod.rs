@@ -42,7 +42,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Nodes(remote) => nodes::nodes(&config, format, &remote).await,
         Command::Shards(shards) => nodes::shards(&config, format, &shards).await,
         Command::Move(args) => moves::one(&config, format, &args).await,
-        Command::Moves(remote) => moves::list(&config, format, &remote).await,
+        Command::Moves(args) => moves::list(&config, format, &args).await,
         Command::Drain(args) => moves::drain(&config, format, &args).await,
     }
 }

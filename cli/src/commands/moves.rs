@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use savanna_http::types::{Move, MoveTechnique, Moves, NewMove, Nodes, Shards};
+use savanna_http::types::{
+    ClusterNode, ClusterShard, Decision, Decisions, Move, MoveTechnique, Moves, NewMove, Nodes, Shards,
+};
 use savanna_node::Config;
 use serde_json::json;
 
-use crate::args::{DrainArgs, Format, MoveArgs, Remote};
-use crate::client::Client;
+use crate::args::{DrainArgs, Format, MoveArgs, MovesArgs};
+use crate::client::{Client, path_part};
 use crate::error::{CliError, Exit};
 use crate::output;
+
+/// How often a drain looks for databases, at most.
+const DRAIN_LOOKS: usize = 3;
 
 pub(crate) async fn one(config: &Config, format: Format, args: &MoveArgs) -> Result<Exit, CliError> {
     let client = Client::new(args.remote.url.as_deref(), &args.remote.trust, config.node())?;
@@ -19,41 +24,76 @@ pub(crate) async fn one(config: &Config, format: Format, args: &MoveArgs) -> Res
     Ok(exit(&moved))
 }
 
-pub(crate) async fn list(config: &Config, format: Format, remote: &Remote) -> Result<Exit, CliError> {
-    let client = Client::new(remote.url.as_deref(), &remote.trust, config.node())?;
+pub(crate) async fn list(config: &Config, format: Format, args: &MovesArgs) -> Result<Exit, CliError> {
+    let client = Client::new(args.remote.url.as_deref(), &args.remote.trust, config.node())?;
+    if args.explain {
+        return explain(&client, format).await;
+    }
     let Moves { moves } = client.get("moves").await.map_err(|error| client.explain(error))?;
     show(format, &moves)?;
     Ok(Exit::Done)
 }
 
-/// Moves all databases away from a node, each to the node that has fewest by then.
+/// Why databases have moved by themselves, or stay.
+async fn explain(client: &Client, format: Format) -> Result<Exit, CliError> {
+    let told: Decisions = client.get("moves/decisions").await.map_err(|error| client.explain(error))?;
+    match format {
+        Format::Json => told.decisions.iter().try_for_each(output::write_json)?,
+        Format::Table => {
+            let rows: Vec<_> = told.decisions.iter().map(decision_row).collect();
+            let titles = ["by", "shard", "database", "from", "to", "what came of it", "why"];
+            output::write(output::text_table(&titles, &rows).as_bytes())?;
+        }
+    }
+    if !told.is_on {
+        eprintln!("cluster.balance is off at the node that was asked: it moves no database by itself");
+    }
+    Ok(Exit::Done)
+}
+
+fn decision_row(decision: &Decision) -> Vec<String> {
+    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let outcome = match (&decision.shard, &decision.outcome) {
+        (None, _) => "all stays".to_owned(),
+        (Some(_), None) => "it moves".to_owned(),
+        (Some(_), Some(outcome)) => outcome.clone(),
+    };
+    let Decision { by, shard, database, from, to, why, .. } = decision;
+    vec![by.clone(), or_none(shard), or_none(database), or_none(from), or_none(to), outcome, why.clone()]
+}
+
+/// The node gets nothing new, and all its databases go, each to the node that has fewest by then.
 pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> Result<Exit, CliError> {
     let client = Client::new(args.remote.url.as_deref(), &args.remote.trust, config.node())?;
     let Nodes { nodes } = client.get("nodes").await.map_err(|error| client.explain(error))?;
-    let Shards { shards } = client.get("shards").await.map_err(|error| client.explain(error))?;
     if !nodes.iter().any(|node| node.name == args.node) {
         let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
         return Err(CliError::Usage(format!("expected one of the nodes {}, came {}", names.join(", "), args.node)));
     }
-    let databases = || shards.iter().filter(|shard| shard.shard.starts_with("tenants/"));
-    let others =
-        nodes.iter().filter(|node| node.name != args.node && node.services.iter().any(|name| name == "tenants"));
-    let mut counts: BTreeMap<&str, usize> = others.map(|node| (node.name.as_str(), 0)).collect();
-    for owner in databases().filter_map(|shard| shard.owner.as_deref()) {
-        counts.entry(owner).and_modify(|count| *count += 1);
+    let path = format!("nodes/{}/drain", path_part(&args.node));
+    if args.undo {
+        client.delete(&path).await.map_err(|error| client.explain(error))?;
+        return report(format, args, "the node gets databases again", None);
     }
-    let leaving: Vec<_> = databases().filter(|shard| shard.owner.as_ref() == Some(&args.node)).collect();
-    let mut stayed = 0;
-    for (number, shard) in leaving.iter().enumerate() {
-        let Some((to, count)) = counts.iter_mut().min_by_key(|(name, count)| (**count, **name)) else {
-            return Err(CliError::Usage(format!("no other node than {} serves databases: start one", args.node)));
-        };
-        *count += 1;
-        eprintln!("{} of {}: {} goes to {to}", number + 1, leaving.len(), shard.shard);
-        let moved = ask(&client, &shard.shard, to, MoveTechnique::FlushAndMove).await?;
-        stayed += usize::from(moved.stayed.is_some());
-        show(format, &[moved])?;
+    let others: Vec<_> = nodes.iter().filter(|node| node.name != args.node && takes_databases(node)).collect();
+    if others.is_empty() {
+        let node = &args.node;
+        return Err(CliError::Usage(format!(
+            "no other node than {node} takes databases: start one, or undo the drain of another"
+        )));
     }
+    client.put(&path).await.map_err(|error| client.explain(error))?;
+    let (mut moved, mut stayed) = (0, 0);
+    // One that was made while this went on may have come before all nodes heard of the drain.
+    for _ in 0..DRAIN_LOOKS {
+        let Shards { shards } = client.get("shards").await.map_err(|error| client.explain(error))?;
+        let (gone, left) = move_away(&client, format, &args.node, &others, &shards).await?;
+        (moved, stayed) = (moved + gone, left);
+        if gone + left == 0 || left > 0 {
+            break;
+        }
+    }
+    let Shards { shards } = client.get("shards").await.map_err(|error| client.explain(error))?;
     let kept: Vec<_> = shards
         .iter()
         .filter(|shard| shard.owner.as_ref() == Some(&args.node) && !shard.shard.starts_with("tenants/"))
@@ -62,8 +102,48 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
     if !kept.is_empty() {
         eprintln!("the shards {} stay there until the node ends; another one takes them over then", kept.join(", "));
     }
-    if format == Format::Json {
-        output::write_json(&json!({ "node": args.node, "moved": leaving.len() - stayed, "stayed": stayed }))?;
+    let notice = format!("the node gets nothing new until it starts again, or `savanna drain {} --undo`", args.node);
+    report(format, args, &notice, Some((moved, stayed)))
+}
+
+fn takes_databases(node: &ClusterNode) -> bool {
+    !node.is_drained && node.services.iter().any(|name| name == "tenants")
+}
+
+/// Moves the databases of a node to others, each to the one that has fewest by then. How many went, and how many stayed.
+async fn move_away(
+    client: &Client,
+    format: Format,
+    node: &str,
+    others: &[&ClusterNode],
+    shards: &[ClusterShard],
+) -> Result<(usize, usize), CliError> {
+    let databases = || shards.iter().filter(|shard| shard.shard.starts_with("tenants/"));
+    let mut counts: BTreeMap<&str, usize> = others.iter().map(|node| (node.name.as_str(), 0)).collect();
+    for owner in databases().filter_map(|shard| shard.owner.as_deref()) {
+        counts.entry(owner).and_modify(|count| *count += 1);
+    }
+    let leaving: Vec<_> = databases().filter(|shard| shard.owner.as_deref() == Some(node)).collect();
+    let mut stayed = 0;
+    for (number, shard) in leaving.iter().enumerate() {
+        let Some((to, count)) = counts.iter_mut().min_by_key(|(name, count)| (**count, **name)) else { break };
+        *count += 1;
+        eprintln!("{} of {}: {} goes to {to}", number + 1, leaving.len(), shard.shard);
+        let moved = ask(client, &shard.shard, to, MoveTechnique::FlushAndMove).await?;
+        stayed += usize::from(moved.stayed.is_some());
+        show(format, &[moved])?;
+    }
+    Ok((leaving.len() - stayed, stayed))
+}
+
+/// What a drain, or its end, has come to: how many databases moved and how many stayed.
+fn report(format: Format, args: &DrainArgs, notice: &str, databases: Option<(usize, usize)>) -> Result<Exit, CliError> {
+    let (moved, stayed) = databases.unwrap_or_default();
+    match format {
+        Format::Table => eprintln!("{notice}"),
+        Format::Json => {
+            output::write_json(&json!({ "node": args.node, "drained": !args.undo, "moved": moved, "stayed": stayed }))?;
+        }
     }
     Ok(if stayed == 0 { Exit::Done } else { Exit::Failed })
 }

@@ -25,11 +25,12 @@ const NODE_COLUMNS: [&str; 9] =
     ["node", "epoch", "address", "services", "cpu", "transactions/s", "log KiB/s", "rows MiB", ""];
 
 fn node_row(node: &ClusterNode) -> Vec<String> {
-    let answers = if node.is_this { "answers" } else { "" };
+    let notes = [(node.is_this, "answers"), (node.is_drained, "drained")];
+    let notes: Vec<_> = notes.into_iter().filter_map(|(is_so, note)| is_so.then_some(note)).collect();
     let address = node.address.clone().unwrap_or_else(|| "alone".to_owned());
     let mut row = vec![node.name.clone(), node.epoch.to_string(), address, node.services.join(",")];
     row.extend(load_columns(node.load));
-    row.push(answers.to_owned());
+    row.push(notes.join(", "));
     row
 }
 

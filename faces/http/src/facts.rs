@@ -111,12 +111,15 @@ fn unwritten(fact: Fact, error: &dyn std::error::Error) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "A bug in Savanna", detail)
 }
 
-/// Other nodes of a cluster, wherever they are.
+/// Nodes of a cluster, wherever they are.
 pub type SharedNodes = Arc<dyn NodesHandle>;
 
-/// What other nodes of a cluster can be asked.
+/// What nodes of a cluster can be asked, and told.
 #[async_trait]
 pub trait NodesHandle: Debug + Send + Sync {
     /// What a node that is not this one tells of itself, as its own control API writes it.
     async fn tell(&self, node: &str, fact: Fact) -> Result<String, Problem>;
+
+    /// Says that a node, this or another one, gets nothing new, or that it gets something again.
+    async fn drain(&self, node: &str, is_drained: bool) -> Result<(), Problem>;
 }

@@ -71,6 +71,9 @@ pub struct ClusterNode {
     pub services: Vec<String>,
     /// Whether it is the one that answers.
     pub is_this: bool,
+    /// Whether it gets nothing new.
+    #[serde(default)]
+    pub is_drained: bool,
     /// What it has done of late; none if it has not said so in the last seconds, or is alone.
     #[serde(default)]
     pub load: Option<NodeLoad>,
@@ -172,6 +175,36 @@ pub struct Move {
 pub struct Moves {
     /// The last of each node, oldest first.
     pub moves: Vec<Move>,
+}
+
+/// Why databases have moved by themselves, or stayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Decisions {
+    /// Whether the node that answers moves databases by itself when it is to decide.
+    pub is_on: bool,
+    /// The last of each node, oldest first.
+    pub decisions: Vec<Decision>,
+}
+
+/// What a node has decided about moves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Decision {
+    /// Milliseconds since 1970.
+    pub at_unix_ms: u64,
+    /// The node that has decided it.
+    pub by: String,
+    /// What moves; none if all stays.
+    pub shard: Option<String>,
+    /// The name of its database, if the node that answers knows it.
+    pub database: Option<String>,
+    /// The node that has it.
+    pub from: Option<String>,
+    /// The node that is to have it.
+    pub to: Option<String>,
+    /// The reason.
+    pub why: String,
+    /// What came of it; none of what stays, and while it moves.
+    pub outcome: Option<String>,
 }
 
 /// Tenants.

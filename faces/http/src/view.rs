@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 
 use crate::Problem;
 use crate::facts::SharedNodes;
-use crate::types::{ClusterNode, ClusterShard, Move, NewMove, NodeStatus, Setting, Tenant};
+use crate::types::{ClusterNode, ClusterShard, Decisions, Move, NewMove, NodeStatus, Setting, Tenant};
 
 /// A node as the control API tells it. Every call answers from memory.
 pub trait NodeView: Debug + Send + Sync {
@@ -95,6 +95,9 @@ pub trait TenantsHandle: Debug + Send + Sync {
 
     /// The last moves.
     async fn moves(&self) -> Vec<Move>;
+
+    /// Why databases have moved by themselves, or stayed.
+    async fn decisions(&self) -> Decisions;
 
     /// One with all that is committed in it by now.
     async fn backup(&self, name: String) -> Result<Backup, Problem>;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
+use savanna_control::drained::drained;
 use savanna_control::failover::GRANTS_PER_BATCH;
 use savanna_control::placement::{self, Placement};
 use savanna_control::{Decision, Intent, Loads, Stuck, step};
@@ -484,9 +485,10 @@ fn is_used(view: &ClusterView, log: &LogId, place: &LogPlace) -> bool {
 }
 
 /// What nodes say that they do, for decisions about tenants: only those count, and only nodes can have some that say that they serve them.
-fn among(view: &ClusterView, loads: Loads) -> Loads {
+pub(super) fn among(view: &ClusterView, loads: Loads) -> Loads {
     let login = shards::named(view, LOGIN).inspect_err(shards::tell_unreadable).ok().flatten();
-    let mut loads = Loads { login: login.map(shards::shard), prefix: TENANTS.to_owned(), ..loads };
+    let (login, drained) = (login.map(shards::shard), drained(view));
+    let mut loads = Loads { login, drained, prefix: TENANTS.to_owned(), ..loads };
     for node in view.nodes() {
         if !shards::is_ready(view, &node.tenure) {
             loads.closed.insert(node.tenure.node.clone());

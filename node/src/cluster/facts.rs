@@ -8,9 +8,11 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use savanna_epoch::NodeId;
 use savanna_http::{Fact, Facts, NodesHandle, Problem};
+use savanna_ownership::{ClusterView, Coordinator};
 use savanna_rpc::{Method, MethodTable, RpcError, Service, Transport, call};
 use tokio::time::{Instant, sleep};
 
+use super::draining;
 use super::view::View;
 
 /// The first part of the methods' names.
@@ -63,6 +65,7 @@ impl OwnFacts {
 /// The other nodes, for the control API of this one.
 pub(crate) struct Others {
     view: View,
+    coordinator: Arc<dyn Coordinator>,
     transport: Arc<dyn Transport>,
 }
 
@@ -73,8 +76,8 @@ impl std::fmt::Debug for Others {
 }
 
 impl Others {
-    pub(super) const fn new(view: View, transport: Arc<dyn Transport>) -> Self {
-        Self { view, transport }
+    pub(super) const fn new(view: View, coordinator: Arc<dyn Coordinator>, transport: Arc<dyn Transport>) -> Self {
+        Self { view, coordinator, transport }
     }
 
     /// Asks a node until it answers or has no time left.
@@ -95,21 +98,26 @@ impl Others {
 #[async_trait]
 impl NodesHandle for Others {
     async fn tell(&self, node: &str, fact: Fact) -> Result<String, Problem> {
-        let view = self.view.now();
-        if !view.nodes().any(|record| record.tenure.node.0 == node) {
-            let names: Vec<_> = view.nodes().map(|record| record.tenure.node.0.as_str()).collect();
-            return Err(unknown(node, &names));
+        let (view, name) = (self.view.now(), NodeId::new(node));
+        if view.node(&name).is_none() {
+            return Err(unknown(node, &view));
         }
-        match self.ask(&NodeId::new(node), fact).await {
+        match self.ask(&name, fact).await {
             Ok(Ok(told)) => Ok(told),
             Ok(Err(reason)) => Err(untold(node, fact, &reason)),
             Err(error) if error.is_retriable() => Err(silent(node, fact, &error)),
             Err(error) => Err(untold(node, fact, &error.to_string())),
         }
     }
+
+    async fn drain(&self, node: &str, is_drained: bool) -> Result<(), Problem> {
+        draining::change(&self.view, &*self.coordinator, node, is_drained).await
+    }
 }
 
-fn unknown(node: &str, names: &[&str]) -> Problem {
+/// What who names a node hears that does not live.
+pub(super) fn unknown(node: &str, view: &ClusterView) -> Problem {
+    let names: Vec<_> = view.nodes().map(|record| record.tenure.node.0.as_str()).collect();
     Problem::not_found(format!(
         "expected one of the nodes that live, {}, came {node}; start it, or look at its log if it should live",
         names.join(", ")
@@ -136,6 +144,7 @@ fn untold(node: &str, fact: Fact, reason: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use savanna_ownership::ShardRecord;
+    use savanna_ownership::remote::RemoteCoordinator;
     use savanna_rpc::{InProcessLimits, InProcessNet, Served};
     use tokio::sync::watch;
 
@@ -148,7 +157,10 @@ mod tests {
         let served = n1.map(|service| net.serve(NodeId::new("n1"), service));
         let none: &[(&str, ShardRecord)] = &[];
         let view = View::of(watch::channel(Arc::new(view(none))).1);
-        (Others::new(view, Arc::new(net.transport(NodeId::new("n2")))), served)
+        let transport: Arc<dyn Transport> = Arc::new(net.transport(NodeId::new("n2")));
+        // Nobody asks it here.
+        let coordinator = RemoteCoordinator::new(Arc::clone(&transport), NodeId::new("nobody"), TELL_TIME);
+        (Others::new(view, Arc::new(coordinator), transport), served)
     }
 
     /// Tells what it is asked for.

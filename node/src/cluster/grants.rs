@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use savanna_control::drained::is_drained;
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::logs;
 use savanna_ownership::view::Follower;
@@ -100,11 +101,12 @@ fn load_of(view: &ClusterView) -> BTreeMap<&NodeId, usize> {
     load
 }
 
-/// The node with a service, of those in `load`, that has the fewest shards.
+/// The node with a service, of those in `load`, that has the fewest shards; one that is drained only if there is no other.
 fn host<'v>(view: &'v ClusterView, load: &BTreeMap<&NodeId, usize>, service: &str) -> Option<&'v NodeRecord> {
     let hosts = view.nodes().filter(|node| services_of(node).any(|name| name == service));
     let loaded = hosts.filter_map(|node| Some((load.get(&node.tenure.node)?, node)));
-    loaded.min_by_key(|(count, node)| (*count, &node.tenure.node)).map(|(_, node)| node)
+    let last = |node: &NodeRecord| is_drained(view, &node.tenure);
+    loaded.min_by_key(|(count, node)| (last(node), *count, &node.tenure.node)).map(|(_, node)| node)
 }
 
 /// What an owner proposes that cannot serve its shard: that another node has it. None if there is none, if it is not the owner, or if the
@@ -295,6 +297,19 @@ pub(super) mod tests {
         cluster.join("n2", ALL);
         cluster.join("n3", ALL);
         assert_eq!(cluster.grant(3, false), ["keys n1 2", "streams n2 2", "tenants n3 2"]);
+    }
+
+    #[test]
+    fn a_drained_node_is_granted_nothing_while_there_is_another() {
+        let mut cluster = Cluster::new();
+        let [n1, _, n3] = ["n1", "n2", "n3"].map(|name| cluster.join(name, ALL));
+        let change = savanna_control::drained::change(&cluster.view(), &NodeId::new("n2"), true).unwrap().unwrap();
+        cluster.0.step(&Request::Apply(change.into()), MonoTime(0)).reply.unwrap();
+        assert_eq!(cluster.grant(3, false), ["keys n1 1", "streams n3 1", "tenants n1 1"]);
+        cluster.leave(n1);
+        assert_eq!(cluster.grant(3, false), ["keys n3 2", "streams n3 1", "tenants n3 2"]);
+        cluster.leave(n3);
+        assert_eq!(cluster.grant(3, false), ["keys n2 3", "streams n2 2", "tenants n2 3"], "rather there than nowhere");
     }
 
     #[test]

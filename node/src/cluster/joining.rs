@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::balancing::{self, Decisions};
 use super::cancels::{self, Cancels};
 use super::candidate;
 use super::cluster_file::ClusterFile;
@@ -162,10 +163,15 @@ impl Joined {
         let services = services.service(moves::SERVICE, Arc::new(moves));
         let facts = OwnFacts::default();
         let services = services.service(facts::SERVICE, facts.service());
+        let decisions = Decisions::default();
+        let services = services.service(balancing::SERVICE, decisions.service());
         let cancels = Cancels::new(name.clone(), view.clone(), Arc::new(peers.clone()));
         let services = services.service(cancels::SERVICE, cancels.service());
         let mut services = services.service(loads::SERVICE, loads.service());
         let mut labels = BTreeMap::from([(grants::SERVICES_LABEL.to_owned(), config.services.join(","))]);
+        if let Ok(processors) = std::thread::available_parallelism() {
+            labels.insert(balancing::PROCESSORS_LABEL.to_owned(), processors.to_string());
+        }
         if state.is_none() && through.is_none() {
             services = services.service(remote_coordinator::SERVICE, remote_coordinator::service(&coordinator));
             labels.insert(machines::REACHES_LABEL.to_owned(), machines::ETCD.to_owned());
@@ -218,6 +224,7 @@ impl Joined {
             guard,
             view,
             loads,
+            decisions,
             facts,
             cancels,
             address,

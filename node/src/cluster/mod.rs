@@ -20,11 +20,13 @@
 //! this node what to be; what it is told comes from the view and nothing else. Each tenant is a shard of its own, and every node hosts some:
 //! see [`databases`].
 
+mod balancing;
 mod cancels;
 mod candidate;
 mod cluster_file;
 mod cluster_record;
 pub(crate) mod databases;
+mod draining;
 mod encryption;
 mod etcd_access;
 mod facts;
@@ -62,6 +64,8 @@ use crate::config::NodeConfig;
 use crate::membership::Membership;
 use crate::roles::{Grant, Role};
 
+pub(crate) use self::balancing::Decided;
+use self::balancing::Decisions;
 pub(crate) use self::cancels::Cancels;
 pub use self::cluster_file::ClusterFileError;
 pub(crate) use self::cluster_file::are_in as is_in;
@@ -94,6 +98,8 @@ pub(crate) struct Joined {
     view: View,
     /// What nodes say of their load.
     loads: KnownLoads,
+    /// What this node has decided about moves.
+    decisions: Decisions,
     /// What this node tells others of itself.
     facts: OwnFacts,
     /// Clients of streams at this node, for cancel requests that come to any.
@@ -179,7 +185,7 @@ impl Joined {
 
     /// The other nodes, for the control API.
     pub(crate) fn others(&self) -> Others {
-        Others::new(self.view.clone(), self.transport())
+        Others::new(self.view.clone(), Arc::clone(&self.coordinator), self.transport())
     }
 
     /// Cancel requests for streams, wherever they come and wherever their clients are.

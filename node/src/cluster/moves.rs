@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
+use savanna_control::drained::is_drained;
 use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_handover::{
     Action, Answer, Change, Ending, Handover, Input, Limits, MoveId, Obstacle, Record, Source, Target, TargetAction,
@@ -308,6 +309,11 @@ impl Moves {
         };
         if !shards::is_ready(&view, &node.tenure) {
             return Err(NotBegun::Refused(format!("node {to} serves no databases")));
+        }
+        if is_drained(&view, &node.tenure) {
+            return Err(NotBegun::Refused(format!(
+                "node {to} is drained: `savanna drain {to} --undo`, or choose another one"
+            )));
         }
         Ok(node.tenure.clone())
     }

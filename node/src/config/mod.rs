@@ -253,6 +253,8 @@ pub struct NodeConfig {
     pub cluster_etcd_user: Option<String>,
     /// How many nodes are waited for before services get their first owners.
     pub cluster_nodes: usize,
+    /// Whether databases move from busy nodes to others when this node decides that.
+    pub cluster_balance: bool,
     /// Folders that tables of files may use, beside `files` in the data directory.
     pub streams_files: Vec<PathBuf>,
     /// Partitions asked of each source; none for as many as the engine chooses.

@@ -199,6 +199,11 @@ pub const SETTINGS: &[SettingSpec] = &[
     ),
     setting("cluster.nodes", "1", "how many nodes are waited for, 2 s at most, before services get their first owners"),
     setting(
+        "cluster.balance",
+        "off",
+        "on moves databases from busy nodes to others; the node that has shard tenants decides, so set it for all",
+    ),
+    setting(
         "streams.files",
         ".",
         "folders that tables of files and dead letters may use, with commas between them, beside files in the data directory",
@@ -410,6 +415,11 @@ impl NodeConfig {
                     user => Some(Some(user.to_owned())),
                 },
             )?,
+            cluster_balance: read.get("cluster.balance", "on or off", |text| match text {
+                "on" => Some(true),
+                "off" => Some(false),
+                _ => None,
+            })?,
             cluster_nodes: read.get("cluster.nodes", "a whole number, 1 to 1024", |text| {
                 text.parse::<usize>().ok().filter(|n| (1..=1024).contains(n))
             })?,

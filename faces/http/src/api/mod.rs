@@ -8,7 +8,7 @@ pub(crate) mod sql;
 pub(crate) mod tables;
 pub(crate) mod tenants;
 
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::server::Face;
 
@@ -71,6 +71,7 @@ pub(crate) fn routes() -> Vec<Route> {
         route("/api/v1/status", &["get"], get(node::status)),
         route("/api/v1/config", &["get"], get(node::config)),
         route("/api/v1/nodes", &["get"], get(node::nodes)),
+        route("/api/v1/nodes/{node}/drain", &["put", "delete"], put(nodes::drain).delete(nodes::fill)),
         route("/api/v1/nodes/{node}/status", &["get"], get(nodes::status)),
         route("/api/v1/nodes/{node}/config", &["get"], get(nodes::config)),
         route("/api/v1/nodes/{node}/metrics", &["get"], get(nodes::metrics)),
@@ -82,6 +83,7 @@ pub(crate) fn routes() -> Vec<Route> {
         route("/api/v1/tables", &["get"], get(tables::list)),
         route("/api/v1/tables/{table}", &["get"], get(tables::get)),
         long_route("/api/v1/moves", &["get", "post"], get(tenants::moves).post(tenants::move_to)),
+        route("/api/v1/moves/decisions", &["get"], get(tenants::decisions)),
         route("/api/v1/tenants", &["get", "post"], get(tenants::list).post(tenants::create)),
         route("/api/v1/tenants/{tenant}", &["delete"], delete(tenants::remove)),
         route("/api/v1/tenants/{tenant}/backup", &["get"], get(tenants::backup)),

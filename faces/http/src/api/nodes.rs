@@ -1,6 +1,7 @@
-//! What each node of the cluster tells of itself, through this one.
+//! Each node of the cluster, through this one: what it tells of itself, and whether it gets anything new.
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 
 use crate::Problem;
@@ -58,6 +59,46 @@ pub(crate) async fn config(State(face): State<Face>, Path(node): Path<String>) -
 )]
 pub(crate) async fn metrics(State(face): State<Face>, Path(node): Path<String>) -> Result<Response, Problem> {
     told(&face, &node, Fact::Metrics).await
+}
+
+/// A node gets nothing new from now on, until that is undone or it starts again.
+#[utoipa::path(
+    put,
+    path = "/api/v1/nodes/{node}/drain",
+    tag = "node",
+    params(("node" = String, Path, description = "Its name")),
+    responses(
+        (status = 204, description = "It gets nothing new"),
+        (status = 404, description = "No such node", body = Problem),
+        (status = 409, description = "The node is alone", body = Problem),
+        (status = 503, description = "The coordinator does not answer", body = Problem),
+    )
+)]
+pub(crate) async fn drain(State(face): State<Face>, Path(node): Path<String>) -> Result<StatusCode, Problem> {
+    drained(&face, &node, true).await
+}
+
+/// A node that was drained gets databases again.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/nodes/{node}/drain",
+    tag = "node",
+    params(("node" = String, Path, description = "Its name")),
+    responses(
+        (status = 204, description = "It gets what there is to get"),
+        (status = 404, description = "No such node", body = Problem),
+        (status = 409, description = "The node is alone", body = Problem),
+        (status = 503, description = "The coordinator does not answer", body = Problem),
+    )
+)]
+pub(crate) async fn fill(State(face): State<Face>, Path(node): Path<String>) -> Result<StatusCode, Problem> {
+    drained(&face, &node, false).await
+}
+
+async fn drained(face: &Face, node: &str, is_drained: bool) -> Result<StatusCode, Problem> {
+    let alone = || Problem::of_sqlstate("55000", "expected a cluster of several nodes, but this node is alone");
+    face.view.others().ok_or_else(alone)?.drain(node, is_drained).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn told(face: &Face, node: &str, fact: Fact) -> Result<Response, Problem> {

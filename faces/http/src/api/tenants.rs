@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use crate::Problem;
 use crate::extract::{Json, Path};
 use crate::server::Face;
-use crate::types::{Move, Moves, NewMove, NewTenant, Tenants};
+use crate::types::{Decisions, Move, Moves, NewMove, NewTenant, Tenants};
 use crate::view::SharedTenants;
 
 /// How long the body of a request that was refused is read on.
@@ -64,6 +64,20 @@ pub(crate) async fn move_to(State(face): State<Face>, Json(body): Json<NewMove>)
 )]
 pub(crate) async fn moves(State(face): State<Face>) -> Result<Answer<Moves>, Problem> {
     Ok(Answer(Moves { moves: served(&face)?.moves().await }))
+}
+
+/// Why tenants have moved by themselves, or stayed, where `cluster.balance` is on.
+#[utoipa::path(
+    get,
+    path = "/api/v1/moves/decisions",
+    tag = "tenants",
+    responses(
+        (status = 200, description = "Oldest first", body = Decisions),
+        (status = 503, description = "The tenants service does not run", body = Problem),
+    )
+)]
+pub(crate) async fn decisions(State(face): State<Face>) -> Result<Answer<Decisions>, Problem> {
+    Ok(Answer(served(&face)?.decisions().await))
 }
 
 /// Makes a tenant.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use savanna_http::types::{NodeStatus, Nodes, Queries, Settings, Shards};
+use savanna_http::types::{Decisions, NodeStatus, Nodes, Queries, Settings, Shards};
 use savanna_http::{HttpLimits, NodeView as _, Problem};
 use serde_json::{Value, json};
 
@@ -186,4 +186,22 @@ async fn what_a_node_tells_of_itself_is_to_be_had_through_another() {
         (none.status().as_u16(), &none.headers()["content-type"]),
         (404, &"application/problem+json".parse().unwrap())
     );
+}
+
+#[tokio::test]
+async fn a_node_is_drained_and_filled_through_another() {
+    let face = serve(HttpLimits::default()).await;
+    let nodes: Nodes = face.get("/api/v1/nodes").await.json().await.unwrap();
+    assert_eq!(nodes.nodes.iter().map(|node| node.is_drained).collect::<Vec<_>>(), [true, false]);
+    let put = |node: &str| face.http.put(format!("{}/api/v1/nodes/{node}/drain", face.url)).send();
+    assert_eq!(put("other").await.unwrap().status(), 204);
+    assert_eq!(put("n9").await.unwrap().status(), 404);
+    assert_eq!(face.delete("/api/v1/nodes/stub/drain").await.status(), 204);
+}
+
+#[tokio::test]
+async fn why_databases_have_moved_is_told() {
+    let face = serve(HttpLimits::default()).await;
+    let told: Decisions = face.get("/api/v1/moves/decisions").await.json().await.unwrap();
+    assert!(told.is_on && told.decisions[0].why == "n1 is busy");
 }

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use savanna_http::types::{
-    ClusterNode, ClusterShard, LeaseStatus, Move, MoveTechnique, NewMove, NodeStatus, ServiceState, ServiceStatus,
-    Setting, Tenant,
+    ClusterNode, ClusterShard, Decision, Decisions, LeaseStatus, Move, MoveTechnique, NewMove, NodeStatus,
+    ServiceState, ServiceStatus, Setting, Tenant,
 };
 use savanna_http::{
     Backup, Credentials, Fact, Facts, Figure, FigureValue, HttpFace, HttpLimits, NodeView, NodesHandle, Problem,
@@ -200,6 +200,14 @@ impl TenantsHandle for StubTenants {
         Vec::new()
     }
 
+    async fn decisions(&self) -> Decisions {
+        let [from, to] = ["n1", "n2"].map(|node| Some(node.to_owned()));
+        let (why, outcome) = ("n1 is busy".to_owned(), Some("moved".to_owned()));
+        let shard = Some("tenants/7".to_owned());
+        let moved = Decision { at_unix_ms: 1, by: "n3".to_owned(), shard, database: None, from, to, why, outcome };
+        Decisions { is_on: true, decisions: vec![moved] }
+    }
+
     /// Says that there is one byte more than it sends if the name ends with `!`.
     async fn backup(&self, name: String) -> Result<Backup, Problem> {
         let pieces = [Ok(Bytes::from_static(b"back")), Ok(Bytes::from_static(b"up"))];
@@ -221,6 +229,13 @@ struct StubNodes;
 
 #[async_trait]
 impl NodesHandle for StubNodes {
+    async fn drain(&self, node: &str, is_drained: bool) -> Result<(), Problem> {
+        match (node, is_drained) {
+            ("other", true) | ("stub", false) => Ok(()),
+            _ => Err(Problem::not_found(format!("no node {node}"))),
+        }
+    }
+
     async fn tell(&self, node: &str, fact: Fact) -> Result<String, Problem> {
         match node {
             "other" => Ok(format!("{{\"told\":\"{}\"}}", fact.name())),
@@ -241,6 +256,7 @@ impl NodeView for StubNode {
             address: Some("127.0.0.1:7400".into()),
             services: vec!["streams".into()],
             is_this,
+            is_drained: !is_this,
             load: None,
         };
         vec![node("other", false), node("stub", true)]
