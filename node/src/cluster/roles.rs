@@ -13,9 +13,9 @@ use super::cluster_file::ClusterFile;
 use super::grants::{self, SHARDS, state_of};
 use super::offered::Offered;
 use super::routed::RoutedStreams;
-use super::view::{self, View};
+use super::view::{self, View, gone};
 use super::{Joined, databases};
-use crate::remote;
+use crate::remote::FrontSessions;
 use crate::roles::{Grant, Role};
 use crate::services::StreamsService;
 
@@ -39,13 +39,15 @@ impl Joined {
         let (node, view, transport) = (self.tenure.node.clone(), self.view.clone(), self.transport());
         let routed = RoutedStreams::new(node, view, Arc::clone(&handle), self.guard(), transport);
         let (offered, guard, mut role) = (self.offered("streams").clone(), self.guard(), self.role("streams"));
+        let sessions = FrontSessions::new(handle);
+        let losing = tokio::spawn(lose_fronts(self.view.clone(), Arc::clone(&sessions)));
         let offering = tokio::spawn(async move {
             let mut offer = None;
             loop {
                 let is_owner = matches!(*role.borrow_and_update(), Role::Owner(_));
                 // An offer ends when it is dropped: the one before, not the next.
                 drop(offer.take());
-                offer = is_owner.then(|| offered.offer(remote::serve_streams(Arc::clone(&handle)), guard.clone()));
+                offer = is_owner.then(|| offered.offer(sessions.service(), guard.clone()));
                 if role.changed().await.is_err() {
                     return;
                 }
@@ -54,6 +56,7 @@ impl Joined {
         let stop = Box::new(move || -> BoxFuture<'static, ()> {
             Box::pin(async move {
                 offering.abort();
+                losing.abort();
                 stop().await;
             })
         });
@@ -131,6 +134,18 @@ pub(super) async fn tell_roles(
         if !view.changed().await {
             return;
         }
+    }
+}
+
+/// Ends the sessions of clients of streams at nodes that are gone.
+async fn lose_fronts(mut view: View, sessions: Arc<FrontSessions>) {
+    let mut before = view.now();
+    while view.changed().await {
+        let now = view.now();
+        for node in gone(&before, &now) {
+            sessions.lose(&node).await;
+        }
+        before = now;
     }
 }
 

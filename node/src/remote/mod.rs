@@ -5,5 +5,5 @@ mod streams;
 
 pub use self::{
     keys::{RemoteKeys, serve_keys},
-    streams::{RemoteStreams, serve_streams},
+    streams::{FrontSessions, RemoteStreams, serve_streams},
 };
