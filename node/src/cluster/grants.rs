@@ -309,7 +309,7 @@ pub(super) mod tests {
         cluster.leave(n1);
         assert_eq!(cluster.grant(3, false), ["keys n3 2", "streams n3 1", "tenants n3 2"]);
         cluster.leave(n3);
-        assert_eq!(cluster.grant(3, false), ["keys n2 3", "streams n2 2", "tenants n2 3"], "rather there than nowhere");
+        assert_eq!(cluster.grant(3, true), ["keys n2 3", "streams n2 2", "tenants n2 3"], "rather there than nowhere");
     }
 
     #[test]
