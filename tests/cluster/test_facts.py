@@ -58,11 +58,20 @@ def test_the_command_line_shows_another_node(cluster):
     assert unknown.returncode == 1 and "n1, n2, n3, came n9" in unknown.stderr, unknown
 
 
+def stands_still(cluster, node):
+    try:
+        requests.get(f"http://127.0.0.1:{cluster.ports[node]['http']}/healthz", timeout=0.3)
+        return False
+    except requests.Timeout:
+        return True
+
+
 def test_a_node_that_stands_still_is_named_with_how_long_it_was_asked(cluster):
     others = [node for node in NODES if node != cluster.coordinator()]
     node, asked = others[0], others[1]
     pid = cluster.signal(node, signal.SIGSTOP)
     try:
+        cluster.until(lambda: stands_still(cluster, node), f"{node} stands still")
         began = time.monotonic()
         silent = requests.get(f"http://127.0.0.1:{cluster.ports[asked]['http']}/api/v1/nodes/{node}/status", timeout=10)
         assert time.monotonic() - began < 6
