@@ -104,7 +104,7 @@ mod tests {
         let [n1, n2] = ["n1", "n2"].map(NodeId::new);
         let key_at = |node: &NodeId| cancel_key::random(cancel_key::number_of(&node.0)).unwrap();
         let asked = |own, at| named(&view, own, key_at(at)).cloned().collect::<Vec<_>>();
-        assert_eq!(asked(&n2, &n1), [n1.clone()]);
+        assert_eq!(asked(&n2, &n1), std::slice::from_ref(&n1));
         assert_eq!(asked(&n2, &n2), [], "it has been looked for here");
         assert_eq!(asked(&n1, &n1), []);
     }
