@@ -1,6 +1,7 @@
 //! `savanna move`, `savanna moves` and `savanna drain`: databases go from node to node.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use savanna_http::types::{
     ClusterNode, ClusterShard, Decision, Decisions, Move, MoveTechnique, Moves, NewMove, Nodes, Shards,
@@ -14,7 +15,9 @@ use crate::error::{CliError, Exit};
 use crate::output;
 
 /// How often a drain looks for databases, at most.
-const DRAIN_LOOKS: usize = 3;
+const DRAIN_LOOKS: usize = 6;
+/// Between two of them.
+const DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn one(config: &Config, format: Format, args: &MoveArgs) -> Result<Exit, CliError> {
     let client = Client::new(args.remote.url.as_deref(), &args.remote.trust, config.node())?;
@@ -84,12 +87,17 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
     }
     client.put(&path).await.map_err(|error| client.explain(error))?;
     let (mut moved, mut stayed) = (0, 0);
-    // One that was made while this went on may have come before all nodes heard of the drain.
-    for _ in 0..DRAIN_LOOKS {
+    // One that was made, or on its way, before all nodes heard of the drain comes late.
+    let mut quiet = 0;
+    for look in 0..DRAIN_LOOKS {
+        if look > 0 {
+            tokio::time::sleep(DRAIN_PAUSE).await;
+        }
         let Shards { shards } = client.get("shards").await.map_err(|error| client.explain(error))?;
         let (gone, left) = move_away(&client, format, &args.node, &others, &shards).await?;
         (moved, stayed) = (moved + gone, left);
-        if gone + left == 0 || left > 0 {
+        quiet = if gone + left == 0 { quiet + 1 } else { 0 };
+        if quiet == 2 {
             break;
         }
     }
@@ -129,9 +137,18 @@ async fn move_away(
         let Some((to, count)) = counts.iter_mut().min_by_key(|(name, count)| (**count, **name)) else { break };
         *count += 1;
         eprintln!("{} of {}: {} goes to {to}", number + 1, leaving.len(), shard.shard);
-        let moved = ask(client, &shard.shard, to, MoveTechnique::FlushAndMove).await?;
-        stayed += usize::from(moved.stayed.is_some());
-        show(format, &[moved])?;
+        match ask(client, &shard.shard, to, MoveTechnique::FlushAndMove).await {
+            Ok(moved) => {
+                stayed += usize::from(moved.stayed.is_some());
+                show(format, &[moved])?;
+            }
+            // It moves already, was dropped, or cannot go there now: the others go, and the next look tries it again.
+            Err(CliError::Refused(reason)) => {
+                stayed += 1;
+                eprintln!("{} stays for now: {reason}", shard.shard);
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok((leaving.len() - stayed, stayed))
 }
