@@ -96,7 +96,7 @@ pub use crate::fault::Fault;
 pub use crate::{
     error::{Conflict, ConflictKind, ImageError, NotDrained, TransactionError},
     locks::Wait,
-    manager::{Counts, IMAGE_VERSION, Transactions},
+    manager::{CommittedWrites, Counts, IMAGE_VERSION, Transactions},
     mode::{Change, RowLock},
     number::{Csn, HolderId, TxnId},
     row::KeyRange,

@@ -9,7 +9,7 @@ mod view;
 use std::collections::VecDeque;
 
 use self::holder::Holder;
-pub use self::image::IMAGE_VERSION;
+pub use self::image::{CommittedWrites, IMAGE_VERSION};
 use crate::{
     Change, Conflict, ConflictKind, Csn, Direction, Event, Isolation, KeyRange, Lock, RowLock, Savepoint, Scan, Seen,
     TransactionError, TxnId, Wait,
@@ -117,8 +117,9 @@ impl<V> Transactions<V> {
         }
     }
 
-    /// Puts a write back that was logged under `csn`, before any transaction begins. What is there already, here or below,
-    /// changes nothing, so that a log may be replayed again from any earlier place.
+    /// Puts a write back that was logged under `csn`, before any transaction begins, or those that were [imported](Self::import) go on: what
+    /// their snapshots need of it is kept. What is there already, here or below, changes nothing, so that a log may be replayed again
+    /// from any earlier place.
     pub fn replay(&mut self, csn: Csn, key: &[u8], value: Option<V>) {
         if csn <= self.recovered && !broken!(self.rules, ReplayIgnoresNumbers) {
             return;
@@ -129,7 +130,8 @@ impl<V> Transactions<V> {
             self.published.ready(next);
             self.durable.ready(next);
         }
-        self.versions.install(Key::from(key), Row::of(key), csn, value, |_| false);
+        let Self { versions, snapshots, .. } = self;
+        versions.install(Key::from(key), Row::of(key), csn, value, |old| snapshots.any_between(old, csn));
     }
 
     /// Begins a transaction. It has no snapshot before its first [statement](Self::statement).
@@ -429,6 +431,14 @@ impl<V> Transactions<V> {
     /// key, are what the storage below may be moved forward to once they are [told](Self::told).
     pub fn freeze(&mut self) -> Csn {
         self.snapshots.take_oldest(self.published.reached())
+    }
+
+    /// The transactions that live, in the order in which they began.
+    #[must_use]
+    pub fn living(&self) -> Vec<TxnId> {
+        let mut living: Vec<TxnId> = self.txns.keys().copied().collect();
+        living.sort_unstable();
+        living
     }
 
     /// The oldest snapshot in use; if there is none, the one that would be taken now.

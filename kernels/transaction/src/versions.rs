@@ -247,6 +247,14 @@ impl<V> Versions<V> {
         stored.map(row).collect()
     }
 
+    /// The versions that are newer than `csn`, with their keys.
+    pub(crate) fn since(&self, csn: Csn) -> impl Iterator<Item = (&[u8], Csn, Option<&V>)> {
+        let stored = self.slots.iter().flatten();
+        let versions = stored.flat_map(|stored| stored.older.iter().chain([&stored.newest]).map(|version| (&*stored.key, version)));
+        let newer = versions.filter(move |(_, version)| version.csn > csn);
+        newer.map(|(key, version)| (key, version.csn, version.value.as_ref()))
+    }
+
     /// The rows that are to be looked at for garbage, by their places in the order of keys.
     pub(crate) fn crowded(&self) -> Vec<(Csn, u64)> {
         let places: NumberMap<u64, u64> =

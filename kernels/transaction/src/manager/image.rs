@@ -5,7 +5,10 @@
 //! (from queues), parties (from transactions). What was [frozen](Transactions::freeze) belongs to a flush of this process and stays
 //! behind.
 
-use std::{cell::Cell, collections::BTreeSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -28,6 +31,9 @@ pub const IMAGE_VERSION: u8 = 1;
 
 /// Numbers above this one come from no manager: the rest is room for those to come.
 const NUMBER_MAX: u64 = u64::MAX / 2;
+
+/// Keys that a commit has written, with their values; `None` where it deleted.
+pub type CommittedWrites<'a, V> = Vec<(&'a [u8], Option<&'a V>)>;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Image<V> {
@@ -82,6 +88,28 @@ impl<V: Serialize> Transactions<V> {
     /// [`ImageError::NotDrained`] while a commit has a number and is not published and durable: it would be in neither place.
     /// [`ImageError::Unrepresentable`] only for values that postcard has no form for.
     pub fn export(&self) -> Result<Vec<u8>, ImageError> {
+        self.write_image(true)
+    }
+
+    /// As [`export`](Self::export), without rows: whoever takes over has the [storage below](Seen::Below) and [replays](Self::replay) what
+    /// was [committed since](Self::committed_since).
+    ///
+    /// # Errors
+    /// As [`export`](Self::export).
+    pub fn export_without_rows(&self) -> Result<Vec<u8>, ImageError> {
+        self.write_image(false)
+    }
+
+    /// What commits later than `csn` have written, as far as anybody can see it yet: of each commit its keys with their values.
+    pub fn committed_since(&self, csn: Csn) -> BTreeMap<Csn, CommittedWrites<'_, V>> {
+        let mut commits = BTreeMap::<Csn, CommittedWrites<'_, V>>::new();
+        for (key, csn, value) in self.versions.since(csn) {
+            commits.entry(csn).or_default().push((key, value));
+        }
+        commits
+    }
+
+    fn write_image(&self, with_rows: bool) -> Result<Vec<u8>, ImageError> {
         let (last, told) = (self.published.last(), self.published.reached().min(self.durable.reached()));
         if told < last || !self.in_flight.is_empty() {
             return Err(NotDrained { last, told }.into());
@@ -94,8 +122,8 @@ impl<V: Serialize> Transactions<V> {
             begun: self.begun,
             last,
             recovered: self.recovered,
-            rows: self.versions.image(),
-            crowded: self.versions.crowded(),
+            rows: if with_rows { self.versions.image() } else { Vec::new() },
+            crowded: if with_rows { self.versions.crowded() } else { Vec::new() },
             history: self.history.iter().map(record_image).collect(),
             holders,
             txns,
