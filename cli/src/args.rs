@@ -118,7 +118,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  savanna shards keys --output json")]
     Shards(Shards),
     /// Moves a database to another node of the cluster; its clients stay connected
-    #[command(after_help = "Examples:\n  savanna move shop --to n2\n  savanna move tenants/7 --to n3 --output json")]
+    #[command(
+        after_help = "Examples:\n  savanna move shop --to n2\n  savanna move tenants/7 --to n3 --output json\n  savanna move shop --to n2 --technique flush-and-move"
+    )]
     Move(MoveArgs),
     /// Lists the last moves of databases, and how long nobody was served
     #[command(after_help = "Examples:\n  savanna moves --output json\n  savanna moves --explain")]
@@ -137,9 +139,9 @@ pub(crate) struct MoveArgs {
     /// The node that is to have it
     #[arg(long, value_name = "NODE")]
     pub(crate) to: String,
-    /// Writes all down while nobody is served, and nothing before
-    #[arg(long)]
-    pub(crate) stop_and_copy: bool,
+    /// How it is carried
+    #[arg(long, value_enum, default_value_t = Technique::Albatross)]
+    pub(crate) technique: Technique,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }
@@ -349,6 +351,17 @@ pub(crate) struct NexmarkRun {
     /// How much the query may hold before it fails, such as 512MiB [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<String>,
+}
+
+/// How a database is carried to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Technique {
+    /// Most is written down while it is served; open transactions, cursors, temporary tables and advisory locks go along.
+    Albatross,
+    /// Most is written down while it is served; what is open keeps it for 5 s, and then ends.
+    FlushAndMove,
+    /// Nobody is served while all is written down; what is open keeps it for 5 s, and then ends.
+    StopAndCopy,
 }
 
 /// How a query runs; its answer is the same.

@@ -154,6 +154,7 @@ fn shown(report: Report, database: Option<String>) -> Move {
         technique: match way {
             Way::StopAndCopy => MoveTechnique::StopAndCopy,
             Way::FlushAndMove => MoveTechnique::FlushAndMove,
+            Way::Albatross => MoveTechnique::Albatross,
         },
         began_unix_ms: began,
         took_ms: millis(took),
@@ -213,7 +214,8 @@ impl TenantsHandle for Control {
             None => self.tenants.tenant(&shard).await.map_err(|error| problem(&error))?,
         };
         let way = match technique {
-            None | Some(MoveTechnique::FlushAndMove) => Way::FlushAndMove,
+            None | Some(MoveTechnique::Albatross) => Way::Albatross,
+            Some(MoveTechnique::FlushAndMove) => Way::FlushAndMove,
             Some(MoveTechnique::StopAndCopy) => Way::StopAndCopy,
         };
         let report = moves.ask(tenant, &NodeId::new(to), way).await.map_err(|error| problem(&error))?;

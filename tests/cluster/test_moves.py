@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from conftest import NODES, SAVANNA, Loop
-from test_kills import Transfers, goes_on
+from test_kills import ACCOUNTS, Transfers, goes_on
 
 
 def move(cluster, what, to, asked=NODES[0], *words):
@@ -67,7 +68,7 @@ def test_sessions_go_along_with_their_database_from_wherever_they_came(cluster):
         client.close()
 
 
-def test_what_keeps_a_session_ends_it_and_the_database_goes(cluster):
+def test_what_keeps_a_session_ends_it_where_it_is_not_taken_along(cluster):
     shard = create(cluster, "kept")
     owner = cluster.owner(shard)
     with cluster.tenants(owner, "kept", autocommit=True) as client:
@@ -80,7 +81,7 @@ def test_what_keeps_a_session_ends_it_and_the_database_goes(cluster):
             client = cluster.tenants(node, "kept", autocommit=True)
             client.execute(words)
             kept.append(client)
-    moved = move(cluster, shard, others(owner)[0])
+    moved = move(cluster, shard, others(owner)[0], NODES[0], "--technique", "flush-and-move")
     assert moved["stayed"] is None
     for client in kept:
         with pytest.raises(psycopg.OperationalError, match="moves to another node"):
@@ -97,7 +98,8 @@ def test_transactions_that_end_soon_are_waited_for(cluster):
         client.execute(f"CREATE TABLE t{number} (id int)")
         client.commit()
         client.execute(f"INSERT INTO t{number} VALUES (1)")
-    moving = threading.Thread(target=move, args=(cluster, shard, others(owner)[1]))
+    words = (NODES[0], "--technique", "stop-and-copy")
+    moving = threading.Thread(target=move, args=(cluster, shard, others(owner)[1], *words))
     moving.start()
     time.sleep(1)
     for number, client in enumerate(clients):
@@ -127,6 +129,247 @@ def test_errors_say_what_was_expected(cluster):
     assert "expected one of the nodes n1, n2, n3, came n9" in move(cluster, "postgres", "n9")
     owner = cluster.owner("tenants/1")
     assert f"the database is on node {owner} already" in move(cluster, "postgres", owner)
+
+
+def go(cluster, shard):
+    """Moves a database to the next node, with all that is open in it."""
+    owner = cluster.owner(shard)
+    moved = move(cluster, shard, NODES[(NODES.index(owner) + 1) % 3], owner)
+    assert (moved["stayed"], moved["technique"]) == (None, "albatross"), moved
+    return moved
+
+
+def test_open_transactions_go_along_from_wherever_their_clients_came(cluster):
+    shard = create(cluster, "opened")
+    with cluster.tenants(NODES[0], "opened", autocommit=True) as client:
+        client.execute("CREATE TABLE t (id int PRIMARY KEY, n int)")
+        client.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 4) AS i")
+    clients = [cluster.tenants(node, "opened") for node in NODES]
+    for number, client in enumerate(clients, start=1):
+        client.execute("UPDATE t SET n = n + 1 WHERE id = %s", [number])
+        client.execute("SAVEPOINT a")
+        client.execute("DELETE FROM t WHERE id = %s", [number])
+    for _ in range(4):
+        go(cluster, shard)
+        for number, client in enumerate(clients, start=1):
+            assert client.execute("SELECT count(*) FROM t WHERE id = %s", [number]).fetchone() == (0,)
+            client.execute("ROLLBACK TO a")
+            assert client.execute("SELECT n FROM t ORDER BY id").fetchall() == [(int(id == number),) for id in range(1, 5)]
+            client.execute("UPDATE t SET n = 9 WHERE id = %s", [number])
+            client.execute("DELETE FROM t WHERE id = %s", [number])
+    clients[0].commit()
+    clients[1].rollback()
+    clients[2].execute("ROLLBACK TO a")
+    clients[2].commit()
+    assert clients[0].execute("SELECT id, n FROM t ORDER BY id").fetchall() == [(2, 0), (3, 1), (4, 0)]
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("text, values", [
+    ("UPDATE t SET n = n + 1 WHERE id = 1", None),
+    ("UPDATE t SET n = n + %s WHERE id = 1", [1]),
+])
+@pytest.mark.parametrize("begins", [False, True])
+def test_who_waits_for_a_lock_goes_along_and_gets_it(cluster, text, values, begins):
+    shard = create(cluster, f"waiting{begins}{len(text)}".lower())
+    name = f"waiting{begins}{len(text)}".lower()
+    with cluster.tenants(NODES[0], name, autocommit=True) as client:
+        client.execute("CREATE TABLE t (id int PRIMARY KEY, n int)")
+        client.execute("INSERT INTO t VALUES (1, 0)")
+    holder = cluster.tenants(NODES[0], name)
+    holder.execute("UPDATE t SET n = n + 1 WHERE id = 1")
+    waiters = [cluster.tenants(node, name, autocommit=not begins) for node in NODES]
+    done = []
+
+    def wait(client):
+        client.execute(text, values)
+        if begins:
+            client.commit()
+        done.append(client)
+
+    threads = [threading.Thread(target=wait, args=[client]) for client in waiters]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    for _ in range(3):
+        go(cluster, shard)
+        assert not done
+        holder.execute("UPDATE t SET n = n + 1 WHERE id = 1")
+    holder.commit()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert len(done) == 3
+    assert holder.execute("SELECT n FROM t").fetchone() == (7,)
+    for client in [holder, *waiters]:
+        client.close()
+
+
+def test_a_conflict_of_serializable_transactions_is_found_after_a_move(cluster):
+    shard = create(cluster, "doctors")
+    level = psycopg.IsolationLevel.SERIALIZABLE
+    clients = [cluster.tenants(node, "doctors") for node in NODES[:2]]
+    with cluster.tenants(NODES[0], "doctors", autocommit=True) as client:
+        client.execute("CREATE TABLE t (id int PRIMARY KEY, on_call bool)")
+        client.execute("INSERT INTO t VALUES (1, true), (2, true)")
+    for number, client in enumerate(clients, start=1):
+        client.isolation_level = level
+        assert client.execute("SELECT count(*) FROM t WHERE on_call").fetchone() == (2,)
+        client.execute("UPDATE t SET on_call = false WHERE id = %s", [number])
+    go(cluster, shard)
+    clients[0].commit()
+    go(cluster, shard)
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        clients[1].commit()
+    clients[1].rollback()
+    assert clients[1].execute("SELECT id FROM t WHERE on_call").fetchall() == [(2,)]
+    for client in clients:
+        client.close()
+
+
+def test_cursors_temporary_tables_and_advisory_locks_go_along(cluster):
+    shard = create(cluster, "belongings")
+    clients = [cluster.tenants(node, "belongings", autocommit=True) for node in NODES]
+    for number, client in enumerate(clients):
+        client.execute("CREATE TEMPORARY TABLE mine (n int)")
+        client.execute("INSERT INTO mine VALUES (%s)", [number])
+        client.execute("SELECT pg_advisory_lock(%s)", [number])
+        client.execute("BEGIN")
+        client.execute("DECLARE kept CURSOR WITH HOLD FOR SELECT * FROM generate_series(1, 9)")
+        client.execute("COMMIT")
+        client.execute("BEGIN")
+        client.execute("DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 9)")
+    for round in range(1, 4):
+        go(cluster, shard)
+        for number, client in enumerate(clients):
+            assert client.execute("FETCH 1 FROM c").fetchall() == [(round,)]
+            assert client.execute("FETCH 1 FROM kept").fetchall() == [(round,)]
+            assert client.execute("SELECT n FROM mine").fetchall() == [(number,)]
+            other = (number + 1) % 3
+            assert client.execute("SELECT pg_try_advisory_lock(%s)", [other]).fetchone() == (False,)
+    for number, client in enumerate(clients):
+        client.execute("COMMIT")
+        assert client.execute("SELECT pg_advisory_unlock(%s)", [number]).fetchone() == (True,)
+        client.close()
+
+
+def test_what_is_in_the_way_for_too_long_keeps_the_database_and_nobody_notices(cluster):
+    shard = create(cluster, "long")
+    owner = cluster.owner(shard)
+    with cluster.tenants(NODES[0], "long") as opened, cluster.tenants(NODES[1], "long", autocommit=True) as client:
+        opened.execute("CREATE TABLE t (id int)")
+        told = []
+        thread = threading.Thread(target=lambda: told.append(client.execute("SELECT count(*) FROM generate_series(1, 30000000)").fetchone()))
+        thread.start()
+        time.sleep(0.5)
+        moved = move(cluster, shard, others(owner)[0])
+        thread.join()
+        assert told == [(30000000,)]
+        # On a fast machine it was over in time.
+        assert moved["stayed"] is None or "is in the way" in moved["stayed"], moved
+        opened.execute("INSERT INTO t VALUES (1)")
+        opened.commit()
+        assert client.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+class Lasting(Transfers):
+    """Transfers over a connection that stays, each of which stays open for 50 ms. Rows are locked in one order, so that nobody waits in a circle."""
+
+    def __init__(self, cluster, name, node, base):
+        self.cluster, self.name, self.node, self.base = cluster, name, node, base
+        self.number, self.told, self.unknown, self.client = base, [], set(), None
+
+    def step(self):
+        self.client = self.client or self.cluster.tenants(self.node, self.name)
+        self.transfer(self.client)
+
+    def transfer(self, client):
+        self.number += 1
+        giver, taker = random.sample(range(1, 9), 2)
+        for id, amount in sorted([(giver, -1), (taker, 1)]):
+            client.execute("UPDATE accounts SET amount = amount + %s WHERE id = %s", [amount, id])
+            time.sleep(0.025)
+        client.execute(f"INSERT INTO transfers VALUES ({self.number})")
+        self.unknown.add(self.number)
+        client.commit()
+        self.unknown.remove(self.number)
+        self.told.append(self.number)
+
+
+class Reconnecting(Lasting):
+    """The same, of clients that connect again when their node has ended."""
+
+    def step(self):
+        try:
+            super().step()
+        except psycopg.Error:
+            if self.client:
+                self.client.close()
+            self.client = None
+            time.sleep(0.05)
+
+
+def check(cluster, name, jobs):
+    with cluster.tenants(NODES[0], name) as client:
+        done = [number for (number,) in client.execute("SELECT id FROM transfers").fetchall()]
+        total = client.execute("SELECT sum(amount) FROM accounts").fetchone()
+    told = {number for job in jobs for number in job.told}
+    unknown = {number for job in jobs for number in job.unknown}
+    assert len(done) == len(set(done)) and told <= set(done), "a transfer that was acknowledged is lost"
+    assert set(done) <= told | unknown, "a transfer was done that was not committed"
+    assert total == (100 * ACCOUNTS,)
+
+
+def lasting(cluster, name, kind, count):
+    shard = create(cluster, name)
+    Transfers(cluster, name)
+    jobs = [kind(cluster, name, NODES[number % 3], 1_000_000 * number) for number in range(count)]
+    return shard, jobs, [Loop(job.step) for job in jobs]
+
+
+def test_transactions_that_last_go_along_again_and_again_and_none_fails(cluster):
+    shard, jobs, loops = lasting(cluster, "lasting", Lasting, 6)
+    told = lambda: sum(len(job.told) for job in jobs)
+    windows = []
+    try:
+        goes_on(cluster, told, 10)
+        for _ in range(int(os.environ.get("CLUSTER_MOVES", "12"))):
+            windows.append(go(cluster, shard)["window_ms"])
+            time.sleep(0.5)
+        goes_on(cluster, told, 10)
+    finally:
+        for loop in loops:
+            loop.end()
+    print(sorted(windows), told())
+    check(cluster, "lasting", jobs)
+
+
+@pytest.mark.parametrize("whom", ["source", "target"])
+def test_whoever_is_killed_while_transactions_are_open_none_is_lost_or_doubled(start, whom):
+    cluster = start()
+    shard, jobs, loops = lasting(cluster, "lasting", Reconnecting, 6)
+    told = lambda: sum(len(job.told) for job in jobs)
+    try:
+        for round in range(int(os.environ.get("CLUSTER_KILLS", "4"))):
+            goes_on(cluster, told, 10)
+            owner = cluster.owner(shard)
+            to = others(owner)[round % 2]
+            node = {"source": owner, "target": to}[whom]
+            pid = cluster.status(node)["pid"]
+            moving = subprocess.Popen(
+                [SAVANNA, "move", shard, "--to", to, "--url", f"http://127.0.0.1:{cluster.ports[owner]['http']}"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            # At any moment of it, by the clock.
+            time.sleep(0.02 + 0.04 * round)
+            os.kill(pid, signal.SIGKILL)
+            cluster.runs_again(node, pid)
+            moving.wait(timeout=180)
+            goes_on(cluster, told, 10)
+    finally:
+        for loop in loops:
+            loop.end()
+    cluster.until(lambda: all(cluster.is_served(node) for node in NODES), "every shard is served")
+    check(cluster, "lasting", jobs)
 
 
 class Unnoticing(Transfers):

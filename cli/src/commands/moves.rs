@@ -9,7 +9,7 @@ use savanna_http::types::{
 use savanna_node::Config;
 use serde_json::json;
 
-use crate::args::{DrainArgs, Format, MoveArgs, MovesArgs};
+use crate::args::{DrainArgs, Format, MoveArgs, MovesArgs, Technique};
 use crate::client::{Client, path_part};
 use crate::error::{CliError, Exit};
 use crate::output;
@@ -21,8 +21,7 @@ const DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn one(config: &Config, format: Format, args: &MoveArgs) -> Result<Exit, CliError> {
     let client = Client::new(args.remote.url.as_deref(), &args.remote.trust, config.node())?;
-    let technique = if args.stop_and_copy { MoveTechnique::StopAndCopy } else { MoveTechnique::FlushAndMove };
-    let moved = ask(&client, &args.shard, &args.to, technique).await?;
+    let moved = ask(&client, &args.shard, &args.to, args.technique.into()).await?;
     show(format, std::slice::from_ref(&moved))?;
     Ok(exit(&moved))
 }
@@ -137,7 +136,7 @@ async fn move_away(
         let Some((to, count)) = counts.iter_mut().min_by_key(|(name, count)| (**count, **name)) else { break };
         *count += 1;
         eprintln!("{} of {}: {} goes to {to}", number + 1, leaving.len(), shard.shard);
-        match ask(client, &shard.shard, to, MoveTechnique::FlushAndMove).await {
+        match carry(client, &shard.shard, to).await {
             Ok(moved) => {
                 stayed += usize::from(moved.stayed.is_some());
                 show(format, &[moved])?;
@@ -151,6 +150,14 @@ async fn move_away(
         }
     }
     Ok((leaving.len() - stayed, stayed))
+}
+
+/// Moves a database with what is open in it, or without, if something is in the way for too long: that does not keep a node from being emptied.
+async fn carry(client: &Client, shard: &str, to: &str) -> Result<Move, CliError> {
+    let moved = ask(client, shard, to, MoveTechnique::Albatross).await?;
+    let Some(why) = &moved.stayed else { return Ok(moved) };
+    eprintln!("{shard} stayed: {why}; it goes without what is open in it");
+    ask(client, shard, to, MoveTechnique::FlushAndMove).await
 }
 
 /// What a drain, or its end, has come to: how many databases moved and how many stayed.
@@ -168,6 +175,16 @@ fn report(format: Format, args: &DrainArgs, notice: &str, databases: Option<(usi
 async fn ask(client: &Client, shard: &str, to: &str, technique: MoveTechnique) -> Result<Move, CliError> {
     let body = NewMove { shard: shard.to_owned(), to: to.to_owned(), technique: Some(technique) };
     client.post_long("moves", &body).await.map_err(|error| client.explain(error))
+}
+
+impl From<Technique> for MoveTechnique {
+    fn from(technique: Technique) -> Self {
+        match technique {
+            Technique::Albatross => Self::Albatross,
+            Technique::FlushAndMove => Self::FlushAndMove,
+            Technique::StopAndCopy => Self::StopAndCopy,
+        }
+    }
 }
 
 fn exit(moved: &Move) -> Exit {
@@ -189,6 +206,7 @@ fn row(moved: &Move) -> Vec<String> {
     let technique = match moved.technique {
         MoveTechnique::StopAndCopy => "stop-and-copy",
         MoveTechnique::FlushAndMove => "flush-and-move",
+        MoveTechnique::Albatross => "albatross",
     };
     let millis = |millis: f64| format!("{millis:.1} ms");
     let outcome = moved.stayed.as_ref().map_or_else(|| "moved".to_owned(), |why| format!("stayed: {why}"));

@@ -9,6 +9,8 @@ use savanna_tenants_values::{
     value::Value,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::session::Suspended;
 
 /// Bytes of rows that the cursors of a session keep.
@@ -33,7 +35,46 @@ pub(crate) struct Cursor {
     pub(crate) savepoints: Option<usize>,
 }
 
+/// A cursor of a session that goes on at another node, but for the query whose rows are still to come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CursorImage {
+    name: String,
+    columns: Vec<OutputColumn>,
+    made_by: (String, i64),
+    rows: Vec<Vec<Value>>,
+    bytes: u64,
+    at: u64,
+    options: CursorOptions,
+    at_end: bool,
+    savepoints: Option<u64>,
+}
+
+impl CursorImage {
+    /// The cursor and its name, with the query whose rows are still to come.
+    pub(crate) fn restored(&self, coming: Option<Suspended>) -> (String, Cursor) {
+        let cursor = Cursor {
+            columns: self.columns.clone(),
+            made_by: self.made_by.clone(),
+            coming: coming.map(Box::new),
+            rows: self.rows.clone(),
+            bytes: self.bytes as usize,
+            at: self.at as usize,
+            options: self.options,
+            at_end: self.at_end,
+            savepoints: self.savepoints.map(|savepoints| savepoints as usize),
+        };
+        (self.name.clone(), cursor)
+    }
+}
+
 impl Cursor {
+    /// The cursor of this name for another node, without what is still to come.
+    pub(crate) fn into_image(self, name: String) -> CursorImage {
+        let Self { columns, made_by, rows, bytes, at, options, at_end, savepoints, coming: _ } = self;
+        let savepoints = savepoints.map(|savepoints| savepoints as u64);
+        CursorImage { name, columns, made_by, rows, bytes: bytes as u64, at: at as u64, options, at_end, savepoints }
+    }
+
     /// A cursor before its first row, beside others of so many bytes.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use savanna_tenants_sql::{
 use savanna_tenants_store::Reading;
 use savanna_tenants_values::{error::SqlError, types::Type, value::Value};
 use savanna_transaction::{Isolation, Savepoint, TxnId, View};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     cursor::Cursor,
@@ -112,7 +113,7 @@ pub(crate) struct Current {
 }
 
 /// A savepoint, and what is as it was there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavepointOf {
     pub(crate) name: String,
     pub(crate) rows: Savepoint,
@@ -166,6 +167,9 @@ pub(crate) enum Progress {
 /// A query that stopped where its rows were not wanted yet, and what it sees.
 #[derive(Clone, Debug)]
 pub(crate) struct Suspended {
+    /// What it was planned of, with what the client said about parameters.
+    pub(crate) text: Arc<str>,
+    pub(crate) declared: Vec<Type>,
     pub(crate) statement: Arc<Statement>,
     pub(crate) parameters: Vec<Value>,
     pub(crate) view: View,

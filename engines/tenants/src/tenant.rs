@@ -9,6 +9,7 @@ mod execute;
 mod fetch;
 mod image;
 mod numbers;
+mod open;
 mod plans;
 mod portals;
 mod prepared;
@@ -35,6 +36,7 @@ use savanna_transaction::TxnId;
 use self::fetch::Fetch;
 pub use self::{
     image::{Bound, SessionImage},
+    open::{OpenImage, Ticket},
     portals::{Binding, Given},
 };
 use crate::{
@@ -111,6 +113,8 @@ pub struct Tenant {
     waiting: HashMap<TxnId, SessionId>,
     fetches: Vec<Fetch>,
     woken: Vec<SessionId>,
+    /// What sessions have left that went away with what is open in them.
+    left: BTreeMap<Ticket, open::Left>,
     refuses_writes: Option<NoRoom>,
     /// Where statements take their memory.
     memory: Option<Arc<Pool>>,
@@ -134,6 +138,7 @@ impl Tenant {
             waiting: HashMap::new(),
             fetches: Vec::new(),
             woken: Vec::new(),
+            left: BTreeMap::new(),
             refuses_writes: None,
             memory: None,
             now: 0,

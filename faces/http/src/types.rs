@@ -133,7 +133,7 @@ pub struct NewMove {
     pub shard: String,
     /// The node that is to have it.
     pub to: String,
-    /// How it is carried; `flush-and-move` if nothing is said.
+    /// How it is carried; `albatross` if nothing is said.
     pub technique: Option<MoveTechnique>,
 }
 
@@ -141,10 +141,12 @@ pub struct NewMove {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MoveTechnique {
-    /// Nobody is served while all that is not in the storage is written down.
+    /// Nobody is served while all that is not in the storage is written down. Open transactions end.
     StopAndCopy,
-    /// That is written down first, and the rest while nobody is served.
+    /// That is written down first, and the rest while nobody is served. Open transactions end.
     FlushAndMove,
+    /// The same, and what is open goes along: transactions with their locks, cursors, temporary tables, advisory locks.
+    Albatross,
 }
 
 /// A move that has ended.

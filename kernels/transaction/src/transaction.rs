@@ -50,6 +50,12 @@ pub struct View {
 }
 
 impl View {
+    /// The snapshot under the transaction's own writes.
+    #[must_use]
+    pub const fn snapshot(self) -> Csn {
+        self.snapshot
+    }
+
     /// Whether the transaction had written more than at a savepoint, so that a roll back to it ends the view.
     #[must_use]
     pub fn is_behind(self, savepoint: Savepoint) -> bool {

@@ -250,7 +250,8 @@ impl<V> Versions<V> {
     /// The versions that are newer than `csn`, with their keys.
     pub(crate) fn since(&self, csn: Csn) -> impl Iterator<Item = (&[u8], Csn, Option<&V>)> {
         let stored = self.slots.iter().flatten();
-        let versions = stored.flat_map(|stored| stored.older.iter().chain([&stored.newest]).map(|version| (&*stored.key, version)));
+        let versions = stored
+            .flat_map(|stored| stored.older.iter().chain([&stored.newest]).map(|version| (&*stored.key, version)));
         let newer = versions.filter(move |(_, version)| version.csn > csn);
         newer.map(|(key, version)| (key, version.csn, version.value.as_ref()))
     }

@@ -3,13 +3,14 @@
 //! ```text
 //!  the node that has it                                the node that gets it
 //!  moves/start.1  freeze, drain, write down
-//!                 ────────── moves/say.1: Begin ..  ──►  nothing, until the end of its log says that it is to have it
+//!                 ────────── moves/say.2: Begin ..  ──►  nothing, until the end of its log says that it is to have it
+//!                 ────────── moves/part.1           ──►  what is open, and what was committed since that began
 //!                 compare-and-set of the record          takes it in, as anything else that the records say
 //! ```
 //!
-//! The storage is common, so that what travels is what is not in there yet: nothing, as the node that has the database writes all of it down.
+//! The storage is common, so that what travels is what is not in there: open transactions with their locks, and what was committed since the snapshots of these.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -26,7 +27,7 @@ use savanna_ownership::{
 };
 use savanna_pgwire_tenants::Back;
 use savanna_rpc::{Method, MethodTable, Service, call};
-use savanna_tenants_host::{SqlError, TenantId, Tenants, error::state, shards};
+use savanna_tenants_host::{Moved, SqlError, TenantId, Tenants, error::state, shards};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
@@ -45,6 +46,9 @@ const DECIDED_TIME: Duration = Duration::from_secs(5);
 const LIST_TIME: Duration = Duration::from_secs(2);
 /// Between two looks at what did not come.
 const TICK: Duration = Duration::from_millis(20);
+/// Bytes of a message with a part of what goes along, and the parts at most.
+const PART_BYTES: usize = 4 << 20;
+const PARTS_MAX: u32 = 32;
 /// So many moves leave a node at once.
 const LEAVING_MAX: usize = 2;
 /// So many moves are remembered, of those that left and of those that came.
@@ -57,6 +61,8 @@ pub(crate) enum Way {
     StopAndCopy,
     /// It is written down first, and the rest while nobody is served.
     FlushAndMove,
+    /// The same, and what is open goes along.
+    Albatross,
 }
 
 /// A move that ended, or goes on.
@@ -98,10 +104,22 @@ impl Method for Start {
 struct Say;
 
 impl Method for Say {
-    const NAME: &'static str = "moves/say.1";
+    const NAME: &'static str = "moves/say.2";
     const IDEMPOTENT: bool = true;
-    type Request = (TenantId, Handover, ToTarget);
+    /// With the attempt's place among those that moved the tenant: the version that its record had before.
+    type Request = (TenantId, Handover, u64, ToTarget);
     type Reply = Option<ToSource>;
+}
+
+/// A part of what goes along with a tenant. Whether the move is known.
+struct SendPart;
+
+impl Method for SendPart {
+    const NAME: &'static str = "moves/part.1";
+    const IDEMPOTENT: bool = true;
+    /// The move; which of how many parts it is, and its bytes.
+    type Request = (MoveId, u32, u32, Vec<u8>);
+    type Reply = bool;
 }
 
 /// The moves that left a node, oldest first.
@@ -121,7 +139,36 @@ pub(crate) struct Moves {
     back: Arc<Back>,
     leaving: Mutex<BTreeSet<TenantId>>,
     left: Mutex<VecDeque<Report>>,
-    coming: Mutex<VecDeque<(MoveId, Arc<tokio::sync::Mutex<Target>>)>>,
+    coming: Mutex<VecDeque<Arc<Coming>>>,
+}
+
+/// A tenant that comes to this node, or was to.
+struct Coming {
+    id: MoveId,
+    tenant: TenantId,
+    attempt: u64,
+    target: tokio::sync::Mutex<Target>,
+    /// What came of what goes along, and how many parts there are.
+    parts: Mutex<(BTreeMap<u32, Vec<u8>>, u32)>,
+}
+
+impl Coming {
+    /// What goes along, if all of it has come.
+    fn moved(&self) -> Result<Moved, SqlError> {
+        let parts = self.parts.lock();
+        if parts.1 == 0 {
+            return Ok(Moved::default());
+        }
+        if parts.0.len() != parts.1 as usize {
+            return Err(SqlError::internal(format_args!("expected {} parts, came {}", parts.1, parts.0.len())));
+        }
+        let all: Vec<u8> = parts.0.values().flatten().copied().collect();
+        Moved::decode(&all)
+    }
+
+    fn forget_parts(&self) {
+        *self.parts.lock() = Default::default();
+    }
 }
 
 impl std::fmt::Debug for Moves {
@@ -138,16 +185,20 @@ impl Moves {
 
     /// What other nodes ask: `moves/..`.
     pub(crate) fn service(self: &Arc<Self>) -> Arc<dyn Service> {
-        let [start, say, list] = [0; 3].map(|_| Arc::clone(self));
+        let [start, say, part, list] = [0; 4].map(|_| Arc::clone(self));
         Arc::new(
             MethodTable::new()
                 .method(PhantomData::<Start>, move |_, (tenant, to, way)| {
                     let moves = Arc::clone(&start);
                     async move { Ok(moves.start(tenant, to, way).await) }
                 })
-                .method(PhantomData::<Say>, move |_, (tenant, handover, said)| {
+                .method(PhantomData::<Say>, move |_, (tenant, handover, attempt, said)| {
                     let moves = Arc::clone(&say);
-                    async move { Ok(moves.hear(tenant, handover, said).await) }
+                    async move { Ok(moves.hear(tenant, handover, attempt, said).await) }
+                })
+                .method(PhantomData::<SendPart>, move |_, (id, number, count, bytes)| {
+                    let known = part.take_part(id, (number, count), bytes);
+                    async move { Ok(known) }
                 })
                 .method(PhantomData::<List>, move |_, ()| {
                     let listed = list.left.lock().iter().cloned().collect();
@@ -233,7 +284,9 @@ impl Moves {
         let technique = match way {
             Way::StopAndCopy => Technique::StopAndCopy,
             Way::FlushAndMove => Technique::FlushAndMove,
+            Way::Albatross => Technique::Albatross,
         };
+        let attempt = version.0;
         let began = Instant::now();
         let (source, actions) = Source::new(handover.clone(), technique, Limits::default(), version.0, 0);
         let mut leaving = Leaving {
@@ -247,6 +300,10 @@ impl Moves {
             frozen: None,
             drain: None,
             is_drained: false,
+            way,
+            attempt,
+            parts: VecDeque::new(),
+            parts_count: 0,
             version,
             why: String::new(),
             decided: None,
@@ -319,16 +376,19 @@ impl Moves {
     }
 
     /// A tenant comes here: takes what its node says, and answers.
-    async fn hear(&self, tenant: TenantId, handover: Handover, said: ToTarget) -> Option<ToSource> {
+    async fn hear(&self, tenant: TenantId, handover: Handover, attempt: u64, said: ToTarget) -> Option<ToSource> {
         self.back.expect_sessions();
-        let known = self.coming.lock().iter().find(|(id, _)| *id == handover.id).map(|(_, target)| Arc::clone(target));
-        let (target, mut actions) = match (known, said) {
-            (Some(target), _) => (target, VecDeque::new()),
+        let known = self.coming.lock().iter().find(|coming| coming.id == handover.id).map(Arc::clone);
+        let (coming, mut actions) = match (known, said) {
+            (Some(coming), _) => (coming, VecDeque::new()),
             (None, ToTarget::Begin) => {
                 let (target, actions) = Target::new(handover.clone(), self.tenants.log_id());
-                let target = Arc::new(tokio::sync::Mutex::new(target));
-                remember(&mut self.coming.lock(), (handover.id, Arc::clone(&target)));
-                (target, VecDeque::from(actions))
+                let (target, parts) = (tokio::sync::Mutex::new(target), Mutex::default());
+                let coming = Arc::new(Coming { id: handover.id, tenant, attempt, target, parts });
+                let mut known = self.coming.lock();
+                known.iter().filter(|other| other.tenant == tenant).for_each(|other| other.forget_parts());
+                remember(&mut known, Arc::clone(&coming));
+                (coming, VecDeque::from(actions))
             }
             (None, ToTarget::Abort) => return Some(ToSource::Discarded),
             // It serves what the record says it has, whatever it remembers.
@@ -337,22 +397,37 @@ impl Moves {
             }
             (None, _) => return Some(ToSource::Refuse(Why::UnknownMove)),
         };
-        let mut target = target.lock().await;
+        // Whatever comes of an earlier attempt comes too late.
+        if said != ToTarget::Commit
+            && self.coming.lock().iter().any(|other| other.tenant == tenant && other.attempt > coming.attempt)
+        {
+            coming.forget_parts();
+            return Some(if said == ToTarget::Abort {
+                ToSource::Discarded
+            } else {
+                ToSource::Refuse(Why::UnknownMove)
+            });
+        }
+        let mut target = coming.target.lock().await;
         let (more, mut answer) = target.step(TargetInput::Heard(said));
         actions.extend(more);
         while let Some(action) = actions.pop_front() {
             let input = match action {
                 TargetAction::Open => Some(TargetInput::Opened),
                 TargetAction::Apply(round) => Some(TargetInput::Applied(round)),
-                TargetAction::Persist => match self.tenants.expect(tenant, handover.next_epoch()).await {
-                    Ok(_) => Some(TargetInput::Durable),
+                TargetAction::Persist => match self.persist(&coming, handover.next_epoch()).await {
+                    Ok(()) => Some(TargetInput::Durable),
                     Err(error) => {
                         tracing::warn!(tenant, %error, "a database that was to come here does not");
                         Some(TargetInput::Failed)
                     }
                 },
                 TargetAction::Serve(epoch) => self.serves(tenant, epoch).await.then_some(TargetInput::Saved),
-                TargetAction::Discard => None,
+                TargetAction::Discard => {
+                    coming.forget_parts();
+                    self.tenants.expect_no_more(tenant, attempt);
+                    None
+                }
             };
             if let Some(input) = input {
                 let (more, said) = target.step(input);
@@ -361,6 +436,25 @@ impl Moves {
             }
         }
         answer
+    }
+
+    /// Takes a part of what goes along with a tenant. Whether the move is known.
+    fn take_part(&self, id: MoveId, (number, count): (u32, u32), bytes: Vec<u8>) -> bool {
+        let coming = self.coming.lock().iter().find(|coming| coming.id == id).map(Arc::clone);
+        let Some(coming) = coming.filter(|_| number < count && count <= PARTS_MAX && bytes.len() <= PART_BYTES) else {
+            return false;
+        };
+        let mut parts = coming.parts.lock();
+        parts.1 = count;
+        parts.0.insert(number, bytes);
+        true
+    }
+
+    /// Makes what goes along with a tenant durable, as far as it was committed.
+    async fn persist(&self, coming: &Coming, epoch: OwnerEpoch) -> Result<(), SqlError> {
+        self.tenants.expect(coming.tenant, (epoch, coming.attempt), coming.moved()?).await?;
+        coming.forget_parts();
+        Ok(())
     }
 
     /// Waits until a tenant is served here under an epoch, or a later one, which it is when the records that say so have come.
@@ -406,8 +500,14 @@ struct Leaving<'a> {
     before: ShardRecord,
     began: Instant,
     frozen: Option<Instant>,
-    drain: Option<JoinHandle<Result<(), SqlError>>>,
+    drain: Option<JoinHandle<Result<Moved, SqlError>>>,
     is_drained: bool,
+    way: Way,
+    /// The attempt's place among those that moved the tenant.
+    attempt: u64,
+    /// What goes along and was not taken yet, with the parts' numbers, and how many there are.
+    parts: VecDeque<(u32, Vec<u8>)>,
+    parts_count: u32,
     /// Of the record, as it was last seen.
     version: Revision,
     /// Why it does not go.
@@ -451,6 +551,10 @@ impl Leaving<'_> {
             // The storage keeps what its last manifest has, and nobody writes another one.
             Action::Pin | Action::Unpin => None,
             Action::Round(round) if self.is_drained => Some(Input::Round(round, 0)),
+            Action::Round(round) if self.way == Way::Albatross => match tenants.save_some(self.tenant).await {
+                Ok(()) => Some(Input::Round(round, 0)),
+                Err(error) => Some(self.failed(&error)),
+            },
             Action::Round(round) => match tenants.save(self.tenant).await {
                 Ok(()) => Some(Input::Round(round, 0)),
                 Err(error) => Some(self.failed(&error)),
@@ -538,7 +642,12 @@ impl Leaving<'_> {
             ToTarget::Abort => drop(self.decided.get_or_insert_with(|| (Instant::now(), Ending::Stayed))),
             ToTarget::Begin | ToTarget::Round(_) | ToTarget::Prepare(_) => {}
         }
-        let request = (self.tenant, self.handover.clone(), said);
+        if let ToTarget::Prepare(_) = said
+            && !self.send_parts().await
+        {
+            return None;
+        }
+        let request = (self.tenant, self.handover.clone(), self.attempt, said);
         let transport = self.moves.joined.transport();
         match call::<Say>(&*transport, &self.handover.to, &request, SAY_TIME).await {
             Ok(heard) => {
@@ -554,9 +663,29 @@ impl Leaving<'_> {
         }
     }
 
+    /// Sends what goes along and was not taken yet. Whether all of it is there.
+    async fn send_parts(&mut self) -> bool {
+        let transport = self.moves.joined.transport();
+        while let Some((number, bytes)) = self.parts.pop_front() {
+            let request = (self.handover.id, number, self.parts_count, bytes);
+            let sent = call::<SendPart>(&*transport, &self.handover.to, &request, SAY_TIME).await;
+            match sent {
+                Ok(true) => {}
+                // The next message is refused, and says so.
+                Ok(false) => return true,
+                Err(error) => {
+                    self.why = error.to_string();
+                    self.parts.push_front((number, request.3));
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
     async fn freeze(&mut self) -> Option<Input> {
         self.moves.back.expect_sessions();
-        match self.moves.tenants.freeze(self.tenant, self.handover.id.0).await {
+        match self.moves.tenants.freeze(self.tenant, self.handover.id.0, self.way == Way::Albatross).await {
             Ok(()) => {
                 self.frozen.get_or_insert_with(Instant::now);
                 Some(Input::Frozen)
@@ -564,10 +693,21 @@ impl Leaving<'_> {
             // It is waking up, or has commits that it has not done again, which it does when it wakes.
             Err(error) if error.state == "55006" => {
                 self.why = error.to_string();
-                self.moves.tenants.save(self.tenant).await.err().map(|error| self.failed(&error))
+                self.moves.tenants.save_some(self.tenant).await.err().map(|error| self.failed(&error))
             }
             Err(error) => Some(self.failed(&error)),
         }
+    }
+
+    /// Cuts what goes along into parts.
+    fn take_along(&mut self, moved: &Moved) -> Result<(), SqlError> {
+        if *moved == Moved::default() {
+            return Ok(());
+        }
+        let bytes = moved.encode()?;
+        self.parts = (0..).zip(bytes.chunks(PART_BYTES).map(<[u8]>::to_vec)).collect();
+        self.parts_count = self.parts.len() as u32;
+        Ok(())
     }
 
     async fn drain(&mut self) -> Option<Input> {
@@ -575,10 +715,13 @@ impl Leaving<'_> {
         let drain = self.drain.get_or_insert_with(|| tokio::spawn(async move { tenants.drain(tenant, attempt).await }));
         match tokio::time::timeout(TICK, drain).await {
             Err(_) => Some(Input::InTheWay(vec![Obstacle::Statement])),
-            Ok(Ok(Ok(()))) => {
-                self.is_drained = true;
-                Some(Input::InTheWay(Vec::new()))
-            }
+            Ok(Ok(Ok(moved))) => match self.take_along(&moved) {
+                Ok(()) => {
+                    self.is_drained = true;
+                    Some(Input::InTheWay(Vec::new()))
+                }
+                Err(error) => Some(self.failed(&error)),
+            },
             Ok(Ok(Err(error))) => Some(self.failed(&error)),
             Ok(Err(error)) => {
                 self.why = error.to_string();

@@ -18,6 +18,7 @@ use savanna_tenants_values::{
     error::{Result, SqlError},
     value::Value,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Run,
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// Where a query stopped.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// The last key of the leading scan.
     after: Option<Vec<u8>>,

@@ -16,6 +16,7 @@ use savanna_tenants_catalog::{Action, Catalog, row};
 use savanna_tenants_sql::{define::reference::Reference, plan::Target};
 use savanna_tenants_store::database::Step;
 use savanna_tenants_values::{error::Result, value::Value};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Run,
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// A key that has to be the parent's if a child refers to it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     values: Vec<Value>,
     /// Whether a child began to refer to it; otherwise the parent gave it up.

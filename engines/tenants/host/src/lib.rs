@@ -57,6 +57,7 @@ pub use savanna_tenants_sql::{
     settings::{SERVER_VERSION, Timeouts},
 };
 pub use savanna_tenants_store::{
+    owner::Moved,
     role::{Acquaintance, Verifier},
     shards::{self, Member, ShardsError},
     storage::{Archive, Asked, StoreFigures},
@@ -71,7 +72,7 @@ pub use crate::{
     moving::{Departed, Return},
     others::Others,
     process::{Keeping, Key},
-    session::{End, Executed, Identity, Peer, Served, Session},
+    session::{End, Executed, Identity, Peer, Served, Session, Waiting},
     slot::ConnectionGuard,
     tenants::Tenants,
     thread::Connection,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use savanna_tenants::tenant::Tenant;
+use savanna_tenants_store::database::Database;
 use savanna_tenants_values::error::{Result as SqlResult, SqlError, state};
 
 use crate::{
@@ -27,6 +28,8 @@ const SWEEP_TIME: Duration = Duration::from_millis(50);
 /// How long all that was committed may take to be in the storage, and how often that is asked.
 const SAVE_TIME: Duration = Duration::from_secs(20);
 const SAVE_ROUND: Duration = Duration::from_millis(10);
+/// How long what a session has left waits for it: no front seeks a session for longer.
+const UNCLAIMED: Duration = Duration::from_secs(30);
 /// After the storage has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -37,10 +40,18 @@ pub(crate) async fn maintain(thread: Rc<ThreadContext>) {
         let snapshot_age = i64::try_from(thread.process.keeping.snapshot_age.as_micros()).unwrap_or(i64::MAX);
         for slot in thread.slots() {
             if !slot.is_aside() {
-                slot.with(|tenant| tenant.end_old_snapshots(snapshot_age)).await;
+                let is_late = slot.welcomes.get().elapsed() > UNCLAIMED;
+                slot.with(|tenant| {
+                    tenant.end_old_snapshots(snapshot_age);
+                    if is_late {
+                        tenant.end_unclaimed(UNCLAIMED);
+                    }
+                })
+                .await;
             }
         }
         sweep(&thread).await;
+        thread.wake_moved();
         thread.report_log_floor();
         maintain_tenants(&thread).await;
     }
@@ -105,6 +116,9 @@ async fn maintain_tenants(thread: &Rc<ThreadContext>) {
 
 /// Puts a tenant to sleep, unless it has something to be flushed now.
 async fn sleep(thread: &ThreadContext, slot: &Rc<TenantSlot>) {
+    if slot.with(|tenant| tenant.awaits_sessions()).await {
+        return;
+    }
     match slot.with(Tenant::give_numbers_back).await {
         // That is flushed first.
         Ok(true) => return,
@@ -146,14 +160,18 @@ async fn evict(slot: &Rc<TenantSlot>, bytes: u64) {
     slot.evicted_to.replace(eviction.into_place());
 }
 
-/// Flushes a tenant until its storage has all that was committed by now.
+/// Flushes a tenant until its storage has all that was committed by now, or what of it no open snapshot holds up.
 ///
 /// # Errors
 /// 55000 if that takes too long.
-pub(crate) async fn save(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>) -> SqlResult<()> {
+pub(crate) async fn save(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, all: bool) -> SqlResult<()> {
     let began = Instant::now();
-    let upto = slot.with(|tenant| tenant.database().published()).await;
-    while slot.with(|tenant| tenant.database().flushed() < upto && !tenant.database().is_clean()).await {
+    let upto =
+        slot.with(|tenant| if all { tenant.database().published() } else { tenant.database().may_be_stored() }).await;
+    let is_enough = |database: &Database| {
+        database.flushed() >= upto || if all { database.is_clean() } else { database.is_written_down() }
+    };
+    while !slot.with(|tenant| is_enough(tenant.database())).await {
         if began.elapsed() > SAVE_TIME {
             let message = "the database could not be written to its storage in time";
             let hint = "A transaction with an old snapshot may delay it, or the storage is slow or fails. Try again.";

@@ -15,9 +15,9 @@ use std::{
 
 use savanna_epoch::{LogId, OwnerEpoch};
 use savanna_ownership::Revision;
-use savanna_tenants::tenant::{SessionImage, Tenant};
+use savanna_tenants::tenant::{Bound, OpenImage, SessionImage, Tenant};
 use savanna_tenants_segments::TenantId;
-use savanna_tenants_store::owner;
+use savanna_tenants_store::owner::{self, Moved};
 use savanna_tenants_values::error::{Result, SqlError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -33,11 +33,13 @@ use crate::{
 
 /// How long a tenant that moves waits for transactions, and for what else keeps sessions where they are.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What goes along of open transactions and of what was committed since they began, in bytes.
+const MOVED_BYTES_MAX: usize = 64 << 20;
 /// How often it is looked whether everybody has gone.
 const ROUND: Duration = Duration::from_millis(1);
 
 /// A session that left its node: what its client has set and prepared, and the key by which its statements are cancelled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Departed {
     pub(crate) image: SessionImage,
     pub(crate) key: Key,
@@ -69,7 +71,7 @@ impl Session {
         let (termination, slot, id) = (Arc::clone(self.termination()), Rc::clone(self.slot()), self.id());
         async move {
             termination.called().await;
-            if !termination.is_asked() && free && slot.with(|tenant| tenant.is_bound(id)).await.is_none() {
+            if !termination.is_asked() && free && slot.lets_go(id).await {
                 return false;
             }
             termination.asked().await;
@@ -83,7 +85,14 @@ impl Session {
     /// There is no such session.
     pub async fn depart(self) -> Result<(Identity, Departed, Return)> {
         let id = self.id();
-        let image = self.slot().with(|tenant| tenant.image(id)).await?;
+        let along = self.slot().along.get();
+        let depart = |tenant: &mut Tenant| match along {
+            Some(attempt) => tenant.depart(id, attempt),
+            // It was let go with what is open in it, and that move was given up.
+            None if tenant.is_bound(id).is_some() => tenant.depart(id, 0),
+            None => tenant.image(id),
+        };
+        let image = self.slot().with(depart).await?;
         let back = Return { process: Arc::clone(self.process()), tenant: self.slot().id };
         Ok((self.identity().clone(), Departed { image, key: self.key() }, back))
     }
@@ -91,19 +100,20 @@ impl Session {
 
 impl Tenants {
     /// Begins to take a tenant away from its clients, so that it can move by an attempt, which has a number of its own: whoever comes
-    /// waits, whoever is there goes when nothing keeps it.
+    /// waits, whoever is there goes when nothing keeps it. What is open in its sessions goes `along`, or keeps them.
     ///
     /// # Errors
     /// 3D000 if it is not here, 55006 if it wakes or leaves.
-    pub async fn freeze(&self, tenant: TenantId, attempt: u64) -> Result<()> {
-        self.ask(tenant, |frozen| Order::Freeze { tenant, attempt, frozen }).await
+    pub async fn freeze(&self, tenant: TenantId, attempt: u64, along: bool) -> Result<()> {
+        self.ask(tenant, |frozen| Order::Freeze { tenant, attempt, along, frozen }).await
     }
 
-    /// Waits until nobody is in a frozen tenant any more and the storage has all of it. Who stays for too long is sent away.
+    /// Waits until nobody is in a frozen tenant any more and the storage has all of it. What is open and goes along is returned, with what is not in the storage
+    /// because of that. Otherwise who stays for too long is sent away.
     ///
     /// # Errors
-    /// 55006 if it goes on here; those of the storage.
-    pub async fn drain(&self, tenant: TenantId, attempt: u64) -> Result<()> {
+    /// 55006 if it goes on here, or somebody stays for too long in spite of whom it does not go; those of the storage.
+    pub async fn drain(&self, tenant: TenantId, attempt: u64) -> Result<Moved> {
         self.ask(tenant, |drained| Order::Drain { tenant, attempt, drained }).await
     }
 
@@ -140,17 +150,33 @@ impl Tenants {
         self.process().tell(tenant, Order::Release(tenant, attempt));
     }
 
-    /// Prepares this node's log for a tenant that comes from another node, which has written all of it to the storage. Returns the log.
+    /// Prepares this node's log for a tenant that comes from another node by an attempt, of which a later one has a higher number: the storage has all of it but
+    /// what it brings along. Returns the log.
     ///
     /// # Errors
     /// Those of the log.
-    pub async fn expect(&self, tenant: TenantId, epoch: OwnerEpoch) -> Result<LogId> {
+    pub async fn expect(&self, tenant: TenantId, (epoch, attempt): (OwnerEpoch, u64), moved: Moved) -> Result<LogId> {
+        // What cannot be read is refused while the other node has it still.
+        moved.image.as_deref().map(OpenImage::decode).transpose()?;
         let process = Arc::clone(self.process());
-        let expecting = async move { owner::expect(&process.owner, tenant, epoch).await };
+        let expecting = async move { owner::expect_with(&process.owner, tenant, (epoch, attempt), moved).await };
         self.process().background.spawn(expecting).await.map_err(SqlError::internal)?
     }
 
-    async fn ask(&self, tenant: TenantId, order: impl FnOnce(oneshot::Sender<Result<()>>) -> Order) -> Result<()> {
+    /// An attempt to bring a tenant here was given up.
+    pub fn expect_no_more(&self, tenant: TenantId, attempt: u64) {
+        self.process().owner.lock().expect_no_more(tenant, attempt);
+    }
+
+    /// Writes to the storage what it may have of a tenant while it is served.
+    ///
+    /// # Errors
+    /// As those of [`save`](Self::save).
+    pub async fn save_some(&self, tenant: TenantId) -> Result<()> {
+        self.ask(tenant, |saved| Order::Save { tenant, all: false, saved }).await
+    }
+
+    async fn ask<T>(&self, tenant: TenantId, order: impl FnOnce(oneshot::Sender<Result<T>>) -> Order) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         self.process().tell(tenant, order(answer));
         answered.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
@@ -158,10 +184,11 @@ impl Tenants {
 }
 
 impl ThreadContext {
-    pub(crate) fn freeze(&self, tenant: TenantId, attempt: u64) -> Result<()> {
+    pub(crate) fn freeze(&self, tenant: TenantId, attempt: u64, along: bool) -> Result<()> {
         if let Some(slot) = self.begin_moving(tenant, attempt)?
             && !slot.is_leaving.replace(true)
         {
+            slot.along.set(along.then_some(attempt));
             self.sessions_of(tenant).into_iter().for_each(|key| self.process.connections.call_away(key));
         }
         Ok(())
@@ -172,16 +199,20 @@ impl ThreadContext {
         self.sessions.borrow().iter().filter(|(_, session)| session.slot.id == tenant).map(|(key, _)| *key).collect()
     }
 
-    pub(crate) async fn drain(self: &Rc<Self>, tenant: TenantId, attempt: u64) -> Result<()> {
+    pub(crate) async fn drain(self: &Rc<Self>, tenant: TenantId, attempt: u64) -> Result<Moved> {
         let Some(slot) = self.moving_slot(tenant, attempt) else {
             // Who sleeps has everything in the storage.
-            return if self.is_moving(tenant, attempt) { Ok(()) } else { Err(stays()) };
+            return if self.is_moving(tenant, attempt) { Ok(Moved::default()) } else { Err(stays()) };
         };
+        let along = slot.along.get().is_some();
         let began = Instant::now();
         let mut is_over = false;
         while !slot.is_empty() || slot.flushing.get() {
             if !self.is_moving(tenant, attempt) {
                 return Err(stays());
+            }
+            if began.elapsed() > PATIENCE && along {
+                return Err(self.in_the_way(&slot).await);
             }
             if began.elapsed() > PATIENCE && !std::mem::replace(&mut is_over, true) {
                 self.sessions_of(tenant).into_iter().for_each(|key| self.process.connections.end_as_moved(key));
@@ -193,18 +224,52 @@ impl ThreadContext {
         slot.flushing.set(false);
         written
     }
+
+    /// Why a tenant does not go.
+    async fn in_the_way(&self, slot: &Rc<TenantSlot>) -> SqlError {
+        let ids: Vec<_> = self
+            .sessions
+            .borrow()
+            .values()
+            .filter(|session| session.slot.id == slot.id)
+            .map(|session| session.id)
+            .collect();
+        let fixed = slot.with(|tenant| ids.into_iter().find_map(|id| tenant.is_fixed(id))).await;
+        let what = match fixed {
+            Some(Bound::Copy) => "a COPY that takes rows",
+            Some(Bound::Cursors) => "a cursor or portal of a transaction that changed the time zone or the tables",
+            Some(Bound::Size) => "a session with more rows in cursors and temporary tables than are taken along",
+            _ => "a statement that runs, or waits for a lock behind others of its message,",
+        };
+        SqlError::new("55006", format!("{what} is in the way for more than {PATIENCE:?}"))
+            .hint("Move the database when that is over. `--technique flush-and-move` ends such sessions.")
+    }
 }
 
-/// Writes all of a tenant to its storage in which nobody is any more.
-async fn write_down(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, attempt: u64) -> Result<()> {
+/// Writes all of a tenant to its storage in which nobody is any more, but for what snapshots hold up that go along. Returns that, and what is open.
+async fn write_down(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, attempt: u64) -> Result<Moved> {
     slot.with(Tenant::give_numbers_back).await?;
-    while !slot.with(|tenant| tenant.database().is_clean()).await {
+    while !slot.with(|tenant| tenant.database().is_written_down()).await {
         if !thread.is_moving(slot.id, attempt) {
             return Err(stays());
         }
         maintenance::flush_for_good(thread, slot).await?;
     }
-    Ok(())
+    let last = slot.with(|tenant| tenant.database().last_logged()).await;
+    thread.process.journal.wait_durable(last).await?;
+    let moved = slot.with(|tenant| {
+        let image = tenant.open_image()?.map(|image| image.encode()).transpose()?;
+        Ok::<_, SqlError>(Moved { tail: tenant.database().tail(), image })
+    });
+    let moved = moved.await?;
+    let bytes = moved.tail.iter().map(Vec::len).sum::<usize>() + moved.image.as_ref().map_or(0, Vec::len);
+    if bytes > MOVED_BYTES_MAX {
+        let message = format!(
+            "open transactions and what was committed since they began are {bytes} bytes, of which {MOVED_BYTES_MAX} go along at most"
+        );
+        return Err(SqlError::new("55006", message).hint("Move the database when the oldest transactions are over."));
+    }
+    Ok(moved)
 }
 
 fn stays() -> SqlError {

@@ -373,6 +373,11 @@ impl Process {
         drop(self.threads[tenant as usize % self.threads.len()].send(order));
     }
 
+    /// Whether a tenant lives on the thread of a number.
+    pub(crate) fn is_on(&self, tenant: TenantId, thread: usize) -> bool {
+        tenant as usize % self.threads.len() == thread
+    }
+
     /// Notes what the tenants of a thread take. Says so if all of them together take too much.
     pub(crate) fn note_usage(&self, thread: usize, rows_bytes: u64, awake: usize) -> Option<MemoryPressure> {
         self.usage[thread].rows_bytes.store(rows_bytes, Ordering::Relaxed);

@@ -73,6 +73,8 @@ pub enum End {
     Client(io::Error),
     /// The client is told why, and sent away.
     Fatal(SqlError),
+    /// The statement was taken back before it had done anything, as the session leaves with its tenant: it is to be asked for again there.
+    TakenBack,
 }
 
 impl From<io::Error> for End {
@@ -118,7 +120,21 @@ pub struct Session {
     /// What the client was told last that it is in.
     status: Status,
     termination: Arc<Termination>,
+    /// What may become of its statement that waits when the session is to leave.
+    waits_as: Waiting,
     _guard: ConnectionGuard,
+}
+
+/// What may become of a statement that waits for a lock when its session is to leave with the tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// It goes on to wait.
+    #[default]
+    Stays,
+    /// It is taken back; its client's message is there to be obeyed again.
+    IsTakenBack,
+    /// The same, and with it the transaction, which the client did not begin and of which it has heard nothing.
+    IsTakenBackWhole,
 }
 
 impl std::fmt::Debug for Session {
@@ -188,9 +204,9 @@ impl ConnectionGuard {
         let opened = slot.with(|tenant| {
             let id = open(tenant, login)?;
             tenant.connect(id, key.get().0, connections);
-            Ok::<_, SqlError>((id, tenant.interrupts(id), tenant.timeouts(id), tenant.zone(id)))
+            Ok::<_, SqlError>((id, tenant.interrupts(id), tenant.timeouts(id), tenant.zone(id), tenant.status(id)))
         });
-        let (id, interrupts, timeouts, zone) = opened.await?;
+        let (id, interrupts, timeouts, zone, status) = opened.await?;
         let woken = slot.waits(id);
         thread.sessions.borrow_mut().insert(key.get(), LocalSession { slot: Rc::clone(&slot), id });
         let termination = Arc::<Termination>::default();
@@ -218,8 +234,9 @@ impl ConnectionGuard {
             spent: Spent::default(),
             after: Lsn::NONE,
             failed_aside: false,
-            status: Status::Idle,
+            status,
             termination,
+            waits_as: Waiting::default(),
             _guard: self,
         })
     }
@@ -331,6 +348,11 @@ impl Session {
     #[must_use]
     pub const fn termination(&self) -> &Arc<Termination> {
         &self.termination
+    }
+
+    /// Says what may become of a statement that waits when the session is to leave.
+    pub const fn waits_as(&mut self, waiting: Waiting) {
+        self.waits_as = waiting;
     }
 
     /// Waits until the tenant may begin something for the client, which has sent so many messages for that.
@@ -883,7 +905,23 @@ impl Session {
         tokio::select! {
             biased;
             () = self.woken.notified() => Ok(()),
+            () = self.taken_back() => Err(End::TakenBack),
             error = peer.gone() => Err(End::Client(error)),
+        }
+    }
+
+    /// Waits until the statement that waits was taken back, as the session is to leave.
+    async fn taken_back(&self) {
+        let id = self.id;
+        if self.waits_as == Waiting::Stays {
+            return std::future::pending().await;
+        }
+        self.termination.called().await;
+        let whole = self.waits_as == Waiting::IsTakenBackWhole;
+        let goes = self.slot.along.get().is_some() && !self.termination.is_asked() && self.slot.lets_go(id).await;
+        let take_back = |tenant: &mut Tenant| tenant.take_back(id, whole);
+        if !goes || !self.slot.with(take_back).await {
+            std::future::pending().await
         }
     }
 }

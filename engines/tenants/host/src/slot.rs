@@ -10,7 +10,10 @@ use std::{
 };
 
 use savanna_journal::Journal;
-use savanna_tenants::{activity::Activity, tenant::Tenant};
+use savanna_tenants::{
+    activity::Activity,
+    tenant::{OpenImage, Tenant},
+};
 use savanna_tenants_segments::{Block, PageId, TenantId};
 use savanna_tenants_store::{
     Reading, Want,
@@ -65,6 +68,10 @@ pub(crate) struct TenantSlot {
     pub(crate) flushing: Cell<bool>,
     /// Whether it moves to another node.
     pub(crate) is_leaving: Cell<bool>,
+    /// The attempt to move it last in which what is open in its sessions goes along, if that was the last one.
+    pub(crate) along: Cell<Option<u64>>,
+    /// Since when sessions may come for what they have left here.
+    pub(crate) welcomes: Cell<Instant>,
     /// Behind the keys that were evicted last.
     pub(crate) evicted_to: RefCell<Vec<u8>>,
     /// Whether its last flush failed, and more waits than may.
@@ -127,13 +134,16 @@ impl TenantSlot {
         id: TenantId,
         home: Arc<Home>,
         (database, activity): (Database, Arc<Activity>),
+        open: Option<&OpenImage>,
         process: &Process,
     ) -> Rc<Self> {
+        let tenant = match open {
+            Some(open) => Tenant::taking_over(database, Arc::clone(&activity), open, now()),
+            None => Tenant::new(database, Arc::clone(&activity)),
+        };
         Rc::new(Self {
             id,
-            tenant: RefCell::new(Some(
-                Tenant::new(database, Arc::clone(&activity)).sharing(Arc::clone(&process.statements)),
-            )),
+            tenant: RefCell::new(Some(tenant.sharing(Arc::clone(&process.statements)))),
             activity,
             back: Notify::new(),
             condition: Cell::default(),
@@ -150,6 +160,8 @@ impl TenantSlot {
             left: Cell::new(None),
             flushing: Cell::new(false),
             is_leaving: Cell::new(false),
+            along: Cell::new(None),
+            welcomes: Cell::new(Instant::now()),
             evicted_to: RefCell::default(),
             storage_full: Cell::new(false),
             sweeping: Cell::new(false),
@@ -293,6 +305,14 @@ impl TenantSlot {
     /// Whether no client is connected or about to be.
     pub(crate) fn is_empty(&self) -> bool {
         self.connections.get() == 0
+    }
+
+    /// Whether a session may go away with the tenant: nothing keeps it that stays here.
+    pub(crate) async fn lets_go(self: &Rc<Self>, id: SessionId) -> bool {
+        match self.along.get() {
+            Some(_) => self.is_leaving.get() && self.with(|tenant| tenant.is_fixed(id)).await.is_none(),
+            None => self.with(|tenant| tenant.is_bound(id)).await.is_none(),
+        }
     }
 
     /// What maintenance finds.

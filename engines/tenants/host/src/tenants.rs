@@ -245,7 +245,7 @@ impl Tenants {
     /// 55000 if the storage does not get it; those of the storage.
     pub async fn save(&self, tenant: TenantId) -> Result<(), SqlError> {
         let (saved, answer) = oneshot::channel();
-        self.process.tell(tenant, Order::Save { tenant, saved });
+        self.process.tell(tenant, Order::Save { tenant, all: true, saved });
         answer.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))
     }
 

@@ -2,13 +2,14 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Instant};
 
+use bytes::Bytes;
 use futures::future::LocalBoxFuture;
 use savanna_ownership::guard::LeaseGuard;
-use savanna_tenants::budget::Budget;
+use savanna_tenants::{budget::Budget, tenant::OpenImage};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::{
     database::{Database, SessionId},
-    owner::{self, Tail, wake},
+    owner::{self, Moved, Tail, wake, wake_moved},
     role::Acquaintance,
     storage::Home,
 };
@@ -40,14 +41,14 @@ pub(crate) enum Order {
     Identify { tenant: TenantId, user: String, answer: oneshot::Sender<Result<Acquaintance>> },
     /// A tenant is to wake: it holds up the log.
     Wake(TenantId),
-    /// All that was committed of a tenant by now is to be in its storage.
-    Save { tenant: TenantId, saved: oneshot::Sender<Result<()>> },
+    /// All that was committed of a tenant by now is to be in its storage, or as much of it as may be there.
+    Save { tenant: TenantId, all: bool, saved: oneshot::Sender<Result<()>> },
     /// A tenant is to go for ever, if nobody is there.
     Remove { tenant: TenantId, removed: oneshot::Sender<Result<()>> },
     /// A tenant is to move: nobody is let in, and everybody is called away.
-    Freeze { tenant: TenantId, attempt: u64, frozen: oneshot::Sender<Result<()>> },
-    /// All of a frozen tenant is to be in its storage, with nobody there.
-    Drain { tenant: TenantId, attempt: u64, drained: oneshot::Sender<Result<()>> },
+    Freeze { tenant: TenantId, attempt: u64, along: bool, frozen: oneshot::Sender<Result<()>> },
+    /// All of a frozen tenant is to be in its storage, with nobody there; what cannot be there, and is open, goes along.
+    Drain { tenant: TenantId, attempt: u64, drained: oneshot::Sender<Result<Moved>> },
     /// A tenant that was frozen by an attempt stays.
     Resume(TenantId, u64),
     /// A tenant stays, whatever attempt has frozen it.
@@ -60,11 +61,14 @@ pub(crate) enum Order {
     Stop,
 }
 
+/// A tenant that has woken: its place in the storage, its rows, and what is open if it has moved here.
+type Woken = (Arc<Home>, Database, Option<OpenImage>);
+
 /// Somebody who waits for a tenant to wake.
 enum Waiter {
     Connection(Box<dyn Connection>),
     Identify { user: String, answer: oneshot::Sender<Result<Acquaintance>> },
-    Save(oneshot::Sender<Result<()>>),
+    Save { all: bool, saved: oneshot::Sender<Result<()>> },
 }
 
 /// A session whose waits can be ended by whoever knows its connection's key.
@@ -126,16 +130,16 @@ impl ThreadContext {
         match order {
             Order::Connect { tenant, connection } => self.receive(tenant, Waiter::Connection(connection)),
             Order::Identify { tenant, user, answer } => self.receive(tenant, Waiter::Identify { user, answer }),
-            Order::Save { tenant, saved } => self.receive(tenant, Waiter::Save(saved)),
+            Order::Save { tenant, all, saved } => self.receive(tenant, Waiter::Save { all, saved }),
             Order::Wake(tenant) => {
                 if self.slots.borrow().is_asleep(tenant) && self.is_there(tenant) {
                     self.begin_waking(tenant, Vec::new());
                 }
             }
             Order::Remove { tenant, removed } => self.remove(tenant, removed),
-            Order::Freeze { tenant, attempt, frozen } => {
+            Order::Freeze { tenant, attempt, along, frozen } => {
                 // Whoever asked may have gone.
-                _ = frozen.send(self.freeze(tenant, attempt));
+                _ = frozen.send(self.freeze(tenant, attempt, along));
             }
             Order::Drain { tenant, attempt, drained } => {
                 let thread = Rc::clone(self);
@@ -197,44 +201,60 @@ impl ThreadContext {
                     _ = answer.send(guard.slot().acquaintance(&user).await);
                 });
             }
-            Waiter::Save(saved) => {
+            Waiter::Save { all, saved } => {
                 tokio::task::spawn_local(async move {
                     // Whoever asked may have gone.
-                    _ = saved.send(maintenance::save(guard.thread(), guard.slot()).await);
+                    _ = saved.send(maintenance::save(guard.thread(), guard.slot(), all).await);
                 });
             }
         }
     }
 
     fn begin_waking(self: &Rc<Self>, tenant: TenantId, waiters: Vec<Waiter>) {
-        let tail = self.slots.borrow_mut().begin_waking(tenant, waiters, &mut self.process.owner.lock());
+        let (tail, image) = {
+            let mut owner = self.process.owner.lock();
+            let tail = self.slots.borrow_mut().begin_waking(tenant, waiters, &mut owner);
+            (tail, owner.take_image(tenant))
+        };
         let thread = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let (process, again) = (Arc::clone(&thread.process), tail.clone());
+            let (process, again) = (Arc::clone(&thread.process), (tail.clone(), image.clone()));
             let waking = async move {
                 let epoch = process.owner.lock().epoch(tenant).ok_or_else(dropped)?;
-                wake(&process.storage, &process.journal, (tenant, epoch), &again).await
+                let (storage, journal, (tail, image)) = (&process.storage, &process.journal, again);
+                let Some(image) = image else {
+                    return wake(storage, journal, (tenant, epoch), &tail)
+                        .await
+                        .map(|(home, database)| (home, database, None));
+                };
+                let open = OpenImage::decode(&image)?;
+                let woken = wake_moved(storage, journal, (tenant, epoch), (&tail, open.database())).await;
+                woken.map(|(home, database)| (home, database, Some(open)))
             };
             let woken = thread.process.background.spawn(waking).await;
-            thread.end_waking(tenant, tail, woken.unwrap_or_else(|error| Err(SqlError::internal(error))));
+            thread.end_waking(tenant, (tail, image), woken.unwrap_or_else(|error| Err(SqlError::internal(error))));
         });
     }
 
-    fn end_waking(self: &Rc<Self>, tenant: TenantId, tail: Tail, woken: Result<(Arc<Home>, Database)>) {
+    fn end_waking(self: &Rc<Self>, tenant: TenantId, (tail, image): (Tail, Option<Bytes>), woken: Result<Woken>) {
         let process = &self.process;
         match woken {
-            Ok((home, database)) => {
+            Ok((home, database, open)) => {
                 process.retries.lock().forget(tenant);
                 let activity = process.activity(tenant);
                 activity.woke();
-                let slot = TenantSlot::new(tenant, home, (database, activity), process);
+                let slot = TenantSlot::new(tenant, home, (database, activity), open.as_ref(), process);
                 let waiters = self.slots.borrow_mut().woken(tenant, Rc::clone(&slot));
                 for waiter in waiters {
                     self.admit(&slot, waiter);
                 }
             }
             Err(error) => {
-                let waiters = self.slots.borrow_mut().cannot_wake(tenant, tail, &mut process.owner.lock());
+                let waiters = {
+                    let mut owner = process.owner.lock();
+                    image.into_iter().for_each(|image| owner.put_image_back(tenant, image));
+                    self.slots.borrow_mut().cannot_wake(tenant, tail, &mut owner)
+                };
                 let pause = process.retries.lock().failed(tenant, Instant::now());
                 tracing::error!(tenant, %error, ?pause, "a tenant could not wake; its log is kept, and it is tried again");
                 for waiter in waiters {
@@ -280,6 +300,7 @@ impl ThreadContext {
     fn resume(self: &Rc<Self>, tenant: TenantId, attempt: u64) {
         if let Some(slot) = self.moving_slot(tenant, attempt) {
             slot.is_leaving.set(false);
+            slot.welcomes.set(Instant::now());
         }
         if self.is_moving(tenant, attempt) {
             self.end_leaving(tenant);
@@ -316,6 +337,15 @@ impl ThreadContext {
         self.slots.borrow().moving(tenant, attempt).map(Rc::clone)
     }
 
+    /// Tenants that have moved here wake, even if nobody comes: what is open in them does not wait for ever.
+    pub(crate) fn wake_moved(self: &Rc<Self>) {
+        let moved = self.process.owner.lock().with_images();
+        let mine = moved.into_iter().filter(|tenant| self.process.is_on(*tenant, self.number));
+        for tenant in mine.filter(|tenant| self.slots.borrow().is_asleep(*tenant)).collect::<Vec<_>>() {
+            self.begin_waking(tenant, Vec::new());
+        }
+    }
+
     /// The tenants that are awake.
     pub(crate) fn slots(&self) -> Vec<Rc<TenantSlot>> {
         self.slots.borrow().all_awake().map(|(_, slot)| Rc::clone(slot)).collect()
@@ -341,7 +371,7 @@ fn follow(waiter: Waiter, tenant: TenantId) {
         Waiter::Connection(connection) => drop(tokio::task::spawn_local(connection.follow(tenant))),
         // Whoever asked looks for it again.
         Waiter::Identify { .. } => refuse(waiter, dropped()),
-        Waiter::Save(_) => {
+        Waiter::Save { .. } => {
             let message = "the database has moved to another node meanwhile";
             refuse(waiter, SqlError::new("57P03", message).hint("Try again."));
         }
@@ -356,6 +386,6 @@ fn refuse(waiter: Waiter, error: SqlError) {
         }
         // Whoever asked may have gone.
         Waiter::Identify { answer, .. } => _ = answer.send(Err(error)),
-        Waiter::Save(saved) => _ = saved.send(Err(error)),
+        Waiter::Save { saved, .. } => _ = saved.send(Err(error)),
     }
 }

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 
 use savanna_tenants_values::error::{Result, SqlError, state};
 use savanna_transaction::{HolderId, RowLock};
+use serde::{Deserialize, Serialize};
 
 /// Locks that a session may hold.
 const LOCKS_MAX: usize = 10_000;
 
 /// How often a lock is held for itself, and with others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Counts {
     exclusive: u32,
     shared: u32,
@@ -33,7 +34,7 @@ impl Counts {
 }
 
 /// The advisory locks of a session, by their keys.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advisory {
     /// Who has them in the table of locks, once there was one.
     pub holder: Option<HolderId>,

@@ -6,7 +6,7 @@
 //!
 //! A plan is made over a catalog, and nothing here reads a row of the store: what runs plans is above.
 
-mod advisory;
+pub mod advisory;
 pub mod backends;
 pub mod bind;
 pub mod copy;

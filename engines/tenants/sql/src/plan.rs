@@ -17,6 +17,7 @@ use savanna_tenants_values::{
     value::zone::Zone,
 };
 use savanna_transaction::Isolation;
+use serde::{Deserialize, Serialize};
 use sqlparser::ast;
 
 use crate::{
@@ -89,7 +90,7 @@ impl Statement {
 }
 
 /// A column of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputColumn {
     /// Its name.
     pub name: String,

@@ -255,6 +255,22 @@ impl Settings {
         [first.differs_from(&Self::of(self.administrator)), self.differs_from(&first)]
     }
 
+    /// Settings that were [written](Self::written), of an administrator or somebody else.
+    ///
+    /// # Errors
+    /// There is no such setting or value.
+    pub fn restored(administrator: bool, [first, since]: &[Vec<(String, String)>; 2]) -> Result<Self> {
+        let mut settings = Self::of(administrator);
+        for (name, value) in first {
+            settings.set(name, Some(value))?;
+        }
+        settings.begin();
+        for (name, value) in since {
+            settings.set(name, Some(value))?;
+        }
+        Ok(settings)
+    }
+
     fn differs_from(&self, other: &Self) -> Vec<(String, String)> {
         let names = CHANGING.into_iter().chain(self.own.keys().map(String::as_str));
         let values = names.filter_map(|name| Some((name, self.show(name).ok()?)));

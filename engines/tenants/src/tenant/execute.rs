@@ -108,7 +108,7 @@ impl Tenant {
             return Ok(step);
         }
         let behind = self.take_snapshot(id, prepared, statement)?;
-        if let Some(outcome) = self.declare_suspended(id, statement, parameters)? {
+        if let Some(outcome) = self.declare_suspended(id, prepared, statement, parameters)? {
             return Ok(Step::Done(outcome));
         }
         match self.run_plan(id, statement, parameters, behind)? {

@@ -79,7 +79,7 @@ impl Tenant {
         parsed.inspect_err(|_| self.fail(id))
     }
 
-    fn parse_as(&mut self, id: SessionId, name: &str, text: &str, types: &[u32]) -> Result<()> {
+    pub(super) fn parse_as(&mut self, id: SessionId, name: &str, text: &str, types: &[u32]) -> Result<()> {
         if self.statements_of(id, text)?.len() > 1 {
             let message = "cannot insert multiple commands into a prepared statement";
             return Err(SqlError::new(state::SYNTAX_ERROR, message));

@@ -52,7 +52,7 @@ impl Tenant {
         refuse_if_failed(self.session(id)?, &prepared.statement.plan)?;
         let mut statement = Arc::clone(&prepared.statement);
         self.take_snapshot(id, prepared, &mut statement)?;
-        let suspended = self.suspended(id, &statement, parameters)?;
+        let suspended = self.suspended(id, prepared, &statement, parameters)?;
         self.end_statement(id, None)?;
         Ok(Step::Done(suspended))
     }
@@ -61,13 +61,14 @@ impl Tenant {
     pub(super) fn declare_suspended(
         &mut self,
         id: SessionId,
+        prepared: &Prepared,
         statement: &Arc<Statement>,
         parameters: &[Value],
     ) -> Result<Option<Outcome>> {
         let (Plan::Declare { name, options, text, .. }, Some(query)) = (&statement.plan, resumable(statement)) else {
             return Ok(None);
         };
-        let suspended = self.suspended(id, statement, parameters)?;
+        let suspended = self.suspended(id, prepared, statement, parameters)?;
         let session = self.session(id)?;
         let savepoints = session.txn.as_ref().map_or(0, |txn| txn.savepoints.len());
         let mut cursor = Cursor::suspended(query.columns.clone(), suspended, *options, savepoints);
@@ -78,14 +79,21 @@ impl Tenant {
     }
 
     /// A query with what the statement sees that runs now.
-    fn suspended(&mut self, id: SessionId, statement: &Arc<Statement>, parameters: &[Value]) -> Result<Suspended> {
+    fn suspended(
+        &mut self,
+        id: SessionId,
+        prepared: &Prepared,
+        statement: &Arc<Statement>,
+        parameters: &[Value],
+    ) -> Result<Suspended> {
         let (now, txn) = (self.now, self.session(id)?.txn.as_ref().map(|txn| txn.id));
         let view = self.database.keep_view(txn.ok_or_else(no_transaction)?)?;
         if let Some(txn) = &mut self.session(id)?.txn {
             txn.views.push((view, now));
         }
+        let (text, declared) = (Arc::clone(&prepared.text), prepared.declared.clone());
         let (statement, parameters) = (Arc::clone(statement), parameters.to_vec());
-        Ok(Suspended { statement, parameters, view, place: Place::default(), began: now })
+        Ok(Suspended { text, declared, statement, parameters, view, place: Place::default(), began: now })
     }
 
     /// Runs a suspended query for so many rows at most. It changes nothing.

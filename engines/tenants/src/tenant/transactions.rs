@@ -212,7 +212,7 @@ impl Tenant {
     }
 }
 
-fn snapshot_too_old() -> SqlError {
+pub(super) fn snapshot_too_old() -> SqlError {
     SqlError::new(state::SNAPSHOT_TOO_OLD, "snapshot too old")
         .detail("The transaction has kept its snapshot for longer than the storage can wait.")
         .hint("Begin a new transaction. Read less in one transaction, or raise the server's snapshot age.")

@@ -2,6 +2,7 @@
 
 mod catalogs;
 mod gaps;
+mod moving;
 mod numbers;
 mod replaying;
 mod sweep;
@@ -23,9 +24,10 @@ use savanna_transaction::{
     TransactionError, Transactions, TxnId, View, Wait,
 };
 
-pub use self::temporary::is_temporary;
+pub use self::temporary::{TemporaryImage, is_temporary};
 use self::{gaps::Gaps, temporary::Temporary};
 pub use self::{
+    moving::DatabaseImage,
     replaying::{ReplayError, Replaying},
     sweep::Swept,
 };

@@ -58,8 +58,13 @@ impl Unflushed {
         }
     }
 
+    /// No commit up to here is missing in the storage.
+    pub(crate) const fn upto(&self) -> Csn {
+        self.upto
+    }
+
     /// The log is needed from here on, if at all.
-    fn first(&self) -> Option<Lsn> {
+    pub(crate) fn first(&self) -> Option<Lsn> {
         self.places.front().map(|(_, lsn, _)| *lsn)
     }
 

@@ -81,12 +81,22 @@ pub(crate) fn append(journal: &Journal, group: &[Draft<'_>]) -> Result<Lsn, Jour
 
 /// A commit's record. `before` is the tenant's last one in the log.
 pub(crate) fn encode(before: Csn, committed: &Committed<Box<[u8]>>) -> Vec<u8> {
-    let mut record = [before.0.to_le_bytes(), committed.csn().0.to_le_bytes()].concat();
-    for (key, value) in committed.writes() {
+    let writes = committed.writes().map(|(key, value)| (key, value.map(|value| &**value)));
+    encode_writes(before, committed.csn(), writes)
+}
+
+/// The record of a commit that has written these keys.
+pub(crate) fn encode_writes<'a>(
+    before: Csn,
+    csn: Csn,
+    writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+) -> Vec<u8> {
+    let mut record = [before.0.to_le_bytes(), csn.0.to_le_bytes()].concat();
+    for (key, value) in writes {
         record.extend((key.len() as u32).to_le_bytes());
         record.extend(key);
         record.extend(value.map_or(GONE, |value| value.len() as u32).to_le_bytes());
-        record.extend(value.map_or(&[][..], |value| value));
+        record.extend(value.unwrap_or_default());
     }
     record
 }

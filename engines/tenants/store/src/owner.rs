@@ -27,7 +27,7 @@ use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
 use crate::{
-    database::{Database, ReplayError, Replaying},
+    database::{Database, DatabaseImage, ReplayError, Replaying},
     log::{CREATED, DROPPED, RESERVED, RecordError, Shard, is_kind},
     shards::{self, Member, Numbers, ShardsError},
     storage::{Home, Storage},
@@ -36,9 +36,10 @@ use crate::{
 
 pub use self::adoption::{adopt, adopt_new, awaited};
 pub use self::changes::{clean_up, create, create_as, create_elsewhere, remove, reserve, save_end};
-pub use self::moving::expect;
+pub use self::moving::{Moved, expect, expect_with};
 use self::{
     adoption::{Arriving, copy, histories, only_now},
+    moving::Expected,
     opening::{carry_over, collectable, former_tenants, give_up_moves, log_end, propose, take_over},
     tails::Tails,
 };
@@ -160,6 +161,10 @@ pub struct Owner {
     names: BTreeMap<String, TenantId>,
     tenants: BTreeMap<TenantId, Held>,
     tails: BTreeMap<TenantId, Tail>,
+    /// What came of tenants that are about to move here.
+    expected: BTreeMap<TenantId, Expected>,
+    /// What is open in tenants that moved here and have not woken since.
+    images: BTreeMap<TenantId, Bytes>,
     /// When the log may be cut.
     pub truncation: Truncation,
     /// Where the log is to be cut, when that has failed.
@@ -239,6 +244,8 @@ impl Owner {
             names: BTreeMap::new(),
             tenants: BTreeMap::new(),
             tails,
+            expected: BTreeMap::new(),
+            images: BTreeMap::new(),
             truncation,
             planned_cut: None,
             adopting: None,
@@ -281,6 +288,7 @@ impl Owner {
                 };
                 let epoch = record.value.epoch;
                 self.note_created(tenant, Held { name, epoch, shard: record.version, named });
+                self.take_expected(tenant, epoch);
                 held.push(tenant);
             }
         }
@@ -323,6 +331,7 @@ impl Owner {
             self.names.remove(&held.name);
         }
         self.tails.remove(&tenant);
+        self.images.remove(&tenant);
         self.removed.insert(tenant);
         self.garbage.insert(tenant, version);
     }
@@ -416,7 +425,8 @@ impl Owner {
     pub fn cut(&mut self) -> Result<()> {
         if self.planned_cut.is_none() {
             let tails = self.tails.values().filter_map(|tail| tail.first()).map(|(lsn, _)| *lsn);
-            let others = tails.chain(self.adopting).chain([self.journal.durable().next()]).min();
+            let expected = self.expected.values().filter_map(|expected| expected.first);
+            let others = tails.chain(expected).chain(self.adopting).chain([self.journal.durable().next()]).min();
             self.planned_cut = self.truncation.cut(others);
         }
         if let Some(lsn) = self.planned_cut {
@@ -445,12 +455,35 @@ pub async fn wake(
     for (lsn, record) in tail {
         rows.redo(*lsn, record).map_err(refused)?;
     }
+    let database = serve(rows, &home, journal, tenant).await?;
+    Ok((home, database))
+}
+
+/// A tenant with its catalog.
+async fn serve(rows: Replaying, home: &Home, journal: &Arc<Journal>, tenant: TenantId) -> Result<Database> {
     let shard = Shard { journal: Arc::clone(journal), shard: tenant };
-    let mut database = rows.serve(Box::new(shard)).map_err(refused)?;
+    let mut database = rows.serve(Box::new(shard)).map_err(|error| RedoError::Replay { tenant, error })?;
     while let Some(want) = database.load()? {
         let blocks = home.fetch(&want).await?;
         database.chores().arrived(&blocks)?;
     }
+    Ok(database)
+}
+
+/// As [`wake`], of a tenant that has moved here with what was open in it.
+///
+/// # Errors
+/// As [`wake`]; XX001 if the image cannot be read.
+pub async fn wake_moved(
+    storage: &Arc<Storage>,
+    journal: &Arc<Journal>,
+    (tenant, epoch): (TenantId, OwnerEpoch),
+    (tail, image): (&Tail, &DatabaseImage),
+) -> Result<(Arc<Home>, Database)> {
+    let home = Home::open(storage, tenant, epoch).await?;
+    let rows = Replaying::taking_over(home.store(), image)?;
+    let mut database = serve(rows, &home, journal, tenant).await?;
+    database.go_on(image, tail)?;
     Ok((home, database))
 }
 

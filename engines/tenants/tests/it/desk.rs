@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use object_store::{memory::InMemory, path::Path};
 use savanna_epoch::OwnerEpoch;
 use savanna_journal::{JournalError, Lsn};
 use savanna_tenants::{
     Outcome,
-    tenant::{Login, Tenant},
+    tenant::{Login, OpenImage, Tenant},
 };
 use savanna_tenants_store::{
     MemoryStore, Store, Want,
@@ -120,6 +121,42 @@ impl Desk {
             desk.tenant.database().chores().arrived(&blocks).expect("a few");
         }
         desk
+    }
+
+    /// The tenant as the next node has it, under an epoch: over the same storage, with what is not there in its log, and what is open in it. Everybody has left.
+    pub(crate) fn moved(&mut self, epoch: u64) -> Self {
+        self.paper.flush();
+        self.tenant.give_numbers_back().expect("a log that takes records");
+        self.paper.flush();
+        while !self.tenant.database().is_written_down() {
+            self.flush();
+        }
+        let tail = self.tenant.database().tail().into_iter().map(Bytes::from);
+        let tail: Vec<_> = (1..).map(Lsn).zip(tail).collect();
+        let stored = Stored::new(Arc::clone(&self.storage().storage), 1, OwnerEpoch(epoch));
+        let paper = Paper::default();
+        let open = self.tenant.open_image().expect("everybody has left");
+        let open = open.map(|open| OpenImage::decode(&open.encode().expect("bytes")).expect("what was encoded"));
+        let replaying = match &open {
+            Some(open) => Replaying::taking_over(stored.home.store(), open.database()).expect("what was exported"),
+            None => Replaying::over(stored.home.store()),
+        };
+        let mut database = replaying.serve(Box::new(paper.clone())).expect("a log that is not behind its storage");
+        while let Some(want) = database.load().expect("a catalog") {
+            let blocks = stored.runtime.block_on(stored.home.fetch(&want)).expect("what was written");
+            database.chores().arrived(&blocks).expect("a few");
+        }
+        let tenant = match &open {
+            Some(open) => {
+                database.go_on(open.database(), &tail).expect("records of commits");
+                Tenant::taking_over(database, Arc::default(), open, 0)
+            }
+            None => {
+                assert!(tail.is_empty(), "no snapshot holds anything up");
+                Tenant::new(database, Arc::default())
+            }
+        };
+        Self { tenant, paper, stored: Some(stored) }
     }
 
     /// The storage of a tenant that has one.

@@ -9,18 +9,20 @@ pub mod decimal;
 pub mod json;
 pub mod numeric;
 pub mod size;
+mod stored;
 pub mod text;
 pub mod zone;
 
 use std::{cmp::Ordering, sync::Arc};
 
 use bigdecimal::BigDecimal;
+use serde::{Deserialize, Serialize};
 
 use self::zone::Zone;
 use crate::enumeration::Enumerations;
 
 /// A value. Its type is known where it is used: all integers are one kind here, and so are `real` and `double precision`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     /// No value.
     Null,
@@ -31,7 +33,7 @@ pub enum Value {
     /// `real`, `double precision`
     Float(f64),
     /// `numeric`; the digits behind the point are part of it.
-    Numeric(BigDecimal),
+    Numeric(#[serde(with = "stored::number")] BigDecimal),
     /// `numeric` that is no number or infinite
     NonFinite(NonFinite),
     /// `text`, `character varying`, and `character` without the blanks at its end
@@ -49,15 +51,15 @@ pub enum Value {
     /// `bytea`
     Bytes(Vec<u8>),
     /// `jsonb`; a `json` is its text
-    Json(Arc<json::Json>),
+    Json(#[serde(with = "stored::json")] Arc<json::Json>),
     /// A label of an enumeration, with its place in the order
     Enum(i64, Box<str>),
     /// An array
-    Array(Arc<array::Array>),
+    Array(#[serde(with = "stored::array")] Arc<array::Array>),
 }
 
 /// A `numeric` that has no digits, in their order; between the first two are all numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NonFinite {
     /// `-Infinity`
     NegativeInfinity,
@@ -98,7 +100,7 @@ impl Context<'static> {
 }
 
 /// A length of time. Months and days have no fixed length, so that they are kept apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
     /// Months, 12 of them a year.
     pub months: i32,

@@ -186,7 +186,7 @@ impl TenantsHandle for StubTenants {
         Ok(Move {
             database: None,
             from: "n1".to_owned(),
-            technique: technique.unwrap_or(MoveTechnique::FlushAndMove),
+            technique: technique.unwrap_or(MoveTechnique::Albatross),
             began_unix_ms: 1,
             took_ms: 2.5,
             window_ms: 0.5,

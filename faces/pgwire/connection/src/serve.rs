@@ -18,6 +18,8 @@ pub enum End {
     Client(io::Error),
     /// The client is told why, and sent away.
     Fatal(Report),
+    /// The client is served elsewhere from now on, where the message is obeyed that is the next one again; what was answered before is told here.
+    Leaves,
 }
 
 impl From<io::Error> for End {
@@ -142,12 +144,17 @@ pub async fn serve<C: Connection>(mut connection: C) -> C {
     match ended.map_err(C::ended) {
         Ok(()) => {}
         Err(End::Client(error)) => tracing::debug!(%error, "a client went away"),
+        Err(End::Leaves) => match connection.send().await.map_err(C::ended) {
+            Ok(()) => connection.leaves(),
+            Err(end) => tracing::debug!(?end, "a client went away"),
+        },
         Err(End::Fatal(report)) => {
             connection.wire().output.fatal(&report);
             if let Err(end) = connection.send().await {
                 let error = match C::ended(end) {
                     End::Client(error) => error.to_string(),
                     End::Fatal(report) => report.message,
+                    End::Leaves => "it left".to_owned(),
                 };
                 tracing::debug!(error, "a client went away before it was told why it is sent away");
             }

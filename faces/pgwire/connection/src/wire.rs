@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion};
 use savanna_pgwire_frames::Body;
 use savanna_pgwire_login::Socket;
@@ -38,6 +38,16 @@ impl<S: Socket> Wire<S> {
     /// The connection, and what was read and not obeyed.
     pub fn into_parts(self) -> (S, BytesMut) {
         (self.socket, self.input)
+    }
+
+    /// Puts a message back that was taken last and was not obeyed: the next one is it again.
+    pub fn put_back(&mut self, kind: u8, body: &[u8]) {
+        let mut input = BytesMut::with_capacity(HEAD_BYTES + body.len() + self.input.len());
+        input.put_u8(kind);
+        input.put_u32((LENGTH_BYTES + body.len()) as u32);
+        input.put_slice(body);
+        input.put_slice(&self.input);
+        self.input = input;
     }
 
     /// Waits for bytes of the client; 0 if it will send no more. Nothing is lost if nobody waits any more.

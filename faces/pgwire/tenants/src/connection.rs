@@ -12,7 +12,7 @@ use savanna_pgwire_connection as protocol;
 use savanna_pgwire_connection::{Dismissal, Report, Wire};
 use savanna_pgwire_login::Socket;
 use savanna_tenants_host::{
-    ConnectionGuard, Departed, End, Identity, Served, Session, SqlError, Status, TenantId, Timeouts,
+    ConnectionGuard, Departed, End, Identity, Served, Session, SqlError, Status, TenantId, Timeouts, Waiting,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
@@ -39,7 +39,7 @@ pub(crate) struct Client<A> {
 }
 
 /// How a session begins.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Beginning {
     /// With the settings of the startup message; the client is told of it.
     New(Vec<(String, String)>),
@@ -101,7 +101,8 @@ async fn serve<A: Arriving>(client: Client<A>, guard: ConnectionGuard) {
     if is_new {
         wire.output().ready(status(Status::Idle));
     }
-    let Connection { session, wire, leaves } = protocol::serve(Connection { session, wire, leaves: false }).await;
+    let Connection { session, wire, leaves, .. } =
+        protocol::serve(Connection { session, wire, leaves: false, may_move: front.is_some() }).await;
     let (socket, input) = wire.wire.into_parts();
     if !leaves {
         return socket.close().await;
@@ -125,11 +126,26 @@ fn status(status: Status) -> protocol::Status {
     }
 }
 
+/// Longer texts are not kept until their first statement is over, so that it cannot be taken back.
+const AGAIN_BYTES_MAX: usize = 64 << 10;
+
 struct Connection<S> {
     session: Session,
     wire: ClientWire<S>,
     /// Whether it goes on elsewhere.
     leaves: bool,
+    /// Whether there may be an elsewhere.
+    may_move: bool,
+}
+
+impl<S: Socket> Connection<S> {
+    /// A text whose first statement was taken back is the next message again, and nothing was said of it.
+    fn put_back_query(&mut self, text: Option<String>, before: usize) -> End {
+        self.wire.output().bytes.truncate(before);
+        let body = [text.unwrap_or_default().as_bytes(), &[0]].concat();
+        self.wire.wire.put_back(b'Q', &body);
+        End::TakenBack
+    }
 }
 
 impl<S: Socket> protocol::Connection for Connection<S> {
@@ -152,6 +168,7 @@ impl<S: Socket> protocol::Connection for Connection<S> {
         match end {
             End::Client(error) => protocol::End::Client(error),
             End::Fatal(error) => protocol::End::Fatal(report(error)),
+            End::TakenBack => protocol::End::Leaves,
         }
     }
 
@@ -164,8 +181,13 @@ impl<S: Socket> protocol::Connection for Connection<S> {
         if let Some(told) = self.signals(&text).await {
             return Ok(status(told));
         }
+        let again = (self.may_move && text.len() <= AGAIN_BYTES_MAX).then(|| text.clone());
+        let before = self.wire.output().bytes.len();
         let outcome = match self.session.split(&mut self.wire, text).await? {
-            Ok(statements) => self.statements(statements).await?,
+            Ok(statements) => match self.statements(statements, again.is_some()).await {
+                Err(End::TakenBack) => return Err(self.put_back_query(again, before)),
+                done => done?,
+            },
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
@@ -191,7 +213,14 @@ impl<S: Socket> protocol::Connection for Connection<S> {
 
     async fn execute(&mut self, execute: Execute) -> Served<Result<(), Report>> {
         let (name, rows_max) = (execute.name.unwrap_or_default(), usize::try_from(execute.max_rows).unwrap_or(0));
-        Ok(self.execute(&name, rows_max).await?.map_err(report))
+        match self.execute(&name, rows_max).await {
+            Err(End::TakenBack) => {
+                let body = [name.as_bytes(), &[0], &execute.max_rows.to_be_bytes()].concat();
+                self.wire.wire.put_back(b'E', &body);
+                Err(End::TakenBack)
+            }
+            done => Ok(done?.map_err(report)),
+        }
     }
 
     async fn close(&mut self, close: Close) -> Served<Result<(), Report>> {
@@ -205,7 +234,15 @@ impl<S: Socket> protocol::Connection for Connection<S> {
 
     /// A transaction that the client did not begin ends here.
     async fn sync(&mut self) -> Served<protocol::Status> {
-        if let Err(error) = self.session.finish(&mut self.wire).await? {
+        if self.may_move {
+            self.session.waits_as(Waiting::IsTakenBack);
+        }
+        let finished = self.session.finish(&mut self.wire).await;
+        self.session.waits_as(Waiting::Stays);
+        if let Err(End::TakenBack) = finished {
+            self.wire.wire.put_back(b'S', &[]);
+        }
+        if let Err(error) = finished? {
             self.wire.output().error(&report(error));
         }
         Ok(status(self.session.told(&mut self.wire).await))

@@ -10,6 +10,7 @@ use savanna_tenants_values::{
     value::{Value, text},
 };
 use savanna_transaction::KeyRange;
+use serde::{Deserialize, Serialize};
 use sqlparser::ast::{self, ConstraintReferenceMatchKind, DeferrableInitial, ForeignKeyConstraint, ReferentialAction};
 
 use crate::{
@@ -168,7 +169,7 @@ fn names(table: &Table, columns: &[usize]) -> String {
 }
 
 /// Which foreign keys a transaction checks when it commits.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deferral {
     all: Option<bool>,
     named: BTreeMap<u32, bool>,

@@ -1,6 +1,7 @@
 //! `DECLARE`, `FETCH`, `MOVE` and `CLOSE`.
 
 use savanna_tenants_values::error::{Result, SqlError};
+use serde::{Deserialize, Serialize};
 use sqlparser::{ast::Query, keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use crate::parse::dialect::{is_word, number, syntax, wrong};
@@ -26,7 +27,7 @@ pub enum Direction {
 }
 
 /// What is asked of a new cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CursorOptions {
     /// Whether it goes backwards, too.
     pub scroll: bool,

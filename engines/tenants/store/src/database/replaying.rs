@@ -51,11 +51,11 @@ pub enum ReplayError {
 /// A tenant's log as it is read back, before anybody uses the tenant.
 #[derive(Debug)]
 pub struct Replaying {
-    transactions: Transactions<Box<[u8]>>,
-    store: Box<dyn Store>,
-    unflushed: Unflushed,
+    pub(super) transactions: Transactions<Box<[u8]>>,
+    pub(super) store: Box<dyn Store>,
+    pub(super) unflushed: Unflushed,
     /// The last commit that was read, if any was.
-    logged: Option<Csn>,
+    pub(super) logged: Option<Csn>,
 }
 
 impl Replaying {

@@ -14,6 +14,7 @@ use savanna_tenants_catalog::{
 use savanna_tenants_encoding::{KeyReader, Order};
 use savanna_tenants_values::error::{Result, SqlError};
 use savanna_transaction::{Direction, KeyRange};
+use serde::{Deserialize, Serialize};
 
 use super::{Database, SessionId, Visit};
 
@@ -40,6 +41,14 @@ pub(crate) struct Temporary {
     version: u64,
     /// The last catalog that was made with it, and of what.
     catalog: Option<(Arc<Catalog>, Search, u64, Arc<Catalog>)>,
+}
+
+/// The temporary rows of a session that goes on at another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemporaryImage {
+    rows: BTreeMap<Vec<u8>, Box<[u8]>>,
+    undo: Vec<Before>,
+    next_numbers: BTreeMap<u32, i64>,
 }
 
 impl Temporary {
@@ -234,6 +243,34 @@ impl Database {
     /// Whether a session has temporary tables or had some.
     pub fn has_temporary(&self, id: SessionId) -> bool {
         !self.temporaries.is_empty() && self.temporaries.contains_key(&id)
+    }
+
+    /// About how many bytes a session's temporary rows are, with those that its transaction may want back.
+    pub fn temporary_bytes(&self, id: SessionId) -> usize {
+        let before = |(key, value): &Before| key.len() + value.as_ref().map_or(0, |value| value.len());
+        self.temporaries
+            .get(&id)
+            .map_or(0, |temporary| temporary.bytes + temporary.undo.iter().map(before).sum::<usize>())
+    }
+
+    /// Takes a session's temporary rows out, for where it goes on.
+    pub fn take_temporary(&mut self, id: SessionId) -> Option<TemporaryImage> {
+        let Temporary { rows, undo, next_numbers, .. } = self.temporaries.remove(&id)?;
+        Some(TemporaryImage { rows, undo, next_numbers: next_numbers.into_iter().collect() })
+    }
+
+    /// A session has its temporary rows again.
+    pub fn put_temporary(&mut self, id: SessionId, image: &TemporaryImage) {
+        let mut temporary = Temporary::default();
+        for (key, value) in &image.rows {
+            temporary.put(key, Some(value.clone()));
+        }
+        temporary.undo = image.undo.clone();
+        temporary.next_numbers = image.next_numbers.iter().map(|(relation, next)| (*relation, *next)).collect();
+        // No other session is given their numbers.
+        let relations = image.rows.keys().filter_map(|key| Some(u32::from_be_bytes(*key.first_chunk()?) & !TEMPORARY));
+        self.next_temporary = relations.fold(self.next_temporary, u32::max);
+        self.temporaries.insert(id, temporary);
     }
 
     /// A catalog with a session's temporary objects, for who looks into these schemas.

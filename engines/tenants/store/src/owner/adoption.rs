@@ -97,7 +97,8 @@ async fn append(journal: &Journal, draft: Draft<'_>) -> Result<Lsn> {
 ///
 #[must_use]
 pub fn awaited(owner: &Mutex<Owner>, view: &ClusterView) -> (BTreeSet<LogId>, bool) {
-    let owner = owner.lock();
+    let mut owner = owner.lock();
+    owner.forget_given_up(view);
     let other = |record: &ShardRecord| {
         let log = record.history.as_ref().map(|history| &history.log);
         log.filter(|log| **log != owner.member.log).cloned()
@@ -189,6 +190,8 @@ async fn arrive(
             owner.expect_space()?;
             owner.adopting = Some(owner.journal.appended().next());
             owner.arriving = arriving.iter().map(|arriving| arriving.tenant).collect();
+            // What came of them for a move counts for nothing behind that.
+            arriving.iter().for_each(|arriving| owner.forget_expected(arriving.tenant));
             Arc::clone(&owner.journal)
         };
         let done = serve(owner, (&member, &only_now), &journal, &arriving, &names).await;

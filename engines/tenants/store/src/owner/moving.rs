@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
-use savanna_journal::Draft;
-use savanna_ownership::Revision;
+use savanna_journal::{Draft, Lsn};
+use savanna_ownership::{ClusterView, Exclusive, Ownership, Revision};
 use savanna_tenants_segments::TenantId;
-use savanna_tenants_values::error::{Result, SqlError};
+use savanna_tenants_values::error::{Result, SqlError, state};
+use serde::{Deserialize, Serialize};
 
-use super::Owner;
-use crate::log::{OWNED, append};
+use super::{Owner, Tail};
+use crate::{
+    log::{OWNED, TAIL, append},
+    shards,
+};
 
 /// Writes into the log that a tenant begins there under an epoch, if its record comes to say so; until then that is inert. Durable when this returns.
 /// The tenant's storage has all of its commits, so that nothing else of it is needed. Returns the log.
@@ -20,14 +25,81 @@ use crate::log::{OWNED, append};
 /// # Errors
 /// 55006 if the tenant is here or arrives; those of the log, which is not waited for.
 pub async fn expect(owner: &Mutex<Owner>, tenant: TenantId, epoch: OwnerEpoch) -> Result<LogId> {
+    expect_with(owner, tenant, (epoch, 0), Moved::default()).await
+}
+
+/// What a tenant brings along that its storage has not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// The records of commits, oldest first.
+    pub tail: Vec<Vec<u8>>,
+    /// What is open in it, in the words of whoever serves it; nothing if nothing is.
+    pub image: Option<Vec<u8>>,
+}
+
+impl Moved {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// XX000, which cannot be.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        postcard::to_stdvec(self).map_err(SqlError::internal)
+    }
+
+    /// What somebody has [encoded](Self::encode).
+    ///
+    /// # Errors
+    /// XX001 if it is something else.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let damaged =
+            |error| format!("expected what goes along with a database that moves, came something else: {error}");
+        postcard::from_bytes(bytes).map_err(|error| SqlError::new(state::DATA_CORRUPTED, damaged(error)))
+    }
+}
+
+/// What came of a tenant that is about to move here, by the attempt that brought it.
+#[derive(Debug)]
+pub(super) struct Expected {
+    attempt: u64,
+    epoch: OwnerEpoch,
+    /// From where on the log has it, if it has more than that it begins here.
+    pub(super) first: Option<Lsn>,
+    tail: Tail,
+    image: Option<Bytes>,
+}
+
+/// As [`expect`], with commits that the storage has not: they are written into the log, too. Of two attempts to bring the tenant here the later one counts, whichever
+/// comes last.
+///
+/// # Errors
+/// As [`expect`]; 55006 if a later attempt has come.
+pub async fn expect_with(
+    owner: &Mutex<Owner>,
+    tenant: TenantId,
+    (epoch, attempt): (OwnerEpoch, u64),
+    moved: Moved,
+) -> Result<LogId> {
     let (journal, log, lsn) = {
-        let owner = owner.lock();
+        let mut owner = owner.lock();
         owner.expect_space()?;
         if owner.has(tenant) || owner.arriving.contains(&tenant) {
             return Err(SqlError::new("55006", "the database is here already"));
         }
-        let payload = epoch.0.to_le_bytes();
-        let lsn = append(&owner.journal, &[Draft { shard: tenant, kind: OWNED, payload: &payload }])?;
+        if owner.expected.get(&tenant).is_some_and(|expected| expected.attempt > attempt) {
+            return Err(SqlError::new("55006", "the database comes here by a later attempt"));
+        }
+        let begins = epoch.0.to_le_bytes();
+        let first = append(&owner.journal, &[Draft { shard: tenant, kind: OWNED, payload: &begins }])?;
+        let mut expected =
+            Expected { attempt, epoch, first: None, tail: Tail::new(), image: moved.image.map(Bytes::from) };
+        let mut lsn = first;
+        for commit in moved.tail {
+            let payload = [&begins[..], &commit].concat();
+            lsn = append(&owner.journal, &[Draft { shard: tenant, kind: TAIL, payload: &payload }])?;
+            expected.tail.push((lsn, commit.into()));
+            expected.first = Some(first);
+        }
+        owner.expected.insert(tenant, expected);
         (Arc::clone(&owner.journal), owner.member.log.clone(), lsn)
     };
     journal.wait_durable(lsn).await?;
@@ -54,6 +126,70 @@ impl Owner {
             self.left.insert(tenant, held.epoch);
         }
         self.tails.remove(&tenant);
+        self.images.remove(&tenant);
+    }
+
+    /// A tenant has arrived under an epoch: what it brought along is its tail, and what is open in it.
+    pub(super) fn take_expected(&mut self, tenant: TenantId, epoch: OwnerEpoch) {
+        let Some(expected) = self.expected.remove(&tenant).filter(|expected| expected.epoch == epoch) else { return };
+        if !expected.tail.is_empty() {
+            self.tails.insert(tenant, expected.tail);
+        }
+        self.images.extend(expected.image.map(|image| (tenant, image)));
+    }
+
+    /// A tenant comes in another way, or by another attempt: what it brought along is needed no more.
+    pub(super) fn forget_expected(&mut self, tenant: TenantId) {
+        if let Some(expected) = self.expected.get_mut(&tenant) {
+            (expected.first, expected.tail, expected.image) = (None, Tail::new(), None);
+            expected.epoch = OwnerEpoch::NONE;
+        }
+    }
+
+    /// Attempts to bring tenants here that were given up, as the records say: what they brought is needed no more, and no longer keeps the log from being cut.
+    pub(super) fn forget_given_up(&mut self, view: &ClusterView) {
+        let member = self.member.clone();
+        let is_over = |tenant: TenantId, expected: &Expected| {
+            let Some(record) = view.shard(&shards::shard(tenant)) else { return true };
+            let comes = match &record.value.ownership {
+                Ownership::Exclusive(Exclusive::Moving { to, .. }) => *to == member.tenure,
+                _ => record.value.owner() == Some(&member.tenure),
+            };
+            // A view that is older than the attempt says nothing of it.
+            record.version.0 > expected.attempt && !comes
+        };
+        let over: Vec<_> = self
+            .expected
+            .iter()
+            .filter(|(tenant, expected)| is_over(**tenant, expected))
+            .map(|(tenant, _)| *tenant)
+            .collect();
+        over.into_iter().for_each(|tenant| self.forget_expected(tenant));
+    }
+
+    /// An attempt to bring a tenant here was given up.
+    pub fn expect_no_more(&mut self, tenant: TenantId, attempt: u64) {
+        if self.expected.get(&tenant).is_some_and(|expected| expected.attempt == attempt) {
+            self.forget_expected(tenant);
+        }
+    }
+
+    /// What was open in a tenant that has moved here, for whoever wakes it.
+    pub fn take_image(&mut self, tenant: TenantId) -> Option<Bytes> {
+        self.images.remove(&tenant)
+    }
+
+    /// The tenants that moved here with something open and have not woken since.
+    #[must_use]
+    pub fn with_images(&self) -> Vec<TenantId> {
+        self.images.keys().copied().collect()
+    }
+
+    /// A tenant could not wake: what is open in it is kept for the next time.
+    pub fn put_image_back(&mut self, tenant: TenantId, image: Bytes) {
+        if self.tenants.contains_key(&tenant) {
+            self.images.insert(tenant, image);
+        }
     }
 
     /// Whether a tenant went to another node from here, and is not here again.

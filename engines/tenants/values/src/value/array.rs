@@ -5,6 +5,8 @@ mod text;
 
 use std::cmp::Ordering;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Value,
     size::{self, Elements},
@@ -17,7 +19,7 @@ const DIMENSIONS_MAX: usize = 6;
 pub(crate) const ELEMENTS_MAX: usize = 16 << 20;
 
 /// One dimension of an array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Dimension {
     /// How many there are along it.
     pub length: usize,
@@ -26,7 +28,7 @@ pub struct Dimension {
 }
 
 /// An array. Without elements it has no dimensions.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Array {
     /// From the outermost to the innermost.
     pub dimensions: Vec<Dimension>,

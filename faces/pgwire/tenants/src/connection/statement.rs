@@ -6,7 +6,7 @@ use pgwire::messages::{PgWireFrontendMessage, extendedquery::Bind};
 use savanna_pgwire_connection::{Connection as _, OUTPUT_BYTES, Wire, format};
 use savanna_pgwire_login::Socket;
 use savanna_tenants_host::{
-    Binding, End, Given, Outcome, OutputColumn, Served, SqlError, Status,
+    Binding, End, Given, Outcome, OutputColumn, Served, SqlError, Status, Waiting,
     copy::{CopyField, CopyFormat, CopyKind},
     error::{Result, state},
     types::Type,
@@ -43,16 +43,21 @@ impl<S: Socket> Connection<S> {
     }
 
     /// Each statement of a text in turn, all of them one transaction unless the text says otherwise.
-    pub(super) async fn statements(&mut self, statements: Vec<String>) -> Served<Result<()>> {
+    pub(super) async fn statements(&mut self, statements: Vec<String>, may_be_taken_back: bool) -> Served<Result<()>> {
+        let waits = |may: bool, as_what| if may && may_be_taken_back { as_what } else { Waiting::Stays };
         if statements.is_empty() {
             self.wire.output().empty();
         }
         let last = statements.len();
         for (number, text) in (1..).zip(statements) {
-            let (mut outcome, columns) = match self.session.run(&mut self.wire, text).await? {
+            self.session.waits_as(waits(number == 1, Waiting::IsTakenBack));
+            let ran = self.session.run(&mut self.wire, text).await;
+            self.session.waits_as(Waiting::Stays);
+            let (mut outcome, columns) = match ran? {
                 Ok(ran) => ran,
                 Err(error) => return Ok(Err(error)),
             };
+            let takes_rows = matches!(outcome, Outcome::CopyIn { .. });
             if let Outcome::CopyIn { columns, format } = &outcome {
                 outcome = match self.take_rows(columns, format).await? {
                     Ok(outcome) => outcome,
@@ -63,10 +68,13 @@ impl<S: Socket> Connection<S> {
                 self.wire.output().columns(Some(rows::columns(columns, &[])));
             }
             // The last statement is told of when its transaction is over.
-            if number == last
-                && let Err(error) = self.session.finish(&mut self.wire).await?
-            {
-                return Ok(Err(error));
+            if number == last {
+                self.session.waits_as(waits(number == 1 && !takes_rows, Waiting::IsTakenBackWhole));
+                let finished = self.session.finish(&mut self.wire).await;
+                self.session.waits_as(Waiting::Stays);
+                if let Err(error) = finished? {
+                    return Ok(Err(error));
+                }
             }
             if let Err(error) = self.tell(outcome, columns.as_deref().unwrap_or_default(), &[]).await? {
                 return Ok(Err(error));
@@ -233,7 +241,12 @@ impl<S: Socket> Connection<S> {
     }
 
     pub(super) async fn execute(&mut self, name: &str, rows_max: usize) -> Served<Result<()>> {
-        let (mut outcome, columns, formats) = match self.session.execute(&mut self.wire, name, rows_max).await? {
+        if self.may_move {
+            self.session.waits_as(Waiting::IsTakenBack);
+        }
+        let executed = self.session.execute(&mut self.wire, name, rows_max).await;
+        self.session.waits_as(Waiting::Stays);
+        let (mut outcome, columns, formats) = match executed? {
             Ok(executed) => executed,
             Err(error) => return Ok(Err(error)),
         };

@@ -1,0 +1,453 @@
+//! What is open in a session that leaves with its tenant: its transaction, cursors and portals, temporary tables, advisory locks.
+//!
+//! What is common to all sessions, as transactions with their locks, goes with the tenant, in an [`OpenImage`]; the session's own goes with its client, in an
+//! [`Open`]. A [`Ticket`] brings both together again, at the next node or here, if the tenant stays. What nobody claims in time is rolled back.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use savanna_tenants_execution::{part::Place, reference::Checks};
+use savanna_tenants_sql::{advisory::Advisory, define::reference::Deferral, settings::Settings};
+use savanna_tenants_store::database::{Database, DatabaseImage, SessionId, TemporaryImage};
+use savanna_tenants_values::{
+    error::{Result, SqlError, state},
+    types::Type,
+    value::Value,
+};
+use savanna_transaction::{HolderId, Isolation, TxnId, View};
+use serde::{Deserialize, Serialize};
+
+use super::{Bound, Tenant, transactions::snapshot_too_old};
+use crate::{
+    activity::Activity,
+    cursor::CursorImage,
+    session::{Current, Portal, Prepared, Progress, SavepointOf, Session, Status, Suspended},
+};
+
+/// A session whose own part is larger stays where it is, in bytes.
+const OPEN_BYTES_MAX: usize = 8 << 20;
+/// The version of images that is written.
+const IMAGE_VERSION: u8 = 1;
+
+/// Names what a session has left with its tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ticket {
+    /// The attempt to move the tenant, whose number nobody else has.
+    pub attempt: u64,
+    /// The session's number where it was.
+    pub session: u64,
+}
+
+/// What a session has left with its tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Left {
+    txn: Option<TxnId>,
+    holder: Option<HolderId>,
+    /// Since when it waits for its session here, in microseconds since 2000-01-01 UTC.
+    since: i64,
+}
+
+/// What is open in a tenant that moves, beside its sessions' own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenImage {
+    database: DatabaseImage,
+    left: BTreeMap<Ticket, Left>,
+}
+
+impl OpenImage {
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// XX000, which cannot be.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        postcard::to_extend(self, vec![IMAGE_VERSION]).map_err(SqlError::internal)
+    }
+
+    /// What somebody has [encoded](Self::encode), as far as it could do harm.
+    ///
+    /// # Errors
+    /// XX001 if it is something else.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let damaged = |reason: String| {
+            SqlError::new(
+                state::DATA_CORRUPTED,
+                format!("expected what is open in a database that moves, came {reason}"),
+            )
+        };
+        let image: Self = match bytes.split_first() {
+            Some((&IMAGE_VERSION, image)) => postcard::from_bytes(image).map_err(|error| damaged(error.to_string()))?,
+            Some((version, _)) => return Err(damaged(format!("version {version}, which this release does not know"))),
+            None => return Err(damaged("nothing".to_owned())),
+        };
+        let living = image.database.living()?;
+        if image.left.values().filter_map(|left| left.txn).any(|txn| living.binary_search(&txn).is_err()) {
+            return Err(damaged("a transaction that does not live".to_owned()));
+        }
+        Ok(image)
+    }
+
+    /// What the rows go on with.
+    #[must_use]
+    pub const fn database(&self) -> &DatabaseImage {
+        &self.database
+    }
+}
+
+/// What of a session is open, and its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Open {
+    ticket: Ticket,
+    transaction: Option<TransactionImage>,
+    transaction_began: i64,
+    portals: Vec<PortalImage>,
+    cursors: Vec<(CursorImage, Option<SuspendedImage>)>,
+    temporary: Option<TemporaryImage>,
+    advisory: Advisory,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct TransactionImage {
+    id: TxnId,
+    isolation: Isolation,
+    read_only: bool,
+    explicit: bool,
+    failed: bool,
+    /// It was ended because its snapshot was too old, and the client has not heard of it.
+    ended: bool,
+    snapshot_taken: Option<i64>,
+    views: Vec<(View, i64)>,
+    used: bool,
+    defines: bool,
+    bytes: u64,
+    savepoints: Vec<SavepointOf>,
+    deferral: Deferral,
+    deferred: Checks,
+    settings_before: Option<[Vec<(String, String)>; 2]>,
+    local_settings: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct PreparedImage {
+    text: String,
+    declared: Vec<Type>,
+    made_by: Option<String>,
+    at: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct SuspendedImage {
+    text: String,
+    declared: Vec<Type>,
+    parameters: Vec<Value>,
+    view: View,
+    place: Place,
+    began: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct PortalImage {
+    name: String,
+    prepared: PreparedImage,
+    parameters: Vec<Value>,
+    formats: Vec<i16>,
+    bytes: u64,
+    progress: ProgressImage,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum ProgressImage {
+    Ready,
+    Sending { verb: String, counted: bool, rows: Vec<Vec<Value>>, sent: u64 },
+    Suspended(SuspendedImage, u64),
+    Over,
+}
+
+impl Tenant {
+    /// A tenant that goes on with what was open at another node.
+    #[must_use]
+    pub fn taking_over(database: Database, activity: Arc<Activity>, open: &OpenImage, now: i64) -> Self {
+        let mut tenant = Self::new(database, activity);
+        tenant.left = open.left.iter().map(|(ticket, left)| (*ticket, Left { since: now, ..*left })).collect();
+        tenant
+    }
+
+    /// What is open in it, beside its sessions' own; nothing if nothing is. Nothing changes.
+    ///
+    /// # Errors
+    /// 55006 while a session is here, or a commit is not durable.
+    pub fn open_image(&mut self) -> Result<Option<OpenImage>> {
+        if !self.sessions.is_empty() {
+            return Err(SqlError::new("55006", "the database has sessions that have not left"));
+        }
+        if self.left.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(OpenImage { database: self.database.image()?, left: self.left.clone() }))
+    }
+
+    /// Whether something waits here for a session that has left.
+    #[must_use]
+    pub fn awaits_sessions(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Rolls back what has waited for its session for so long.
+    pub fn end_unclaimed(&mut self, age: Duration) {
+        let oldest = self.now.saturating_sub(i64::try_from(age.as_micros()).unwrap_or(i64::MAX));
+        let over: Vec<_> =
+            self.left.iter().filter(|(_, left)| left.since <= oldest).map(|(ticket, _)| *ticket).collect();
+        for ticket in over {
+            if let Some(left) = self.left.remove(&ticket) {
+                left.txn.into_iter().for_each(|txn| self.database.abort(txn));
+                left.holder.into_iter().for_each(|holder| self.database.remove_holder(holder));
+            }
+        }
+        self.settle();
+    }
+
+    /// What of a session keeps it where it is even if what is open goes along.
+    #[must_use]
+    pub fn is_fixed(&self, id: SessionId) -> Option<Bound> {
+        let session = self.sessions.get(&id)?;
+        if session.copying.is_some() {
+            return Some(Bound::Copy);
+        }
+        let zone = session.facts.zone();
+        let defines = session.txn.as_ref().is_some_and(|txn| txn.defines);
+        let coming = session.cursors.values().filter_map(|cursor| cursor.coming.as_deref());
+        let portals = session.portals.values().filter_map(|portal| match &portal.progress {
+            Progress::Suspended(suspended, _) => Some(&**suspended),
+            _ => None,
+        });
+        // It would be planned otherwise there.
+        if coming.chain(portals).any(|suspended| defines || suspended.statement.zone != zone) {
+            return Some(Bound::Cursors);
+        }
+        let portals: usize = session.portals.values().map(|portal| portal.bytes).sum();
+        let cursors: usize = session.cursors.values().map(crate::cursor::Cursor::bytes).sum();
+        let texts: usize = session.prepared.values().map(|prepared| prepared.text.len()).sum();
+        (portals + cursors + texts + self.database.temporary_bytes(id) > OPEN_BYTES_MAX).then_some(Bound::Size)
+    }
+
+    /// Takes back the statement of a session that waits for a lock, as if it had not begun, or the `whole` transaction that the client did not begin; the client
+    /// asks for it again. Whether it could be.
+    pub fn take_back(&mut self, id: SessionId, whole: bool) -> bool {
+        if !self.waits_for_lock(id) {
+            return false;
+        }
+        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        // What it did to the session's own locks stays done.
+        if whole && session.facts.advisory.get_mut().holder.is_some() {
+            return false;
+        }
+        (session.simple, session.waits, session.aside, session.interrupted) = (None, false, false, None);
+        session.facts.interrupts.end();
+        session.facts.advisory.get_mut().begin();
+        session.reading = savanna_tenants_store::Reading::default();
+        if let Some(txn) = session.txn.as_mut() {
+            let (id, is_read_committed) = (txn.id, txn.isolation == Isolation::ReadCommitted);
+            if is_read_committed {
+                txn.snapshot_taken = None;
+            }
+            self.waiting.remove(&id);
+            // A wait that has just ended needs no end.
+            _ = self.database.cancel_wait(id);
+            _ = self.database.end_statement(id);
+        }
+        if whole && self.status(id) == Status::Idle {
+            self.roll_back(id);
+        }
+        self.settle();
+        true
+    }
+
+    /// What of a session is open, taken out of it: it is left here for whoever comes with the ticket.
+    pub(super) fn leave_open(&mut self, id: SessionId, attempt: u64) -> Result<Open> {
+        let now = self.now;
+        let temporary = self.database.take_temporary(id);
+        let session = self.session(id)?;
+        let ticket = Ticket { attempt, session: id.0 };
+        let transaction = session.txn.take();
+        let advisory = session.facts.advisory.take();
+        let left = Left { txn: transaction.as_ref().map(|txn| txn.id), holder: advisory.holder, since: now };
+        let portals = session.portals.drain().map(|(name, portal)| portal_image(name, portal)).collect();
+        let cursors = session.cursors.drain().map(|(name, mut cursor)| {
+            let coming = cursor.coming.take().map(|coming| suspended_image(*coming));
+            (cursor.into_image(name), coming)
+        });
+        let open = Open {
+            ticket,
+            transaction_began: session.facts.transaction_began,
+            portals,
+            cursors: cursors.collect(),
+            temporary,
+            advisory,
+            transaction: transaction.map(transaction_image),
+        };
+        if left.txn.is_some() || left.holder.is_some() {
+            self.left.insert(ticket, left);
+        }
+        Ok(open)
+    }
+
+    /// What is open in a session that comes is its again, but for what needs its transaction. Nothing is changed if it is not here.
+    pub(super) fn claim(&mut self, id: SessionId, open: &Open) -> Result<()> {
+        let left = self.left.remove(&open.ticket);
+        let txn = open.transaction.as_ref().map(|txn| txn.id);
+        let mine = left.map_or((None, None), |left| (left.txn, left.holder));
+        if mine != (txn, open.advisory.holder) {
+            self.left.extend(left.map(|left| (open.ticket, left)));
+            return Err(SqlError::new("57P01", "the node that the database has moved to has ended, and with it what was open in this session")
+                .hint("Connect again. A transaction that was open is rolled back; temporary tables and advisory locks are gone."));
+        }
+        if let Some(temporary) = &open.temporary {
+            self.database.put_temporary(id, temporary);
+        }
+        let session = self.session(id)?;
+        session.facts.transaction_began = open.transaction_began;
+        session.facts.advisory.replace(open.advisory.clone());
+        Ok(())
+    }
+
+    /// A session cannot go on with what was its: that is rolled back.
+    pub(super) fn give_up(&mut self, open: &Open) {
+        if let Some(txn) = &open.transaction {
+            self.database.abort(txn.id);
+        }
+    }
+
+    /// The session is in its transaction again, if it was in one.
+    pub(super) fn reenter(&mut self, id: SessionId, open: &Open) -> Result<()> {
+        let session = self.session(id)?;
+        let Some(txn) = &open.transaction else { return Ok(()) };
+        let administrator = session.facts.administrator;
+        let before = txn.settings_before.as_ref().map(|written| Settings::restored(administrator, written));
+        session.txn = Some(Current {
+            id: txn.id,
+            isolation: txn.isolation,
+            read_only: txn.read_only,
+            explicit: txn.explicit,
+            failed: txn.failed,
+            ended: txn.ended.then(snapshot_too_old),
+            snapshot_taken: txn.snapshot_taken,
+            views: txn.views.clone(),
+            used: txn.used,
+            defines: txn.defines,
+            bytes: usize::try_from(txn.bytes).unwrap_or(usize::MAX),
+            savepoints: txn.savepoints.clone(),
+            deferral: txn.deferral.clone(),
+            deferred: txn.deferred.clone(),
+            settings_before: before.transpose()?,
+            local_settings: txn.local_settings.clone(),
+        });
+        Ok(())
+    }
+
+    /// The session has its portals and cursors again. One that cannot be planned any more is not there.
+    pub(super) fn reopen(&mut self, id: SessionId, open: &Open) -> Result<()> {
+        if open.transaction.as_ref().is_some_and(|txn| txn.failed) {
+            return Ok(());
+        }
+        for image in &open.portals {
+            if let Err(error) = self.reopen_portal(id, image) {
+                self.session(id)?.warn(error.state, &format!("portal \"{}\" is gone: {}", image.name, error.message));
+            }
+        }
+        for (image, coming) in &open.cursors {
+            match coming.as_ref().map(|coming| self.resumed(id, coming)).transpose() {
+                Ok(coming) => {
+                    let (name, cursor) = image.restored(coming);
+                    self.session(id)?.cursors.insert(name, cursor);
+                }
+                Err(error) => self.session(id)?.warn(error.state, &format!("a cursor is gone: {}", error.message)),
+            }
+        }
+        Ok(())
+    }
+
+    fn reopen_portal(&mut self, id: SessionId, image: &PortalImage) -> Result<()> {
+        let PreparedImage { text, declared, made_by, at } = &image.prepared;
+        let prepared = self.prepared(id, text, declared.clone())?;
+        let prepared = Prepared { made_by: made_by.as_deref().map(Arc::from), at: *at, ..prepared };
+        let progress = match &image.progress {
+            ProgressImage::Ready => Progress::Ready,
+            ProgressImage::Sending { verb, counted, rows, sent } => Progress::Sending {
+                verb: verb.clone(),
+                counted: *counted,
+                rows: rows.iter().cloned().collect(),
+                sent: *sent as usize,
+            },
+            ProgressImage::Suspended(suspended, sent) => {
+                Progress::Suspended(Box::new(self.resumed(id, suspended)?), *sent as usize)
+            }
+            ProgressImage::Over => Progress::Over,
+        };
+        let (parameters, formats, bytes) = (image.parameters.clone(), image.formats.clone(), image.bytes as usize);
+        self.session(id)?.portals.insert(image.name.clone(), Portal { prepared, parameters, formats, bytes, progress });
+        Ok(())
+    }
+
+    /// A query that goes on where it was, planned with the catalog that it sees.
+    fn resumed(&mut self, id: SessionId, image: &SuspendedImage) -> Result<Suspended> {
+        let SuspendedImage { text, declared, parameters, view, place, began } = image;
+        let session = self.session(id)?;
+        let zone = session.facts.zone();
+        let txn = session.txn.as_ref().map(|txn| (txn.id, txn.defines));
+        let txn = txn.ok_or_else(|| SqlError::internal("a query that goes on in no transaction"))?;
+        let catalog = self.catalog_at(id, txn, view.snapshot())?;
+        let statement = self.planned(id, text, (catalog, zone), declared)?;
+        let (text, declared, parameters) = (text.as_str().into(), declared.clone(), parameters.clone());
+        Ok(Suspended { text, declared, statement, parameters, view: *view, place: place.clone(), began: *began })
+    }
+}
+
+fn transaction_image(txn: Current) -> TransactionImage {
+    TransactionImage {
+        id: txn.id,
+        isolation: txn.isolation,
+        read_only: txn.read_only,
+        explicit: txn.explicit,
+        failed: txn.failed,
+        ended: txn.ended.is_some(),
+        snapshot_taken: txn.snapshot_taken,
+        views: txn.views,
+        used: txn.used,
+        defines: txn.defines,
+        bytes: txn.bytes as u64,
+        savepoints: txn.savepoints,
+        deferral: txn.deferral,
+        deferred: txn.deferred,
+        settings_before: txn.settings_before.map(|settings| settings.written()),
+        local_settings: txn.local_settings,
+    }
+}
+
+fn suspended_image(suspended: Suspended) -> SuspendedImage {
+    let Suspended { text, declared, parameters, view, place, began, .. } = suspended;
+    SuspendedImage { text: text.to_string(), declared, parameters, view, place, began }
+}
+
+fn portal_image(name: String, portal: Portal) -> PortalImage {
+    let Portal { prepared, parameters, formats, bytes, progress } = portal;
+    let progress = match progress {
+        Progress::Ready => ProgressImage::Ready,
+        Progress::Sending { verb, counted, rows, sent } => {
+            ProgressImage::Sending { verb, counted, rows: rows.into(), sent: sent as u64 }
+        }
+        Progress::Suspended(suspended, sent) => ProgressImage::Suspended(suspended_image(*suspended), sent as u64),
+        Progress::Over => ProgressImage::Over,
+    };
+    let Prepared { text, declared, made_by, at, .. } = prepared;
+    let prepared =
+        PreparedImage { text: text.to_string(), declared, made_by: made_by.map(|made_by| made_by.to_string()), at };
+    PortalImage { name, prepared, parameters, formats, bytes: bytes as u64, progress }
+}
+
+impl Session {
+    /// Whether nothing is open in it.
+    pub(super) fn is_closed(&self) -> bool {
+        self.txn.is_none()
+            && self.portals.is_empty()
+            && self.cursors.is_empty()
+            && self.facts.advisory.borrow().holder.is_none()
+    }
+}
