@@ -187,12 +187,24 @@ impl Tenant {
         }
     }
 
-    /// Opens a session.
+    /// Opens a session, beside those that will come for what they have left.
     ///
     /// # Errors
     /// 53300.
     pub fn open_session(&mut self, login: Login<'_>) -> Result<SessionId> {
-        if self.sessions.len() == SESSIONS_MAX {
+        self.open_beside(login, self.left.len())
+    }
+
+    /// Opens a session that was elsewhere, to be [restored](Self::restore).
+    ///
+    /// # Errors
+    /// 53300.
+    pub fn open_again(&mut self, login: Login<'_>) -> Result<SessionId> {
+        self.open_beside(login, 0)
+    }
+
+    fn open_beside(&mut self, login: Login<'_>, expected: usize) -> Result<SessionId> {
+        if self.sessions.len() + expected >= SESSIONS_MAX {
             return Err(SqlError::new(state::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
         }
         self.opened += 1;

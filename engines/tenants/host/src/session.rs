@@ -257,7 +257,7 @@ fn open(tenant: &mut Tenant, login: Login<'_>, settings: &[(String, String)]) ->
 
 /// Opens a session as it was elsewhere, or leaves nothing of it.
 fn reopen(tenant: &mut Tenant, login: Login<'_>, image: &SessionImage) -> Result<SessionId> {
-    let session = tenant.open_session(login)?;
+    let session = tenant.open_again(login)?;
     match tenant.restore(session, image) {
         Ok(()) => Ok(session),
         Err(error) => {

@@ -473,6 +473,23 @@ fn a_ticket_opens_what_was_left_with_it_once_and_nothing_else() {
 }
 
 #[test]
+fn places_are_kept_for_those_who_have_left_something() {
+    let mut clients = Clients::new(2);
+    clients.run(0, "BEGIN");
+    clients.run(1, "BEGIN");
+    let images = clients.leave();
+    clients.desk = clients.desk.moved(2);
+    let login = savanna_tenants::tenant::Login { user: "new", database: "desk", administrator: false, seed: 1 };
+    let new = std::iter::from_fn(|| clients.desk.tenant.open_session(login).ok()).count();
+    assert_eq!(new, 98);
+    for image in &images {
+        let id = clients.desk.tenant.open_again(login).expect("its place");
+        clients.desk.tenant.restore(id, image).expect("what was open is here");
+    }
+    assert_eq!(clients.desk.tenant.open_again(login).expect_err("there are a hundred").state, "53300");
+}
+
+#[test]
 fn rows_of_a_copy_and_more_than_goes_along_keep_a_session() {
     let mut clients = Clients::new(1);
     let client = clients.ids[0];

@@ -87,6 +87,10 @@ impl Connection for Face {
     async fn begin(&mut self, _: bool) {}
 
     async fn query(&mut self, text: String) -> Result<Status, End> {
+        if text == "waits" {
+            self.wire.put_back(b'Q', b"waits\0");
+            return Err(End::Leaves);
+        }
         match self.step(text) {
             Ok(()) => self.wire.output.complete("DONE"),
             Err(report) => self.wire.output.error(&report),
@@ -232,6 +236,25 @@ async fn an_answer_does_not_wait_for_what_its_client_has_begun_since() {
         let writes: Vec<String> = writes.lock().unwrap().iter().map(|bytes| kinds(bytes)).collect();
         assert_eq!(writes, [answer]);
     }
+}
+
+#[tokio::test]
+async fn a_message_that_was_taken_back_is_the_next_one_elsewhere_and_what_was_answered_before_is_told() {
+    let pipeline = [parse("a"), query("waits"), query("b")].concat();
+    let left = serve(face(&[&pipeline])).await;
+    assert_eq!((left.leaves, &left.did[..]), ([false, true], &["a".to_owned()][..]));
+    let writes: Vec<String> = left.wire.socket.writes.lock().unwrap().iter().map(|bytes| kinds(bytes)).collect();
+    assert_eq!(writes, ["1"]);
+    let (_, input) = left.wire.into_parts();
+    assert_eq!(input, [query("waits"), query("b")].concat());
+
+    let mut shut = face(&[&pipeline]);
+    shut.gate_is_shut = true;
+    let ended = serve(shut).await;
+    assert!(
+        !ended.leaves[1] && ended.wire.socket.writes.lock().unwrap().is_empty(),
+        "nothing is told that may not be true"
+    );
 }
 
 #[tokio::test]

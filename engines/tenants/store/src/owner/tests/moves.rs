@@ -1,5 +1,7 @@
 //! Tenants that move between two nodes that live.
 
+mod moved;
+
 use super::*;
 
 /// Two nodes that live, each with a log of its own.

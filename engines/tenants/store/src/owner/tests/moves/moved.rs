@@ -1,0 +1,116 @@
+//! What tenants bring along that move here: commits that their storage has not, and what is open in them.
+
+use super::*;
+use crate::owner::{Moved, expect_with};
+
+/// Commits of these numbers, and something that is open.
+fn moved(commits: &[u8]) -> Moved {
+    Moved { tail: commits.iter().map(|number| vec![*number; 8]).collect(), image: Some(b"open".to_vec()) }
+}
+
+fn moving(both: &Both) -> Exclusive {
+    let [from, to] = both.members.clone().map(|member| member.tenure);
+    Exclusive::Moving { from, to }
+}
+
+fn serving(both: &Both, node: usize) -> Exclusive {
+    Exclusive::Serving { owner: both.members[node].tenure.clone() }
+}
+
+/// The version of a tenant's record.
+async fn version(both: &Both, tenant: TenantId) -> u64 {
+    shards::tenants(&both.cluster.view().await)[&tenant].version.0
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tenant_brings_along_is_its_tail_and_what_is_open_in_it() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open(1).await);
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let attempt = (FIRST_EPOCH.next(), version(&both, shop).await);
+    expect_with(&there, shop, attempt, moved(&[1, 2])).await.expect("a log that works");
+    assert_eq!(there.lock().take_image(shop), None, "it is not decided");
+    assert!(both.propose(0, shop, moving(&both)).await && both.propose(0, shop, serving(&both, 1)).await);
+    let view = both.cluster.view().await;
+    assert_eq!(there.lock().hold(&view), [shop]);
+    assert_eq!(there.lock().with_images(), [shop]);
+    assert_eq!(there.lock().take_image(shop).as_deref(), Some(b"open".as_slice()));
+    assert_eq!(tail(&there, shop), [1, 2]);
+    commit(&there, shop, 3);
+    close(there);
+    let there = both.open(1).await;
+    assert_eq!(tail(&there, shop), [1, 2, 3], "the log has it");
+    assert_eq!(there.lock().take_image(shop), None, "what was open has ended with the process");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_attempts_the_later_one_counts_whichever_comes_last() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open(1).await);
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let epoch = FIRST_EPOCH.next();
+    let first = version(&both, shop).await;
+    assert!(both.propose(0, shop, moving(&both)).await && both.propose(0, shop, serving(&both, 0)).await);
+    let second = version(&both, shop).await;
+    expect_with(&there, shop, (epoch, second), moved(&[1, 2])).await.expect("a log that works");
+    let late = expect_with(&there, shop, (epoch, first), moved(&[1])).await.expect_err("it comes too late");
+    assert_eq!(late.state, "55006");
+    there.lock().expect_no_more(shop, first);
+    assert!(both.propose(0, shop, moving(&both)).await && both.propose(0, shop, serving(&both, 1)).await);
+    let view = both.cluster.view().await;
+    assert_eq!(there.lock().hold(&view), [shop]);
+    assert_eq!(tail(&there, shop), [1, 2]);
+    close(there);
+    let there = both.open(1).await;
+    assert_eq!(tail(&there, shop), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_is_kept_for_what_is_expected_until_the_records_say_that_it_was_given_up() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open(1).await);
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let old = both.cluster.view().await;
+    let attempt = version(&both, shop).await;
+    let first = there.lock().journal().appended().next();
+    expect_with(&there, shop, (FIRST_EPOCH.next(), attempt), moved(&[1])).await.expect("a log that works");
+    let is_kept = |there: &Mutex<Owner>| there.lock().expected.values().any(|expected| expected.first == Some(first));
+    awaited(&there, &old);
+    assert!(is_kept(&there), "a view from before says nothing");
+    assert!(both.propose(0, shop, moving(&both)).await);
+    awaited(&there, &both.cluster.view().await);
+    assert!(is_kept(&there), "it comes");
+    for number in 0..50 {
+        commit(&there, 99, number);
+    }
+    let journal = Arc::clone(there.lock().journal());
+    journal.wait_durable(journal.appended()).await.expect("a log that works");
+    {
+        let mut there = there.lock();
+        there.note_log();
+        there.truncation.set_floor(0, journal.appended().next());
+        there.cut().expect("a log that works");
+        assert!(there.truncation.cut(Some(first)).is_none(), "what it brought along is there");
+    }
+    assert!(both.propose(0, shop, serving(&both, 0)).await);
+    awaited(&there, &both.cluster.view().await);
+    assert!(!is_kept(&there));
+    there.lock().cut().expect("a log that works");
+    assert!(there.lock().noted.1, "nobody needs it any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_out_of_another_log_takes_the_place_of_what_was_brought_along() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open(1).await);
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let attempt = version(&both, shop).await;
+    expect_with(&there, shop, (FIRST_EPOCH.next(), attempt), moved(&[1, 2])).await.expect("a log that works");
+    // It is being copied out of its node's log, as that has ended.
+    there.lock().forget_expected(shop);
+    there.lock().tails.insert(shop, vec![(Lsn(9), Bytes::from_static(&[7; 8]))]);
+    assert!(both.propose(0, shop, moving(&both)).await && both.propose(0, shop, serving(&both, 1)).await);
+    let view = both.cluster.view().await;
+    assert_eq!(there.lock().hold(&view), [shop]);
+    assert_eq!((tail(&there, shop), there.lock().take_image(shop)), (vec![7], None));
+}
