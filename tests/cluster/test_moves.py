@@ -149,8 +149,13 @@ def test_open_transactions_go_along_from_wherever_their_clients_came(cluster):
         client.execute("UPDATE t SET n = n + 1 WHERE id = %s", [number])
         client.execute("SAVEPOINT a")
         client.execute("DELETE FROM t WHERE id = %s", [number])
+    failed = cluster.tenants(NODES[1], "opened")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        failed.execute("SELECT * FROM nothing")
     for _ in range(4):
         go(cluster, shard)
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            failed.execute("SELECT 1")
         for number, client in enumerate(clients, start=1):
             assert client.execute("SELECT count(*) FROM t WHERE id = %s", [number]).fetchone() == (0,)
             client.execute("ROLLBACK TO a")
@@ -161,8 +166,9 @@ def test_open_transactions_go_along_from_wherever_their_clients_came(cluster):
     clients[1].rollback()
     clients[2].execute("ROLLBACK TO a")
     clients[2].commit()
-    assert clients[0].execute("SELECT id, n FROM t ORDER BY id").fetchall() == [(2, 0), (3, 1), (4, 0)]
-    for client in clients:
+    failed.rollback()
+    assert failed.execute("SELECT id, n FROM t ORDER BY id").fetchall() == [(2, 0), (3, 1), (4, 0)]
+    for client in [failed, *clients]:
         client.close()
 
 

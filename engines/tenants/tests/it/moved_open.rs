@@ -22,6 +22,8 @@ struct Clients {
     ids: Vec<SessionId>,
     /// Statements that wait.
     waiting: Vec<Option<String>>,
+    /// What came of statements that waited, where they were run again.
+    came: Vec<Option<Seen>>,
     moves: u64,
 }
 
@@ -32,10 +34,13 @@ impl Clients {
         desk.setup(setup, &SETUP);
         desk.tenant.close_session(setup);
         let ids = (0..count).map(|_| desk.client()).collect();
-        Self { desk, ids, waiting: vec![None; count], moves: 0 }
+        Self { desk, ids, waiting: vec![None; count], came: vec![None; count], moves: 0 }
     }
 
     fn run(&mut self, client: usize, text: &str) -> Seen {
+        if let Some(seen) = self.came[client].take() {
+            return seen;
+        }
         let seen = self.desk.run(self.ids[client], text);
         self.waiting[client] = (seen == Seen::Waits).then(|| text.to_owned());
         seen
@@ -69,7 +74,8 @@ impl Clients {
         assert!(!self.desk.tenant.awaits_sessions());
         for client in 0..self.waiting.len() {
             if let Some(text) = self.waiting[client].clone() {
-                assert_eq!(self.run(client, &text), Seen::Waits, "it waits there, too: {text}");
+                let seen = self.run(client, &text);
+                self.came[client] = (seen != Seen::Waits).then_some(seen);
             }
         }
     }
