@@ -148,7 +148,7 @@ impl Joined {
         self.decisions.note(self.decided(Some((shard.clone(), from.clone(), to.clone())), why));
         let outcome = match shards::tenant_of(shard) {
             None => "it is no database".to_owned(),
-            Some(tenant) => match moves.ask(tenant, to, Way::FlushAndMove).await {
+            Some(tenant) => match moves.ask(tenant, to, Way::Albatross).await {
                 Ok(report) => report.stayed.map_or_else(|| "moved".to_owned(), |why| format!("stayed: {why}")),
                 Err(error) => format!("stayed: {error}"),
             },
