@@ -35,7 +35,7 @@ use savanna_transaction::TxnId;
 
 use self::fetch::Fetch;
 pub use self::{
-    image::{Bound, SessionImage},
+    image::{Bound, InTransaction, SessionImage},
     open::{OpenImage, Ticket},
     portals::{Binding, Given},
 };

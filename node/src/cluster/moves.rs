@@ -106,8 +106,8 @@ struct Say;
 impl Method for Say {
     const NAME: &'static str = "moves/say.2";
     const IDEMPOTENT: bool = true;
-    /// With the attempt's place among those that moved the tenant: the version that its record had before.
-    type Request = (TenantId, Handover, u64, ToTarget);
+    /// With the attempt's place among those that moved the tenant, the version that its record had before, and how many parts go along.
+    type Request = (TenantId, Handover, (u64, u32), ToTarget);
     type Reply = Option<ToSource>;
 }
 
@@ -153,14 +153,14 @@ struct Coming {
 }
 
 impl Coming {
-    /// What goes along, if all of it has come.
-    fn moved(&self) -> Result<Moved, SqlError> {
+    /// What goes along, if all of it has come: so many parts.
+    fn moved(&self, count: u32) -> Result<Moved, SqlError> {
         let parts = self.parts.lock();
-        if parts.1 == 0 {
-            return Ok(Moved::default());
+        if (parts.0.len(), parts.1) != (count as usize, count) {
+            return Err(SqlError::internal(format_args!("expected {count} parts, came {}", parts.0.len())));
         }
-        if parts.0.len() != parts.1 as usize {
-            return Err(SqlError::internal(format_args!("expected {} parts, came {}", parts.1, parts.0.len())));
+        if count == 0 {
+            return Ok(Moved::default());
         }
         let all: Vec<u8> = parts.0.values().flatten().copied().collect();
         Moved::decode(&all)
@@ -376,7 +376,13 @@ impl Moves {
     }
 
     /// A tenant comes here: takes what its node says, and answers.
-    async fn hear(&self, tenant: TenantId, handover: Handover, attempt: u64, said: ToTarget) -> Option<ToSource> {
+    async fn hear(
+        &self,
+        tenant: TenantId,
+        handover: Handover,
+        (attempt, parts): (u64, u32),
+        said: ToTarget,
+    ) -> Option<ToSource> {
         self.back.expect_sessions();
         let known = self.coming.lock().iter().find(|coming| coming.id == handover.id).map(Arc::clone);
         let (coming, mut actions) = match (known, said) {
@@ -386,7 +392,8 @@ impl Moves {
                 let (target, parts) = (tokio::sync::Mutex::new(target), Mutex::default());
                 let coming = Arc::new(Coming { id: handover.id, tenant, attempt, target, parts });
                 let mut known = self.coming.lock();
-                known.iter().filter(|other| other.tenant == tenant).for_each(|other| other.forget_parts());
+                let is_before = |other: &&Arc<Coming>| other.tenant == tenant && other.attempt < attempt;
+                known.iter().filter(is_before).for_each(|other| other.forget_parts());
                 remember(&mut known, Arc::clone(&coming));
                 (coming, VecDeque::from(actions))
             }
@@ -415,7 +422,7 @@ impl Moves {
             let input = match action {
                 TargetAction::Open => Some(TargetInput::Opened),
                 TargetAction::Apply(round) => Some(TargetInput::Applied(round)),
-                TargetAction::Persist => match self.persist(&coming, handover.next_epoch()).await {
+                TargetAction::Persist => match self.persist(&coming, handover.next_epoch(), parts).await {
                     Ok(()) => Some(TargetInput::Durable),
                     Err(error) => {
                         tracing::warn!(tenant, %error, "a database that was to come here does not");
@@ -451,8 +458,8 @@ impl Moves {
     }
 
     /// Makes what goes along with a tenant durable, as far as it was committed.
-    async fn persist(&self, coming: &Coming, epoch: OwnerEpoch) -> Result<(), SqlError> {
-        self.tenants.expect(coming.tenant, (epoch, coming.attempt), coming.moved()?).await?;
+    async fn persist(&self, coming: &Coming, epoch: OwnerEpoch, parts: u32) -> Result<(), SqlError> {
+        self.tenants.expect(coming.tenant, (epoch, coming.attempt), coming.moved(parts)?).await?;
         coming.forget_parts();
         Ok(())
     }
@@ -647,7 +654,7 @@ impl Leaving<'_> {
         {
             return None;
         }
-        let request = (self.tenant, self.handover.clone(), self.attempt, said);
+        let request = (self.tenant, self.handover.clone(), (self.attempt, self.parts_count), said);
         let transport = self.moves.joined.transport();
         match call::<Say>(&*transport, &self.handover.to, &request, SAY_TIME).await {
             Ok(heard) => {

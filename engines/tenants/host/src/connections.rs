@@ -73,6 +73,17 @@ impl Termination {
         self.ask(LEAVE);
     }
 
+    /// Its database stays.
+    pub(crate) fn stay(&self) {
+        // What is stronger stays, too.
+        let _ = self.asked.compare_exchange(LEAVE, STAY, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Waits until something is asked once more.
+    pub(crate) async fn asked_again(&self) {
+        self.notify.notified().await;
+    }
+
     /// What the client is told.
     #[must_use]
     pub fn error(&self) -> SqlError {
@@ -199,6 +210,13 @@ impl Connections {
     pub(crate) fn call_away(&self, key: Key) {
         if let Some(connected) = self.all.lock().get(&key) {
             connected.termination.leave();
+        }
+    }
+
+    /// The database of a connection stays.
+    pub(crate) fn let_stay(&self, key: Key) {
+        if let Some(connected) = self.all.lock().get(&key) {
+            connected.termination.stay();
         }
     }
 

@@ -15,7 +15,7 @@ use std::{
 
 use savanna_epoch::{LogId, OwnerEpoch};
 use savanna_ownership::Revision;
-use savanna_tenants::tenant::{Bound, OpenImage, SessionImage, Tenant};
+use savanna_tenants::tenant::{Bound, InTransaction, OpenImage, SessionImage, Tenant};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::owner::{self, Moved};
 use savanna_tenants_values::error::{Result, SqlError};
@@ -45,6 +45,14 @@ pub struct Departed {
     pub(crate) key: Key,
 }
 
+impl Departed {
+    /// What the session is in, if that is a transaction.
+    #[must_use]
+    pub fn transaction(&self) -> Option<InTransaction> {
+        self.image.transaction()
+    }
+}
+
 /// The way back to the tenant of a session that left.
 pub struct Return {
     process: Arc<Process>,
@@ -70,12 +78,17 @@ impl Session {
     pub fn dismissed(&self, free: bool) -> impl Future<Output = bool> + use<> {
         let (termination, slot, id) = (Arc::clone(self.termination()), Rc::clone(self.slot()), self.id());
         async move {
-            termination.called().await;
-            if !termination.is_asked() && free && slot.lets_go(id).await {
-                return false;
+            loop {
+                termination.called().await;
+                if termination.is_asked() {
+                    return true;
+                }
+                if free && slot.lets_go(id).await {
+                    return false;
+                }
+                // The move may be given up, and come again.
+                termination.asked_again().await;
             }
-            termination.asked().await;
-            true
         }
     }
 
@@ -195,7 +208,7 @@ impl ThreadContext {
     }
 
     /// The keys of the sessions that a tenant has here.
-    fn sessions_of(&self, tenant: TenantId) -> Vec<Key> {
+    pub(crate) fn sessions_of(&self, tenant: TenantId) -> Vec<Key> {
         self.sessions.borrow().iter().filter(|(_, session)| session.slot.id == tenant).map(|(key, _)| *key).collect()
     }
 

@@ -916,12 +916,15 @@ impl Session {
         if self.waits_as == Waiting::Stays {
             return std::future::pending().await;
         }
-        self.termination.called().await;
         let whole = self.waits_as == Waiting::IsTakenBackWhole;
-        let goes = self.slot.along.get().is_some() && !self.termination.is_asked() && self.slot.lets_go(id).await;
-        let take_back = |tenant: &mut Tenant| tenant.take_back(id, whole);
-        if !goes || !self.slot.with(take_back).await {
-            std::future::pending().await
+        loop {
+            self.termination.called().await;
+            let goes = self.slot.along.get().is_some() && !self.termination.is_asked() && self.slot.lets_go(id).await;
+            if goes && self.slot.with(|tenant: &mut Tenant| tenant.take_back(id, whole)).await {
+                return;
+            }
+            // The move may be given up, and come again.
+            self.termination.asked_again().await;
         }
     }
 }

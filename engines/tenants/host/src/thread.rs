@@ -301,6 +301,7 @@ impl ThreadContext {
         if let Some(slot) = self.moving_slot(tenant, attempt) {
             slot.is_leaving.set(false);
             slot.welcomes.set(Instant::now());
+            self.sessions_of(tenant).into_iter().for_each(|key| self.process.connections.let_stay(key));
         }
         if self.is_moving(tenant, attempt) {
             self.end_leaving(tenant);

@@ -34,6 +34,15 @@ struct PreparedText {
     at: i64,
 }
 
+/// A transaction that a session is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InTransaction {
+    /// Whether its client began it; else it ends with what the client asked.
+    pub is_explicit: bool,
+    /// Whether it can only be rolled back.
+    pub has_failed: bool,
+}
+
 /// What of a session cannot be taken to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
@@ -49,6 +58,14 @@ pub enum Bound {
     Copy,
     /// More rows in cursors and temporary tables, or more text, than are taken along.
     Size,
+}
+
+impl SessionImage {
+    /// What the session is in, if that is a transaction.
+    #[must_use]
+    pub fn transaction(&self) -> Option<InTransaction> {
+        self.open.as_ref().and_then(|open| open.transaction())
+    }
 }
 
 impl Tenant {

@@ -16,7 +16,7 @@ use savanna_tenants_values::{
 use savanna_transaction::{HolderId, Isolation, TxnId, View};
 use serde::{Deserialize, Serialize};
 
-use super::{Bound, Tenant, transactions::snapshot_too_old};
+use super::{Bound, InTransaction, Tenant, transactions::snapshot_too_old};
 use crate::{
     activity::Activity,
     cursor::CursorImage,
@@ -100,6 +100,14 @@ pub(super) struct Open {
     cursors: Vec<(CursorImage, Option<SuspendedImage>)>,
     temporary: Option<TemporaryImage>,
     advisory: Advisory,
+}
+
+impl Open {
+    /// The transaction that the session is in.
+    pub(super) fn transaction(&self) -> Option<InTransaction> {
+        let transaction = self.transaction.as_ref()?;
+        Some(InTransaction { is_explicit: transaction.explicit, has_failed: transaction.failed })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

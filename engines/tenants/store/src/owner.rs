@@ -39,7 +39,7 @@ pub use self::changes::{clean_up, create, create_as, create_elsewhere, remove, r
 pub use self::moving::{Moved, expect, expect_with};
 use self::{
     adoption::{Arriving, copy, histories, only_now},
-    moving::Expected,
+    moving::{Expected, expected_again},
     opening::{carry_over, collectable, former_tenants, give_up_moves, log_end, propose, take_over},
     tails::Tails,
 };
@@ -230,6 +230,7 @@ impl Owner {
             bytes_before += record.payload.len() as u64;
             truncation.note_end(record.lsn, bytes_before);
         }
+        let expected = expected_again(&member, &view, &records)?;
         let mut tails = tails_here(&member, &view, numbers, records)?;
         let arriving = arriving(&member, &view, &mut tails);
         tails.extend(copy(&journal, &arriving).await?);
@@ -244,7 +245,7 @@ impl Owner {
             names: BTreeMap::new(),
             tenants: BTreeMap::new(),
             tails,
-            expected: BTreeMap::new(),
+            expected,
             images: BTreeMap::new(),
             truncation,
             planned_cut: None,

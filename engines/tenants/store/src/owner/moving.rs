@@ -1,20 +1,21 @@
 //! Tenants that change their node while both live: what the node writes first that one comes to, and what that forgets which one leaves.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
-use savanna_journal::{Draft, Lsn};
-use savanna_ownership::{ClusterView, Exclusive, Ownership, Revision};
+use savanna_journal::{Draft, Lsn, Record};
+use savanna_ownership::{ClusterView, Exclusive, Ownership, Revision, Versioned};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError, state};
 use serde::{Deserialize, Serialize};
 
-use super::{Owner, Tail};
+use super::{Owner, RedoError, Tail};
 use crate::{
-    log::{OWNED, TAIL, append},
-    shards,
+    log::{OWNED, TAIL, append, owned, tail},
+    shards::{self, Member},
 };
 
 /// Writes into the log that a tenant begins there under an epoch, if its record comes to say so; until then that is inert. Durable when this returns.
@@ -106,6 +107,41 @@ pub async fn expect_with(
     Ok(log)
 }
 
+/// What the log has of tenants that are about to come here: an earlier process of the tenure has said that it is there, so that they may come at any moment.
+/// What was open in them has ended with that process.
+pub(super) fn expected_again(
+    member: &Member,
+    view: &ClusterView,
+    records: &[Record],
+) -> Result<BTreeMap<TenantId, Expected>, RedoError> {
+    let mut all = BTreeMap::new();
+    for (tenant, Versioned { version, value }) in shards::tenants(view) {
+        match &value.ownership {
+            Ownership::Exclusive(Exclusive::Moving { to, .. }) if *to == member.tenure => {}
+            _ => continue,
+        }
+        let (attempt, comes) = (version.0, value.epoch.next());
+        let mut expected = None;
+        for record in records.iter().filter(|record| record.shard == tenant) {
+            match record.kind {
+                OWNED if owned(&record.payload).map_err(RedoError::Record)? == comes => {
+                    let (first, tail) = (Some(record.lsn), Tail::new());
+                    expected = Some(Expected { attempt, epoch: comes, first, tail, image: None });
+                }
+                TAIL => {
+                    let (epoch, commit) = tail(&record.payload).map_err(RedoError::Record)?;
+                    if let Some(expected) = expected.as_mut().filter(|_| epoch == comes) {
+                        expected.tail.push((record.lsn, commit));
+                    }
+                }
+                _ => {}
+            }
+        }
+        all.extend(expected.map(|expected| (tenant, expected)));
+    }
+    Ok(all)
+}
+
 impl Owner {
     /// Makes sure that a tenant of this process has nothing in the log that was not done again.
     ///
@@ -150,12 +186,12 @@ impl Owner {
     pub(super) fn forget_given_up(&mut self, view: &ClusterView) {
         let member = self.member.clone();
         let is_over = |tenant: TenantId, expected: &Expected| {
-            let Some(record) = view.shard(&shards::shard(tenant)) else { return true };
+            // A view that is older than the attempt says nothing of it, nor does one that is older than the tenant.
+            let Some(record) = view.shard(&shards::shard(tenant)) else { return view.revision().0 > expected.attempt };
             let comes = match &record.value.ownership {
                 Ownership::Exclusive(Exclusive::Moving { to, .. }) => *to == member.tenure,
                 _ => record.value.owner() == Some(&member.tenure),
             };
-            // A view that is older than the attempt says nothing of it.
             record.version.0 > expected.attempt && !comes
         };
         let over: Vec<_> = self

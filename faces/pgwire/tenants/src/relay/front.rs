@@ -207,7 +207,7 @@ impl Front {
         let Identity { user, database, administrator } = identity;
         let mut unanswered = match &begins {
             Beginning::New(_) => Unanswered::default(),
-            Beginning::Departed(_) => Unanswered::of_welcome(),
+            Beginning::Departed(departed) => Unanswered::of_departed(departed.transaction()),
         };
         let request =
             OpenRequest { session: session.clone(), tenant, user, database: database.clone(), administrator, begins };

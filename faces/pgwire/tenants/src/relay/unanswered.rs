@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use savanna_tenants_host::InTransaction;
+
 /// A longer text of a statement is not searched: it may commit.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
@@ -89,9 +91,21 @@ pub(super) struct Unanswered {
 }
 
 impl Unanswered {
-    /// Of a client that was told elsewhere that it may begin.
-    pub(super) fn of_welcome() -> Self {
-        Self { is_welcome: true, ..Self::default() }
+    /// Of a client that was told elsewhere that it may begin, and is in a transaction by now or is not.
+    pub(super) fn of_departed(transaction: Option<InTransaction>) -> Self {
+        let mut unanswered = Self { is_welcome: true, ..Self::default() };
+        match transaction {
+            Some(InTransaction { is_explicit: true, has_failed }) => {
+                (unanswered.is_in_transaction, unanswered.has_failed) = (true, has_failed);
+            }
+            // Something of what is asked together has run there, and what is still to come may commit it.
+            Some(InTransaction { is_explicit: false, .. }) => {
+                let group = &mut unanswered.group;
+                (group.runs, group.commits, group.leaves, group.writes) = (true, true, true, true);
+            }
+            None => {}
+        }
+        unanswered
     }
 
     /// The client has sent something.
@@ -227,6 +241,21 @@ mod tests {
         // However it is cut.
         asked.concat().chunks(3).for_each(|bytes| unanswered.ask(bytes));
         unanswered.may_have_committed()
+    }
+
+    #[test]
+    fn who_came_in_a_transaction_may_have_committed_it() {
+        let after = |transaction, asked: &[Vec<u8>]| {
+            let mut unanswered = Unanswered::of_departed(transaction);
+            asked.iter().for_each(|message| unanswered.ask(message));
+            unanswered.may_have_committed()
+        };
+        let open = |has_failed| Some(InTransaction { is_explicit: true, has_failed });
+        assert!(after(open(false), &[query("COMMIT")]));
+        assert!(!after(open(true), &[query("COMMIT")]) && !after(open(false), &[query("UPDATE t SET a = 1")]));
+        assert!(!after(None, &[query("COMMIT")]) && after(None, &[query("UPDATE t SET a = 1")]));
+        let implicit = Some(InTransaction { is_explicit: false, has_failed: false });
+        assert!(after(implicit, &[message(b'S', b"")]), "what ran before is committed by it");
     }
 
     #[test]

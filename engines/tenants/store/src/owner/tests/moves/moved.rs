@@ -114,3 +114,50 @@ async fn what_comes_out_of_another_log_takes_the_place_of_what_was_brought_along
     assert_eq!(there.lock().hold(&view), [shop]);
     assert_eq!((tail(&there, shop), there.lock().take_image(shop)), (vec![7], None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tenant_brings_along_is_there_if_its_new_node_starts_again_before_it_is_decided() {
+    for is_announced in [false, true] {
+        let mut both = Both::new().await;
+        let (here, there) = (both.open(0).await, both.open(1).await);
+        let shop = create(&here, "shop").await.expect("nobody has it");
+        let attempt = version(&both, shop).await;
+        assert!(both.propose(0, shop, moving(&both)).await);
+        // An attempt that was given up, and the one that counts.
+        expect_with(&there, shop, (FIRST_EPOCH.next(), attempt), moved(&[9])).await.expect("a log that works");
+        expect_with(&there, shop, (FIRST_EPOCH.next(), attempt), moved(&[1, 2])).await.expect("a log that works");
+        if is_announced {
+            close(there);
+            let there = both.open(1).await;
+            assert!(both.propose(0, shop, serving(&both, 1)).await);
+            assert_eq!(there.lock().hold(&both.cluster.view().await), [shop]);
+            assert_eq!((tail(&there, shop), there.lock().take_image(shop)), (vec![1, 2], None));
+            commit(&there, shop, 3);
+            close(there);
+        } else {
+            assert!(both.propose(0, shop, serving(&both, 1)).await);
+            close(there);
+            let there = both.open(1).await;
+            commit(&there, shop, 3);
+            close(there);
+        }
+        let there = both.open(1).await;
+        assert_eq!(tail(&there, shop), [1, 2, 3]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_from_before_the_tenant_was_made_says_nothing_of_what_it_brings_along() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open(1).await);
+    let old = both.cluster.view().await;
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let attempt = version(&both, shop).await;
+    assert!(both.propose(0, shop, moving(&both)).await);
+    expect_with(&there, shop, (FIRST_EPOCH.next(), attempt), moved(&[1, 2])).await.expect("a log that works");
+    awaited(&there, &old);
+    assert!(both.propose(0, shop, serving(&both, 1)).await);
+    let view = both.cluster.view().await;
+    assert_eq!(there.lock().hold(&view), [shop]);
+    assert_eq!(tail(&there, shop), [1, 2]);
+}
