@@ -113,7 +113,7 @@ pub(super) fn expected_again(
     member: &Member,
     view: &ClusterView,
     records: &[Record],
-) -> Result<BTreeMap<TenantId, Expected>, RedoError> {
+) -> Result<BTreeMap<TenantId, Expected>> {
     let mut all = BTreeMap::new();
     for (tenant, Versioned { version, value }) in shards::tenants(view) {
         match &value.ownership {

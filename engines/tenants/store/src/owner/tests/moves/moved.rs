@@ -75,10 +75,10 @@ async fn the_log_is_kept_for_what_is_expected_until_the_records_say_that_it_was_
     let first = there.lock().journal().appended().next();
     expect_with(&there, shop, (FIRST_EPOCH.next(), attempt), moved(&[1])).await.expect("a log that works");
     let is_kept = |there: &Mutex<Owner>| there.lock().expected.values().any(|expected| expected.first == Some(first));
-    awaited(&there, &old);
+    drop(awaited(&there, &old));
     assert!(is_kept(&there), "a view from before says nothing");
     assert!(both.propose(0, shop, moving(&both)).await);
-    awaited(&there, &both.cluster.view().await);
+    drop(awaited(&there, &both.cluster.view().await));
     assert!(is_kept(&there), "it comes");
     for number in 0..50 {
         commit(&there, 99, number);
@@ -93,7 +93,7 @@ async fn the_log_is_kept_for_what_is_expected_until_the_records_say_that_it_was_
         assert!(there.truncation.cut(Some(first)).is_none(), "what it brought along is there");
     }
     assert!(both.propose(0, shop, serving(&both, 0)).await);
-    awaited(&there, &both.cluster.view().await);
+    drop(awaited(&there, &both.cluster.view().await));
     assert!(!is_kept(&there));
     there.lock().cut().expect("a log that works");
     assert!(there.lock().noted.1, "nobody needs it any more");
@@ -155,7 +155,7 @@ async fn a_view_from_before_the_tenant_was_made_says_nothing_of_what_it_brings_a
     let attempt = version(&both, shop).await;
     assert!(both.propose(0, shop, moving(&both)).await);
     expect_with(&there, shop, (FIRST_EPOCH.next(), attempt), moved(&[1, 2])).await.expect("a log that works");
-    awaited(&there, &old);
+    drop(awaited(&there, &old));
     assert!(both.propose(0, shop, serving(&both, 1)).await);
     let view = both.cluster.view().await;
     assert_eq!(there.lock().hold(&view), [shop]);
