@@ -346,6 +346,8 @@ fn who_takes_only_what_is_free_leaves_a_living_holder_alone() {
     assert!(DataDirLease::take_if_free(directory.path(), &options()).unwrap().is_err());
     killed.signal("-KILL");
     killed.rest();
+    // A process that ends closes what it has open before it is gone.
+    killed.process.wait().unwrap();
     let next = DataDirLease::take_if_free(directory.path(), &options()).unwrap().expect("its holder is dead");
     assert_eq!(next.epoch(), NodeEpoch(3));
 }
