@@ -102,7 +102,10 @@ def test_a_database_moves_over_etcd_and_a_bucket_and_its_clients_stay(start_mach
     cluster = start_machines()
     with cluster.tenants("n1", autocommit=True) as client:
         client.execute("CREATE DATABASE shop")
-    shard = next(name for name in cluster.shards("n1") if name.startswith("tenants/") and name != "tenants/1")
+    # Who is asked hears of it a moment later.
+    made = lambda: [name for name in cluster.shards("n1") if name.startswith("tenants/") and name != "tenants/1"]
+    cluster.until(made, "n1 knows the database")
+    (shard,) = made()
     clients = {node: cluster.tenants(node, "shop", autocommit=True) for node in NODES}
     clients["n1"].execute("CREATE TABLE t (id int PRIMARY KEY)")
     for number in range(6):
