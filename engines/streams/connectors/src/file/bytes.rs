@@ -68,6 +68,15 @@ impl Remembered {
         self.upto += bytes.len() as u64;
     }
 
+    /// A fingerprint of how the file begins, of what was read up to a place: FNV-1a.
+    pub(crate) fn head(&self, upto: u64) -> String {
+        let length = usize::try_from(upto).map_or(REMEMBERED, |upto| upto.min(REMEMBERED)).min(self.head.len());
+        let hash = self.head[..length].iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        format!("{hash:016x}")
+    }
+
     /// Whether the file still holds these bytes.
     fn is_in(&self, file: &File) -> std::io::Result<bool> {
         let holds = |expected: &[u8], at: u64| {
@@ -114,6 +123,11 @@ impl FileBytes {
         });
         self.check_unchanged()?;
         Ok(self)
+    }
+
+    /// A fingerprint of how the file begins, of what was read up to a place, if it is followed.
+    pub(crate) fn head(&self, upto: u64) -> Option<String> {
+        self.followed.as_ref().map(|remembered| remembered.head(upto))
     }
 
     /// The file does not grow any more.

@@ -1,6 +1,7 @@
 //! The `file` source and sink: CSV, NDJSON and Parquet.
 
 mod bytes;
+mod claim;
 mod folders;
 mod gathered;
 mod listing;

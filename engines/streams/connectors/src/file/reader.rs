@@ -48,6 +48,9 @@ struct UnitPlace {
     done: bool,
     at: u64,
     line: u64,
+    /// How a file begins that grows: a fingerprint of its first bytes, of those that were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head: Option<String>,
 }
 
 /// Reads one partition.
@@ -297,13 +300,18 @@ impl SourceReader for FileReader {
     }
 
     fn offset(&self) -> Offset {
-        let begun = self.splits.iter().filter(|split| !split.is_fresh() || split.state == State::Ended);
+        // Of a file that grows, the place of the last row: a header or blank lines behind it are met sooner or later, depending on how
+        // much was asked for and when.
+        let grows = self.reading.grows();
+        let place = |split: &Split| if grows { split.behind } else { (split.at, split.line) };
+        let begun = self.splits.iter().filter(|split| place(split).0 > 0 || split.state == State::Ended);
         let units = begun.map(|split| UnitPlace {
             file: split.unit.path.clone(),
             group: split.unit.group,
             done: split.state == State::Ended,
-            at: split.at,
-            line: split.line,
+            at: place(split).0,
+            line: place(split).1,
+            head: if grows { split.begins() } else { None },
         });
         let place = Place { of: self.of, units: units.collect() };
         Offset(serde_json::to_string(&place).unwrap_or_default())
@@ -328,12 +336,11 @@ fn go_to(splits: &mut [Split], offset: &Offset, of: Option<usize>) -> Result<(),
     if place.of != of {
         return Err("there are more or fewer files or row groups than before".into());
     }
-    for UnitPlace { file, group, done, at, line } in place.units {
+    for UnitPlace { file, group, done, at, line, head } in place.units {
         let unit = Unit { path: file, group };
         match splits.iter_mut().find(|split| split.unit == unit) {
             Some(split) => {
-                (split.at, split.line) = (at, line);
-                split.state = if done { State::Ended } else { State::Readable };
+                split.go_to((at, line), head, if done { State::Ended } else { State::Readable });
             }
             None if done => {}
             None => return Err("the file is not there".into()),

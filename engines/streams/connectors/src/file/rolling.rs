@@ -18,7 +18,7 @@
 //! next one that writes to the directory, and all its parts are whole then: its committed rows do not stay hidden.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,6 +29,7 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Sink};
 use serde::{Deserialize, Serialize};
 
+use super::claim::Claim;
 use super::gathered;
 use super::partitions::Partitions;
 use crate::format::Format;
@@ -74,33 +75,6 @@ pub(crate) struct RollingSink {
     /// The lock of the query that is being written.
     claim: Option<Claim>,
     roots: Roots,
-}
-
-/// The lock that says of a query that it is being written.
-struct Claim {
-    path: PathBuf,
-    _locked: File,
-}
-
-impl Claim {
-    /// None if somebody else holds it.
-    fn of(directory: &Path, query: &str) -> Result<Option<Self>> {
-        let path = directory.join(format!("._writer-{query}"));
-        let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = open.map_err(failed("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Self { path, _locked: file })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(e)) => Err(failed("lock", &path)(e)),
-        }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        // A file that stays locks nothing.
-        let _ = fs::remove_file(&self.path);
-    }
 }
 
 /// A part as the record knows it.
@@ -181,13 +155,24 @@ impl RollingSink {
     /// Makes what the record says true.
     fn recover(&mut self, query: &QueryId) -> Result<Epoch> {
         if self.claim.is_none() {
-            self.claim = Claim::of(&self.directory, &query.to_string())?;
+            self.claim = Some(Claim::of_writer(&self.directory, &query.to_string())?);
             self.finish_the_dead(query)?;
         }
         let record = self.record(&query.to_string())?;
         self.open.clear();
         for entry in &record.parts {
             if !self.cut(entry)? {
+                let hidden = entry.hidden(&self.directory);
+                if !entry.whole && !entry.visible(&self.directory).exists() {
+                    return Err(StreamError::Data {
+                        place: hidden.display().to_string(),
+                        message: format!(
+                            "expected the {} bytes that the query wrote to it, got no such file: it was removed or moved away; put it back, or \
+                             drop the query and start it again",
+                            entry.bytes
+                        ),
+                    });
+                }
                 continue;
             }
             if entry.whole {
@@ -573,6 +558,32 @@ mod tests {
         assert_eq!(sink.last_committed(&query()).unwrap(), Some(Epoch(1)));
         sink.commit(&query(), Epoch(1), &rows(&[(1, "a"), (2, "b")])).unwrap();
         assert_eq!(visible(directory.path(), "a") + &visible(directory.path(), "b"), "n\n1\nn\n2\n");
+    }
+
+    #[test]
+    fn a_query_that_another_one_writes_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut living = open(directory.path(), BY_SIZE);
+        living.commit(&query(), Epoch(1), &rows(&[(1, "a")])).unwrap();
+        let mut second = open(directory.path(), BY_SIZE);
+        let error = second.last_committed(&query()).unwrap_err().to_string();
+        assert!(error.contains("is being written to"), "{error}");
+        drop(second);
+        living.commit(&query(), Epoch(2), &rows(&[(2, "a")])).unwrap();
+        drop(living);
+        assert_eq!(open(directory.path(), BY_SIZE).last_committed(&query()).unwrap(), Some(Epoch(2)));
+        assert_eq!(visible(directory.path(), "a"), "n\n1\n2\n");
+    }
+
+    #[test]
+    fn committed_rows_that_are_gone_from_a_hidden_part_are_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = open(directory.path(), Rolling { bytes: Some(1 << 20), age: None });
+        sink.commit(&query(), Epoch(1), &rows(&[(1, "a")])).unwrap();
+        die(sink);
+        fs::remove_dir_all(directory.path().join("day=a")).unwrap();
+        let error = open(directory.path(), BY_SIZE).last_committed(&query()).unwrap_err().to_string();
+        assert!(error.contains("it was removed or moved away"), "{error}");
     }
 
     #[test]

@@ -3,13 +3,15 @@
 //! ```text
 //!   out/
 //!     part-<query>-<epoch, 20 digits>.parquet   the rows of an epoch; its name is the record of the epoch
-//!     _epoch-<query>                            the last epoch without rows, as text
+//!     _epoch-<query>                            the last epoch, as text; written behind its part
 //!     .part-...tmp                              being written; removed when the query starts again
+//!     ._writer-<query>                          locked while the query is being written
 //! ```
 //!
 //! A part is written under a hidden name, flushed to disk, renamed, and the directory is flushed: rows and epoch become
 //! visible in one atomic step, and a reader of the directory never sees half a file. An epoch that is already there is
-//! left alone. So there are as many files as epochs with rows; they are not merged.
+//! left alone. So there are as many files as epochs with rows; they are not merged. The mark says which epoch was written last when
+//! somebody has moved its part away; who goes on then is told by what was recorded that parts are gone.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -21,6 +23,7 @@ use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Sink};
 
+use super::claim::Claim;
 use crate::format::Format;
 use crate::format::csv::CsvSettings;
 
@@ -50,12 +53,14 @@ pub(crate) struct FileSink {
     schema: SchemaRef,
     /// The last committed epoch of the query that is being written, once known.
     last: Option<(QueryId, Epoch)>,
+    /// The lock of the query that is being written.
+    claim: Option<(QueryId, Claim)>,
 }
 
 impl FileSink {
     /// Over a directory that exists.
     pub(crate) fn new(directory: PathBuf, format: Format, csv: CsvSettings, schema: SchemaRef) -> Self {
-        Self { directory, format, csv, schema, last: None }
+        Self { directory, format, csv, schema, last: None, claim: None }
     }
 
     fn part_name(&self, query: &QueryId, epoch: Epoch) -> String {
@@ -125,6 +130,9 @@ impl FileSink {
         {
             return Ok(*epoch);
         }
+        if self.claim.as_ref().is_none_or(|(of, _)| of != query) {
+            self.claim = Some((query.clone(), Claim::of_writer(&self.directory, &query.to_string())?));
+        }
         let epoch = self.recover(query)?;
         self.last = Some((query.clone(), epoch));
         Ok(epoch)
@@ -146,16 +154,13 @@ impl Sink for FileSink {
         if epoch <= self.last(query)? {
             return Ok(());
         }
-        let (name, hidden) = if rows.iter().all(|batch| batch.num_rows() == 0) {
-            let name = mark_name(query);
-            let hidden =
-                self.write(&name, |mut out| writeln!(out, "{epoch}").map(|()| out).map_err(|e| e.to_string()))?;
-            (name, hidden)
-        } else {
+        if rows.iter().any(|batch| batch.num_rows() > 0) {
             let name = self.part_name(query, epoch);
             let hidden = self.write(&name, |out| self.format.write(out, &self.schema, rows, self.csv))?;
-            (name, hidden)
-        };
+            self.publish(&hidden, &name)?;
+        }
+        let name = mark_name(query);
+        let hidden = self.write(&name, |mut out| writeln!(out, "{epoch}").map(|()| out).map_err(|e| e.to_string()))?;
         self.publish(&hidden, &name)?;
         self.last = Some((query.clone(), epoch));
         Ok(())
@@ -227,7 +232,11 @@ mod tests {
         assert_eq!(visible(directory.path()), "1\n");
         let mut sink = open(directory.path());
         assert_eq!(sink.last_committed(&query(1)).unwrap(), Some(Epoch(1)));
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "the hidden file is cleared away");
+        let is_hidden = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(".part");
+        assert!(
+            !fs::read_dir(directory.path()).unwrap().any(|entry| is_hidden(entry.unwrap())),
+            "the hidden file is cleared away"
+        );
         sink.commit(&query(1), Epoch(2), &rows(&[2])).unwrap();
         assert_eq!(visible(directory.path()), "1\n2\n");
     }
@@ -253,10 +262,37 @@ mod tests {
         sink.commit(&query(1), Epoch(1), &rows(&[1])).unwrap();
         sink.commit(&query(1), Epoch(2), &[]).unwrap();
         sink.commit(&query(1), Epoch(3), &rows(&[])).unwrap();
+        drop(sink);
         let mut sink = open(directory.path());
         assert_eq!(sink.last_committed(&query(1)).unwrap(), Some(Epoch(3)));
         assert_eq!(sink.last_committed(&query(11)).unwrap(), None);
         assert_eq!(visible(directory.path()), "1\n");
+    }
+
+    #[test]
+    fn an_epoch_is_known_whose_part_was_moved_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = open(directory.path());
+        sink.commit(&query(1), Epoch(1), &[]).unwrap();
+        sink.commit(&query(1), Epoch(2), &rows(&[2])).unwrap();
+        fs::remove_file(directory.path().join(sink.part_name(&query(1), Epoch(2)))).unwrap();
+        drop(sink);
+        let mut sink = open(directory.path());
+        sink.commit(&query(1), Epoch(2), &rows(&[2])).unwrap();
+        assert_eq!(sink.last_committed(&query(1)).unwrap(), Some(Epoch(2)));
+        assert_eq!(visible(directory.path()), "");
+    }
+
+    #[test]
+    fn a_query_is_written_by_one_sink() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = open(directory.path());
+        sink.commit(&query(1), Epoch(1), &rows(&[1])).unwrap();
+        let error = open(directory.path()).commit(&query(1), Epoch(2), &rows(&[2])).unwrap_err().to_string();
+        assert!(error.contains("is being written to"), "{error}");
+        open(directory.path()).commit(&query(2), Epoch(1), &rows(&[2])).unwrap();
+        drop(sink);
+        open(directory.path()).commit(&query(1), Epoch(2), &rows(&[3])).unwrap();
     }
 
     #[test]

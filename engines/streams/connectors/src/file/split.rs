@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 use savanna_streams_api::Result;
 use savanna_streams_model::time::EventTime;
 
-use super::bytes::{FileBytes, Remembered, Seen};
+use super::bytes::{FileBytes, Remembered, Seen, replaced};
 use super::folders::{FolderValues, Folders};
 use crate::format::malformed::{Malformed, OnError};
 use crate::format::parquet::ParquetRows;
@@ -72,6 +72,10 @@ pub(crate) struct Split {
     pub(crate) at: u64,
     /// The line of a text file that comes next, from 1.
     pub(crate) line: u64,
+    /// Byte and line behind the last row of a text file; blank lines may lie between this and `at`.
+    pub(crate) behind: (u64, u64),
+    /// How the file has to begin that was read up to a recorded place, until it is open.
+    pub(crate) head: Option<String>,
     /// Its watermark, and when it was read last, in reads.
     pub(crate) watermark: EventTime,
     pub(crate) last_read: u64,
@@ -111,6 +115,8 @@ impl Split {
             state: State::Readable,
             at: 0,
             line: 1,
+            behind: (0, 1),
+            head: None,
             watermark: EventTime::MIN,
             last_read: 0,
             open: None,
@@ -161,11 +167,30 @@ impl Split {
             let mut bytes = FileBytes::open(path, self.at)?;
             if reading.grows() {
                 bytes = bytes.followed(self.remembered.take())?;
+                if self.head.take().is_some_and(|head| bytes.head(self.at) != Some(head)) {
+                    return Err(replaced(path));
+                }
             }
             Content::Text(Records::new(bytes, decoder, self.at, self.line))
         };
         self.open = Some(Open { content, in_folders });
         Ok(())
+    }
+
+    /// Puts it where a record says.
+    pub(crate) fn go_to(&mut self, (at, line): (u64, u64), head: Option<String>, state: State) {
+        (self.at, self.line, self.behind) = (at, line, (at, line));
+        (self.head, self.state) = (head, state);
+    }
+
+    /// How the file begins that was read, if it grows.
+    pub(crate) fn begins(&self) -> Option<String> {
+        let upto = self.behind.0;
+        match (&self.open, &self.remembered) {
+            (Some(Open { content: Content::Text(records), .. }), _) => records.source.head(upto),
+            (None, Some(remembered)) => Some(remembered.head(upto)),
+            _ => self.head.clone(),
+        }
     }
 
     /// A file that is open does not grow any more.
@@ -193,6 +218,9 @@ impl Split {
             Content::Text(records) => {
                 let next = records.next(max_rows, Duration::ZERO, malformed)?;
                 (self.at, self.line) = records.position();
+                if matches!(next, Next::Rows(..)) {
+                    self.behind = records.behind();
+                }
                 next
             }
             Content::Parquet { rows, left } => match left.take().map_or_else(|| rows.next(), |rows| Ok(Some(rows)))? {

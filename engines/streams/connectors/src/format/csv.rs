@@ -58,6 +58,8 @@ pub(crate) struct Tokens {
     blank_is_record: bool,
     /// The last byte that was read was `\r`: a `\n` still belongs to it.
     after_return: bool,
+    /// Where the last record ends in the input, its line end included.
+    upto: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,12 +85,14 @@ impl Tokens {
             delimiter: settings.delimiter,
             blank_is_record: false,
             after_return: false,
+            upto: 0,
         }
     }
 
     /// Cuts off at most `max_records` records. Returns how many bytes they take.
     pub(crate) fn read(&mut self, input: Input<'_>, max_records: usize) -> usize {
         self.records.clear();
+        self.upto = 0;
         self.core.reset();
         // Quotes and delimiters only vanish, so the fields' text is never longer than the input.
         self.text.resize(self.text.len().max(input.bytes.len()), 0);
@@ -97,6 +101,9 @@ impl Tokens {
             let is_full = self.records.len() >= max_records;
             match input.bytes.get(at) {
                 Some(b'\n') if self.after_return => {
+                    if at == self.upto {
+                        self.upto += 1;
+                    }
                     (at, line, self.after_return) = (at + 1, line + 1, false);
                     continue;
                 }
@@ -113,6 +120,7 @@ impl Tokens {
                     self.records.push(Record { input: (at, at), line, text: text_len, ends: (ends_len, 1) });
                     line += u64::from(*end == b'\n');
                     (at, ends_len, self.after_return) = (at + 1, ends_len + 1, *end == b'\r');
+                    self.upto = at;
                     continue;
                 }
                 Some(_) => {}
@@ -121,6 +129,7 @@ impl Tokens {
             self.records.push(Record { input: (at, next), line, text: text_len, ends: (ends_len, ends - ends_len) });
             line += newlines(&input.bytes[at..next]);
             (at, text_len, ends_len) = (next, text, ends);
+            self.upto = at;
             self.after_return = input.bytes[..at].ends_with(b"\r");
         }
     }
@@ -285,6 +294,7 @@ impl Decode for CsvDecoder {
                     return Ok(Decoded {
                         rows: RecordBatch::new_empty(Arc::clone(&self.wanted)),
                         consumed,
+                        upto: 0,
                         records: 0,
                     });
                 }
@@ -297,7 +307,8 @@ impl Decode for CsvDecoder {
             self.tokens.records.clear();
         }
         let rows = self.rows(body, malformed)?;
-        Ok(Decoded { rows, consumed: header + consumed, records: self.tokens.records.len() as u64 })
+        let records = self.tokens.records.len() as u64;
+        Ok(Decoded { rows, consumed: header + consumed, upto: header + self.tokens.upto, records })
     }
 }
 

@@ -147,6 +147,8 @@ pub(crate) struct Decoded {
     pub(crate) rows: RecordBatch,
     /// How many bytes were used up: whole records, and blank lines. None if there is no whole record.
     pub(crate) consumed: usize,
+    /// How many of them lie before the end of the last record; blank lines may follow.
+    pub(crate) upto: usize,
     /// How many records these were, malformed ones included.
     pub(crate) records: u64,
 }

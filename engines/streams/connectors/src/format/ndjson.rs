@@ -177,8 +177,14 @@ impl Decode for NdjsonDecoder {
             None => self.decode_each(&mut lines, malformed)?,
         };
         let rows = self.tighten(&batch, &lines, malformed)?;
-        Ok(Decoded { rows, consumed, records })
+        Ok(Decoded { rows, consumed, upto: behind_blanks(&input.bytes[..consumed]), records })
     }
+}
+
+/// Where the last line ends that is not blank, its line end included.
+fn behind_blanks(bytes: &[u8]) -> usize {
+    let text = bytes.iter().rposition(|byte| !byte.is_ascii_whitespace()).map_or(0, |last| last + 1);
+    memchr::memchr(b'\n', &bytes[text..]).map_or(bytes.len(), |end| text + end + 1)
 }
 
 impl NdjsonDecoder {

@@ -50,6 +50,8 @@ pub(crate) struct Records<S> {
     offset: u64,
     /// The line it starts on, from 1.
     line: u64,
+    /// Byte and line behind the last record that was given.
+    behind: (u64, u64),
     ended: bool,
     /// Whether bytes are dropped up to the next line end, because a record was too long.
     dropping: bool,
@@ -61,12 +63,19 @@ impl<S: ByteSource> Records<S> {
 
     /// Records of `source`, which stands at `offset`, on `line`.
     pub(crate) fn new(source: S, decoder: Box<dyn Decode>, offset: u64, line: u64) -> Self {
-        Self { source, decoder, buffer: Vec::new(), start: 0, offset, line, ended: false, dropping: false }
+        let behind = (offset, line);
+        Self { source, decoder, buffer: Vec::new(), start: 0, offset, line, behind, ended: false, dropping: false }
     }
 
     /// The place of the next record: byte and line.
     pub(crate) fn position(&self) -> (u64, u64) {
         (self.offset, self.line)
+    }
+
+    /// Byte and line behind the last record that was given. What follows up to [`Self::position`] is a header or blank lines: where it was
+    /// passed depends on how much was asked for.
+    pub(crate) fn behind(&self) -> (u64, u64) {
+        self.behind
     }
 
     /// The next rows.
@@ -81,6 +90,11 @@ impl<S: ByteSource> Records<S> {
                 let input = Input { bytes, line: self.line, last: self.ended };
                 let decoded = self.decoder.decode(input, max_rows.max(1), malformed)?;
                 let left = bytes.len() - decoded.consumed;
+                if decoded.records > 0 {
+                    let upto = &bytes[..decoded.upto];
+                    let lines = memchr::memchr_iter(b'\n', upto).count() as u64;
+                    self.behind = (self.offset + upto.len() as u64, self.line + lines);
+                }
                 self.advance(decoded.consumed);
                 if decoded.records > 0 {
                     return Ok(Next::Rows(decoded.rows, decoded.records));
@@ -188,6 +202,39 @@ mod tests {
                     let got = read(format, bytes, piece, max_rows);
                     assert_eq!(got, expected, "{format:?} in pieces of {piece} bytes, {max_rows} rows at a time");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_behind_the_last_record_is_where_it_ends_however_much_was_asked_for() {
+        let text = |columns: &[&str]| -> Arc<Schema> {
+            Arc::new(Schema::new(
+                columns.iter().map(|name| Field::new(*name, DataType::Utf8View, true)).collect::<Vec<_>>(),
+            ))
+        };
+        // The second: lines of one column that are blank are records.
+        for (format, schema, bytes, records, expected) in [
+            (Format::Csv, text(&["a", "b"]), "a,b\r\n1,x\r\n\r\n2,y\r\n\r\n\r\n", 2, (17, 5)),
+            (Format::Csv, text(&["a"]), "a\n1\n\n", 2, (5, 4)),
+            (Format::Csv, text(&["a", "b"]), "a,b\n\n", 0, (0, 1)),
+            (Format::Ndjson, text(&["a"]), "{\"a\":\"1\"}\n\n{\"a\":\"2\"}\n \n\n", 2, (21, 4)),
+        ] {
+            for most in [1, 2, 100] {
+                let csv = CsvSettings::default();
+                let text = TextFormat { format, csv, physical: Arc::clone(&schema), wanted: Arc::clone(&schema) };
+                let mut read = Records::new(Pieces(bytes.as_bytes(), 100), text.decoder(), 0, 1);
+                let mut malformed = Malformed::new(OnError::Fail, "test").unwrap();
+                let mut given = 0;
+                while given < records {
+                    match read.next(most, Duration::ZERO, &mut malformed).unwrap() {
+                        Next::Rows(_, more) => given += more,
+                        other => panic!("{bytes:?}: {other:?}"),
+                    }
+                }
+                assert_eq!((given, read.behind()), (records, expected), "{bytes:?}, {most} at a time");
+                let over = read.next(most, Duration::ZERO, &mut malformed).unwrap();
+                assert!(matches!(over, Next::End) && read.behind() == expected, "{bytes:?}");
             }
         }
     }

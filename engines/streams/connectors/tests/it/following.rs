@@ -57,6 +57,42 @@ fn a_file_is_followed_as_it_grows() {
 }
 
 #[test]
+fn what_is_no_row_changes_no_place() {
+    let (directory, path) = with_file("a.csv", "auction,price,channel,time\n");
+    let table = bids(&path, "csv", &[("follow", "true")]);
+    let mut reader = open(&table, None).unwrap();
+    let fresh = reader.offset();
+    assert!(read_now(reader.as_mut()).is_empty());
+    assert_eq!(reader.offset(), fresh, "a header is no row");
+    append(&directory.path().join("a.csv"), "1,1,,\n");
+    read_now(reader.as_mut());
+    let first = reader.offset();
+    append(&directory.path().join("a.csv"), "\n\r\n");
+    assert!(read_now(reader.as_mut()).is_empty());
+    assert_eq!(reader.offset(), first, "blank lines are none");
+    append(&directory.path().join("a.csv"), "2,2,,\n");
+    let mut later = open(&table, Some(&first)).unwrap();
+    for reader in [&mut reader, &mut later] {
+        assert_eq!(read_now(reader.as_mut()), [r#"{"auction":2,"price":2}"#]);
+    }
+    assert_eq!(later.offset(), reader.offset());
+}
+
+#[test]
+fn another_file_in_the_place_of_one_that_was_read_is_noticed_by_who_goes_on() {
+    let (directory, path) = with_file("a.csv", "auction,price,channel,time\n1,1,,\n");
+    let table = bids(&path, "csv", &[("follow", "true")]);
+    let mut reader = open(&table, None).unwrap();
+    read_now(reader.as_mut());
+    let offset = reader.offset();
+    assert_eq!(open(&table, Some(&offset)).unwrap().offset(), offset, "also before anything is read");
+    fs::write(directory.path().join("b.csv"), "auction,price,channel,time\n7,7,,\n8,8,,\n9,9,,\n").unwrap();
+    fs::rename(directory.path().join("b.csv"), directory.path().join("a.csv")).unwrap();
+    let error = error_of(open(&table, Some(&offset)).unwrap().as_mut());
+    assert!(error.contains("the file was replaced"), "{error}");
+}
+
+#[test]
 fn every_file_of_a_directory_is_followed_and_new_ones_join() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
