@@ -15,6 +15,8 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use savanna_streams_api::ids::Epoch;
@@ -30,6 +32,11 @@ pub type WhenDurable = Box<dyn FnOnce(Result<()>) + Send>;
 pub trait EpochLog: Debug + Send + Sync {
     /// Appends a record behind those before it, and does not wait. `when_durable` may run on any thread, and is short.
     fn append(&self, record: &EpochRecord, when_durable: WhenDurable);
+
+    /// Whether this process may still say what the sink holds: false once another one may have taken its place. It may come to be true again.
+    fn may_commit(&self) -> bool {
+        true
+    }
 
     /// Records before this one are not needed any more. It is durable itself.
     fn forget_before(&self, epoch: Epoch);
@@ -192,24 +199,37 @@ pub struct Kept {
     reach: Reach,
     /// Records go when so many can go.
     at_once: usize,
+    /// Of epochs without a gap between them.
     standings: VecDeque<Standing>,
+    /// A partition has ended: no records go any more.
+    over: bool,
 }
 
 impl Kept {
     /// None so far. Records go when `at_once` of them can go.
     pub fn new(reach: Reach, at_once: usize) -> Self {
-        Self { reach, at_once: at_once.max(1), standings: VecDeque::new() }
+        Self { reach, at_once: at_once.max(1), standings: VecDeque::new(), over: false }
     }
 
     /// One more record, which says what the sink was known to hold. Tells the first record that is needed, if some before it go now.
     pub fn note(&mut self, record: &EpochRecord) -> Option<Epoch> {
-        if self.reach == Reach::All {
+        if self.over || self.reach == Reach::All {
             return None;
         }
-        self.standings.push_back(self.reach.standing(record));
-        let held = *self.standings.iter().find(|standing| standing.epoch == record.committed)?;
-        let is_behind = |standing: &Standing| standing.epoch <= held.epoch && self.reach.is_behind(standing, &held);
-        let first = self.standings.iter().rposition(is_behind).filter(|place| *place >= self.at_once)?;
+        let standing = self.reach.standing(record);
+        if standing.ended {
+            (self.over, self.standings) = (true, VecDeque::new());
+            return None;
+        }
+        self.standings.push_back(standing);
+        let place = record.committed.0.checked_sub(self.standings.front()?.epoch.0)?;
+        let place = usize::try_from(place).ok().filter(|place| *place >= self.at_once)?;
+        let held = *self.standings.get(place)?;
+        if matches!(self.reach, Reach::Span { .. }) && held.low == EventTime::MIN {
+            return None;
+        }
+        let is_behind = |standing: &Standing| self.reach.is_behind(standing, &held);
+        let first = self.standings.range(..=place).rposition(is_behind).filter(|place| *place >= self.at_once)?;
         self.standings.drain(..first);
         self.standings.front().map(|standing| standing.epoch)
     }
@@ -218,9 +238,13 @@ impl Kept {
 /// Where the sink waits for records.
 #[derive(Debug)]
 pub(crate) struct RecordGate {
+    log: Arc<dyn EpochLog>,
     state: Mutex<State>,
     changed: Condvar,
 }
+
+/// How often a process that may not commit asks whether it may again.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 struct State {
@@ -229,8 +253,8 @@ struct State {
 }
 
 impl RecordGate {
-    pub(crate) fn new(recorded: Recorded) -> Self {
-        Self { state: Mutex::new(State { recorded, stopped: false }), changed: Condvar::new() }
+    pub(crate) fn new(recorded: Recorded, log: Arc<dyn EpochLog>) -> Self {
+        Self { log, state: Mutex::new(State { recorded, stopped: false }), changed: Condvar::new() }
     }
 
     pub(crate) fn note(&self, epoch: Epoch, outcome: Result<()>) {
@@ -244,7 +268,7 @@ impl RecordGate {
         self.changed.notify_all();
     }
 
-    /// Waits until the sink may commit an epoch.
+    /// Waits until the sink may commit an epoch: its record is durable, and no other process may have taken the place of this one.
     ///
     /// # Errors
     /// Its record will never be durable, or the query stops.
@@ -255,6 +279,12 @@ impl RecordGate {
                 return Err(StreamError::Cancelled);
             }
             self.changed.wait(&mut state);
+        }
+        while !self.log.may_commit() {
+            if state.stopped {
+                return Err(StreamError::Cancelled);
+            }
+            self.changed.wait_for(&mut state, ASK_AGAIN);
         }
         Ok(())
     }
@@ -325,6 +355,16 @@ mod tests {
         // Epoch 71 tells that 69 is held: up to 65, rows are older than 690 - 30.
         assert_eq!(told.first(), Some(&Epoch(65)));
         assert!(kept.standings.len() < 128, "{}", kept.standings.len());
+        let mut silent = Kept::new(Reach::Span { span: 30, delays: vec![5] }, 64);
+        assert!((1..=200).all(|e| silent.note(&at(e, i64::MIN, e - 1)).is_none()), "there is no watermark yet");
+        let mut over = Kept::new(Reach::Epoch, 64);
+        let mut ended = at(1, 0, 0);
+        ended.sources[0].ended = true;
+        over.note(&ended);
+        assert!(
+            (2..=200).all(|e| over.note(&at(e, 0, e - 1)).is_none()) && over.standings.is_empty(),
+            "a partition has ended"
+        );
         let mut behind = Kept::new(Reach::Epoch, 64);
         assert!((1..=200).all(|e| behind.note(&at(e, 0, 0)).is_none()), "the sink holds nothing");
     }

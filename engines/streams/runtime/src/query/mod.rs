@@ -346,7 +346,8 @@ impl Starting {
             self.options.backoff_sleep,
         ));
         let limits = self.limits(partitions.len());
-        let known = records.iter().map(|record| (record.epoch, record.processing_time)).collect();
+        // That of the epoch behind which it begins, too: time does not go back.
+        let known = behind.iter().chain(&records).map(|record| (record.epoch, record.processing_time)).collect();
         let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock), known));
         let standings = standings(&self.graph, &partitions).map(Arc::new);
         let mut scans = Vec::with_capacity(partitions.len());

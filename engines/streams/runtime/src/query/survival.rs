@@ -141,7 +141,7 @@ pub(super) struct Recording {
 impl Recording {
     pub(super) fn new(survival: &Survival, reach: Reach, behind: Option<&EpochRecord>) -> Self {
         let recorded = survival.records.last().map_or(Epoch::ZERO, |record| record.epoch);
-        let gate = Arc::new(RecordGate::new(Recorded::up_to(recorded)));
+        let gate = Arc::new(RecordGate::new(Recorded::up_to(recorded), Arc::clone(&survival.log)));
         let mut kept = Kept::new(reach, FORGOTTEN_AT_ONCE);
         if let Some(record) = behind {
             kept.note(record);

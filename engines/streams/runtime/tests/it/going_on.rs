@@ -29,6 +29,8 @@ struct Log {
     durable: Mutex<Vec<EpochRecord>>,
     held: Mutex<Vec<(EpochRecord, WhenDurable)>>,
     holds: AtomicBool,
+    /// Another process has the place of this one.
+    is_replaced: AtomicBool,
     ended: Mutex<Vec<Outcome>>,
 }
 
@@ -45,6 +47,10 @@ impl EpochLog for Log {
         }
         self.durable.lock().push(record.clone());
         when_durable(Ok(()));
+    }
+
+    fn may_commit(&self) -> bool {
+        !self.is_replaced.load(Ordering::Acquire)
     }
 
     fn forget_before(&self, epoch: Epoch) {
@@ -109,6 +115,21 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(begun.elapsed() < FOREVER, "{what}");
         thread::sleep(Duration::from_micros(50));
     }
+}
+
+#[test]
+fn a_process_that_may_have_been_replaced_commits_nothing() {
+    let (memory, sink, log) = (Arc::new(Memory::with("t", rows(200))), Held::default(), Arc::new(Log::default()));
+    log.is_replaced.store(true, Ordering::Release);
+    let query = start(&memory, &sink, &log, options()).unwrap();
+    until("epochs are recorded", || log.durable.lock().len() > 1);
+    thread::sleep(Duration::from_millis(50));
+    assert!(sink.lock().is_empty());
+    log.is_replaced.store(false, Ordering::Release);
+    until("it has its place again", || !sink.lock().is_empty());
+    log.is_replaced.store(true, Ordering::Release);
+    query.cancel();
+    assert!(query.wait_timeout(FOREVER).unwrap().is_some(), "who waits can be stopped");
 }
 
 #[test]
