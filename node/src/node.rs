@@ -66,7 +66,7 @@ impl Node {
     pub async fn start(config: Config, waiting: impl FnMut(Waiting) + Send + 'static) -> Result<Self, NodeError> {
         raise_descriptors_max();
         let data_dir = DataDir::open(config.node(), waiting).await?;
-        let (streams, failed) = streams::open_kept(config.node(), data_dir.epoch()).await;
+        let (streams, failed) = streams::open_kept(config.node(), data_dir.epoch(), data_dir.guard()).await;
         let node = Self::serve(config, data_dir, streams).await;
         if let Some(reason) = failed {
             node.board.failed("streams", &reason);
@@ -91,6 +91,7 @@ impl Node {
     /// The cluster cannot be joined. A service that does not start is no error: see [`Node::status`].
     pub async fn join(config: Config, join: &Join) -> Result<Self, NodeError> {
         raise_descriptors_max();
+        streams::warn_of_kept(config.node());
         let streams = streams::open_in_node(config.node());
         Self::join_with(config, join, streams).await
     }

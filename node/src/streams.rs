@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use savanna_epoch::NodeEpoch;
+use savanna_ownership::guard::LeaseGuard;
 use savanna_streams::connectors::{BuiltinConnectors, Roots};
-use savanna_streams::{EngineOptions, StoreOptions, StreamEngine};
+use savanna_streams::{EngineOptions, HasItsPlace, StoreOptions, StreamEngine};
 use savanna_streams_api::handle::{HandleError, StreamHandle, StreamReply, StreamRequest};
 
 use crate::config::NodeConfig;
@@ -33,12 +34,17 @@ pub(crate) fn open_in_node(config: &NodeConfig) -> StreamsService {
 
 /// As [`open_in_node`], for a node that has its data directory alone, under this epoch: tables, views and queries are kept there. If
 /// what is there cannot be read, the service answers with the reason alone, which is returned as well.
-pub(crate) async fn open_kept(config: &NodeConfig, epoch: NodeEpoch) -> (StreamsService, Option<String>) {
+pub(crate) async fn open_kept(
+    config: &NodeConfig,
+    epoch: NodeEpoch,
+    lease: LeaseGuard,
+) -> (StreamsService, Option<String>) {
     let data = &config.data_dir;
     let kept = StoreOptions {
         directory: data.join(DIRECTORY),
         epoch,
         high_water: Some(data_dir::high_water(data, "streams")),
+        may_commit: Some(HasItsPlace(Arc::new(move || lease.serving()))),
     };
     let options = options_in_node(config);
     let opened = tokio::task::spawn_blocking(move || StreamEngine::open(options, kept)).await;
@@ -49,6 +55,17 @@ pub(crate) async fn open_kept(config: &NodeConfig, epoch: NodeEpoch) -> (Streams
     };
     let refusing = Arc::new(Refusing { reason: reason.clone() });
     (StreamsService { handle: refusing, stop: Box::new(|| Box::pin(async {})) }, Some(reason))
+}
+
+/// What a node that joins a cluster says of queries that it had when it was alone: none goes on there.
+pub(crate) fn warn_of_kept(config: &NodeConfig) {
+    let catalog = config.data_dir.join(CATALOG);
+    if catalog.exists() {
+        tracing::warn!(
+            catalog = %catalog.display(),
+            "tables, views and queries of streams that are kept here are not used in a cluster: queries go on when the node is alone again"
+        );
+    }
 }
 
 /// The directory of streams in the data directory, and the journal in it.

@@ -34,6 +34,11 @@ def connect(node):
     return psycopg.connect(host="127.0.0.1", port=node.ports["pgwire"], user="postgres", dbname="savanna_streams", autocommit=True)
 
 
+def named(query):
+    """Only queries that have a name outlive their process."""
+    return f"SET 'query.name' = '{query}'"
+
+
 def lines(path):
     """All visible lines of all parts, in some order."""
     return sorted(line for part in pathlib.Path(path).rglob("part-*") for line in part.read_text().splitlines())
@@ -55,7 +60,7 @@ def killed_at_random(tmp_path, statements, out, query, rounds, pause=(0.3, 1.5))
     node = Node(tmp_path)
     try:
         with connect(node) as connection:
-            for statement in statements:
+            for statement in [*statements[:-1], named(query), statements[-1]]:
                 connection.execute(statement)
         for _ in range(rounds):
             time.sleep(dice.uniform(*pause))
@@ -78,7 +83,7 @@ def killed_at_random(tmp_path, statements, out, query, rounds, pause=(0.3, 1.5))
 
 @pytest.mark.parametrize("mode, members, parallelism", [("serverless", 1, 1), ("provisioned", 2, 2)])
 def test_windows_over_nexmark_are_written_once_however_often_the_node_is_killed(tmp_path, mode, members, parallelism):
-    settings = [f"SET 'mode' = '{mode}'", f"SET 'group-size' = '{members}'", f"SET 'parallelism' = '{parallelism}'", "SET 'query.name' = 'hot-items'"]
+    settings = [f"SET 'mode' = '{mode}'", f"SET 'group-size' = '{members}'", f"SET 'parallelism' = '{parallelism}'"]
     out = tmp_path / "out"
     kills = killed_at_random(tmp_path, [NEXMARK, BIDS, hot(out), *settings, HOT], out, "hot-items", rounds=6)
     assert kills >= 3, f"seed {SEED}: it was over too soon"
@@ -153,7 +158,9 @@ def test_a_file_that_grows_is_followed_across_kills(tmp_path):
             WITH ('connector' = 'file', 'path' = '{log}', 'format' = 'csv', 'follow' = 'true')""",
         f"CREATE TABLE counted (at TIMESTAMP(3), n BIGINT) WITH ('connector' = 'file', 'path' = '{out}', 'format' = 'csv', 'csv.header' = 'false')",
         f"CREATE TABLE passed (n BIGINT) WITH ('connector' = 'file', 'path' = '{passed}', 'format' = 'csv', 'csv.header' = 'false')",
+        named("counted"),
         "INSERT INTO counted SELECT window_start, count(*) FROM TABLE(TUMBLE(TABLE log, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY window_start, window_end",
+        named("passed"),
         "INSERT INTO passed SELECT n FROM log WHERE n % 2 = 0",
     ]
     node = Node(tmp_path)
@@ -169,6 +176,8 @@ def test_a_file_that_grows_is_followed_across_kills(tmp_path):
                         second = max(written // 100 - dice.randrange(2), 0)
                         file.write(f"2026-01-01 00:{second // 60:02}:{second % 60:02},{written}\n")
                         written += 1
+                    # It is no row.
+                    file.write("\n" * dice.randrange(3))
                 time.sleep(0.02)
             node.kill()
             node = Node(tmp_path)
@@ -180,7 +189,7 @@ def test_a_file_that_grows_is_followed_across_kills(tmp_path):
             assert time.monotonic() < deadline, (states(node), node.log.read_text())
             time.sleep(0.1)
         assert lines(passed) == sorted(str(n) for n in range(0, last + 1, 2)), f"seed {SEED}"
-        counts = collections.Counter(line.split(",")[0] for line in log.read_text().splitlines()[1:-1])
+        counts = collections.Counter(line.split(",")[0] for line in log.read_text().splitlines()[1:-1] if line)
         assert [line.split(",")[1] for line in lines(out)] == [str(count) for _, count in sorted(counts.items())], f"seed {SEED}"
         assert node.stop() == 0
     finally:
@@ -194,7 +203,7 @@ def test_a_query_over_windows_does_not_begin_at_the_beginning_again(tmp_path):
     assert query != HOT
     node = Node(tmp_path)
     with connect(node) as connection:
-        for statement in [NEXMARK, BIDS, hot(out), query]:
+        for statement in [NEXMARK, BIDS, hot(out), named("hot"), query]:
             connection.execute(statement)
     deadline = time.monotonic() + 60
     while int(states(node)["hot"]["events"]) < EVENTS * 2 // 3:
@@ -216,13 +225,12 @@ def test_tables_views_and_stopped_queries_are_there_again_and_a_query_goes_on_wh
     out = tmp_path / "out"
     node = Node(tmp_path)
     with connect(node) as connection:
-        for statement in [NEXMARK, BIDS, hot(out), "CREATE VIEW gone AS SELECT * FROM bids", "DROP VIEW gone", HOT]:
+        for statement in [NEXMARK, BIDS, hot(out), "CREATE VIEW gone AS SELECT * FROM bids", "DROP VIEW gone", named("hot"), HOT]:
             connection.execute(statement)
         table = connection.execute("DESCRIBE events").fetchall()
         time.sleep(1)
         connection.execute("STOP QUERY 'hot'")
         with pytest.raises(psycopg.Error, match="exists already"):
-            connection.execute("SET 'query.name' = 'hot'")
             connection.execute(HOT)
     node.kill()
     before = lines(out)
@@ -282,7 +290,7 @@ def test_a_query_that_is_dropped_or_whose_rows_are_gone_does_not_go_on(tmp_path)
     out, other = tmp_path / "out", tmp_path / "other"
     node = Node(tmp_path)
     with connect(node) as connection:
-        for statement in [NEXMARK, BIDS, hot(out), HOT, hot(other).replace("TABLE hot", "TABLE other"), HOT.replace("INTO hot", "INTO other")]:
+        for statement in [NEXMARK, BIDS, hot(out), named("hot"), HOT, hot(other).replace("TABLE hot", "TABLE other"), named("other"), HOT.replace("INTO hot", "INTO other")]:
             connection.execute(statement)
         connection.execute("DROP QUERY 'other'")
         deadline = time.monotonic() + 60
@@ -298,6 +306,109 @@ def test_a_query_that_is_dropped_or_whose_rows_are_gone_does_not_go_on(tmp_path)
     assert "what it wrote was removed or moved away" in node.log.read_text()
     assert node.stop() == 0
     assert not out.exists() or lines(out) == []
+
+
+def followed(path, name="log"):
+    return f"""CREATE TABLE {name} (at TIMESTAMP(3), n BIGINT, WATERMARK FOR at AS at - INTERVAL '1' SECOND)
+        WITH ('connector' = 'file', 'path' = '{path}', 'format' = 'csv', 'follow' = 'true')"""
+
+
+def until(what, deadline=60):
+    end = time.monotonic() + deadline
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def append(path, *numbers):
+    with open(path, "a") as file:
+        for number in numbers:
+            file.write(f"2026-01-01 00:{number // 60:02}:{number % 60:02},{number}\n")
+
+
+def test_a_file_that_had_its_header_alone_when_an_epoch_ended_does_not_keep_a_query_from_going_on(tmp_path):
+    early, late, out = tmp_path / "early.csv", tmp_path / "late.csv", tmp_path / "out"
+    for path in (early, late):
+        path.write_text("at,n\n")
+    append(early, 1, 2, 3)
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [
+            followed(early, "early"), followed(late, "late"), "CREATE VIEW both_files AS SELECT at, n FROM early UNION ALL SELECT at, n FROM late",
+            f"CREATE TABLE counted (at TIMESTAMP(3), n BIGINT) WITH ('connector' = 'file', 'path' = '{out}', 'format' = 'csv', 'csv.header' = 'false')",
+            named("counted"), """INSERT INTO counted SELECT window_start, count(*)
+                FROM TABLE(TUMBLE(TABLE both_files, DESCRIPTOR(at), INTERVAL '10' SECOND)) GROUP BY window_start, window_end""",
+        ]:
+            connection.execute(statement)
+    time.sleep(1.5)
+    node.kill()
+    append(late, 4, 5)
+    node = Node(tmp_path)
+    try:
+        assert states(node)["counted"]["state"] == "running", node.log.read_text()
+        append(early, 100)
+        append(late, 100)
+        until(lambda: lines(out))
+        assert [line.split(",")[1] for line in lines(out)] == ["5"]
+        assert node.stop() == 0
+    finally:
+        node.kill()
+
+
+def passing(node, log, out):
+    """A query that passes on the even numbers of a file."""
+    with connect(node) as connection:
+        for statement in [
+            followed(log), f"CREATE TABLE passed (n BIGINT) WITH ('connector' = 'file', 'path' = '{out}', 'format' = 'csv', 'csv.header' = 'false')",
+            named("passed"), "INSERT INTO passed SELECT n FROM log WHERE n % 2 = 0",
+        ]:
+            connection.execute(statement)
+
+
+def test_a_followed_file_that_was_replaced_meanwhile_is_not_read_on(tmp_path):
+    log, out = tmp_path / "log.csv", tmp_path / "out"
+    log.write_text("at,n\n")
+    append(log, 2, 4)
+    node = Node(tmp_path)
+    passing(node, log, out)
+    until(lambda: lines(out) == ["2", "4"])
+    time.sleep(0.5)
+    node.kill()
+    (tmp_path / "next.csv").write_text("at,n\n")
+    append(tmp_path / "next.csv", *range(10, 20))
+    (tmp_path / "next.csv").rename(log)
+    node = Node(tmp_path)
+    try:
+        until(lambda: states(node)["passed"]["state"] == "failed")
+        assert lines(out) == ["2", "4"]
+        assert "the file was replaced" in json.dumps(states(node)["passed"]) + node.log.read_text()
+        assert node.stop() == 0
+    finally:
+        node.kill()
+
+
+def test_parts_that_were_moved_away_are_not_written_again(tmp_path):
+    log, out, moved = tmp_path / "log.csv", tmp_path / "out", tmp_path / "moved"
+    log.write_text("at,n\n")
+    moved.mkdir()
+    append(log, 1, 3)
+    node = Node(tmp_path)
+    passing(node, log, out)
+    until(lambda: list(out.glob("_epoch-*")))
+    append(log, 4, 6)
+    until(lambda: lines(out) == ["4", "6"])
+    time.sleep(0.5)
+    node.kill()
+    for part in out.glob("part-*"):
+        part.rename(moved / part.name)
+    node = Node(tmp_path)
+    try:
+        append(log, 8)
+        until(lambda: "8" in lines(out) or states(node)["passed"]["state"] == "failed")
+        assert sorted(lines(out) + lines(moved)) == ["4", "6", "8"]
+        assert node.stop() == 0
+    finally:
+        node.kill()
 
 
 def test_a_query_that_cannot_be_written_once_is_refused_under_a_name_and_ends_with_its_process_without_one(tmp_path):

@@ -119,6 +119,11 @@ impl StreamCatalog {
         }
     }
 
+    /// Whether there is a relation of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.relations.read().contains_key(name)
+    }
+
     /// All relations in order of their names.
     pub(crate) fn all(&self) -> Vec<(String, Relation)> {
         self.relations.read().iter().map(|(name, relation)| (name.clone(), relation.clone())).collect()

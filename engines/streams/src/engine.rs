@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -82,8 +83,8 @@ struct Inner {
     queries: Queries,
     /// What outlives the process, if it has a place.
     store: Option<Arc<Store>>,
-    /// Locked while a query is resumed: it runs once.
-    resuming: Mutex<()>,
+    /// Locked while a stored query begins, goes on, is stopped or dropped: what is stored of it is what becomes of it.
+    changing: Mutex<()>,
 }
 
 impl fmt::Debug for StreamEngine {
@@ -105,7 +106,15 @@ impl StreamEngine {
     pub fn open(options: EngineOptions, kept: StoreOptions) -> Result<Arc<Self>> {
         statement_thread::deep(move || {
             let store = Store::open(kept)?;
-            let relations = store.relations().iter().map(StoredRelation::relation).collect::<Result<Vec<_>>>()?;
+            let readable = |stored: &StoredRelation| match stored.relation() {
+                Ok(relation) => Some(relation),
+                Err(error) => {
+                    let name = &stored.name;
+                    tracing::error!(name, %error, "a stored table or view cannot be read; DROP it, or create it anew");
+                    None
+                }
+            };
+            let relations: Vec<_> = store.relations().iter().filter_map(readable).collect();
             let engine = Self::over(options, StreamCatalog::of(relations), Some(store));
             engine.inner.resume_all();
             Ok(engine)
@@ -117,13 +126,13 @@ impl StreamEngine {
         let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&options.connectors));
         let sessions = Sessions::new(options.max_sessions, options.max_cursors);
         let queries = Queries::new(options.max_queries, options.ended_queries);
-        let inner = Inner { options, catalog, planner, sessions, queries, store, resuming: Mutex::new(()) };
+        let inner = Inner { options, catalog, planner, sessions, queries, store, changing: Mutex::new(()) };
         Arc::new(Self { inner: Arc::new(inner), threads: StatementThreads::default() })
     }
 
     /// All queries, newest first.
     pub fn queries(&self) -> Vec<QueryStatus> {
-        self.inner.queries.list()
+        self.inner.all_queries()
     }
 
     /// Closes every session, cancels every query and waits until their threads have ended.
@@ -170,16 +179,16 @@ impl Inner {
         let mut statement = savanna_streams_sql::parse(asked.sql)?;
         statement.bind(parameters)?;
         match statement {
-            Statement::CreateTable { mut table, if_not_exists, .. } => {
+            Statement::CreateTable { mut table, if_not_exists, temporary } => {
                 self.options.connectors.check(&mut table)?;
                 savanna_streams_sql::check_watermark(&table)?;
                 asked.waiting.check()?;
                 let if_exists = if if_not_exists { IfExists::Keep } else { IfExists::Fail };
                 let name = table.name.clone();
-                self.catalog.create(&name, Relation::Table(table), if_exists, |table| self.keep(table))?;
+                self.catalog.create(&name, Relation::Table(table), if_exists, |table| self.keep(table, temporary))?;
                 Ok(done("CREATE TABLE"))
             }
-            Statement::CreateView { view, or_replace, if_not_exists, .. } => {
+            Statement::CreateView { view, or_replace, if_not_exists, temporary } => {
                 let schema = self.planner.view_schema(&view);
                 schema.map_err(|error| savanna_streams_sql::placed_in_part(error, &view.query, asked.sql))?;
                 asked.waiting.check()?;
@@ -189,7 +198,7 @@ impl Inner {
                     (false, false) => IfExists::Fail,
                 };
                 let name = view.name.clone();
-                self.catalog.create(&name, Relation::View(view), if_exists, |view| self.keep(view))?;
+                self.catalog.create(&name, Relation::View(view), if_exists, |view| self.keep(view, temporary))?;
                 Ok(done("CREATE VIEW"))
             }
             Statement::Drop { kind, name, if_exists } => {
@@ -197,8 +206,13 @@ impl Inner {
                     ObjectKind::Table => ("table", "DROP TABLE"),
                     ObjectKind::View => ("view", "DROP VIEW"),
                 };
-                let forget = || self.store.as_ref().map_or(Ok(()), |store| store.drop_relation(&name));
-                self.catalog.remove(kind, &name, if_exists, forget)?;
+                let stored = self.store.as_ref().filter(|store| store.has_relation(&name));
+                let forget = || stored.map_or(Ok(()), |store| store.drop_relation(&name));
+                match stored {
+                    // It is stored and could not be read.
+                    Some(_) if !self.catalog.has(&name) => forget()?,
+                    _ => drop(self.catalog.remove(kind, &name, if_exists, forget)?),
+                }
                 Ok(done(tag))
             }
             Statement::Insert { table, columns, query } => {
@@ -273,7 +287,7 @@ impl Inner {
         }
     }
 
-    /// Starts a query that runs on its own. It outlives the process if it can and the process has a place to keep it.
+    /// Starts a query that runs on its own. One that has a name outlives the process.
     fn insert(&self, asked: &Asked<'_>, parameters: &[Parameter], insert: &Insert) -> Result<StreamReply> {
         let table = self.table(&insert.table)?;
         let noting = Arc::new(NotingCatalog::new(Arc::clone(&self.catalog)));
@@ -281,11 +295,11 @@ impl Inner {
         let graph = planner.plan_insert(&insert.query, &table, &insert.columns)?;
         let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
         let settings = self.sessions.settings(asked.session)?;
-        let name = settings::query_name(&settings);
-        let Some(store) = self.keeps(name, &graph, sink.as_ref())? else {
+        let Some(name) = settings::query_name(&settings) else {
             let (id, _) = self.start(asked, graph, sink)?;
             return Ok(StreamReply::Started { query: id });
         };
+        let store = self.keeps(name, &graph, sink.as_ref())?;
         asked.waiting.check()?;
         let options = settings::apply(&self.options.runtime, &settings);
         let mut relations = noting.noted();
@@ -293,34 +307,36 @@ impl Inner {
         relations.push(Relation::Table(table));
         let query = StoredQuery {
             id: self.queries.next_id(graph.code())?,
-            name: name.map_or_else(|| settings::query_name_of(&insert.table), str::to_owned),
+            name: name.to_owned(),
             statement: asked.sql.to_owned(),
             parameters: parameters.to_vec(),
             settings: settings::stored(&options),
             relations: relations.iter().map(StoredRelation::of).collect::<Result<_>>()?,
             standing: Standing::Running,
         };
-        let query = store.add(query, name.is_some())?;
+        let _changing = self.changing.lock();
+        store.add(query.clone()).map_err(|error| perhaps_stored(error, name))?;
         if let Err(error) = self.run_recorded(store, &query, graph, sink, options) {
-            store.forget(query.id.job)?;
+            if let Err(also) = store.forget(query.id.job) {
+                tracing::error!(query = %query.id, name, error = %also, "a query that could not start is still stored; DROP QUERY it");
+                return Err(perhaps_stored(error, name));
+            }
             return Err(error);
         }
         Ok(StreamReply::Started { query: query.id })
     }
 
-    /// Where a query is kept that outlives the process; nowhere if it does not. One that has a name must.
-    fn keeps(&self, name: Option<&str>, graph: &StageGraph, sink: &dyn Sink) -> Result<Option<&Arc<Store>>> {
-        let reason = match &self.store {
-            None => Some("only a node that is no member of a cluster keeps queries".to_owned()),
-            Some(_) => cannot_survive(graph, self.options.connectors.as_ref(), sink)?,
+    /// Where a query is kept that has a name: it outlives the process.
+    fn keeps(&self, name: &str, graph: &StageGraph, sink: &dyn Sink) -> Result<&Arc<Store>> {
+        let kept = match &self.store {
+            None => Err("only a node that is no member of a cluster keeps queries".to_owned()),
+            Some(store) => cannot_survive(graph, self.options.connectors.as_ref(), sink)?.map_or(Ok(store), Err),
         };
-        match (reason, name) {
-            (None, _) => Ok(self.store.as_ref()),
-            (Some(_), None) => Ok(None),
-            (Some(reason), Some(name)) => Err(StreamError::invalid(format!(
+        kept.map_err(|reason| {
+            StreamError::invalid(format!(
                 "query {name} cannot outlive its process: {reason}; RESET 'query.name' to run it as long as the process"
-            ))),
-        }
+            ))
+        })
     }
 
     /// Runs a stored query from its beginning, or goes on with it.
@@ -356,8 +372,19 @@ impl Inner {
         };
         let options = settings::restored(&self.options.runtime, &stored.settings)?;
         let graph = budget::within(options.memory_limit, || planner.plan_insert(&query, &table, &columns))?;
+        if graph.code() != stored.id.code {
+            tracing::warn!(query = %stored.id, name = stored.name, "a query goes on that this release plans otherwise than that which began it");
+        }
         let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
         self.run_recorded(store, stored, graph, sink, options)
+    }
+
+    /// As [`Self::resume`]; a panic is an error of this query alone.
+    fn resume_guarded(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
+        let resume = || budget::planning(|| self.resume(store, stored));
+        catch_unwind(AssertUnwindSafe(resume)).unwrap_or_else(|_| {
+            Err(StreamError::Internal("going on with the query panicked; the log says where".into()))
+        })
     }
 
     /// Goes on with the queries of former processes. One that cannot go on is shown as failed, and is tried again in the next process.
@@ -366,7 +393,7 @@ impl Inner {
         for stored in store.queries() {
             self.queries.begin_after(stored.id.job);
             let error = match &stored.standing {
-                Standing::Running => match budget::planning(|| self.resume(store, &stored)) {
+                Standing::Running => match self.resume_guarded(store, &stored) {
                     Ok(()) => {
                         tracing::info!(query = %stored.id, name = stored.name, "a query goes on");
                         continue;
@@ -385,7 +412,11 @@ impl Inner {
 
     /// `RESUME QUERY`.
     fn resume_stopped(&self, text: &str) -> Result<()> {
-        let _resuming = self.resuming.lock();
+        // One that was stopped or has failed may not be over yet. Nobody else waits for that meanwhile.
+        if let Some(stored) = self.stored(text).filter(|stored| stored.standing != Standing::Running) {
+            self.queries.wait(&stored.id);
+        }
+        let _changing = self.changing.lock();
         let (Some(store), Some(stored)) = (&self.store, self.stored(text)) else {
             return Err(match self.queries.parse_id(text) {
                 Ok(_) => {
@@ -394,11 +425,8 @@ impl Inner {
                 Err(unknown) => unknown,
             });
         };
-        if let Some(running) = self.queries.running(&stored.id) {
-            if stored.standing == Standing::Running && !running.status().state.is_over() {
-                return Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first")));
-            }
-            self.queries.wait(&stored.id);
+        if self.queries.running(&stored.id).is_some() {
+            return Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first")));
         }
         store.stand(stored.id.job, Standing::Running)?;
         if let Err(error) = self.resume(store, &stored) {
@@ -408,24 +436,51 @@ impl Inner {
         Ok(())
     }
 
-    /// Stops a query. One that is stored does not go on by itself.
+    /// Stops a query. One that is stored does not go on by itself, whether it runs now or not.
     fn stop(&self, id: &QueryId) -> Result<()> {
-        if let (Some(store), Some(_)) = (&self.store, self.queries.running(id))
-            && store.query(&id.to_string()).is_some()
-        {
+        let _changing = self.changing.lock();
+        let stored = self.stored(&id.to_string());
+        if let (Some(store), Some(Standing::Running)) = (&self.store, stored.as_ref().map(|stored| &stored.standing)) {
             store.stand(id.job, Standing::Stopped)?;
         }
-        self.queries.cancel(id)
+        // Of those that have ended, only the last are known.
+        if self.queries.cancel(id) || stored.is_some() { Ok(()) } else { Err(queries::unknown(&id.to_string())) }
     }
 
     /// `DROP QUERY`: stops it, and forgets it if it is stored. What it wrote stays.
     fn drop_query(&self, id: &QueryId) -> Result<()> {
-        self.queries.cancel(id)?;
-        self.queries.wait(id);
-        match (&self.store, self.stored(&id.to_string())) {
-            (Some(store), Some(stored)) => store.forget(stored.id.job),
-            _ => Ok(()),
+        loop {
+            let is_known = self.queries.cancel(id);
+            self.queries.wait(id);
+            let _changing = self.changing.lock();
+            if self.queries.running(id).is_some() {
+                // Somebody has resumed it meanwhile.
+                continue;
+            }
+            return match (&self.store, self.stored(&id.to_string())) {
+                (Some(store), Some(stored)) => store.forget(stored.id.job),
+                _ if is_known => Ok(()),
+                _ => Err(queries::unknown(&id.to_string())),
+            };
         }
+    }
+
+    /// All queries, newest first. Those that are stored are there, however many have ended since.
+    fn all_queries(&self) -> Vec<QueryStatus> {
+        let mut all = self.queries.list();
+        for stored in self.store.as_ref().map_or_else(Vec::new, |store| store.queries()) {
+            if all.iter().any(|status| status.query.job == stored.id.job) {
+                continue;
+            }
+            let error = match stored.standing {
+                Standing::Failed(error) => Some(error),
+                Standing::Running => Some(StreamError::invalid("the query could not go on; RESUME QUERY says why")),
+                Standing::Stopped => None,
+            };
+            all.push(queries::at_rest(&stored.id, &stored.statement, error));
+        }
+        all.sort_by_key(|status| std::cmp::Reverse(status.query.job));
+        all
     }
 
     fn stored(&self, text: &str) -> Option<StoredQuery> {
@@ -437,9 +492,19 @@ impl Inner {
         self.stored(text).map_or_else(|| self.queries.parse_id(text), |stored| Ok(stored.id))
     }
 
-    /// Makes a table or view outlive the process.
-    fn keep(&self, relation: &Relation) -> Result<()> {
+    /// Makes a table or view outlive the process, unless it is temporary.
+    fn keep(&self, relation: &Relation, temporary: bool) -> Result<()> {
         let Some(store) = &self.store else { return Ok(()) };
+        if temporary {
+            return match store.has_relation(relation.name()) {
+                true => Err(StreamError::invalid(format!(
+                    "{} {name} is kept, and a temporary one cannot take its place; DROP it, or choose another name",
+                    relation.kind(),
+                    name = relation.name()
+                ))),
+                false => Ok(()),
+            };
+        }
         store.put_relation(StoredRelation::of(relation)?)
     }
 
@@ -540,7 +605,7 @@ impl Inner {
             Show::Queries => {
                 let stored = self.store.as_ref().map_or_else(Vec::new, |store| store.queries());
                 let names = stored.into_iter().map(|query| (query.id, query.name)).collect();
-                show::queries(&self.queries.list(), &names)
+                show::queries(&self.all_queries(), &names)
             }
             Show::Connectors => show::connectors(&self.options.connectors.list()),
             Show::Functions => {
@@ -685,7 +750,23 @@ impl StreamEngine {
                 self.threads.run(stop, drop).await?;
                 done("STOP QUERY")
             }
-            StreamRequest::ListQueries => StreamReply::Queries { queries: engine.queries.list() },
+            StreamRequest::ListQueries => StreamReply::Queries { queries: engine.all_queries() },
         })
     }
 }
+
+/// An error of a disk leaves open whether a query is stored.
+fn perhaps_stored(error: StreamError, name: &str) -> StreamError {
+    match error {
+        StreamError::Io { what, cause } => {
+            let cause = format!(
+                "{cause}; query {name} may be there after a restart: look for it before the statement is sent again"
+            );
+            StreamError::Io { what, cause }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

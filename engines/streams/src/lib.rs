@@ -20,7 +20,7 @@ mod settings;
 mod show;
 mod statement_thread;
 
-pub use durable::StoreOptions;
+pub use durable::{HasItsPlace, StoreOptions};
 pub use engine::{EngineOptions, StreamEngine};
 pub use savanna_streams_api as api;
 pub use savanna_streams_api::handle::{StreamHandle, StreamReply, StreamRequest};

@@ -127,13 +127,14 @@ impl Queries {
         entries
     }
 
-    pub(crate) fn cancel(&self, id: &QueryId) -> Result<()> {
+    /// Cancels a query, if it runs. Tells whether it is known.
+    pub(crate) fn cancel(&self, id: &QueryId) -> bool {
         match self.entries().get(&id.job) {
             Some(Entry::Running { query, .. }) => query.cancel(),
             Some(Entry::Ended(_)) => {}
-            None => return Err(unknown(&id.to_string())),
+            None => return false,
         }
-        Ok(())
+        true
     }
 
     /// Finds a query by the text that `SHOW QUERIES` prints for it, or by its job number alone.
@@ -168,7 +169,7 @@ impl Queries {
     }
 }
 
-fn unknown(id: &str) -> StreamError {
+pub(crate) fn unknown(id: &str) -> StreamError {
     StreamError::Unknown {
         kind: "query".into(),
         name: id.into(),

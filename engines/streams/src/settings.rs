@@ -130,7 +130,7 @@ const STATEMENT_TIMEOUT_MEANING: &str =
 
 /// The name of the queries of `INSERT INTO` that are started.
 const QUERY_NAME: &str = "query.name";
-const QUERY_NAME_MEANING: &str = "the name of the next query of INSERT INTO, which then must outlive its process: a letter, then letters, digits, - and _, 64 at most";
+const QUERY_NAME_MEANING: &str = "the name of the next query of INSERT INTO, which outlives its process then, or is refused: a letter, then letters, digits, - and _, 64 at most";
 
 /// Whether a query may be called so. An id of a query is no name.
 fn is_query_name(name: &str) -> bool {
@@ -144,12 +144,6 @@ fn is_query_name(name: &str) -> bool {
 /// The name that a session has given to its next query.
 pub(crate) fn query_name(settings: &BTreeMap<String, String>) -> Option<&str> {
     settings.get(QUERY_NAME).map(String::as_str)
-}
-
-/// A name for a query that was given none, by the table that it writes to.
-pub(crate) fn query_name_of(table: &str) -> String {
-    let plain: String = table.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(48).collect();
-    if is_query_name(&plain) { plain } else { format!("query_{plain}") }
 }
 
 /// Options of a query that no setting changes; a query that goes on has those that it began with.
@@ -333,8 +327,6 @@ mod tests {
         for name in ["", "1", "a b", "a/b", "..", "abcdef012345-7", &"x".repeat(65)] {
             assert!(check(QUERY_NAME, name).is_err(), "{name}");
         }
-        assert_eq!(query_name_of("my table/ü"), "my_table__");
-        assert!(is_query_name(&query_name_of("2026")) && is_query_name(&query_name_of("")));
     }
 
     #[test]

@@ -34,13 +34,6 @@ impl Image {
         let relations = self.relations.values().cloned().map(Entry::Relation);
         relations.chain(self.queries.values().cloned().map(|query| Entry::Query(Box::new(query))))
     }
-
-    /// A name that no query has: `wanted`, or with a number behind it.
-    pub(super) fn free_name(&self, wanted: &str) -> String {
-        let is_free = |name: &String| self.queries.values().all(|query| query.name != *name);
-        let numbered = (2_u64..).map(|number| format!("{wanted}-{number}"));
-        std::iter::once(wanted.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
-    }
 }
 
 #[cfg(test)]
@@ -74,14 +67,5 @@ mod tests {
         let mut again = Image::default();
         image.entries().for_each(|entry| again.apply(entry));
         assert_eq!(again, image);
-    }
-
-    #[test]
-    fn a_query_gets_a_name_that_none_has() {
-        let mut image = Image::default();
-        assert_eq!(image.free_name("out"), "out");
-        image.apply(query(1, "out"));
-        image.apply(query(2, "out-2"));
-        assert_eq!(image.free_name("out"), "out-3");
     }
 }

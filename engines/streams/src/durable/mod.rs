@@ -14,5 +14,7 @@ mod store;
 mod stored;
 
 pub(crate) use store::Store;
-pub use store::StoreOptions;
+pub use store::{HasItsPlace, StoreOptions};
+#[cfg(test)]
+pub(crate) use stored::{Entry, decode};
 pub(crate) use stored::{Standing, StoredQuery, StoredRelation};

@@ -13,6 +13,7 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::records::{EpochLog, WhenDurable};
 
+use super::store::HasItsPlace;
 use super::stored::{decode, encode};
 
 /// The only kind of record in it.
@@ -29,6 +30,7 @@ pub(crate) struct QueryLog {
     journal: Journal,
     /// Where the records are that are still needed.
     places: Mutex<VecDeque<(Epoch, Lsn)>>,
+    may_commit: Option<HasItsPlace>,
     when_ended: WhenEnded,
 }
 
@@ -46,6 +48,7 @@ impl QueryLog {
     pub(crate) fn open(
         directory: &Path,
         epoch: NodeEpoch,
+        may_commit: Option<HasItsPlace>,
         when_ended: WhenEnded,
     ) -> Result<(Arc<Self>, Vec<EpochRecord>)> {
         let (mut records, mut places) = (Vec::new(), VecDeque::new());
@@ -59,7 +62,13 @@ impl QueryLog {
         let journal = Journal::open(options, epoch, &mut replay)
             .map_err(|e| failed("read the epochs of a query from", directory, &e))?;
         Ok((
-            Arc::new(Self { directory: directory.to_owned(), journal, places: Mutex::new(places), when_ended }),
+            Arc::new(Self {
+                directory: directory.to_owned(),
+                journal,
+                places: Mutex::new(places),
+                may_commit,
+                when_ended,
+            }),
             records,
         ))
     }
@@ -86,6 +95,10 @@ impl EpochLog for QueryLog {
             }),
             Err(error) => when_durable(Err(error)),
         }
+    }
+
+    fn may_commit(&self) -> bool {
+        self.may_commit.as_ref().is_none_or(|has_its_place| (has_its_place.0)())
     }
 
     fn forget_before(&self, epoch: Epoch) {

@@ -25,6 +25,16 @@ const SEGMENT_BYTES: usize = 16 << 20;
 /// A journal with more bytes than this, most of them of what is gone, is written anew when it is opened.
 const REWRITE_BYTES: usize = 1 << 20;
 
+/// Whether this process has its place still, at this instant.
+#[derive(Clone)]
+pub struct HasItsPlace(pub Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl fmt::Debug for HasItsPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HasItsPlace").field(&(self.0)()).finish()
+    }
+}
+
 /// Where the catalog is, and who may write it.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
@@ -34,6 +44,8 @@ pub struct StoreOptions {
     pub epoch: NodeEpoch,
     /// A second place that says how far the catalog has been durable.
     pub high_water: Option<Arc<dyn Disk>>,
+    /// Asked before a sink commits: no for as long as another process may have the directory.
+    pub may_commit: Option<HasItsPlace>,
 }
 
 /// The catalog.
@@ -58,6 +70,7 @@ impl Store {
     pub(crate) fn open(options: StoreOptions) -> Result<Arc<Self>> {
         let is_there = options.directory.join("catalog").exists();
         let store = Self { options, journal: Mutex::new(None), image: Mutex::default() };
+        store.check_whole(is_there)?;
         if is_there {
             let (journal, bytes) = store.open_journal()?;
             store.rewrite(&journal, bytes)?;
@@ -151,13 +164,30 @@ impl Store {
         outcome.map_err(|e| failed("write the catalog of streams to", &at(), &e))
     }
 
+    /// A catalog that is gone while what belongs to it is there was not removed by this program.
+    fn check_whole(&self, is_there: bool) -> Result<()> {
+        let left = self.options.directory.join("queries");
+        let is_empty = |directory: &Path| fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
+        if is_there || is_empty(&left) {
+            return Ok(());
+        }
+        let cause = format!("it is not there, but {} is: restore it, or remove that too to begin anew", left.display());
+        Err(StreamError::io(format!("read the catalog of streams from {}", self.catalog().display()), &cause))
+    }
+
     /// Makes a change durable, and then true.
     ///
     /// # Errors
     /// It cannot be written; whether it is true will be known in the next process.
     fn write(&self, entry: Entry) -> Result<()> {
-        let payload = encode(&entry)?;
+        self.write_with(|_| Ok(entry))
+    }
+
+    /// As [`Self::write`], of a change that follows from what is there: nothing else changes meanwhile.
+    fn write_with(&self, entry: impl FnOnce(&Image) -> Result<Entry>) -> Result<()> {
         let mut journal = self.journal.lock();
+        let entry = entry(&self.image.lock())?;
+        let payload = encode(&entry)?;
         if journal.is_none() {
             self.make(&self.catalog())?;
             *journal = Some(self.open_journal()?.0);
@@ -191,25 +221,29 @@ impl Store {
         self.write(Entry::Relation(relation))
     }
 
+    /// Whether there is a table or view of this name.
+    pub(crate) fn has_relation(&self, name: &str) -> bool {
+        self.image.lock().relations.contains_key(name)
+    }
+
     pub(crate) fn drop_relation(&self, name: &str) -> Result<()> {
         self.write(Entry::RelationDropped(name.to_owned()))
     }
 
-    /// Stores a query before it runs, under its name or, if that was not given by a user, another one that is free.
+    /// Stores a query before it runs.
     ///
     /// # Errors
     /// There is a query of that name, or it cannot be stored.
-    pub(crate) fn add(&self, mut query: StoredQuery, is_given: bool) -> Result<StoredQuery> {
-        let name = self.image.lock().free_name(&query.name);
-        if is_given && name != query.name {
-            return Err(StreamError::invalid(format!(
-                "query {} exists already; RESUME QUERY or DROP QUERY it, or SET another 'query.name'",
-                query.name
-            )));
-        }
-        query.name = name;
-        self.write(Entry::Query(Box::new(query.clone())))?;
-        Ok(query)
+    pub(crate) fn add(&self, query: StoredQuery) -> Result<()> {
+        self.write_with(|image| {
+            if image.queries.values().any(|other| other.name == query.name) {
+                return Err(StreamError::invalid(format!(
+                    "query {} exists already; RESUME QUERY or DROP QUERY it, or SET another 'query.name'",
+                    query.name
+                )));
+            }
+            Ok(Entry::Query(Box::new(query)))
+        })
     }
 
     /// Notes where a query stands.
@@ -233,7 +267,8 @@ impl Store {
         self.make(&directory)?;
         let store = Arc::clone(self);
         let when_ended = Box::new(move |outcome: &Outcome| store.note_end(job, outcome));
-        let (log, records) = QueryLog::open(&directory, self.options.epoch, when_ended)?;
+        let (log, records) =
+            QueryLog::open(&directory, self.options.epoch, self.options.may_commit.clone(), when_ended)?;
         Ok(Survival { log, records })
     }
 
@@ -271,7 +306,12 @@ mod tests {
     use crate::catalog::Relation;
 
     fn open(directory: &Path, epoch: u64) -> Result<Arc<Store>> {
-        Store::open(StoreOptions { directory: directory.join("streams"), epoch: NodeEpoch(epoch), high_water: None })
+        Store::open(StoreOptions {
+            directory: directory.join("streams"),
+            epoch: NodeEpoch(epoch),
+            high_water: None,
+            may_commit: None,
+        })
     }
 
     fn view(name: &str) -> StoredRelation {
@@ -320,9 +360,9 @@ mod tests {
         store.put_relation(view("v")).unwrap();
         store.put_relation(view("w")).unwrap();
         store.drop_relation("v").unwrap();
-        assert_eq!(store.add(query(7, "out"), true).unwrap().name, "out");
-        assert_eq!(store.add(query(8, "out"), false).unwrap().name, "out-2");
-        let error = store.add(query(9, "out"), true).unwrap_err().to_string();
+        store.add(query(7, "out")).unwrap();
+        store.add(query(8, "out-2")).unwrap();
+        let error = store.add(query(9, "out")).unwrap_err().to_string();
         assert!(error.starts_with("query out exists already"), "{error}");
         store.stand(8, Standing::Stopped).unwrap();
         append(&store.survival(7).unwrap(), &record(1));
@@ -340,7 +380,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = open(directory.path(), 1).unwrap();
         for job in [1, 2, 3] {
-            store.add(query(job, "q"), false).unwrap();
+            store.add(query(job, &format!("q{job}"))).unwrap();
         }
         store.survival(1).unwrap().log.ended(&Outcome::Finished);
         store.survival(2).unwrap().log.ended(&Outcome::Failed(StreamError::Cancelled));
@@ -348,6 +388,37 @@ mod tests {
         let standings: Vec<_> = store.queries().into_iter().map(|query| (query.id.job, query.standing)).collect();
         assert_eq!(standings, [(2, Standing::Failed(StreamError::Cancelled)), (3, Standing::Running)]);
         assert!(!store.records_of(1).exists() && store.records_of(2).exists());
+    }
+
+    #[test]
+    fn a_name_that_two_ask_for_at_once_is_given_to_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        for round in 0..20_u64 {
+            let barrier = std::sync::Barrier::new(2);
+            let add = |job| {
+                barrier.wait();
+                store.add(query(job, &format!("q{round}"))).is_ok()
+            };
+            let added = std::thread::scope(|scope| {
+                let (add, first) = (&add, round * 2 + 1);
+                [scope.spawn(move || add(first)), scope.spawn(move || add(first + 1))]
+                    .map(|thread| thread.join().unwrap())
+            });
+            assert_eq!(added.iter().filter(|added| **added).count(), 1, "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_catalog_that_is_gone_beside_its_queries_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        store.add(query(1, "q")).unwrap();
+        append(&store.survival(1).unwrap(), &record(1));
+        drop(store);
+        fs::remove_dir_all(directory.path().join("streams/catalog")).unwrap();
+        let error = open(directory.path(), 2).unwrap_err().to_string();
+        assert!(error.contains("catalog") && error.contains("it is not there"), "{error}");
     }
 
     #[test]
