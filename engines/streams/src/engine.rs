@@ -26,7 +26,7 @@ use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 
 use crate::catalog::{IfExists, NotingCatalog, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
-use crate::durable::{Standing, Store, StoreOptions, StoredQuery, StoredRelation};
+use crate::durable::{EMISSION, Standing, Store, StoreOptions, StoredQuery, StoredRelation};
 use crate::queries::{self, Queries};
 use crate::session::Sessions;
 use crate::statement_thread::{self, StatementThreads, Waiting};
@@ -313,6 +313,7 @@ impl Inner {
             settings: settings::stored(&options),
             relations: relations.iter().map(StoredRelation::of).collect::<Result<_>>()?,
             standing: Standing::Running,
+            emission: EMISSION,
         };
         let _changing = self.changing.lock();
         store.add(query.clone()).map_err(|error| perhaps_stored(error, name))?;
@@ -359,6 +360,13 @@ impl Inner {
 
     /// Goes on with a stored query: over the tables and views that it began with, planned anew.
     fn resume(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
+        if stored.emission != EMISSION {
+            return Err(StreamError::invalid(format!(
+                "query {} was begun by a release that emits results in other epochs (expected version {EMISSION}, got {}), so they could be \
+                 written twice or never; go on with that release, or drop the query and start it again with another place for its rows",
+                stored.name, stored.emission
+            )));
+        }
         let relations = stored.relations.iter().map(StoredRelation::relation).collect::<Result<Vec<_>>>()?;
         let catalog = Arc::new(StreamCatalog::of(relations));
         let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&self.options.connectors));

@@ -199,37 +199,41 @@ pub struct Kept {
     reach: Reach,
     /// Records go when so many can go.
     at_once: usize,
-    /// Of epochs without a gap between them.
+    /// Of epochs without a gap between them, before any partition had ended.
     standings: VecDeque<Standing>,
-    /// A partition has ended: no records go any more.
-    over: bool,
+    /// Of those behind them that the sink may not hold yet: their records never go.
+    ended: VecDeque<Standing>,
 }
 
 impl Kept {
     /// None so far. Records go when `at_once` of them can go.
     pub fn new(reach: Reach, at_once: usize) -> Self {
-        Self { reach, at_once: at_once.max(1), standings: VecDeque::new(), over: false }
+        Self { reach, at_once: at_once.max(1), standings: VecDeque::new(), ended: VecDeque::new() }
     }
 
     /// One more record, which says what the sink was known to hold. Tells the first record that is needed, if some before it go now.
     pub fn note(&mut self, record: &EpochRecord) -> Option<Epoch> {
-        if self.over || self.reach == Reach::All {
+        if self.reach == Reach::All {
             return None;
         }
         let standing = self.reach.standing(record);
         if standing.ended {
-            (self.over, self.standings) = (true, VecDeque::new());
-            return None;
+            self.ended.push_back(standing)
+        } else {
+            self.standings.push_back(standing)
         }
-        self.standings.push_back(standing);
+        let passed = self.ended.partition_point(|standing| standing.epoch < record.committed);
+        self.ended.drain(..passed);
         let place = record.committed.0.checked_sub(self.standings.front()?.epoch.0)?;
         let place = usize::try_from(place).ok().filter(|place| *place >= self.at_once)?;
-        let held = *self.standings.get(place)?;
+        let of_ended = || self.ended.front().filter(|standing| standing.epoch == record.committed);
+        let held = *self.standings.get(place).or_else(of_ended)?;
         if matches!(self.reach, Reach::Span { .. }) && held.low == EventTime::MIN {
             return None;
         }
         let is_behind = |standing: &Standing| self.reach.is_behind(standing, &held);
-        let first = self.standings.range(..=place).rposition(is_behind).filter(|place| *place >= self.at_once)?;
+        let mut candidates = self.standings.range(..=place.min(self.standings.len() - 1));
+        let first = candidates.rposition(is_behind).filter(|place| *place >= self.at_once)?;
         self.standings.drain(..first);
         self.standings.front().map(|standing| standing.epoch)
     }
@@ -358,13 +362,15 @@ mod tests {
         let mut silent = Kept::new(Reach::Span { span: 30, delays: vec![5] }, 64);
         assert!((1..=200).all(|e| silent.note(&at(e, i64::MIN, e - 1)).is_none()), "there is no watermark yet");
         let mut over = Kept::new(Reach::Epoch, 64);
-        let mut ended = at(1, 0, 0);
-        ended.sources[0].ended = true;
-        over.note(&ended);
-        assert!(
-            (2..=200).all(|e| over.note(&at(e, 0, e - 1)).is_none()) && over.standings.is_empty(),
-            "a partition has ended"
-        );
+        let ended = |e: u64| {
+            let mut record = at(e, 0, e - 1);
+            record.sources[0].ended = true;
+            record
+        };
+        assert!((1..=100).all(|e| over.note(&at(e, 0, 0)).is_none()), "the sink holds nothing");
+        let told: Vec<_> = (101..=1_000).filter_map(|e| over.note(&ended(e))).collect();
+        assert_eq!((told.as_slice(), over.standings.len()), ([Epoch(100)].as_slice(), 1));
+        assert!(over.ended.len() < 4, "those of which a partition had ended do not pile up: {}", over.ended.len());
         let mut behind = Kept::new(Reach::Epoch, 64);
         assert!((1..=200).all(|e| behind.note(&at(e, 0, 0)).is_none()), "the sink holds nothing");
     }

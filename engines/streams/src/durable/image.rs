@@ -51,6 +51,7 @@ mod tests {
             settings: BTreeMap::new(),
             relations: Vec::new(),
             standing: Standing::Running,
+            emission: 0,
         }))
     }
 

@@ -15,6 +15,6 @@ mod stored;
 
 pub(crate) use store::Store;
 pub use store::{HasItsPlace, StoreOptions};
+pub(crate) use stored::{EMISSION, Standing, StoredQuery, StoredRelation};
 #[cfg(test)]
 pub(crate) use stored::{Entry, decode};
-pub(crate) use stored::{Standing, StoredQuery, StoredRelation};

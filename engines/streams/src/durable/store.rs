@@ -166,12 +166,17 @@ impl Store {
 
     /// A catalog that is gone while what belongs to it is there was not removed by this program.
     fn check_whole(&self, is_there: bool) -> Result<()> {
-        let left = self.options.directory.join("queries");
-        let is_empty = |directory: &Path| fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
-        if is_there || is_empty(&left) {
-            return Ok(());
-        }
-        let cause = format!("it is not there, but {} is: restore it, or remove that too to begin anew", left.display());
+        let queries = self.options.directory.join("queries");
+        let has_queries = || fs::read_dir(&queries).is_ok_and(|mut entries| entries.next().is_some());
+        let has_mark =
+            || self.options.high_water.as_ref().is_some_and(|mark| mark.list().is_ok_and(|files| !files.is_empty()));
+        let left = match is_there {
+            true => return Ok(()),
+            false if has_queries() => queries.display().to_string(),
+            false if has_mark() => "high-water/streams in the data directory".to_owned(),
+            false => return Ok(()),
+        };
+        let cause = format!("it is not there, but {left} is: restore it, or remove that too to begin anew");
         Err(StreamError::io(format!("read the catalog of streams from {}", self.catalog().display()), &cause))
     }
 
@@ -333,6 +338,7 @@ mod tests {
             settings: BTreeMap::new(),
             relations: vec![view("v")],
             standing: Standing::Running,
+            emission: 0,
         }
     }
 
@@ -419,6 +425,19 @@ mod tests {
         fs::remove_dir_all(directory.path().join("streams/catalog")).unwrap();
         let error = open(directory.path(), 2).unwrap_err().to_string();
         assert!(error.contains("catalog") && error.contains("it is not there"), "{error}");
+        fs::remove_dir_all(directory.path().join("streams")).unwrap();
+        open(directory.path(), 2).unwrap();
+        let with_mark = |epoch| {
+            let mark: Arc<dyn Disk> = Arc::new(savanna_journal::OsDisk::new(directory.path().join("mark")));
+            let (directory, epoch) = (directory.path().join("streams"), NodeEpoch(epoch));
+            Store::open(StoreOptions { directory, epoch, high_water: Some(mark), may_commit: None })
+        };
+        let store = with_mark(3).unwrap();
+        store.put_relation(view("v")).unwrap();
+        drop(store);
+        fs::remove_dir_all(directory.path().join("streams")).unwrap();
+        let error = with_mark(4).unwrap_err().to_string();
+        assert!(error.contains("high-water/streams"), "{error}");
     }
 
     #[test]

@@ -16,6 +16,10 @@ use crate::catalog::Relation;
 /// The version of the form.
 const VERSION: u8 = 1;
 
+/// The version of when results are emitted. A release that emits a result in another epoch than those before has another one: it would
+/// write that result twice or never, in a query that it goes on with.
+pub(crate) const EMISSION: u32 = 0;
+
 /// A change of the catalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,6 +74,9 @@ pub(crate) struct StoredQuery {
     /// The tables and views that it names, as they were when it began.
     pub(crate) relations: Vec<StoredRelation>,
     pub(crate) standing: Standing,
+    /// The [`EMISSION`] of the release that began it.
+    #[serde(default)]
+    pub(crate) emission: u32,
 }
 
 impl StoredRelation {

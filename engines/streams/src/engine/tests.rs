@@ -1,7 +1,7 @@
 //! What an engine keeps over the end of its process, and what it does not.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use savanna_epoch::NodeEpoch;
 use savanna_streams_api::handle::QueryState;
@@ -72,7 +72,7 @@ impl Process {
 }
 
 /// A table over a file that is followed, and one that is written.
-async fn tables(process: &Process, directory: &Path) -> PathBuf {
+async fn tables(process: &Process, directory: &Path) {
     let input = directory.join("input.csv");
     fs::write(&input, "n\n1\n2\n").unwrap();
     let (read, written) = (input.display(), directory.join("out"));
@@ -90,7 +90,6 @@ async fn tables(process: &Process, directory: &Path) -> PathBuf {
     for table in &tables {
         process.run(table).await;
     }
-    input
 }
 
 #[tokio::test]
@@ -132,26 +131,24 @@ async fn only_a_query_that_has_a_name_goes_on() {
 async fn a_query_that_could_not_go_on_and_was_stopped_stays_stopped() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), 1).await;
-    let input = tables(&process, directory.path()).await;
+    tables(&process, directory.path()).await;
     process.run("SET 'query.name' = 'q'").await;
-    let query = process.insert("INSERT INTO out SELECT n FROM whole").await;
-    // It must not be over, and must have something that is read again: the rows are held back by a stop.
-    process.run("STOP QUERY 'q'").await;
-    process.until_over(&query).await;
-    if process.state(&query) == Some(QueryState::Finished) {
-        return;
-    }
-    process.engine.inner.store.as_ref().unwrap().stand(query.job, Standing::Running).unwrap();
+    let query = process.insert("INSERT INTO out SELECT n FROM input").await;
     process.end().await;
-    let away = directory.path().join("away");
-    fs::rename(&input, &away).unwrap();
+    // A file where its directory should be.
+    let (out, away) = (directory.path().join("out"), directory.path().join("away"));
+    fs::rename(&out, &away).unwrap();
+    fs::write(&out, "").unwrap();
     let process = Process::start(directory.path(), 2).await;
     assert_eq!(process.state(&query), Some(QueryState::Failed));
     process.run("STOP QUERY 'q'").await;
     process.end().await;
-    fs::rename(&away, &input).unwrap();
+    fs::remove_file(&out).unwrap();
+    fs::rename(&away, &out).unwrap();
     let process = Process::start(directory.path(), 3).await;
     assert_eq!(process.state(&query), Some(QueryState::Cancelled));
+    process.run("RESUME QUERY 'q'").await;
+    assert_eq!(process.state(&query), Some(QueryState::Running));
     process.end().await;
 }
 
@@ -195,6 +192,27 @@ async fn what_cannot_be_read_is_dropped_and_the_others_are_there() {
     assert_eq!(process.relations(), ["good"]);
     process.run("DROP VIEW bad").await;
     assert!(process.try_run("DROP VIEW bad").await.is_err());
+    process.end().await;
+}
+
+#[tokio::test]
+async fn a_query_of_a_release_that_emits_otherwise_does_not_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("SET 'query.name' = 'q'").await;
+    let query = process.insert("INSERT INTO out SELECT n FROM input").await;
+    process.end().await;
+    let store = Store::open(kept(directory.path(), 2)).unwrap();
+    let mut stored = store.query("q").unwrap();
+    stored.emission = EMISSION + 1;
+    store.forget(query.job).unwrap();
+    store.add(stored).unwrap();
+    drop(store);
+    let process = Process::start(directory.path(), 3).await;
+    assert_eq!(process.state(&query), Some(QueryState::Failed));
+    let error = process.try_run("RESUME QUERY 'q'").await.unwrap_err();
+    assert!(error.contains("emits results in other epochs"), "{error}");
     process.end().await;
 }
 

@@ -122,7 +122,7 @@ fn a_process_that_may_have_been_replaced_commits_nothing() {
     let (memory, sink, log) = (Arc::new(Memory::with("t", rows(200))), Held::default(), Arc::new(Log::default()));
     log.is_replaced.store(true, Ordering::Release);
     let query = start(&memory, &sink, &log, options()).unwrap();
-    until("epochs are recorded", || log.durable.lock().len() > 1);
+    until("an epoch is recorded", || !log.durable.lock().is_empty());
     thread::sleep(Duration::from_millis(50));
     assert!(sink.lock().is_empty());
     log.is_replaced.store(false, Ordering::Release);
@@ -170,7 +170,7 @@ fn a_record_that_cannot_be_written_fails_the_query() {
 
 #[test]
 fn a_query_goes_on_where_it_ended_and_writes_each_window_once() {
-    let partitions = rows(1_500);
+    let partitions = rows(3_000);
     let expected = truth(&partitions, &window(10, 10, 0), 3, false, true);
     for mode in [Mode::Serverless, Mode::Provisioned] {
         let memory = Arc::new(Memory::with("t", partitions.clone()));
@@ -185,7 +185,7 @@ fn a_query_goes_on_where_it_ended_and_writes_each_window_once() {
             query.cancel();
             let status = query.wait_timeout(FOREVER).unwrap().unwrap();
             if status.state == QueryState::Finished {
-                assert!(status.events < 2_000, "it did not begin at the beginning again: {} events", status.events);
+                assert!(status.events < 4_000, "it did not begin at the beginning again: {} events", status.events);
                 break;
             }
         }
