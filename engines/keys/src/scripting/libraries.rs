@@ -4,17 +4,14 @@ use std::slice::EscapeAscii;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
-use mlua::{Function, LuaString, Table, Value};
+use mlua::{LuaString, Table, Value};
 
 use super::functions::{self, Libraries, Library, LibraryChange, LibraryRequest, Policy};
-use super::{Compiled, LIBRARY_CHUNK, Machine, Scripts, Watch, machine, message, one_line};
+use super::{Callbacks, Compiled, LIBRARY_CHUNK, Machine, Scripts, Watch, machine, message, one_line};
 use crate::error::CommandError;
 
 /// How long the libraries of one request may run to register their functions.
 const LOAD_TIME: Duration = Duration::from_secs(5);
-
-type Callbacks = HashMap<Box<[u8]>, Function>;
 
 impl Scripts {
     /// All libraries.

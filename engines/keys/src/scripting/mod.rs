@@ -78,8 +78,11 @@ struct Machine {
     invoke: Function,
     compiled: HashMap<Digest, Compiled>,
     /// What libraries have registered, by their names.
-    loaded: HashMap<Box<[u8]>, HashMap<Box<[u8]>, Function>>,
+    loaded: HashMap<Box<[u8]>, Callbacks>,
 }
+
+/// Functions of a library, by their names.
+type Callbacks = HashMap<Box<[u8]>, Function>;
 
 #[derive(Clone, Debug)]
 struct Compiled {
