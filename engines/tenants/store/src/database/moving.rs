@@ -41,11 +41,14 @@ impl DatabaseImage {
     }
 
     fn transactions(&self) -> Result<Transactions<Box<[u8]>>> {
-        Transactions::import(&self.transactions).map_err(damaged)
+        Transactions::import(&self.transactions).map_err(|error| damaged(&error))
     }
 }
 
-fn damaged(error: ImageError) -> SqlError {
+/// What is written under a key; nothing if it is deleted.
+type Written = Option<Box<[u8]>>;
+
+fn damaged(error: &ImageError) -> SqlError {
     SqlError::new(state::DATA_CORRUPTED, format!("the image of a database's transactions cannot be read: {error}"))
 }
 
@@ -120,7 +123,7 @@ impl Database {
         self.catalogs.iter_mut().for_each(|(csn, _)| *csn = flushed);
         let mut last = flushed;
         for (lsn, record) in tail {
-            let mut writes: Vec<(Box<[u8]>, Option<Box<[u8]>>)> = Vec::new();
+            let mut writes: Vec<(Box<[u8]>, Written)> = Vec::new();
             let decoded = log::decode(record, |_, key, value| writes.push((key.into(), value.map(Box::from))));
             let (before, csn) = decoded.map_err(refused)?;
             if before > last {

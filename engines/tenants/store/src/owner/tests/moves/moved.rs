@@ -130,7 +130,8 @@ async fn what_a_tenant_brings_along_is_there_if_its_new_node_starts_again_before
             close(there);
             let there = both.open(1).await;
             assert!(both.propose(0, shop, serving(&both, 1)).await);
-            assert_eq!(there.lock().hold(&both.cluster.view().await), [shop]);
+            let view = both.cluster.view().await;
+            assert_eq!(there.lock().hold(&view), [shop]);
             assert_eq!((tail(&there, shop), there.lock().take_image(shop)), (vec![1, 2], None));
             commit(&there, shop, 3);
             close(there);
