@@ -72,6 +72,9 @@ class Transfers:
         client.execute("UPDATE accounts SET amount = amount - 1 WHERE id = %s", [giver])
         client.execute("UPDATE accounts SET amount = amount + 1 WHERE id = %s", [taker])
         client.execute("INSERT INTO transfers VALUES (%s)", [self.number])
+        self.commit(client)
+
+    def commit(self, client):
         self.unknown.add(self.number)
         try:
             client.commit()

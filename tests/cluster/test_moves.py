@@ -299,15 +299,7 @@ class Lasting(Transfers):
             client.execute("UPDATE accounts SET amount = amount + %s WHERE id = %s", [amount, id])
             time.sleep(0.025)
         client.execute(f"INSERT INTO transfers VALUES ({self.number})")
-        self.unknown.add(self.number)
-        try:
-            client.commit()
-        except psycopg.errors.AdminShutdown:
-            # It is said that the transaction was rolled back; what nobody knows is 08007.
-            self.unknown.remove(self.number)
-            raise
-        self.unknown.remove(self.number)
-        self.told.append(self.number)
+        self.commit(client)
 
 
 class Reconnecting(Lasting):
