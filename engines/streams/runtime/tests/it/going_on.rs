@@ -185,14 +185,37 @@ fn a_query_goes_on_where_it_ended_and_writes_each_window_once() {
             query.cancel();
             let status = query.wait_timeout(FOREVER).unwrap().unwrap();
             if status.state == QueryState::Finished {
-                assert!(status.events < 4_000, "it did not begin at the beginning again: {} events", status.events);
                 break;
             }
         }
         assert!(runs > 3, "{runs} runs");
-        assert!(log.durable.lock()[0].epoch > Epoch(1), "records that are not needed any more go");
         let epochs: Vec<u64> = sink.lock().keys().map(|epoch| epoch.0).collect();
         assert_eq!(epochs, (1..=epochs.len() as u64).collect::<Vec<_>>());
+        let rows: Vec<RecordBatch> = sink.lock().values().flatten().cloned().collect();
+        assert_eq!(groups(&rows, true), expected.windows);
+    }
+}
+
+#[test]
+fn records_that_are_not_needed_any_more_go_and_what_they_tell_of_is_not_read_again() {
+    // One partition: how far several are apart is the scheduler's choice, and what is behind the watermark with it.
+    let partitions = vec![rows(6_000).swap_remove(0)];
+    let expected = truth(&partitions, &window(10, 10, 0), 3, false, true);
+    for mode in [Mode::Serverless, Mode::Provisioned] {
+        let memory = Arc::new(Memory::with("t", partitions.clone()));
+        let (sink, log) = (Held::default(), Arc::new(Log::default()));
+        let options = RuntimeOptions { mode, ..options() };
+        let is_cut = || log.durable.lock().first().is_some_and(|first| first.epoch > Epoch(1));
+        let query = start(&memory, &sink, &log, options.clone()).unwrap();
+        until("records go", || is_cut() || query.status().state.is_over());
+        assert!(is_cut());
+        query.cancel();
+        query.wait_timeout(FOREVER).unwrap().unwrap();
+        let first = log.durable.lock()[0].clone();
+        let before: u64 = first.sources[0].offset.0.parse().unwrap();
+        let status = start(&memory, &sink, &log, options).unwrap().wait_timeout(FOREVER).unwrap().unwrap();
+        assert_eq!(status.state, QueryState::Finished);
+        assert!(status.events <= 6_000 - before, "{} events, and {before} were behind it", status.events);
         let rows: Vec<RecordBatch> = sink.lock().values().flatten().cloned().collect();
         assert_eq!(groups(&rows, true), expected.windows);
     }
