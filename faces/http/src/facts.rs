@@ -53,6 +53,15 @@ impl Fact {
     }
 }
 
+/// Who asks a node through another one. Nodes say it to each other: what there is keeps its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Asker {
+    /// Whoever reaches that node, which asks nobody who he is.
+    Anybody,
+    /// Somebody who has shown it a token, or a name and a password.
+    Known,
+}
+
 /// What a node knows of itself. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -118,7 +127,7 @@ pub type SharedNodes = Arc<dyn NodesHandle>;
 #[async_trait]
 pub trait NodesHandle: Debug + Send + Sync {
     /// What a node that is not this one tells of itself, as its own control API writes it.
-    async fn tell(&self, node: &str, fact: Fact) -> Result<String, Problem>;
+    async fn tell(&self, node: &str, fact: Fact, asker: Asker) -> Result<String, Problem>;
 
     /// Says that a node, this or another one, gets nothing new, or that it gets something again.
     async fn drain(&self, node: &str, is_drained: bool) -> Result<(), Problem>;

@@ -32,7 +32,7 @@ pub mod types;
 mod view;
 
 pub use access::Credentials;
-pub use facts::{Fact, Facts, NodesHandle, SharedNodes};
+pub use facts::{Asker, Fact, Facts, NodesHandle, SharedNodes};
 pub use openapi::document;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use server::{HttpFace, HttpLimits};

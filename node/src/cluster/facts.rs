@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::RwLock;
 use savanna_epoch::NodeId;
-use savanna_http::{Fact, Facts, NodesHandle, Problem};
+use savanna_http::{Asker, Fact, Facts, NodesHandle, Problem};
 use savanna_ownership::{ClusterView, Coordinator};
 use savanna_rpc::{Method, MethodTable, RpcError, Service, Transport, call};
 use tokio::time::{Instant, sleep};
@@ -28,20 +28,41 @@ const STARTING_PAUSE: Duration = Duration::from_millis(20);
 struct Tell;
 
 impl Method for Tell {
-    const NAME: &'static str = "facts/tell.1";
+    const NAME: &'static str = "facts/tell.2";
     const IDEMPOTENT: bool = true;
-    type Request = Fact;
+    type Request = (Fact, Asker);
     type Reply = Result<String, String>;
 }
 
 /// What this node tells others of itself, while it knows. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OwnFacts(Arc<RwLock<Option<Facts>>>);
+pub(super) struct OwnFacts(Arc<RwLock<Option<(Facts, Door)>>>);
+
+/// Who comes in at a node's own control API, and so who is told of it at others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    Open,
+    /// Who shows a token, or a name and a password.
+    Guarded,
+}
+
+impl Door {
+    /// The door of a node that may ask for a token or for passwords.
+    pub(super) const fn of(asks: bool) -> Self {
+        if asks { Self::Guarded } else { Self::Open }
+    }
+
+    /// Why somebody who asks another node is told nothing here, if he is not.
+    fn refusal(self, asker: Asker) -> Option<String> {
+        let reason = "it asks for a token or a password (auth.token, auth.users), and the node that was asked does not";
+        (self == Self::Guarded && asker == Asker::Anybody).then(|| reason.to_owned())
+    }
+}
 
 impl OwnFacts {
-    /// Tells this from now on.
-    pub(super) fn are(&self, facts: Facts) {
-        *self.0.write() = Some(facts);
+    /// Tells this from now on, to who would come in here, too.
+    pub(super) fn are(&self, facts: Facts, door: Door) {
+        *self.0.write() = Some((facts, door));
     }
 
     /// Tells nothing any more, and keeps nothing of the node alive.
@@ -52,10 +73,13 @@ impl OwnFacts {
     /// Answers other nodes: whoever has proved the secret of the cluster, as for all that nodes ask.
     pub(super) fn service(&self) -> Arc<dyn Service> {
         let own = Arc::clone(&self.0);
-        Arc::new(MethodTable::new().method(PhantomData::<Tell>, move |_, fact| {
+        Arc::new(MethodTable::new().method(PhantomData::<Tell>, move |_, (fact, asker)| {
             let facts = own.read().clone();
             async move {
-                let facts = facts.ok_or(RpcError::Frozen { retry_after: STARTING_PAUSE })?;
+                let (facts, door) = facts.ok_or(RpcError::Frozen { retry_after: STARTING_PAUSE })?;
+                if let Some(reason) = door.refusal(asker) {
+                    return Ok(Err(reason));
+                }
                 Ok(facts.tell(fact).await.map_err(|problem| problem.detail))
             }
         }))
@@ -81,11 +105,11 @@ impl Others {
     }
 
     /// Asks a node until it answers or has no time left.
-    async fn ask(&self, node: &NodeId, fact: Fact) -> Result<Result<String, String>, RpcError> {
+    async fn ask(&self, node: &NodeId, request: (Fact, Asker)) -> Result<Result<String, String>, RpcError> {
         let until = Instant::now() + TELL_TIME;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match call::<Tell>(&*self.transport, node, &fact, left).await {
+            match call::<Tell>(&*self.transport, node, &request, left).await {
                 Err(error) if error.may_repeat(Tell::IDEMPOTENT) && Instant::now() + PAUSE < until => {
                     sleep(PAUSE).await;
                 }
@@ -97,12 +121,12 @@ impl Others {
 
 #[async_trait]
 impl NodesHandle for Others {
-    async fn tell(&self, node: &str, fact: Fact) -> Result<String, Problem> {
+    async fn tell(&self, node: &str, fact: Fact, asker: Asker) -> Result<String, Problem> {
         let (view, name) = (self.view.now(), NodeId::new(node));
         if view.node(&name).is_none() {
             return Err(unknown(node, &view));
         }
-        match self.ask(&name, fact).await {
+        match self.ask(&name, (fact, asker)).await {
             Ok(Ok(told)) => Ok(told),
             Ok(Err(reason)) => Err(untold(node, fact, &reason)),
             Err(error) if error.is_retriable() => Err(silent(node, fact, &error)),
@@ -165,7 +189,7 @@ mod tests {
 
     /// Tells what it is asked for.
     fn telling(told: Result<String, String>) -> Arc<dyn Service> {
-        Arc::new(MethodTable::new().method(PhantomData::<Tell>, move |_, fact: Fact| {
+        Arc::new(MethodTable::new().method(PhantomData::<Tell>, move |_, (fact, _): (Fact, Asker)| {
             let told = told.clone().map(|word| format!("{word} {}", fact.name()));
             async move { Ok(told) }
         }))
@@ -174,30 +198,38 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_another_node_tells_comes_as_it_was_told_and_what_it_does_not_with_the_reason() {
         let (nodes, _served) = others(Some(telling(Ok("its".to_owned()))));
-        assert_eq!(nodes.tell("n1", Fact::Settings).await.unwrap(), "its settings");
+        assert_eq!(nodes.tell("n1", Fact::Settings, Asker::Known).await.unwrap(), "its settings");
         let (nodes, _served) = others(Some(telling(Err("a bug".to_owned()))));
-        let untold = nodes.tell("n1", Fact::Metrics).await.unwrap_err();
+        let untold = nodes.tell("n1", Fact::Metrics, Asker::Known).await.unwrap_err();
         assert_eq!(untold.status, 502);
         assert!(untold.detail.contains("node n1 does not tell its metrics") && untold.detail.contains("a bug"));
         let (nodes, _served) = others(Some(Arc::new(MethodTable::new())));
-        let earlier = nodes.tell("n1", Fact::Status).await.unwrap_err();
+        let earlier = nodes.tell("n1", Fact::Status, Asker::Known).await.unwrap_err();
         assert!(earlier.status == 502 && earlier.detail.contains("earlier release"), "{}", earlier.detail);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_is_not_reached_is_named_with_how_long_it_was_asked() {
         let (nodes, _served) = others(None);
-        let silent = nodes.tell("n1", Fact::Status).await.unwrap_err();
+        let silent = nodes.tell("n1", Fact::Status, Asker::Known).await.unwrap_err();
         assert_eq!(silent.status, 504);
         assert!(silent.detail.contains("node n1 did not tell its status within 3s"), "{}", silent.detail);
-        let unknown = nodes.tell("n9", Fact::Status).await.unwrap_err();
+        let unknown = nodes.tell("n9", Fact::Status, Asker::Known).await.unwrap_err();
         assert!(unknown.status == 404 && unknown.detail.contains("n1, came n9"), "{}", unknown.detail);
+    }
+
+    #[test]
+    fn a_node_that_asks_who_comes_in_tells_nothing_to_who_was_asked_nowhere() {
+        let told = |door: Door, asker| door.refusal(asker).is_none();
+        assert!(told(Door::of(false), Asker::Anybody) && told(Door::of(false), Asker::Known));
+        assert!(!told(Door::of(true), Asker::Anybody), "its own door is closed to him");
+        assert!(told(Door::of(true), Asker::Known));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_does_not_know_itself_yet_is_asked_again() {
         let (nodes, _served) = others(Some(OwnFacts::default().service()));
-        let silent = nodes.tell("n1", Fact::Status).await.unwrap_err();
+        let silent = nodes.tell("n1", Fact::Status, Asker::Known).await.unwrap_err();
         assert_eq!(silent.status, 504, "{}", silent.detail);
     }
 }

@@ -73,7 +73,7 @@ pub use self::cluster_record::ClusterRecordError;
 pub use self::etcd_access::EtcdAccessError;
 pub(crate) use self::etcd_access::PASSWORD as ETCD_PASSWORD;
 pub(crate) use self::facts::Others;
-use self::facts::OwnFacts;
+use self::facts::{Door, OwnFacts};
 pub(crate) use self::grants::{services_of, state_of};
 pub(crate) use self::histories::TakeError;
 pub use self::join::{EtcdPlace, Join, NoJoin};
@@ -178,9 +178,10 @@ impl Joined {
         Arc::new(self.peers.clone())
     }
 
-    /// Tells other nodes this of itself from now on.
+    /// Tells other nodes this of itself from now on, for those who would come in here.
     pub(crate) fn tells(&self, facts: Facts) {
-        self.facts.are(facts);
+        let asks = self.config.auth_token.is_some() || self.config.auth_users.is_some();
+        self.facts.are(facts, Door::of(asks));
     }
 
     /// The other nodes, for the control API.

@@ -6,7 +6,7 @@ use axum::response::Response;
 
 use crate::Problem;
 use crate::extract::Path;
-use crate::facts::Fact;
+use crate::facts::{Asker, Fact};
 use crate::server::Face;
 use crate::types::{NodeStatus, Settings};
 
@@ -105,7 +105,10 @@ async fn told(face: &Face, node: &str, fact: Fact) -> Result<Response, Problem> 
     let own = face.view.status().node;
     let told = match face.view.others() {
         _ if node == own => face.facts.tell(fact).await?,
-        Some(others) => others.tell(node, fact).await?,
+        Some(others) => {
+            let asker = if face.access.credentials.are_none() { Asker::Anybody } else { Asker::Known };
+            others.tell(node, fact, asker).await?
+        }
         None => {
             let detail = format!("expected the name of this node, {own}, which is alone, came {node}");
             return Err(Problem::not_found(detail));

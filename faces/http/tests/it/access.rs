@@ -96,6 +96,15 @@ async fn with_a_token_only_health_is_told_without() {
 }
 
 #[tokio::test]
+async fn another_node_is_told_whether_somebody_has_shown_who_he_is() {
+    let path = "/api/v1/nodes/guarded/config";
+    let open = serve_guarded(HttpLimits::default(), Credentials::default(), None).await;
+    assert_eq!(open.http.get(format!("{}{path}", open.url)).bearer_auth(TOKEN).send().await.unwrap().status(), 404);
+    let face = serve_guarded(HttpLimits::default(), credentials(Some(TOKEN), None), None).await;
+    assert_eq!(face.http.get(format!("{}{path}", face.url)).bearer_auth(TOKEN).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
 async fn a_user_comes_in_with_name_and_password_beside_a_token_or_without() {
     for token in [None, Some(TOKEN)] {
         let face = serve_guarded(HttpLimits::default(), credentials(token, Some(USERS)), None).await;

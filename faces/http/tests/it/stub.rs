@@ -17,7 +17,7 @@ use savanna_http::types::{
     ServiceState, ServiceStatus, Setting, Tenant,
 };
 use savanna_http::{
-    Backup, Credentials, Fact, Facts, Figure, FigureValue, HttpFace, HttpLimits, NodeView, NodesHandle, Problem,
+    Asker, Backup, Credentials, Fact, Facts, Figure, FigureValue, HttpFace, HttpLimits, NodeView, NodesHandle, Problem,
     SharedNodes, SharedTenants, TenantsHandle,
 };
 use savanna_identity::Tls;
@@ -236,9 +236,9 @@ impl NodesHandle for StubNodes {
         }
     }
 
-    async fn tell(&self, node: &str, fact: Fact) -> Result<String, Problem> {
-        match node {
-            "other" => Ok(format!("{{\"told\":\"{}\"}}", fact.name())),
+    async fn tell(&self, node: &str, fact: Fact, asker: Asker) -> Result<String, Problem> {
+        match (node, asker) {
+            ("other", _) | ("guarded", Asker::Known) => Ok(format!("{{\"told\":\"{}\"}}", fact.name())),
             _ => Err(Problem::not_found(format!("no node {node}"))),
         }
     }
