@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::future::join_all;
@@ -31,6 +31,7 @@ use savanna_tenants_host::{Counts, Member, SqlError, TenantId, Tenants, error::s
 
 use super::grants::{PATIENCE, PERIOD};
 use super::loads::KnownLoads;
+use super::reach;
 use super::shared::{PlaceError, Shared, name_of};
 use super::view::{View, route};
 use super::{Joined, services_of};
@@ -52,6 +53,8 @@ const RECORDS_TIME: Duration = Duration::from_secs(5);
 const LIST_TIME: Duration = Duration::from_secs(1);
 /// The coordinator is asked again after this time.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often it is looked for what nodes have left behind in the directory.
+const FORGET_PERIOD: Duration = Duration::from_secs(60);
 
 /// Why a node has no log for tenants.
 #[derive(Debug, thiserror::Error)]
@@ -225,9 +228,14 @@ impl Joined {
         let (mut view, mut role) = (self.view.clone(), self.role(CONTROLLER));
         let mut unowned_since = None;
         let mut told = Told::default();
+        let mut forgot_at = tokio::time::Instant::now();
         loop {
             let role = *role.borrow_and_update();
             if let Role::Owner(_) = role {
+                if forgot_at.elapsed() >= FORGET_PERIOD {
+                    forgot_at = tokio::time::Instant::now();
+                    self.forget_pulses(view.now()).await;
+                }
                 let (now, time) = (view.now(), tokio::time::Instant::now());
                 unowned_since = is_unowned(&now).then(|| unowned_since.unwrap_or(time));
                 let is_patience_over = unowned_since.is_some_and(|since| time - since >= PATIENCE);
@@ -240,6 +248,18 @@ impl Joined {
                 }
             }
             let _ = tokio::time::timeout(PERIOD, view.changed()).await;
+        }
+    }
+
+    /// Removes from a common directory what nodes have shown there that have ended long ago. What stays is looked at again.
+    async fn forget_pulses(&self, view: Arc<ClusterView>) {
+        let Shared::Directory(directory) = &self.shared else { return };
+        let (directory, own) = (directory.clone(), self.tenure.node.clone());
+        let lives = move |node: &NodeId| view.node(node).is_some();
+        match blocking(move || reach::forget(&directory, &own, lives, SystemTime::now())).await {
+            Ok(Ok(gone)) => gone.iter().for_each(|node| tracing::info!(%node, "a node that is gone is forgotten")),
+            Ok(Err(error)) => tracing::debug!(%error, "what nodes have shown that are gone stays for now"),
+            Err(error) => tracing::debug!(error, "what nodes have shown that are gone stays for now"),
         }
     }
 

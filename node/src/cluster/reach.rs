@@ -34,6 +34,9 @@ struct Shown {
 /// A node that has shown nothing for longer than this has ended, or stands still.
 const RECENT: Duration = Duration::from_secs(2);
 
+/// What a node has shown that has shown nothing for so long, and holds no lease, is removed. If it goes on after all, it shows itself anew.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3_600);
+
 /// Under which name a node answers there.
 pub(super) fn name_of(node: &NodeId) -> NodeId {
     NodeId::new(format!("pulse@{node}"))
@@ -115,6 +118,19 @@ pub(super) fn end(directory: &Path, node: &NodeId) {
     let _ = fs::remove_file(path_of(directory, node));
 }
 
+/// Removes what others have shown that have ended long ago without a word, and do not live. Returns who that was.
+pub(super) fn forget(
+    directory: &Path,
+    own: &NodeId,
+    lives: impl Fn(&NodeId) -> bool,
+    now: SystemTime,
+) -> io::Result<Vec<NodeId>> {
+    let is_old = |at: SystemTime| now.duration_since(at).is_ok_and(|since| since >= FORGOTTEN_AFTER);
+    let others = shown(directory, own)?.into_iter();
+    let gone = others.filter(|(shown, at)| is_old(*at) && !lives(&shown.node));
+    gone.map(|(Shown { node, .. }, _)| fs::remove_file(path_of(directory, &node)).map(|()| node)).collect()
+}
+
 /// What all others show that encrypt if this node does, and do not if it does not. It reaches no others, nor they it, whatever the network does.
 pub(super) fn pulses(directory: &Path, own: &NodeId, is_encrypted: bool) -> io::Result<Vec<Pulse>> {
     let alike = shown(directory, own)?.into_iter().filter(|(shown, _)| shown.is_encrypted == is_encrypted);
@@ -171,6 +187,27 @@ mod tests {
         assert!(seen()[0].at > first.at);
         end(directory.path(), &other.node);
         assert_eq!(seen(), []);
+    }
+
+    #[test]
+    fn what_a_node_has_shown_goes_when_it_has_neither_worked_nor_lived_for_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = "127.0.0.1:7400".parse().unwrap();
+        for name in ["own", "lives", "gone"] {
+            beat(directory.path(), &Shown { node: NodeId::new(name), address, is_encrypted: false }).unwrap();
+        }
+        let own = NodeId::new("own");
+        let forgotten = |after: Duration| {
+            let lives = |node: &NodeId| node.0 == "lives";
+            let forgotten = forget(directory.path(), &own, lives, SystemTime::now() + after).unwrap();
+            forgotten.into_iter().map(|node| node.0).collect::<Vec<_>>()
+        };
+        assert!(forgotten(FORGOTTEN_AFTER - Duration::from_secs(60)).is_empty(), "it may only stand still");
+        assert_eq!(forgotten(FORGOTTEN_AFTER), ["gone"]);
+        assert!(forgotten(FORGOTTEN_AFTER).is_empty());
+        let left: Vec<_> =
+            pulses(directory.path(), &own, false).unwrap().into_iter().map(|pulse| pulse.node.0).collect();
+        assert_eq!(left, ["lives"]);
     }
 
     #[test]
