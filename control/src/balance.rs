@@ -6,12 +6,13 @@
 //! |---|---|
 //! | a difference below [`Limits::gap`] is none | noise |
 //! | it has to last for [`Limits::lasts`], at the same node | a burst; what nodes say is averaged over half a minute besides |
-//! | nothing moves for [`Limits::cool_down`] after a move | loads that nodes have not said anew yet: what left still counts at its former node |
+//! | nothing moves while a database is on its way, and for [`Limits::cool_down`] after one has got another owner, whoever moved it, also by a failover | loads that nodes have not said anew yet: what left still counts at its former node, and may count twice at the new one |
+//! | whoever begins to decide waits as long | it does not know what has moved before |
 //! | what has moved stays for [`Limits::stays`] | two nodes that pass the same database to each other |
 //! | the move has to gain [`Limits::gains`] | one database that is all that its node does: it would only be busy elsewhere |
 //! | the target is not filled above [`Limits::full_percent`] of its processors | a node that is too small |
 //!
-//! There is a memory, of moves and of since when a node has been too busy; whoever decides next begins without, and so waits. It is given the time. A move is asked
+//! There is a memory, of owners, moves and of since when a node has been too busy; whoever decides next begins without, and so waits. It is given the time. A move is asked
 //! for, not made: the node that has the database and the records decide.
 
 use std::cmp::Reverse;
@@ -19,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use savanna_epoch::{NodeId, ShardId};
-use savanna_ownership::{ClusterView, Exclusive, Ownership};
+use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
+use savanna_ownership::{ClusterView, Exclusive, Ownership, ShardRecord, Tenure};
 
 use crate::load::{AVERAGED_OVER, Loads};
 use crate::placement::SHARD_MIN;
@@ -37,9 +38,9 @@ pub struct Limits {
     pub gap_percent: u64,
     /// For so long one node has to be busier than another by that much.
     pub lasts: Duration,
-    /// Nothing moves for so long after a move.
+    /// Nothing moves for so long after a move, and after the first look.
     pub cool_down: Duration,
-    /// What has moved, or was to, stays for so long.
+    /// What has moved, or was to, stays for so long; and so long is waited for one that is on its way, as its record may have been left behind.
     pub stays: Duration,
     /// The busier of both nodes has to become less busy by this.
     pub gains: u64,
@@ -91,7 +92,9 @@ pub enum Stays {
         /// That node.
         busiest: NodeId,
     },
-    /// Something has moved a moment ago.
+    /// A database is on its way.
+    Moves(ShardId),
+    /// Something has moved a moment ago, or this is the first look.
     CoolsDown,
     /// A node does much more than another, and none of its databases would make that better.
     Nothing {
@@ -139,6 +142,10 @@ pub struct Balance {
     limits: Limits,
     /// The nodes that are too busy, and since when.
     busy: BTreeMap<NodeId, Instant>,
+    /// Who owned what at the last look; nothing before the first.
+    owners: Option<BTreeMap<ShardId, (Tenure, OwnerEpoch)>>,
+    /// What is on its way, and since when.
+    on_its_way: BTreeMap<ShardId, Instant>,
     /// When something moved last, and when each that did not long ago.
     last: Option<Instant>,
     moved: BTreeMap<ShardId, Instant>,
@@ -159,6 +166,7 @@ impl Balance {
         loads: &Loads,
         capacities: &BTreeMap<NodeId, u64>,
     ) -> Decision {
+        self.look(now, view, &loads.prefix);
         self.moved.retain(|_, at| now.saturating_duration_since(*at) < self.limits.stays);
         let (nodes, targets) = match known(view, loads, capacities) {
             Ok(known) => known,
@@ -169,6 +177,10 @@ impl Balance {
         };
         let sources = self.sources(now, &nodes, &targets);
         let Some((busiest, _)) = sources.first() else { return Err(Stays::Even) };
+        if let Some(shard) = self.moving(now).cloned() {
+            self.busy.clear();
+            return Err(Stays::Moves(shard));
+        }
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < self.limits.cool_down) {
             self.busy.clear();
             return Err(Stays::CoolsDown);
@@ -188,6 +200,43 @@ impl Balance {
             }
         }
         Err(stays)
+    }
+
+    /// Remembers who owns what, what has another owner since the last look, and what is on its way.
+    fn look(&mut self, now: Instant, view: &ClusterView, prefix: &str) {
+        let owner = |record: &ShardRecord| Some((record.owner()?.clone(), record.epoch));
+        let owners: BTreeMap<_, _> =
+            view.shards(prefix).filter_map(|(shard, record)| Some((shard.clone(), owner(&record.value)?))).collect();
+        match &self.owners {
+            // What has moved before is not known.
+            None => self.last = Some(now),
+            Some(before) => {
+                let has_moved = |(shard, owner): &(&ShardId, &(Tenure, OwnerEpoch))| {
+                    before.get(*shard).is_some_and(|had| had != *owner)
+                };
+                for (shard, _) in owners.iter().filter(has_moved) {
+                    self.last = Some(now);
+                    self.moved.insert(shard.clone(), now);
+                }
+            }
+        }
+        self.owners = Some(owners);
+        let is_moving = |record: &ShardRecord| {
+            matches!(record.ownership, Ownership::Exclusive(Exclusive::Moving { .. } | Exclusive::Dual { .. }))
+        };
+        let moving = view.shards(prefix).filter(|(_, record)| is_moving(&record.value));
+        let before = std::mem::take(&mut self.on_its_way);
+        let since = |shard: &ShardId| before.get(shard).copied().unwrap_or(now);
+        self.on_its_way = moving.map(|(shard, _)| (shard.clone(), since(shard))).collect();
+        if self.moving(now).is_some() {
+            self.last = Some(now);
+        }
+    }
+
+    /// A database that is on its way. What nodes do is not known before it is there, or stays.
+    fn moving(&self, now: Instant) -> Option<&ShardId> {
+        let is_waited_for = |since: Instant| now.saturating_duration_since(since) < self.limits.stays;
+        self.on_its_way.iter().find(|(_, since)| is_waited_for(**since)).map(|(shard, _)| shard)
     }
 
     /// The nodes that do much more than one that takes databases, the busiest first. Since when each does is remembered.
@@ -335,8 +384,12 @@ impl fmt::Display for Stays {
             Self::NotYet { busiest } => {
                 write!(f, "node {busiest} does much more than another, and not for long enough yet")
             }
+            Self::Moves(shard) => write!(f, "{shard} is on its way to another node"),
             Self::CoolsDown => {
-                write!(f, "a database has moved a moment ago, and what nodes do since then is not known yet")
+                write!(
+                    f,
+                    "a database has moved a moment ago, or this node has just begun to look, and what nodes do since then is not known yet"
+                )
             }
             Self::Nothing { busiest, because } => {
                 let because = match because {
@@ -353,8 +406,8 @@ impl fmt::Display for Stays {
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::{NodeEpoch, OwnerEpoch};
-    use savanna_ownership::{Incarnation, NodeRecord, NodeSpec, Revision, ShardRecord, Snapshot, Tenure, Versioned};
+    use savanna_epoch::NodeEpoch;
+    use savanna_ownership::{Incarnation, NodeRecord, NodeSpec, Revision, Snapshot, Versioned};
 
     use super::*;
 
@@ -368,6 +421,9 @@ mod tests {
         ShardId::new(format!("tenants/{number}"))
     }
 
+    /// A database is told apart from what its node does beside when it has been there for so long: the average of a node that reports, and is looked at, every two seconds.
+    const TOLD_AFTER: u64 = AVERAGED_OVER.as_secs() + 4;
+
     /// Nodes that do something beside their databases, and databases: where each is, and what it does, in percent of a core.
     #[derive(Clone)]
     struct Cluster {
@@ -375,34 +431,71 @@ mod tests {
         databases: Vec<(usize, u64)>,
         drained: BTreeSet<NodeId>,
         capacities: BTreeMap<NodeId, u64>,
-        /// What each node says that left it, as its average forgets that by and by.
-        fades: Vec<f64>,
+        /// Nodes that are gone, and where databases are to go that are on their way.
+        gone: BTreeSet<usize>,
+        moving: BTreeMap<usize, usize>,
+        /// How much each database counts in what each node says that it does in all: of one that came more and more, and of one that left less and less.
+        counts: Vec<Vec<f64>>,
+        /// How often each has moved, and for how many seconds it has been where it is.
+        epochs: Vec<u64>,
+        ages: Vec<u64>,
+        /// Whether what they do is rows in memory, which count in full at once, and not averaged.
+        is_memory: bool,
     }
 
     impl Cluster {
         fn new(nodes: &[(&'static str, u64)], databases: &[(usize, u64)]) -> Self {
-            let (nodes, databases) = (nodes.to_vec(), databases.to_vec());
-            let fades = vec![0.0; nodes.len()];
-            Self { nodes, databases, drained: BTreeSet::new(), capacities: BTreeMap::new(), fades }
+            let counts_at = |at: usize| databases.iter().map(|(node, _)| if *node == at { 1.0 } else { 0.0 }).collect();
+            Self {
+                nodes: nodes.to_vec(),
+                databases: databases.to_vec(),
+                drained: BTreeSet::new(),
+                capacities: BTreeMap::new(),
+                gone: BTreeSet::new(),
+                moving: BTreeMap::new(),
+                counts: (0..nodes.len()).map(counts_at).collect(),
+                epochs: vec![1; databases.len()],
+                ages: vec![TOLD_AFTER; databases.len()],
+                is_memory: false,
+            }
+        }
+
+        fn living(&self) -> impl Iterator<Item = (usize, &(&'static str, u64))> {
+            self.nodes.iter().enumerate().filter(move |(at, _)| !self.gone.contains(at))
         }
 
         fn view(&self) -> ClusterView {
             let mut snapshot = Snapshot { revision: Revision(9), ..Snapshot::default() };
-            for (node, _) in &self.nodes {
+            for (_, (node, _)) in self.living() {
                 let (name, labels) = (NodeId::new(*node), BTreeMap::new());
                 let spec = NodeSpec { name, incarnation: Incarnation(1), address: String::new(), labels };
                 snapshot.nodes.push(NodeRecord::granted(&spec, NodeEpoch(1)));
             }
             for (number, (node, _)) in self.databases.iter().enumerate() {
-                let value = ShardRecord::serving(tenure(self.nodes[*node].0), OwnerEpoch(1));
+                let (owner, epoch) = (tenure(self.nodes[*node].0), OwnerEpoch(self.epochs[number]));
+                let to = self.moving.get(&number).map(|to| tenure(self.nodes[*to].0));
+                let value = match to {
+                    Some(to) => ShardRecord::exclusive(epoch, Exclusive::Moving { from: owner, to }),
+                    None => ShardRecord::serving(owner, epoch),
+                };
                 snapshot.shards.push((shard(number), Versioned { version: Revision(1), value }));
             }
             ClusterView::new(snapshot)
         }
 
+        /// What a node says that it does beside those of its databases that it tells apart.
+        fn beside(&self, at: usize) -> u64 {
+            let load = |number: usize| self.databases[number].1 * CORE / 100;
+            let counting = self.counts[at].iter().enumerate().map(|(number, counts)| load(number) as f64 * counts);
+            let all = self.nodes[at].1 * CORE / 100 + counting.sum::<f64>().round() as u64;
+            let is_told = |number: &usize| self.databases[*number].0 == at && self.ages[*number] >= TOLD_AFTER;
+            let told: u64 = (0..self.databases.len()).filter(is_told).map(load).sum();
+            all.saturating_sub(told)
+        }
+
         fn loads(&self) -> Loads {
-            let beside = self.nodes.iter().zip(&self.fades);
-            let nodes = beside.map(|((node, load), fades)| (NodeId::new(*node), load * CORE / 100 + *fades as u64));
+            let nodes = self.living().map(|(at, (node, _))| (NodeId::new(*node), self.beside(at)));
+            // What the former owner has said of one counts until the new one tells it.
             let shards =
                 self.databases.iter().enumerate().map(|(number, (_, load))| (shard(number), load * CORE / 100));
             Loads {
@@ -418,24 +511,48 @@ mod tests {
             balance.step(now, &self.view(), &self.loads(), &self.capacities)
         }
 
+        /// A database has another owner, whoever has seen to that.
+        fn move_to(&mut self, number: usize, to: usize) {
+            self.databases[number].0 = to;
+            self.epochs[number] += 1;
+            self.ages[number] = 0;
+        }
+
         /// Does what is proposed.
         fn go(&mut self, proposal: &Proposal) {
             let number: usize = proposal.shard.0.trim_start_matches("tenants/").parse().unwrap();
             let at = |node: &NodeId| self.nodes.iter().position(|(name, _)| *name == node.0).unwrap();
             let (from, to) = (at(&proposal.from), at(&proposal.to));
-            let (owner, load) = &mut self.databases[number];
-            assert_eq!(*owner, from);
-            *owner = to;
-            self.fades[from] += (*load * CORE / 100) as f64;
+            assert_eq!(self.databases[number].0, from);
+            self.move_to(number, to);
+        }
+
+        /// Two seconds go by.
+        fn tick(&mut self) {
+            let share = if self.is_memory { 1.0 } else { 1.0 - (-2.0 / AVERAGED_OVER.as_secs_f64()).exp() };
+            for (at, counts) in self.counts.iter_mut().enumerate() {
+                for (counts, (owner, _)) in counts.iter_mut().zip(&self.databases) {
+                    *counts += share * (f64::from(u8::from(*owner == at)) - *counts);
+                }
+            }
+            self.ages.iter_mut().for_each(|age| *age += 2);
         }
 
         /// Looks every two seconds for so long, and does what is decided: when, what, and where to.
         fn run(&mut self, seconds: u64, mut changes: impl FnMut(&mut Self, u64)) -> Vec<(u64, ShardId, NodeId)> {
+            self.run_with(seconds, |cluster, second, _| changes(cluster, second))
+        }
+
+        /// The same, where whoever decides may be replaced.
+        fn run_with(
+            &mut self,
+            seconds: u64,
+            mut changes: impl FnMut(&mut Self, u64, &mut Balance),
+        ) -> Vec<(u64, ShardId, NodeId)> {
             let (mut balance, began, mut moves) = (Balance::default(), Instant::now(), Vec::new());
             for second in (0..seconds).step_by(2) {
-                changes(self, second);
-                let decay = (-2.0 / AVERAGED_OVER.as_secs_f64()).exp();
-                self.fades.iter_mut().for_each(|fades| *fades *= decay);
+                self.tick();
+                changes(self, second, &mut balance);
                 let now = began + SECOND * second as u32;
                 if let Ok(proposal) = self.step(&mut balance, now) {
                     self.go(&proposal);
@@ -447,11 +564,18 @@ mod tests {
         }
     }
 
+    /// From the first look until what lasts moves something.
+    fn settling() -> Duration {
+        let Limits { lasts, cool_down, .. } = Limits::default();
+        cool_down + lasts
+    }
+
     /// What is decided when everything has lasted for long enough.
     fn at_last(cluster: &Cluster) -> Decision {
         let (mut balance, now) = (Balance::default(), Instant::now());
         let _ = cluster.step(&mut balance, now);
-        cluster.step(&mut balance, now + Limits::default().lasts)
+        let _ = cluster.step(&mut balance, now + Limits::default().cool_down);
+        cluster.step(&mut balance, now + settling())
     }
 
     #[test]
@@ -519,8 +643,10 @@ mod tests {
         loads.nodes.remove(&NodeId::new("b"));
         let (mut balance, now) = (Balance::default(), Instant::now());
         let unknown = Err(Stays::Unknown(NodeId::new("b")));
-        assert_eq!(balance.step(now, &cluster.view(), &loads, &BTreeMap::new()), unknown);
-        let later = now + Limits::default().lasts;
+        for at in [now, now + Limits::default().cool_down] {
+            assert_eq!(balance.step(at, &cluster.view(), &loads, &BTreeMap::new()), unknown);
+        }
+        let later = now + settling();
         assert!(matches!(cluster.step(&mut balance, later), Err(Stays::NotYet { .. })), "it counts from then on");
         loads.closed.insert(NodeId::new("b"));
         assert_eq!(balance.step(later, &cluster.view(), &loads, &BTreeMap::new()), Err(Stays::Alone));
@@ -533,8 +659,81 @@ mod tests {
         let places: Vec<_> = cluster.databases.iter().map(|(node, _)| *node).collect();
         assert_eq!(places.iter().sum::<usize>(), 2, "two at each: {places:?}");
         assert_eq!(moves.len(), 2, "{moves:?}: what had left counted for nothing");
-        let Limits { lasts, cool_down, .. } = Limits::default();
-        assert!(moves[1].0 - moves[0].0 >= (lasts + cool_down).as_secs());
+        assert!(moves[1].0 - moves[0].0 >= settling().as_secs());
+    }
+
+    #[test]
+    fn what_somebody_else_has_moved_stays_for_a_while_and_cools_down_as_any_move() {
+        let mut cluster = Cluster::new(&[("a", 0), ("b", 0)], &[(0, 40), (0, 40), (1, 40), (1, 40)]);
+        let moves = cluster.run(1_200, |cluster, second| {
+            // On purpose: they who did it know why.
+            if second == 200 {
+                cluster.move_to(0, 1);
+            }
+        });
+        let Some((first, moved, to)) = moves.first() else { panic!("one of those that were there before goes") };
+        assert!(*first >= 200 + settling().as_secs(), "{moves:?}");
+        assert!(*moved != shard(0) && to.0 == "a" && moves.len() == 1, "{moves:?}");
+    }
+
+    #[test]
+    fn after_a_failover_nothing_moves_by_loads_that_count_twice() {
+        // An idle database of much memory: its new node says that of all that it does, and its former one has said it of the database.
+        let mut cluster = Cluster::new(&[("a", 0), ("b", 0), ("c", 200)], &[(0, 200), (1, 30)]);
+        cluster.is_memory = true;
+        let moves = cluster.run(3_600, |cluster, second| {
+            if second == 600 {
+                cluster.gone.insert(0);
+                cluster.move_to(0, 1);
+            }
+        });
+        assert_eq!(moves, [], "230% and 200% are alike");
+    }
+
+    #[test]
+    fn whoever_begins_to_decide_waits_until_what_moved_before_counts_once() {
+        for (is_memory, later) in
+            [false, true].into_iter().flat_map(|is_memory| (0..60).map(move |later| (is_memory, later)))
+        {
+            // One of 50% goes, and then it is even.
+            let mut cluster = Cluster::new(&[("a", 0), ("b", 0)], &[(0, 60), (0, 50), (0, 30), (1, 20), (1, 20)]);
+            cluster.is_memory = is_memory;
+            let mut moved_at = None;
+            let moves = cluster.run_with(600, |cluster, second, balance| {
+                if cluster.epochs.iter().any(|epoch| *epoch > 1)
+                    && *moved_at.get_or_insert(second) + 2 * later == second
+                {
+                    *balance = Balance::default();
+                }
+            });
+            assert_eq!(moves.len(), 1, "{moves:?}, where another one decides {later} looks later");
+        }
+    }
+
+    #[test]
+    fn while_a_database_is_on_its_way_nothing_else_goes_and_then_it_cools_down() {
+        let mut cluster = Cluster::new(&[("a", 0), ("b", 0), ("c", 0)], &[(0, 60), (0, 60), (0, 60), (0, 60)]);
+        let (mut balance, began) = (Balance::default(), Instant::now());
+        let _ = cluster.step(&mut balance, began);
+        // Nobody knows what became of a move that was asked for; the records say that it goes on.
+        cluster.moving.insert(3, 1);
+        let under_way = Err(Stays::Moves(shard(3)));
+        let at = |seconds: u64| began + SECOND * seconds as u32;
+        for second in (100..400).step_by(2) {
+            assert_eq!(cluster.step(&mut balance, at(second)), under_way);
+        }
+        cluster.moving.clear();
+        for second in (400..400 + settling().as_secs() - 2).step_by(2) {
+            assert!(cluster.step(&mut balance, at(second)).is_err(), "{second}");
+        }
+        assert!(cluster.step(&mut balance, at(400 + settling().as_secs())).is_ok(), "though it has stayed");
+        // One whose mover has ended without a word is not waited for for ever.
+        cluster.moving.insert(3, 1);
+        let last = Limits::default().stays.as_secs() + settling().as_secs();
+        let decisions: Vec<_> =
+            (1_000..=1_000 + last + 2).step_by(2).map(|second| cluster.step(&mut balance, at(second))).collect();
+        assert_eq!(decisions[0], under_way);
+        assert!(decisions.last().unwrap().is_ok(), "{:?}", decisions.last());
     }
 
     #[test]

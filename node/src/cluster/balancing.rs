@@ -12,12 +12,12 @@ use savanna_control::balance::{Balance, Proposal};
 use savanna_epoch::{NodeId, ShardId};
 use savanna_ownership::ClusterView;
 use savanna_rpc::{Method, MethodTable, Service, call};
-use savanna_tenants_host::shards;
+use savanna_tenants_host::{SqlError, shards};
 use serde::{Deserialize, Serialize};
 
 use super::Joined;
 use super::databases::{self, among};
-use super::moves::{Moves, Way};
+use super::moves::{Moves, Report, UNKNOWN_END, Way};
 use crate::roles::Role;
 
 /// The first part of the methods' names.
@@ -148,10 +148,7 @@ impl Joined {
         self.decisions.note(self.decided(Some((shard.clone(), from.clone(), to.clone())), why));
         let outcome = match shards::tenant_of(shard) {
             None => "it is no database".to_owned(),
-            Some(tenant) => match moves.ask(tenant, to, Way::Albatross).await {
-                Ok(report) => report.stayed.map_or_else(|| "moved".to_owned(), |why| format!("stayed: {why}")),
-                Err(error) => format!("stayed: {error}"),
-            },
+            Some(tenant) => outcome(moves.ask(tenant, to, Way::Albatross).await),
         };
         self.decisions.came(outcome);
     }
@@ -159,6 +156,15 @@ impl Joined {
     fn decided(&self, moves: Option<(ShardId, NodeId, NodeId)>, why: String) -> Decided {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Decided { at: since_1970.as_millis() as u64, by: self.tenure.node.clone(), moves, why, outcome: None }
+    }
+}
+
+/// What came of a move, in words. One whose end nobody has said goes on perhaps: the records say where the database is.
+fn outcome(moved: Result<Report, SqlError>) -> String {
+    match moved {
+        Ok(report) => report.stayed.map_or_else(|| "moved".to_owned(), |why| format!("stayed: {why}")),
+        Err(error) if error.state == UNKNOWN_END => format!("not known: {error}"),
+        Err(error) => format!("stayed: {error}"),
     }
 }
 
@@ -180,6 +186,13 @@ mod tests {
         let [n1, n2] = ["n1", "n2"].map(NodeId::new);
         let moves = moves.then(|| (shards::shard(7), n1.clone(), n2));
         Decided { at: 1, by: n1, moves, why: why.to_owned(), outcome: None }
+    }
+
+    #[test]
+    fn a_move_whose_end_nobody_has_said_is_not_told_as_stayed() {
+        let error = |state| SqlError::new(state, "the node does not answer");
+        assert_eq!(outcome(Err(error(UNKNOWN_END))), "not known: the node does not answer");
+        assert_eq!(outcome(Err(error("55000"))), "stayed: the node does not answer");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) const SERVICE: &str = "moves";
 /// How long the other node has for one message, and how long what it has to do for it may take.
 const SAY_TIME: Duration = Duration::from_secs(4);
 const SERVE_TIME: Duration = Duration::from_secs(3);
+/// The SQLSTATE of a move of which nobody has said in time what came of it.
+pub(super) const UNKNOWN_END: &str = "57P03";
 /// How long a move may take that is asked for.
 const START_TIME: Duration = Duration::from_secs(120);
 /// How long the other node is told what was decided.
@@ -219,7 +221,7 @@ impl Moves {
         let asked = call::<Start>(&*self.joined.transport(), &owner.node, &request, START_TIME).await;
         let begun = asked.map_err(|error| {
             let message = format!("what came of the move is not known: {error}");
-            SqlError::new("57P03", message)
+            SqlError::new(UNKNOWN_END, message)
                 .hint("`savanna shards` says where the database is, `savanna moves` what became of it.")
         })?;
         begun.map_err(|error| match error {
