@@ -14,19 +14,20 @@
 //! paused and wakes up meets the end of its log, and not a place where it may go on.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use savanna_epoch::{LogId, NodeEpoch, ShardId};
+use savanna_epoch::{LogId, NodeEpoch, NodeId, ShardId};
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState};
 use savanna_ownership::{
     Batch, ClusterView, Exclusive, MAX_BATCH_RECORDS, Ownership, RootChange, ShardRecord, Tenure, Transition, Versioned,
 };
 
+use crate::drained;
 use crate::load::Loads;
 use crate::placement::Placement;
 
-/// Grants in one batch: each names at most three nodes, and etcd compares all of them in one transaction.
-pub const GRANTS_PER_BATCH: usize = MAX_BATCH_RECORDS / 2 - 1;
+/// Grants in one batch: each names at most three nodes, and expects that one of them was not [drained](crate::drained); etcd compares all of that in one transaction.
+pub const GRANTS_PER_BATCH: usize = MAX_BATCH_RECORDS * 2 / 5 - 1;
 
 /// Something to do. Those of one log build on each other: when one fails, the later ones of that log are dropped, and the next decision, by a
 /// later view, says what is still to do. Those of other logs go on.
@@ -132,7 +133,7 @@ pub fn step_in_batches(view: &ClusterView, loads: &Loads, grants_per_batch: usiz
                 continue;
             }
         };
-        let to = match destined(view, &record.value, source.as_ref()).cloned() {
+        let to = match destined(view, &record.value, source.as_ref(), &loads.drained).cloned() {
             Some(to) => {
                 placement.gives(&to, Some(shard));
                 to
@@ -155,8 +156,11 @@ pub fn step_in_batches(view: &ClusterView, loads: &Loads, grants_per_batch: usiz
         if let Some(Source { log, record, only: None }) = &source {
             decision.intents.push(seal_log(log, record, true));
         }
-        let batches =
-            transitions.chunks(grants_per_batch).map(|some| Batch { transitions: some.to_vec(), ..Batch::default() });
+        let batches = transitions.chunks(grants_per_batch).map(|some| Batch {
+            transitions: some.to_vec(),
+            expects: drained::expectations(view, some),
+            ..Batch::default()
+        });
         let log = source.map(|source| source.log);
         decision.intents.extend(batches.map(|batch| Intent::Grant { log: log.clone(), batch }));
     }
@@ -255,15 +259,20 @@ fn grant(shard: &ShardId, record: &Versioned<ShardRecord>, to: Tenure) -> Transi
     Transition { shard: shard.clone(), expected: record.version, record: granted, by: None }
 }
 
-/// Who alone may get a shard, or has something of it already.
-fn destined<'r>(view: &ClusterView, record: &'r ShardRecord, source: Option<&'r Source>) -> Option<&'r Tenure> {
+/// Who alone may get a shard, or has something of it already. The target of a move has nothing that others have not, so that one that is drained is none.
+fn destined<'r>(
+    view: &ClusterView,
+    record: &'r ShardRecord,
+    source: Option<&'r Source>,
+    drained: &BTreeSet<NodeId>,
+) -> Option<&'r Tenure> {
     let survivor = match &record.ownership {
         Ownership::Exclusive(Exclusive::Dual { from, .. }) => Some(from),
         _ => None,
     };
     let only = source.and_then(|source| source.only.as_ref());
     let target = match &record.ownership {
-        Ownership::Exclusive(Exclusive::Moving { to, .. }) => Some(to),
+        Ownership::Exclusive(Exclusive::Moving { to, .. }) => Some(to).filter(|to| !drained.contains(&to.node)),
         _ => None,
     };
     [survivor, only, target].into_iter().flatten().find(|tenure| view.lives(tenure))

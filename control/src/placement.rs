@@ -100,6 +100,13 @@ pub fn host_for_new<'v>(view: &'v ClusterView, loads: &'v Loads, here: &NodeId) 
     Placement::new(view, loads).place(None, Some(here))
 }
 
+/// Whether a node gets new shards: it is not drained, or no other node takes any.
+#[must_use]
+pub fn takes_new(view: &ClusterView, loads: &Loads, node: &NodeId) -> bool {
+    let is_open = |other: &NodeId| !loads.closed.contains(other) && !loads.drained.contains(other);
+    !loads.drained.contains(node) || !view.nodes().any(|other| is_open(&other.tenure.node))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -197,6 +204,18 @@ mod tests {
         // Who gets none anyway need not have said what it does.
         let silent = Loads { nodes: BTreeMap::from([(NodeId::new("a"), 0)]), ..drained(&["b"]) };
         assert_eq!(new_ones(&view, &silent, 1), ["a"]);
+    }
+
+    #[test]
+    fn a_drained_node_makes_new_ones_itself_only_where_no_other_takes_any() {
+        let view = view(&[("a", 1), ("b", 1)]);
+        let takes = |drained: &[&str], closed: &[&str], node: &str| {
+            let [drained, closed] = [drained, closed].map(|nodes| nodes.iter().copied().map(NodeId::new).collect());
+            takes_new(&view, &Loads { drained, closed, ..Loads::default() }, &NodeId::new(node))
+        };
+        assert!(takes(&[], &[], "b") && takes(&["a"], &[], "b"));
+        assert!(!takes(&["b"], &[], "b"), "another one takes some");
+        assert!(takes(&["b"], &["a"], "b") && takes(&["a", "b"], &[], "b"), "rather here than nowhere");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use savanna_http::types::{
 };
 use savanna_http::{Figure, NodeView, SharedNodes, SharedTenants};
 use savanna_ownership::guard::LeaseGuard;
-use savanna_ownership::{NodeRecord, Ownership, ShardRecord, Versioned};
+use savanna_ownership::{Exclusive, NodeRecord, Ownership, ShardRecord, Versioned};
 
 use crate::cluster::loads::KnownLoads;
 use crate::cluster::{Others, View, services_of, state_of};
@@ -207,6 +207,10 @@ impl NodeView for Board {
                 epoch: record.epoch.0,
                 state: state_of(&view, shard, record).to_owned(),
                 log: record.history.as_ref().map(|history| history.log.to_string()),
+                moving_to: match &record.ownership {
+                    Ownership::Exclusive(Exclusive::Moving { to, .. }) => Some(to.node.0.clone()),
+                    _ => None,
+                },
             }
         };
         // What was removed is remembered for its epochs alone.

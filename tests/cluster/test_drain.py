@@ -1,13 +1,17 @@
 """A node that is drained gets nothing new until that is undone, or until it starts again."""
 
+import http.server
 import json
 import signal
 import subprocess
+import threading
+import time
 
 import requests
 
 from conftest import NODES, SAVANNA
 from test_databases import create, tenants
+from test_moves import move
 
 
 def drain(cluster, asked, node, *words):
@@ -73,5 +77,114 @@ def test_the_last_node_that_takes_databases_is_not_drained(start):
         assert ran.returncode == 0, ran
     ran, _ = drain(cluster, first, last)
     assert ran.returncode == 2 and "no other node" in ran.stderr, ran
+    # The node itself refuses it, too, whoever asks.
+    refused = requests.put(f"http://127.0.0.1:{cluster.ports[first]['http']}/api/v1/nodes/{last}/drain", timeout=10)
+    assert refused.status_code == 409 and "undo the drain of another" in refused.json()["detail"], refused.text
     assert set(drained(cluster, last)) == {first, second}
     assert owners(cluster, last) == {last}
+
+
+def test_a_move_that_had_begun_does_not_end_at_a_node_that_is_drained_meanwhile(start):
+    cluster = start()
+    shard = create(cluster, NODES[0], "shop")
+    owner = tenants(cluster, NODES[0])[shard]["owner"]
+    node = next(node for node in NODES if node not in (owner, cluster.owner("tenants")))
+    asked = next(other for other in NODES if other != node)
+    client = cluster.tenants(owner, "shop")
+    client.execute("CREATE TABLE visits (id int)")
+    client.commit()
+    client.execute("INSERT INTO visits VALUES (1)")
+    moved = []
+    # It is waited for until this transaction has ended.
+    moving = threading.Thread(target=lambda: moved.append(move(cluster, shard, node, asked, "--technique", "stop-and-copy")))
+    moving.start()
+    cluster.until(lambda: tenants(cluster, asked)[shard]["moving_to"] == node, "it is on its way")
+    drained_at = []
+    draining = threading.Thread(target=lambda: drained_at.append((drain(cluster, asked, node), time.monotonic())))
+    draining.start()
+    cluster.until(lambda: drained(cluster, asked) == [node], "it is drained")
+    time.sleep(1)
+    assert not drained_at, "what is on its way is waited for"
+    client.commit()
+    ended_at = time.monotonic()
+    moving.join()
+    draining.join()
+    [((ran, report), at)] = drained_at
+    assert ran.returncode == 0 and report["stayed"] == 0 and at > ended_at, ran
+    assert "is drained" in moved[0]["stayed"], moved
+    for _ in range(10):
+        assert node not in owners(cluster, asked) and tenants(cluster, asked)[shard]["owner"] == owner
+        time.sleep(0.2)
+    assert client.execute("SELECT count(*) FROM visits").fetchone() == (1,), "it was served all the time"
+
+
+class Story(http.server.BaseHTTPRequestHandler):
+    """A control API that shows at each look what is next in its story."""
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, body=None):
+        text = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_PUT(self):
+        self.answer(204)
+
+    def do_GET(self):
+        told = self.server.told
+        if self.path == "/api/v1/nodes":
+            return self.answer(200, told["nodes"])
+        looks = self.server.looks
+        self.server.looked += 1
+        self.answer(200, {"shards": looks.pop(0) if len(looks) > 1 else looks[0]})
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.moves.append((asked["shard"], asked["to"]))
+        if self.server.refuses:
+            return self.answer(409, self.server.told["refusal"])
+        self.answer(200, {**self.server.told["move"], **{key: asked[key] for key in ("shard", "to", "technique")}, "stayed": None})
+
+
+def test_a_drain_looks_until_nothing_comes_any_more_and_says_what_stays(start):
+    cluster = start()
+    shard = create(cluster, NODES[0], "shop")
+    known = tenants(cluster, NODES[0])[shard]
+    to = next(node for node in NODES if node != known["owner"])
+    # As a node says it.
+    told = {
+        "nodes": cluster.get(NODES[0], "/api/v1/nodes"),
+        "move": cluster.post(NODES[0], "/api/v1/moves", {"shard": shard, "to": to}),
+        "refusal": cluster.post(NODES[0], "/api/v1/moves", {"shard": shard, "to": to}),
+    }
+    assert told["move"]["stayed"] is None and "already" in told["refusal"]["detail"], told
+    cluster.kill()
+    empty = [{**known, "owner": "n1", "moving_to": None}]
+    comes = [{**known, "owner": "n1", "moving_to": "n3"}]
+    is_there = [{**known, "owner": "n3", "moving_to": None}]
+
+    def run(looks, refuses=False):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Story)
+        server.told, server.looks, server.looked, server.moves, server.refuses = told, looks, 0, [], refuses
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        ran = subprocess.run([SAVANNA, "drain", "n3", "--url", url, "--output", "json"], capture_output=True, text=True, timeout=120)
+        server.shutdown()
+        return ran, json.loads(ran.stdout.splitlines()[-1]), server
+
+    # What others gave it before they heard of the drain comes late, also after a look that found nothing, and a move ends when it ends.
+    ran, report, server = run([empty, is_there, empty, comes, is_there, empty, empty])
+    assert ran.returncode == 0 and (report["moved"], report["stayed"]) == (2, 0), ran
+    assert server.moves == [(known["shard"], "n1")] * 2 and server.looks == [empty], server.looks
+    # One look more says which services stay there.
+    assert server.looked == 8
+
+    # What cannot go is tried again, and then told.
+    ran, report, server = run([is_there], refuses=True)
+    assert ran.returncode == 1 and (report["moved"], report["stayed"]) == (0, 1), ran
+    assert len(server.moves) > 1 and "already" in ran.stderr, ran

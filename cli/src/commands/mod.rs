@@ -3,6 +3,7 @@
 mod cluster;
 mod config;
 mod dev;
+mod drain;
 mod keys;
 mod metrics;
 mod moves;
@@ -43,7 +44,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Shards(shards) => nodes::shards(&config, format, &shards).await,
         Command::Move(args) => moves::one(&config, format, &args).await,
         Command::Moves(args) => moves::list(&config, format, &args).await,
-        Command::Drain(args) => moves::drain(&config, format, &args).await,
+        Command::Drain(args) => drain::drain(&config, format, &args).await,
     }
 }
 

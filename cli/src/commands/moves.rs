@@ -1,23 +1,12 @@
-//! `savanna move`, `savanna moves` and `savanna drain`: databases go from node to node.
+//! `savanna move` and `savanna moves`: databases go from node to node.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use savanna_http::types::{
-    ClusterNode, ClusterShard, Decision, Decisions, Move, MoveTechnique, Moves, NewMove, Nodes, Shards,
-};
+use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, Moves, NewMove};
 use savanna_node::Config;
-use serde_json::json;
 
-use crate::args::{DrainArgs, Format, MoveArgs, MovesArgs, Technique};
-use crate::client::{Client, path_part};
+use crate::args::{Format, MoveArgs, MovesArgs, Technique};
+use crate::client::Client;
 use crate::error::{CliError, Exit};
 use crate::output;
-
-/// How often a drain looks for databases, at most.
-const DRAIN_LOOKS: usize = 6;
-/// Between two of them.
-const DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn one(config: &Config, format: Format, args: &MoveArgs) -> Result<Exit, CliError> {
     let client = Client::new(args.remote.url.as_deref(), &args.remote.trust, config.node())?;
@@ -64,115 +53,8 @@ fn decision_row(decision: &Decision) -> Vec<String> {
     vec![by.clone(), or_none(shard), or_none(database), or_none(from), or_none(to), outcome, why.clone()]
 }
 
-/// The node gets nothing new, and all its databases go, each to the node that has fewest by then.
-pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> Result<Exit, CliError> {
-    let client = Client::new(args.remote.url.as_deref(), &args.remote.trust, config.node())?;
-    let Nodes { nodes } = client.get("nodes").await.map_err(|error| client.explain(error))?;
-    if !nodes.iter().any(|node| node.name == args.node) {
-        let names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
-        return Err(CliError::Usage(format!("expected one of the nodes {}, came {}", names.join(", "), args.node)));
-    }
-    let path = format!("nodes/{}/drain", path_part(&args.node));
-    if args.undo {
-        client.delete(&path).await.map_err(|error| client.explain(error))?;
-        return report(format, args, "the node gets databases again", None);
-    }
-    let others: Vec<_> = nodes.iter().filter(|node| node.name != args.node && takes_databases(node)).collect();
-    if others.is_empty() {
-        let node = &args.node;
-        return Err(CliError::Usage(format!(
-            "no other node than {node} takes databases: start one, or undo the drain of another"
-        )));
-    }
-    client.put(&path).await.map_err(|error| client.explain(error))?;
-    let (mut moved, mut stayed) = (0, 0);
-    // One that was made, or on its way, before all nodes heard of the drain comes late.
-    let mut quiet = 0;
-    for look in 0..DRAIN_LOOKS {
-        if look > 0 {
-            tokio::time::sleep(DRAIN_PAUSE).await;
-        }
-        let Shards { shards } = client.get("shards").await.map_err(|error| client.explain(error))?;
-        let (gone, left) = move_away(&client, format, &args.node, &others, &shards).await?;
-        (moved, stayed) = (moved + gone, left);
-        quiet = if gone + left == 0 { quiet + 1 } else { 0 };
-        if quiet == 2 {
-            break;
-        }
-    }
-    let Shards { shards } = client.get("shards").await.map_err(|error| client.explain(error))?;
-    let kept: Vec<_> = shards
-        .iter()
-        .filter(|shard| shard.owner.as_ref() == Some(&args.node) && !shard.shard.starts_with("tenants/"))
-        .map(|shard| shard.shard.as_str())
-        .collect();
-    if !kept.is_empty() {
-        eprintln!("the shards {} stay there until the node ends; another one takes them over then", kept.join(", "));
-    }
-    let notice = format!("the node gets nothing new until it starts again, or `savanna drain {} --undo`", args.node);
-    report(format, args, &notice, Some((moved, stayed)))
-}
-
-fn takes_databases(node: &ClusterNode) -> bool {
-    !node.is_drained && node.services.iter().any(|name| name == "tenants")
-}
-
-/// Moves the databases of a node to others, each to the one that has fewest by then. How many went, and how many stayed.
-async fn move_away(
-    client: &Client,
-    format: Format,
-    node: &str,
-    others: &[&ClusterNode],
-    shards: &[ClusterShard],
-) -> Result<(usize, usize), CliError> {
-    let databases = || shards.iter().filter(|shard| shard.shard.starts_with("tenants/"));
-    let mut counts: BTreeMap<&str, usize> = others.iter().map(|node| (node.name.as_str(), 0)).collect();
-    for owner in databases().filter_map(|shard| shard.owner.as_deref()) {
-        counts.entry(owner).and_modify(|count| *count += 1);
-    }
-    let leaving: Vec<_> = databases().filter(|shard| shard.owner.as_deref() == Some(node)).collect();
-    let mut stayed = 0;
-    for (number, shard) in leaving.iter().enumerate() {
-        let Some((to, count)) = counts.iter_mut().min_by_key(|(name, count)| (**count, **name)) else { break };
-        *count += 1;
-        eprintln!("{} of {}: {} goes to {to}", number + 1, leaving.len(), shard.shard);
-        match carry(client, &shard.shard, to).await {
-            Ok(moved) => {
-                stayed += usize::from(moved.stayed.is_some());
-                show(format, &[moved])?;
-            }
-            // It moves already, was dropped, or cannot go there now: the others go, and the next look tries it again.
-            Err(CliError::Refused(reason)) => {
-                stayed += 1;
-                eprintln!("{} stays for now: {reason}", shard.shard);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((leaving.len() - stayed, stayed))
-}
-
-/// Moves a database with what is open in it, or without, if something is in the way for too long: that does not keep a node from being emptied.
-async fn carry(client: &Client, shard: &str, to: &str) -> Result<Move, CliError> {
-    let moved = ask(client, shard, to, MoveTechnique::Albatross).await?;
-    let Some(why) = &moved.stayed else { return Ok(moved) };
-    eprintln!("{shard} stayed: {why}; it goes without what is open in it");
-    ask(client, shard, to, MoveTechnique::FlushAndMove).await
-}
-
-/// What a drain, or its end, has come to: how many databases moved and how many stayed.
-fn report(format: Format, args: &DrainArgs, notice: &str, databases: Option<(usize, usize)>) -> Result<Exit, CliError> {
-    let (moved, stayed) = databases.unwrap_or_default();
-    match format {
-        Format::Table => eprintln!("{notice}"),
-        Format::Json => {
-            output::write_json(&json!({ "node": args.node, "drained": !args.undo, "moved": moved, "stayed": stayed }))?;
-        }
-    }
-    Ok(if stayed == 0 { Exit::Done } else { Exit::Failed })
-}
-
-async fn ask(client: &Client, shard: &str, to: &str, technique: MoveTechnique) -> Result<Move, CliError> {
+/// Asks for a move, and waits for its end.
+pub(super) async fn ask(client: &Client, shard: &str, to: &str, technique: MoveTechnique) -> Result<Move, CliError> {
     let body = NewMove { shard: shard.to_owned(), to: to.to_owned(), technique: Some(technique) };
     client.post_long("moves", &body).await.map_err(|error| client.explain(error))
 }
@@ -191,7 +73,7 @@ fn exit(moved: &Move) -> Exit {
     if moved.stayed.is_none() { Exit::Done } else { Exit::Failed }
 }
 
-fn show(format: Format, moves: &[Move]) -> Result<(), CliError> {
+pub(super) fn show(format: Format, moves: &[Move]) -> Result<(), CliError> {
     match format {
         Format::Json => moves.iter().try_for_each(output::write_json),
         Format::Table => {

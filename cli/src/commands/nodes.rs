@@ -65,5 +65,7 @@ pub(crate) async fn shards(config: &Config, format: Format, args: &ShardsArgs) -
 
 fn shard_row(shard: &ClusterShard) -> Vec<String> {
     let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    vec![shard.shard.clone(), or_none(&shard.owner), shard.epoch.to_string(), shard.state.clone(), or_none(&shard.log)]
+    let state =
+        shard.moving_to.as_ref().map_or_else(|| shard.state.clone(), |to| format!("{}, moves to {to}", shard.state));
+    vec![shard.shard.clone(), or_none(&shard.owner), shard.epoch.to_string(), state, or_none(&shard.log)]
 }

@@ -1,6 +1,6 @@
 //! What is decided about a cluster as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use savanna_control::{Decision, Intent, Loads, Stuck, step};
 use savanna_epoch::{LogId, NodeEpoch, NodeId, OwnerEpoch, ShardId};
@@ -229,6 +229,33 @@ fn a_shard_on_its_way_goes_where_it_went_and_one_with_two_servers_to_the_one_tha
 }
 
 #[test]
+fn a_shard_on_its_way_to_a_node_that_was_drained_meanwhile_goes_to_another_if_there_is_one() {
+    let (from, to) = (tenure("a"), tenure("c"));
+    let moving = ShardRecord::exclusive(OwnerEpoch(3), Exclusive::Moving { from: from.clone(), to: to.clone() });
+    let dual = ShardRecord::exclusive(OwnerEpoch(3), Exclusive::Dual { from: to, to: from });
+    let drained = Loads { drained: BTreeSet::from([NodeId::new("c")]), ..Loads::default() };
+    let cluster = |living: &[&str]| {
+        let cluster = Cluster::of(living).log("a", folder(), LogState::Sealed);
+        cluster.shard("tenants/1", in_log(moving.clone(), "a")).shard("tenants/2", dual.clone())
+    };
+    // The second one serves already, and has what nobody else has.
+    assert_eq!(granted(&cluster(&["b", "c"]).decide(&drained)), pairs(&[("tenants/1", "b"), ("tenants/2", "c")]));
+    assert_eq!(granted(&cluster(&["c"]).decide(&drained)), pairs(&[("tenants/1", "c"), ("tenants/2", "c")]));
+}
+
+#[test]
+fn a_grant_expects_that_its_node_was_not_drained_since() {
+    let cluster = Cluster::of(&["b", "c"]).log("a", folder(), LogState::Sealed);
+    let decision = cluster.shard("tenants/1", served_by("a")).decide(&Loads::default());
+    let expected = |intent: &Intent| match intent {
+        Intent::Grant { batch, .. } => Some(batch.expects.iter().map(|expects| expects.key.clone()).collect()),
+        _ => None,
+    };
+    let expected: Vec<Vec<String>> = decision.intents.iter().filter_map(expected).collect();
+    assert_eq!(expected, [["drained/b"]]);
+}
+
+#[test]
 fn shards_for_which_nothing_can_be_done_are_told() {
     let shard = ShardId::new("tenants/1");
     let stuck = |cluster: Cluster| {
@@ -260,7 +287,9 @@ fn many_shards_go_in_batches_that_name_less_than_etcd_compares() {
     assert_eq!(transitions(&decision).len(), 200);
     for intent in &decision.intents {
         if let Intent::Grant { batch, .. } = intent {
-            assert!(batch.transitions.len() * 4 < 2 * MAX_BATCH_RECORDS, "{}", batch.transitions.len());
+            let (grants, expects) = (batch.transitions.len(), batch.expects.len());
+            // Each names three nodes at most, and expects something of one.
+            assert!(expects == 2 && grants * 5 < 2 * MAX_BATCH_RECORDS, "{grants}");
         }
     }
     assert_eq!(decision.intents.iter().filter(|intent| matches!(intent, Intent::SealLog { .. })).count(), 1);

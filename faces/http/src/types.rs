@@ -113,6 +113,8 @@ pub struct ClusterShard {
     pub state: String,
     /// The log that has its latest commits.
     pub log: Option<String>,
+    /// The node that it is on its way to, which does not own it yet.
+    pub moving_to: Option<String>,
 }
 
 /// Which shards.

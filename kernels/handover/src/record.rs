@@ -1,5 +1,7 @@
 //! What both sides speak of: the move, the shard's record, and messages.
 
+use std::fmt;
+
 use savanna_epoch::{LogId, NodeId, OwnerEpoch};
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +96,18 @@ pub enum Why {
     UnknownMove,
     /// It cannot open, take or keep what came.
     Failed,
+    /// It gets nothing new.
+    Drained,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownMove => "it knows nothing of the move: it began anew, or gave it up",
+            Self::Failed => "it cannot open, take or keep what came",
+            Self::Drained => "it is drained, and gets nothing new",
+        })
+    }
 }
 
 /// What the source says, beside the move's number. Payloads go with it and are the engine's.
@@ -109,6 +123,17 @@ pub enum ToTarget {
     Commit,
     /// The shard stays.
     Abort,
+}
+
+impl ToTarget {
+    /// What a node answers that gets nothing new: it takes nothing that is not decided yet. What is decided it is told like any other node.
+    #[must_use]
+    pub const fn answer_of_a_drained_node(self) -> Option<ToSource> {
+        match self {
+            Self::Begin | Self::Round(_) | Self::Prepare(_) => Some(ToSource::Refuse(Why::Drained)),
+            Self::Commit | Self::Abort => None,
+        }
+    }
 }
 
 /// What the target says, beside the move's number.

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use savanna_control::drained::drained;
+use savanna_control::drained::{drained, ended, expectation, expectations};
 use savanna_control::failover::GRANTS_PER_BATCH;
 use savanna_control::placement::{self, Placement};
 use savanna_control::{Decision, Intent, Loads, Stuck, step};
@@ -23,11 +23,11 @@ use savanna_epoch::{LogId, NodeId, ShardId};
 use savanna_journal::JournalError;
 use savanna_ownership::logs::{self, LogPlace, LogRecord, LogState};
 use savanna_ownership::{
-    Batch, ClusterView, Coordinator, CoordinatorError, NodeRecord, ShardRecord, Tenure, Transition,
+    Batch, ClusterView, Coordinator, CoordinatorError, NodeRecord, RootExpectation, ShardRecord, Tenure, Transition,
 };
 use savanna_pgwire_tenants::{Names, list};
 use savanna_tenants_host::shards::{self, ShardsError};
-use savanna_tenants_host::{Counts, Member, SqlError, TenantId, Tenants, error::state::IO_ERROR};
+use savanna_tenants_host::{Counts, Member, Place, SqlError, TenantId, Tenants, error::state::IO_ERROR};
 
 use super::grants::{PATIENCE, PERIOD};
 use super::loads::KnownLoads;
@@ -55,6 +55,8 @@ const LIST_TIME: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often it is looked for what nodes have left behind in the directory.
 const FORGET_PERIOD: Duration = Duration::from_secs(60);
+/// So many roots are removed at once.
+const ROOTS_MAX: usize = 16;
 
 /// Why a node has no log for tenants.
 #[derive(Debug, thiserror::Error)]
@@ -112,9 +114,15 @@ impl Names for KnownNames {
         route(&self.view.now(), &shards::shard(tenant)).is_some()
     }
 
-    fn host_for_new(&self) -> Option<Tenure> {
+    fn place_for_new(&self) -> Place {
         let view = self.view.now();
-        host_for_new(&view, &among(&view, self.loads.loads(&view)), &self.node)
+        place_for_new(&view, &among(&view, self.loads.loads(&view)), &self.node)
+    }
+
+    fn place_here(&self) -> Option<Vec<RootExpectation>> {
+        let view = self.view.now();
+        let takes = placement::takes_new(&view, &among(&view, self.loads.loads(&view)), &self.node);
+        takes.then(|| vec![expectation(&view, &self.node)])
     }
 
     fn nodes(&self) -> Vec<NodeId> {
@@ -126,9 +134,11 @@ impl Names for KnownNames {
     }
 }
 
-/// The tenure that is to have a new tenant; none if that is this node's, or no node can.
-fn host_for_new(view: &ClusterView, loads: &Loads, node: &NodeId) -> Option<Tenure> {
-    placement::host_for_new(view, loads, node).filter(|tenure| tenure.node != *node).cloned()
+/// Where a new tenant is to be that a node was asked for: there, if no node can have it.
+fn place_for_new(view: &ClusterView, loads: &Loads, node: &NodeId) -> Place {
+    let at = placement::host_for_new(view, loads, node).filter(|tenure| tenure.node != *node).cloned();
+    let expects = vec![expectation(view, at.as_ref().map_or(node, |at| &at.node))];
+    Place { at, expects }
 }
 
 impl Joined {
@@ -246,8 +256,20 @@ impl Joined {
                     }
                     Err(error) => told.undecided(&error.to_string()),
                 }
+                self.forget_drains(&now).await;
             }
             let _ = tokio::time::timeout(PERIOD, view.changed()).await;
+        }
+    }
+
+    /// Removes what was said of nodes that were drained and have ended. What is not removed now is tried again.
+    async fn forget_drains(&self, view: &ClusterView) {
+        let roots: Vec<_> = ended(view).take(ROOTS_MAX).collect();
+        if roots.is_empty() {
+            return;
+        }
+        if let Err(error) = self.coordinator.apply(&Batch { roots, ..Batch::default() }).await {
+            tracing::debug!(%error, "what was said of drained nodes that have ended stays for now");
         }
     }
 
@@ -541,7 +563,12 @@ fn handed_back(view: &ClusterView, loads: Loads, by: &Tenure) -> Vec<Batch> {
         });
     }
     let batches = transitions.chunks(GRANTS_PER_BATCH);
-    batches.map(|some| Batch { transitions: some.to_vec(), ..Batch::default() }).collect()
+    let batch = |some: &[Transition]| Batch {
+        transitions: some.to_vec(),
+        expects: expectations(view, some),
+        ..Batch::default()
+    };
+    batches.map(batch).collect()
 }
 
 /// Whether a log is one that a tenure holds and appends to.
@@ -649,7 +676,7 @@ mod tests {
     /// Where a new tenant goes that a node is asked for, while no node says what it does.
     fn new_host(cluster: &Cluster, asked: &Tenure) -> Option<Tenure> {
         let view = cluster.view();
-        host_for_new(&view, &among(&view, Loads::default()), &asked.node)
+        place_for_new(&view, &among(&view, Loads::default()), &asked.node).at
     }
 
     #[test]
@@ -831,6 +858,22 @@ mod tests {
         cluster.apply(RootChange { key: logs::key(&log), expected: version, value: None }.into());
         let decision = due(&cluster.view(), Loads::default(), true).unwrap();
         assert_eq!(decision.stuck, BTreeMap::from([(shards::shard(1), Stuck::Lost(log))]));
+    }
+
+    #[test]
+    fn where_a_new_tenant_is_made_expects_that_its_node_was_not_drained_since() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2"]);
+        let place = |cluster: &Cluster| {
+            let view = cluster.view();
+            place_for_new(&view, &among(&view, Loads::default()), &hosts[0].node)
+        };
+        let here = place(&cluster);
+        assert_eq!((here.at, here.expects[0].key.as_str()), (None, "drained/n1"));
+        let change = savanna_control::drained::change(&cluster.view(), &hosts[0].node, true, |_| true);
+        cluster.apply(change.unwrap().unwrap());
+        let there = place(&cluster);
+        assert_eq!((there.at.as_ref(), there.expects[0].key.as_str()), (Some(&hosts[1]), "drained/n2"));
     }
 
     #[test]

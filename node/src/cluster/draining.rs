@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use savanna_control::drained;
+use savanna_control::drained::{self, Refusal};
 use savanna_epoch::NodeId;
 use savanna_http::Problem;
 use savanna_ownership::{ClusterView, Coordinator, CoordinatorError};
+use savanna_tenants_host::shards;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::facts::unknown;
@@ -18,7 +19,7 @@ const SEEN_TIME: Duration = Duration::from_secs(2);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Makes a node drained, or not. This node knows of it then; others hear of it soon.
+/// Makes a node drained, or not. This node knows of it then; others hear of it soon, and what they decide before is refused.
 pub(super) async fn change(
     view: &View,
     coordinator: &dyn Coordinator,
@@ -48,15 +49,26 @@ async fn attempt(
     is_drained: bool,
 ) -> Result<Result<(), Problem>, CoordinatorError> {
     let now = ClusterView::new(coordinator.snapshot().await?);
-    let Some(change) = drained::change(&now, node, is_drained) else { return Ok(Err(unknown(&node.0, &now))) };
+    let change = match drained::change(&now, node, is_drained, |tenure| shards::is_ready(&now, tenure)) {
+        Ok(change) => change,
+        Err(Refusal::Absent) => return Ok(Err(unknown(&node.0, &now))),
+        Err(Refusal::Last) => return Ok(Err(last(node))),
+    };
     let since = match change {
         None => now.revision(),
-        Some(change) => coordinator.apply(&change.into()).await?,
+        Some(change) => coordinator.apply(&change).await?,
     };
     // Who is late to see it decides by it a little later.
     let _ = timeout(SEEN_TIME, view.clone().until(|known| known.revision() >= since)).await;
     tracing::info!(%node, is_drained, "whether a node gets anything new was said");
     Ok(Ok(()))
+}
+
+fn last(node: &NodeId) -> Problem {
+    let detail = format!(
+        "expected another node than {node} that serves databases and is not drained, found none: start one, or undo the drain of another"
+    );
+    Problem::of_sqlstate("55000", detail)
 }
 
 fn not_known(error: &CoordinatorError) -> Problem {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use savanna_control::drained::is_drained;
+use savanna_control::drained::{expectations, is_drained};
 use savanna_epoch::{NodeId, OwnerEpoch, ShardId};
 use savanna_ownership::logs;
 use savanna_ownership::view::Follower;
 use savanna_ownership::{
-    ClusterView, Coordinator, CoordinatorError, Exclusive, History, NodeRecord, Ownership, Revision, ShardRecord,
-    Tenure, Transition,
+    Batch, ClusterView, Coordinator, CoordinatorError, Exclusive, History, NodeRecord, Ownership, Revision,
+    ShardRecord, Tenure, Transition,
 };
 
 use super::databases;
@@ -172,7 +172,8 @@ impl Proposer {
         }
         for transition in due(view, self.wanted, is_patience_over) {
             let (shard, owner) = (transition.shard.clone(), transition.record.owner().cloned());
-            match self.coordinator.transition(&transition).await {
+            let expects = expectations(view, std::slice::from_ref(&transition));
+            match self.coordinator.apply(&Batch { expects, ..Batch::from(transition) }).await {
                 Ok(_) => tracing::info!(%shard, owner = owner.map(|owner| owner.to_string()), "a shard is granted"),
                 // The view is behind.
                 Err(CoordinatorError::Conflict { .. }) => {}
@@ -303,8 +304,8 @@ pub(super) mod tests {
     fn a_drained_node_is_granted_nothing_while_there_is_another() {
         let mut cluster = Cluster::new();
         let [n1, _, n3] = ["n1", "n2", "n3"].map(|name| cluster.join(name, ALL));
-        let change = savanna_control::drained::change(&cluster.view(), &NodeId::new("n2"), true).unwrap().unwrap();
-        cluster.0.step(&Request::Apply(change.into()), MonoTime(0)).reply.unwrap();
+        let change = savanna_control::drained::change(&cluster.view(), &NodeId::new("n2"), true, |_| true);
+        cluster.0.step(&Request::Apply(change.unwrap().unwrap()), MonoTime(0)).reply.unwrap();
         assert_eq!(cluster.grant(3, false), ["keys n1 1", "streams n3 1", "tenants n1 1"]);
         cluster.leave(n1);
         assert_eq!(cluster.grant(3, false), ["keys n3 2", "streams n3 1", "tenants n3 2"]);

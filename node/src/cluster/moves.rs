@@ -16,14 +16,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
-use savanna_control::drained::is_drained;
+use savanna_control::drained::{expectation, is_drained};
 use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
 use savanna_handover::{
     Action, Answer, Change, Ending, Handover, Input, Limits, MoveId, Obstacle, Record, Source, Target, TargetAction,
     TargetInput, Technique, ToSource, ToTarget, Why,
 };
 use savanna_ownership::{
-    CoordinatorError, Exclusive, History, Ownership, Revision, ShardRecord, Tenure, Transition, Versioned,
+    Batch, CoordinatorError, Exclusive, History, Ownership, Revision, RootExpectation, ShardRecord, Tenure, Transition,
+    Versioned,
 };
 use savanna_pgwire_tenants::Back;
 use savanna_rpc::{Method, MethodTable, Service, call};
@@ -280,7 +281,7 @@ impl Moves {
         let (Ownership::Exclusive(Exclusive::Serving { .. }), Some(log)) = (&value.ownership, log) else {
             return Err(NotBegun::Refused(format!("{shard} is on its way to another node already")));
         };
-        let target = self.target(&to)?;
+        let (target, expects) = self.target(&to)?;
         let handover =
             Handover { id: MoveId(rand::random()), from: mine.node.clone(), to: to.clone(), epoch: value.epoch, log };
         let technique = match way {
@@ -296,6 +297,7 @@ impl Moves {
             tenant,
             shard,
             tenures: (mine, target),
+            expects,
             handover,
             before: value,
             began,
@@ -356,8 +358,8 @@ impl Moves {
         }
     }
 
-    /// The tenure that is to have a tenant.
-    fn target(&self, to: &NodeId) -> Result<Tenure, NotBegun> {
+    /// The tenure that is to have a tenant, and what has to be so still when that is announced: whoever drains it later sees in the records that the tenant is on its way.
+    fn target(&self, to: &NodeId) -> Result<(Tenure, RootExpectation), NotBegun> {
         let view = self.joined.view.now();
         if *to == self.joined.tenure().node {
             return Err(NotBegun::Refused(format!("the database is on node {to} already")));
@@ -374,7 +376,7 @@ impl Moves {
                 "node {to} is drained: `savanna drain {to} --undo`, or choose another one"
             )));
         }
-        Ok(node.tenure.clone())
+        Ok((node.tenure.clone(), expectation(&view, to)))
     }
 
     /// A tenant comes here: takes what its node says, and answers.
@@ -385,6 +387,11 @@ impl Moves {
         (attempt, parts): (u64, u32),
         said: ToTarget,
     ) -> Option<ToSource> {
+        if let Some(refuses) = said.answer_of_a_drained_node()
+            && is_drained(&self.joined.view.now(), self.joined.tenure())
+        {
+            return Some(refuses);
+        }
         self.back.expect_sessions();
         let known = self.coming.lock().iter().find(|coming| coming.id == handover.id).map(Arc::clone);
         let (coming, mut actions) = match (known, said) {
@@ -504,6 +511,8 @@ struct Leaving<'a> {
     shard: ShardId,
     /// Of this node and the other one.
     tenures: (Tenure, Tenure),
+    /// What has to be so still when the move is announced.
+    expects: RootExpectation,
     handover: Handover,
     /// The record before.
     before: ShardRecord,
@@ -617,11 +626,20 @@ impl Leaving<'_> {
             record: self.record(&change),
             by: Some(self.tenures.0.clone()),
         };
-        let answer = match self.moves.joined.coordinator.transition(&transition).await {
+        let expects = if change == Change::Announce { vec![self.expects.clone()] } else { Vec::new() };
+        let batch = Batch { expects, ..Batch::from(transition) };
+        let answer = match self.moves.joined.coordinator.apply(&batch).await {
             Ok(version) => {
                 self.version = version;
                 self.moves.tenants.note_version(self.tenant, version);
                 Answer::Won(version.0)
+            }
+            // The shard's own version counts before, so that it was not announced.
+            Err(CoordinatorError::Conflict { record, .. }) if record == self.expects.key => {
+                let to = &self.handover.to;
+                return Err(NotBegun::Refused(format!(
+                    "node {to} was drained a moment ago, or is not any more: try again"
+                )));
             }
             Err(CoordinatorError::Conflict { .. }) => Answer::Lost,
             Err(CoordinatorError::Unavailable { .. }) => Answer::Unknown,
@@ -661,7 +679,7 @@ impl Leaving<'_> {
         match call::<Say>(&*transport, &self.handover.to, &request, SAY_TIME).await {
             Ok(heard) => {
                 if let Some(ToSource::Refuse(why)) = &heard {
-                    self.why = format!("node {} does not take it: {why:?}", self.handover.to);
+                    self.why = format!("node {} does not take it: {why}", self.handover.to);
                 }
                 heard.map(Input::Heard)
             }

@@ -200,7 +200,7 @@ impl Process {
 
     /// Makes a tenant of a reserved number.
     pub(super) fn create_as(&self, tenant: TenantId, name: &str) -> Result<()> {
-        self.runtime.block_on(create_as(&self.owner, tenant, name))
+        self.runtime.block_on(create_as(&self.owner, tenant, name, &[]))
     }
 
     /// Gives a number to a tenant that is to be restored.

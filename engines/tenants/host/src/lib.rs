@@ -40,7 +40,7 @@ mod tenants;
 mod thread;
 
 pub use savanna_journal::{Stats as LogStats, TIMES_UPTO};
-pub use savanna_ownership::Tenure;
+pub use savanna_ownership::{RootExpectation, Tenure};
 // What statements and their answers are made of.
 pub use savanna_tenants::{
     Outcome, Status,
@@ -70,7 +70,7 @@ pub use crate::{
     host::{Host, HostError, HostOptions, Stopper},
     known::Heard,
     moving::{Departed, Return},
-    others::Others,
+    others::{Others, Place},
     process::{Keeping, Key},
     session::{End, Executed, Identity, Peer, Served, Session, Waiting},
     slot::ConnectionGuard,

@@ -2,11 +2,20 @@
 
 use async_trait::async_trait;
 use savanna_epoch::NodeId;
-use savanna_ownership::Tenure;
+use savanna_ownership::{RootExpectation, Tenure};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_sql::backends::{Backend, Signal};
 use savanna_tenants_store::role::Acquaintance;
 use savanna_tenants_values::error::Result;
+
+/// Where a new tenant is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The tenure that is to have it; none if that is this node's.
+    pub at: Option<Tenure>,
+    /// What has to be so still when it is made there.
+    pub expects: Vec<RootExpectation>,
+}
 
 /// The other nodes of a cluster. Each tenant has one owner; which that is, whoever implements this knows.
 #[async_trait]
@@ -20,8 +29,11 @@ pub trait Others: std::fmt::Debug + Send + Sync {
     /// Whether somebody who lives has a tenant, as far as is known here.
     fn has_owner(&self, tenant: TenantId) -> bool;
 
-    /// The tenure that is to have a new tenant, if it is not this node's.
-    fn host_for_new(&self) -> Option<Tenure>;
+    /// Where a new tenant is to be.
+    fn place_for_new(&self) -> Place;
+
+    /// What has to be so still when a new tenant is made on this node; none if this node gets nothing new.
+    fn place_here(&self) -> Option<Vec<RootExpectation>>;
 
     /// Whether the log of the node of a tenure has space for more.
     ///

@@ -14,14 +14,14 @@ use object_store::{ObjectStore, path::Path};
 use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Journal, Options};
-use savanna_ownership::{Tenure, guard::LeaseGuard};
+use savanna_ownership::{RootExpectation, Tenure, guard::LeaseGuard};
 use savanna_tenants::{
     activity::{Activity, Counts},
     budget::Amounts,
 };
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::{
-    owner::{Owner, Recovery, clean_up, create, create_elsewhere, save_end},
+    owner::{Owner, Recovery, clean_up, create, create_elsewhere, create_while, save_end},
     role::Acquaintance,
     shards::Member,
     storage::Storage,
@@ -36,7 +36,7 @@ use crate::{
     connections::Connections,
     known::{Heard, Known},
     log::truncate,
-    others::Others,
+    others::{Others, Place},
     places::Places,
     policy::{Limits, MemoryPressure},
     retries::Retries,
@@ -229,6 +229,11 @@ impl Process {
         self.others.as_ref().filter(|_| !self.has(tenant))
     }
 
+    /// What has to be so still when a new tenant is made on this node; none if this node gets nothing new.
+    pub(crate) fn place_here(&self) -> Option<Vec<RootExpectation>> {
+        self.others.as_ref().map_or_else(|| Some(Vec::new()), |others| others.place_here())
+    }
+
     /// Makes sure that this node had a tenant until now: what it read of its storage is all that was committed before.
     ///
     /// # Errors
@@ -276,23 +281,26 @@ impl Process {
         self.activities.lock().remove(&tenant);
     }
 
-    /// Makes a tenant, on the node that is to have it, whether or not anybody waits for that; the answer is durable.
+    /// Makes a tenant, on the node that is to have it, whether or not anybody waits for that; the answer is durable. If that node does not take it, this one does, unless
+    /// it gets nothing new.
     ///
     /// # Errors
-    /// 42602 if it cannot be called so, 42P04 if there is one; those of the coordinator.
+    /// 42602 if it cannot be called so, 42P04 if there is one, 57P03 if no node takes it now; those of the coordinator.
     pub(crate) async fn create(self: &Arc<Self>, name: &str) -> Result<()> {
         check_name(name)?;
         let (process, name) = (Arc::clone(self), name.to_owned());
         let creating = async move {
-            if let Some(at) = process.others.as_ref().and_then(|others| others.host_for_new()) {
-                match create_at(&process, &name, &at).await {
-                    Err(error) if error.state != state::DUPLICATE_DATABASE => {
-                        tracing::warn!(%error, %at, name, "a database is not made on the node that has fewest, but here");
-                    }
+            let Place { at, mut expects } =
+                process.others.as_ref().map(|others| others.place_for_new()).unwrap_or_default();
+            if let Some(at) = at {
+                let error = match create_at(&process, &name, (&at, &expects)).await {
+                    Err(error) if error.state != state::DUPLICATE_DATABASE => error,
                     made => return made,
-                }
+                };
+                expects = process.place_here().ok_or_else(|| not_taken(&name, &at, &error))?;
+                tracing::warn!(%error, %at, name, "a database is not made on the node that does least, but here");
             }
-            create(&process.owner, &name).await
+            create_while(&process.owner, &name, &expects).await
         };
         let created = self.background.spawn(creating).await.map_err(SqlError::internal)?;
         created.map(drop)
@@ -412,11 +420,21 @@ impl Process {
 }
 
 /// Makes a tenant on another node, if that has space for it.
-async fn create_at(process: &Process, name: &str, at: &Tenure) -> Result<TenantId> {
+async fn create_at(process: &Process, name: &str, (at, expects): (&Tenure, &[RootExpectation])) -> Result<TenantId> {
     if let Some(others) = &process.others {
         others.expect_space(at).await?;
     }
-    create_elsewhere(&process.owner, name, at).await
+    create_elsewhere(&process.owner, name, at, expects).await
+}
+
+/// What whoever makes a tenant hears where its node did not take it, and this one gets nothing new.
+fn not_taken(name: &str, at: &Tenure, error: &SqlError) -> SqlError {
+    let message = format!(
+        "node {} did not take the database \"{name}\", and this node is drained and gets none: {error}",
+        at.node
+    );
+    SqlError::new("57P03", message)
+        .hint("Try again, through any node, or end the drain of this one (`savanna drain NODE --undo`).")
 }
 
 /// Makes the database of administrators, if no node has it.

@@ -252,7 +252,8 @@ impl Tenants {
     /// Makes one of an archive; it is there, and durable, or it is not there. It goes on if nobody waits for the answer.
     ///
     /// # Errors
-    /// 42P04 if there is one, 42602 if it cannot be called so, 22P04 if the archive is none; those of the coordinator and the storage.
+    /// 42P04 if there is one, 42602 if it cannot be called so, 22P04 if the archive is none, 55000 if this node was drained meanwhile; those of the coordinator and the
+    /// storage.
     pub async fn restore(
         &self,
         name: &str,
@@ -298,13 +299,24 @@ async fn restore(
     // If the process ends before the tenant is there, whoever comes next removes what it has left.
     let tenant = owner::reserve(&process.owner).await?;
     let created = match fill(&process, tenant, archive).await {
-        Ok(()) => owner::create_as(&process.owner, tenant, &name).await,
+        // That took as long as whoever sends the archive took.
+        Ok(()) => match process.place_here() {
+            Some(expects) => owner::create_as(&process.owner, tenant, &name, &expects).await,
+            None => Err(drained(&name)),
+        },
         Err(error) => Err(error),
     };
     if created.is_err() {
         process.owner.lock().give_up(tenant);
     }
     created
+}
+
+/// What whoever restores a tenant hears when its node gets nothing new by now.
+fn drained(name: &str) -> SqlError {
+    let message = format!("this node was drained while the database \"{name}\" was restored, and gets nothing new");
+    SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+        .hint("Restore it through another node, or end the drain of this one (`savanna drain NODE --undo`).")
 }
 
 /// Puts an archive where a tenant is to be, and makes sure that it can be used.

@@ -35,7 +35,7 @@ use crate::{
 };
 
 pub use self::adoption::{adopt, adopt_new, awaited};
-pub use self::changes::{clean_up, create, create_as, create_elsewhere, remove, reserve, save_end};
+pub use self::changes::{clean_up, create, create_as, create_elsewhere, create_while, remove, reserve, save_end};
 pub use self::moving::{Moved, expect, expect_with};
 use self::{
     adoption::{Arriving, copy, histories, only_now},

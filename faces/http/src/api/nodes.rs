@@ -70,7 +70,7 @@ pub(crate) async fn metrics(State(face): State<Face>, Path(node): Path<String>) 
     responses(
         (status = 204, description = "It gets nothing new"),
         (status = 404, description = "No such node", body = Problem),
-        (status = 409, description = "The node is alone", body = Problem),
+        (status = 409, description = "The node is alone, or the last one that takes databases", body = Problem),
         (status = 503, description = "The coordinator does not answer", body = Problem),
     )
 )]

@@ -269,6 +269,7 @@ impl NodeView for StubNode {
             epoch: 2,
             state: "serving".into(),
             log: None,
+            moving_to: None,
         };
         vec![shard("keys"), shard("streams")]
     }

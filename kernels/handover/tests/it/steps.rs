@@ -113,6 +113,26 @@ fn a_target_that_dies_or_is_silent_is_given_up_and_the_source_serves_at_once() {
 }
 
 #[test]
+fn a_target_that_was_drained_takes_nothing_that_is_not_decided_and_the_source_serves_at_once() {
+    let refuses = Some(ToSource::Refuse(Why::Drained));
+    for said in [ToTarget::Begin, ToTarget::Round(3), ToTarget::Prepare(3)] {
+        assert_eq!(said.answer_of_a_drained_node(), refuses);
+    }
+    for decided in [ToTarget::Commit, ToTarget::Abort] {
+        assert_eq!(decided.answer_of_a_drained_node(), None, "it has the shard, or is to forget it");
+    }
+    let refused = Input::Heard(ToSource::Refuse(Why::Drained));
+    let announced = vec![Input::Proposed(Change::Announce, Answer::Won(8))];
+    let (_, actions) = after(Technique::Albatross, &[announced, vec![refused.clone()]].concat());
+    assert_eq!(actions, [Action::Propose(8, Change::GiveUp)], "nobody has noticed anything");
+    let (_, actions) = after(Technique::Albatross, &[frozen_and_preparing(), vec![refused.clone()]].concat());
+    assert_eq!(actions, [Action::Resume, Action::Propose(8, Change::GiveUp)]);
+    // It was ready, and was drained then: the shard is on its way, and whoever drains the node sees that in the records.
+    let (source, actions) = after(Technique::Albatross, &[up_to_the_commit(), vec![refused]].concat());
+    assert_eq!((source.ending(), actions), (None, Vec::new()));
+}
+
+#[test]
 fn a_source_that_dies_behind_the_commit_is_not_needed() {
     let mut target = Target::recovered(handover(), log("t"), 3);
     let committed = handover().record(&commit());

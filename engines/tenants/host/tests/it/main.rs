@@ -1,3 +1,4 @@
 //! A host without any face.
 
+mod drained;
 mod removal;

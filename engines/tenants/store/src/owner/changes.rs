@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
-use savanna_ownership::{Batch, CoordinatorError, Revision, ShardRecord, Tenure};
+use savanna_ownership::{Batch, CoordinatorError, Revision, RootExpectation, ShardRecord, Tenure};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError, state};
 
@@ -28,6 +28,14 @@ use crate::{
 /// # Errors
 /// 42P04 if there is one, 53100 if the log has no space; those of the coordinator.
 pub async fn create(owner: &Mutex<Owner>, name: &str) -> Result<TenantId> {
+    create_while(owner, name, &[]).await
+}
+
+/// As [`create`], as long as these roots are as whoever has chosen the place has seen them.
+///
+/// # Errors
+/// As [`create`], and 57P03 if one of them is not.
+pub async fn create_while(owner: &Mutex<Owner>, name: &str, expects: &[RootExpectation]) -> Result<TenantId> {
     let member = {
         let owner = owner.lock();
         owner.expect_space()?;
@@ -35,22 +43,28 @@ pub async fn create(owner: &Mutex<Owner>, name: &str) -> Result<TenantId> {
         owner.member.clone()
     };
     let tenant = member.number().await?;
-    make(owner, &member, (tenant, name), None).await?;
+    make(owner, &member, (tenant, name), (None, expects)).await?;
     Ok(tenant)
 }
 
-/// Makes a tenant that another tenure is to have. It is there, and its owner takes it in by and by, or it is not there and nobody has its name.
+/// Makes a tenant that another tenure is to have, as long as these roots are as whoever has chosen it has seen them. It is there, and its owner takes it in by and
+/// by, or it is not there and nobody has its name.
 ///
 /// # Errors
-/// 42P04 if there is one; those of the coordinator, also if that tenure is over.
-pub async fn create_elsewhere(owner: &Mutex<Owner>, name: &str, at: &Tenure) -> Result<TenantId> {
+/// 42P04 if there is one, 57P03 if a root is not so; those of the coordinator, also if that tenure is over.
+pub async fn create_elsewhere(
+    owner: &Mutex<Owner>,
+    name: &str,
+    at: &Tenure,
+    expects: &[RootExpectation],
+) -> Result<TenantId> {
     let member = {
         let owner = owner.lock();
         owner.expect_free(name)?;
         owner.member.clone()
     };
     let tenant = member.number().await?;
-    make_records(&member, (tenant, name), ShardRecord::serving(at.clone(), FIRST_EPOCH), None).await?;
+    make_records(&member, (tenant, name), ShardRecord::serving(at.clone(), FIRST_EPOCH), (None, expects)).await?;
     Ok(tenant)
 }
 
@@ -73,27 +87,30 @@ pub async fn reserve(owner: &Mutex<Owner>) -> Result<TenantId> {
     Ok(tenant)
 }
 
-/// Makes a tenant of a reserved number, as [`create`].
+/// Makes a tenant of a reserved number, as [`create_while`].
 ///
 /// # Errors
-/// As [`create`].
-pub async fn create_as(owner: &Mutex<Owner>, tenant: TenantId, name: &str) -> Result<()> {
+/// As [`create_while`].
+pub async fn create_as(owner: &Mutex<Owner>, tenant: TenantId, name: &str, expects: &[RootExpectation]) -> Result<()> {
     let (member, reserved) = {
         let owner = owner.lock();
         owner.expect_free(name)?;
         (owner.member.clone(), owner.reserved.get(&tenant).copied())
     };
-    make(owner, &member, (tenant, name), reserved).await
+    make(owner, &member, (tenant, name), (reserved, expects)).await
 }
+
+/// What the records of a new tenant depend on: its reservation, if it has one, and roots that have to be as they were seen.
+type Depends<'a> = (Option<Revision>, &'a [RootExpectation]);
 
 async fn make(
     owner: &Mutex<Owner>,
     member: &Member,
     (tenant, name): (TenantId, &str),
-    reserved: Option<Revision>,
+    depends: Depends<'_>,
 ) -> Result<()> {
     owner.lock().making.insert(tenant);
-    let made = make_here(owner, member, (tenant, name), reserved).await;
+    let made = make_here(owner, member, (tenant, name), depends).await;
     owner.lock().making.remove(&tenant);
     made
 }
@@ -102,10 +119,10 @@ async fn make_here(
     owner: &Mutex<Owner>,
     member: &Member,
     (tenant, name): (TenantId, &str),
-    reserved: Option<Revision>,
+    depends: Depends<'_>,
 ) -> Result<()> {
     let record = ShardRecord::serving(member.tenure.clone(), FIRST_EPOCH);
-    let named = make_records(member, (tenant, name), record.clone(), reserved).await?;
+    let named = make_records(member, (tenant, name), record.clone(), depends).await?;
     // A grant leaves the history as it is, so that it comes after.
     let record = record.with_history(Some(member.history(FIRST_EPOCH)));
     let begun = member.propose(&member.transition(tenant, named, record).into()).await;
@@ -119,7 +136,7 @@ async fn make_records(
     member: &Member,
     (tenant, name): (TenantId, &str),
     record: ShardRecord,
-    reserved: Option<Revision>,
+    (reserved, expects): Depends<'_>,
 ) -> Result<Revision> {
     let key = shards::name_key(name);
     let named = shards::put(key.clone(), Revision::NONE, &Named { number: tenant });
@@ -127,7 +144,7 @@ async fn make_records(
     let batch = Batch {
         transitions: vec![member.transition(tenant, Revision::NONE, record)],
         roots: std::iter::once(named).chain(reservation).collect(),
-        ..Batch::default()
+        expects: expects.to_vec(),
     };
     let refused = match member.propose(&batch).await {
         Err(refused @ CoordinatorError::Conflict { .. }) => refused,
@@ -138,6 +155,12 @@ async fn make_records(
     match (made.map_err(ShardsError::from)?, refused) {
         (Some(made), _) => Ok(made.version),
         (None, CoordinatorError::Conflict { record, .. }) if record == key => Err(duplicate(name)),
+        (None, CoordinatorError::Conflict { record, .. }) if expects.iter().any(|expects| expects.key == record) => {
+            let message = format!(
+                "where database \"{name}\" was to be has changed while it was made: `{record}` is not as it was"
+            );
+            Err(SqlError::new("57P03", message).hint("Try again."))
+        }
         (None, refused) => Err(ShardsError::from(refused).into()),
     }
 }

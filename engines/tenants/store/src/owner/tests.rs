@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use savanna_epoch::LogId;
 use savanna_journal::{Draft, SealedLog, seal};
 use savanna_ownership::{
-    Batch, Coordinator, Exclusive, RootChange, Tenure, Transition,
+    Batch, Coordinator, Exclusive, Expected, RootChange, RootExpectation, Tenure, Transition,
     embedded::EmbeddedCoordinator,
     logs::{self, LogPlace},
 };

@@ -19,8 +19,8 @@ use savanna_pgwire_connection::{Output, Report};
 use savanna_pgwire_login::Socket;
 use savanna_rpc::{Method, MethodTable, Request, Route, Router, RpcError, Service, Transport, call, decode_value};
 use savanna_tenants_host::{
-    Acquaintance, Backend, Identity, Key, Others, Signal, SqlError, TenantId, Tenure, error::state, node_of, number_of,
-    shards::shard,
+    Acquaintance, Backend, Identity, Key, Others, Place, RootExpectation, Signal, SqlError, TenantId, Tenure,
+    error::state, node_of, number_of, shards::shard,
 };
 use tokio::{
     runtime::Handle,
@@ -69,8 +69,11 @@ pub trait Names: Send + Sync {
     /// Whether somebody who lives has a database, as far as this node knows.
     fn has_owner(&self, tenant: TenantId) -> bool;
 
-    /// The tenure that is to have a new database, if it is not this node's.
-    fn host_for_new(&self) -> Option<Tenure>;
+    /// Where a new database is to be.
+    fn place_for_new(&self) -> Place;
+
+    /// What has to be so still when a new database is made on this node; none if this node gets nothing new.
+    fn place_here(&self) -> Option<Vec<RootExpectation>>;
 
     /// The nodes that live, as far as this node knows.
     fn nodes(&self) -> Vec<NodeId>;
@@ -305,8 +308,12 @@ impl Others for Front {
         self.names.has_owner(tenant)
     }
 
-    fn host_for_new(&self) -> Option<Tenure> {
-        self.names.host_for_new()
+    fn place_for_new(&self) -> Place {
+        self.names.place_for_new()
+    }
+
+    fn place_here(&self) -> Option<Vec<RootExpectation>> {
+        self.names.place_here()
     }
 
     async fn expect_space(&self, at: &Tenure) -> Result<(), SqlError> {

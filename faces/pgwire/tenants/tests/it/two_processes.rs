@@ -20,7 +20,7 @@ use savanna_rpc::{
     Delivery, Directory, RequestContext, Route, Router, RouterLimits, RpcError, Service, Transport,
     tcp::{Addresses, TcpConfig, TcpServer, TcpTransport},
 };
-use savanna_tenants_host::{Host, HostOptions, Keeping, SqlError, TenantId, Tenure};
+use savanna_tenants_host::{Host, HostOptions, Keeping, Place, RootExpectation, SqlError, TenantId};
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 use crate::server::options;
@@ -149,8 +149,12 @@ impl Names for Administration {
         true
     }
 
-    fn host_for_new(&self) -> Option<Tenure> {
-        None
+    fn place_for_new(&self) -> Place {
+        Place::default()
+    }
+
+    fn place_here(&self) -> Option<Vec<RootExpectation>> {
+        Some(Vec::new())
     }
 
     fn nodes(&self) -> Vec<NodeId> {

@@ -116,9 +116,9 @@ async fn who_was_granted_a_tenant_that_no_log_has_commits_of_takes_it_in() {
     let maker =
         Owner::open(recovery, member, &left.cluster.storage(), (64, 1)).await.expect("nothing is wrong with it");
     let maker = Mutex::new(maker);
-    let tenant = create_elsewhere(&maker, "new", &tenure).await.expect("nobody has it");
+    let tenant = create_elsewhere(&maker, "new", &tenure, &[]).await.expect("nobody has it");
     assert!(!maker.lock().has(tenant));
-    assert_eq!(create_elsewhere(&maker, "shop", &tenure).await.expect_err("it is there").state, "42P04");
+    assert_eq!(create_elsewhere(&maker, "shop", &tenure, &[]).await.expect_err("it is there").state, "42P04");
 
     let view = left.cluster.view().await;
     assert_eq!(awaited(&owner, &view), (BTreeSet::new(), true));

@@ -45,7 +45,7 @@ async fn a_tenant_whose_owner_has_taken_it_in_before_its_maker_heard_of_it_is_ma
     let maker = Owner::open(recovery, member, &left.cluster.storage(), (64, 1)).await;
     let maker = Mutex::new(maker.expect("nothing is wrong with it"));
     let tenure = owner.lock().member.tenure.clone();
-    let mut making = Box::pin(create_elsewhere(&maker, "new", &tenure));
+    let mut making = Box::pin(create_elsewhere(&maker, "new", &tenure, &[]));
     while awaited(&owner, &left.cluster.view().await) == (BTreeSet::new(), false) {
         assert!(futures::poll!(&mut making).is_pending(), "the answer is lost");
     }

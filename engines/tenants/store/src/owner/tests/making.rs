@@ -65,7 +65,7 @@ async fn what_was_reserved_by_a_process_that_ended_goes() {
         cluster.store_of(tenant).await;
     }
     owner.lock().give_up(given_up);
-    create_as(&owner, made, "copy").await.expect("nobody has the name");
+    create_as(&owner, made, "copy", &[]).await.expect("nobody has the name");
     clean_up(&owner, &cluster.storage()).await.expect("it works");
     assert_eq!(cluster.stored().await, BTreeSet::from([lost, made]), "one may still be restored");
     close(owner);
@@ -91,6 +91,32 @@ async fn a_name_is_given_once() {
     cluster.put(shards::put(shards::name_key("other"), Revision::NONE, &shards::Named { number: 70 })).await;
     assert_eq!(create(&owner, "other").await.expect_err("it is there").state, "42P04");
     assert_eq!(names(&owner), [("shop".to_owned(), 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_is_made_only_while_what_its_place_was_chosen_by_is_so() {
+    let mut cluster = Cluster::new();
+    let owner = cluster.reopen().await;
+    let tenure = owner.lock().member.tenure.clone();
+    let unsaid = RootExpectation { key: "drained/n1".to_owned(), expected: Expected::Version(Revision::NONE) };
+    let expects = std::slice::from_ref(&unsaid);
+    create_while(&owner, "before", expects).await.expect("nobody has said anything");
+    let reserved = reserve(&owner).await.expect("it works");
+    cluster.put(shards::put(unsaid.key.clone(), Revision::NONE, &shards::Named { number: 1 })).await;
+    let refused = [
+        create_while(&owner, "shop", expects).await.map(drop),
+        create_elsewhere(&owner, "shop", &tenure, expects).await.map(drop),
+        create_as(&owner, reserved, "shop", expects).await,
+    ];
+    for refused in refused {
+        let error = refused.expect_err("it was drained meanwhile");
+        assert!(error.state == "57P03" && error.message.contains("drained/n1"), "{error}");
+    }
+    // A name that somebody has is told as that, whatever else there is to say.
+    assert_eq!(create_while(&owner, "before", expects).await.expect_err("it is there").state, "42P04");
+    assert_eq!(names(&owner).iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["before"]);
+    create(&owner, "shop").await.expect("whoever expects nothing is not refused");
+    check(&cluster, &owner).await;
 }
 
 #[tokio::test(start_paused = true)]
