@@ -95,7 +95,7 @@ mod writes;
 pub use crate::fault::Fault;
 pub use crate::{
     error::{Conflict, ConflictKind, ImageError, NotDrained, TransactionError},
-    locks::Wait,
+    locks::{QueuePlace, Wait},
     manager::{CommittedWrites, Counts, IMAGE_VERSION, Transactions},
     mode::{Change, RowLock},
     number::{Csn, HolderId, TxnId},

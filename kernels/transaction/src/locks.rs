@@ -26,6 +26,13 @@ pub enum Wait {
     Never,
 }
 
+/// The place of somebody who waits for a row, among all who wait or have waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuePlace {
+    row: Row,
+    number: u64,
+}
+
 /// Who holds a row and who waits for it, each in order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LockedRow {
@@ -107,6 +114,10 @@ pub(crate) struct Locks {
     rows: NumberMap<Row, Queue>,
     /// Which party waits, and for which row.
     waiting: NumberMap<TxnId, Row>,
+    /// The places of those who wait, and of those who had to stop and may come back.
+    places: NumberMap<TxnId, QueuePlace>,
+    /// The number of whoever came last to wait.
+    arrivals: u64,
     parties: Parties,
     /// Emptied queues, for their memory.
     spare: Vec<Queue>,
@@ -141,6 +152,10 @@ impl Locks {
     /// Puts a row back, after the parties have [joined](Self::join); whether nobody who waits for it waits elsewhere.
     pub(crate) fn restore(&mut self, locked: LockedRow) -> bool {
         let LockedRow { row, holders, waiters } = locked;
+        for (waiter, _) in &waiters {
+            self.arrivals += 1;
+            self.places.insert(*waiter, QueuePlace { row, number: self.arrivals });
+        }
         let once = waiters.iter().all(|(waiter, _)| self.waiting.insert(self.parties.of(*waiter), row).is_none());
         self.rows.insert(row, Queue { holders, waiters: waiters.into() });
         once
@@ -170,8 +185,37 @@ impl Locks {
         self.parties.transaction(id)
     }
 
+    /// The number of whoever came last to wait: places of later ones are above it.
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// Others have counted up to here.
+    pub(crate) fn count_on(&mut self, arrivals: u64) {
+        self.arrivals = self.arrivals.max(arrivals);
+    }
+
+    /// The place of somebody who waits.
+    pub(crate) fn place(&self, txn: TxnId) -> Option<QueuePlace> {
+        let row = self.waiting.get(&self.parties.of(txn))?;
+        self.places.get(&txn).copied().filter(|place| place.row == *row)
+    }
+
+    /// Somebody who had a place and does not wait has it again when it asks for the same row.
+    pub(crate) fn keep_place(&mut self, txn: TxnId, place: QueuePlace) {
+        if !self.waiting.contains_key(&self.parties.of(txn)) {
+            self.count_on(place.number);
+            self.places.insert(txn, place);
+        }
+    }
+
+    /// Somebody has ended.
+    pub(crate) fn forget_place(&mut self, txn: TxnId) {
+        self.places.remove(&txn);
+    }
+
     pub(crate) fn request(&mut self, txn: TxnId, row: Row, mode: RowLock, wait: Wait) -> Request {
-        let Self { rows, waiting, parties, spare, rules } = self;
+        let Self { rows, waiting, places, arrivals, parties, spare, rules } = self;
         let party = parties.of(txn);
         debug_assert!(!waiting.contains_key(&party), "a transaction waits for one row at a time");
         let queue = rows.entry(row).or_insert_with(|| spare.pop().unwrap_or_default());
@@ -184,7 +228,12 @@ impl Locks {
             queue.hold(txn, mode);
             return Request::Granted(before);
         }
-        let queued_before = if held.is_some() { queue.strengthening(parties) } else { queue.waiters.len() };
+        let place = places.get(&txn).copied().filter(|place| place.row == row);
+        let queued_before = match (held, place) {
+            (Some(_), _) => queue.strengthening(parties),
+            (None, Some(place)) => queue.behind(place, places, parties),
+            (None, None) => queue.waiters.len(),
+        };
         let overtakes = queue.waiters.range(..queued_before).any(|(_, asked)| asked.conflicts(mode));
         if !queue.conflicts(party, mode, parties) && (!overtakes || broken!(rules, NewcomersOvertake)) {
             queue.hold(txn, mode);
@@ -195,6 +244,10 @@ impl Locks {
             Wait::Queue => {
                 queue.waiters.insert(queued_before, (txn, mode));
                 waiting.insert(party, row);
+                if place.is_none() {
+                    *arrivals += 1;
+                    places.insert(txn, QueuePlace { row, number: *arrivals });
+                }
                 Request::Queued
             }
         }
@@ -212,11 +265,17 @@ impl Locks {
 
     /// Ends a transaction's wait, if it waits.
     pub(crate) fn cancel(&mut self, txn: TxnId, grants: &mut Vec<Grant>) {
-        let parties = &self.parties;
+        let Self { parties, places, .. } = self;
         let party = parties.of(txn);
         let Some(row) = self.waiting.remove(&party) else { return };
         if let Some(queue) = self.rows.get_mut(&row) {
-            queue.waiters.retain(|(waiter, _)| parties.of(*waiter) != party);
+            queue.waiters.retain(|(waiter, _)| {
+                let stays = parties.of(*waiter) != party;
+                if !stays {
+                    places.remove(waiter);
+                }
+                stays
+            });
         }
         self.grant(row, grants);
     }
@@ -269,6 +328,7 @@ impl Locks {
             let before = queue.held_by(txn);
             queue.hold(txn, mode);
             self.waiting.remove(&party);
+            self.places.remove(&txn);
             grants.push(Grant { txn, row, before });
         }
         if queue.holders.is_empty() && queue.waiters.is_empty() {
@@ -285,6 +345,13 @@ impl Queue {
     fn strengthening(&self, parties: &Parties) -> usize {
         let holds = |waiter: TxnId| self.held_by_party(parties.of(waiter), parties).is_some();
         self.waiters.iter().take_while(|(waiter, _)| holds(*waiter)).count()
+    }
+
+    /// Behind whom in the queue somebody comes who had a place: those who hold the row already, and those who came before it.
+    fn behind(&self, place: QueuePlace, places: &NumberMap<TxnId, QueuePlace>, parties: &Parties) -> usize {
+        let first = self.strengthening(parties);
+        let came_before = |waiter: &TxnId| places.get(waiter).is_some_and(|other| other.number < place.number);
+        first + self.waiters.range(first..).take_while(|(waiter, _)| came_before(waiter)).count()
     }
 }
 
@@ -354,6 +421,43 @@ mod tests {
         assert_eq!(locks.held(TxnId(2), ROW), Some(NoKeyUpdate));
         assert_eq!(ask(&mut locks, 2, ROW, KeyShare), Request::Held);
         assert_eq!(release(&mut locks, 2, Some(KeyShare)), [3]);
+    }
+
+    #[test]
+    fn who_had_to_stop_comes_back_to_its_place() {
+        let mut locks = Locks::default();
+        ask(&mut locks, 1, ROW, Update);
+        for txn in 2..5 {
+            assert_eq!(ask(&mut locks, txn, ROW, Update), Request::Queued);
+        }
+        let places: Vec<QueuePlace> = (2..5).map(|txn| locks.place(TxnId(txn)).expect("it waits")).collect();
+        let mut grants = Vec::new();
+        (2..5).for_each(|txn| locks.cancel(TxnId(txn), &mut grants));
+        assert_eq!((locks.place(TxnId(2)), grants.len()), (None, 0));
+
+        // As at another node, which counts on.
+        let mut there = Locks::default();
+        there.count_on(locks.arrivals());
+        ask(&mut there, 1, ROW, Update);
+        assert_eq!(ask(&mut there, 9, ROW, Update), Request::Queued, "it comes before they are back");
+        for txn in [4, 2, 3] {
+            there.keep_place(TxnId(txn), places[txn as usize - 2]);
+            assert_eq!(ask(&mut there, txn, ROW, Update), Request::Queued);
+        }
+        assert_eq!(ask(&mut there, 8, ROW, Update), Request::Queued);
+        let order: Vec<u64> = (1..=5)
+            .scan(1_u64, |holder, _| {
+                *holder = release(&mut there, *holder, None)[0];
+                Some(*holder)
+            })
+            .collect();
+        assert_eq!(order, [2, 3, 4, 9, 8]);
+        assert!(there.places.is_empty(), "who has its lock needs no place");
+        there.keep_place(TxnId(2), places[0]);
+        assert_eq!(ask(&mut there, 8, OTHER, Update), Request::Granted(None));
+        assert_eq!(ask(&mut there, 2, OTHER, Update), Request::Queued, "another row is another queue");
+        there.forget_place(TxnId(7));
+        assert_eq!(there.places.len(), 1);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{
     TransactionError, TxnId, Wait,
     fault::{Rules, broken},
     history::History,
-    locks::{Grant, Locks, Request},
+    locks::{Grant, Locks, QueuePlace, Request},
     row::{Key, NumberMap, Row},
     snapshots::Snapshots,
     txn::{ALL_WRITES, Held, Txn, running},
@@ -373,6 +373,32 @@ impl<V> Transactions<V> {
         Ok(())
     }
 
+    /// The place of a transaction that waits, among those who wait for the same row: for [`keep_place`](Self::keep_place), when it was [made to
+    /// stop](Self::cancel_wait).
+    #[must_use]
+    pub fn queue_place(&self, id: TxnId) -> Option<QueuePlace> {
+        self.locks.place(id)
+    }
+
+    /// Gives a transaction its place back, also one that it had in another process that this one has taken over from: if it asks for the same row again, it comes before
+    /// whoever asked later.
+    pub fn keep_place(&mut self, id: TxnId, place: QueuePlace) {
+        if self.txns.contains_key(&id) {
+            self.locks.keep_place(id, place);
+        }
+    }
+
+    /// How often somebody came to wait. Whoever takes over [counts on](Self::count_on), so that places are in order.
+    #[must_use]
+    pub fn arrivals(&self) -> u64 {
+        self.locks.arrivals()
+    }
+
+    /// Another process has counted up to here.
+    pub fn count_on(&mut self, arrivals: u64) {
+        self.locks.count_on(arrivals.min(u64::MAX / 2));
+    }
+
     /// Marks a place to roll back to.
     ///
     /// # Errors
@@ -544,6 +570,7 @@ impl<V> Transactions<V> {
 
     /// Frees what a transaction holds and keeps its memory.
     fn retire(&mut self, id: TxnId, mut txn: Box<Txn<V>>) {
+        self.locks.forget_place(id);
         self.release(id, &txn.locks);
         txn.locks.clear();
         if let Some(holder) = txn.holder.take() {
