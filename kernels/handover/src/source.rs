@@ -188,7 +188,7 @@ impl Source {
             Input::Proposed(change, answer) => self.proposed(now, &change, answer),
             Input::Read(version, record) => self.read(now, version, &record),
             Input::Heard(message) => self.heard(now, message),
-            Input::Round(round, bytes) => self.round(round, bytes),
+            Input::Round(round, bytes) => self.round(now, round, bytes),
             Input::Frozen if self.phase == Phase::Freezing => self.enter(now, Phase::Draining),
             Input::InTheWay(obstacles) if self.phase == Phase::Draining && obstacles.is_empty() => self.drained(now),
             Input::Exported if self.phase == Phase::Exporting => self.enter(now, Phase::Preparing),
@@ -293,9 +293,14 @@ impl Source {
         }
     }
 
-    fn round(&mut self, ready: u32, bytes: u64) -> Vec<Action> {
+    fn round(&mut self, at: u64, ready: u32, bytes: u64) -> Vec<Action> {
         match &mut self.phase {
-            Phase::Copying { round, now, .. } if *round == ready => *now = Some(bytes),
+            Phase::Copying { round, now, .. } if *round == ready => {
+                // However long it took to work out, the other node has its time from here on.
+                if now.replace(bytes).is_none() {
+                    self.since = at;
+                }
+            }
             Phase::Finishing(round) if *round == ready => {}
             _ => return Vec::new(),
         }

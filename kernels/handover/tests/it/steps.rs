@@ -63,6 +63,19 @@ fn rounds_end_when_they_converge_and_then_it_freezes() {
 }
 
 #[test]
+fn a_round_that_takes_long_to_work_out_is_no_silence_of_the_other_node() {
+    let opened = [Input::Proposed(Change::Announce, Answer::Won(8)), Input::Heard(ToSource::Opened)];
+    let (mut source, _) = after(Technique::Albatross, &opened);
+    let silence = Limits::default().silence;
+    let ready = 10 * silence;
+    source.step(ready, Input::Round(0, 50));
+    let again = [Action::Send(ToTarget::Round(0))];
+    assert_eq!(source.step(ready + silence, Input::Tick), again);
+    assert_eq!(source.step(ready + silence, Input::Round(0, 50)), again, "and again is no news");
+    assert_eq!(source.step(ready + silence + 1, Input::Tick), [Action::Propose(8, Change::GiveUp)]);
+}
+
+#[test]
 fn stop_and_copy_freezes_first_and_flush_and_move_after_one_round() {
     let opened = [Input::Proposed(Change::Announce, Answer::Won(8)), Input::Heard(ToSource::Opened)];
     assert_eq!(after(Technique::StopAndCopy, &opened).1, [Action::Freeze]);

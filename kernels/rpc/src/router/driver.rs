@@ -32,6 +32,9 @@ pub trait Directory: Send + Sync {
     async fn locate(&self, shard: &ShardId) -> Result<Route, RpcError>;
 }
 
+/// Of so many shards it is counted how often requests were sent again.
+const REPEATED_SHARDS_MAX: usize = 64 * 1024;
+
 /// Sends requests to the owners of shards.
 pub struct Router {
     inner: Arc<Inner>,
@@ -51,6 +54,8 @@ struct State {
     core: RouterCore,
     next_call: u64,
     calls: HashMap<CallId, CallSlot>,
+    /// How often requests to each shard were sent again, of those to which any were.
+    repeats: HashMap<ShardId, u64>,
 }
 
 struct CallSlot {
@@ -64,7 +69,8 @@ impl Router {
     /// A router; needs a tokio runtime.
     #[must_use]
     pub fn new(transport: Arc<dyn Transport>, directory: Arc<dyn Directory>, limits: RouterLimits) -> Self {
-        let state = State { core: RouterCore::new(limits), next_call: 1, calls: HashMap::new() };
+        let state =
+            State { core: RouterCore::new(limits), next_call: 1, calls: HashMap::new(), repeats: HashMap::new() };
         let inner = Arc::new(Inner {
             transport,
             directory,
@@ -126,6 +132,12 @@ impl Router {
         self.inner.repeats.load(Ordering::Relaxed)
     }
 
+    /// How often a request to a shard was sent again. It may begin anew where there are many shards.
+    #[must_use]
+    pub fn repeats_of(&self, shard: &ShardId) -> u64 {
+        self.inner.state.lock().repeats.get(shard).copied().unwrap_or_default()
+    }
+
     /// The route in the cache, for status pages and tests.
     #[must_use]
     pub fn cached_route(&self, shard: &ShardId) -> Option<Route> {
@@ -153,6 +165,16 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
+impl State {
+    fn count_repeat(&mut self, id: CallId) {
+        let Some(at) = self.calls.get(&id).and_then(|slot| slot.request.head.shard.as_ref()) else { return };
+        if self.repeats.len() >= REPEATED_SHARDS_MAX && !self.repeats.contains_key(&at.shard) {
+            self.repeats.clear();
+        }
+        *self.repeats.entry(at.shard.clone()).or_default() += 1;
+    }
+}
+
 impl Inner {
     fn step(self: &Arc<Self>, state: &mut State, input: RouterInput) {
         let before = state.core.next_wake();
@@ -162,6 +184,7 @@ impl Inner {
                 RouterAction::Send { id, attempt, route, time_left } => {
                     if attempt > 1 {
                         self.repeats.fetch_add(1, Ordering::Relaxed);
+                        state.count_repeat(id);
                     }
                     if let Some(slot) = state.calls.get_mut(&id) {
                         let attempt =

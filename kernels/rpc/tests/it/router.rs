@@ -104,6 +104,8 @@ async fn calls_survive_moves_and_freezes_and_the_directory_is_asked_once() {
     assert_eq!(shared.served.load(Ordering::SeqCst), 400, "each write was served once");
     assert_eq!(shared.looked_up.load(Ordering::SeqCst), 1);
     assert!(router.repeats() > 0, "four moves");
+    let others = ShardId::new("tenants/none");
+    assert_eq!((router.repeats_of(&shard), router.repeats_of(&others)), (router.repeats(), 0));
     assert!(router.cached_route(&shard).is_some());
     let error = router.call(&ShardId::new("tenants/none"), request(0)).await.expect_err("no such shard");
     assert!(matches!(error, RpcError::Refused { .. }));
