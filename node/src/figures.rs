@@ -16,6 +16,8 @@ use savanna_ownership::guard::LeaseGuard;
 use savanna_rpc::TrafficFigures;
 use savanna_tenants_host::{Asked, Counts, LogStats, StoreFigures, TIMES_UPTO, Tenants};
 
+use crate::cluster::moves::{OfWay, Totals, WINDOWS_UPTO};
+
 pub(crate) use self::busiest::Busiest;
 
 /// So many keys that are asked for most are shown.
@@ -24,15 +26,15 @@ const HOT_KEYS: usize = 16;
 const KEY_BYTES: usize = 64;
 
 const fn gauge(name: &'static str, help: &'static str, value: f64) -> Figure {
-    Figure { name, help, label: None, value: FigureValue::Gauge(value) }
+    Figure { name, help, labels: Vec::new(), value: FigureValue::Gauge(value) }
 }
 
 const fn counter(name: &'static str, help: &'static str, value: f64) -> Figure {
-    Figure { name, help, label: None, value: FigureValue::Counter(value) }
+    Figure { name, help, labels: Vec::new(), value: FigureValue::Counter(value) }
 }
 
 fn labelled(figure: Figure, label: &'static str, value: impl Into<String>) -> Figure {
-    Figure { label: Some((label, value.into())), ..figure }
+    Figure { labels: vec![(label, value.into())], ..figure }
 }
 
 /// Whether a figure only grows while its service runs.
@@ -62,8 +64,12 @@ fn of_log(names: LogNames, log: &LogStats) -> [Figure; 5] {
         counts: log.flush_times.counts().to_vec(),
         sum: log.flush_times.total().as_secs_f64(),
     };
-    let times =
-        Figure { name: flush_seconds, help: "Time of a flush of the log to the disk", label: None, value: times };
+    let times = Figure {
+        name: flush_seconds,
+        help: "Time of a flush of the log to the disk",
+        labels: Vec::new(),
+        value: times,
+    };
     [
         counter(appends, "Groups of records appended to the log and durable", log.groups as f64),
         counter(bytes, "Bytes of records written to the log", log.bytes as f64),
@@ -129,7 +135,7 @@ pub(crate) fn of_keys(keys: &Gauge) -> Vec<Figure> {
         threads.iter().enumerate().map(|(thread, figures)| Figure {
             name,
             help,
-            label: Some(("thread", thread.to_string())),
+            labels: vec![("thread", thread.to_string())],
             value: kind.of(value(figures) as f64),
         })
     });
@@ -188,7 +194,7 @@ pub(crate) fn of_tenants(tenants: &Tenants, busiest: &mut Busiest) -> Vec<Figure
         shown.iter().map(|(database, counts)| Figure {
             name,
             help,
-            label: Some(("database", database.clone())),
+            labels: vec![("database", database.clone())],
             value: kind.of(value(counts)),
         })
     });
@@ -206,6 +212,43 @@ pub(crate) fn of_tenants(tenants: &Tenants, busiest: &mut Busiest) -> Vec<Figure
     .chain(store)
     .chain(each)
     .collect()
+}
+
+/// A figure of moves: what tells it from others of its family, and where it is.
+type MoveFigure = (&'static str, fn(&OfWay) -> u64);
+
+const MOVES: [MoveFigure; 2] = [("moved", |of| of.moved), ("stayed", |of| of.stayed)];
+
+const MOVE_BYTES: [MoveFigure; 3] =
+    [("log", |of| of.tail_bytes), ("open", |of| of.image_bytes), ("blocks", |of| of.block_bytes)];
+
+const MOVE_STATEMENTS: [MoveFigure; 2] = [("waited", |of| of.waited), ("sent_again", |of| of.resent)];
+
+/// The moves of databases that left the node since its service began.
+pub(crate) fn of_moves(totals: &Totals) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (way, of) in totals.each() {
+        let technique = way.name();
+        let mut count = |name, help, label, counts: &[MoveFigure]| {
+            figures.extend(counts.iter().map(|(value, count)| {
+                let labels = vec![("technique", technique.to_owned()), (label, (*value).to_owned())];
+                Figure { labels, ..counter(name, help, count(&of) as f64) }
+            }));
+        };
+        count("savanna_moves", "Moves of databases that left the node", "outcome", &MOVES);
+        count("savanna_move_bytes", "Bytes that went along with databases", "kind", &MOVE_BYTES);
+        count("savanna_move_statements", "Statements that noticed a move", "noticed", &MOVE_STATEMENTS);
+        let window = FigureValue::Histogram {
+            upto: WINDOWS_UPTO.iter().map(Duration::as_secs_f64).collect(),
+            counts: of.windows.to_vec(),
+            sum: of.windows_sum.as_secs_f64(),
+        };
+        let hung_up = counter("savanna_move_failures", "Clients hung up on for a move", of.failed as f64);
+        figures.push(labelled(hung_up, "technique", technique));
+        let (name, help) = ("savanna_move_window_seconds", "How long nobody was served during a move");
+        figures.push(Figure { name, help, labels: vec![("technique", technique.to_owned())], value: window });
+    }
+    figures
 }
 
 /// The lease under which the node serves.
@@ -236,7 +279,7 @@ pub(crate) fn of_rpc(traffic: &[(&'static str, TrafficFigures)], repeats: u64) -
         traffic.iter().map(|(class, figures)| Figure {
             name,
             help,
-            label: Some(("class", (*class).to_owned())),
+            labels: vec![("class", (*class).to_owned())],
             value: kind.of(value(figures) as f64),
         })
     });

@@ -391,10 +391,14 @@ fn serve_tenants(config: &NodeConfig, place: &Place, board: &Arc<Board>) -> Resu
         (offers, tasks, Arc::clone(joined.front()), moves)
     });
     let moves = cluster.as_ref().map(|(.., moves)| Arc::clone(moves));
+    let moved = moves.clone();
     let control = tenants::Control { tenants: hosted.clone(), joined: place.joined().cloned(), moves };
     board.serves_tenants(Some(Arc::new(control)));
     let busiest = Mutex::<Busiest>::default();
-    board.shows("tenants", move || figures::of_tenants(&hosted, &mut busiest.lock()));
+    board.shows("tenants", move || {
+        let moves = moved.iter().flat_map(|moves| figures::of_moves(&moves.totals()));
+        figures::of_tenants(&hosted, &mut busiest.lock()).into_iter().chain(moves).collect()
+    });
     let (stopper, shown, runtime) = (server.stopper(), TenantsShown(Arc::clone(board)), Handle::current());
     Ok(Started {
         address: server.address(),

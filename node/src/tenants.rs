@@ -21,7 +21,7 @@ use crate::{
     cluster::{
         Decided, Joined,
         databases::LogError,
-        moves::{Moves, Report, Way},
+        moves::{Costs, Moves, Report, Way},
         shared::PlaceError,
     },
     config::{NodeConfig, threads_or_cores},
@@ -145,7 +145,8 @@ pub(crate) struct Control {
 /// A move as the control API shows it, of a database with this name.
 fn shown(report: Report, database: Option<String>) -> Move {
     let millis = |time: Duration| time.as_micros() as f64 / 1_000.0;
-    let Report { tenant, from, to, way, began, took, window, stayed } = report;
+    let Report { tenant, from, to, way, began, took, window, stayed, costs } = report;
+    let Costs { rounds, tail_bytes, image_bytes, block_bytes, noticed } = costs;
     Move {
         shard: shards::shard(tenant).0,
         database,
@@ -159,6 +160,16 @@ fn shown(report: Report, database: Option<String>) -> Move {
         began_unix_ms: began,
         took_ms: millis(took),
         window_ms: millis(window),
+        rounds,
+        log_bytes: tail_bytes,
+        open_bytes: image_bytes,
+        block_bytes,
+        waited: noticed.waited,
+        wait_p50_ms: millis(noticed.wait_p50),
+        wait_max_ms: millis(noticed.wait_max),
+        failed: noticed.failed,
+        sent_again: noticed.resent,
+        silent_nodes: noticed.silent,
         stayed,
     }
 }

@@ -78,7 +78,23 @@ pub(super) fn show(format: Format, moves: &[Move]) -> Result<(), CliError> {
         Format::Json => moves.iter().try_for_each(output::write_json),
         Format::Table => {
             let rows: Vec<_> = moves.iter().map(row).collect();
-            let titles = ["shard", "database", "from", "to", "technique", "window", "took", "what came of it"];
+            let titles = [
+                "shard",
+                "database",
+                "from",
+                "to",
+                "technique",
+                "window",
+                "took",
+                "rounds",
+                "along",
+                "cache",
+                "waited",
+                "p50",
+                "max",
+                "failed",
+                "what came of it",
+            ];
             output::write(output::text_table(&titles, &rows).as_bytes())
         }
     }
@@ -94,5 +110,22 @@ fn row(moved: &Move) -> Vec<String> {
     let outcome = moved.stayed.as_ref().map_or_else(|| "moved".to_owned(), |why| format!("stayed: {why}"));
     let database = moved.database.clone().unwrap_or_else(|| "-".to_owned());
     let parts = [&moved.shard, &database, &moved.from, &moved.to].map(Clone::clone);
-    parts.into_iter().chain([technique.to_owned(), millis(moved.window_ms), millis(moved.took_ms), outcome]).collect()
+    let costs = [
+        technique.to_owned(),
+        millis(moved.window_ms),
+        millis(moved.took_ms),
+        moved.rounds.to_string(),
+        kibibytes(moved.log_bytes + moved.open_bytes),
+        kibibytes(moved.block_bytes),
+        moved.waited.to_string(),
+        millis(moved.wait_p50_ms),
+        millis(moved.wait_max_ms),
+        moved.failed.to_string(),
+        outcome,
+    ];
+    parts.into_iter().chain(costs).collect()
+}
+
+fn kibibytes(bytes: u64) -> String {
+    format!("{} KiB", bytes.div_ceil(1_024))
 }

@@ -16,7 +16,7 @@ use savanna_tenants_sql::{
 };
 use savanna_tenants_store::Reading;
 use savanna_tenants_values::{error::SqlError, types::Type, value::Value};
-use savanna_transaction::{Isolation, Savepoint, TxnId, View};
+use savanna_transaction::{Isolation, QueuePlace, Savepoint, TxnId, View};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -110,6 +110,8 @@ pub(crate) struct Current {
     pub(crate) settings_before: Option<Settings>,
     /// Settings that end with it.
     pub(crate) local_settings: Vec<(String, String)>,
+    /// Where it waited for a lock, if its statement was taken back.
+    pub(crate) place: Option<QueuePlace>,
 }
 
 /// A savepoint, and what is as it was there.

@@ -159,7 +159,7 @@ trait Hold {
 
 impl<const KIND: u8> Hold for FigureMetric<KIND> {
     fn hold(&self, value: FigureValue) {
-        // The first of those that have the same label counts.
+        // The first of those that have the same labels counts.
         let _ = self.0.set(value);
     }
 }
@@ -192,22 +192,21 @@ impl<const KIND: u8> EncodeMetric for FigureMetric<KIND> {
     }
 }
 
-/// A figure without a label is alone, and is written without the brackets of an empty set of labels.
+/// A figure without labels is alone, and is written without the brackets of an empty set of labels.
 fn register_family<'a, M: Metric + TypedMetric + Default + Hold>(
     registry: &mut Registry,
     first: &Figure,
     family: impl Iterator<Item = &'a Figure>,
 ) {
     let set = |metric: &M, figure: &Figure| metric.hold(figure.value.clone());
-    let Some((label, _)) = &first.label else {
+    if first.labels.is_empty() {
         let alone = M::default();
         set(&alone, first);
         return registry.register(first.name, first.help, alone);
-    };
-    let labelled = Family::<[(&'static str, String); 1], M>::default();
+    }
+    let labelled = Family::<Vec<(&'static str, String)>, M>::default();
     for figure in family {
-        let value = figure.label.as_ref().map_or_else(String::new, |(_, value)| value.clone());
-        set(&labelled.get_or_create(&[(*label, value)]), figure);
+        set(&labelled.get_or_create(&figure.labels), figure);
     }
     registry.register(first.name, first.help, labelled);
 }

@@ -168,8 +168,28 @@ pub struct Move {
     pub began_unix_ms: u64,
     /// How long it took.
     pub took_ms: f64,
-    /// For how long nobody was served.
+    /// For how long nobody was served: until the other node said that it serves, or the database stayed. If the other node is silent, until it was decided.
     pub window_ms: f64,
+    /// Rounds that the other node has taken.
+    pub rounds: u32,
+    /// Bytes of commits that went along, as the storage may not have them yet.
+    pub log_bytes: u64,
+    /// Bytes of open transactions and locks that went along.
+    pub open_bytes: u64,
+    /// Bytes of blocks that the other node has read into its cache beforehand.
+    pub block_bytes: u64,
+    /// Statements that were under way while nobody was served.
+    pub waited: u64,
+    /// How long half of them waited for their answers at most, since nobody was served or they were asked; as their nodes noticed it.
+    pub wait_p50_ms: f64,
+    /// How long one of them waited.
+    pub wait_max_ms: f64,
+    /// Clients that were hung up on.
+    pub failed: u64,
+    /// Requests of nodes for their clients that were sent again.
+    pub sent_again: u64,
+    /// Nodes that have not said what their clients have noticed: it is not counted.
+    pub silent_nodes: u32,
     /// Why it is where it was; none if it moved.
     pub stayed: Option<String>,
 }

@@ -43,8 +43,8 @@ pub struct Figure {
     pub name: &'static str,
     /// What it tells, the same for all of its family.
     pub help: &'static str,
-    /// What tells it from others of its family.
-    pub label: Option<(&'static str, String)>,
+    /// What tells it from others of its family, which have labels of the same names.
+    pub labels: Vec<(&'static str, String)>,
     /// Its value, of the same kind for all of its family.
     pub value: FigureValue,
 }

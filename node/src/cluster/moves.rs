@@ -2,13 +2,18 @@
 //!
 //! ```text
 //!  the node that has it                                the node that gets it
-//!  moves/start.1  freeze, drain, write down
+//!  moves/start.2  freeze, drain, write down
 //!                 ────────── moves/say.2: Begin ..  ──►  nothing, until the end of its log says that it is to have it
+//!                 ────────── moves/blocks.1         ──►  reads what is in the cache here  (`warming`)
 //!                 ────────── moves/part.1           ──►  what is open, and what was committed since that began
 //!                 compare-and-set of the record          takes it in, as anything else that the records say
 //! ```
 //!
 //! The storage is common, so that what travels is what is not in there: open transactions with their locks, and what was committed since the snapshots of these.
+
+mod costs;
+mod points;
+mod warming;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::marker::PhantomData;
@@ -32,6 +37,10 @@ use savanna_tenants_host::{Moved, SqlError, TenantId, Tenants, error::state, sha
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
+pub(crate) use self::costs::{Costs, OfWay, Totals, WINDOWS_UPTO};
+use self::costs::{Feel, Watch};
+use self::points::reached;
+use self::warming::{ReadBlocks, Warming};
 use super::Joined;
 
 /// What other nodes ask by.
@@ -52,13 +61,17 @@ const TICK: Duration = Duration::from_millis(20);
 /// Bytes of a message with a part of what goes along, and the parts at most.
 const PART_BYTES: usize = 4 << 20;
 const PARTS_MAX: u32 = 32;
+/// What goes along is 64 MiB at most, and a little for its form.
+const PARTS_BYTES_MAX: usize = 72 << 20;
+/// How long what came of a move is kept that does not end: longer than one takes.
+const COMING_TIME: Duration = Duration::from_secs(180);
 /// So many moves leave a node at once.
 const LEAVING_MAX: usize = 2;
 /// So many moves are remembered, of those that left and of those that came.
 const REMEMBERED: usize = 100;
 
 /// How a database is carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Way {
     /// Nobody is served while all of it is written down.
     StopAndCopy,
@@ -68,7 +81,18 @@ pub(crate) enum Way {
     Albatross,
 }
 
-/// A move that ended, or goes on.
+impl Way {
+    /// As it is asked for.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::StopAndCopy => "stop-and-copy",
+            Self::FlushAndMove => "flush-and-move",
+            Self::Albatross => "albatross",
+        }
+    }
+}
+
+/// A move that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) tenant: TenantId,
@@ -78,10 +102,11 @@ pub(crate) struct Report {
     /// Milliseconds since 1970.
     pub(crate) began: u64,
     pub(crate) took: Duration,
-    /// How long nobody was served.
+    /// How long nobody was served: until the other node said that it serves, or the database stayed. If the other node is silent, until it was decided.
     pub(crate) window: Duration,
     /// Why it stayed, if it did.
     pub(crate) stayed: Option<String>,
+    pub(crate) costs: Costs,
 }
 
 /// Why a move was not begun.
@@ -97,7 +122,7 @@ pub(crate) enum NotBegun {
 struct Start;
 
 impl Method for Start {
-    const NAME: &'static str = "moves/start.1";
+    const NAME: &'static str = "moves/start.2";
     const IDEMPOTENT: bool = false;
     type Request = (TenantId, NodeId, Way);
     type Reply = Result<Report, NotBegun>;
@@ -129,7 +154,7 @@ impl Method for SendPart {
 struct List;
 
 impl Method for List {
-    const NAME: &'static str = "moves/list.1";
+    const NAME: &'static str = "moves/list.2";
     const IDEMPOTENT: bool = true;
     type Request = ();
     type Reply = Vec<Report>;
@@ -142,6 +167,7 @@ pub(crate) struct Moves {
     back: Arc<Back>,
     leaving: Mutex<BTreeSet<TenantId>>,
     left: Mutex<VecDeque<Report>>,
+    totals: Mutex<Totals>,
     coming: Mutex<VecDeque<Arc<Coming>>>,
 }
 
@@ -153,6 +179,7 @@ struct Coming {
     target: tokio::sync::Mutex<Target>,
     /// What came of what goes along, and how many parts there are.
     parts: Mutex<(BTreeMap<u32, Vec<u8>>, u32)>,
+    began: Instant,
 }
 
 impl Coming {
@@ -182,13 +209,18 @@ impl std::fmt::Debug for Moves {
 
 impl Moves {
     pub(crate) fn new(joined: Arc<Joined>, tenants: Tenants, back: Arc<Back>) -> Arc<Self> {
-        let (leaving, left, coming) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { joined, tenants, back, leaving, left, coming })
+        let (leaving, left, totals, coming) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { joined, tenants, back, leaving, left, totals, coming })
+    }
+
+    /// All moves that left the node since its service began.
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals.lock().clone()
     }
 
     /// What other nodes ask: `moves/..`.
     pub(crate) fn service(self: &Arc<Self>) -> Arc<dyn Service> {
-        let [start, say, part, list] = [0; 4].map(|_| Arc::clone(self));
+        let [start, say, part, blocks, list, watch, feel] = [0; 7].map(|_| Arc::clone(self));
         Arc::new(
             MethodTable::new()
                 .method(PhantomData::<Start>, move |_, (tenant, to, way)| {
@@ -202,6 +234,18 @@ impl Moves {
                 .method(PhantomData::<SendPart>, move |_, (id, number, count, bytes)| {
                     let known = part.take_part(id, (number, count), bytes);
                     async move { Ok(known) }
+                })
+                .method(PhantomData::<ReadBlocks>, move |_, (id, wanted)| {
+                    let moves = Arc::clone(&blocks);
+                    async move { Ok(moves.read_blocks(id, wanted).await) }
+                })
+                .method(PhantomData::<Watch>, move |_, tenant| {
+                    watch.joined.front().watch(tenant);
+                    async { Ok(()) }
+                })
+                .method(PhantomData::<Feel>, move |_, (tenant, began, ended)| {
+                    let moves = Arc::clone(&feel);
+                    async move { Ok(moves.joined.front().felt(tenant, (began, ended)).await) }
                 })
                 .method(PhantomData::<List>, move |_, ()| {
                     let listed = list.left.lock().iter().cloned().collect();
@@ -261,6 +305,7 @@ impl Moves {
             let _leaves = Leaves { moves: &moves, tenant };
             let outcome = moves.run(tenant, to, way).await;
             if let Ok(report) = &outcome {
+                moves.totals.lock().add(report);
                 remember(&mut moves.left.lock(), report.clone());
             }
             outcome
@@ -302,6 +347,10 @@ impl Moves {
             before: value,
             began,
             frozen: None,
+            window: None,
+            is_watched: false,
+            costs: Costs::default(),
+            warming: Warming::new(),
             drain: None,
             is_drained: false,
             way,
@@ -313,13 +362,18 @@ impl Moves {
             decided: None,
         };
         let ending = leaving.carry_out(source, actions.into()).await?;
-        let window = leaving.frozen.map_or(Duration::ZERO, |frozen| frozen.elapsed());
+        leaving.close_window();
+        let window = leaving.window.map_or(Duration::ZERO, |(began, ended)| ended.duration_since(began));
         if ending == Ending::Moved {
+            reached("source: saved");
             self.back.handed_over(tenant).await;
         }
         let stayed = (ending != Ending::Moved).then(|| std::mem::take(&mut leaving.why));
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let took = began.elapsed();
+        let mut costs = std::mem::take(&mut leaving.costs);
+        let now = Instant::now();
+        costs.noticed = self.noticed(tenant, leaving.window.unwrap_or((now, now))).await;
         let report = Report {
             tenant,
             from: leaving.handover.from.clone(),
@@ -329,6 +383,7 @@ impl Moves {
             took,
             window,
             stayed,
+            costs,
         };
         match &report.stayed {
             None => tracing::info!(shard = %leaving.shard, to = %report.to, ?took, ?window, "a database has moved"),
@@ -399,10 +454,14 @@ impl Moves {
             (None, ToTarget::Begin) => {
                 let (target, actions) = Target::new(handover.clone(), self.tenants.log_id());
                 let (target, parts) = (tokio::sync::Mutex::new(target), Mutex::default());
-                let coming = Arc::new(Coming { id: handover.id, tenant, attempt, target, parts });
+                let coming =
+                    Arc::new(Coming { id: handover.id, tenant, attempt, target, parts, began: Instant::now() });
                 let mut known = self.coming.lock();
-                let is_before = |other: &&Arc<Coming>| other.tenant == tenant && other.attempt < attempt;
-                known.iter().filter(is_before).for_each(|other| other.forget_parts());
+                // Whoever has begun so long ago has ended without a word.
+                let is_over = |other: &&Arc<Coming>| {
+                    other.began.elapsed() > COMING_TIME || other.tenant == tenant && other.attempt < attempt
+                };
+                known.iter().filter(is_over).for_each(|other| other.forget_parts());
                 remember(&mut known, Arc::clone(&coming));
                 (coming, VecDeque::from(actions))
             }
@@ -429,18 +488,33 @@ impl Moves {
         actions.extend(more);
         while let Some(action) = actions.pop_front() {
             let input = match action {
-                TargetAction::Open => Some(TargetInput::Opened),
-                TargetAction::Apply(round) => Some(TargetInput::Applied(round)),
+                TargetAction::Open => {
+                    reached("target: begun");
+                    Some(TargetInput::Opened)
+                }
+                TargetAction::Apply(round) => {
+                    reached(&format!("target: round {round}"));
+                    Some(TargetInput::Applied(round))
+                }
                 TargetAction::Persist => match self.persist(&coming, handover.next_epoch(), parts).await {
-                    Ok(()) => Some(TargetInput::Durable),
+                    Ok(()) => {
+                        reached("target: durable");
+                        Some(TargetInput::Durable)
+                    }
                     Err(error) => {
                         tracing::warn!(tenant, %error, "a database that was to come here does not");
                         Some(TargetInput::Failed)
                     }
                 },
-                TargetAction::Serve(epoch) => self.serves(tenant, epoch).await.then_some(TargetInput::Saved),
+                TargetAction::Serve(epoch) => {
+                    reached("target: decided");
+                    let serves = self.serves(tenant, epoch).await;
+                    reached("target: serves");
+                    serves.then_some(TargetInput::Saved)
+                }
                 TargetAction::Discard => {
                     coming.forget_parts();
+                    self.tenants.forget_warm(tenant);
                     self.tenants.expect_no_more(tenant, attempt);
                     None
                 }
@@ -461,14 +535,21 @@ impl Moves {
             return false;
         };
         let mut parts = coming.parts.lock();
+        let others = parts.0.iter().filter(|(other, _)| **other != number).map(|(_, bytes)| bytes.len());
+        if others.sum::<usize>() + bytes.len() > PARTS_BYTES_MAX {
+            return false;
+        }
         parts.1 = count;
         parts.0.insert(number, bytes);
+        reached("target: part");
         true
     }
 
     /// Makes what goes along with a tenant durable, as far as it was committed.
     async fn persist(&self, coming: &Coming, epoch: OwnerEpoch, parts: u32) -> Result<(), SqlError> {
-        self.tenants.expect(coming.tenant, (epoch, coming.attempt), coming.moved(parts)?).await?;
+        let moved = coming.moved(parts)?;
+        reached("target: prepared");
+        self.tenants.expect(coming.tenant, (epoch, coming.attempt), moved).await?;
         coming.forget_parts();
         Ok(())
     }
@@ -518,6 +599,12 @@ struct Leaving<'a> {
     before: ShardRecord,
     began: Instant,
     frozen: Option<Instant>,
+    /// From when until when nobody was served, when that is over.
+    window: Option<(Instant, Instant)>,
+    /// Whether all nodes note what clients feel of it.
+    is_watched: bool,
+    costs: Costs,
+    warming: Warming,
     drain: Option<JoinHandle<Result<Moved, SqlError>>>,
     is_drained: bool,
     way: Way,
@@ -549,10 +636,19 @@ impl Leaving<'_> {
             if let Some((since, ending)) = self.decided
                 && since.elapsed() > DECIDED_TIME
             {
+                // Whether the other node serves is not known.
+                self.window = self.frozen.take().map(|frozen| (frozen, since)).or(self.window);
                 return Ok(ending);
             }
             tokio::time::sleep(TICK).await;
             actions.extend(source.step(self.now(), Input::Tick));
+        }
+    }
+
+    /// Somebody is served again.
+    fn close_window(&mut self) {
+        if let Some(frozen) = self.frozen.take() {
+            self.window = Some((frozen, Instant::now()));
         }
     }
 
@@ -569,19 +665,27 @@ impl Leaving<'_> {
             // The storage keeps what its last manifest has, and nobody writes another one.
             Action::Pin | Action::Unpin => None,
             Action::Round(round) if self.is_drained => Some(Input::Round(round, 0)),
-            Action::Round(round) if self.way == Way::Albatross => match tenants.save_some(self.tenant).await {
-                Ok(()) => Some(Input::Round(round, 0)),
-                Err(error) => Some(self.failed(&error)),
-            },
+            Action::Round(round) if self.way == Way::Albatross => {
+                if round == 0 {
+                    self.note_storage().await;
+                }
+                match tenants.save_some(self.tenant).await {
+                    Ok(()) => Some(Input::Round(round, self.warm().await)),
+                    Err(error) => Some(self.failed(&error)),
+                }
+            }
             Action::Round(round) => match tenants.save(self.tenant).await {
                 Ok(()) => Some(Input::Round(round, 0)),
                 Err(error) => Some(self.failed(&error)),
             },
             Action::Freeze => self.freeze().await,
             Action::Drain => self.drain().await,
-            Action::Export => Some(Input::Exported),
+            Action::Export => {
+                reached("source: exported");
+                Some(Input::Exported)
+            }
             Action::Resume => {
-                self.frozen = None;
+                self.close_window();
                 tenants.resume(self.tenant, self.handover.id.0);
                 tenants.note_version(self.tenant, self.version);
                 None
@@ -589,9 +693,11 @@ impl Leaving<'_> {
             Action::Release => {
                 self.moves.back.expect_sessions();
                 tenants.release(self.tenant, self.handover.id.0);
+                reached("source: released");
                 None
             }
             Action::Stop => {
+                self.close_window();
                 self.why = "it was dropped, or another node has it".to_owned();
                 tenants.release(self.tenant, self.handover.id.0);
                 None
@@ -620,6 +726,9 @@ impl Leaving<'_> {
     }
 
     async fn propose(&mut self, version: u64, change: Change) -> Result<Option<Input>, NotBegun> {
+        if let Change::Commit(_) = change {
+            reached("source: ready");
+        }
         let transition = Transition {
             shard: self.shard.clone(),
             expected: Revision(version),
@@ -630,6 +739,11 @@ impl Leaving<'_> {
         let batch = Batch { expects, ..Batch::from(transition) };
         let answer = match self.moves.joined.coordinator.apply(&batch).await {
             Ok(version) => {
+                match change {
+                    Change::Announce => reached("source: announced"),
+                    Change::Commit(_) => reached("source: decided"),
+                    Change::GiveUp => reached("source: given up"),
+                }
                 self.version = version;
                 self.moves.tenants.note_version(self.tenant, version);
                 Answer::Won(version.0)
@@ -667,19 +781,29 @@ impl Leaving<'_> {
         match said {
             ToTarget::Commit => drop(self.decided.get_or_insert_with(|| (Instant::now(), Ending::Moved))),
             ToTarget::Abort => drop(self.decided.get_or_insert_with(|| (Instant::now(), Ending::Stayed))),
-            ToTarget::Begin | ToTarget::Round(_) | ToTarget::Prepare(_) => {}
+            ToTarget::Begin if !std::mem::replace(&mut self.is_watched, true) => self.moves.watch(self.tenant),
+            ToTarget::Begin | ToTarget::Prepare(_) => {}
+            ToTarget::Round(round) => {
+                reached(&format!("source: round {round}"));
+                self.costs.rounds = round + 1;
+            }
         }
-        if let ToTarget::Prepare(_) = said
-            && !self.send_parts().await
-        {
-            return None;
+        if let ToTarget::Prepare(_) = said {
+            if !self.send_parts().await {
+                return None;
+            }
+            reached("source: sent");
         }
         let request = (self.tenant, self.handover.clone(), (self.attempt, self.parts_count), said);
         let transport = self.moves.joined.transport();
         match call::<Say>(&*transport, &self.handover.to, &request, SAY_TIME).await {
             Ok(heard) => {
-                if let Some(ToSource::Refuse(why)) = &heard {
-                    self.why = format!("node {} does not take it: {why}", self.handover.to);
+                match &heard {
+                    Some(ToSource::Refuse(why)) => {
+                        self.why = format!("node {} does not take it: {why}", self.handover.to);
+                    }
+                    Some(ToSource::Saved) => self.close_window(),
+                    _ => {}
                 }
                 heard.map(Input::Heard)
             }
@@ -715,6 +839,7 @@ impl Leaving<'_> {
         match self.moves.tenants.freeze(self.tenant, self.handover.id.0, self.way == Way::Albatross).await {
             Ok(()) => {
                 self.frozen.get_or_insert_with(Instant::now);
+                reached("source: frozen");
                 Some(Input::Frozen)
             }
             // It is waking up, or has commits that it has not done again, which it does when it wakes.
@@ -731,6 +856,8 @@ impl Leaving<'_> {
         if *moved == Moved::default() {
             return Ok(());
         }
+        self.costs.tail_bytes = moved.tail.iter().map(|commit| commit.len() as u64).sum();
+        self.costs.image_bytes = moved.image.as_ref().map_or(0, |image| image.len() as u64);
         let bytes = moved.encode()?;
         self.parts = (0..).zip(bytes.chunks(PART_BYTES).map(<[u8]>::to_vec)).collect();
         self.parts_count = self.parts.len() as u32;

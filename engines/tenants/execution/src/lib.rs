@@ -69,6 +69,8 @@ pub struct Run<'a> {
     pub(crate) counts: Option<Counts>,
     /// Rows that it may still work on; any number if nobody waits for the thread.
     patience: Cell<Option<usize>>,
+    /// Whether it may give way, as somebody outside runs it again then.
+    may_give_way: bool,
     /// Large values that it has computed and that count as rows it has worked on.
     counted: Cell<usize>,
 }
@@ -98,17 +100,19 @@ impl<'a> Run<'a> {
             waits: Cell::new(false),
             counts: None,
             patience: Cell::new(None),
+            may_give_way: false,
             counted: Cell::new(0),
         }
     }
 
-    /// Lets the statement work on so many rows only; then it waits, to be run again where it is in nobody's way.
-    pub fn give_way_after(self, rows: Option<usize>) -> Self {
+    /// Lets the statement work on so many rows only; then it waits, to be run again where it is in nobody's way. If it is there, it waits when it is called away.
+    pub fn give_way_after(mut self, rows: Option<usize>) -> Self {
         self.patience.set(rows);
+        self.may_give_way = true;
         self
     }
 
-    /// Whether it waits because it takes long.
+    /// Whether it waits because it takes long, or was called away.
     pub fn gives_way(&self) -> bool {
         self.patience.get() == Some(0)
     }
@@ -140,6 +144,10 @@ impl<'a> Run<'a> {
                 self.waits.set(true);
                 return Err(taken_for_error());
             }
+        } else if self.may_give_way && self.facts.interrupts.take_call() {
+            self.patience.set(Some(0));
+            self.waits.set(true);
+            return Err(taken_for_error());
         }
         Ok(())
     }

@@ -49,6 +49,12 @@ impl Termination {
         self.asked.load(Ordering::Relaxed) >= END_AS_MOVED
     }
 
+    /// Whether it is to end because its database moves.
+    #[must_use]
+    pub fn is_for_a_move(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) == END_AS_MOVED
+    }
+
     /// Waits until it is to end.
     pub async fn asked(&self) {
         while !self.is_asked() {

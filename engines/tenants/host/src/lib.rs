@@ -38,6 +38,7 @@ mod slot;
 pub mod slots;
 mod tenants;
 mod thread;
+mod warming;
 
 pub use savanna_journal::{Stats as LogStats, TIMES_UPTO};
 pub use savanna_ownership::{RootExpectation, Tenure};
@@ -60,7 +61,7 @@ pub use savanna_tenants_store::{
     owner::Moved,
     role::{Acquaintance, Verifier},
     shards::{self, Member, ShardsError},
-    storage::{Archive, Asked, StoreFigures},
+    storage::{Archive, Asked, BlockRounds, Cached, Since, StoreFigures, WarmBlocks, Warmed},
 };
 pub use savanna_tenants_values::{error, error::SqlError, types, value};
 

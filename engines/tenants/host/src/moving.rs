@@ -92,6 +92,12 @@ impl Session {
         }
     }
 
+    /// Its tenant.
+    #[must_use]
+    pub fn tenant_id(&self) -> TenantId {
+        self.slot().id
+    }
+
     /// Leaves its tenant, which moves. The session is over here.
     ///
     /// # Errors
@@ -160,6 +166,7 @@ impl Tenants {
     /// A drained tenant is another node's: its record says so.
     pub fn release(&self, tenant: TenantId, attempt: u64) {
         self.process().owner.lock().leave(tenant);
+        self.process().storage.forget_warm(tenant);
         self.process().tell(tenant, Order::Release(tenant, attempt));
     }
 
@@ -189,7 +196,11 @@ impl Tenants {
         self.ask(tenant, |saved| Order::Save { tenant, all: false, saved }).await
     }
 
-    async fn ask<T>(&self, tenant: TenantId, order: impl FnOnce(oneshot::Sender<Result<T>>) -> Order) -> Result<T> {
+    pub(crate) async fn ask<T>(
+        &self,
+        tenant: TenantId,
+        order: impl FnOnce(oneshot::Sender<Result<T>>) -> Order,
+    ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         self.process().tell(tenant, order(answer));
         answered.await.unwrap_or_else(|_| Err(SqlError::new("57P01", "the server is stopping")))

@@ -3,6 +3,8 @@
 //! Whoever serves a client calls [`Session`] directly, on the same thread and with what it has read of the client: nothing is copied, locked
 //! or handed over on the way to a statement that neither waits nor takes long.
 
+mod waits;
+
 use std::{
     io,
     pin::pin,
@@ -35,6 +37,7 @@ use savanna_tenants_values::{
 };
 use tokio::sync::Notify;
 
+pub use self::waits::Waiting;
 use crate::{
     alarm::Alarm,
     connections::{Connected, OwnKey, Termination},
@@ -51,6 +54,8 @@ const MESSAGE_TIME: Duration = Duration::from_micros(3);
 const TEXT_BYTES_HERE: usize = 64 << 10;
 /// How often somebody looks whether a statement is to end that cannot be woken.
 const LOOK: Duration = Duration::from_millis(20);
+/// What a statement that runs has to end in when its session is to leave.
+const ENDS_SOON: Duration = Duration::from_millis(200);
 /// How long answers wait before the lease is looked at again.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
 /// All tenants are entitled to the same.
@@ -122,19 +127,9 @@ pub struct Session {
     termination: Arc<Termination>,
     /// What may become of its statement that waits when the session is to leave.
     waits_as: Waiting,
+    /// The attempt to move the tenant for which a statement that runs was called away last.
+    called_for: Option<u64>,
     _guard: ConnectionGuard,
-}
-
-/// What may become of a statement that waits for a lock when its session is to leave with the tenant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Waiting {
-    /// It goes on to wait.
-    #[default]
-    Stays,
-    /// It is taken back; its client's message is there to be obeyed again.
-    IsTakenBack,
-    /// The same, and with it the transaction, which the client did not begin and of which it has heard nothing.
-    IsTakenBackWhole,
 }
 
 impl std::fmt::Debug for Session {
@@ -237,6 +232,7 @@ impl ConnectionGuard {
             status,
             termination,
             waits_as: Waiting::default(),
+            called_for: None,
             _guard: self,
         })
     }
@@ -742,6 +738,7 @@ impl Session {
         let slot = Rc::clone(&self.slot);
         let mut working = pin!(slot.with_aside(&place, traced(self.id, work)));
         let mut gone: Option<io::Error> = None;
+        let mut called = None;
         let traced = loop {
             tokio::select! {
                 biased;
@@ -753,6 +750,12 @@ impl Session {
                         self.interrupts.interrupt(Reason::Cancelled);
                     } else if place.is_wanted() {
                         self.interrupts.interrupt(Reason::PlaceWanted);
+                    } else if self.is_called_away()
+                        && called.get_or_insert_with(Instant::now).elapsed() > ENDS_SOON
+                    {
+                        // It is looked at when it has given way whether it can leave. If not, it runs on.
+                        self.called_for = self.slot.along.get();
+                        self.interrupts.call_away();
                     }
                 }
             }
@@ -837,7 +840,12 @@ impl Session {
             }
             match step {
                 Ok(Step::Done(value)) => return Ok(Ok(value)),
-                Ok(Step::Wait) if self.tenant(peer, |tenant| tenant.gives_way(session)).await => aside = true,
+                Ok(Step::Wait) if self.tenant(peer, |tenant| tenant.gives_way(session)).await => {
+                    if self.is_taken_back().await {
+                        return Err(End::TakenBack);
+                    }
+                    aside = true;
+                }
                 Ok(Step::Wait) if self.tenant(peer, |tenant| tenant.asks_elsewhere(session)).await => {
                     self.ask_elsewhere(peer).await?;
                 }
@@ -884,47 +892,5 @@ impl Session {
         let time = Duration::from_millis(self.timeouts.statement.into());
         let left = time.saturating_sub(began.elapsed());
         (!time.is_zero()).then(|| Alarm::set(&self.thread.process, self.key.get(), &self.interrupts, left))
-    }
-
-    /// Waits until the session is woken, which it also is when it has waited for a lock for too long.
-    async fn wait(&mut self, peer: &mut impl Peer) -> Served<()> {
-        let session = self.id;
-        self.slot.activity.waited();
-        if self.timeouts.lock > 0 && self.slot.with(|tenant| tenant.waits_for_lock(session)).await {
-            let time = Duration::from_millis(self.timeouts.lock.into());
-            match tokio::time::timeout(time, self.until_woken(peer)).await {
-                Ok(woken) => return woken,
-                Err(_) => self.tenant(peer, |tenant| tenant.interrupt(session, Reason::LockTimeout)).await,
-            }
-        }
-        self.until_woken(peer).await
-    }
-
-    /// Waits until the session is woken. Meanwhile the client may go away.
-    async fn until_woken(&self, peer: &mut impl Peer) -> Served<()> {
-        tokio::select! {
-            biased;
-            () = self.woken.notified() => Ok(()),
-            () = self.taken_back() => Err(End::TakenBack),
-            error = peer.gone() => Err(End::Client(error)),
-        }
-    }
-
-    /// Waits until the statement that waits was taken back, as the session is to leave.
-    async fn taken_back(&self) {
-        let id = self.id;
-        if self.waits_as == Waiting::Stays {
-            return std::future::pending().await;
-        }
-        let whole = self.waits_as == Waiting::IsTakenBackWhole;
-        loop {
-            self.termination.called().await;
-            let goes = self.slot.along.get().is_some() && !self.termination.is_asked() && self.slot.lets_go(id).await;
-            if goes && self.slot.with(|tenant: &mut Tenant| tenant.take_back(id, whole)).await {
-                return;
-            }
-            // The move may be given up, and come again.
-            self.termination.asked_again().await;
-        }
     }
 }

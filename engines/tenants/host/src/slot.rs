@@ -307,6 +307,11 @@ impl TenantSlot {
         self.connections.get() == 0
     }
 
+    /// Whether it has something for sessions that are on their way to it.
+    pub(crate) fn awaits_sessions(&self) -> bool {
+        self.tenant.borrow().as_ref().is_some_and(Tenant::awaits_sessions)
+    }
+
     /// Whether a session may go away with the tenant: nothing keeps it that stays here.
     pub(crate) async fn lets_go(self: &Rc<Self>, id: SessionId) -> bool {
         match self.along.get() {

@@ -11,9 +11,9 @@ use savanna_tenants_store::{
     database::{Database, SessionId},
     owner::{self, Moved, Tail, wake, wake_moved},
     role::Acquaintance,
-    storage::Home,
+    storage::{Cached, Home, Since},
 };
-use savanna_tenants_values::error::{Result, SqlError};
+use savanna_tenants_values::error::{Result, SqlError, state};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -41,6 +41,8 @@ pub(crate) enum Order {
     Identify { tenant: TenantId, user: String, answer: oneshot::Sender<Result<Acquaintance>> },
     /// A tenant is to wake: it holds up the log.
     Wake(TenantId),
+    /// What does a tenant have in the cache, and of what has come into its storage since?
+    ListBlocks { tenant: TenantId, since: Since, listed: oneshot::Sender<Result<Cached>> },
     /// All that was committed of a tenant by now is to be in its storage, or as much of it as may be there.
     Save { tenant: TenantId, all: bool, saved: oneshot::Sender<Result<()>> },
     /// A tenant is to go for ever, if nobody is there.
@@ -136,6 +138,7 @@ impl ThreadContext {
                     self.begin_waking(tenant, Vec::new());
                 }
             }
+            Order::ListBlocks { tenant, since, listed } => self.list_blocks(tenant, since, listed),
             Order::Remove { tenant, removed } => self.remove(tenant, removed),
             Order::Freeze { tenant, attempt, along, frozen } => {
                 // Whoever asked may have gone.
@@ -252,7 +255,16 @@ impl ThreadContext {
             Err(error) => {
                 let waiters = {
                     let mut owner = process.owner.lock();
-                    image.into_iter().for_each(|image| owner.put_image_back(tenant, image));
+                    match image {
+                        // What is committed is served all the same: what was open is lost, as if the node had ended.
+                        Some(_) if error.state == state::DATA_CORRUPTED => {
+                            tracing::error!(
+                                tenant,
+                                "what is open in a database that has moved here cannot be read, and is rolled back"
+                            );
+                        }
+                        image => image.into_iter().for_each(|image| owner.put_image_back(tenant, image)),
+                    }
                     self.slots.borrow_mut().cannot_wake(tenant, tail, &mut owner)
                 };
                 let pause = process.retries.lock().failed(tenant, Instant::now());
@@ -266,8 +278,17 @@ impl ThreadContext {
 
     /// Removes a tenant for ever, if nobody is there, whether or not anybody waits for that.
     fn remove(self: &Rc<Self>, tenant: TenantId, removed: oneshot::Sender<Result<()>>) {
-        let is_free = |slot: &Rc<TenantSlot>| slot.is_empty() && !slot.flushing.get();
-        let begun = self.slots.borrow_mut().begin_removing(tenant, &self.process.owner.lock(), is_free);
+        let is_free = |slot: &Rc<TenantSlot>| slot.is_empty() && !slot.flushing.get() && !slot.awaits_sessions();
+        let begun = {
+            let owner = self.process.owner.lock();
+            match owner.has_image(tenant) {
+                // It has moved here, and wakes.
+                true => {
+                    Err(SqlError::new("55006", "the database is being accessed by users who are on their way to it"))
+                }
+                false => self.slots.borrow_mut().begin_removing(tenant, &owner, is_free),
+            }
+        };
         if begun.is_err() {
             // Whoever asked may have gone.
             _ = removed.send(begun);
@@ -322,6 +343,11 @@ impl ThreadContext {
         waiters.into_iter().for_each(|waiter| follow(waiter, tenant));
     }
 
+    /// A tenant that is awake and lets clients in.
+    pub(crate) fn awake(&self, tenant: TenantId) -> Option<Rc<TenantSlot>> {
+        self.slots.borrow().awake(tenant).map(Rc::clone)
+    }
+
     /// Begins to move a tenant away. Returns it if it is awake.
     pub(crate) fn begin_moving(&self, tenant: TenantId, attempt: u64) -> Result<Option<Rc<TenantSlot>>> {
         let mut slots = self.slots.borrow_mut();
@@ -341,7 +367,8 @@ impl ThreadContext {
     /// Tenants that have moved here wake, even if nobody comes: what is open in them does not wait for ever.
     pub(crate) fn wake_moved(self: &Rc<Self>) {
         let moved = self.process.owner.lock().with_images();
-        let mine = moved.into_iter().filter(|tenant| self.process.is_on(*tenant, self.number));
+        let due = self.process.retries.lock().due(moved, Instant::now());
+        let mine = due.into_iter().filter(|tenant| self.process.is_on(*tenant, self.number));
         for tenant in mine.filter(|tenant| self.slots.borrow().is_asleep(*tenant)).collect::<Vec<_>>() {
             self.begin_waking(tenant, Vec::new());
         }

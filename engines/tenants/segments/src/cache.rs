@@ -104,6 +104,37 @@ impl BlockCache {
         }
     }
 
+    /// The blocks of a tenant and their bytes in memory: those first that were read since they came or were last spared, of these, those that came last.
+    #[must_use]
+    pub fn list(&self, tenant: TenantId) -> Vec<(PageId, usize)> {
+        let state = self.state.lock();
+        let Some(share) = state.tenants.get(&tenant) else { return Vec::new() };
+        let listed = |used: bool| {
+            let kept = share.queue.iter().rev().filter_map(|page| Some((*page, share.blocks.get(page)?)));
+            kept.filter(move |(_, kept)| kept.used == used).map(|(page, kept)| (page, weight(&kept.block)))
+        };
+        listed(true).chain(listed(false)).collect()
+    }
+
+    /// How many bytes a tenant may take until it gives up its own for them: what nobody has, or what it lacks of its share.
+    #[must_use]
+    pub fn room(&self, tenant: TenantId) -> usize {
+        let state = self.state.lock();
+        let mine = state.tenants.get(&tenant).map_or(0, |share| share.bytes);
+        let sharers = state.tenants.len() + usize::from(!state.tenants.contains_key(&tenant));
+        let (free, share) = (self.bytes_max.saturating_sub(state.stats.bytes), self.bytes_max / sharers);
+        free.max(share.saturating_sub(mine))
+    }
+
+    /// Keeps a block of a tenant if there is [room](Self::room) for it. Whether there was.
+    pub fn insert_if_room(&self, tenant: TenantId, page: PageId, block: Arc<Block>) -> bool {
+        let fits = weight(&block) <= self.room(tenant);
+        if fits {
+            self.insert(tenant, page, block);
+        }
+        fits
+    }
+
     /// Forgets all blocks of a tenant.
     pub fn forget(&self, tenant: TenantId) {
         let State { tenants, stats } = &mut *self.state.lock();
@@ -121,6 +152,9 @@ impl BlockCache {
         let bytes: usize = gone.map(|(_, kept)| weight(&kept.block)).sum();
         share.bytes -= bytes;
         stats.bytes -= bytes;
+        if share.blocks.is_empty() {
+            tenants.remove(&tenant);
+        }
     }
 
     /// What it holds and did.
@@ -202,6 +236,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_read_is_listed_first_and_then_what_came_last() {
+        let cache = room_for(10);
+        for number in 0..4 {
+            cache.insert(1, page(number), block());
+        }
+        cache.insert(2, page(9), block());
+        assert!(cache.get(1, page(1)).is_some() && cache.get(1, page(0)).is_some());
+        let listed: Vec<_> = cache.list(1).into_iter().map(|(page, bytes)| (page.block, bytes)).collect();
+        assert_eq!(listed, [1, 0, 3, 2].map(|number| (number, weight(&block()))));
+        assert!(cache.list(3).is_empty());
+    }
+
+    #[test]
+    fn who_comes_early_takes_what_is_free_or_its_share_and_gives_nothing_of_its_own_up() {
+        let cache = room_for(10);
+        assert!((0..8).all(|number| cache.insert_if_room(1, page(number), block())), "nobody else is there");
+        assert!((0..5).all(|number| cache.insert_if_room(2, page(number), block())), "half is its share");
+        assert!(!cache.insert_if_room(2, page(5), block()));
+        let kept = (0..5).filter(|number| cache.get(2, page(*number)).is_some()).count();
+        assert_eq!((kept, cache.stats().bytes), (5, 10 * weight(&block())));
+        assert_eq!(cache.room(3), 10 * weight(&block()) / 3);
+    }
+
+    #[test]
     fn what_is_forgotten_is_gone_and_counted() {
         let cache = room_for(10);
         cache.insert(1, page(0), block());
@@ -209,8 +267,8 @@ mod tests {
         cache.insert(2, page(0), block());
         cache.forget_segments(1, |segment| segment == 1);
         assert_eq!((cache.get(1, page(0)).is_some(), cache.stats().bytes), (false, 2 * weight(&block())));
-        cache.forget(1);
         cache.forget(2);
-        assert_eq!((cache.stats().bytes, cache.stats().tenants), (0, 0));
+        cache.forget_segments(1, |segment| segment == 2);
+        assert_eq!((cache.stats().bytes, cache.stats().tenants), (0, 0), "who has nothing takes no share");
     }
 }

@@ -1,7 +1,7 @@
 //! Statements that are ended from outside, also while they run: a flag that any thread may set, and that whoever runs the
 //! statement looks at every few rows.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use savanna_tenants_values::error::{Result, SqlError, state};
 
@@ -25,19 +25,23 @@ const RUNNING: u64 = 1;
 
 /// The statement of a session, for whoever wants to end it. What is meant for one statement never ends another.
 #[derive(Debug, Default)]
-pub struct Interrupts(AtomicU64);
+pub struct Interrupts {
+    state: AtomicU64,
+    /// Whether the statement that runs is to give way, so that its session can leave.
+    called_away: AtomicBool,
+}
 
 impl Interrupts {
     /// The number that the next statement will have, or the one that runs has.
     #[must_use]
     pub fn statement(&self) -> u64 {
-        let state = self.0.load(Ordering::Relaxed);
+        let state = self.state.load(Ordering::Relaxed);
         (state >> PHASE_BITS) + u64::from(phase(state) == IDLE)
     }
 
     /// Ends the statement that runs, if there is one.
     pub fn interrupt(&self, reason: Reason) {
-        let state = self.0.load(Ordering::Relaxed);
+        let state = self.state.load(Ordering::Relaxed);
         self.replace(state, reason);
     }
 
@@ -50,28 +54,40 @@ impl Interrupts {
         if phase(state) == RUNNING {
             let interrupted = state - RUNNING + reason as u64 + 2;
             // If it has ended, or somebody else has ended it, that is as good.
-            _ = self.0.compare_exchange(state, interrupted, Ordering::Relaxed, Ordering::Relaxed);
+            _ = self.state.compare_exchange(state, interrupted, Ordering::Relaxed, Ordering::Relaxed);
         }
+    }
+
+    /// Has a statement that runs where it is in nobody's way give way once more: it has done nothing then, and may be run again elsewhere.
+    pub fn call_away(&self) {
+        self.called_away.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the statement that runs was called away since it was asked last.
+    #[must_use]
+    pub fn take_call(&self) -> bool {
+        self.called_away.load(Ordering::Relaxed) && self.called_away.swap(false, Ordering::Relaxed)
     }
 
     /// A statement begins, unless it has begun and was waiting.
     pub fn begin(&self) {
-        let state = self.0.load(Ordering::Relaxed);
+        let state = self.state.load(Ordering::Relaxed);
         if phase(state) == IDLE {
-            self.0.store(((state >> PHASE_BITS) + 1) << PHASE_BITS | RUNNING, Ordering::Relaxed);
+            self.state.store(((state >> PHASE_BITS) + 1) << PHASE_BITS | RUNNING, Ordering::Relaxed);
         }
     }
 
     /// The statement is over.
     pub fn end(&self) {
-        let state = self.0.load(Ordering::Relaxed);
-        self.0.store(state - phase(state), Ordering::Relaxed);
+        let state = self.state.load(Ordering::Relaxed);
+        self.state.store(state - phase(state), Ordering::Relaxed);
+        self.called_away.store(false, Ordering::Relaxed);
     }
 
     /// Whether a statement runs or waits.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        phase(self.0.load(Ordering::Relaxed)) != IDLE
+        phase(self.state.load(Ordering::Relaxed)) != IDLE
     }
 
     /// Whether the statement is to end.
@@ -83,7 +99,7 @@ impl Interrupts {
     /// Why the statement is to end, if it is.
     pub fn reason(&self) -> Option<Reason> {
         let reasons = [Reason::Cancelled, Reason::StatementTimeout, Reason::LockTimeout, Reason::PlaceWanted];
-        let at = phase(self.0.load(Ordering::Relaxed)).checked_sub(2)?;
+        let at = phase(self.state.load(Ordering::Relaxed)).checked_sub(2)?;
         reasons.get(at as usize).copied()
     }
 

@@ -1,7 +1,7 @@
 //! Numbers of sequences for statements that take some.
 
 use savanna_tenants_store::database::{SessionId, Step};
-use savanna_tenants_values::error::Result;
+use savanna_tenants_values::error::{Result, state};
 
 use super::Tenant;
 
@@ -22,8 +22,12 @@ impl Tenant {
         let mut any = false;
         for (sequence, next) in self.numbers.unused() {
             if catalog.sequence_by_id(sequence.id).is_some_and(|now| now.state == sequence.state) {
-                self.database.set_sequence(&sequence, next)?;
-                any = true;
+                match self.database.set_sequence(&sequence, next) {
+                    Ok(_) => any = true,
+                    // Whoever changes or drops it is not here, and comes back: its numbers are lost, as if the process had ended.
+                    Err(error) if error.state == state::LOCK_NOT_AVAILABLE => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(any)

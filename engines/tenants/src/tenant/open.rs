@@ -13,7 +13,7 @@ use savanna_tenants_values::{
     types::Type,
     value::Value,
 };
-use savanna_transaction::{HolderId, Isolation, TxnId, View};
+use savanna_transaction::{HolderId, Isolation, QueuePlace, TxnId, View};
 use serde::{Deserialize, Serialize};
 
 use super::{Bound, InTransaction, Tenant, transactions::snapshot_too_old};
@@ -129,6 +129,8 @@ struct TransactionImage {
     deferred: Checks,
     settings_before: Option<[Vec<(String, String)>; 2]>,
     local_settings: Vec<(String, String)>,
+    /// Where it waited for a lock.
+    place: Option<QueuePlace>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -184,7 +186,8 @@ impl Tenant {
         if !self.sessions.is_empty() {
             return Err(SqlError::new("55006", "the database has sessions that have not left"));
         }
-        if self.left.is_empty() {
+        // Who comes with temporary objects has numbers that nobody else may be given.
+        if self.left.is_empty() && !self.database.has_numbered_temporary() {
             return Ok(None);
         }
         Ok(Some(OpenImage { database: self.database.image()?, left: self.left.clone() }))
@@ -231,21 +234,32 @@ impl Tenant {
         let portals: usize = session.portals.values().map(|portal| portal.bytes).sum();
         let cursors: usize = session.cursors.values().map(crate::cursor::Cursor::bytes).sum();
         let texts: usize = session.prepared.values().map(|prepared| prepared.text.len()).sum();
-        (portals + cursors + texts + self.database.temporary_bytes(id) > OPEN_BYTES_MAX).then_some(Bound::Size)
+        let txn = session.txn.as_ref();
+        let put_off =
+            txn.map_or(0, |txn| bytes_of(&txn.deferred) + bytes_of(&txn.deferral) + bytes_of(&txn.savepoints));
+        let coming = session.cursors.values().filter_map(|cursor| cursor.coming.as_deref());
+        let queries = coming.map(|coming| coming.text.len() + bytes_of(&coming.parameters) + bytes_of(&coming.place));
+        let all = portals + cursors + texts + put_off + queries.sum::<usize>() + self.database.temporary_bytes(id);
+        (all > OPEN_BYTES_MAX).then_some(Bound::Size)
     }
 
-    /// Takes back the statement of a session that waits for a lock, as if it had not begun, or the `whole` transaction that the client did not begin; the client
+    /// Takes back the statement of a session that waits for a lock or gives way, as if it had not begun, or the `whole` transaction that the client did not begin; the client
     /// asks for it again. Whether it could be.
     pub fn take_back(&mut self, id: SessionId, whole: bool) -> bool {
-        if !self.waits_for_lock(id) {
+        if !self.waits_for_lock(id) && !self.gives_way(id) {
             return false;
         }
         let Some(session) = self.sessions.get_mut(&id) else { return false };
+        // Its wait is about to end, and its client to hear why.
+        if session.interrupted.is_some() || session.facts.interrupts.is_interrupted() {
+            return false;
+        }
         // What it did to the session's own locks stays done.
         if whole && session.facts.advisory.get_mut().holder.is_some() {
             return false;
         }
         (session.simple, session.waits, session.aside, session.interrupted) = (None, false, false, None);
+        session.gives_way = false;
         session.facts.interrupts.end();
         session.facts.advisory.get_mut().begin();
         session.reading = savanna_tenants_store::Reading::default();
@@ -254,6 +268,8 @@ impl Tenant {
             if is_read_committed {
                 txn.snapshot_taken = None;
             }
+            // One that has its lock by now has none.
+            txn.place = self.database.place(id);
             self.waiting.remove(&id);
             // A wait that has just ended needs no end.
             _ = self.database.cancel_wait(id);
@@ -344,21 +360,36 @@ impl Tenant {
             deferred: txn.deferred.clone(),
             settings_before: before.transpose()?,
             local_settings: txn.local_settings.clone(),
+            place: txn.place,
         });
+        txn.place.into_iter().for_each(|place| self.database.keep_place(txn.id, place));
         Ok(())
     }
 
-    /// The session has its portals and cursors again. One that cannot be planned any more is not there.
+    /// The session has its portals and cursors again. One that cannot be planned any more is not there. In a transaction that has failed, what reads on is there if
+    /// the transaction may go on from a savepoint.
     pub(super) fn reopen(&mut self, id: SessionId, open: &Open) -> Result<()> {
-        if open.transaction.as_ref().is_some_and(|txn| txn.failed) {
-            return Ok(());
-        }
-        for image in &open.portals {
+        let failed = open.transaction.as_ref().filter(|txn| txn.failed);
+        let reads_on = failed.is_none_or(|txn| !txn.savepoints.is_empty() && !txn.ended);
+        // As it was when they were made: in one that has failed nothing is planned.
+        self.note_failed(id, false)?;
+        let reopened = self.reopen_all(id, open, reads_on);
+        self.note_failed(id, failed.is_some())?;
+        reopened
+    }
+
+    fn note_failed(&mut self, id: SessionId, failed: bool) -> Result<()> {
+        self.session(id)?.txn.iter_mut().for_each(|txn| txn.failed = failed);
+        Ok(())
+    }
+
+    fn reopen_all(&mut self, id: SessionId, open: &Open, reads_on: bool) -> Result<()> {
+        for image in open.portals.iter().filter(|_| reads_on) {
             if let Err(error) = self.reopen_portal(id, image) {
                 self.session(id)?.warn(error.state, &format!("portal \"{}\" is gone: {}", image.name, error.message));
             }
         }
-        for (image, coming) in &open.cursors {
+        for (image, coming) in open.cursors.iter().filter(|(_, coming)| reads_on || coming.is_none()) {
             match coming.as_ref().map(|coming| self.resumed(id, coming)).transpose() {
                 Ok(coming) => {
                     let (name, cursor) = image.restored(coming);
@@ -406,6 +437,11 @@ impl Tenant {
     }
 }
 
+/// Bytes of something when it goes along.
+fn bytes_of(value: &impl Serialize) -> usize {
+    postcard::experimental::serialized_size(value).unwrap_or(usize::MAX / 8)
+}
+
 fn transaction_image(txn: Current) -> TransactionImage {
     TransactionImage {
         id: txn.id,
@@ -424,6 +460,7 @@ fn transaction_image(txn: Current) -> TransactionImage {
         deferred: txn.deferred,
         settings_before: txn.settings_before.map(|settings| settings.written()),
         local_settings: txn.local_settings,
+        place: txn.place,
     }
 }
 

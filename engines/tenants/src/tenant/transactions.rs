@@ -38,6 +38,7 @@ impl Tenant {
             deferred: Checks::new(),
             settings_before: None,
             local_settings: Vec::new(),
+            place: None,
         });
         Ok(())
     }

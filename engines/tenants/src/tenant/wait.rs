@@ -108,6 +108,7 @@ impl Tenant {
                     session.aside = false;
                     session.facts.elsewhere = None;
                     session.facts.interrupts.end();
+                    session.txn.iter_mut().for_each(|txn| txn.place = None);
                 }
             }
             Err(_) => {

@@ -46,7 +46,7 @@ pub enum Change {
     /// The sealed one is written down.
     Saved(Segment),
     /// These are all that there are, newest first.
-    Reopened(Vec<Segment>),
+    Reopened(Vec<Arc<Segment>>),
     /// These are now in those.
     Merged {
         /// The numbers of the old ones.
@@ -59,9 +59,8 @@ pub enum Change {
 impl Segments {
     /// Of a tenant, newest first.
     #[must_use]
-    pub fn new(tenant: TenantId, cache: Arc<BlockCache>, live: Vec<Segment>) -> Self {
-        let live = live.into_iter().map(Arc::new).collect();
-        Self { tenant, cache, state: Mutex::new(State { live, sealed: None }) }
+    pub fn new(tenant: TenantId, cache: Arc<BlockCache>, live: Vec<Arc<Segment>>) -> Self {
+        Self { tenant, cache, state: Mutex::new(State { live: live.into(), sealed: None }) }
     }
 
     /// Those that are read, newest first.
@@ -87,7 +86,7 @@ impl Segments {
             Change::Reopened(segments) => {
                 let flushed = segments.first().map_or(Csn::NONE, |segment| segment.footer().upto);
                 state.sealed.take_if(|sealed| sealed.upto <= flushed);
-                state.live = segments.into_iter().map(Arc::new).collect();
+                state.live = segments.into();
             }
             Change::Merged { old, new } => {
                 let is_old = |segment: &&Arc<Segment>| old.contains(&segment.number());

@@ -19,6 +19,7 @@ mod counted;
 mod home;
 mod snapshot;
 mod stored;
+mod warm;
 
 use std::{
     collections::BTreeSet,
@@ -31,6 +32,7 @@ use std::{
 
 use futures::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
+use parking_lot::Mutex;
 use savanna_epoch::OwnerEpoch;
 use savanna_manifest::{
     LocalStore, Manifest, ManifestError, Options, Reader, Retention, RetryPolicy, UnixMillis, WriterId,
@@ -45,6 +47,7 @@ pub use self::{
     counted::{Asked, StoreFigures},
     home::Home,
     snapshot::{BlockPlace, Snapshot},
+    warm::{BlockRounds, Cached, Since, WarmBlocks, Warmed},
 };
 use crate::{segments::damaged, shards::ShardsError};
 
@@ -150,6 +153,8 @@ pub struct Storage {
     cache: Arc<BlockCache>,
     /// Segments that were opened so far.
     opened: AtomicU64,
+    /// Those of tenants that are not here yet.
+    opened_early: Mutex<warm::Opened>,
 }
 
 impl Storage {
@@ -164,7 +169,8 @@ impl Storage {
         let cache = Arc::new(BlockCache::new(cache_bytes));
         let counted = CountedStore::new(store);
         let store = Arc::new(counted.clone());
-        Arc::new(Self { store, counted, prefix, name, cache, opened: AtomicU64::new(0) })
+        let opened_early = Mutex::default();
+        Arc::new(Self { store, counted, prefix, name, cache, opened: AtomicU64::new(0), opened_early })
     }
 
     /// In a local directory, as [`new`](Self::new).
@@ -193,6 +199,7 @@ impl Storage {
     /// # Errors
     /// Those of the store; some of it may be gone then.
     pub async fn remove(&self, tenant: TenantId) -> Result<(), StorageError> {
+        self.forget_warm(tenant);
         self.cache.forget(tenant);
         let objects: Vec<_> = self.store.list(Some(&self.tenant_prefix(tenant))).try_collect().await?;
         for object in objects {

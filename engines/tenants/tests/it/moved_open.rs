@@ -4,6 +4,7 @@ use savanna_tenants::{
     Outcome, Status,
     tenant::{Binding, Bound, Given, SessionImage},
 };
+use savanna_tenants_sql::interrupt::Reason;
 use savanna_tenants_store::database::{SessionId, Step};
 
 use crate::desk::{Desk, Seen, done, rows};
@@ -172,6 +173,46 @@ fn who_waits_for_a_lock_waits_elsewhere_and_gets_it() {
 }
 
 #[test]
+fn who_waits_for_a_lock_keeps_its_place() {
+    let (update, begin) = ("UPDATE t SET n = 10 * n + 1 WHERE id = 1", "BEGIN");
+    let last = "UPDATE t SET n = 10 * n + 2 WHERE id = 1";
+    let seen = unnoticed(
+        4,
+        &[
+            (0, begin),
+            (0, "UPDATE t SET n = 1 WHERE id = 1"),
+            (1, begin),
+            (2, begin),
+            (3, begin),
+            (3, update),
+            (1, update),
+            (2, last),
+            (0, "COMMIT"),
+            (3, update),
+            (3, "COMMIT"),
+            (1, update),
+            (1, "COMMIT"),
+            (2, last),
+            (2, "COMMIT"),
+            (0, "SELECT n FROM t WHERE id = 1"),
+        ],
+    );
+    assert_eq!(seen[5..8], [Seen::Waits, Seen::Waits, Seen::Waits]);
+    assert_eq!(
+        seen[9..],
+        [
+            done("UPDATE 1"),
+            done("COMMIT"),
+            done("UPDATE 1"),
+            done("COMMIT"),
+            done("UPDATE 1"),
+            done("COMMIT"),
+            rows(&["1112"])
+        ]
+    );
+}
+
+#[test]
 fn conflicts_of_serializable_transactions_are_found_elsewhere() {
     let seen = unnoticed(
         3,
@@ -311,6 +352,137 @@ fn cursors_are_where_they_were() {
     );
     assert_eq!(seen[8..11], [rows(&["3|30", "4|40"]), rows(&["4"]), rows(&["5|50"])]);
     assert_eq!(seen[12..15], [Seen::Failed("34000"), rows(&["1.50|x|{1,2}|{\"a\": 1}"]), done("MOVE 4")]);
+}
+
+#[test]
+fn cursors_stay_when_a_transaction_fails() {
+    let seen = unnoticed(
+        1,
+        &[
+            (0, "BEGIN"),
+            (0, "DECLARE kept CURSOR WITH HOLD FOR SELECT id FROM t"),
+            (0, "COMMIT"),
+            (0, "BEGIN"),
+            (0, "SELECT nothing"),
+            (0, "ROLLBACK"),
+            (0, "FETCH 2 FROM kept"),
+            (0, "BEGIN"),
+            (0, "DECLARE c CURSOR FOR SELECT id FROM t"),
+            (0, "FETCH 1 FROM c"),
+            (0, "SAVEPOINT s"),
+            (0, "SELECT nothing"),
+            (0, "FETCH 1 FROM c"),
+            (0, "ROLLBACK TO s"),
+            (0, "FETCH 2 FROM c"),
+            (0, "SELECT nothing"),
+            (0, "ROLLBACK"),
+            (0, "FETCH 1 FROM c"),
+            (0, "FETCH 1 FROM kept"),
+        ],
+    );
+    assert_eq!((&seen[6], &seen[12]), (&rows(&["1", "2"]), &Seen::Failed("25P02")));
+    assert_eq!(seen[14], rows(&["2", "3"]));
+    assert_eq!(seen[17..], [Seen::Failed("34000"), rows(&["3"])]);
+}
+
+#[test]
+fn a_sequence_that_is_being_changed_keeps_no_tenant_and_the_others_lose_no_number() {
+    for before in [Before::ItMoves, Before::ItStays] {
+        let mut clients = Clients::new(2);
+        for text in ["CREATE SEQUENCE s", "CREATE SEQUENCE other", "SELECT nextval('s'), nextval('other')"] {
+            clients.run(0, text);
+        }
+        clients.run(1, "BEGIN");
+        assert_eq!(clients.run(1, "ALTER SEQUENCE s RESTART WITH 100"), done("ALTER SEQUENCE"));
+        match before {
+            Before::ItMoves => clients.go(),
+            Before::ItStays => {
+                let images = clients.leave();
+                clients.desk.tenant.give_numbers_back().expect("that nobody is kept");
+                clients.come(&images);
+            }
+            Before::Nothing => {}
+        }
+        assert_eq!(clients.run(0, "SELECT nextval('other')"), rows(&["2"]));
+        assert_eq!(clients.run(1, "COMMIT"), done("COMMIT"));
+        assert_eq!(clients.run(0, "SELECT nextval('s')"), rows(&["100"]), "{before:?}");
+    }
+}
+
+#[test]
+fn temporary_objects_of_those_who_come_late_keep_their_numbers() {
+    let mut clients = Clients::new(2);
+    let make = "CREATE TEMPORARY TABLE mine (id serial PRIMARY KEY, n int)";
+    for client in 0..2 {
+        assert_eq!(clients.run(client, make), done("CREATE TABLE"));
+        assert_eq!(clients.run(client, "INSERT INTO mine (n) VALUES (1), (2)"), done("INSERT 0 2"));
+    }
+    let images = clients.leave();
+    clients.desk = clients.desk.moved(clients.moves + 1);
+    let first = clients.desk.client();
+    clients.desk.tenant.restore(first, &images[0]).expect("it comes first");
+    // Before the other one comes, a new one.
+    let new = clients.desk.client();
+    assert_eq!(clients.desk.run(new, make), done("CREATE TABLE"));
+    assert_eq!(clients.desk.run(new, "INSERT INTO mine (n) VALUES (1)"), done("INSERT 0 1"));
+    let second = clients.desk.client();
+    clients.desk.tenant.restore(second, &images[1]).expect("it comes late");
+    for id in [first, second, new] {
+        assert_eq!(clients.desk.run(id, "INSERT INTO mine (n) VALUES (3)"), done("INSERT 0 1"), "its key is new");
+    }
+}
+
+#[test]
+fn a_statement_that_was_cancelled_while_it_waited_is_not_taken_back() {
+    let mut clients = Clients::new(2);
+    clients.run(0, "BEGIN");
+    clients.run(0, "UPDATE t SET n = 0 WHERE id = 1");
+    assert_eq!(clients.run(1, "UPDATE t SET n = 1 WHERE id = 1"), Seen::Waits);
+    let id = clients.ids[1];
+    clients.desk.tenant.interrupts(id).interrupt(Reason::Cancelled);
+    assert!(!clients.desk.tenant.take_back(id, false), "its client is to hear of it");
+    clients.desk.tenant.stop_waiting(id);
+    assert_eq!(clients.desk.run(id, "UPDATE t SET n = 1 WHERE id = 1"), Seen::Failed("57014"));
+}
+
+#[test]
+fn a_statement_that_runs_gives_way_and_runs_again_elsewhere() {
+    for before in [Before::ItMoves, Before::ItStays] {
+        let mut clients = Clients::new(2);
+        let long = "UPDATE t SET n = n + (SELECT count(*) FROM generate_series(1, 100000))";
+        let id = clients.ids[1];
+        while !clients.desk.tenant.gives_way(id) {
+            assert!(matches!(clients.desk.tenant.run(id, long), Ok(Step::Wait)));
+            assert!(clients.desk.fetch() || clients.desk.tenant.gives_way(id));
+        }
+        clients.desk.tenant.runs_aside(id);
+        clients.desk.tenant.interrupts(id).call_away();
+        assert!(matches!(clients.desk.tenant.run(id, long), Ok(Step::Wait)), "it is called away");
+        assert!(clients.desk.tenant.gives_way(id));
+        clients.waiting[1] = Some(long.to_owned());
+        match before {
+            Before::ItMoves => clients.go(),
+            _ => clients.stay(),
+        }
+        assert_eq!(clients.run(1, long), done("UPDATE 5"));
+        assert_eq!(clients.run(0, "SELECT sum(n) FROM t"), rows(&["500150"]), "it has run once: {before:?}");
+    }
+}
+
+#[test]
+fn checks_that_are_put_off_count_for_what_goes_along() {
+    let mut clients = Clients::new(1);
+    let made = [
+        "CREATE TABLE named (id text PRIMARY KEY)",
+        "CREATE TABLE of_named (id text REFERENCES named DEFERRABLE INITIALLY DEFERRED)",
+        "BEGIN",
+    ];
+    for text in made {
+        assert!(matches!(clients.run(0, text), Seen::Done(_)), "{text}");
+    }
+    let insert = "INSERT INTO of_named SELECT i || repeat('x', 2000) FROM generate_series(1, 6000) AS i";
+    assert_eq!(clients.run(0, insert), done("INSERT 0 6000"));
+    assert_eq!(clients.desk.tenant.is_fixed(clients.ids[0]), Some(Bound::Size));
 }
 
 #[test]

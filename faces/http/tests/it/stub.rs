@@ -190,6 +190,16 @@ impl TenantsHandle for StubTenants {
             began_unix_ms: 1,
             took_ms: 2.5,
             window_ms: 0.5,
+            rounds: 2,
+            log_bytes: 3,
+            open_bytes: 4,
+            block_bytes: 5,
+            waited: 6,
+            wait_p50_ms: 0.7,
+            wait_max_ms: 0.8,
+            failed: 0,
+            sent_again: 9,
+            silent_nodes: 0,
             stayed: (shard == "held").then(|| "it is held".to_owned()),
             shard,
             to,
@@ -301,14 +311,14 @@ impl NodeView for StubNode {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        let figure = |name, label, value| Figure { name, help: "As told", label, value };
-        let thread = |number: u8| Some(("thread", number.to_string()));
+        let figure = |name, labels, value| Figure { name, help: "As told", labels, value };
+        let thread = |number: u8| vec![("thread", number.to_string())];
         let flushes = FigureValue::Histogram { upto: vec![0.001, 0.01], counts: vec![3, 0, 1], sum: 0.5 };
         vec![
             figure("savanna_keys_commands", thread(0), FigureValue::Counter(5.0)),
-            figure("savanna_tenants_awake", None, FigureValue::Gauge(2.0)),
+            figure("savanna_tenants_awake", Vec::new(), FigureValue::Gauge(2.0)),
             figure("savanna_keys_commands", thread(1), FigureValue::Counter(6.0)),
-            figure("savanna_keys_log_flush_seconds", None, flushes),
+            figure("savanna_keys_log_flush_seconds", Vec::new(), flushes),
         ]
     }
 

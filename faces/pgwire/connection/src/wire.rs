@@ -40,6 +40,12 @@ impl<S: Socket> Wire<S> {
         (self.socket, self.input)
     }
 
+    /// Bytes that were read and not obeyed.
+    #[must_use]
+    pub fn unobeyed_bytes(&self) -> usize {
+        self.input.len()
+    }
+
     /// Puts a message back that was taken last and was not obeyed: the next one is it again.
     pub fn put_back(&mut self, kind: u8, body: &[u8]) {
         let mut input = BytesMut::with_capacity(HEAD_BYTES + body.len() + self.input.len());

@@ -126,15 +126,16 @@ impl Acceptor {
         let socket = socket.park()?;
         let Some(front) = self.front.as_ref().filter(|_| !self.tenants.has(tenant)) else {
             let (begins, front) = (Beginning::New(settings), self.front.clone());
-            let client = Client { socket, input, identity, begins, place, front };
+            let client = Client { socket, input, identity, begins, place, front, since: None };
             self.tenants.connect(tenant, Box::new(client));
             return Ok(());
         };
         let (runtime, front) = (front.runtime(), Arc::clone(front));
         // Dropped with this, and with it the client.
         let mut relaying = JoinSet::new();
-        let relay =
-            async move { front.relay(socket.arrive()?, &input, tenant, identity, Beginning::New(settings)).await };
+        let relay = async move {
+            front.relay(socket.arrive()?, &input, tenant, identity, (Beginning::New(settings), None)).await
+        };
         relaying.spawn_on(relay, runtime);
         relaying.join_next().await.map_or(Ok(()), |ended| ended.map_err(io::Error::other).flatten())
     }

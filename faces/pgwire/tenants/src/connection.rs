@@ -15,7 +15,7 @@ use savanna_tenants_host::{
     ConnectionGuard, Departed, End, Identity, Served, Session, SqlError, Status, TenantId, Timeouts, Waiting,
 };
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use self::opening::{open, send_away};
 use crate::{
@@ -36,6 +36,8 @@ pub(crate) struct Client<A> {
     pub(crate) place: OwnedSemaphorePermit,
     /// The way to other nodes, if there may be any.
     pub(crate) front: Option<Arc<Front>>,
+    /// When it left its session, if it is on its way with its database.
+    pub(crate) since: Option<Instant>,
 }
 
 /// How a session begins.
@@ -77,7 +79,7 @@ impl<A: Arriving> savanna_tenants_host::Connection for Client<A> {
 
 /// Serves a client until it goes away.
 async fn serve<A: Arriving>(client: Client<A>, guard: ConnectionGuard) {
-    let Client { socket, input, identity, begins, place, front } = client;
+    let Client { socket, input, identity, begins, place, front, .. } = client;
     let socket = match socket.arrive() {
         Ok(socket) => socket,
         Err(error) => {
@@ -105,12 +107,20 @@ async fn serve<A: Arriving>(client: Client<A>, guard: ConnectionGuard) {
         protocol::serve(Connection { session, wire, leaves: false, may_move: front.is_some() }).await;
     let (socket, input) = wire.wire.into_parts();
     if !leaves {
+        if let Some(front) = front.filter(|_| A::IS_OF_THIS_NODE && session.termination().is_for_a_move()) {
+            front.has_hung_up(session.tenant_id());
+        }
         return socket.close().await;
     }
+    // Between two nodes nobody finds it.
+    if session.termination().is_asked() {
+        return send_away(socket, session.termination().error()).await;
+    }
+    let since = Some(Instant::now());
     match (session.depart().await, A::park(socket)) {
         (Ok((identity, departed, back)), Ok(socket)) => {
             let begins = Beginning::Departed(departed);
-            back.connect(Box::new(Client { socket, input, identity, begins, place, front }));
+            back.connect(Box::new(Client { socket, input, identity, begins, place, front, since }));
         }
         (Err(error), _) => tracing::warn!(%error, "a client is hung up on: its session cannot leave with its database"),
         (_, Err(error)) => tracing::warn!(%error, "a client's socket could not be taken over"),

@@ -22,5 +22,5 @@ mod wire;
 pub use savanna_identity::{TlsError, TlsFiles};
 pub use savanna_pgwire_login::Admission;
 
-pub use crate::relay::{Back, Class, Front, Names, class_of, list, retired};
+pub use crate::relay::{Back, Class, Felt, Front, Names, class_of, list, retired};
 pub use crate::server::{Listener, Server, ServerError, ServerOptions};

@@ -30,6 +30,9 @@ pub(crate) trait Arriving: Send + 'static {
     /// What it is there.
     type Socket: savanna_pgwire_login::Socket + 'static;
 
+    /// Whether the client is connected to this node itself.
+    const IS_OF_THIS_NODE: bool;
+
     /// Takes it to this thread's runtime.
     fn arrive(self) -> io::Result<Self::Socket>;
 
@@ -54,6 +57,8 @@ pub(crate) struct Parked {
 impl Arriving for Parked {
     type Socket = Socket;
 
+    const IS_OF_THIS_NODE: bool = true;
+
     fn arrive(self) -> io::Result<Socket> {
         Ok(Socket { tcp: TcpStream::from_std(self.tcp)?, tls: self.tls })
     }
@@ -63,8 +68,8 @@ impl Arriving for Parked {
     }
 
     async fn follow(client: Client<Self>, front: Arc<Front>, tenant: TenantId) -> io::Result<()> {
-        let Client { socket, input, identity, begins, place: _place, .. } = client;
-        front.relay(socket.arrive()?, &input, tenant, identity, begins).await
+        let Client { socket, input, identity, begins, place: _place, since, .. } = client;
+        front.relay(socket.arrive()?, &input, tenant, identity, (begins, since)).await
     }
 }
 

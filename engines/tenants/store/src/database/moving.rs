@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use savanna_journal::Lsn;
 use savanna_tenants_values::error::{Result, SqlError, state};
-use savanna_transaction::{ImageError, Transactions, TxnId};
+use savanna_transaction::{ImageError, QueuePlace, Transactions, TxnId};
 use serde::{Deserialize, Serialize};
 
 use super::{Database, ReplayError, Replaying};
@@ -26,6 +26,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseImage {
     transactions: Vec<u8>,
+    /// How often somebody came to wait for a lock.
+    arrivals: u64,
     next_relation: u32,
     next_numbers: BTreeMap<u32, i64>,
     next_temporary: u32,
@@ -58,7 +60,8 @@ impl Replaying {
     /// # Errors
     /// XX001 if the image is none.
     pub fn taking_over(store: Box<dyn Store>, image: &DatabaseImage) -> Result<Self> {
-        let transactions = image.transactions()?;
+        let mut transactions = image.transactions()?;
+        transactions.count_on(image.arrivals);
         Ok(Self { transactions, store, unflushed: Unflushed::default(), logged: None })
     }
 }
@@ -71,6 +74,17 @@ impl Database {
         let due = self.transactions.horizon().min(self.unflushed.last);
         matches!(self.flushing, Flushing::Idle)
             && (self.unflushed.first().is_none() || due <= self.store.flushed().max(self.unflushed.upto()))
+    }
+
+    /// The place of a transaction among those who wait for the same lock, if it waits.
+    #[must_use]
+    pub fn place(&self, txn: TxnId) -> Option<QueuePlace> {
+        self.transactions.queue_place(txn)
+    }
+
+    /// A transaction that had such a place comes before whoever came later when it asks for the same lock again.
+    pub fn keep_place(&mut self, txn: TxnId, place: QueuePlace) {
+        self.transactions.keep_place(txn, place);
     }
 
     /// The last commit that the storage may have now, if it has been made durable.
@@ -109,7 +123,8 @@ impl Database {
             transactions.map_err(|error| SqlError::new("55006", format!("the database cannot leave yet: {error}")))?;
         let next_numbers = self.next_numbers.iter().map(|(relation, next)| (*relation, *next)).collect();
         let (next_relation, next_temporary) = (self.next_relation, self.next_temporary);
-        Ok(DatabaseImage { transactions, next_relation, next_numbers, next_temporary })
+        let arrivals = self.transactions.arrivals();
+        Ok(DatabaseImage { transactions, arrivals, next_relation, next_numbers, next_temporary })
     }
 
     /// Goes on where another node was: over the storage, of which the catalog was [loaded](Self::load) and nothing else was read, with the commits

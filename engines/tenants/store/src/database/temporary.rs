@@ -9,7 +9,8 @@ use std::{
 };
 
 use savanna_tenants_catalog::{
-    Catalog, DOOMED, OBJECTS, ON_COMMIT, OnCommit, Search, TEMPORARY, name_key, row, sequence_key, table_key,
+    Catalog, DOOMED, FIRST_RELATION, OBJECTS, ON_COMMIT, OnCommit, Search, TEMPORARY, name_key, row, sequence_key,
+    table_key,
 };
 use savanna_tenants_encoding::{KeyReader, Order};
 use savanna_tenants_values::error::{Result, SqlError};
@@ -207,6 +208,12 @@ impl Database {
         }
         let message = format!("the temporary tables of a session take more than {} MiB", BYTES_MAX >> 20);
         Err(SqlError::new("53200", message).hint("Drop some of them, or use a table that is not temporary."))
+    }
+
+    /// Whether a number was given to a temporary table or index.
+    #[must_use]
+    pub const fn has_numbered_temporary(&self) -> bool {
+        self.next_temporary > FIRST_RELATION
     }
 
     /// A number for a new temporary table or index. No session is given another's.

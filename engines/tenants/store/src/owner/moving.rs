@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
-use savanna_journal::{Draft, Lsn, Record};
+use savanna_journal::{Draft, JournalError, Lsn, Record};
 use savanna_ownership::{ClusterView, Exclusive, Ownership, Revision, Versioned};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError, state};
@@ -62,7 +62,10 @@ impl Moved {
 #[derive(Debug)]
 pub(super) struct Expected {
     attempt: u64,
+    /// None as long as not all of it has come, or when it was given up.
     epoch: OwnerEpoch,
+    /// Whether more of it comes.
+    is_coming: bool,
     /// From where on the log has it, if it has more than that it begins here.
     pub(super) first: Option<Lsn>,
     tail: Tail,
@@ -80,31 +83,67 @@ pub async fn expect_with(
     (epoch, attempt): (OwnerEpoch, u64),
     moved: Moved,
 ) -> Result<LogId> {
-    let (journal, log, lsn) = {
-        let mut owner = owner.lock();
-        owner.expect_space()?;
-        if owner.has(tenant) || owner.arriving.contains(&tenant) {
-            return Err(SqlError::new("55006", "the database is here already"));
-        }
-        if owner.expected.get(&tenant).is_some_and(|expected| expected.attempt > attempt) {
-            return Err(SqlError::new("55006", "the database comes here by a later attempt"));
-        }
-        let begins = epoch.0.to_le_bytes();
-        let first = append(&owner.journal, &[Draft { shard: tenant, kind: OWNED, payload: &begins }])?;
-        let mut expected =
-            Expected { attempt, epoch, first: None, tail: Tail::new(), image: moved.image.map(Bytes::from) };
-        let mut lsn = first;
-        for commit in moved.tail {
-            let payload = [&begins[..], &commit].concat();
-            lsn = append(&owner.journal, &[Draft { shard: tenant, kind: TAIL, payload: &payload }])?;
-            expected.tail.push((lsn, commit.into()));
-            expected.first = Some(first);
-        }
-        owner.expected.insert(tenant, expected);
-        (Arc::clone(&owner.journal), owner.member.log.clone(), lsn)
+    let (journal, log) = {
+        let owner = owner.lock();
+        (Arc::clone(&owner.journal), owner.member.log.clone())
     };
-    journal.wait_durable(lsn).await?;
+    let begins = epoch.0.to_le_bytes();
+    let Moved { tail, image } = moved;
+    let has_tail = !tail.is_empty();
+    let begun = Draft { shard: tenant, kind: OWNED, payload: &begins };
+    append_unlocked(owner, (tenant, attempt), &begun, |owner, first| {
+        let first = has_tail.then_some(first);
+        let (epoch, tail) = (OwnerEpoch::NONE, Tail::new());
+        owner.expected.insert(tenant, Expected { attempt, epoch, is_coming: true, first, tail, image: None });
+    })
+    .await?;
+    for commit in tail {
+        let payload = [&begins[..], &commit].concat();
+        let commit = Bytes::from(commit);
+        let comes = Draft { shard: tenant, kind: TAIL, payload: &payload };
+        append_unlocked(owner, (tenant, attempt), &comes, |owner, lsn| {
+            if let Some(expected) = owner.coming(tenant, attempt) {
+                expected.tail.push((lsn, commit.clone()));
+            }
+        })
+        .await?;
+    }
+    {
+        let mut owner = owner.lock();
+        let expected = owner.coming(tenant, attempt).ok_or_else(given_up)?;
+        (expected.epoch, expected.is_coming, expected.image) = (epoch, false, image.map(Bytes::from));
+    }
+    journal.wait_durable(journal.appended()).await?;
     Ok(log)
+}
+
+fn given_up() -> SqlError {
+    SqlError::new("55006", "the attempt to bring the database here was given up")
+}
+
+/// Appends a record of an attempt to bring a tenant here as long as nothing is against that, and does what belongs to it before anybody else does anything. While
+/// too much waits before it, it waits, and the owner is free.
+async fn append_unlocked(
+    owner: &Mutex<Owner>,
+    (tenant, attempt): (TenantId, u64),
+    draft: &Draft<'_>,
+    then: impl Fn(&mut Owner, Lsn),
+) -> Result<()> {
+    loop {
+        let journal = {
+            let mut owner = owner.lock();
+            owner.expect_attempt(tenant, attempt, draft.kind == OWNED)?;
+            match append(&owner.journal, std::slice::from_ref(draft)) {
+                Ok(lsn) => {
+                    then(&mut owner, lsn);
+                    return Ok(());
+                }
+                Err(JournalError::Backlog { .. }) => Arc::clone(&owner.journal),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        journal.wait_durable(journal.appended()).await?;
+    }
 }
 
 /// What the log has of tenants that are about to come here: an earlier process of the tenure has said that it is there, so that they may come at any moment.
@@ -126,7 +165,7 @@ pub(super) fn expected_again(
             match record.kind {
                 OWNED if owned(&record.payload).map_err(RedoError::Record)? == comes => {
                     let (first, tail) = (Some(record.lsn), Tail::new());
-                    expected = Some(Expected { attempt, epoch: comes, first, tail, image: None });
+                    expected = Some(Expected { attempt, epoch: comes, is_coming: false, first, tail, image: None });
                 }
                 TAIL => {
                     let (epoch, commit) = tail(&record.payload).map_err(RedoError::Record)?;
@@ -155,6 +194,26 @@ impl Owner {
         Ok(())
     }
 
+    /// Makes sure that an attempt to bring a tenant here may write: when it `begins`, or goes on.
+    fn expect_attempt(&mut self, tenant: TenantId, attempt: u64, begins: bool) -> Result<()> {
+        self.expect_space()?;
+        if self.has(tenant) || self.arriving.contains(&tenant) {
+            return Err(SqlError::new("55006", "the database is here already"));
+        }
+        if self.expected.get(&tenant).is_some_and(|expected| expected.attempt > attempt) {
+            return Err(SqlError::new("55006", "the database comes here by a later attempt"));
+        }
+        if !begins && self.coming(tenant, attempt).is_none() {
+            return Err(given_up());
+        }
+        Ok(())
+    }
+
+    /// What has come so far of a tenant by an attempt that goes on.
+    fn coming(&mut self, tenant: TenantId, attempt: u64) -> Option<&mut Expected> {
+        self.expected.get_mut(&tenant).filter(|expected| expected.attempt == attempt && expected.is_coming)
+    }
+
     /// A tenant is another node's from now on: its record says so.
     pub fn leave(&mut self, tenant: TenantId) {
         if let Some(held) = self.tenants.remove(&tenant) {
@@ -178,7 +237,7 @@ impl Owner {
     pub(super) fn forget_expected(&mut self, tenant: TenantId) {
         if let Some(expected) = self.expected.get_mut(&tenant) {
             (expected.first, expected.tail, expected.image) = (None, Tail::new(), None);
-            expected.epoch = OwnerEpoch::NONE;
+            (expected.epoch, expected.is_coming) = (OwnerEpoch::NONE, false);
         }
     }
 
@@ -213,6 +272,12 @@ impl Owner {
     /// What was open in a tenant that has moved here, for whoever wakes it.
     pub fn take_image(&mut self, tenant: TenantId) -> Option<Bytes> {
         self.images.remove(&tenant)
+    }
+
+    /// Whether a tenant has moved here with something open, and has not woken since.
+    #[must_use]
+    pub fn has_image(&self, tenant: TenantId) -> bool {
+        self.images.contains_key(&tenant)
     }
 
     /// The tenants that moved here with something open and have not woken since.

@@ -1,7 +1,7 @@
 //! One tenant's place in the storage: it is opened when the tenant wakes, and what is sealed is written down.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -65,7 +65,15 @@ impl Home {
             Err(ManifestError::NoManifest { .. }) => BTreeMap::new(),
             Err(error) => return Err(error.into()),
         };
-        let opened = open_all(storage, &reader, &prefix, &entries).await?;
+        let early = storage.take_opened(tenant);
+        let opened = open_all(storage, &reader, &prefix, (&entries, &early)).await?;
+        // Of segments that were merged before the tenant came.
+        let is_unused = |segment: &Arc<Segment>| !opened.iter().any(|(open, _)| open.number() == segment.number());
+        let unused: BTreeSet<u64> =
+            early.values().filter(|segment| is_unused(segment)).map(|segment| segment.number()).collect();
+        if !unused.is_empty() {
+            storage.cache.forget_segments(tenant, |segment| unused.contains(&segment));
+        }
         let objects = opened.iter().map(|(segment, object)| (segment.number(), object.clone())).collect();
         let opened: Vec<_> = opened.into_iter().map(|(segment, _)| segment).collect();
         let found = opened.first().map_or(Csn::NONE, |segment| segment.footer().upto);
@@ -187,7 +195,7 @@ impl Home {
             if entries != owned.entries {
                 // What became of the last change was not certain, or a former owner has written down what it had in the log
                 // after this one had read the manifest. All of that is in memory here, too.
-                let opened = open_all(&self.storage, &self.reader, &self.prefix, &entries).await?;
+                let opened = open_all(&self.storage, &self.reader, &self.prefix, (&entries, &BTreeMap::new())).await?;
                 let objects = opened.iter().map(|(segment, object)| (segment.number(), object.clone()));
                 self.objects.lock().extend(objects);
                 self.segments.publish(Change::Reopened(opened.into_iter().map(|(segment, _)| segment).collect()));
@@ -225,19 +233,24 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        self.storage.cache.forget(self.tenant);
+        // The tenant may be on its way back, with blocks of segments that were opened for that.
+        let early = self.storage.opened_early(self.tenant);
+        self.storage.cache.forget_segments(self.tenant, |segment| !early.contains(&segment));
     }
 }
 
-/// Opens all segments of a manifest, newest first.
+/// Opens all segments of a manifest, newest first, but for those that are open.
 async fn open_all(
     storage: &Storage,
     reader: &Reader,
     prefix: &Path,
-    entries: &BTreeMap<String, ObjectRef>,
-) -> Result<Vec<(Segment, ObjectRef)>, StorageError> {
+    (entries, early): (&BTreeMap<String, ObjectRef>, &BTreeMap<ObjectRef, Arc<Segment>>),
+) -> Result<Vec<(Arc<Segment>, ObjectRef)>, StorageError> {
     let opens = entries.values().rev().cloned().map(|object| async move {
-        let segment = open_segment(storage, reader, object.clone()).await?;
+        let segment = match early.get(&object) {
+            Some(segment) => Arc::clone(segment),
+            None => Arc::new(open_segment(storage, reader, object.clone()).await?),
+        };
         Ok::<_, StorageError>((segment, object))
     });
     let opened: Vec<_> = futures::stream::iter(opens).buffered(PARALLEL_OPENS).try_collect().await?;

@@ -336,6 +336,15 @@ async fn a_client_leaves_when_it_has_begun_nothing_and_takes_along_what_it_said_
     };
     assert_eq!(input, half[..4]);
 
+    // A long message that has come in part is waited for: it would have to go along.
+    let long = message(b'Q', &vec![b'x'; 2 * TAKEN_ALONG_BYTES_MAX]);
+    let mut heavy = face(&[]);
+    let came = BytesMut::from(&long[..=TAKEN_ALONG_BYTES_MAX]);
+    heavy.wire = Wire::new(Script { stays: true, ..Script::default() }, came, long.len());
+    heavy.leaves[0] = true;
+    let stays = tokio::time::timeout(Duration::from_secs(9), serve(heavy)).await;
+    assert!(stays.is_err(), "it goes when that was answered");
+
     // What it has begun keeps it.
     let mut begun = face(&[&parse("a")]);
     begun.wire.hear().await.unwrap();

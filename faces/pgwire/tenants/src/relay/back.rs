@@ -243,7 +243,7 @@ impl Back {
         let socket =
             Relayed { line: line_of_session, session: session.clone(), opening, sessions, _presence: presence };
         let (input, front) = (BytesMut::new(), self.front.clone());
-        self.tenants.connect(tenant, Box::new(Client { socket, input, identity, begins, place, front }));
+        self.tenants.connect(tenant, Box::new(Client { socket, input, identity, begins, place, front, since: None }));
         tokio::spawn(Arc::clone(self).bring(session, opening, line));
     }
 

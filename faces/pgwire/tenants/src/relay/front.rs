@@ -33,6 +33,7 @@ use super::{
         Adopt, Cancel, Know, ListBackends, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront,
         SessionName, SignalBackend, Space, backend, sent,
     },
+    felt::{Felt, Watches},
     line::{Ends, Line, LineImage, ORPHANED, PART_BYTES, Pause, SILENCE, WAITING_BYTES_MAX},
     stream::{Part, Which},
     unanswered::Unanswered,
@@ -54,6 +55,11 @@ const NODES_MAX: usize = 16;
 const ASK_PAUSE: Duration = Duration::from_millis(20);
 /// How long another node is asked for its connections.
 const BACKENDS_TIME: Duration = Duration::from_secs(1);
+/// How long whoever waits because of a move is waited for, when somebody asks what was felt of it, and how often that is looked at.
+const FELT_TIME: Duration = Duration::from_millis(500);
+const FELT_ROUND: Duration = Duration::from_millis(5);
+/// What a client that comes along with its database has said within this time, it has said before.
+const SAID_BEFORE: Duration = Duration::from_millis(1);
 /// How long another node is asked whether it has space.
 const SPACE_TIME: Duration = Duration::from_secs(2);
 
@@ -106,6 +112,7 @@ pub struct Front {
     /// Where clients are relayed.
     runtime: Handle,
     clients: Mutex<HashMap<u64, Arc<Relayed>>>,
+    watches: Watches,
 }
 
 impl std::fmt::Debug for Front {
@@ -119,7 +126,10 @@ impl std::fmt::Debug for Front {
 
 /// A client that is relayed.
 struct Relayed {
+    tenant: TenantId,
     line: Line,
+    /// Since when it waits for an answer, if it does.
+    asked: Mutex<Option<Instant>>,
     /// What the front listens to, once it knows.
     opening: OnceLock<Opening>,
 }
@@ -130,7 +140,35 @@ impl Front {
     #[must_use]
     pub fn new(node: NodeId, router: Router, transport: Arc<dyn Transport>, names: Arc<dyn Names>) -> Arc<Self> {
         let (cancels, runtime, clients) = (Semaphore::new(CANCELS_MAX), Handle::current(), Mutex::default());
-        Arc::new(Self { node, router, transport, names, cancels, runtime, clients })
+        let watches = Watches::default();
+        Arc::new(Self { node, router, transport, names, cancels, runtime, clients, watches })
+    }
+
+    /// Begins to note what clients feel of a database that moves.
+    pub fn watch(&self, tenant: TenantId) {
+        self.watches.begin(tenant, self.router.repeats_of(&shard(tenant)), Instant::now());
+    }
+
+    /// What clients have felt of a move that was [watched](Self::watch). Nobody was served between so long ago and so long ago. Those who wait because of that are waited for.
+    pub async fn felt(&self, tenant: TenantId, (began, ended): (Duration, Duration)) -> Felt {
+        let now = Instant::now();
+        let ago = |age| now.checked_sub(age).unwrap_or(now);
+        let (began, ended, until) = (ago(began), ago(ended), now + FELT_TIME);
+        let waiting = || {
+            let clients = self.clients.lock();
+            let asked =
+                clients.values().filter(|client| client.tenant == tenant).filter_map(|client| *client.asked.lock());
+            asked.filter(|asked| *asked < ended).collect::<Vec<_>>()
+        };
+        while Instant::now() < until && !waiting().is_empty() {
+            sleep(FELT_ROUND).await;
+        }
+        self.watches.end(tenant, (began, ended), waiting(), (self.router.repeats_of(&shard(tenant)), Instant::now()))
+    }
+
+    /// A client of this node that was not relayed is hung up on because its database moves.
+    pub(crate) fn has_hung_up(&self, tenant: TenantId) {
+        self.watches.failed(tenant);
     }
 
     /// Where clients are relayed.
@@ -189,19 +227,20 @@ impl Front {
         join_all(nodes.into_iter().take(NODES_MAX).map(cancel)).await;
     }
 
-    /// Relays a client that has come in, until it or its session ends.
+    /// Relays a client that has come in, until it or its session ends. One whose database has moved had left with it `since` then.
     pub(crate) async fn relay<S: Socket>(
         &self,
         mut socket: S,
         input: &BytesMut,
         tenant: TenantId,
         identity: Identity,
-        begins: Beginning,
+        (begins, since): (Beginning, Option<Instant>),
     ) -> io::Result<()> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).map_err(io::Error::other)?;
         let session = SessionName { front: self.node.clone(), number: u64::from_ne_bytes(number) };
-        let client = Arc::new(Relayed { line: Line::default(), opening: OnceLock::new() });
+        let (line, asked, opening) = (Line::default(), Mutex::default(), OnceLock::new());
+        let client = Arc::new(Relayed { tenant, line, asked, opening });
         client.line.change(|ends| ends.side.say(input));
         self.clients.lock().insert(session.number, Arc::clone(&client));
         let _forgotten = Forgotten { front: self, number: session.number };
@@ -212,17 +251,30 @@ impl Front {
             Beginning::New(_) => Unanswered::default(),
             Beginning::Departed(departed) => Unanswered::of_departed(departed.transaction()),
         };
+        unanswered.ask(input);
+        if unanswered.is_waiting() {
+            *client.asked.lock() = Some(since.unwrap_or_else(Instant::now));
+        }
         let request =
             OpenRequest { session: session.clone(), tenant, user, database: database.clone(), administrator, begins };
         let opening = match self.ask::<Open>(&shard, &request).await {
             Ok(Ok(opening)) => opening,
-            Ok(Err(Refused(told))) => return send_away(socket, &told).await,
-            Err(error) => return send_away(socket, &unreached(&database, &error).bytes).await,
+            Ok(Err(Refused(told))) => {
+                self.watches.failed(tenant);
+                return send_away(socket, &told).await;
+            }
+            Err(error) => {
+                self.watches.failed(tenant);
+                return send_away(socket, &unreached(&database, &error).bytes).await;
+            }
         };
         client.opening.get_or_init(|| opening);
-        let relay = Relay { front: self, shard, session, opening, line: &client.line };
-        unanswered.ask(input);
-        match relay.run(&mut socket, &mut unanswered).await {
+        let relay = Relay { front: self, shard, session, opening, client: &client, line: &client.line };
+        let outcome = relay.run(&mut socket, &mut unanswered, since).await;
+        if !unanswered.has_left() && !matches!(outcome, Err(Ended::Client(_))) {
+            self.watches.failed(tenant);
+        }
+        match outcome {
             Ok(()) => socket.close().await,
             // In the middle of a message, more bytes would be taken for the rest of it.
             Err(Ended::Unreached(error)) if unanswered.are_answers_whole() => {
@@ -400,14 +452,21 @@ struct Relay<'a> {
     shard: ShardId,
     session: SessionName,
     opening: Opening,
+    client: &'a Relayed,
     line: &'a Line,
 }
 
 type Said<'a> = Pin<Box<dyn Future<Output = Result<Part, RpcError>> + Send + 'a>>;
 
 impl<'a> Relay<'a> {
-    /// Carries bytes both ways until one side has ended.
-    async fn run(&self, socket: &mut impl Socket, unanswered: &mut Unanswered) -> Result<(), Ended> {
+    /// Carries bytes both ways until one side has ended. What the client said while it was on its way here, it has said `since` it left at the latest.
+    async fn run(
+        &self,
+        socket: &mut impl Socket,
+        unanswered: &mut Unanswered,
+        mut since: Option<Instant>,
+    ) -> Result<(), Ended> {
+        let began = Instant::now();
         let mut saying: Option<Said<'a>> = None;
         let mut pause = Pause::new();
         let mut input = BytesMut::new();
@@ -416,7 +475,9 @@ impl<'a> Relay<'a> {
             let answer = self.line.change(|ends| ends.heard.split());
             if !answer.is_empty() {
                 self.write(socket, &answer).await.map_err(Ended::Client)?;
-                unanswered.answer(&answer);
+                if unanswered.answer(&answer) {
+                    self.has_answered(unanswered.is_waiting());
+                }
                 continue;
             }
             if self.line.look(Ends::is_over) {
@@ -450,6 +511,13 @@ impl<'a> Relay<'a> {
                 read = socket.read(&mut input), if room && !client_has_ended => {
                     client_has_ended = read.map_err(Ended::Client)? == 0;
                     unanswered.ask(&input);
+                    if client_has_ended {
+                        unanswered.leave();
+                    }
+                    let asked = since.take().filter(|_| began.elapsed() < SAID_BEFORE);
+                    if unanswered.is_waiting() {
+                        self.client.asked.lock().get_or_insert_with(|| asked.unwrap_or_else(Instant::now));
+                    }
                     self.line.change(|ends| {
                         ends.side.say(&input);
                         if client_has_ended {
@@ -460,6 +528,15 @@ impl<'a> Relay<'a> {
                 // Whether the session is still there shows when it is asked.
                 () = sleep(SILENCE), if saying.is_none() => saying = Some(self.say(Which::Unheard)),
             }
+        }
+    }
+
+    /// The client has its answer to what it asked first, and waits for the next one or does not.
+    fn has_answered(&self, is_waiting: bool) {
+        let now = Instant::now();
+        let asked = std::mem::replace(&mut *self.client.asked.lock(), is_waiting.then_some(now));
+        if let Some(asked) = asked {
+            self.front.watches.answered(self.client.tenant, asked, now);
         }
     }
 

@@ -249,6 +249,8 @@ pub(super) struct Relayed {
 impl Arriving for Relayed {
     type Socket = Self;
 
+    const IS_OF_THIS_NODE: bool = false;
+
     fn arrive(self) -> io::Result<Self> {
         Ok(self)
     }

@@ -14,6 +14,7 @@
 mod back;
 mod bytes;
 mod calls;
+mod felt;
 mod front;
 mod line;
 #[cfg(test)]
@@ -23,4 +24,5 @@ mod unanswered;
 
 pub use back::{Back, list};
 pub use calls::{Class, class_of};
+pub use felt::Felt;
 pub use front::{Front, Names, retired};

@@ -85,6 +85,8 @@ pub(super) struct Unanswered {
     /// What the client was told last that it is in.
     is_in_transaction: bool,
     has_failed: bool,
+    /// Whether the client has said goodbye.
+    has_left: bool,
     /// Those that were asked in whole, and the one that is not.
     groups: VecDeque<Group>,
     group: Group,
@@ -110,7 +112,7 @@ impl Unanswered {
 
     /// The client has sent something.
     pub(super) fn ask(&mut self, bytes: &[u8]) {
-        let Self { asked, groups, group, .. } = self;
+        let Self { asked, groups, group, has_left, .. } = self;
         asked.advance(bytes, b"QPB", |kind, body| match kind {
             // A function is called without a text.
             b'Q' | b'F' => {
@@ -136,12 +138,29 @@ impl Unanswered {
                 group.runs = true;
             }
             b'S' => end_group(groups, group),
+            b'X' => *has_left = true,
             _ => {}
         });
     }
 
-    /// The client was sent something.
-    pub(super) fn answer(&mut self, bytes: &[u8]) {
+    /// The client has gone.
+    pub(super) const fn leave(&mut self) {
+        self.has_left = true;
+    }
+
+    /// Whether the client has gone, or has said that it goes.
+    pub(super) const fn has_left(&self) -> bool {
+        self.has_left
+    }
+
+    /// Whether something that was asked in whole is not answered.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// The client was sent something. Whether that has answered something.
+    pub(super) fn answer(&mut self, bytes: &[u8]) -> bool {
+        let mut has_answered = false;
         let Self { answered, is_welcome, groups, is_in_transaction, has_failed, .. } = self;
         answered.advance(bytes, b"Z", |kind, body| {
             if let (b'Z', Some([status, ..])) = (kind, body) {
@@ -149,12 +168,14 @@ impl Unanswered {
                 if std::mem::replace(is_welcome, true)
                     && let Some(first) = groups.front_mut()
                 {
+                    has_answered = true;
                     first.count -= 1;
                     groups.pop_front_if(|first| first.count == 0);
                 }
                 (*is_in_transaction, *has_failed) = (*status != b'I', *status == b'E');
             }
         });
+        has_answered
     }
 
     /// Whether the client was sent whole messages.
@@ -309,10 +330,13 @@ mod tests {
         (0..1_000).for_each(|_| many.ask(&query("SELECT 1")));
         many.ask(&query("DELETE FROM t"));
         assert_eq!(many.groups.len(), GROUPS_MAX);
-        (0..1_000).for_each(|_| many.answer(&message(b'Z', b"I")));
-        assert!(many.may_have_committed());
+        (0..1_000).for_each(|_| assert!(many.answer(&message(b'Z', b"I"))));
+        assert!(many.may_have_committed() && many.is_waiting());
         many.answer(&message(b'Z', b"I"));
-        assert!(!many.may_have_committed() && many.groups.is_empty());
+        assert!(!many.may_have_committed() && !many.is_waiting());
+        assert!(!many.answer(&message(b'Z', b"I")) && !many.has_left());
+        many.ask(&message(b'X', b""));
+        assert!(many.has_left());
 
         let mut early = Unanswered::default();
         early.ask(&query("DELETE FROM t"));

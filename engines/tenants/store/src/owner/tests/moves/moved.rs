@@ -162,3 +162,18 @@ async fn a_view_from_before_the_tenant_was_made_says_nothing_of_what_it_brings_a
     assert_eq!(there.lock().hold(&view), [shop]);
     assert_eq!(tail(&there, shop), [1, 2]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tail_that_is_longer_than_may_wait_for_the_disk_comes_as_a_whole() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open(1).await);
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let attempt = (FIRST_EPOCH.next(), version(&both, shop).await);
+    let commits: Vec<u8> = (0..80).collect();
+    let long = Moved { tail: commits.iter().map(|number| vec![*number; 1 << 20]).collect(), image: None };
+    expect_with(&there, shop, attempt, long).await.expect("a log that works");
+    assert!(both.propose(0, shop, moving(&both)).await && both.propose(0, shop, serving(&both, 1)).await);
+    let view = both.cluster.view().await;
+    assert_eq!(there.lock().hold(&view), [shop]);
+    assert_eq!(tail(&there, shop), commits);
+}

@@ -1,0 +1,75 @@
+//! How a session waits: for a lock, for the storage, and for what becomes of its tenant. When that moves, what waits or runs may be taken back: it has done nothing, and is
+//! asked for again at the next node.
+
+use std::time::Duration;
+
+use savanna_tenants::tenant::Tenant;
+use savanna_tenants_sql::interrupt::Reason;
+
+use super::{End, Peer, Served, Session};
+
+/// What may become of a statement that waits for a lock, or runs where it is in nobody's way, when its session is to leave with the tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// It goes on to wait.
+    #[default]
+    Stays,
+    /// It is taken back; its client's message is there to be obeyed again.
+    IsTakenBack,
+    /// The same, and with it the transaction, which the client did not begin and of which it has heard nothing.
+    IsTakenBackWhole,
+}
+
+impl Session {
+    /// Waits until the session is woken, which it also is when it has waited for a lock for too long.
+    pub(super) async fn wait(&mut self, peer: &mut impl Peer) -> Served<()> {
+        let session = self.id;
+        self.slot.activity.waited();
+        if self.timeouts.lock > 0 && self.slot.with(|tenant| tenant.waits_for_lock(session)).await {
+            let time = Duration::from_millis(self.timeouts.lock.into());
+            match tokio::time::timeout(time, self.until_woken(peer)).await {
+                Ok(woken) => return woken,
+                Err(_) => self.tenant(peer, |tenant| tenant.interrupt(session, Reason::LockTimeout)).await,
+            }
+        }
+        self.until_woken(peer).await
+    }
+
+    /// Waits until the session is woken. Meanwhile the client may go away.
+    async fn until_woken(&self, peer: &mut impl Peer) -> Served<()> {
+        tokio::select! {
+            biased;
+            () = self.woken.notified() => Ok(()),
+            () = self.taken_back() => Err(End::TakenBack),
+            error = peer.gone() => Err(End::Client(error)),
+        }
+    }
+
+    /// Waits until the statement that waits was taken back, as the session is to leave.
+    async fn taken_back(&self) {
+        if self.waits_as == Waiting::Stays {
+            return std::future::pending().await;
+        }
+        loop {
+            self.termination.called().await;
+            if self.is_taken_back().await {
+                return;
+            }
+            // The move may be given up, and come again.
+            self.termination.asked_again().await;
+        }
+    }
+
+    /// Takes the statement that waits back if the session is to leave and nothing is against it. Whether it was.
+    pub(super) async fn is_taken_back(&self) -> bool {
+        let (id, whole) = (self.id, self.waits_as == Waiting::IsTakenBackWhole);
+        let goes = self.waits_as != Waiting::Stays && self.slot.along.get().is_some() && !self.termination.is_asked();
+        goes && self.slot.lets_go(id).await && self.slot.with(|tenant: &mut Tenant| tenant.take_back(id, whole)).await
+    }
+
+    /// Whether a statement that runs where it is in nobody's way is to give way, as its session is to leave, and was not called away for that.
+    pub(super) fn is_called_away(&self) -> bool {
+        let along = self.slot.along.get();
+        self.waits_as != Waiting::Stays && self.slot.is_leaving.get() && along.is_some() && along != self.called_for
+    }
+}

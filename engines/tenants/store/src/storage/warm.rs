@@ -1,0 +1,355 @@
+//! The cache of a tenant goes along with it: the node that has it lists its blocks, and the node that gets it reads them from the store before it has the tenant.
+//!
+//! Nothing depends on it. A block that is gone from the store by then is left out, as is what there is no room for. What was read is named by the segment, and this by
+//! the number that the node gives it; so the [`Home`] that opens the tenant takes the segments that are open over, with their numbers, and finds the blocks.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    ops::Range,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use savanna_manifest::{ManifestError, ObjectRef, Reader};
+use savanna_tenants_segments::{Block, PageId, Segment, TenantId};
+use savanna_transaction::Csn;
+use serde::{Deserialize, Serialize};
+
+use super::{Home, Storage, StorageError, home::open_segment};
+
+/// So many blocks are asked for at once: about 2 MiB.
+const BLOCKS_AT_ONCE: usize = 256;
+/// Reads of the store at a time.
+const PARALLEL_READS: usize = 8;
+/// So many segments of a tenant are opened before it is here.
+const SEGMENTS_MAX: usize = 4_096;
+
+/// Segments that were opened for tenants that are not here yet, by their objects.
+pub(super) type Opened = HashMap<TenantId, BTreeMap<ObjectRef, Arc<Segment>>>;
+
+/// Blocks of one segment. Without any, it is only opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmBlocks {
+    object: ObjectRef,
+    blocks: Vec<u32>,
+}
+
+/// What a tenant has in the cache, hottest first.
+#[derive(Clone, Debug)]
+pub struct Cached {
+    /// The last commit that is in the storage.
+    flushed: Csn,
+    objects: Vec<ObjectRef>,
+    /// The object's place among those, and the block.
+    blocks: Vec<(u32, u32)>,
+}
+
+impl Default for Cached {
+    /// Nothing, of a tenant that is not in memory: nothing has come into its storage since.
+    fn default() -> Self {
+        Self { flushed: Csn(u64::MAX), objects: Vec::new(), blocks: Vec::new() }
+    }
+}
+
+impl Cached {
+    /// For whoever wants to know later what has come into the storage since.
+    #[must_use]
+    pub const fn since(&self) -> Since {
+        Since(self.flushed)
+    }
+}
+
+/// The last commit that was in a tenant's storage when somebody looked.
+#[derive(Clone, Copy, Debug)]
+pub struct Since(Csn);
+
+impl Default for Since {
+    /// Nothing has come since.
+    fn default() -> Self {
+        Self(Csn(u64::MAX))
+    }
+}
+
+/// What came of the blocks that a node was to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warmed {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Whether there is room for more.
+    pub has_room: bool,
+}
+
+/// Which blocks another node was told of.
+#[derive(Debug, Default)]
+pub struct BlockRounds {
+    told: HashSet<(ObjectRef, u32)>,
+    opened: BTreeSet<ObjectRef>,
+}
+
+impl BlockRounds {
+    /// What is new, in the order in which it is listed, cut into what is asked for at once.
+    pub fn next(&mut self, cached: &Cached) -> Vec<Vec<WarmBlocks>> {
+        let Self { told, opened } = self;
+        let new =
+            cached.blocks.iter().filter_map(|(object, block)| Some((cached.objects.get(*object as usize)?, *block)));
+        let new: Vec<_> = new.filter(|(object, block)| told.insert(((*object).clone(), *block))).collect();
+        let mut rounds: Vec<Vec<WarmBlocks>> = new.chunks(BLOCKS_AT_ONCE).map(of_segments).collect();
+        opened.extend(new.iter().map(|(object, _)| (*object).clone()));
+        let rest = cached.objects.iter().filter(|object| opened.insert((*object).clone()));
+        let rest: Vec<_> = rest.map(|object| WarmBlocks { object: object.clone(), blocks: Vec::new() }).collect();
+        rounds.extend(rest.chunks(BLOCKS_AT_ONCE).map(<[WarmBlocks]>::to_vec));
+        rounds
+    }
+}
+
+/// Blocks by their segments, each in order.
+fn of_segments(blocks: &[(&ObjectRef, u32)]) -> Vec<WarmBlocks> {
+    let mut segments = BTreeMap::<&ObjectRef, Vec<u32>>::new();
+    for (object, block) in blocks {
+        segments.entry(object).or_default().push(*block);
+    }
+    let in_order = |(object, mut blocks): (&ObjectRef, Vec<u32>)| {
+        blocks.sort_unstable();
+        WarmBlocks { object: object.clone(), blocks }
+    };
+    segments.into_iter().map(in_order).collect()
+}
+
+/// Blocks in order, as ranges of those that follow each other.
+fn ranges(blocks: &[u32], end: u32) -> Vec<Range<u32>> {
+    let mut ranges: Vec<Range<u32>> = Vec::new();
+    for block in blocks.iter().copied().filter(|block| *block < end) {
+        match ranges.last_mut() {
+            Some(last) if last.end == block => last.end += 1,
+            Some(last) if last.contains(&block) => {}
+            _ => ranges.push(block..block + 1),
+        }
+    }
+    ranges
+}
+
+impl Home {
+    /// What the tenant has in the cache, and all of the segments that have come since somebody looked: their rows may be in memory, where they are used.
+    #[must_use]
+    pub fn cached(&self, Since(since): Since) -> Cached {
+        let live = self.live();
+        let objects = self.objects.lock().clone();
+        let mut cached =
+            Cached { flushed: live.first().map_or(Csn::NONE, |segment| segment.footer().upto), ..Cached::default() };
+        let mut places = HashMap::new();
+        for segment in live.iter() {
+            let Some(object) = objects.get(&segment.number()) else { continue };
+            places.insert(segment.number(), cached.objects.len() as u32);
+            cached.objects.push(object.clone());
+        }
+        let hot = self.storage.cache.list(self.tenant).into_iter();
+        cached.blocks.extend(hot.filter_map(|(page, _)| Some((*places.get(&page.segment)?, page.block))));
+        for segment in live.iter().filter(|segment| segment.footer().after >= since) {
+            let place = places.get(&segment.number()).copied();
+            cached
+                .blocks
+                .extend(place.into_iter().flat_map(|place| (0..segment.blocks()).map(move |block| (place, block))));
+        }
+        cached
+    }
+}
+
+impl Storage {
+    /// Reads blocks of a tenant that is about to come here into the cache, as far as there is room.
+    ///
+    /// # Errors
+    /// Those of the store. What was read by then is kept.
+    pub async fn warm(&self, tenant: TenantId, wanted: &[WarmBlocks]) -> Result<Warmed, StorageError> {
+        let reader = self.reader(&self.tenant_prefix(tenant));
+        let mut warmed = Warmed { bytes: 0, has_room: true };
+        for WarmBlocks { object, blocks } in wanted {
+            let segment = match self.open_early(tenant, &reader, object).await {
+                Ok(Some(segment)) => segment,
+                Ok(None) => return Ok(Warmed { has_room: false, ..warmed }),
+                // It was merged with others meanwhile.
+                Err(StorageError::Manifest(ManifestError::ObjectMissing { .. })) => continue,
+                Err(error) => return Err(error),
+            };
+            let reads =
+                ranges(blocks, segment.blocks()).into_iter().map(|range| read(&reader, object, &segment, range));
+            let mut reads = stream::iter(reads.collect::<Vec<_>>()).buffered(PARALLEL_READS);
+            while let Some(read) = reads.next().await {
+                let read = match read {
+                    Err(StorageError::Manifest(ManifestError::ObjectMissing { .. })) => break,
+                    read => read?,
+                };
+                for (page, block) in read {
+                    let bytes = block.bytes().len() as u64;
+                    if !self.cache.insert_if_room(tenant, page, block) {
+                        return Ok(Warmed { has_room: false, ..warmed });
+                    }
+                    warmed.bytes += bytes;
+                }
+            }
+        }
+        Ok(warmed)
+    }
+
+    /// A tenant does not come, or has gone: what was read for it is needed no more.
+    pub fn forget_warm(&self, tenant: TenantId) {
+        let numbers = self.opened_early(tenant);
+        self.opened_early.lock().remove(&tenant);
+        self.cache.forget_segments(tenant, |segment| numbers.contains(&segment));
+    }
+
+    /// The numbers of the segments that were opened for a tenant that is not here yet.
+    pub(super) fn opened_early(&self, tenant: TenantId) -> BTreeSet<u64> {
+        let opened = self.opened_early.lock();
+        opened.get(&tenant).into_iter().flat_map(BTreeMap::values).map(|segment| segment.number()).collect()
+    }
+
+    /// The segments that were opened for a tenant that is here now.
+    pub(super) fn take_opened(&self, tenant: TenantId) -> BTreeMap<ObjectRef, Arc<Segment>> {
+        self.opened_early.lock().remove(&tenant).unwrap_or_default()
+    }
+
+    /// Opens a segment of a tenant that is not here yet; `None` if there are too many.
+    async fn open_early(
+        &self,
+        tenant: TenantId,
+        reader: &Reader,
+        object: &ObjectRef,
+    ) -> Result<Option<Arc<Segment>>, StorageError> {
+        if let Some(segment) = self.opened_early.lock().get(&tenant).and_then(|opened| opened.get(object)) {
+            return Ok(Some(Arc::clone(segment)));
+        }
+        let segment = Arc::new(open_segment(self, reader, object.clone()).await?);
+        let mut opened = self.opened_early.lock();
+        let opened = opened.entry(tenant).or_default();
+        if opened.len() >= SEGMENTS_MAX {
+            return Ok(None);
+        }
+        Ok(Some(Arc::clone(opened.entry(object.clone()).or_insert(segment))))
+    }
+}
+
+/// Reads blocks that follow each other. Each has its own memory, as they stay for different times.
+async fn read(
+    reader: &Reader,
+    object: &ObjectRef,
+    segment: &Segment,
+    blocks: Range<u32>,
+) -> Result<Vec<(PageId, Arc<Block>)>, StorageError> {
+    let bytes = reader.read_range(object, segment.range(blocks.clone())).await?;
+    let cut = segment.cut(blocks.clone(), &bytes)?.into_iter();
+    let alone = cut.map(|block| Block::new(Bytes::copy_from_slice(block.bytes())).map(Arc::new));
+    Ok(blocks.map(|block| segment.page(block)).zip(alone.collect::<Result<Vec<_>, _>>()?).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::{ObjectStore, memory::InMemory, path::Path};
+    use savanna_epoch::OwnerEpoch;
+
+    use super::*;
+    use crate::{Store as _, Want};
+
+    const TENANT: TenantId = 7;
+
+    /// The storage as two nodes have it, the second with a cache of so many bytes.
+    fn nodes(cache_bytes: usize) -> [Arc<Storage>; 2] {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let nodes = [1 << 20, cache_bytes].map(|bytes| Storage::new(Arc::clone(&store), Path::default(), bytes));
+        // They give segments different numbers.
+        (0..5).for_each(|_| drop(nodes[1].next_number()));
+        nodes
+    }
+
+    /// Writes a segment of some forty blocks.
+    async fn flush(home: &Home, csn: u64) {
+        let mut store = home.store();
+        for key in 0..300_u32 {
+            let (key, value) = (key.to_be_bytes(), [csn as u8; 1_000]);
+            store.apply(Csn(csn), &mut std::iter::once((&key[..], Some(&value[..]))));
+        }
+        assert!(store.seal(Csn(csn)));
+        home.save().await.expect("memory");
+    }
+
+    async fn fetch(home: &Home, blocks: Range<u32>) {
+        let segment = home.live().last().expect("a segment").number();
+        home.fetch(&Want { segment, blocks }).await.expect("what was written");
+    }
+
+    fn blocks(round: &[WarmBlocks]) -> usize {
+        round.iter().map(|segment| segment.blocks.len()).sum()
+    }
+
+    fn found(storage: &Storage, segment: &Segment) -> Vec<u32> {
+        (0..segment.blocks()).filter(|block| storage.cache().get(TENANT, segment.page(*block)).is_some()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_a_tenant_has_in_the_cache_is_there_at_the_next_node_and_each_round_has_what_is_new() {
+        let [here, there] = nodes(1 << 20);
+        let home = Home::open(&here, TENANT, OwnerEpoch(1)).await.expect("memory");
+        flush(&home, 1).await;
+        fetch(&home, 2..5).await;
+        let mut rounds = BlockRounds::default();
+        let first = rounds.next(&home.cached(Since::default())).concat();
+        assert_eq!(blocks(&first), 3);
+        let warmed = there.warm(TENANT, &first).await.expect("memory");
+        assert!(warmed.bytes > 3 * 7_000 && warmed.has_room);
+
+        fetch(&home, 9..10).await;
+        flush(&home, 2).await;
+        let second = rounds.next(&home.cached(Since(Csn(1)))).concat();
+        let flushed = home.live()[0].blocks() as usize;
+        assert_eq!(blocks(&second), flushed + 1, "the block that was read, and the segment that has come");
+        there.warm(TENANT, &second).await.expect("memory");
+        assert!(rounds.next(&home.cached(Since(Csn(1)))).is_empty());
+
+        let moved = Home::open(&there, TENANT, OwnerEpoch(2)).await.expect("memory");
+        let live = moved.live();
+        assert_eq!(found(&there, &live[1]), [2, 3, 4, 9]);
+        assert_eq!(found(&there, &live[0]).len(), flushed);
+        drop(moved);
+        assert_eq!(there.cache().stats().bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn nothing_stays_of_a_tenant_that_does_not_come_nor_of_segments_that_were_merged_before_it_did() {
+        let [here, there] = nodes(1 << 20);
+        let home = Home::open(&here, TENANT, OwnerEpoch(1)).await.expect("memory");
+        flush(&home, 1).await;
+        fetch(&home, 0..9).await;
+        let cached = home.cached(Since::default());
+        let warm = async || there.warm(TENANT, &BlockRounds::default().next(&cached).concat()).await.expect("memory");
+        assert!(warm().await.bytes > 0);
+        there.forget_warm(TENANT);
+        assert_eq!(there.cache().stats().bytes, 0);
+
+        warm().await;
+        for csn in 2..9 {
+            flush(&home, csn).await;
+        }
+        assert!(home.compact().await.expect("memory"));
+        let moved = Home::open(&there, TENANT, OwnerEpoch(2)).await.expect("memory");
+        assert_eq!(there.cache().stats().bytes, 0);
+        drop(moved);
+        here.remove(TENANT).await.expect("memory");
+        assert_eq!(warm().await, Warmed { bytes: 0, has_room: true }, "what is gone is left out");
+    }
+
+    #[tokio::test]
+    async fn no_more_is_read_than_there_is_room_for() {
+        let [here, there] = nodes(30_000);
+        let home = Home::open(&here, TENANT, OwnerEpoch(1)).await.expect("memory");
+        flush(&home, 1).await;
+        fetch(&home, 0..40).await;
+        let warmed = there.warm(TENANT, &BlockRounds::default().next(&home.cached(Since::default())).concat()).await;
+        let warmed = warmed.expect("memory");
+        assert!(!warmed.has_room && (15_000..30_000).contains(&warmed.bytes), "{warmed:?}");
+    }
+
+    #[test]
+    fn blocks_that_follow_each_other_are_read_at_once() {
+        assert_eq!(ranges(&[1, 2, 2, 3, 7, 9], 9), [1..4, 7..8]);
+    }
+}
