@@ -98,11 +98,12 @@ class Folder:
         """`savanna dev`."""
         return self.add("dev", "dev", "--data-dir", self.path / "data")
 
-    def join(self, *names):
+    def join(self, *names, settings=()):
         """`savanna node --join` for each; they wait for each other."""
         for name in names:
+            set_each = [word for setting in settings for word in ("--set", setting)]
             words = ("node", "--join", self.path / "data", "--name", name, "--cluster-port", "0", "--set", f"cluster.nodes={len(names)}")
-            self.add(name, *words)
+            self.add(name, *words, *set_each)
         for node in self.nodes.values():
             until(node.is_serving, "everything is served")
         return [self.nodes[name] for name in names]

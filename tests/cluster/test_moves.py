@@ -82,7 +82,7 @@ def test_what_keeps_a_session_ends_it_where_it_is_not_taken_along(cluster):
             client.execute(words)
             kept.append(client)
     moved = move(cluster, shard, others(owner)[0], NODES[0], "--technique", "flush-and-move")
-    assert moved["stayed"] is None
+    assert (moved["stayed"], moved["failed"]) == (None, len(kept)), moved
     for client in kept:
         with pytest.raises(psycopg.OperationalError, match="moves to another node"):
             client.execute("SELECT 1")
@@ -259,13 +259,38 @@ def test_cursors_temporary_tables_and_advisory_locks_go_along(cluster):
         client.close()
 
 
+def test_a_statement_that_runs_goes_along_and_runs_again(cluster):
+    shard = create(cluster, "running")
+    told = []
+    with cluster.tenants(NODES[1], "running", autocommit=True) as client, cluster.tenants(NODES[0], "running", autocommit=True) as other:
+        other.execute("CREATE TABLE t (n int)")
+        other.execute("INSERT INTO t VALUES (0)")
+        for prepare in (False, True):
+            text = "UPDATE t SET n = n + (SELECT count(*) FROM generate_series(1, 10000000)) RETURNING n"
+            thread = threading.Thread(target=lambda: told.append(client.execute(text, prepare=prepare).fetchone()))
+            thread.start()
+            time.sleep(0.5)
+            moved = go(cluster, shard)
+            thread.join()
+            assert other.execute("SELECT n FROM t").fetchone() == told[-1], moved
+    assert told == [(10000000,), (20000000,)]
+
+
 def test_what_is_in_the_way_for_too_long_keeps_the_database_and_nobody_notices(cluster):
     shard = create(cluster, "long")
     owner = cluster.owner(shard)
     with cluster.tenants(NODES[0], "long") as opened, cluster.tenants(NODES[1], "long", autocommit=True) as client:
         opened.execute("CREATE TABLE t (id int)")
         told = []
-        thread = threading.Thread(target=lambda: told.append(client.execute("SELECT count(*) FROM generate_series(1, 30000000)").fetchone()))
+        # Behind another one of its message it cannot be taken back.
+        text = "SELECT 1; SELECT count(*) FROM generate_series(1, 30000000)"
+
+        def run():
+            rows = client.execute(text)
+            rows.nextset()
+            told.append(rows.fetchone())
+
+        thread = threading.Thread(target=run)
         thread.start()
         time.sleep(0.5)
         moved = move(cluster, shard, others(owner)[0])
