@@ -257,7 +257,9 @@ mod tests {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let nodes = [1 << 20, cache_bytes].map(|bytes| Storage::new(Arc::clone(&store), Path::default(), bytes));
         // They give segments different numbers.
-        (0..5).for_each(|_| drop(nodes[1].next_number()));
+        for _ in 0..5 {
+            let _ = nodes[1].next_number();
+        }
         nodes
     }
 
