@@ -7,7 +7,7 @@ Three nodes, one database, which goes back and forth between two of them; client
 of the connections; their latency begins when they arrive. Each has so many operations, reads or updates of a row; 80 % of them are for a fifth of the rows. A client whose
 connection ends connects again, and its transaction has failed; one that ends with an error on a connection that stays was aborted. Techniques take turns, one move each. What the nodes
 tell of a move (`savanna moves`) is kept; the latency before and after it is the mean over the pause before and as long behind it. The memory for blocks is smaller than the database, so that
-the cache is full. Appends to bench/results/cluster_moves.jsonl and prints a table; takes pause x moves x techniques.
+the cache is full. Appends to bench/results/cluster_moves.jsonl and prints a table; takes twice pause x moves x techniques.
 """
 
 import asyncio
