@@ -99,18 +99,19 @@ def test_a_move_that_had_begun_does_not_end_at_a_node_that_is_drained_meanwhile(
     moving = threading.Thread(target=lambda: moved.append(move(cluster, shard, node, asked, "--technique", "stop-and-copy")))
     moving.start()
     cluster.until(lambda: tenants(cluster, asked)[shard]["moving_to"] == node, "it is on its way")
-    drained_at = []
-    draining = threading.Thread(target=lambda: drained_at.append((drain(cluster, asked, node), time.monotonic())))
-    draining.start()
-    cluster.until(lambda: drained(cluster, asked) == [node], "it is drained")
-    time.sleep(1)
-    assert not drained_at, "what is on its way is waited for"
+    # The transaction has five seconds from here on.
+    url = f"http://127.0.0.1:{cluster.ports[asked]['http']}"
+    assert requests.put(f"{url}/api/v1/nodes/{node}/drain", timeout=10).status_code == 204
+    cluster.until(lambda: drained(cluster, node) == [node], "the node itself knows that it is drained")
+    command = [SAVANNA, "drain", node, "--url", url, "--output", "json"]
+    draining = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert any("on their way" in line for line in draining.stderr), "what is on its way is waited for"
+    assert draining.poll() is None
     client.commit()
-    ended_at = time.monotonic()
     moving.join()
-    draining.join()
-    [((ran, report), at)] = drained_at
-    assert ran.returncode == 0 and report["stayed"] == 0 and at > ended_at, ran
+    out, _ = draining.communicate(timeout=240)
+    report = json.loads(out.splitlines()[-1])
+    assert draining.returncode == 0 and (report["drained"], report["stayed"]) == (True, 0), report
     assert "is drained" in moved[0]["stayed"], moved
     for _ in range(10):
         assert node not in owners(cluster, asked) and tenants(cluster, asked)[shard]["owner"] == owner
@@ -157,11 +158,9 @@ def test_a_drain_looks_until_nothing_comes_any_more_and_says_what_stays(start):
     known = tenants(cluster, NODES[0])[shard]
     to = next(node for node in NODES if node != known["owner"])
     # As a node says it.
-    told = {
-        "nodes": cluster.get(NODES[0], "/api/v1/nodes"),
-        "move": cluster.post(NODES[0], "/api/v1/moves", {"shard": shard, "to": to}),
-        "refusal": cluster.post(NODES[0], "/api/v1/moves", {"shard": shard, "to": to}),
-    }
+    told = {"nodes": cluster.get(NODES[0], "/api/v1/nodes"), "move": cluster.post(NODES[0], "/api/v1/moves", {"shard": shard, "to": to})}
+    cluster.until(lambda: tenants(cluster, NODES[0])[shard]["owner"] == to, "the node that is asked sees where it is")
+    told["refusal"] = cluster.post(NODES[0], "/api/v1/moves", {"shard": shard, "to": to})
     assert told["move"]["stayed"] is None and "already" in told["refusal"]["detail"], told
     cluster.kill()
     empty = [{**known, "owner": "n1", "moving_to": None}]
