@@ -16,6 +16,7 @@ use savanna_http::types::{
 use savanna_http::{Figure, NodeView, SharedNodes, SharedTenants};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_ownership::{Exclusive, NodeRecord, Ownership, ShardRecord, Versioned};
+use savanna_tenants_host::shards::is_ready;
 
 use crate::cluster::loads::KnownLoads;
 use crate::cluster::{Others, View, services_of, state_of};
@@ -170,6 +171,7 @@ impl NodeView for Board {
                 epoch,
                 address: None,
                 services,
+                serves_databases: Some(self.tenants().is_some()),
                 is_this: true,
                 is_drained: false,
                 load: None,
@@ -188,6 +190,7 @@ impl NodeView for Board {
             epoch: record.tenure.epoch.0,
             address: Some(record.address.clone()),
             services: services_of(record).map(str::to_owned).collect(),
+            serves_databases: Some(is_ready(&view, &record.tenure)),
             is_this: record.tenure.node.0 == self.lease.name,
             is_drained: is_drained(&view, &record.tenure),
             load: loads.get(&record.tenure.node).map(load),

@@ -147,7 +147,7 @@ class Story(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.moves.append((asked["shard"], asked["to"]))
-        if self.server.refuses:
+        if asked["to"] in self.server.refuse:
             return self.answer(409, self.server.told["refusal"])
         self.answer(200, {**self.server.told["move"], **{key: asked[key] for key in ("shard", "to", "technique")}, "stayed": None})
 
@@ -167,9 +167,9 @@ def test_a_drain_looks_until_nothing_comes_any_more_and_says_what_stays(start):
     comes = [{**known, "owner": "n1", "moving_to": "n3"}]
     is_there = [{**known, "owner": "n3", "moving_to": None}]
 
-    def run(looks, refuses=False):
+    def run(looks, refuse=()):
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Story)
-        server.told, server.looks, server.looked, server.moves, server.refuses = told, looks, 0, [], refuses
+        server.told, server.looks, server.looked, server.moves, server.refuse = told, looks, 0, [], refuse
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}"
         ran = subprocess.run([SAVANNA, "drain", "n3", "--url", url, "--output", "json"], capture_output=True, text=True, timeout=120)
@@ -184,6 +184,13 @@ def test_a_drain_looks_until_nothing_comes_any_more_and_says_what_stays(start):
     assert server.looked == 8
 
     # What cannot go is tried again, and then told.
-    ran, report, server = run([is_there], refuses=True)
+    ran, report, server = run([is_there], refuse=("n1", "n2"))
     assert ran.returncode == 1 and (report["moved"], report["stayed"]) == (0, 1), ran
-    assert len(server.moves) > 1 and "already" in ran.stderr, ran
+    assert [to for _, to in server.moves] == ["n1", "n2"] * 6 and "already" in ran.stderr, ran
+
+    # A node that takes none keeps none from the others, though it has fewest.
+    shards = [f"tenants/{number}" for number in range(90, 94)]
+    two_each = [{**is_there[0], "shard": shard, "owner": owner} for shard, owner in zip(shards, ("n1", "n1", "n3", "n3"))]
+    ran, report, server = run([two_each, empty, empty], refuse=("n2",))
+    assert ran.returncode == 0 and (report["moved"], report["stayed"]) == (2, 0), ran
+    assert server.moves == [(shards[2], "n2"), (shards[2], "n1"), (shards[3], "n1")], server.moves

@@ -23,6 +23,8 @@ const QUIET_LOOKS: usize = 2;
 const TRIES: usize = 6;
 /// In so many looks some may be on their way. A move has ended by then, or its record was left behind.
 const WAITS: usize = 180;
+/// To so many nodes a database is moved in a look that stays all the same: each time it is served by nobody for a moment.
+const STAYS_MAX: usize = 2;
 
 /// What a look has found at a node, and what became of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +71,44 @@ impl Looks {
     }
 }
 
+/// Where databases can go.
+#[derive(Debug, Default)]
+struct Targets {
+    /// How many databases each node has.
+    counts: BTreeMap<String, usize>,
+    /// How often each did not take one, since the drain began.
+    failures: BTreeMap<String, usize>,
+}
+
+impl Targets {
+    /// These nodes from now on, with the databases that the records say they have.
+    fn are(&mut self, others: &[&str], shards: &[ClusterShard]) {
+        self.counts = others.iter().map(|node| ((*node).to_owned(), 0)).collect();
+        for owner in databases(shards).filter_map(|shard| shard.owner.as_ref()) {
+            self.counts.entry(owner.clone()).and_modify(|count| *count += 1);
+        }
+    }
+
+    /// All nodes, the best first: who has failed least often, and has fewest.
+    fn in_order(&self) -> Vec<String> {
+        let failures = |node: &str| self.failures.get(node).copied().unwrap_or_default();
+        let mut nodes: Vec<_> = self.counts.iter().collect();
+        nodes.sort_by_key(|(node, count)| (failures(node), **count, *node));
+        nodes.into_iter().map(|(node, _)| node.clone()).collect()
+    }
+
+    /// A node has taken a database.
+    fn took(&mut self, node: &str) {
+        self.failures.remove(node);
+        self.counts.entry(node.to_owned()).and_modify(|count| *count += 1);
+    }
+
+    /// A node did not take a database: it comes after the others.
+    fn failed(&mut self, node: &str) {
+        *self.failures.entry(node.to_owned()).or_default() += 1;
+    }
+}
+
 /// The node gets nothing new, and all its databases go, each to the node that has fewest by then.
 pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> Result<Exit, CliError> {
     let client = Client::new(args.remote.url.as_deref(), &args.remote.trust, config.node())?;
@@ -89,9 +129,9 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
         )));
     }
     client.put(&path).await.map_err(|error| client.explain(error))?;
-    let (mut looks, mut moved) = (Looks::default(), 0);
+    let (mut looks, mut targets, mut moved) = (Looks::default(), Targets::default(), 0);
     let left = loop {
-        let found = look(&client, format, &args.node).await?;
+        let found = look(&client, format, &args.node, &mut targets).await?;
         moved += found.gone;
         if found.on_their_way > 0 && looks.with_some_on_their_way == 0 {
             eprintln!(
@@ -133,17 +173,26 @@ async fn shards(client: &Client) -> Result<Vec<ClusterShard>, CliError> {
     Ok(shards)
 }
 
-/// The nodes beside one that take databases.
+/// Whether databases can go to a node, but for its drain. A node of an earlier release does not say who serves any, only who is to.
+fn takes_databases(node: &ClusterNode) -> bool {
+    node.serves_databases.unwrap_or_else(|| node.services.iter().any(|name| name == "tenants"))
+}
+
+/// The nodes beside one to which databases can go.
 fn others<'n>(nodes: &'n [ClusterNode], node: &str) -> Vec<&'n str> {
-    let takes_databases = |node: &ClusterNode| !node.is_drained && node.services.iter().any(|name| name == "tenants");
-    let others = nodes.iter().filter(|other| other.name != node && takes_databases(other));
+    let others = nodes.iter().filter(|other| other.name != node && !other.is_drained && takes_databases(other));
     others.map(|other| other.name.as_str()).collect()
 }
 
+fn databases(shards: &[ClusterShard]) -> impl Iterator<Item = &ClusterShard> {
+    shards.iter().filter(|shard| shard.shard.starts_with(DATABASES))
+}
+
 /// Looks for databases that are at a node, or on their way to it, and moves the first away.
-async fn look(client: &Client, format: Format, node: &str) -> Result<Found, CliError> {
+async fn look(client: &Client, format: Format, node: &str, targets: &mut Targets) -> Result<Found, CliError> {
     let (nodes, shards) = (nodes(client).await?, shards(client).await?);
-    let found = move_away(client, format, node, (&others(&nodes, node), &shards)).await?;
+    targets.are(&others(&nodes, node), &shards);
+    let found = move_away(client, format, (node, &shards), targets).await?;
     Ok(Found { on_their_way: found.on_their_way + coming(&shards, node), ..found })
 }
 
@@ -154,35 +203,24 @@ fn coming(shards: &[ClusterShard], node: &str) -> usize {
     shards.iter().filter(is_coming).count()
 }
 
-/// Moves the databases of a node to others, each to the one that has fewest by then.
+/// Moves the databases of a node to others.
 async fn move_away(
     client: &Client,
     format: Format,
-    node: &str,
-    (others, shards): (&[&str], &[ClusterShard]),
+    (node, shards): (&str, &[ClusterShard]),
+    targets: &mut Targets,
 ) -> Result<Found, CliError> {
-    let databases = || shards.iter().filter(|shard| shard.shard.starts_with(DATABASES));
-    let mut counts: BTreeMap<&str, usize> = others.iter().map(|node| (*node, 0)).collect();
-    for owner in databases().filter_map(|shard| shard.owner.as_deref()) {
-        counts.entry(owner).and_modify(|count| *count += 1);
-    }
-    let leaving: Vec<_> = databases().filter(|shard| shard.owner.as_deref() == Some(node)).collect();
+    let leaving: Vec<_> = databases(shards).filter(|shard| shard.owner.as_deref() == Some(node)).collect();
     let mut found = Found::default();
     for (number, shard) in leaving.iter().enumerate() {
-        let Some((to, count)) = counts.iter_mut().min_by_key(|(name, count)| (**count, **name)) else {
-            eprintln!("{} stays for now: no other node takes databases", shard.shard);
-            found.stayed += 1;
-            continue;
-        };
-        *count += 1;
-        eprintln!("{} of {}: {} goes to {to}", number + 1, leaving.len(), shard.shard);
-        match carry(client, &shard.shard, to).await {
+        let place = format!("{} of {}", number + 1, leaving.len());
+        match carry(client, (&place, shard), targets).await {
             Ok(moved) => {
                 let count = if moved.stayed.is_some() { &mut found.stayed } else { &mut found.gone };
                 *count += 1;
                 show(format, &[moved])?;
             }
-            // It moves already, was dropped, or cannot go there now: the others go, and the next look tries it again.
+            // It moves already, was dropped, or cannot go anywhere now: the others go, and the next look tries it again.
             Err(CliError::Refused(reason)) => {
                 let count = if shard.moving_to.is_some() { &mut found.on_their_way } else { &mut found.stayed };
                 *count += 1;
@@ -194,12 +232,45 @@ async fn move_away(
     Ok(found)
 }
 
-/// Moves a database with what is open in it, or without, if something is in the way for too long: that does not keep a node from being emptied.
-async fn carry(client: &Client, shard: &str, to: &str) -> Result<Move, CliError> {
-    let moved = ask(client, shard, to, MoveTechnique::Albatross).await?;
-    let Some(why) = &moved.stayed else { return Ok(moved) };
-    eprintln!("{shard} stayed: {why}; it goes without what is open in it");
-    ask(client, shard, to, MoveTechnique::FlushAndMove).await
+/// Moves a database with what is open in it to the first node that takes it. If none does, it goes without that: nothing that is in the way for too long keeps a node
+/// from being emptied.
+async fn carry(
+    client: &Client,
+    (place, shard): (&str, &ClusterShard),
+    targets: &mut Targets,
+) -> Result<Move, CliError> {
+    let mut order = targets.in_order();
+    if shard.moving_to.is_some() {
+        // Whoever moves it already does so wherever it is to go; if nobody does any more, the first will do.
+        order.truncate(1);
+    }
+    let mut reason = "no other node takes databases".to_owned();
+    let mut stays: Vec<(String, String)> = Vec::new();
+    for to in order {
+        eprintln!("{place}: {} goes to {to}", shard.shard);
+        match ask(client, &shard.shard, &to, MoveTechnique::Albatross).await {
+            Ok(moved) => match &moved.stayed {
+                None => {
+                    targets.took(&to);
+                    return Ok(moved);
+                }
+                Some(why) => stays.push((to.clone(), why.clone())),
+            },
+            Err(CliError::Refused(why)) => reason = why,
+            Err(error) => return Err(error),
+        }
+        targets.failed(&to);
+        if stays.len() == STAYS_MAX {
+            break;
+        }
+    }
+    let Some((to, why)) = stays.first() else { return Err(CliError::Refused(reason)) };
+    eprintln!("{} stayed: {why}; it goes to {to} without what is open in it", shard.shard);
+    let moved = ask(client, &shard.shard, to, MoveTechnique::FlushAndMove).await?;
+    if moved.stayed.is_none() {
+        targets.took(to);
+    }
+    Ok(moved)
 }
 
 /// What a drain, or its end, has come to: how many databases moved and how many stayed.
@@ -254,16 +325,63 @@ mod tests {
         assert_eq!(after(&[[gone; TRIES], [stays; TRIES]].concat())[TRIES - 1], Next::GiveUp);
     }
 
-    #[test]
-    fn what_is_on_its_way_to_a_node_is_counted_until_it_is_there() {
-        let shard = |owner: &str, to: Option<&str>| ClusterShard {
+    fn shard(owner: &str, to: Option<&str>) -> ClusterShard {
+        ClusterShard {
             shard: "tenants/1".to_owned(),
             owner: Some(owner.to_owned()),
             epoch: 1,
             state: "serving".to_owned(),
             log: None,
             moving_to: to.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn databases_go_to_the_node_that_has_fewest_and_after_all_others_to_those_that_take_none() {
+        let mut targets = Targets::default();
+        let shards = [shard("n1", None), shard("n1", None), shard("n2", None), shard("n3", None)];
+        targets.are(&["n1", "n2", "n4"], &shards);
+        assert_eq!(targets.in_order(), ["n4", "n2", "n1"]);
+        targets.failed("n4");
+        assert_eq!(targets.in_order(), ["n2", "n1", "n4"]);
+        targets.took("n2");
+        targets.took("n2");
+        assert_eq!(targets.in_order(), ["n1", "n2", "n4"]);
+        // The next look knows it still, and nobody is left out.
+        targets.are(&["n1", "n2", "n4"], &shards);
+        assert_eq!(targets.in_order(), ["n2", "n1", "n4"]);
+        targets.failed("n2");
+        targets.failed("n1");
+        assert_eq!(targets.in_order(), ["n4", "n2", "n1"]);
+        targets.failed("n4");
+        targets.took("n4");
+        assert_eq!(targets.in_order(), ["n4", "n2", "n1"], "it takes some again");
+    }
+
+    #[test]
+    fn databases_go_to_nodes_that_serve_some_and_are_not_drained() {
+        let node = |name: &str, serves_databases, is_drained| ClusterNode {
+            name: name.to_owned(),
+            epoch: 1,
+            address: None,
+            services: vec!["tenants".to_owned()],
+            serves_databases,
+            is_this: false,
+            is_drained,
+            load: None,
         };
+        let nodes = [
+            node("n1", Some(true), false),
+            node("n2", Some(false), false),
+            node("n3", Some(true), true),
+            node("n4", None, false),
+            node("n5", Some(true), false),
+        ];
+        assert_eq!(others(&nodes, "n5"), ["n1", "n4"], "an earlier release says only who is to serve some");
+    }
+
+    #[test]
+    fn what_is_on_its_way_to_a_node_is_counted_until_it_is_there() {
         let shards = [shard("n1", Some("n3")), shard("n1", Some("n2")), shard("n3", Some("n1")), shard("n3", None)];
         assert_eq!(coming(&shards, "n3"), 1);
     }

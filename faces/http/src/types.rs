@@ -69,6 +69,9 @@ pub struct ClusterNode {
     pub address: Option<String>,
     /// What it runs, or can be granted.
     pub services: Vec<String>,
+    /// Whether it serves databases, so that some can go to it; none if the node that answers is of an earlier release, which does not say so.
+    #[serde(default)]
+    pub serves_databases: Option<bool>,
     /// Whether it is the one that answers.
     pub is_this: bool,
     /// Whether it gets nothing new.

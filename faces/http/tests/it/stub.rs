@@ -265,6 +265,7 @@ impl NodeView for StubNode {
             epoch: 7,
             address: Some("127.0.0.1:7400".into()),
             services: vec!["streams".into()],
+            serves_databases: Some(!is_this),
             is_this,
             is_drained: !is_this,
             load: None,
