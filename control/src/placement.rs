@@ -5,7 +5,7 @@
 //! While one of the nodes has not said what it does, the numbers of shards decide alone: nobody knows whether it is idle or too busy to say so.
 //! A node that is drained gets none while there is another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use savanna_epoch::{NodeId, ShardId};
 use savanna_ownership::{ClusterView, Tenure};
@@ -100,6 +100,16 @@ pub fn host_for_new<'v>(view: &'v ClusterView, loads: &'v Loads, here: &NodeId) 
     Placement::new(view, loads).place(None, Some(here))
 }
 
+/// The same loads for a shard that some nodes did not take. One that gets nothing new does not get it instead.
+#[must_use]
+pub fn without(view: &ClusterView, mut loads: Loads, failed: &BTreeSet<NodeId>) -> Loads {
+    let nodes = view.nodes().map(|node| &node.tenure.node);
+    let others = nodes.filter(|node| failed.contains(*node) || !takes_new(view, &loads, node));
+    let others: Vec<_> = others.cloned().collect();
+    loads.closed.extend(others);
+    loads
+}
+
 /// Whether a node gets new shards: it is not drained, or no other node takes any.
 #[must_use]
 pub fn takes_new(view: &ClusterView, loads: &Loads, node: &NodeId) -> bool {
@@ -109,8 +119,6 @@ pub fn takes_new(view: &ClusterView, loads: &Loads, node: &NodeId) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use savanna_epoch::{NodeEpoch, OwnerEpoch};
     use savanna_ownership::{Incarnation, NodeRecord, NodeSpec, Revision, ShardRecord, Snapshot, Versioned};
 
@@ -216,6 +224,22 @@ mod tests {
         assert!(takes(&[], &[], "b") && takes(&["a"], &[], "b"));
         assert!(!takes(&["b"], &[], "b"), "another one takes some");
         assert!(takes(&["b"], &["a"], "b") && takes(&["a", "b"], &[], "b"), "rather here than nowhere");
+    }
+
+    #[test]
+    fn what_a_node_did_not_take_goes_to_the_next_and_to_a_drained_one_only_where_all_are() {
+        let view = view(&[("a", 0), ("b", 1), ("c", 2)]);
+        let host = |drained: &[&str], failed: &[&str]| {
+            let [drained, failed] = [drained, failed].map(|nodes| nodes.iter().copied().map(NodeId::new).collect());
+            let loads = without(&view, Loads { drained, ..Loads::default() }, &failed);
+            host_for_new(&view, &loads, &NodeId::new("a")).map(|tenure| tenure.node.0.clone())
+        };
+        let node = |name: &str| Some(name.to_owned());
+        assert_eq!([host(&[], &[]), host(&[], &["a"]), host(&[], &["a", "b"])], ["a", "b", "c"].map(node));
+        assert_eq!(host(&[], &["a", "b", "c"]), None);
+        assert_eq!([host(&["a"], &[]), host(&["a"], &["b"])], ["b", "c"].map(node));
+        assert_eq!(host(&["a"], &["b", "c"]), None, "not what is drained, because others have failed");
+        assert_eq!([host(&["a", "b", "c"], &[]), host(&["a", "b", "c"], &["a"])], ["a", "b"].map(node));
     }
 
     #[test]

@@ -114,9 +114,9 @@ impl Names for KnownNames {
         route(&self.view.now(), &shards::shard(tenant)).is_some()
     }
 
-    fn place_for_new(&self) -> Place {
+    fn place_for_new(&self, failed: &BTreeSet<NodeId>) -> Option<Place> {
         let view = self.view.now();
-        place_for_new(&view, &among(&view, self.loads.loads(&view)), &self.node)
+        place_for_new(&view, among(&view, self.loads.loads(&view)), &self.node, failed)
     }
 
     fn place_here(&self) -> Option<Vec<RootExpectation>> {
@@ -134,11 +134,16 @@ impl Names for KnownNames {
     }
 }
 
-/// Where a new tenant is to be that a node was asked for: there, if no node can have it.
-fn place_for_new(view: &ClusterView, loads: &Loads, node: &NodeId) -> Place {
-    let at = placement::host_for_new(view, loads, node).filter(|tenure| tenure.node != *node).cloned();
+/// Where a new tenant is to be that a node was asked for and some did not take: there, if no node can have it; none if no other is left.
+fn place_for_new(view: &ClusterView, loads: Loads, node: &NodeId, failed: &BTreeSet<NodeId>) -> Option<Place> {
+    let loads = placement::without(view, loads, failed);
+    let host = placement::host_for_new(view, &loads, node);
+    if host.is_none() && !failed.is_empty() {
+        return None;
+    }
+    let at = host.filter(|tenure| tenure.node != *node).cloned();
     let expects = vec![expectation(view, at.as_ref().map_or(node, |at| &at.node))];
-    Place { at, expects }
+    Some(Place { at, expects })
 }
 
 impl Joined {
@@ -676,7 +681,7 @@ mod tests {
     /// Where a new tenant goes that a node is asked for, while no node says what it does.
     fn new_host(cluster: &Cluster, asked: &Tenure) -> Option<Tenure> {
         let view = cluster.view();
-        place_for_new(&view, &among(&view, Loads::default()), &asked.node).at
+        place_for_new(&view, among(&view, Loads::default()), &asked.node, &BTreeSet::new()).unwrap().at
     }
 
     #[test]
@@ -864,16 +869,18 @@ mod tests {
     fn where_a_new_tenant_is_made_expects_that_its_node_was_not_drained_since() {
         let mut cluster = Cluster::new();
         let hosts = cluster.hosts(&["n1", "n2"]);
-        let place = |cluster: &Cluster| {
-            let view = cluster.view();
-            place_for_new(&view, &among(&view, Loads::default()), &hosts[0].node)
+        let place_after = |cluster: &Cluster, failed: &[&Tenure]| {
+            let (view, failed) = (cluster.view(), failed.iter().map(|tenure| tenure.node.clone()).collect());
+            place_for_new(&view, among(&view, Loads::default()), &hosts[0].node, &failed)
         };
+        let place = |cluster: &Cluster| place_after(cluster, &[]).unwrap();
         let here = place(&cluster);
         assert_eq!((here.at, here.expects[0].key.as_str()), (None, "drained/n1"));
         let change = savanna_control::drained::change(&cluster.view(), &hosts[0].node, true, |_| true);
         cluster.apply(change.unwrap().unwrap());
         let there = place(&cluster);
         assert_eq!((there.at.as_ref(), there.expects[0].key.as_str()), (Some(&hosts[1]), "drained/n2"));
+        assert_eq!(place_after(&cluster, &[&hosts[1]]), None, "it does not come back to a node that is drained");
     }
 
     #[test]

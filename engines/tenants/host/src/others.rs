@@ -1,5 +1,7 @@
 //! What a host asks the other nodes of its cluster.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use savanna_epoch::NodeId;
 use savanna_ownership::{RootExpectation, Tenure};
@@ -29,8 +31,8 @@ pub trait Others: std::fmt::Debug + Send + Sync {
     /// Whether somebody who lives has a tenant, as far as is known here.
     fn has_owner(&self, tenant: TenantId) -> bool;
 
-    /// Where a new tenant is to be.
-    fn place_for_new(&self) -> Place;
+    /// Where a new tenant is to be that some nodes did not take; none if no other node is left that gets anything new.
+    fn place_for_new(&self, failed: &BTreeSet<NodeId>) -> Option<Place>;
 
     /// What has to be so still when a new tenant is made on this node; none if this node gets nothing new.
     fn place_here(&self) -> Option<Vec<RootExpectation>>;

@@ -1,7 +1,7 @@
 //! What the threads of a process share: which tenants there are, their log and their storage; and what cuts the log.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     path::PathBuf,
     sync::{
         Arc,
@@ -12,7 +12,7 @@ use std::{
 
 use object_store::{ObjectStore, path::Path};
 use parking_lot::Mutex;
-use savanna_epoch::NodeEpoch;
+use savanna_epoch::{NodeEpoch, NodeId};
 use savanna_journal::{Disk, Journal, Options};
 use savanna_ownership::{RootExpectation, Tenure, guard::LeaseGuard};
 use savanna_tenants::{
@@ -229,6 +229,11 @@ impl Process {
         self.others.as_ref().filter(|_| !self.has(tenant))
     }
 
+    /// Where a new tenant is to be that some nodes did not take; none if no other node is left that gets anything new.
+    fn place_for_new(&self, failed: &BTreeSet<NodeId>) -> Option<Place> {
+        self.others.as_ref().map_or_else(|| Some(Place::default()), |others| others.place_for_new(failed))
+    }
+
     /// What has to be so still when a new tenant is made on this node; none if this node gets nothing new.
     pub(crate) fn place_here(&self) -> Option<Vec<RootExpectation>> {
         self.others.as_ref().map_or_else(|| Some(Vec::new()), |others| others.place_here())
@@ -281,8 +286,8 @@ impl Process {
         self.activities.lock().remove(&tenant);
     }
 
-    /// Makes a tenant, on the node that is to have it, whether or not anybody waits for that; the answer is durable. If that node does not take it, this one does, unless
-    /// it gets nothing new.
+    /// Makes a tenant, on the node that is to have it, whether or not anybody waits for that; the answer is durable. If that node does not take it, the next one does, which
+    /// may be this one, unless it gets nothing new.
     ///
     /// # Errors
     /// 42602 if it cannot be called so, 42P04 if there is one, 57P03 if no node takes it now; those of the coordinator.
@@ -290,17 +295,20 @@ impl Process {
         check_name(name)?;
         let (process, name) = (Arc::clone(self), name.to_owned());
         let creating = async move {
-            let Place { at, mut expects } =
-                process.others.as_ref().map(|others| others.place_for_new()).unwrap_or_default();
-            if let Some(at) = at {
+            let (mut failed, mut reasons) = (BTreeSet::new(), Vec::new());
+            while let Some(Place { at, expects }) = process.place_for_new(&failed) {
+                let Some(at) = at else { return create_while(&process.owner, &name, &expects).await };
                 let error = match create_at(&process, &name, (&at, &expects)).await {
                     Err(error) if error.state != state::DUPLICATE_DATABASE => error,
                     made => return made,
                 };
-                expects = process.place_here().ok_or_else(|| not_taken(&name, &at, &error))?;
-                tracing::warn!(%error, %at, name, "a database is not made on the node that does least, but here");
+                tracing::warn!(%error, %at, name, "a database is not made on the node that does least, but on the next one");
+                reasons.push(format!("node {}: {error}", at.node));
+                if !failed.insert(at.node) {
+                    break;
+                }
             }
-            create_while(&process.owner, &name, &expects).await
+            Err(not_taken(&name, &reasons))
         };
         let created = self.background.spawn(creating).await.map_err(SqlError::internal)?;
         created.map(drop)
@@ -427,12 +435,11 @@ async fn create_at(process: &Process, name: &str, (at, expects): (&Tenure, &[Roo
     create_elsewhere(&process.owner, name, at, expects).await
 }
 
-/// What whoever makes a tenant hears where its node did not take it, and this one gets nothing new.
-fn not_taken(name: &str, at: &Tenure, error: &SqlError) -> SqlError {
-    let message = format!(
-        "node {} did not take the database \"{name}\", and this node is drained and gets none: {error}",
-        at.node
-    );
+/// What whoever makes a tenant hears where no other node took it, and this one gets nothing new.
+fn not_taken(name: &str, reasons: &[String]) -> SqlError {
+    let reasons = reasons.join("; ");
+    let message =
+        format!("no node took the database \"{name}\", and this node is drained and gets none ({reasons})");
     SqlError::new("57P03", message)
         .hint("Try again, through any node, or end the drain of this one (`savanna drain NODE --undo`).")
 }

@@ -1,7 +1,8 @@
 //! New tenants on a node that gets nothing new, and whose other nodes do not answer.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
@@ -12,11 +13,15 @@ use savanna_tenants_host::{
     Tenure,
 };
 
-/// Another node, which is to have all new tenants, and is not reached.
+/// Another node, which is to have all new tenants, and is not reached; and perhaps one that has what that one does not take.
 #[derive(Debug, Default)]
 struct Silent {
     /// Whether this node gets nothing new.
     is_drained: AtomicBool,
+    /// The node that is well.
+    well: Mutex<Option<Tenure>>,
+    /// Who was asked whether he has space.
+    asked: Mutex<Vec<String>>,
 }
 
 fn unreached() -> SqlError {
@@ -33,16 +38,24 @@ impl Others for Silent {
         false
     }
 
-    fn place_for_new(&self) -> Place {
-        Place { at: Some(Tenure { node: NodeId::new("n2"), epoch: NodeEpoch(7) }), expects: Vec::new() }
+    fn place_for_new(&self, failed: &BTreeSet<NodeId>) -> Option<Place> {
+        let silent = Tenure { node: NodeId::new("n2"), epoch: NodeEpoch(7) };
+        let well = self.well.lock().unwrap().clone();
+        let mut left = std::iter::once(silent).chain(well).filter(|tenure| !failed.contains(&tenure.node));
+        let place = |at| Place { at, expects: Vec::new() };
+        match left.next() {
+            Some(at) => Some(place(Some(at))),
+            None => (!self.is_drained.load(Ordering::Relaxed)).then(|| place(None)),
+        }
     }
 
     fn place_here(&self) -> Option<Vec<RootExpectation>> {
         (!self.is_drained.load(Ordering::Relaxed)).then(Vec::new)
     }
 
-    async fn expect_space(&self, _: &Tenure) -> Result<(), SqlError> {
-        Err(unreached())
+    async fn expect_space(&self, at: &Tenure) -> Result<(), SqlError> {
+        self.asked.lock().unwrap().push(at.node.0.clone());
+        if self.well.lock().unwrap().as_ref() == Some(at) { Ok(()) } else { Err(unreached()) }
     }
 
     async fn acquaintance(&self, _: TenantId, _: &str) -> Result<Acquaintance, SqlError> {
@@ -99,5 +112,25 @@ async fn what_the_other_node_does_not_take_is_made_here_unless_this_node_is_drai
     others.is_drained.store(false, Ordering::Relaxed);
     restored("copy").await.unwrap();
     assert!(has("copy"));
+    tokio::task::block_in_place(|| host.stop().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_does_not_take_is_made_on_the_next_one_also_through_a_node_that_is_drained() {
+    let directory = tempfile::tempdir().unwrap();
+    let others = Arc::new(Silent::default());
+    let host = tokio::task::block_in_place(|| {
+        let alone = HostOptions::alone(Keeping::local(directory.path()), NodeEpoch(1), 2, None).unwrap();
+        // Who gets a tenant has to live, and nobody else does here.
+        *others.well.lock().unwrap() = Some(alone.member.tenure.clone());
+        Host::start(HostOptions { others: Some(Arc::<Silent>::clone(&others)), ..alone }).unwrap()
+    });
+    for is_drained in [true, false] {
+        others.is_drained.store(is_drained, Ordering::Relaxed);
+        host.tenants().create(if is_drained { "shop" } else { "bar" }).await.unwrap();
+        let asked = std::mem::take(&mut *others.asked.lock().unwrap());
+        assert_eq!(asked, ["n2", "alone"], "one after the other, and it is not made here");
+        assert!(host.tenants().list().iter().all(|(listed, _)| listed == "postgres"));
+    }
     tokio::task::block_in_place(|| host.stop().unwrap());
 }

@@ -1,7 +1,7 @@
 //! Clients of this node whose databases are on others.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     io,
     marker::PhantomData,
     pin::Pin,
@@ -75,8 +75,8 @@ pub trait Names: Send + Sync {
     /// Whether somebody who lives has a database, as far as this node knows.
     fn has_owner(&self, tenant: TenantId) -> bool;
 
-    /// Where a new database is to be.
-    fn place_for_new(&self) -> Place;
+    /// Where a new database is to be that some nodes did not take; none if no other node is left that gets anything new.
+    fn place_for_new(&self, failed: &BTreeSet<NodeId>) -> Option<Place>;
 
     /// What has to be so still when a new database is made on this node; none if this node gets nothing new.
     fn place_here(&self) -> Option<Vec<RootExpectation>>;
@@ -360,8 +360,8 @@ impl Others for Front {
         self.names.has_owner(tenant)
     }
 
-    fn place_for_new(&self) -> Place {
-        self.names.place_for_new()
+    fn place_for_new(&self, failed: &BTreeSet<NodeId>) -> Option<Place> {
+        self.names.place_for_new(failed)
     }
 
     fn place_here(&self) -> Option<Vec<RootExpectation>> {

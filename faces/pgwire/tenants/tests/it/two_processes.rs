@@ -149,8 +149,8 @@ impl Names for Administration {
         true
     }
 
-    fn place_for_new(&self) -> Place {
-        Place::default()
+    fn place_for_new(&self, _: &BTreeSet<NodeId>) -> Option<Place> {
+        Some(Place::default())
     }
 
     fn place_here(&self) -> Option<Vec<RootExpectation>> {
