@@ -31,8 +31,10 @@ const STAYS_MAX: usize = 2;
 struct Found {
     /// Databases that have left.
     gone: usize,
-    /// Databases that have stayed.
+    /// Databases that were to leave and have stayed.
     stayed: usize,
+    /// Databases that could not begin to leave.
+    refused: usize,
     /// Databases that somebody else moves, to the node or away.
     on_their_way: usize,
 }
@@ -62,8 +64,11 @@ impl Looks {
             return if self.quiet >= QUIET_LOOKS { Next::Empty } else { Next::Again };
         }
         self.quiet = 0;
-        self.with_some_that_stay += usize::from(found.stayed > 0);
-        self.with_some_on_their_way += usize::from(found.on_their_way > 0);
+        let are_on_their_way = found.on_their_way > 0;
+        // What is refused may only wait for those on their way: so many leave the node at once.
+        let is_tried = found.stayed > 0 || (found.refused > 0 && !are_on_their_way);
+        self.with_some_that_stay += usize::from(is_tried);
+        self.with_some_on_their_way += usize::from(are_on_their_way);
         match self.with_some_that_stay >= TRIES || self.with_some_on_their_way >= WAITS {
             true => Next::GiveUp,
             false => Next::Again,
@@ -142,7 +147,7 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
         match looks.after(found) {
             Next::Again => tokio::time::sleep(PAUSE).await,
             Next::Empty => break 0,
-            Next::GiveUp => break found.stayed + found.on_their_way,
+            Next::GiveUp => break found.stayed + found.refused + found.on_their_way,
         }
     };
     if left > 0 {
@@ -222,7 +227,7 @@ async fn move_away(
             }
             // It moves already, was dropped, or cannot go anywhere now: the others go, and the next look tries it again.
             Err(CliError::Refused(reason)) => {
-                let count = if shard.moving_to.is_some() { &mut found.on_their_way } else { &mut found.stayed };
+                let count = if shard.moving_to.is_some() { &mut found.on_their_way } else { &mut found.refused };
                 *count += 1;
                 eprintln!("{} stays for now: {reason}", shard.shard);
             }
@@ -288,7 +293,7 @@ fn report(format: Format, args: &DrainArgs, notice: &str, (moved, stayed): (usiz
 mod tests {
     use super::*;
 
-    const NOTHING: Found = Found { gone: 0, stayed: 0, on_their_way: 0 };
+    const NOTHING: Found = Found { gone: 0, stayed: 0, refused: 0, on_their_way: 0 };
 
     /// What follows from each of these looks.
     fn after(looks: &[Found]) -> Vec<Next> {
@@ -320,6 +325,12 @@ mod tests {
             (waited.last(), waited.iter().filter(|next| **next == Next::Again).count()),
             (Some(&Next::GiveUp), WAITS - 1)
         );
+        // While others leave the node, no more can.
+        let waits = Found { refused: 1, on_their_way: 2, ..NOTHING };
+        let refused = Found { refused: 1, ..NOTHING };
+        assert_eq!(after(&[[waits; TRIES], [refused; TRIES]].concat())[2 * TRIES - 2..], [Next::Again, Next::GiveUp]);
+        let both = Found { stayed: 1, ..waits };
+        assert_eq!(after(&[both; TRIES])[TRIES - 1], Next::GiveUp, "each time it is served by nobody for a moment");
         // Others that leave meanwhile make it no more often.
         let gone = Found { gone: 3, ..stays };
         assert_eq!(after(&[[gone; TRIES], [stays; TRIES]].concat())[TRIES - 1], Next::GiveUp);
