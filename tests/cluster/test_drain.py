@@ -134,12 +134,15 @@ class Story(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_PUT(self):
+        self.server.is_drained = True
         self.answer(204)
 
     def do_GET(self):
-        told = self.server.told
         if self.path == "/api/v1/nodes":
-            return self.answer(200, told["nodes"])
+            epoch = 1 if self.server.looked < self.server.restarts_after else 2
+            drained = {"n3": {"epoch": epoch, "is_drained": self.server.is_drained and epoch == 1}}
+            nodes = [{**node, **drained.get(node["name"], {})} for node in self.server.told["nodes"]["nodes"]]
+            return self.answer(200, {"nodes": nodes})
         looks = self.server.looks
         self.server.looked += 1
         self.answer(200, {"shards": looks.pop(0) if len(looks) > 1 else looks[0]})
@@ -157,6 +160,7 @@ def test_a_drain_looks_until_nothing_comes_any_more_and_says_what_stays(start):
     shard = create(cluster, NODES[0], "shop")
     known = tenants(cluster, NODES[0])[shard]
     to = next(node for node in NODES if node != known["owner"])
+    cluster.until(lambda: all(node["serves_databases"] for node in cluster.get(NODES[0], "/api/v1/nodes")["nodes"]), "all serve databases")
     # As a node says it.
     told = {"nodes": cluster.get(NODES[0], "/api/v1/nodes"), "move": cluster.post(NODES[0], "/api/v1/moves", {"shard": shard, "to": to})}
     cluster.until(lambda: tenants(cluster, NODES[0])[shard]["owner"] == to, "the node that is asked sees where it is")
@@ -167,9 +171,10 @@ def test_a_drain_looks_until_nothing_comes_any_more_and_says_what_stays(start):
     comes = [{**known, "owner": "n1", "moving_to": "n3"}]
     is_there = [{**known, "owner": "n3", "moving_to": None}]
 
-    def run(looks, refuse=()):
+    def run(looks, refuse=(), restarts_after=1000):
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Story)
         server.told, server.looks, server.looked, server.moves, server.refuse = told, looks, 0, [], refuse
+        server.is_drained, server.restarts_after = False, restarts_after
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}"
         ran = subprocess.run([SAVANNA, "drain", "n3", "--url", url, "--output", "json"], capture_output=True, text=True, timeout=120)
@@ -182,6 +187,11 @@ def test_a_drain_looks_until_nothing_comes_any_more_and_says_what_stays(start):
     assert server.moves == [(known["shard"], "n1")] * 2 and server.looks == [empty], server.looks
     # One look more says which services stay there.
     assert server.looked == 8
+
+    # A process of the node that has started again is not drained: nothing is moved away from it, and nobody is told that it can be stopped.
+    ran, report, server = run([is_there], restarts_after=2)
+    assert ran.returncode == 1 and (report["drained"], report["moved"]) == (False, 2), ran
+    assert len(server.moves) == 2
 
     # What cannot go is tried again, and then told.
     ran, report, server = run([is_there], refuse=("n1", "n2"))

@@ -76,6 +76,22 @@ impl Looks {
     }
 }
 
+/// Which process of the node is drained, once that was seen: the next one is not.
+#[derive(Debug, Default)]
+struct Drained {
+    epoch: Option<u64>,
+}
+
+impl Drained {
+    /// Whether that process is there and is drained still, as the nodes are shown.
+    fn is_so(&mut self, node: &str, nodes: &[ClusterNode]) -> bool {
+        let drained = nodes.iter().find(|shown| shown.name == node && shown.is_drained);
+        let seen = drained.map(|shown| shown.epoch);
+        self.epoch = self.epoch.or(seen);
+        seen.is_some() && seen == self.epoch
+    }
+}
+
 /// Where databases can go.
 #[derive(Debug, Default)]
 struct Targets {
@@ -125,7 +141,8 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
     let path = format!("nodes/{}/drain", path_part(&args.node));
     if args.undo {
         client.delete(&path).await.map_err(|error| client.explain(error))?;
-        return report(format, args, "the node gets databases again", (0, 0));
+        report(format, args, (false, "the node gets databases again"), (0, 0))?;
+        return Ok(Exit::Done);
     }
     if others(&nodes, &args.node).is_empty() {
         let node = &args.node;
@@ -134,9 +151,13 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
         )));
     }
     client.put(&path).await.map_err(|error| client.explain(error))?;
-    let (mut looks, mut targets, mut moved) = (Looks::default(), Targets::default(), 0);
+    let (mut looks, mut moved) = (Looks::default(), 0);
+    let (mut drained, mut targets) = (Drained::default(), Targets::default());
     let left = loop {
-        let found = look(&client, format, &args.node, &mut targets).await?;
+        let Some(found) = look(&client, format, &args.node, (&mut drained, &mut targets)).await? else {
+            report(format, args, (false, &not_any_more(&args.node)), (moved, 0))?;
+            return Ok(Exit::Failed);
+        };
         moved += found.gone;
         if found.on_their_way > 0 && looks.with_some_on_their_way == 0 {
             eprintln!(
@@ -165,7 +186,15 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
         eprintln!("the shards {} stay there until the node ends; another one takes them over then", kept.join(", "));
     }
     let notice = format!("the node gets nothing new until it starts again, or `savanna drain {} --undo`", args.node);
-    report(format, args, &notice, (moved, left))
+    report(format, args, (true, &notice), (moved, left))?;
+    Ok(if left == 0 { Exit::Done } else { Exit::Failed })
+}
+
+/// What is told of a node that was drained a moment ago.
+fn not_any_more(node: &str) -> String {
+    format!(
+        "node {node} is not drained any more: it has ended or has started again, or somebody has undone it; look at `savanna nodes`, and drain it again if it is to be stopped"
+    )
 }
 
 async fn nodes(client: &Client) -> Result<Vec<ClusterNode>, CliError> {
@@ -193,12 +222,20 @@ fn databases(shards: &[ClusterShard]) -> impl Iterator<Item = &ClusterShard> {
     shards.iter().filter(|shard| shard.shard.starts_with(DATABASES))
 }
 
-/// Looks for databases that are at a node, or on their way to it, and moves the first away.
-async fn look(client: &Client, format: Format, node: &str, targets: &mut Targets) -> Result<Found, CliError> {
+/// Looks for databases that are at a node, or on their way to it, and moves the first away; none if the node is not drained any more.
+async fn look(
+    client: &Client,
+    format: Format,
+    node: &str,
+    (drained, targets): (&mut Drained, &mut Targets),
+) -> Result<Option<Found>, CliError> {
     let (nodes, shards) = (nodes(client).await?, shards(client).await?);
+    if !drained.is_so(node, &nodes) {
+        return Ok(None);
+    }
     targets.are(&others(&nodes, node), &shards);
     let found = move_away(client, format, (node, &shards), targets).await?;
-    Ok(Found { on_their_way: found.on_their_way + coming(&shards, node), ..found })
+    Ok(Some(Found { on_their_way: found.on_their_way + coming(&shards, node), ..found }))
 }
 
 /// The databases on their way to a node that does not have them yet.
@@ -278,15 +315,22 @@ async fn carry(
     Ok(moved)
 }
 
-/// What a drain, or its end, has come to: how many databases moved and how many stayed.
-fn report(format: Format, args: &DrainArgs, notice: &str, (moved, stayed): (usize, usize)) -> Result<Exit, CliError> {
+/// Tells what a drain, or its end, has come to: whether the node is drained, how many databases moved and how many stayed.
+fn report(
+    format: Format,
+    args: &DrainArgs,
+    (is_drained, notice): (bool, &str),
+    (moved, stayed): (usize, usize),
+) -> Result<(), CliError> {
     match format {
-        Format::Table => eprintln!("{notice}"),
+        Format::Table => {
+            eprintln!("{notice}");
+            Ok(())
+        }
         Format::Json => {
-            output::write_json(&json!({ "node": args.node, "drained": !args.undo, "moved": moved, "stayed": stayed }))?;
+            output::write_json(&json!({ "node": args.node, "drained": is_drained, "moved": moved, "stayed": stayed }))
         }
     }
-    Ok(if stayed == 0 { Exit::Done } else { Exit::Failed })
 }
 
 #[cfg(test)]
@@ -369,9 +413,8 @@ mod tests {
         assert_eq!(targets.in_order(), ["n4", "n2", "n1"], "it takes some again");
     }
 
-    #[test]
-    fn databases_go_to_nodes_that_serve_some_and_are_not_drained() {
-        let node = |name: &str, serves_databases, is_drained| ClusterNode {
+    fn node(name: &str, serves_databases: Option<bool>, is_drained: bool) -> ClusterNode {
+        ClusterNode {
             name: name.to_owned(),
             epoch: 1,
             address: None,
@@ -380,7 +423,25 @@ mod tests {
             is_this: false,
             is_drained,
             load: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_node_that_has_started_again_or_was_undone_is_drained_no_more() {
+        let [other, open, first] =
+            [("n1", true), ("n3", false), ("n3", true)].map(|(name, is_drained)| node(name, Some(true), is_drained));
+        let next = ClusterNode { epoch: 2, ..first.clone() };
+        let mut drained = Drained::default();
+        let mut is_so = |shown: &ClusterNode| drained.is_so("n3", &[other.clone(), shown.clone()]);
+        assert!(is_so(&first) && is_so(&first));
+        assert!(!is_so(&open), "it was undone, or has started again");
+        assert!(!is_so(&next), "it has started again, and somebody has drained it anew");
+        assert!(!is_so(&other), "it has ended");
+        assert!(!Drained::default().is_so("n3", std::slice::from_ref(&open)));
+    }
+
+    #[test]
+    fn databases_go_to_nodes_that_serve_some_and_are_not_drained() {
         let nodes = [
             node("n1", Some(true), false),
             node("n2", Some(false), false),
