@@ -39,8 +39,8 @@ pub enum Refusal {
     Last,
 }
 
-/// What to propose so that a node that lives gets nothing new, or something again; nothing if that is so. `takes` says which nodes could get something: one of the
-/// others has to, which is not drained, nor by whoever drains it at the same moment.
+/// What to propose so that a node that lives gets nothing new, or something again; nothing if that is so. `takes` says which nodes could get something: if this one could,
+/// one of the others has to, which is not drained, nor by whoever drains it at the same moment.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -58,10 +58,13 @@ pub fn change(
     if !is_drained {
         return Ok(Some(RootChange { key, expected, value: None }.into()));
     }
-    let mut others = view.nodes().map(|other| &other.tenure).filter(|other| other.node != *node);
-    let open = others.find(|other| takes(other) && !self::is_drained(view, other)).ok_or(Refusal::Last)?;
+    let mut expects = Vec::new();
+    if takes(tenure) {
+        let mut others = view.nodes().map(|other| &other.tenure).filter(|other| other.node != *node);
+        let open = others.find(|other| takes(other) && !self::is_drained(view, other)).ok_or(Refusal::Last)?;
+        expects.push(expectation(view, &open.node));
+    }
     let value = Some(RootValue(serde_json::to_vec(tenure).expect("a tenure is a name and a number")));
-    let expects = vec![expectation(view, &open.node)];
     Ok(Some(Batch { roots: vec![RootChange { key, expected, value }], expects, ..Batch::default() }))
 }
 
@@ -192,11 +195,23 @@ mod tests {
         assert!(!cluster.apply(b), "each has counted on the other");
         assert_eq!(drain(&cluster, "b"), Err(Refusal::Last));
         assert_eq!(drain(&cluster, "a"), Ok(None), "that is so already");
-        assert!(drain(&cluster, "c").unwrap().is_some(), "`b` takes something");
+        assert!(drain(&cluster, "c").unwrap().is_some(), "it takes nothing anyway");
         assert!(cluster.make("a", false));
         let b = drain(&cluster, "b").unwrap().unwrap();
         assert!(cluster.apply(b));
         assert_eq!(cluster.drained(), ["b"]);
+    }
+
+    #[test]
+    fn a_node_that_takes_nothing_is_drained_whoever_else_does() {
+        let mut cluster = Cluster(CoordinatorCore::new(Duration::from_secs(3600)));
+        let _ = ["a", "b"].map(|name| cluster.join(name));
+        for name in ["a", "b"] {
+            let nobody = change(&cluster.view(), &NodeId::new(name), true, |_| false).unwrap().unwrap();
+            assert!(nobody.expects.is_empty());
+            assert!(cluster.apply(nobody));
+        }
+        assert_eq!(cluster.drained(), ["a", "b"]);
     }
 
     #[test]

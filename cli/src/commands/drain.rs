@@ -144,7 +144,8 @@ pub(crate) async fn drain(config: &Config, format: Format, args: &DrainArgs) -> 
         report(format, args, (false, "the node gets databases again"), (0, 0))?;
         return Ok(Exit::Done);
     }
-    if others(&nodes, &args.node).is_empty() {
+    let takes_some = nodes.iter().any(|node| node.name == args.node && takes_databases(node));
+    if takes_some && others(&nodes, &args.node).is_empty() {
         let node = &args.node;
         return Err(CliError::Usage(format!(
             "no other node than {node} takes databases: start one, or undo the drain of another"
