@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, io, net::SocketAddr, path::PathBuf, sync::Arc, 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use savanna_control::drained::is_drained;
 use savanna_epoch::{NodeId, ShardId};
 use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, NewMove, Tenant};
 use savanna_http::{Backup, Problem, TenantsHandle};
@@ -258,7 +257,7 @@ impl TenantsHandle for Control {
 
     async fn restore(&self, name: String, backup: BoxStream<'static, io::Result<Bytes>>) -> Result<(), Problem> {
         // It would be made here.
-        if let Some(joined) = self.joined.as_ref().filter(|joined| is_drained(&joined.view().now(), joined.tenure())) {
+        if let Some(joined) = self.joined.as_ref().filter(|joined| !joined.gets_new_tenants()) {
             let node = &joined.tenure().node;
             let message = format!(
                 "node {node} is drained, and a database is restored on the node that is asked: ask another one, or `savanna drain {node} --undo`"

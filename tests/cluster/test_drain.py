@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -82,6 +83,18 @@ def test_the_last_node_that_takes_databases_is_not_drained(start):
     assert refused.status_code == 409 and "undo the drain of another" in refused.json()["detail"], refused.text
     assert set(drained(cluster, last)) == {first, second}
     assert owners(cluster, last) == {last}
+
+    # Where no other lives, databases are made and restored at a drained node all the same.
+    url = f"http://127.0.0.1:{cluster.ports[first]['http']}/api/v1/tenants/restored/restore"
+    assert requests.post(url, data=b"nothing", timeout=10).status_code == 409
+    pid = cluster.signal(last, signal.SIGSTOP)
+    try:
+        cluster.until(lambda: not owners(cluster, first) & {last}, f"{first} and {second} have all")
+        refused = requests.post(url, data=b"nothing", timeout=10)
+        assert refused.status_code == 400, f"it is no backup: {refused.text}"
+        assert tenants(cluster, first)[create(cluster, first, "late")]["owner"] != last
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_move_that_had_begun_does_not_end_at_a_node_that_is_drained_meanwhile(start):

@@ -192,6 +192,12 @@ impl Joined {
         shards::names(&self.view.now()).remove(&tenant).map(|(name, _)| name)
     }
 
+    /// Whether databases are made on this node, or restored: it is not drained, or no other node serves any and is not.
+    pub(crate) fn gets_new_tenants(&self) -> bool {
+        let view = self.view.now();
+        placement::takes_new(&view, &among(&view, self.known_loads().loads(&view)), &self.tenure.node)
+    }
+
     /// The databases of the other nodes, as far as these answer, with what goes on in them.
     pub(crate) async fn tenants_of_others(&self) -> Vec<(String, Counts)> {
         let (view, transport) = (self.view.now(), self.transport());
