@@ -1,7 +1,8 @@
 //! Cancel requests for streams: a client may send one to any node, and its key names the node that the client is connected to.
 //!
 //! The client is told that its request is over, obeyed or lost, and may begin another statement then, which the request must not hit. So the other node is asked for its
-//! clock first, and drops what comes later than it said. Whoever asks waits for that long; the clocks of two nodes are never compared.
+//! clock first, and drops what comes later than it said. Whoever asks waits for that long; the clocks of two nodes are never compared. A clock stands still while its machine is
+//! suspended: what waits in the sockets of such a machine counts still when it goes on.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -16,7 +17,8 @@ use savanna_identity::cancel_key::{self, CancelKey};
 use savanna_ownership::ClusterView;
 use savanna_pgwire::{Cancellations, OtherFaces};
 use savanna_rpc::{Method, MethodTable, Service, Transport, call};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::view::View;
 
@@ -28,6 +30,8 @@ const STEP_TIME: Duration = Duration::from_secs(1);
 const COUNTS_FOR: Duration = Duration::from_millis(900);
 /// So many are under way to a node at once: nobody has shown yet who it is, and a node that stands still keeps none from the others.
 const REQUESTS_MAX: usize = 8;
+/// So many more wait until one of those has ended, for [`STEP_TIME`] at most.
+const WAITING_MAX: usize = 64;
 /// So many nodes are asked that have the number in the key.
 const NODES_MAX: usize = 16;
 
@@ -73,22 +77,35 @@ pub(crate) struct Cancels {
     clock: Clock,
     view: View,
     transport: Arc<dyn Transport>,
-    /// How many requests are under way to each node.
-    under_way: Mutex<BTreeMap<NodeId, usize>>,
+    /// The requests to each node.
+    under_way: Mutex<BTreeMap<NodeId, Requests>>,
 }
 
-/// A request on its way to a node, as long as this is kept.
-struct UnderWay<'c> {
-    all: &'c Mutex<BTreeMap<NodeId, usize>>,
+/// The requests to a node.
+struct Requests {
+    /// Those under way, and those that wait.
+    count: usize,
+    places: Arc<Semaphore>,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self { count: 0, places: Arc::new(Semaphore::new(REQUESTS_MAX)) }
+    }
+}
+
+/// A request to a node, which waits or is under way as long as this is kept.
+struct Counted<'c> {
+    all: &'c Mutex<BTreeMap<NodeId, Requests>>,
     to: &'c NodeId,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         let mut all = self.all.lock();
-        if let Some(count) = all.get_mut(self.to) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(requests) = all.get_mut(self.to) {
+            requests.count -= 1;
+            if requests.count == 0 {
                 all.remove(self.to);
             }
         }
@@ -124,20 +141,27 @@ impl Cancels {
         }))
     }
 
-    /// A place for a request to a node, if there is one.
-    fn place<'c>(&'c self, to: &'c NodeId) -> Option<UnderWay<'c>> {
+    /// Counts a request to a node, and says where its place is, if not too many wait already.
+    fn count<'c>(&'c self, to: &'c NodeId) -> Option<(Counted<'c>, Arc<Semaphore>)> {
         let mut all = self.under_way.lock();
-        let count = all.entry(to.clone()).or_default();
-        if *count >= REQUESTS_MAX {
+        let requests = all.entry(to.clone()).or_default();
+        if requests.count >= REQUESTS_MAX + WAITING_MAX {
             return None;
         }
-        *count += 1;
-        Some(UnderWay { all: &self.under_way, to })
+        requests.count += 1;
+        Some((Counted { all: &self.under_way, to }, Arc::clone(&requests.places)))
+    }
+
+    /// A place for a request to a node, if there is one in time.
+    async fn place<'c>(&'c self, to: &'c NodeId) -> Option<(OwnedSemaphorePermit, Counted<'c>)> {
+        let (counted, places) = self.count(to)?;
+        let place = timeout(STEP_TIME, places.acquire_owned()).await.ok()?.ok()?;
+        Some((place, counted))
     }
 
     /// Tells a node. When that is over, the request is obeyed, or never will be.
     async fn tell(&self, node: &NodeId, key: CancelKey) {
-        let Some(_place) = self.place(node) else {
+        let Some(_place) = self.place(node).await else {
             tracing::debug!(%node, "a cancel request is left out: too many came at once for the node");
             return;
         };
@@ -251,14 +275,25 @@ mod tests {
     async fn a_node_that_does_not_answer_takes_no_places_of_the_others_and_gives_its_own_back() {
         let (n3, [at_n1, at_n2], _served) = n3(Duration::from_secs(60));
         let key = key_at("n1");
-        let mut waiting: Vec<_> = (0..REQUESTS_MAX).map(|_| n3.cancel(key)).collect();
+        let mut waiting: Vec<_> = (0..REQUESTS_MAX + WAITING_MAX).map(|_| n3.cancel(key)).collect();
         for request in &mut waiting {
             assert!(request.now_or_never().is_none());
         }
         assert!(n3.cancel(key).now_or_never().is_some(), "too many for it");
         n3.cancel(key_at("n2")).await;
         assert_eq!((at_n1.load(Ordering::Relaxed), at_n2.load(Ordering::Relaxed)), (0, 1));
+        let began = Instant::now();
         join_all(waiting).await;
+        assert!(began.elapsed() <= 4 * STEP_TIME, "nobody waits for long");
+        assert!(n3.under_way.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_requests_at_once_are_all_obeyed_by_a_node_that_is_well() {
+        let (n3, [at_n1, _], _served) = n3(Duration::from_millis(20));
+        let key = key_at("n1");
+        join_all((0..REQUESTS_MAX + WAITING_MAX).map(|_| n3.cancel(key))).await;
+        assert_eq!(at_n1.load(Ordering::Relaxed), REQUESTS_MAX + WAITING_MAX);
         assert!(n3.under_way.lock().is_empty());
     }
 
