@@ -859,6 +859,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_node_gives_to_others_does_not_come_to_one_that_was_drained_meanwhile() {
+        let mut cluster = Cluster::new();
+        let hosts = cluster.hosts(&["n1", "n2", "n3"]);
+        let record = ShardRecord::serving(hosts[0].clone(), OwnerEpoch(1));
+        let granted = Transition { shard: shards::shard(1), expected: Revision::NONE, record, by: None };
+        cluster.apply(granted.into());
+        let decided = |cluster: &Cluster| handed_back(&cluster.view(), Loads::default(), &hosts[0]).remove(0);
+        let old = decided(&cluster);
+        let to = |batch: &Batch| batch.transitions[0].record.owner().unwrap().node.clone();
+        assert_eq!(to(&old).0, "n2");
+        let change = savanna_control::drained::change(&cluster.view(), &to(&old), true, |_| true);
+        cluster.apply(change.unwrap().unwrap());
+        assert!(cluster.0.step(&Request::Apply(old), MonoTime(0)).reply.is_err());
+        let anew = decided(&cluster);
+        assert_eq!(to(&anew).0, "n3");
+        cluster.apply(anew);
+    }
+
+    #[test]
     fn what_cannot_be_done_is_said() {
         let mut cluster = Cluster::new();
         let hosts = cluster.hosts(&["n1", "n2"]);

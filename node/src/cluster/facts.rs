@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::draining;
 use super::view::View;
+use crate::config::NodeConfig;
 
 /// The first part of the methods' names.
 pub(super) const SERVICE: &str = "facts";
@@ -47,9 +48,9 @@ pub(super) enum Door {
 }
 
 impl Door {
-    /// The door of a node that may ask for a token or for passwords.
-    pub(super) const fn of(asks: bool) -> Self {
-        if asks { Self::Guarded } else { Self::Open }
+    /// The door of a node, which may ask for a token or for passwords.
+    pub(super) const fn of(config: &NodeConfig) -> Self {
+        if config.auth_token.is_some() || config.auth_users.is_some() { Self::Guarded } else { Self::Open }
     }
 
     /// Why somebody who asks another node is told nothing here, if he is not.
@@ -167,13 +168,17 @@ fn untold(node: &str, fact: Fact, reason: &str) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use savanna_http::types::{ClusterNode, ClusterShard, NodeStatus, Setting};
+    use savanna_http::{Figure, NodeView, SharedNodes, SharedTenants};
     use savanna_ownership::ShardRecord;
     use savanna_ownership::remote::RemoteCoordinator;
     use savanna_rpc::{InProcessLimits, InProcessNet, Served};
+    use savanna_streams_api::handle::{HandleError, StreamHandle, StreamReply, StreamRequest};
     use tokio::sync::watch;
 
     use super::super::view::tests::view;
     use super::*;
+    use crate::config::{Config, Sources};
 
     /// The nodes as one knows them that knows `n1`, which is this service if there is one.
     fn others(n1: Option<Arc<dyn Service>>) -> (Others, Option<Served>) {
@@ -193,6 +198,48 @@ mod tests {
             let told = told.clone().map(|word| format!("{word} {}", fact.name()));
             async move { Ok(told) }
         }))
+    }
+
+    /// A node that has a setting, and nothing else to tell.
+    #[derive(Debug)]
+    struct Silent;
+
+    #[async_trait]
+    impl StreamHandle for Silent {
+        async fn call(&self, _: StreamRequest) -> Result<StreamReply, HandleError> {
+            Err(HandleError::Unavailable("there are no streams".to_owned()))
+        }
+    }
+
+    impl NodeView for Silent {
+        fn status(&self) -> NodeStatus {
+            unreachable!("nobody asks for it")
+        }
+
+        fn settings(&self) -> Vec<Setting> {
+            let [key, value, source] = ["data_dir", "/data", "default"].map(str::to_owned);
+            vec![Setting { key, value, source }]
+        }
+
+        fn nodes(&self) -> Vec<ClusterNode> {
+            Vec::new()
+        }
+
+        fn shards(&self) -> Vec<ClusterShard> {
+            Vec::new()
+        }
+
+        fn others(&self) -> Option<SharedNodes> {
+            None
+        }
+
+        fn tenants(&self) -> Option<SharedTenants> {
+            None
+        }
+
+        fn figures(&self) -> Vec<Figure> {
+            Vec::new()
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -218,12 +265,30 @@ mod tests {
         assert!(unknown.status == 404 && unknown.detail.contains("n1, came n9"), "{}", unknown.detail);
     }
 
-    #[test]
-    fn a_node_that_asks_who_comes_in_tells_nothing_to_who_was_asked_nowhere() {
-        let told = |door: Door, asker| door.refusal(asker).is_none();
-        assert!(told(Door::of(false), Asker::Anybody) && told(Door::of(false), Asker::Known));
-        assert!(!told(Door::of(true), Asker::Anybody), "its own door is closed to him");
-        assert!(told(Door::of(true), Asker::Known));
+    /// The door of a node with this setting.
+    fn door(key: &'static str, value: &str) -> Door {
+        Door::of(Config::load(&Sources::none().flag(key, value, "--set")).unwrap().node())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_asks_who_comes_in_tells_nothing_to_who_was_asked_nowhere() {
+        let [open, token, users] =
+            [("auth.token", "none"), ("auth.token", "/token"), ("auth.users", "/users")].map(|(key, value)| door(key, value));
+        assert_eq!([open, token, users], [Door::Open, Door::Guarded, Door::Guarded]);
+        for door in [open, token] {
+            let own = OwnFacts::default();
+            own.are(Facts::new(Arc::new(Silent), Arc::new(Silent)), door);
+            let (nodes, _served) = others(Some(own.service()));
+            let known = nodes.tell("n1", Fact::Settings, Asker::Known).await.unwrap();
+            assert!(known.contains("/data"), "{known}");
+            match nodes.tell("n1", Fact::Settings, Asker::Anybody).await {
+                Ok(told) => assert_eq!((door, told), (Door::Open, known)),
+                Err(untold) => {
+                    assert_eq!((door, untold.status), (Door::Guarded, 502));
+                    assert!(untold.detail.contains("auth.token") && !untold.detail.contains("/data"), "{}", untold.detail);
+                }
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -187,10 +187,21 @@ impl Proposer {
 pub(super) mod tests {
     use savanna_epoch::NodeEpoch;
     use savanna_ownership::core::{CoordinatorCore, Reply, Request};
+    use savanna_ownership::embedded::EmbeddedCoordinator;
     use savanna_ownership::logs::{LogPlace, NewLog};
-    use savanna_ownership::{Incarnation, MonoTime, NodeSpec};
+    use savanna_ownership::{BootClock, Incarnation, MonoTime, NodeSpec};
 
     use super::*;
+
+    /// What a node with services says of itself.
+    fn spec(name: &str, services: &str) -> NodeSpec {
+        NodeSpec {
+            name: NodeId::new(name),
+            incarnation: Incarnation(1),
+            address: String::new(),
+            labels: [(SERVICES_LABEL.to_owned(), services.to_owned())].into(),
+        }
+    }
 
     pub(in crate::cluster) struct Cluster(pub(in crate::cluster) CoordinatorCore);
 
@@ -200,13 +211,7 @@ pub(super) mod tests {
         }
 
         pub(in crate::cluster) fn join(&mut self, name: &str, services: &str) -> Tenure {
-            let spec = NodeSpec {
-                name: NodeId::new(name),
-                incarnation: Incarnation(1),
-                address: String::new(),
-                labels: [(SERVICES_LABEL.to_owned(), services.to_owned())].into(),
-            };
-            match self.0.step(&Request::Register(spec), MonoTime(0)).reply {
+            match self.0.step(&Request::Register(spec(name, services)), MonoTime(0)).reply {
                 Ok(Reply::Granted(grant)) => grant.tenure,
                 other => panic!("expected a grant, came {other:?}"),
             }
@@ -311,6 +316,30 @@ pub(super) mod tests {
         assert_eq!(cluster.grant(3, false), ["keys n3 2", "streams n3 1", "tenants n3 2"]);
         cluster.leave(n3);
         assert_eq!(cluster.grant(3, true), ["keys n2 3", "streams n2 2", "tenants n2 3"], "rather there than nowhere");
+    }
+
+    #[tokio::test]
+    async fn what_an_old_view_grants_to_a_node_that_was_drained_meanwhile_is_decided_anew() {
+        let volatile = EmbeddedCoordinator::volatile(Duration::from_secs(3_600), Arc::new(BootClock));
+        let coordinator: Arc<dyn Coordinator> = Arc::new(volatile);
+        for name in ["n1", "n2"] {
+            coordinator.register(&spec(name, ALL)).await.unwrap();
+        }
+        let now = async || ClusterView::new(coordinator.snapshot().await.unwrap());
+        let owners = |view: &ClusterView| {
+            let owner = |(shard, record): (&ShardId, &savanna_ownership::Versioned<ShardRecord>)| {
+                format!("{shard} {}", record.value.owner().unwrap().node)
+            };
+            view.shards("").map(owner).collect::<Vec<_>>()
+        };
+        let old = now().await;
+        let change = savanna_control::drained::change(&old, &NodeId::new("n1"), true, |_| true).unwrap().unwrap();
+        coordinator.apply(&change).await.unwrap();
+        let mut proposer = Proposer { coordinator: Arc::clone(&coordinator), wanted: 2, unowned_since: None };
+        proposer.look(&old, true).await;
+        assert_eq!(owners(&now().await), ["streams n2"], "keys and tenants would have come to n1");
+        proposer.look(&now().await, true).await;
+        assert_eq!(owners(&now().await), ["keys n2", "streams n2", "tenants n2"]);
     }
 
     #[test]

@@ -180,8 +180,7 @@ impl Joined {
 
     /// Tells other nodes this of itself from now on, for those who would come in here.
     pub(crate) fn tells(&self, facts: Facts) {
-        let asks = self.config.auth_token.is_some() || self.config.auth_users.is_some();
-        self.facts.are(facts, Door::of(asks));
+        self.facts.are(facts, Door::of(&self.config));
     }
 
     /// The other nodes, for the control API.

@@ -565,6 +565,12 @@ impl Moves {
     }
 }
 
+/// What to propose for a change of a record. The announcement depends on what its target was chosen by; what comes behind it is never refused for that.
+fn proposal(transition: Transition, change: &Change, expects: &RootExpectation) -> Batch {
+    let expects = if *change == Change::Announce { vec![expects.clone()] } else { Vec::new() };
+    Batch { expects, ..Batch::from(transition) }
+}
+
 /// A tenant that is on its way as long as this is kept.
 struct Leaves<'a> {
     moves: &'a Moves,
@@ -735,8 +741,7 @@ impl Leaving<'_> {
             record: self.record(&change),
             by: Some(self.tenures.0.clone()),
         };
-        let expects = if change == Change::Announce { vec![self.expects.clone()] } else { Vec::new() };
-        let batch = Batch { expects, ..Batch::from(transition) };
+        let batch = proposal(transition, &change, &self.expects);
         let answer = match self.moves.joined.coordinator.apply(&batch).await {
             Ok(version) => {
                 match change {
@@ -901,5 +906,26 @@ fn seen(record: &ShardRecord) -> Option<Record> {
             epoch: record.epoch,
             log: log.unwrap_or_else(|| LogId { node: NodeId::new(""), number: 0, service: String::new() }),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_epoch::NodeEpoch;
+    use savanna_ownership::Expected;
+
+    use super::*;
+
+    #[test]
+    fn a_move_is_announced_only_while_its_target_is_not_drained_and_ends_whatever_becomes_of_that() {
+        let owner = Tenure { node: NodeId::new("n1"), epoch: NodeEpoch(1) };
+        let record = ShardRecord::serving(owner, OwnerEpoch(1));
+        let transition = Transition { shard: shards::shard(7), expected: Revision(1), record, by: None };
+        let key = "drained/n2".to_owned();
+        let expects = RootExpectation { key, expected: Expected::Version(Revision::NONE) };
+        let expected = |change: Change| proposal(transition.clone(), &change, &expects).expects;
+        assert_eq!(expected(Change::Announce), std::slice::from_ref(&expects));
+        let log = LogId::new(NodeId::new("n2"), 1, "tenants").unwrap();
+        assert!(expected(Change::GiveUp).is_empty() && expected(Change::Commit(log)).is_empty());
     }
 }

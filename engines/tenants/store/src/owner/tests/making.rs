@@ -117,6 +117,9 @@ async fn a_tenant_is_made_only_while_what_its_place_was_chosen_by_is_so() {
     assert_eq!(names(&owner).iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["before"]);
     create(&owner, "shop").await.expect("whoever expects nothing is not refused");
     check(&cluster, &owner).await;
+    // Also a name of which this process does not know that somebody has it.
+    cluster.put(shards::put(shards::name_key("other"), Revision::NONE, &shards::Named { number: 70 })).await;
+    assert_eq!(create_while(&owner, "other", expects).await.expect_err("it is there").state, "42P04");
 }
 
 #[tokio::test(start_paused = true)]
