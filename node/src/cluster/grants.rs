@@ -125,6 +125,12 @@ pub(super) fn given_up(view: &ClusterView, service: &str, by: &Tenure, epoch: Ow
     Some(Transition { shard, expected: record.version, record: next, by: Some(by.clone()) })
 }
 
+/// A grant that was decided by a view: it counts only while nobody has drained its node since.
+pub(super) fn granted(view: &ClusterView, transition: Transition) -> Batch {
+    let expects = expectations(view, std::slice::from_ref(&transition));
+    Batch { expects, ..Batch::from(transition) }
+}
+
 /// Proposes grants, for ever.
 pub(super) async fn propose(coordinator: Arc<dyn Coordinator>, wanted: usize) {
     let mut follower = Follower::new(Arc::clone(&coordinator), ClusterView::default());
@@ -172,8 +178,7 @@ impl Proposer {
         }
         for transition in due(view, self.wanted, is_patience_over) {
             let (shard, owner) = (transition.shard.clone(), transition.record.owner().cloned());
-            let expects = expectations(view, std::slice::from_ref(&transition));
-            match self.coordinator.apply(&Batch { expects, ..Batch::from(transition) }).await {
+            match self.coordinator.apply(&granted(view, transition)).await {
                 Ok(_) => tracing::info!(%shard, owner = owner.map(|owner| owner.to_string()), "a shard is granted"),
                 // The view is behind.
                 Err(CoordinatorError::Conflict { .. }) => {}
@@ -357,8 +362,17 @@ pub(super) mod tests {
         assert_eq!(give_up(&cluster, 2), None, "nobody else has the service");
         let n3 = cluster.join("n3", ALL);
         assert_eq!(give_up(&cluster, 3), None, "not its grant");
-        let transition = give_up(&cluster, 2).unwrap();
-        cluster.0.step(&Request::Apply(transition.into()), MonoTime(0)).reply.unwrap();
+        // To a node that was drained meanwhile it does not go.
+        let old = granted(&cluster.view(), give_up(&cluster, 2).unwrap());
+        let change = |cluster: &Cluster, is_drained| {
+            let change = savanna_control::drained::change(&cluster.view(), &n3.node, is_drained, |_| true);
+            Request::Apply(change.unwrap().unwrap())
+        };
+        cluster.0.step(&change(&cluster, true), MonoTime(0)).reply.unwrap();
+        assert!(cluster.0.step(&Request::Apply(old), MonoTime(0)).reply.is_err());
+        cluster.0.step(&change(&cluster, false), MonoTime(0)).reply.unwrap();
+        let anew = granted(&cluster.view(), give_up(&cluster, 2).unwrap());
+        cluster.0.step(&Request::Apply(anew), MonoTime(0)).reply.unwrap();
         let record = cluster.view().shard(&ShardId::new("keys")).unwrap().value.clone();
         assert_eq!((record.owner(), record.epoch), (Some(&n3), OwnerEpoch(3)));
         assert_eq!(record.history, Some(history));

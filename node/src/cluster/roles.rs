@@ -70,12 +70,13 @@ impl Joined {
 
     /// Gives a service up that this node was granted and cannot serve, if another node can have it.
     pub(crate) async fn give_up(&self, service: &'static str, epoch: OwnerEpoch) {
-        let Some(transition) = grants::given_up(&self.view.now(), service, &self.tenure, epoch) else {
+        let view = self.view.now();
+        let Some(transition) = grants::given_up(&view, service, &self.tenure, epoch) else {
             tracing::warn!(service, "no other node can have the service, which this node cannot serve");
             return;
         };
         let owner = transition.record.owner().map(|owner| owner.to_string());
-        match self.coordinator.transition(&transition).await {
+        match self.coordinator.apply(&grants::granted(&view, transition)).await {
             Ok(_) => tracing::warn!(service, owner, "this node cannot serve, and gives the service to another one"),
             Err(error) => {
                 tracing::warn!(service, %error, "the service, which this node cannot serve, could not be given up")
