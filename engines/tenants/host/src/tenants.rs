@@ -35,6 +35,10 @@ use crate::{
 /// goodbye does not wait until that is heard.
 const LEAVING: Duration = Duration::from_secs(5);
 const LEAVING_ROUND: Duration = Duration::from_millis(10);
+/// So often it is tried to make a restored tenant whose node was drained or filled a moment ago, as the records say, and the pause behind each time: so long this node
+/// may be late to hear of it.
+const PLACE_ATTEMPTS: usize = 40;
+const PLACE_PAUSE: Duration = Duration::from_millis(50);
 
 /// The tenants of a host. Cheap to clone.
 #[derive(Clone)]
@@ -300,16 +304,26 @@ async fn restore(
     let tenant = owner::reserve(&process.owner).await?;
     let created = match fill(&process, tenant, archive).await {
         // That took as long as whoever sends the archive took.
-        Ok(()) => match process.place_here() {
-            Some(expects) => owner::create_as(&process.owner, tenant, &name, &expects).await,
-            None => Err(drained(&name)),
-        },
+        Ok(()) => make_restored(&process, tenant, &name).await,
         Err(error) => Err(error),
     };
     if created.is_err() {
         process.owner.lock().give_up(tenant);
     }
     created
+}
+
+/// Makes a tenant whose rows are in the storage, unless this node gets nothing new. Where the records say otherwise than this node knows, it asks again, as it hears of it soon.
+async fn make_restored(process: &Process, tenant: TenantId, name: &str) -> Result<(), SqlError> {
+    let mut attempts = 0;
+    loop {
+        let Some(expects) = process.place_here() else { return Err(drained(name)) };
+        attempts += 1;
+        match owner::create_as(&process.owner, tenant, name, &expects).await {
+            Err(error) if error.state == "57P03" && attempts < PLACE_ATTEMPTS => tokio::time::sleep(PLACE_PAUSE).await,
+            made => return made,
+        }
+    }
 }
 
 /// What whoever restores a tenant hears when its node gets nothing new by now.

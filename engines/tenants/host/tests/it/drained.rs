@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
 use savanna_epoch::{NodeEpoch, NodeId};
+use savanna_ownership::{Expected, Revision};
 use savanna_tenants_host::{
     Acquaintance, Backend, Host, HostOptions, Keeping, Others, Place, RootExpectation, Signal, SqlError, TenantId,
     Tenure,
@@ -18,6 +19,8 @@ use savanna_tenants_host::{
 struct Silent {
     /// Whether this node gets nothing new.
     is_drained: AtomicBool,
+    /// So often what is known of this node is behind the records.
+    behind: AtomicUsize,
     /// The node that is well.
     well: Mutex<Option<Tenure>>,
     /// Who was asked whether he has space.
@@ -50,7 +53,11 @@ impl Others for Silent {
     }
 
     fn place_here(&self) -> Option<Vec<RootExpectation>> {
-        (!self.is_drained.load(Ordering::Relaxed)).then(Vec::new)
+        let less = |left: usize| left.checked_sub(1);
+        let is_behind = self.behind.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
+        let old = RootExpectation { key: "drained/alone".to_owned(), expected: Expected::Version(Revision(7)) };
+        let expects = if is_behind { vec![old] } else { Vec::new() };
+        (!self.is_drained.load(Ordering::Relaxed)).then_some(expects)
     }
 
     async fn expect_space(&self, at: &Tenure) -> Result<(), SqlError> {
@@ -112,6 +119,14 @@ async fn what_the_other_node_does_not_take_is_made_here_unless_this_node_is_drai
     others.is_drained.store(false, Ordering::Relaxed);
     restored("copy").await.unwrap();
     assert!(has("copy"));
+
+    // Nor is what was sent lost, because this node hears a little late of what was said of it.
+    others.behind.store(3, Ordering::Relaxed);
+    restored("again").await.unwrap();
+    assert!(has("again"));
+    others.behind.store(usize::MAX, Ordering::Relaxed);
+    let refused = restored("never").await.unwrap_err();
+    assert!(refused.state == "57P03" && refused.message.contains("drained/alone") && !has("never"), "{refused}");
     tokio::task::block_in_place(|| host.stop().unwrap());
 }
 
