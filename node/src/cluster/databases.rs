@@ -31,7 +31,7 @@ use savanna_tenants_host::{Counts, Member, Place, SqlError, TenantId, Tenants, e
 
 use super::grants::{PATIENCE, PERIOD};
 use super::loads::KnownLoads;
-use super::reach;
+use super::reach::{self, Forgotten};
 use super::shared::{PlaceError, Shared, name_of};
 use super::view::{View, route};
 use super::{Joined, services_of};
@@ -290,7 +290,12 @@ impl Joined {
         let (directory, own) = (directory.clone(), self.tenure.node.clone());
         let lives = move |node: &NodeId| view.node(node).is_some();
         match blocking(move || reach::forget(&directory, &own, lives, SystemTime::now())).await {
-            Ok(Ok(gone)) => gone.iter().for_each(|node| tracing::info!(%node, "a node that is gone is forgotten")),
+            Ok(Ok(Forgotten { gone, kept })) => {
+                gone.iter().for_each(|node| tracing::info!(%node, "a node that is gone is forgotten"));
+                for (node, error) in kept {
+                    tracing::debug!(%node, %error, "what a node has shown that is gone stays for now");
+                }
+            }
             Ok(Err(error)) => tracing::debug!(%error, "what nodes have shown that are gone stays for now"),
             Err(error) => tracing::debug!(error, "what nodes have shown that are gone stays for now"),
         }

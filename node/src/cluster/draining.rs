@@ -178,7 +178,11 @@ mod tests {
         cluster.join("n2", 1).await;
         cluster.show().await;
         let unseen = change(&view, &cluster.coordinator, "n2", true).await.unwrap_err();
-        assert!(unseen.detail.contains("does not see it") && unseen.detail.contains("savanna nodes"), "{}", unseen.detail);
+        assert!(
+            unseen.detail.contains("does not see it") && unseen.detail.contains("savanna nodes"),
+            "{}",
+            unseen.detail
+        );
         cluster.show().await;
         change(&view, &cluster.coordinator, "n2", true).await.unwrap();
         let refused = change(&view, &cluster.coordinator, "n1", true).await.unwrap_err();

@@ -35,6 +35,16 @@ impl Method for Tell {
     type Reply = Result<String, String>;
 }
 
+/// The same, as nodes ask of the release that says of nobody whether he is known.
+struct TellAnybody;
+
+impl Method for TellAnybody {
+    const NAME: &'static str = "facts/tell.1";
+    const IDEMPOTENT: bool = true;
+    type Request = Fact;
+    type Reply = Result<String, String>;
+}
+
 /// What this node tells others of itself, while it knows. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnFacts(Arc<RwLock<Option<(Facts, Door)>>>);
@@ -73,17 +83,24 @@ impl OwnFacts {
 
     /// Answers other nodes: whoever has proved the secret of the cluster, as for all that nodes ask.
     pub(super) fn service(&self) -> Arc<dyn Service> {
-        let own = Arc::clone(&self.0);
-        Arc::new(MethodTable::new().method(PhantomData::<Tell>, move |_, (fact, asker)| {
-            let facts = own.read().clone();
-            async move {
-                let (facts, door) = facts.ok_or(RpcError::Frozen { retry_after: STARTING_PAUSE })?;
-                if let Some(reason) = door.refusal(asker) {
-                    return Ok(Err(reason));
-                }
-                Ok(facts.tell(fact).await.map_err(|problem| problem.detail))
-            }
+        let [known, anybody] = [self.clone(), self.clone()];
+        let table = MethodTable::new().method(PhantomData::<Tell>, move |_, (fact, asker)| {
+            let own = known.clone();
+            async move { own.tell(fact, asker).await }
+        });
+        Arc::new(table.method(PhantomData::<TellAnybody>, move |_, fact| {
+            let own = anybody.clone();
+            async move { own.tell(fact, Asker::Anybody).await }
         }))
+    }
+
+    async fn tell(&self, fact: Fact, asker: Asker) -> Result<Result<String, String>, RpcError> {
+        let facts = self.0.read().clone();
+        let (facts, door) = facts.ok_or(RpcError::Frozen { retry_after: STARTING_PAUSE })?;
+        if let Some(reason) = door.refusal(asker) {
+            return Ok(Err(reason));
+        }
+        Ok(facts.tell(fact).await.map_err(|problem| problem.detail))
     }
 }
 
@@ -272,20 +289,30 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_asks_who_comes_in_tells_nothing_to_who_was_asked_nowhere() {
-        let [open, token, users] =
-            [("auth.token", "none"), ("auth.token", "/token"), ("auth.users", "/users")].map(|(key, value)| door(key, value));
+        let [open, token, users] = [("auth.token", "none"), ("auth.token", "/token"), ("auth.users", "/users")]
+            .map(|(key, value)| door(key, value));
         assert_eq!([open, token, users], [Door::Open, Door::Guarded, Door::Guarded]);
         for door in [open, token] {
             let own = OwnFacts::default();
             own.are(Facts::new(Arc::new(Silent), Arc::new(Silent)), door);
             let (nodes, _served) = others(Some(own.service()));
+            let earlier = call::<TellAnybody>(&*nodes.transport, &NodeId::new("n1"), &Fact::Settings, TELL_TIME).await;
+            assert_eq!(
+                earlier.unwrap().is_ok(),
+                door == Door::Open,
+                "who asks a node of an earlier release may be anybody"
+            );
             let known = nodes.tell("n1", Fact::Settings, Asker::Known).await.unwrap();
             assert!(known.contains("/data"), "{known}");
             match nodes.tell("n1", Fact::Settings, Asker::Anybody).await {
                 Ok(told) => assert_eq!((door, told), (Door::Open, known)),
                 Err(untold) => {
                     assert_eq!((door, untold.status), (Door::Guarded, 502));
-                    assert!(untold.detail.contains("auth.token") && !untold.detail.contains("/data"), "{}", untold.detail);
+                    assert!(
+                        untold.detail.contains("auth.token") && !untold.detail.contains("/data"),
+                        "{}",
+                        untold.detail
+                    );
                 }
             }
         }

@@ -118,17 +118,34 @@ pub(super) fn end(directory: &Path, node: &NodeId) {
     let _ = fs::remove_file(path_of(directory, node));
 }
 
-/// Removes what others have shown that have ended long ago without a word, and do not live. Returns who that was.
+/// What nodes have shown that are gone.
+#[derive(Debug, Default)]
+pub(super) struct Forgotten {
+    /// Of these it is removed.
+    pub(super) gone: Vec<NodeId>,
+    /// Of these it could not be.
+    pub(super) kept: Vec<(NodeId, io::Error)>,
+}
+
+/// Removes what others have shown that have ended long ago without a word, and do not live.
 pub(super) fn forget(
     directory: &Path,
     own: &NodeId,
     lives: impl Fn(&NodeId) -> bool,
     now: SystemTime,
-) -> io::Result<Vec<NodeId>> {
+) -> io::Result<Forgotten> {
     let is_old = |at: SystemTime| now.duration_since(at).is_ok_and(|since| since >= FORGOTTEN_AFTER);
     let others = shown(directory, own)?.into_iter();
-    let gone = others.filter(|(shown, at)| is_old(*at) && !lives(&shown.node));
-    gone.map(|(Shown { node, .. }, _)| fs::remove_file(path_of(directory, &node)).map(|()| node)).collect()
+    let mut forgotten = Forgotten::default();
+    for (Shown { node, .. }, _) in others.filter(|(shown, at)| is_old(*at) && !lives(&shown.node)) {
+        match fs::remove_file(path_of(directory, &node)) {
+            Ok(()) => forgotten.gone.push(node),
+            // Somebody else has removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => forgotten.kept.push((node, error)),
+        }
+    }
+    Ok(forgotten)
 }
 
 /// What all others show that encrypt if this node does, and do not if it does not. It reaches no others, nor they it, whatever the network does.
@@ -164,6 +181,8 @@ fn shown(directory: &Path, own: &NodeId) -> io::Result<Vec<(Shown, SystemTime)>>
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -193,17 +212,23 @@ mod tests {
     fn what_a_node_has_shown_goes_when_it_has_neither_worked_nor_lived_for_long() {
         let directory = tempfile::tempdir().unwrap();
         let address = "127.0.0.1:7400".parse().unwrap();
-        for name in ["own", "lives", "gone"] {
+        for name in ["own", "lives", "gone", "gone too", "removed meanwhile"] {
             beat(directory.path(), &Shown { node: NodeId::new(name), address, is_encrypted: false }).unwrap();
         }
         let own = NodeId::new("own");
         let forgotten = |after: Duration| {
-            let lives = |node: &NodeId| node.0 == "lives";
-            let forgotten = forget(directory.path(), &own, lives, SystemTime::now() + after).unwrap();
-            forgotten.into_iter().map(|node| node.0).collect::<Vec<_>>()
+            let lives = |node: &NodeId| {
+                if node.0 == "removed meanwhile" && after == FORGOTTEN_AFTER {
+                    end(directory.path(), node);
+                }
+                node.0 == "lives"
+            };
+            let Forgotten { gone, kept } = forget(directory.path(), &own, lives, SystemTime::now() + after).unwrap();
+            assert!(kept.is_empty(), "{kept:?}");
+            gone.into_iter().map(|node| node.0).collect::<BTreeSet<_>>()
         };
         assert!(forgotten(FORGOTTEN_AFTER - Duration::from_secs(60)).is_empty(), "it may only stand still");
-        assert_eq!(forgotten(FORGOTTEN_AFTER), ["gone"]);
+        assert_eq!(forgotten(FORGOTTEN_AFTER), BTreeSet::from(["gone".to_owned(), "gone too".to_owned()]));
         assert!(forgotten(FORGOTTEN_AFTER).is_empty());
         let left: Vec<_> =
             pulses(directory.path(), &own, false).unwrap().into_iter().map(|pulse| pulse.node.0).collect();

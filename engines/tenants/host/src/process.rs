@@ -438,8 +438,7 @@ async fn create_at(process: &Process, name: &str, (at, expects): (&Tenure, &[Roo
 /// What whoever makes a tenant hears where no other node took it, and this one gets nothing new.
 fn not_taken(name: &str, reasons: &[String]) -> SqlError {
     let reasons = reasons.join("; ");
-    let message =
-        format!("no node took the database \"{name}\", and this node is drained and gets none ({reasons})");
+    let message = format!("no node took the database \"{name}\", and this node is drained and gets none ({reasons})");
     SqlError::new("57P03", message)
         .hint("Try again, through any node, or end the drain of this one (`savanna drain NODE --undo`).")
 }
