@@ -65,6 +65,10 @@ const WEIGHT: u32 = 1;
 pub trait Peer {
     /// Waits until the client has gone away. What it sends meanwhile is kept; nothing is lost if nobody waits any more.
     fn gone(&mut self) -> impl Future<Output = io::Error>;
+    /// The same; `None` as soon as more of what it has sent is kept than goes along when its session leaves.
+    fn gone_while_light(&mut self) -> impl Future<Output = Option<io::Error>>;
+    /// Whether no more of what it has sent is kept than goes along.
+    fn is_light(&self) -> bool;
     /// Tells it something beside an answer.
     fn notice(&mut self, notice: &Notice);
     /// Says where its clocks are, which may be no news.
@@ -751,6 +755,7 @@ impl Session {
                     } else if place.is_wanted() {
                         self.interrupts.interrupt(Reason::PlaceWanted);
                     } else if self.is_called_away()
+                        && peer.is_light()
                         && called.get_or_insert_with(Instant::now).elapsed() > ENDS_SOON
                     {
                         // It is looked at when it has given way whether it can leave. If not, it runs on.
@@ -841,7 +846,7 @@ impl Session {
             match step {
                 Ok(Step::Done(value)) => return Ok(Ok(value)),
                 Ok(Step::Wait) if self.tenant(peer, |tenant| tenant.gives_way(session)).await => {
-                    if self.is_taken_back().await {
+                    if peer.is_light() && self.is_taken_back().await {
                         return Err(End::TakenBack);
                     }
                     aside = true;

@@ -11,9 +11,6 @@ use savanna_pgwire_login::Socket;
 
 use crate::{OUTPUT_BYTES, Report, Status, Wire};
 
-/// A client of which more bytes were read and not obeyed stays: they would have to go along.
-const TAKEN_ALONG_BYTES_MAX: usize = 1 << 20;
-
 /// Why a connection ends, beside the client's wish.
 #[derive(Debug)]
 pub enum End {
@@ -221,7 +218,7 @@ impl<C: Connection> Conversation<'_, C> {
                 self.owes = false;
             }
             self.connection.rest();
-            let is_light = self.connection.wire().unobeyed_bytes() <= TAKEN_ALONG_BYTES_MAX;
+            let is_light = self.connection.wire().is_light();
             let dismissed = self.connection.dismissed(self.ready && is_light);
             tokio::select! {
                 biased;

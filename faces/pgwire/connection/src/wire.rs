@@ -13,6 +13,8 @@ use crate::{Output, Report};
 const HEAD_BYTES: usize = 5;
 /// The shortest length that a message may state: the length itself.
 const LENGTH_BYTES: usize = 4;
+/// A client of which more bytes were read and not obeyed stays where it is: they would have to go along.
+pub(crate) const TAKEN_ALONG_BYTES_MAX: usize = 1 << 20;
 
 /// The two directions of a connection.
 #[derive(Debug)]
@@ -40,10 +42,10 @@ impl<S: Socket> Wire<S> {
         (self.socket, self.input)
     }
 
-    /// Bytes that were read and not obeyed.
+    /// Whether no more was read and not obeyed than goes along when the client is served elsewhere.
     #[must_use]
-    pub fn unobeyed_bytes(&self) -> usize {
-        self.input.len()
+    pub fn is_light(&self) -> bool {
+        self.input.len() <= TAKEN_ALONG_BYTES_MAX
     }
 
     /// Puts a message back that was taken last and was not obeyed: the next one is it again.
@@ -66,14 +68,26 @@ impl<S: Socket> Wire<S> {
 
     /// Reads on, up to so many bytes, until the client has gone away, and says how.
     pub async fn gone_beyond(&mut self, bytes_max: usize) -> io::Error {
+        match self.gone_within(bytes_max).await {
+            Some(error) => error,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Reads on until the client has gone away, and says how; `None` as soon as more was read and not obeyed than goes [along](Self::is_light).
+    pub async fn gone_while_light(&mut self) -> Option<io::Error> {
+        self.gone_within(TAKEN_ALONG_BYTES_MAX).await
+    }
+
+    async fn gone_within(&mut self, bytes_max: usize) -> Option<io::Error> {
         while self.input.len() <= bytes_max {
             match self.hear().await {
-                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(0) => return Some(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
-                Err(error) => return error,
+                Err(error) => return Some(error),
             }
         }
-        std::future::pending().await
+        None
     }
 
     /// The next message, if it has come as a whole.

@@ -28,6 +28,14 @@ impl<S: Socket> Peer for ClientWire<S> {
         self.wire.gone_beyond(MESSAGE_BYTES_MAX).await
     }
 
+    async fn gone_while_light(&mut self) -> Option<io::Error> {
+        self.wire.gone_while_light().await
+    }
+
+    fn is_light(&self) -> bool {
+        self.wire.is_light()
+    }
+
     fn notice(&mut self, notice: &Notice) {
         put_notice(&mut self.wire.output, notice);
     }

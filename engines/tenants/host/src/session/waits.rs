@@ -35,21 +35,27 @@ impl Session {
         self.until_woken(peer).await
     }
 
-    /// Waits until the session is woken. Meanwhile the client may go away.
+    /// Waits until the session is woken. Meanwhile the client may go away, or send so much that its statement is not taken back: all of that would have to go along.
     async fn until_woken(&self, peer: &mut impl Peer) -> Served<()> {
+        if self.waits_as != Waiting::Stays {
+            tokio::select! {
+                biased;
+                () = self.woken.notified() => return Ok(()),
+                gone = peer.gone_while_light() => if let Some(error) = gone {
+                    return Err(End::Client(error));
+                },
+                () = self.taken_back() => return Err(End::TakenBack),
+            }
+        }
         tokio::select! {
             biased;
             () = self.woken.notified() => Ok(()),
-            () = self.taken_back() => Err(End::TakenBack),
             error = peer.gone() => Err(End::Client(error)),
         }
     }
 
     /// Waits until the statement that waits was taken back, as the session is to leave.
     async fn taken_back(&self) {
-        if self.waits_as == Waiting::Stays {
-            return std::future::pending().await;
-        }
         loop {
             self.termination.called().await;
             if self.is_taken_back().await {

@@ -1,4 +1,5 @@
 //! A host without any face.
 
 mod drained;
+mod leaving;
 mod removal;

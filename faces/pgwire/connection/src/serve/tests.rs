@@ -7,6 +7,7 @@ use bytes::{BufMut, BytesMut};
 use rustls::ServerConfig;
 
 use super::*;
+use crate::wire::TAKEN_ALONG_BYTES_MAX;
 
 /// A client that says what it says in pieces, and then nothing more.
 #[derive(Default)]
@@ -305,6 +306,19 @@ async fn a_client_that_may_go_on_may_be_silent_for_so_long() {
     // In the middle of a message it is not waited for in vain, but in the middle of a pipeline it is.
     let in_a_pipeline = tokio::time::timeout(Duration::from_secs(99), served(silent(&[&parse("a")]))).await;
     assert!(in_a_pipeline.is_err());
+}
+
+#[tokio::test]
+async fn who_has_sent_more_than_goes_along_is_not_listened_to_for_that() {
+    let mut face = face(&[&[0; 9], &vec![0; TAKEN_ALONG_BYTES_MAX], &[0; 9]]);
+    assert!(face.wire.is_light());
+    assert!(face.wire.gone_while_light().await.is_none());
+    assert!(!face.wire.is_light());
+    let went = face.wire.gone_beyond(2 * TAKEN_ALONG_BYTES_MAX).await;
+    assert_eq!(
+        (went.kind(), face.wire.into_parts().1.len()),
+        (io::ErrorKind::UnexpectedEof, TAKEN_ALONG_BYTES_MAX + 18)
+    );
 }
 
 #[tokio::test]

@@ -1,0 +1,144 @@
+//! Sessions whose tenant is about to move.
+
+use std::{future::pending, io, path::Path};
+
+use futures::{FutureExt, future::LocalBoxFuture};
+use savanna_epoch::NodeEpoch;
+use savanna_tenants_host::{
+    Connection, ConnectionGuard, End, Host, HostOptions, Identity, Keeping, Notice, Peer, Session, SqlError, TenantId,
+    Tenants, Waiting, value::zone::Zone,
+};
+use tokio::sync::oneshot;
+
+const ATTEMPT: u64 = 1;
+
+/// A client that says nothing, of which much or little was read and not obeyed.
+struct Quiet {
+    is_light: bool,
+}
+
+impl Peer for Quiet {
+    async fn gone(&mut self) -> io::Error {
+        pending().await
+    }
+
+    async fn gone_while_light(&mut self) -> Option<io::Error> {
+        if self.is_light { pending().await } else { None }
+    }
+
+    fn is_light(&self) -> bool {
+        self.is_light
+    }
+
+    fn notice(&mut self, _: &Notice) {}
+
+    fn zone(&mut self, _: Zone) {}
+}
+
+type Work = Box<dyn FnOnce(Session) -> LocalBoxFuture<'static, ()> + Send>;
+
+struct Client(Work);
+
+impl Connection for Client {
+    fn serve(self: Box<Self>, guard: ConnectionGuard) -> LocalBoxFuture<'static, ()> {
+        async move {
+            let (user, database) = ("ann".to_owned(), "shop".to_owned());
+            let session = guard.open(Identity { user, database, administrator: true }, &[]).await.unwrap();
+            (self.0)(session).await;
+        }
+        .boxed_local()
+    }
+
+    fn refuse(self: Box<Self>, error: SqlError) -> LocalBoxFuture<'static, ()> {
+        panic!("{error}")
+    }
+
+    fn follow(self: Box<Self>, _: TenantId) -> LocalBoxFuture<'static, ()> {
+        panic!("the tenant has gone")
+    }
+}
+
+/// Connects a client that does something, and waits for what comes of that.
+fn connect<F: Future<Output = String> + 'static>(
+    tenants: &Tenants,
+    tenant: TenantId,
+    work: impl FnOnce(Session) -> F + Send + 'static,
+) -> oneshot::Receiver<String> {
+    let (done, came) = oneshot::channel();
+    // Whoever asked may have gone.
+    let client = Client(Box::new(move |session| async move { _ = done.send(work(session).await) }.boxed_local()));
+    tenants.connect(tenant, Box::new(client));
+    came
+}
+
+/// What comes of a statement whose transaction is its own.
+async fn run(session: &mut Session, peer: &mut Quiet, text: &str) -> String {
+    let told = |error| match error {
+        End::TakenBack => "taken back".to_owned(),
+        End::Fatal(error) => error.message,
+        End::Client(error) => error.to_string(),
+    };
+    session.begin(2).await;
+    let ran = session.run(peer, text.to_owned()).await;
+    let ran = match ran {
+        Ok(Ok(_)) => session.finish(peer).await,
+        Ok(Err(error)) => return error.message,
+        Err(end) => return told(end),
+    };
+    match ran {
+        Ok(Ok(())) => {
+            session.told(peer).await;
+            "done".to_owned()
+        }
+        Ok(Err(error)) => error.message,
+        Err(end) => told(end),
+    }
+}
+
+fn start(directory: &Path) -> Host {
+    Host::start(HostOptions::alone(Keeping::local(directory), NodeEpoch(1), 2, None).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_is_taken_back_unless_too_much_came_behind_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = tokio::task::block_in_place(|| start(directory.path()));
+    let tenants = host.tenants();
+    tenants.create("shop").await.unwrap();
+    let tenant = tenants.tenant("shop").await.unwrap();
+
+    let ((holds, held), (go, goes)) = (oneshot::channel(), oneshot::channel::<()>());
+    let holder = connect(&tenants, tenant, move |mut session| async move {
+        let peer = &mut Quiet { is_light: true };
+        for text in ["CREATE TABLE stock (id int PRIMARY KEY, n int)", "INSERT INTO stock VALUES (1, 0)", "BEGIN"] {
+            assert_eq!(run(&mut session, peer, text).await, "done");
+        }
+        assert_eq!(run(&mut session, peer, "UPDATE stock SET n = n + 1").await, "done");
+        holds.send(()).unwrap();
+        goes.await.unwrap();
+        run(&mut session, peer, "COMMIT").await
+    });
+    held.await.unwrap();
+    let waiter = |is_light| {
+        let ((comes, here), (go, goes)) = (oneshot::channel(), oneshot::channel::<()>());
+        let came = connect(&tenants, tenant, move |mut session| async move {
+            comes.send(()).unwrap();
+            goes.await.unwrap();
+            session.waits_as(Waiting::IsTakenBack);
+            run(&mut session, &mut Quiet { is_light }, "UPDATE stock SET n = n + 1").await
+        });
+        (here, go, came)
+    };
+    let (heavy, light) = (waiter(false), waiter(true));
+    heavy.0.await.unwrap();
+    light.0.await.unwrap();
+    tenants.freeze(tenant, ATTEMPT, true).await.unwrap();
+    heavy.1.send(()).unwrap();
+    light.1.send(()).unwrap();
+    assert_eq!(light.2.await.unwrap(), "taken back");
+    go.send(()).unwrap();
+    assert_eq!(holder.await.unwrap(), "done");
+    assert_eq!(heavy.2.await.unwrap(), "done", "all that came behind it would have to go along");
+    tenants.resume(tenant, ATTEMPT);
+    tokio::task::block_in_place(|| host.stop().unwrap());
+}
