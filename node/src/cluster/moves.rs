@@ -514,7 +514,7 @@ impl Moves {
                 }
                 TargetAction::Discard => {
                     coming.forget_parts();
-                    self.tenants.forget_warm(tenant);
+                    self.tenants.give_up_warm(tenant, attempt);
                     self.tenants.expect_no_more(tenant, attempt);
                     None
                 }

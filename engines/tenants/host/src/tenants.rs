@@ -88,6 +88,7 @@ impl Tenants {
     /// no log has any.
     #[must_use]
     pub fn awaited(&self, view: &ClusterView) -> (BTreeSet<LogId>, bool) {
+        owner::forget_warm(&self.process.owner, &self.process.storage, view);
         owner::awaited(&self.process.owner, view)
     }
 

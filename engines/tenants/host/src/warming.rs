@@ -21,26 +21,33 @@ impl Tenants {
         self.ask(tenant, |listed| Order::ListBlocks { tenant, since, listed }).await
     }
 
-    /// Reads blocks of a tenant that is about to come here, as far as there is room for them.
+    /// Blocks of a tenant are about to be read here by an attempt to bring it. They are kept until it is here, or until that is
+    /// [given up](Self::give_up_warm), or the records say that it was. Whether it is not here.
+    #[must_use]
+    pub fn expect_warm(&self, tenant: TenantId, attempt: u64) -> bool {
+        // It arrives under this lock.
+        let owner = self.process().owner.lock();
+        let comes = !owner.has(tenant);
+        if comes {
+            self.process().storage.expect_warm(tenant, attempt);
+        }
+        comes
+    }
+
+    /// Reads blocks of a tenant that is [expected](Self::expect_warm), as far as there is room for them.
     ///
     /// # Errors
     /// Those of the storage.
     pub async fn warm(&self, tenant: TenantId, wanted: Vec<WarmBlocks>) -> Result<Warmed> {
-        if self.has(tenant) {
-            // It has come meanwhile, and reads what it needs.
-            return Ok(Warmed { bytes: 0, has_room: false });
-        }
         let storage = Arc::clone(&self.process().storage);
         let warming = async move { storage.warm(tenant, &wanted).await };
         let warmed = self.process().background.spawn(warming).await.map_err(SqlError::internal)?;
         warmed.map_err(SqlError::from)
     }
 
-    /// A tenant does not come here after all.
-    pub fn forget_warm(&self, tenant: TenantId) {
-        if !self.has(tenant) {
-            self.process().storage.forget_warm(tenant);
-        }
+    /// A tenant does not come here by this attempt after all, nor by an earlier one.
+    pub fn give_up_warm(&self, tenant: TenantId, attempt: u64) {
+        self.process().storage.give_up_warm(tenant, attempt);
     }
 }
 

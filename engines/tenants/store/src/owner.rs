@@ -36,7 +36,7 @@ use crate::{
 
 pub use self::adoption::{adopt, adopt_new, awaited};
 pub use self::changes::{clean_up, create, create_as, create_elsewhere, create_while, remove, reserve, save_end};
-pub use self::moving::{Moved, expect, expect_with};
+pub use self::moving::{Moved, expect, expect_with, forget_warm};
 use self::{
     adoption::{Arriving, copy, histories, only_now},
     moving::{Expected, expected_again},

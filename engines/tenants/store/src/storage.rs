@@ -153,8 +153,8 @@ pub struct Storage {
     cache: Arc<BlockCache>,
     /// Segments that were opened so far.
     opened: AtomicU64,
-    /// Those of tenants that are not here yet.
-    opened_early: Mutex<warm::Opened>,
+    /// Of tenants that are not here yet.
+    expected: Mutex<warm::Expected>,
 }
 
 impl Storage {
@@ -169,8 +169,8 @@ impl Storage {
         let cache = Arc::new(BlockCache::new(cache_bytes));
         let counted = CountedStore::new(store);
         let store = Arc::new(counted.clone());
-        let opened_early = Mutex::default();
-        Arc::new(Self { store, counted, prefix, name, cache, opened: AtomicU64::new(0), opened_early })
+        let expected = Mutex::default();
+        Arc::new(Self { store, counted, prefix, name, cache, opened: AtomicU64::new(0), expected })
     }
 
     /// In a local directory, as [`new`](Self::new).

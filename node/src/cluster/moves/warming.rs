@@ -84,10 +84,14 @@ impl Moves {
     /// Reads blocks of a database that comes here.
     pub(super) async fn read_blocks(&self, id: MoveId, wanted: Vec<WarmBlocks>) -> Option<Warmed> {
         let coming = self.coming.lock().iter().find(|coming| coming.id == id).map(Arc::clone)?;
-        if coming.target.lock().await.is_over() {
-            return None;
-        }
         let tenant = coming.tenant;
+        {
+            // Whatever ends it forgets under this lock what was expected.
+            let target = coming.target.lock().await;
+            if target.is_over() || !self.tenants.expect_warm(tenant, coming.attempt) {
+                return None;
+            }
+        }
         match self.tenants.warm(tenant, wanted).await {
             Ok(warmed) => Some(warmed),
             Err(error) => {

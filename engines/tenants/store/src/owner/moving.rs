@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use savanna_epoch::{LogId, OwnerEpoch};
 use savanna_journal::{Draft, JournalError, Lsn, Record};
-use savanna_ownership::{ClusterView, Exclusive, Ownership, Revision, Versioned};
+use savanna_ownership::{ClusterView, Exclusive, Ownership, Revision, Tenure, Versioned};
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_values::error::{Result, SqlError, state};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ use super::{Owner, RedoError, Tail};
 use crate::{
     log::{OWNED, TAIL, append, owned, tail},
     shards::{self, Member},
+    storage::Storage,
 };
 
 /// Writes into the log that a tenant begins there under an epoch, if its record comes to say so; until then that is inert. Durable when this returns.
@@ -115,6 +116,30 @@ pub async fn expect_with(
     }
     journal.wait_durable(journal.appended()).await?;
     Ok(log)
+}
+
+/// What was read ahead of tenants that do not come here after all, as the records say, is needed no more.
+pub fn forget_warm(owner: &Mutex<Owner>, storage: &Storage, view: &ClusterView) {
+    let expected = storage.expected_warm();
+    if expected.is_empty() {
+        return;
+    }
+    let owner = owner.lock();
+    let is_over = |(tenant, attempt): &(TenantId, u64)| {
+        !owner.has(*tenant) && is_given_up(view, &owner.member.tenure, *tenant, *attempt)
+    };
+    expected.into_iter().filter(is_over).for_each(|(tenant, attempt)| storage.give_up_warm(tenant, attempt));
+}
+
+/// Whether an attempt to bring a tenant to a node was given up, as the records say.
+fn is_given_up(view: &ClusterView, node: &Tenure, tenant: TenantId, attempt: u64) -> bool {
+    // A view that is older than the attempt says nothing of it, nor does one that is older than the tenant.
+    let Some(record) = view.shard(&shards::shard(tenant)) else { return view.revision().0 > attempt };
+    let comes = match &record.value.ownership {
+        Ownership::Exclusive(Exclusive::Moving { to, .. }) => to == node,
+        _ => record.value.owner() == Some(node),
+    };
+    record.version.0 > attempt && !comes
 }
 
 fn given_up() -> SqlError {
@@ -243,22 +268,10 @@ impl Owner {
 
     /// Attempts to bring tenants here that were given up, as the records say: what they brought is needed no more, and no longer keeps the log from being cut.
     pub(super) fn forget_given_up(&mut self, view: &ClusterView) {
-        let member = self.member.clone();
-        let is_over = |tenant: TenantId, expected: &Expected| {
-            // A view that is older than the attempt says nothing of it, nor does one that is older than the tenant.
-            let Some(record) = view.shard(&shards::shard(tenant)) else { return view.revision().0 > expected.attempt };
-            let comes = match &record.value.ownership {
-                Ownership::Exclusive(Exclusive::Moving { to, .. }) => *to == member.tenure,
-                _ => record.value.owner() == Some(&member.tenure),
-            };
-            record.version.0 > expected.attempt && !comes
+        let is_over = |(tenant, expected): &(&TenantId, &Expected)| {
+            is_given_up(view, &self.member.tenure, **tenant, expected.attempt)
         };
-        let over: Vec<_> = self
-            .expected
-            .iter()
-            .filter(|(tenant, expected)| is_over(**tenant, expected))
-            .map(|(tenant, _)| *tenant)
-            .collect();
+        let over: Vec<_> = self.expected.iter().filter(is_over).map(|(tenant, _)| *tenant).collect();
         over.into_iter().for_each(|tenant| self.forget_expected(tenant));
     }
 

@@ -1,7 +1,7 @@
 //! One tenant's place in the storage: it is opened when the tenant wakes, and what is sealed is written down.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -65,21 +65,16 @@ impl Home {
             Err(ManifestError::NoManifest { .. }) => BTreeMap::new(),
             Err(error) => return Err(error.into()),
         };
-        let early = storage.take_opened(tenant);
-        let opened = open_all(storage, &reader, &prefix, (&entries, &early)).await?;
-        // Of segments that were merged before the tenant came.
-        let is_unused = |segment: &Arc<Segment>| !opened.iter().any(|(open, _)| open.number() == segment.number());
-        let unused: BTreeSet<u64> =
-            early.values().filter(|segment| is_unused(segment)).map(|segment| segment.number()).collect();
-        if !unused.is_empty() {
-            storage.cache.forget_segments(tenant, |segment| unused.contains(&segment));
-        }
+        // Some may have been merged before the tenant came, or it cannot be opened now.
+        let mut early = storage.take_opened(tenant);
+        let opened = open_all(storage, &reader, &prefix, (&entries, early.segments())).await?;
         let objects = opened.iter().map(|(segment, object)| (segment.number(), object.clone())).collect();
         let opened: Vec<_> = opened.into_iter().map(|(segment, _)| segment).collect();
         let found = opened.first().map_or(Csn::NONE, |segment| segment.footer().upto);
         if noted > found {
             return Err(StorageError::Behind { place: storage.place(&prefix), noted, found });
         }
+        early.use_of(opened.iter().map(|segment| segment.number()));
         Ok(Arc::new(Self {
             storage: Arc::clone(storage),
             tenant,

@@ -25,8 +25,50 @@ const PARALLEL_READS: usize = 8;
 /// So many segments of a tenant are opened before it is here.
 const SEGMENTS_MAX: usize = 4_096;
 
-/// Segments that were opened for tenants that are not here yet, by their objects.
-pub(super) type Opened = HashMap<TenantId, BTreeMap<ObjectRef, Arc<Segment>>>;
+/// What was read of tenants that are not here yet.
+pub(super) type Expected = HashMap<TenantId, Early>;
+
+/// Segments that were opened for a tenant that is not here yet, by their objects.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    /// The last attempt to bring it here.
+    attempt: u64,
+    segments: BTreeMap<ObjectRef, Arc<Segment>>,
+}
+
+impl Early {
+    fn numbers(&self) -> BTreeSet<u64> {
+        self.segments.values().map(|segment| segment.number()).collect()
+    }
+}
+
+/// Segments that were opened for a tenant that is here now. The blocks of those that it does not use are forgotten with this.
+pub(super) struct Taken<'a> {
+    storage: &'a Storage,
+    tenant: TenantId,
+    early: Early,
+    used: BTreeSet<u64>,
+}
+
+impl Taken<'_> {
+    pub(super) const fn segments(&self) -> &BTreeMap<ObjectRef, Arc<Segment>> {
+        &self.early.segments
+    }
+
+    /// The tenant goes on with these.
+    pub(super) fn use_of(&mut self, segments: impl Iterator<Item = u64>) {
+        self.used.extend(segments);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let unused = &self.early.numbers() - &self.used;
+        if !unused.is_empty() {
+            self.storage.cache.forget_segments(self.tenant, |segment| unused.contains(&segment));
+        }
+    }
+}
 
 /// Blocks of one segment. Without any, it is only opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,7 +198,14 @@ impl Home {
 }
 
 impl Storage {
-    /// Reads blocks of a tenant that is about to come here into the cache, as far as there is room.
+    /// Blocks of a tenant are about to be read here by an attempt to bring it. They are kept until it is here, or until that is [given up](Self::give_up_warm).
+    pub fn expect_warm(&self, tenant: TenantId, attempt: u64) {
+        let mut expected = self.expected.lock();
+        let early = expected.entry(tenant).or_default();
+        early.attempt = early.attempt.max(attempt);
+    }
+
+    /// Reads blocks of a tenant that is [expected](Self::expect_warm) into the cache, as far as there is room. There is none if it is not expected any more.
     ///
     /// # Errors
     /// Those of the store. What was read by then is kept.
@@ -181,7 +230,7 @@ impl Storage {
                 };
                 for (page, block) in read {
                     let bytes = block.bytes().len() as u64;
-                    if !self.cache.insert_if_room(tenant, page, block) {
+                    if !self.keep_early(tenant, (object, &segment), (page, block)) {
                         return Ok(Warmed { has_room: false, ..warmed });
                     }
                     warmed.bytes += bytes;
@@ -191,41 +240,80 @@ impl Storage {
         Ok(warmed)
     }
 
-    /// A tenant does not come, or has gone: what was read for it is needed no more.
+    /// Keeps a block of a segment that was opened early, if its tenant is still expected with that and there is room. Whether it is kept.
+    fn keep_early(
+        &self,
+        tenant: TenantId,
+        (object, segment): (&ObjectRef, &Arc<Segment>),
+        (page, block): (PageId, Arc<Block>),
+    ) -> bool {
+        // Whoever forgets the segment forgets its blocks behind this lock.
+        let expected = self.expected.lock();
+        let opened = expected.get(&tenant).and_then(|early| early.segments.get(object));
+        opened.is_some_and(|opened| Arc::ptr_eq(opened, segment)) && self.cache.insert_if_room(tenant, page, block)
+    }
+
+    /// A tenant does not come by this attempt, nor by an earlier one: what was read for it is needed no more.
+    pub fn give_up_warm(&self, tenant: TenantId, attempt: u64) {
+        let early = {
+            let mut expected = self.expected.lock();
+            let is_over = expected.get(&tenant).is_some_and(|early| early.attempt <= attempt);
+            if is_over { expected.remove(&tenant) } else { None }
+        };
+        self.forget_early(tenant, early);
+    }
+
+    /// Nothing is expected of a tenant any more: it has gone for ever, or elsewhere.
     pub fn forget_warm(&self, tenant: TenantId) {
-        let numbers = self.opened_early(tenant);
-        self.opened_early.lock().remove(&tenant);
-        self.cache.forget_segments(tenant, |segment| numbers.contains(&segment));
+        let early = self.expected.lock().remove(&tenant);
+        self.forget_early(tenant, early);
+    }
+
+    fn forget_early(&self, tenant: TenantId, early: Option<Early>) {
+        let numbers = early.map(|early| early.numbers()).unwrap_or_default();
+        if !numbers.is_empty() {
+            self.cache.forget_segments(tenant, |segment| numbers.contains(&segment));
+        }
+    }
+
+    /// The tenants of which something is expected, each with the last attempt to bring it here.
+    pub(crate) fn expected_warm(&self) -> Vec<(TenantId, u64)> {
+        self.expected.lock().iter().map(|(tenant, early)| (*tenant, early.attempt)).collect()
     }
 
     /// The numbers of the segments that were opened for a tenant that is not here yet.
     pub(super) fn opened_early(&self, tenant: TenantId) -> BTreeSet<u64> {
-        let opened = self.opened_early.lock();
-        opened.get(&tenant).into_iter().flat_map(BTreeMap::values).map(|segment| segment.number()).collect()
+        self.expected.lock().get(&tenant).map(Early::numbers).unwrap_or_default()
     }
 
     /// The segments that were opened for a tenant that is here now.
-    pub(super) fn take_opened(&self, tenant: TenantId) -> BTreeMap<ObjectRef, Arc<Segment>> {
-        self.opened_early.lock().remove(&tenant).unwrap_or_default()
+    pub(super) fn take_opened(&self, tenant: TenantId) -> Taken<'_> {
+        let early = self.expected.lock().remove(&tenant).unwrap_or_default();
+        Taken { storage: self, tenant, early, used: BTreeSet::new() }
     }
 
-    /// Opens a segment of a tenant that is not here yet; `None` if there are too many.
+    /// Opens a segment of a tenant that is not here yet; `None` if there are too many, or nothing is expected of it any more.
     async fn open_early(
         &self,
         tenant: TenantId,
         reader: &Reader,
         object: &ObjectRef,
     ) -> Result<Option<Arc<Segment>>, StorageError> {
-        if let Some(segment) = self.opened_early.lock().get(&tenant).and_then(|opened| opened.get(object)) {
-            return Ok(Some(Arc::clone(segment)));
+        let opened = |early: &Early| early.segments.get(object).map(Arc::clone);
+        match self.expected.lock().get(&tenant) {
+            None => return Ok(None),
+            Some(early) => {
+                if let Some(segment) = opened(early) {
+                    return Ok(Some(segment));
+                }
+            }
         }
         let segment = Arc::new(open_segment(self, reader, object.clone()).await?);
-        let mut opened = self.opened_early.lock();
-        let opened = opened.entry(tenant).or_default();
-        if opened.len() >= SEGMENTS_MAX {
+        let mut expected = self.expected.lock();
+        let Some(early) = expected.get_mut(&tenant).filter(|early| early.segments.len() < SEGMENTS_MAX) else {
             return Ok(None);
-        }
-        Ok(Some(Arc::clone(opened.entry(object.clone()).or_insert(segment))))
+        };
+        Ok(Some(Arc::clone(early.segments.entry(object.clone()).or_insert(segment))))
     }
 }
 
@@ -296,6 +384,7 @@ mod tests {
         let mut rounds = BlockRounds::default();
         let first = rounds.next(&home.cached(Since::default())).concat();
         assert_eq!(blocks(&first), 3);
+        there.expect_warm(TENANT, 1);
         let warmed = there.warm(TENANT, &first).await.expect("memory");
         assert!(warmed.bytes > 3 * 7_000 && warmed.has_room);
 
@@ -322,9 +411,14 @@ mod tests {
         flush(&home, 1).await;
         fetch(&home, 0..9).await;
         let cached = home.cached(Since::default());
-        let warm = async || there.warm(TENANT, &BlockRounds::default().next(&cached).concat()).await.expect("memory");
+        let warm = async || {
+            there.expect_warm(TENANT, 2);
+            there.warm(TENANT, &BlockRounds::default().next(&cached).concat()).await.expect("memory")
+        };
         assert!(warm().await.bytes > 0);
-        there.forget_warm(TENANT);
+        there.give_up_warm(TENANT, 1);
+        assert_ne!(there.cache().stats().bytes, 0, "it comes by a later attempt");
+        there.give_up_warm(TENANT, 2);
         assert_eq!(there.cache().stats().bytes, 0);
 
         warm().await;
@@ -345,9 +439,47 @@ mod tests {
         let home = Home::open(&here, TENANT, OwnerEpoch(1)).await.expect("memory");
         flush(&home, 1).await;
         fetch(&home, 0..40).await;
+        there.expect_warm(TENANT, 1);
         let warmed = there.warm(TENANT, &BlockRounds::default().next(&home.cached(Since::default())).concat()).await;
         let warmed = warmed.expect("memory");
         assert!(!warmed.has_room && (15_000..30_000).contains(&warmed.bytes), "{warmed:?}");
+    }
+
+    #[tokio::test]
+    async fn what_comes_late_of_a_tenant_that_does_not_come_is_not_kept() {
+        let [here, there] = nodes(1 << 20);
+        let home = Home::open(&here, TENANT, OwnerEpoch(1)).await.expect("memory");
+        flush(&home, 1).await;
+        let cached = home.cached(Since::default());
+        let (object, reader) = (&cached.objects[0], there.reader(&there.tenant_prefix(TENANT)));
+        let open = async || there.open_early(TENANT, &reader, object).await.expect("memory");
+        assert!(open().await.is_none(), "nothing is expected");
+
+        there.expect_warm(TENANT, 1);
+        let segment = open().await.expect("it is expected");
+        let mut blocks = read(&reader, object, &segment, 0..3).await.expect("memory").into_iter();
+        let mut keep = || there.keep_early(TENANT, (object, &segment), blocks.next().expect("three blocks"));
+        assert!(keep());
+        there.give_up_warm(TENANT, 1);
+        assert!(!keep() && open().await.is_none());
+        there.expect_warm(TENANT, 2);
+        assert!(open().await.is_some() && !keep(), "it is opened anew, under another number");
+        assert_eq!(there.cache().stats().bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn nothing_stays_of_a_tenant_that_comes_and_cannot_be_opened() {
+        let [here, there] = nodes(1 << 20);
+        let home = Home::open(&here, TENANT, OwnerEpoch(1)).await.expect("memory");
+        flush(&home, 1).await;
+        fetch(&home, 0..9).await;
+        there.expect_warm(TENANT, 1);
+        let blocks = BlockRounds::default().next(&home.cached(Since::default())).concat();
+        assert!(there.warm(TENANT, &blocks).await.expect("memory").bytes > 0);
+        here.note_stored(TENANT, Csn(9)).await.expect("memory");
+        let opened = Home::open(&there, TENANT, OwnerEpoch(2)).await;
+        assert!(matches!(opened, Err(StorageError::Behind { .. })));
+        assert_eq!(there.cache().stats().bytes, 0);
     }
 
     #[test]

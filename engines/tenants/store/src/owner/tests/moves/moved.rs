@@ -1,7 +1,7 @@
 //! What tenants bring along that move here: commits that their storage has not, and what is open in them.
 
 use super::*;
-use crate::owner::{Moved, expect_with};
+use crate::owner::{Moved, expect_with, forget_warm};
 
 /// Commits of these numbers, and something that is open.
 fn moved(commits: &[u8]) -> Moved {
@@ -97,6 +97,24 @@ async fn the_log_is_kept_for_what_is_expected_until_the_records_say_that_it_was_
     assert!(!is_kept(&there));
     there.lock().cut().expect("a log that works");
     assert!(there.lock().noted.1, "nobody needs it any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_ahead_is_forgotten_when_the_records_say_that_the_tenant_does_not_come() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open(1).await);
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let (old, attempt, storage) = (both.cluster.view().await, version(&both, shop).await, both.cluster.storage());
+    storage.expect_warm(shop, attempt);
+    let is_kept = |view: &ClusterView| {
+        forget_warm(&there, &storage, view);
+        storage.expected_warm() == [(shop, attempt)]
+    };
+    assert!(is_kept(&old), "a view from before says nothing");
+    assert!(both.propose(0, shop, moving(&both)).await);
+    assert!(is_kept(&both.cluster.view().await), "it comes");
+    assert!(both.propose(0, shop, serving(&both, 0)).await);
+    assert!(!is_kept(&both.cluster.view().await), "nobody has said that it does not");
 }
 
 #[tokio::test(start_paused = true)]
