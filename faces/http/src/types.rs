@@ -187,7 +187,7 @@ pub struct Move {
     pub wait_p50_ms: f64,
     /// How long one of them waited.
     pub wait_max_ms: f64,
-    /// Clients that were hung up on.
+    /// Clients that were hung up on meanwhile.
     pub failed: u64,
     /// Requests of nodes for their clients that were sent again.
     pub sent_again: u64,

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 pub(crate) use self::costs::{Costs, OfWay, Totals, WINDOWS_UPTO};
-use self::costs::{Feel, Watch};
+use self::costs::{Feel, Told, Watch};
 use self::points::reached;
 use self::warming::{ReadBlocks, Warming};
 use super::Joined;
@@ -239,13 +239,13 @@ impl Moves {
                     let moves = Arc::clone(&blocks);
                     async move { Ok(moves.read_blocks(id, wanted).await) }
                 })
-                .method(PhantomData::<Watch>, move |_, tenant| {
-                    watch.joined.front().watch(tenant);
+                .method(PhantomData::<Watch>, move |_, (id, tenant)| {
+                    watch.joined.front().watch(id.0, tenant);
                     async { Ok(()) }
                 })
-                .method(PhantomData::<Feel>, move |_, (tenant, began, ended)| {
+                .method(PhantomData::<Feel>, move |_, (id, window)| {
                     let moves = Arc::clone(&feel);
-                    async move { Ok(moves.joined.front().felt(tenant, (began, ended)).await) }
+                    async move { Ok(moves.joined.front().felt(id.0, window).await) }
                 })
                 .method(PhantomData::<List>, move |_, ()| {
                     let listed = list.left.lock().iter().cloned().collect();
@@ -302,18 +302,20 @@ impl Moves {
         }
         let moves = Arc::clone(self);
         let moving = tokio::spawn(async move {
-            let _leaves = Leaves { moves: &moves, tenant };
-            let outcome = moves.run(tenant, to, way).await;
-            if let Ok(report) = &outcome {
-                moves.totals.lock().add(report);
-                remember(&mut moves.left.lock(), report.clone());
-            }
-            outcome
+            let ended = {
+                let _leaves = Leaves { moves: &moves, tenant };
+                moves.run(tenant, to, way).await
+            };
+            let Ended { id, mut report, waits } = ended?;
+            report.costs.noticed = moves.noticed(id, waits).await;
+            moves.totals.lock().add(&report);
+            remember(&mut moves.left.lock(), report.clone());
+            Ok::<_, NotBegun>(report)
         });
         moving.await.unwrap_or_else(|error| Err(refused(&error.to_string())))
     }
 
-    async fn run(&self, tenant: TenantId, to: NodeId, way: Way) -> Result<Report, NotBegun> {
+    async fn run(&self, tenant: TenantId, to: NodeId, way: Way) -> Result<Ended, NotBegun> {
         let (shard, mine) = (shards::shard(tenant), self.joined.tenure().clone());
         let record = self.joined.coordinator.shard(&shard).await;
         let record = record.map_err(|error| NotBegun::Refused(error.to_string()))?;
@@ -349,6 +351,7 @@ impl Moves {
             frozen: None,
             window: None,
             is_watched: false,
+            waits: None,
             costs: Costs::default(),
             warming: Warming::new(),
             drain: None,
@@ -362,7 +365,7 @@ impl Moves {
             decided: None,
         };
         let ending = leaving.carry_out(source, actions.into()).await?;
-        leaving.close_window();
+        leaving.close_window(Instant::now());
         let window = leaving.window.map_or(Duration::ZERO, |(began, ended)| ended.duration_since(began));
         if ending == Ending::Moved {
             reached("source: saved");
@@ -371,9 +374,7 @@ impl Moves {
         let stayed = (ending != Ending::Moved).then(|| std::mem::take(&mut leaving.why));
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let took = began.elapsed();
-        let mut costs = std::mem::take(&mut leaving.costs);
-        let now = Instant::now();
-        costs.noticed = self.noticed(tenant, leaving.window.unwrap_or((now, now))).await;
+        let costs = std::mem::take(&mut leaving.costs);
         let report = Report {
             tenant,
             from: leaving.handover.from.clone(),
@@ -389,7 +390,7 @@ impl Moves {
             None => tracing::info!(shard = %leaving.shard, to = %report.to, ?took, ?window, "a database has moved"),
             Some(why) => tracing::warn!(shard = %leaving.shard, to = %report.to, why, "a database did not move"),
         }
-        Ok(report)
+        Ok(Ended { id: leaving.handover.id, report, waits: leaving.waits.take() })
     }
 
     /// The record of a tenant of this node that nobody moves, though it may say so, as whoever did it has ended.
@@ -591,6 +592,14 @@ fn remember<T>(kept: &mut VecDeque<T>, next: T) {
     kept.push_back(next);
 }
 
+/// A move that has ended; what clients have noticed is not known yet.
+struct Ended {
+    id: MoveId,
+    report: Report,
+    /// How long they waited, if there was something to wait for.
+    waits: Option<JoinHandle<Told>>,
+}
+
 /// A tenant that leaves this node.
 struct Leaving<'a> {
     moves: &'a Moves,
@@ -609,6 +618,8 @@ struct Leaving<'a> {
     window: Option<(Instant, Instant)>,
     /// Whether all nodes note what clients feel of it.
     is_watched: bool,
+    /// What the nodes say how long clients waited, when the window is over.
+    waits: Option<JoinHandle<Told>>,
     costs: Costs,
     warming: Warming,
     drain: Option<JoinHandle<Result<Moved, SqlError>>>,
@@ -643,7 +654,7 @@ impl Leaving<'_> {
                 && since.elapsed() > DECIDED_TIME
             {
                 // Whether the other node serves is not known.
-                self.window = self.frozen.take().map(|frozen| (frozen, since)).or(self.window);
+                self.close_window(since);
                 return Ok(ending);
             }
             tokio::time::sleep(TICK).await;
@@ -651,10 +662,12 @@ impl Leaving<'_> {
         }
     }
 
-    /// Somebody is served again.
-    fn close_window(&mut self) {
+    /// Somebody is served again, since a moment. What clients have waited is asked for at once, as nodes do not keep it for long.
+    fn close_window(&mut self, ended: Instant) {
         if let Some(frozen) = self.frozen.take() {
-            self.window = Some((frozen, Instant::now()));
+            let window = (frozen, ended);
+            self.window = Some(window);
+            self.waits = Some(tokio::spawn(self.moves.felt(self.handover.id, Some(window))));
         }
     }
 
@@ -691,7 +704,7 @@ impl Leaving<'_> {
                 Some(Input::Exported)
             }
             Action::Resume => {
-                self.close_window();
+                self.close_window(Instant::now());
                 tenants.resume(self.tenant, self.handover.id.0);
                 tenants.note_version(self.tenant, self.version);
                 None
@@ -703,7 +716,7 @@ impl Leaving<'_> {
                 None
             }
             Action::Stop => {
-                self.close_window();
+                self.close_window(Instant::now());
                 self.why = "it was dropped, or another node has it".to_owned();
                 tenants.release(self.tenant, self.handover.id.0);
                 None
@@ -786,7 +799,9 @@ impl Leaving<'_> {
         match said {
             ToTarget::Commit => drop(self.decided.get_or_insert_with(|| (Instant::now(), Ending::Moved))),
             ToTarget::Abort => drop(self.decided.get_or_insert_with(|| (Instant::now(), Ending::Stayed))),
-            ToTarget::Begin if !std::mem::replace(&mut self.is_watched, true) => self.moves.watch(self.tenant),
+            ToTarget::Begin if !std::mem::replace(&mut self.is_watched, true) => {
+                self.moves.watch(self.handover.id, self.tenant)
+            }
             ToTarget::Begin | ToTarget::Prepare(_) => {}
             ToTarget::Round(round) => {
                 reached(&format!("source: round {round}"));

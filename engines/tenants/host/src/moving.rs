@@ -92,12 +92,6 @@ impl Session {
         }
     }
 
-    /// Its tenant.
-    #[must_use]
-    pub fn tenant_id(&self) -> TenantId {
-        self.slot().id
-    }
-
     /// Leaves its tenant, which moves. The session is over here.
     ///
     /// # Errors

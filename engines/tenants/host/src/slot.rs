@@ -120,6 +120,12 @@ impl ConnectionGuard {
     pub(crate) const fn slot(&self) -> &Rc<TenantSlot> {
         &self.slot
     }
+
+    /// The tenant.
+    #[must_use]
+    pub fn tenant(&self) -> TenantId {
+        self.slot.id
+    }
 }
 
 impl Drop for ConnectionGuard {

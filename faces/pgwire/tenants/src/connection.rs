@@ -89,12 +89,24 @@ async fn serve<A: Arriving>(client: Client<A>, guard: ConnectionGuard) {
     };
     let mut wire = ClientWire { wire: Wire::new(socket, input, MESSAGE_BYTES_MAX), rows: RowWriter::default() };
     let is_new = matches!(begins, Beginning::New(_));
+    let tenant = guard.tenant();
+    // What a client of another node feels is noted there.
+    let hung_up = |front: Option<Arc<Front>>| {
+        if let Some(front) = front.filter(|_| A::IS_OF_THIS_NODE) {
+            front.has_hung_up(tenant);
+        }
+    };
     if is_new {
         wire.output().let_in();
     }
     let session = match open(guard, &mut wire, identity, begins).await {
         Ok(Ok(session)) => session,
-        Ok(Err(error)) => return send_away(wire.wire.socket, error).await,
+        Ok(Err(error)) => {
+            if !is_new {
+                hung_up(front);
+            }
+            return send_away(wire.wire.socket, error).await;
+        }
         Err(error) => {
             tracing::debug!(%error, "a client went away while its database was busy");
             return;
@@ -107,13 +119,16 @@ async fn serve<A: Arriving>(client: Client<A>, guard: ConnectionGuard) {
         protocol::serve(Connection { session, wire, leaves: false, may_move: front.is_some() }).await;
     let (socket, input) = wire.wire.into_parts();
     if !leaves {
-        if let Some(front) = front.filter(|_| A::IS_OF_THIS_NODE && session.termination().is_for_a_move()) {
-            front.has_hung_up(session.tenant_id());
+        if session.termination().is_for_a_move() {
+            hung_up(front);
         }
         return socket.close().await;
     }
     // Between two nodes nobody finds it.
     if session.termination().is_asked() {
+        if session.termination().is_for_a_move() {
+            hung_up(front);
+        }
         return send_away(socket, session.termination().error()).await;
     }
     let since = Some(Instant::now());
@@ -122,8 +137,14 @@ async fn serve<A: Arriving>(client: Client<A>, guard: ConnectionGuard) {
             let begins = Beginning::Departed(departed);
             back.connect(Box::new(Client { socket, input, identity, begins, place, front, since }));
         }
-        (Err(error), _) => tracing::warn!(%error, "a client is hung up on: its session cannot leave with its database"),
-        (_, Err(error)) => tracing::warn!(%error, "a client's socket could not be taken over"),
+        (Err(error), _) => {
+            tracing::warn!(%error, "a client is hung up on: its session cannot leave with its database");
+            hung_up(front);
+        }
+        (_, Err(error)) => {
+            tracing::warn!(%error, "a client's socket could not be taken over");
+            hung_up(front);
+        }
     }
 }
 

@@ -3,17 +3,21 @@
 //! ```text
 //!  the node that has it                              every node
 //!  moves/watch.1  when the move begins        ──►    notes how long its clients wait for their answers
-//!  moves/felt.1   when it has ended           ──►    says of which that was while nobody was served, by how long ago that was: no clock is compared with another's
+//!  moves/felt.1   when somebody is served     ──►    says of which that was while nobody was served, by how long ago that was: no clock is compared with another's
+//!  moves/felt.1   when it has ended           ──►    says what else its clients have felt, and watches no more
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use savanna_epoch::NodeId;
+use savanna_handover::MoveId;
 use savanna_pgwire_tenants::Felt;
 use savanna_rpc::{Method, call};
-use savanna_tenants_host::TenantId;
+use savanna_tenants_host::{TenantId, shards};
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 
 use super::{Moves, Report, Way};
 
@@ -44,7 +48,7 @@ pub(crate) struct Noticed {
     pub(crate) wait_p50: Duration,
     /// How long one of them waited.
     pub(crate) wait_max: Duration,
-    /// Clients that were hung up on.
+    /// Clients that were hung up on meanwhile.
     pub(crate) failed: u64,
     /// Requests of nodes for their clients that were sent again.
     pub(crate) resent: u64,
@@ -52,19 +56,24 @@ pub(crate) struct Noticed {
     pub(crate) silent: u32,
 }
 
+/// What each node that was asked has said, if it has.
+pub(super) type Told = Vec<(NodeId, Option<Felt>)>;
+
 impl Noticed {
-    fn of(told: Vec<Option<Felt>>) -> Self {
+    fn of(told: Told) -> Self {
         let mut noticed = Self::default();
         let mut waits = Vec::new();
-        for felt in told {
+        let mut silent = BTreeSet::new();
+        for (node, felt) in told {
             let Some(felt) = felt else {
-                noticed.silent += 1;
+                silent.insert(node);
                 continue;
             };
             waits.extend(felt.waits);
             noticed.failed += felt.failed;
             noticed.resent += felt.resent;
         }
+        noticed.silent = silent.len() as u32;
         waits.sort_unstable();
         noticed.waited = waits.len() as u64;
         noticed.wait_p50 = waits.get(waits.len().saturating_sub(1) / 2).copied().unwrap_or_default();
@@ -79,46 +88,69 @@ pub(super) struct Watch;
 impl Method for Watch {
     const NAME: &'static str = "moves/watch.1";
     const IDEMPOTENT: bool = true;
-    type Request = TenantId;
+    type Request = (MoveId, TenantId);
     type Reply = ();
 }
 
-/// What have the clients of a node felt of a move? Ends what was begun by [`Watch`].
+/// What have the clients of a node felt of a move? How long they waited, if it is asked for a time in which nobody was served; otherwise what else they have felt,
+/// which ends what was begun by [`Watch`].
 pub(super) struct Feel;
 
 impl Method for Feel {
     const NAME: &'static str = "moves/felt.1";
     const IDEMPOTENT: bool = false;
     /// How long ago nobody was served any more, and somebody was again.
-    type Request = (TenantId, Duration, Duration);
+    type Request = (MoveId, Option<(Duration, Duration)>);
     type Reply = Felt;
 }
 
 impl Moves {
+    /// The nodes that clients of databases are connected to.
+    fn fronts(&self) -> Vec<NodeId> {
+        let view = self.joined.view.now();
+        let serves = view.nodes().filter(|node| shards::is_ready(&view, &node.tenure));
+        serves.map(|node| node.tenure.node.clone()).collect()
+    }
+
     /// Has all nodes note what their clients feel of a move, without waiting for them.
-    pub(super) fn watch(&self, tenant: TenantId) {
+    pub(super) fn watch(&self, id: MoveId, tenant: TenantId) {
         let transport = self.joined.transport();
-        for node in self.joined.view.now().nodes() {
-            let (transport, node) = (Arc::clone(&transport), node.tenure.node.clone());
+        for node in self.fronts() {
+            let transport = Arc::clone(&transport);
             tokio::spawn(async move {
-                if let Err(error) = call::<Watch>(&*transport, &node, &tenant, FELT_TIME).await {
+                if let Err(error) = call::<Watch>(&*transport, &node, &(id, tenant), FELT_TIME).await {
                     tracing::debug!(%node, %error, "a node does not note what its clients feel of a move");
                 }
             });
         }
     }
 
-    /// What all nodes have noted of a move during which nobody was served between these moments.
-    pub(super) async fn noticed(&self, tenant: TenantId, (began, ended): (Instant, Instant)) -> Noticed {
-        let (view, transport) = (self.joined.view.now(), self.joined.transport());
-        let asked = view.nodes().map(|node| {
-            let (transport, node) = (Arc::clone(&transport), node.tenure.node.clone());
+    /// What all nodes have noted of a move: of the `window` in which nobody was served, or else.
+    pub(super) fn felt(
+        &self,
+        id: MoveId,
+        window: Option<(Instant, Instant)>,
+    ) -> impl Future<Output = Told> + Send + use<> {
+        let (nodes, transport) = (self.fronts(), self.joined.transport());
+        let asked = nodes.into_iter().map(move |node| {
+            let transport = Arc::clone(&transport);
             async move {
-                let request = (tenant, began.elapsed(), ended.elapsed());
-                call::<Feel>(&*transport, &node, &request, FELT_TIME).await.ok()
+                let window = window.map(|(began, ended)| (began.elapsed(), ended.elapsed()));
+                let felt = call::<Feel>(&*transport, &node, &(id, window), FELT_TIME).await.ok();
+                (node, felt)
             }
         });
-        Noticed::of(futures::future::join_all(asked).await)
+        futures::future::join_all(asked)
+    }
+
+    /// What clients have noticed of a move that has ended, if what they waited was asked for.
+    pub(super) async fn noticed(&self, id: MoveId, waits: Option<JoinHandle<Told>>) -> Noticed {
+        let mut told = match waits {
+            Some(waits) => waits.await.unwrap_or_default(),
+            None => Told::new(),
+        };
+        told.extend(self.felt(id, None).await);
+        Noticed::of(told)
     }
 }
 
@@ -188,22 +220,26 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
-    use savanna_epoch::NodeId;
-
     use super::*;
 
     #[test]
     fn what_was_felt_is_that_of_all_nodes_and_those_that_say_nothing_are_counted() {
         let millis = |waits: &[u64]| waits.iter().copied().map(Duration::from_millis).collect();
-        let told = [
-            Some(Felt { waits: millis(&[9, 1, 5]), failed: 1, resent: 2 }),
-            None,
-            Some(Felt { waits: millis(&[7]), failed: 0, resent: 3 }),
+        let (n1, n2, n3) = (NodeId::new("n1"), NodeId::new("n2"), NodeId::new("n3"));
+        let waited = |waits: &[u64]| Some(Felt { waits: millis(waits), ..Felt::default() });
+        let felt = |failed, resent| Some(Felt { failed, resent, ..Felt::default() });
+        let told = vec![
+            (n1.clone(), waited(&[9, 1, 5])),
+            (n2.clone(), None),
+            (n3.clone(), waited(&[7])),
+            (n1.clone(), felt(1, 2)),
+            (n2, None),
+            (n3, felt(0, 3)),
         ];
         let (wait_p50, wait_max) = (Duration::from_millis(5), Duration::from_millis(9));
         let noticed = Noticed { waited: 4, wait_p50, wait_max, failed: 1, resent: 5, silent: 1 };
-        assert_eq!(Noticed::of(told.to_vec()), noticed);
-        assert_eq!(Noticed::of(vec![Some(Felt::default())]), Noticed::default());
+        assert_eq!(Noticed::of(told), noticed);
+        assert_eq!(Noticed::of(vec![(n1, felt(0, 0))]), Noticed::default());
     }
 
     #[test]

@@ -12,12 +12,14 @@ use savanna_tenants_host::TenantId;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// So many answers are kept of a database that is watched, the last ones.
+/// So many answers are kept of a move that is watched, the last ones.
 const ANSWERS_MAX: usize = 16 << 10;
-/// So many databases are watched at once.
+/// So many moves are watched at once.
 const WATCHED_MAX: usize = 64;
-/// Whoever watches may have ended: nobody is watched for longer. A move takes less.
+/// Whoever watches may have ended: nothing is watched for longer. A move takes less.
 const WATCH_TIME: Duration = Duration::from_secs(180);
+/// A wait that lasts longer behind the time in which nobody was served is for something else: it counts up to here.
+pub(super) const BEHIND_MAX: Duration = Duration::from_millis(500);
 
 /// What the clients of a node have felt of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +34,7 @@ pub struct Felt {
 
 #[derive(Debug)]
 struct Watch {
+    tenant: TenantId,
     since: Instant,
     /// When statements were asked, and when answered.
     answered: VecDeque<(Instant, Instant)>,
@@ -40,23 +43,29 @@ struct Watch {
     repeats: u64,
 }
 
-/// The databases that are watched.
+/// The moves that are watched, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
-    watched: Mutex<HashMap<TenantId, Watch>>,
+    watched: Mutex<HashMap<u64, Watch>>,
     /// How many there are: mostly none, and then nothing is locked.
     count: AtomicUsize,
 }
 
 impl Watches {
-    /// Begins to watch a database, to whose node so many requests were sent again so far.
-    pub(super) fn begin(&self, tenant: TenantId, repeats: u64, now: Instant) {
+    /// Begins to watch a move of a database, to whose node so many requests were sent again so far.
+    pub(super) fn begin(&self, id: u64, tenant: TenantId, repeats: u64, now: Instant) {
         let mut watched = self.watched.lock();
         watched.retain(|_, watch| now.duration_since(watch.since) < WATCH_TIME);
-        if watched.len() < WATCHED_MAX || watched.contains_key(&tenant) {
-            watched.insert(tenant, Watch { since: now, answered: VecDeque::new(), failed: 0, repeats });
+        if watched.len() < WATCHED_MAX {
+            let begun = || Watch { tenant, since: now, answered: VecDeque::new(), failed: 0, repeats };
+            watched.entry(id).or_insert_with(begun);
         }
         self.count.store(watched.len(), Ordering::Relaxed);
+    }
+
+    /// The database whose move is watched.
+    pub(super) fn tenant(&self, id: u64) -> Option<TenantId> {
+        self.watched.lock().get(&id).map(|watch| watch.tenant)
     }
 
     /// A statement was answered.
@@ -74,31 +83,41 @@ impl Watches {
         self.note(tenant, |watch| watch.failed += 1);
     }
 
-    fn note(&self, tenant: TenantId, what: impl FnOnce(&mut Watch)) {
-        if self.count.load(Ordering::Relaxed) > 0
-            && let Some(watch) = self.watched.lock().get_mut(&tenant)
-        {
-            what(watch);
+    fn note(&self, tenant: TenantId, what: impl Fn(&mut Watch)) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.watched.lock().values_mut().filter(|watch| watch.tenant == tenant).for_each(what);
         }
     }
 
-    /// Ends a watch. Nobody was served from one moment to the other; these statements, which were asked then, wait yet, and so many requests were sent again so far.
-    pub(super) fn end(
+    /// How long those waited who were under way while nobody was served, which is over; these statements, which were asked then, wait yet. The watch goes on.
+    pub(super) fn waits(
         &self,
-        tenant: TenantId,
+        id: u64,
         (began, ended): (Instant, Instant),
         waiting: impl IntoIterator<Item = Instant>,
-        (repeats, now): (u64, Instant),
-    ) -> Felt {
+        now: Instant,
+    ) -> Vec<Duration> {
         let mut watched = self.watched.lock();
-        let watch = watched.remove(&tenant);
-        self.count.store(watched.len(), Ordering::Relaxed);
+        let answered = watched.get_mut(&id).map(|watch| std::mem::take(&mut watch.answered)).unwrap_or_default();
         drop(watched);
-        let Some(Watch { answered, failed, repeats: before, .. }) = watch else { return Felt::default() };
         let all = answered.into_iter().chain(waiting.into_iter().map(|asked| (asked, now)));
         let of_the_move = all.filter(|(asked, answered)| *asked < ended && *answered > began);
-        let waits = of_the_move.map(|(asked, answered)| answered.duration_since(asked.max(began))).collect();
-        Felt { waits, failed, resent: repeats.saturating_sub(before) }
+        let until = |answered: Instant| answered.min(ended + BEHIND_MAX);
+        of_the_move.map(|(asked, answered)| until(answered).duration_since(asked.max(began))).collect()
+    }
+
+    /// Ends a watch. So many requests were sent again so far.
+    pub(super) fn end(&self, id: u64, repeats: u64) -> Felt {
+        let mut watched = self.watched.lock();
+        let watch = watched.remove(&id);
+        self.count.store(watched.len(), Ordering::Relaxed);
+        drop(watched);
+        let of = |Watch { failed, repeats: before, .. }| Felt {
+            waits: Vec::new(),
+            failed,
+            resent: repeats.saturating_sub(before),
+        };
+        watch.map(of).unwrap_or_default()
     }
 }
 
@@ -107,6 +126,8 @@ mod tests {
     use super::*;
 
     const SHOP: TenantId = 7;
+    /// Two moves of it.
+    const MOVES: [u64; 2] = [71, 72];
 
     #[test]
     fn those_have_waited_who_were_not_answered_before_nobody_was_served_and_asked_before_somebody_was() {
@@ -114,29 +135,43 @@ mod tests {
         let at = |millis| zero + Duration::from_millis(millis);
         watches.answered(SHOP, at(0), at(150));
         watches.failed(SHOP);
-        watches.begin(SHOP, 3, at(10));
-        for (asked, answered) in [(20, 99), (50, 130), (110, 140), (119, 300), (120, 125)] {
+        watches.begin(MOVES[0], SHOP, 3, at(10));
+        for (asked, answered) in [(20, 99), (50, 130), (110, 140), (119, 300), (120, 125), (90, 2_000)] {
             watches.answered(SHOP, at(asked), at(answered));
         }
         watches.answered(SHOP + 1, at(50), at(130));
         watches.failed(SHOP);
-        let felt = watches.end(SHOP, (at(100), at(120)), [at(60), at(121)], (5, at(400)));
-        let waits = [30, 30, 181, 300].map(Duration::from_millis).to_vec();
-        assert_eq!(felt, Felt { waits, failed: 1, resent: 2 });
-        let again = watches.end(SHOP, (at(100), at(120)), [at(60)], (5, at(400)));
-        assert_eq!(again, Felt::default(), "nobody watches any more");
+        let waits = watches.waits(MOVES[0], (at(100), at(120)), [at(60), at(121)], at(400));
+        assert_eq!(waits, [30, 30, 181, 520, 300].map(Duration::from_millis), "half a second behind the end at most");
+        watches.failed(SHOP);
+        assert_eq!(watches.end(MOVES[0], 5), Felt { waits: Vec::new(), failed: 2, resent: 2 });
+        assert_eq!(watches.end(MOVES[0], 5), Felt::default(), "nobody watches any more");
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_nobody_is_watched_for_ever() {
+    fn a_database_that_moves_on_at_once_is_watched_for_both_moves() {
         let (watches, zero) = (Watches::default(), Instant::now());
-        for tenant in 0..100 {
-            watches.begin(tenant, 0, zero);
+        let at = |millis| zero + Duration::from_millis(millis);
+        watches.begin(MOVES[0], SHOP, 0, at(0));
+        watches.answered(SHOP, at(10), at(30));
+        watches.begin(MOVES[1], SHOP, 0, at(40));
+        watches.answered(SHOP, at(20), at(60));
+        assert_eq!(watches.waits(MOVES[0], (at(15), at(25)), [], at(70)), [15, 40].map(Duration::from_millis));
+        watches.failed(SHOP);
+        assert_eq!((watches.end(MOVES[0], 0).failed, watches.tenant(MOVES[1])), (1, Some(SHOP)));
+        assert_eq!(watches.waits(MOVES[1], (at(50), at(55)), [], at(70)), [Duration::from_millis(10)]);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_nothing_is_watched_for_ever() {
+        let (watches, zero) = (Watches::default(), Instant::now());
+        for number in 0..100 {
+            watches.begin(number, number, 0, zero);
         }
         assert_eq!(watches.count.load(Ordering::Relaxed), WATCHED_MAX);
         (0..2 * ANSWERS_MAX).for_each(|_| watches.answered(1, zero, zero));
         assert_eq!(watches.watched.lock()[&1].answered.len(), ANSWERS_MAX);
-        watches.begin(1_000, 0, zero + WATCH_TIME);
+        watches.begin(1_000, 1, 0, zero + WATCH_TIME);
         assert_eq!(watches.count.load(Ordering::Relaxed), 1);
     }
 }

@@ -33,7 +33,7 @@ use super::{
         Adopt, Cancel, Know, ListBackends, Open, OpenRequest, Opening, Refused, Remove, Save, SayToBack, SayToFront,
         SessionName, SignalBackend, Space, backend, sent,
     },
-    felt::{Felt, Watches},
+    felt::{BEHIND_MAX, Felt, Watches},
     line::{Ends, Line, LineImage, ORPHANED, PART_BYTES, Pause, SILENCE, WAITING_BYTES_MAX},
     stream::{Part, Which},
     unanswered::Unanswered,
@@ -55,8 +55,7 @@ const NODES_MAX: usize = 16;
 const ASK_PAUSE: Duration = Duration::from_millis(20);
 /// How long another node is asked for its connections.
 const BACKENDS_TIME: Duration = Duration::from_secs(1);
-/// How long whoever waits because of a move is waited for, when somebody asks what was felt of it, and how often that is looked at.
-const FELT_TIME: Duration = Duration::from_millis(500);
+/// How often it is looked whether somebody waits yet because of a move, when it is asked what was felt of it.
 const FELT_ROUND: Duration = Duration::from_millis(5);
 /// What a client that comes along with its database has said within this time, it has said before.
 const SAID_BEFORE: Duration = Duration::from_millis(1);
@@ -144,29 +143,34 @@ impl Front {
         Arc::new(Self { node, router, transport, names, cancels, runtime, clients, watches })
     }
 
-    /// Begins to note what clients feel of a database that moves.
-    pub fn watch(&self, tenant: TenantId) {
-        self.watches.begin(tenant, self.router.repeats_of(&shard(tenant)), Instant::now());
+    /// Begins to note what clients feel of a move, which has a number, of a database.
+    pub fn watch(&self, id: u64, tenant: TenantId) {
+        self.watches.begin(id, tenant, self.router.repeats_of(&shard(tenant)), Instant::now());
     }
 
-    /// What clients have felt of a move that was [watched](Self::watch). Nobody was served between so long ago and so long ago. Those who wait because of that are waited for.
-    pub async fn felt(&self, tenant: TenantId, (began, ended): (Duration, Duration)) -> Felt {
+    /// What clients have felt of a move that is [watched](Self::watch): how long they waited, if it is asked for the time in which nobody was served, between so long
+    /// ago and so long ago; those who wait because of that are waited for. Otherwise what else they have felt, and the watch ends.
+    pub async fn felt(&self, id: u64, window: Option<(Duration, Duration)>) -> Felt {
+        let Some(tenant) = self.watches.tenant(id) else { return Felt::default() };
+        let Some((began, ended)) = window else {
+            return self.watches.end(id, self.router.repeats_of(&shard(tenant)));
+        };
         let now = Instant::now();
         let ago = |age| now.checked_sub(age).unwrap_or(now);
-        let (began, ended, until) = (ago(began), ago(ended), now + FELT_TIME);
+        let (began, ended) = (ago(began), ago(ended));
         let waiting = || {
             let clients = self.clients.lock();
             let asked =
                 clients.values().filter(|client| client.tenant == tenant).filter_map(|client| *client.asked.lock());
             asked.filter(|asked| *asked < ended).collect::<Vec<_>>()
         };
-        while Instant::now() < until && !waiting().is_empty() {
+        while Instant::now() < ended + BEHIND_MAX && !waiting().is_empty() {
             sleep(FELT_ROUND).await;
         }
-        self.watches.end(tenant, (began, ended), waiting(), (self.router.repeats_of(&shard(tenant)), Instant::now()))
+        Felt { waits: self.watches.waits(id, (began, ended), waiting(), Instant::now()), ..Felt::default() }
     }
 
-    /// A client of this node that was not relayed is hung up on because its database moves.
+    /// A client of this node that was not relayed is hung up on because its database moves, or has not found its session again.
     pub(crate) fn has_hung_up(&self, tenant: TenantId) {
         self.watches.failed(tenant);
     }
