@@ -243,7 +243,8 @@ pub(crate) fn of_moves(totals: &Totals) -> Vec<Figure> {
             counts: of.windows.to_vec(),
             sum: of.windows_sum.as_secs_f64(),
         };
-        let hung_up = counter("savanna_move_failures", "Clients hung up on while their database moved", of.failed as f64);
+        let hung_up =
+            counter("savanna_move_failures", "Clients hung up on while their database moved", of.failed as f64);
         figures.push(labelled(hung_up, "technique", technique));
         let (name, help) = ("savanna_move_window_seconds", "How long nobody was served during a move");
         figures.push(Figure { name, help, labels: vec![("technique", technique.to_owned())], value: window });

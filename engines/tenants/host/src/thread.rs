@@ -13,7 +13,7 @@ use savanna_tenants_store::{
     role::Acquaintance,
     storage::{Cached, Home, Since},
 };
-use savanna_tenants_values::error::{Result, SqlError, state};
+use savanna_tenants_values::error::{Result, SqlError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -65,6 +65,38 @@ pub(crate) enum Order {
 
 /// A tenant that has woken: its place in the storage, its rows, and what is open if it has moved here.
 type Woken = (Arc<Home>, Database, Option<OpenImage>);
+
+/// Why a tenant has not woken.
+enum NotWoken {
+    /// What is open in it cannot be read, however often it is tried.
+    Image(SqlError),
+    /// The storage, the log, or what is in them. What is open in it may be had the next time.
+    Below(SqlError),
+}
+
+impl From<SqlError> for NotWoken {
+    fn from(error: SqlError) -> Self {
+        Self::Below(error)
+    }
+}
+
+impl NotWoken {
+    const fn error(&self) -> &SqlError {
+        match self {
+            Self::Image(error) | Self::Below(error) => error,
+        }
+    }
+
+    /// What is open in the tenant, if that is worth keeping.
+    fn keeps(&self, image: Option<Bytes>) -> Option<Bytes> {
+        image.filter(|_| matches!(self, Self::Below(_)))
+    }
+}
+
+/// What is open in a tenant that has moved here.
+fn open_of(image: &[u8]) -> std::result::Result<OpenImage, NotWoken> {
+    OpenImage::decode(image).map_err(NotWoken::Image)
+}
 
 /// Somebody who waits for a tenant to wake.
 enum Waiter {
@@ -226,20 +258,25 @@ impl ThreadContext {
                 let epoch = process.owner.lock().epoch(tenant).ok_or_else(dropped)?;
                 let (storage, journal, (tail, image)) = (&process.storage, &process.journal, again);
                 let Some(image) = image else {
-                    return wake(storage, journal, (tenant, epoch), &tail)
-                        .await
-                        .map(|(home, database)| (home, database, None));
+                    let (home, database) = wake(storage, journal, (tenant, epoch), &tail).await?;
+                    return Ok((home, database, None));
                 };
-                let open = OpenImage::decode(&image)?;
-                let woken = wake_moved(storage, journal, (tenant, epoch), (&tail, open.database())).await;
-                woken.map(|(home, database)| (home, database, Some(open)))
+                let open = open_of(&image)?;
+                let (home, database) = wake_moved(storage, journal, (tenant, epoch), (&tail, open.database())).await?;
+                Ok::<Woken, NotWoken>((home, database, Some(open)))
             };
             let woken = thread.process.background.spawn(waking).await;
-            thread.end_waking(tenant, (tail, image), woken.unwrap_or_else(|error| Err(SqlError::internal(error))));
+            let woken = woken.unwrap_or_else(|error| Err(SqlError::internal(error).into()));
+            thread.end_waking(tenant, (tail, image), woken);
         });
     }
 
-    fn end_waking(self: &Rc<Self>, tenant: TenantId, (tail, image): (Tail, Option<Bytes>), woken: Result<Woken>) {
+    fn end_waking(
+        self: &Rc<Self>,
+        tenant: TenantId,
+        (tail, image): (Tail, Option<Bytes>),
+        woken: std::result::Result<Woken, NotWoken>,
+    ) {
         let process = &self.process;
         match woken {
             Ok((home, database, open)) => {
@@ -252,21 +289,20 @@ impl ThreadContext {
                     self.admit(&slot, waiter);
                 }
             }
-            Err(error) => {
+            Err(why) => {
                 let waiters = {
                     let mut owner = process.owner.lock();
-                    match image {
+                    if let NotWoken::Image(_) = why {
                         // What is committed is served all the same: what was open is lost, as if the node had ended.
-                        Some(_) if error.state == state::DATA_CORRUPTED => {
-                            tracing::error!(
-                                tenant,
-                                "what is open in a database that has moved here cannot be read, and is rolled back"
-                            );
-                        }
-                        image => image.into_iter().for_each(|image| owner.put_image_back(tenant, image)),
+                        tracing::error!(
+                            tenant,
+                            "what is open in a database that has moved here cannot be read, and is rolled back"
+                        );
                     }
+                    why.keeps(image).into_iter().for_each(|image| owner.put_image_back(tenant, image));
                     self.slots.borrow_mut().cannot_wake(tenant, tail, &mut owner)
                 };
+                let error = why.error();
                 let pause = process.retries.lock().failed(tenant, Instant::now());
                 tracing::error!(tenant, %error, ?pause, "a tenant could not wake; its log is kept, and it is tried again");
                 for waiter in waiters {
@@ -415,5 +451,21 @@ fn refuse(waiter: Waiter, error: SqlError) {
         // Whoever asked may have gone.
         Waiter::Identify { answer, .. } => _ = answer.send(Err(error)),
         Waiter::Save { saved, .. } => _ = saved.send(Err(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use savanna_tenants_values::error::state;
+
+    use super::*;
+
+    #[test]
+    fn what_is_open_is_kept_unless_it_is_what_cannot_be_read() {
+        let image = || Some(Bytes::from_static(b"open"));
+        let below = NotWoken::from(SqlError::new(state::DATA_CORRUPTED, "a segment or a commit is damaged"));
+        assert_eq!(below.keeps(image()), image(), "a retry may read it");
+        let Err(why) = open_of(b"something else") else { panic!("it is no image") };
+        assert_eq!(why.keeps(image()), None);
     }
 }
