@@ -190,16 +190,15 @@ impl Locks {
         self.arrivals
     }
 
-    /// Others have counted up to here.
+    /// Others have counted up to here, if they were able to.
     pub(crate) fn count_on(&mut self, arrivals: u64) {
         // It may be of bytes that nobody has exported: half of all numbers are left.
         self.arrivals = self.arrivals.max(arrivals.min(u64::MAX / 2));
     }
 
-    /// The place of somebody who waits.
+    /// The place of somebody who waits, or who [has it again](Self::keep_place) and has not asked yet.
     pub(crate) fn place(&self, txn: TxnId) -> Option<QueuePlace> {
-        let row = self.waiting.get(&self.parties.of(txn))?;
-        self.places.get(&txn).copied().filter(|place| place.row == *row)
+        self.places.get(&txn).copied()
     }
 
     /// Somebody who had a place and does not wait has it again when it asks for the same row.
@@ -210,12 +209,23 @@ impl Locks {
         }
     }
 
-    /// Somebody has ended.
+    /// Somebody has ended, or what it asked for is over: it comes back to no place.
     pub(crate) fn forget_place(&mut self, txn: TxnId) {
         self.places.remove(&txn);
     }
 
     pub(crate) fn request(&mut self, txn: TxnId, row: Row, mode: RowLock, wait: Wait) -> Request {
+        let answer = self.answer(txn, row, mode, wait);
+        // Who has the lock needs its place no more: if it gives the lock back, it comes behind those who wait then.
+        if matches!(answer, Request::Held | Request::Granted(_))
+            && self.places.get(&txn).is_some_and(|place| place.row == row)
+        {
+            self.places.remove(&txn);
+        }
+        answer
+    }
+
+    fn answer(&mut self, txn: TxnId, row: Row, mode: RowLock, wait: Wait) -> Request {
         let Self { rows, waiting, places, arrivals, parties, spare, rules } = self;
         let party = parties.of(txn);
         debug_assert!(!waiting.contains_key(&party), "a transaction waits for one row at a time");
@@ -462,14 +472,37 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_nobody_can_have_had_leaves_numbers_for_others() {
+    fn who_has_its_lock_at_once_comes_to_the_end_when_it_asks_again() {
         let mut locks = Locks::default();
-        locks.keep_place(TxnId(2), QueuePlace { row: ROW, number: u64::MAX });
         ask(&mut locks, 1, ROW, Update);
-        for txn in 2..5 {
+        assert_eq!(ask(&mut locks, 2, ROW, Update), Request::Queued);
+        let place = locks.place(TxnId(2)).expect("it waits");
+        locks.cancel(TxnId(2), &mut Vec::new());
+        release(&mut locks, 1, None);
+        locks.keep_place(TxnId(2), place);
+        assert_eq!(ask(&mut locks, 2, OTHER, Update), Request::Granted(None));
+        assert_eq!(locks.place(TxnId(2)), Some(place), "it has not come to the row yet");
+        assert_eq!(ask(&mut locks, 2, ROW, Update), Request::Granted(None));
+        assert_eq!(locks.place(TxnId(2)), None);
+
+        // It rolls back to a savepoint, and others have the row, or wait for it.
+        release(&mut locks, 2, None);
+        for (txn, comes) in [(3, Request::Granted(None)), (4, Request::Queued), (2, Request::Queued)] {
+            assert_eq!(ask(&mut locks, txn, ROW, Update), comes);
+        }
+        assert_eq!(release(&mut locks, 3, None), [4]);
+    }
+
+    #[test]
+    fn a_place_that_nobody_had_does_no_harm() {
+        let mut locks = Locks::default();
+        ask(&mut locks, 1, ROW, Update);
+        locks.keep_place(TxnId(2), QueuePlace { row: ROW, number: u64::MAX });
+        for txn in 3..6 {
             assert_eq!(ask(&mut locks, txn, ROW, Update), Request::Queued);
         }
-        assert_eq!(locks.arrivals(), u64::MAX / 2 + 2);
+        assert_eq!(ask(&mut locks, 2, ROW, Update), Request::Queued);
+        assert_eq!(release(&mut locks, 1, None), [3]);
     }
 
     #[test]

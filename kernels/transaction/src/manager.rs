@@ -373,8 +373,8 @@ impl<V> Transactions<V> {
         Ok(())
     }
 
-    /// The place of a transaction that waits, among those who wait for the same row: for [`keep_place`](Self::keep_place), when it was [made to
-    /// stop](Self::cancel_wait).
+    /// The place of a transaction among those who wait for the same row, if it waits, or was given it back and has not asked for the row since: for
+    /// [`keep_place`](Self::keep_place), when it was [made to stop](Self::cancel_wait).
     #[must_use]
     pub fn queue_place(&self, id: TxnId) -> Option<QueuePlace> {
         self.locks.place(id)
@@ -385,6 +385,13 @@ impl<V> Transactions<V> {
     pub fn keep_place(&mut self, id: TxnId, place: QueuePlace) {
         if self.txns.contains_key(&id) {
             self.locks.keep_place(id, place);
+        }
+    }
+
+    /// What a transaction had a place for is over.
+    pub fn forget_place(&mut self, id: TxnId) {
+        if self.txns.get(&id).is_some_and(|txn| !txn.waiting) {
+            self.locks.forget_place(id);
         }
     }
 

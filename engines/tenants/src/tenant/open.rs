@@ -268,7 +268,7 @@ impl Tenant {
             if is_read_committed {
                 txn.snapshot_taken = None;
             }
-            // One that has its lock by now has none.
+            // One that has its lock by now has none; one that has not come to it again has the one from before.
             txn.place = self.database.place(id);
             self.waiting.remove(&id);
             // A wait that has just ended needs no end.

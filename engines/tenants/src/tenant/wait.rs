@@ -108,18 +108,28 @@ impl Tenant {
                     session.aside = false;
                     session.facts.elsewhere = None;
                     session.facts.interrupts.end();
-                    session.txn.iter_mut().for_each(|txn| txn.place = None);
                 }
+                self.forget_place(id);
             }
             Err(_) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     (session.facts.elsewhere, session.asks_elsewhere) = (None, false);
                 }
+                self.forget_place(id);
                 self.fail(id);
             }
         }
         self.settle();
         step
+    }
+
+    /// A session's statement is over: if it was taken back before, it has no place to come back to.
+    fn forget_place(&mut self, id: SessionId) {
+        if let Some(txn) = self.sessions.get_mut(&id).and_then(|session| session.txn.as_mut())
+            && txn.place.take().is_some()
+        {
+            self.database.forget_place(txn.id);
+        }
     }
 
     /// Wakes those whose wait is over.

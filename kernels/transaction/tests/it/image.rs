@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use savanna_transaction::{
-    Change, Commit, Committed, Csn, Direction, HolderId, ImageError, Isolation, KeyRange, Prepared, RowLock, Savepoint,
-    Transactions, TxnId, View, Wait,
+    Change, Commit, Committed, Csn, Direction, HolderId, ImageError, Isolation, KeyRange, Prepared, QueuePlace,
+    RowLock, Savepoint, Transactions, TxnId, View, Wait,
 };
 
 const LEVELS: [Isolation; 3] = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
@@ -29,6 +29,8 @@ enum Step {
     Settle(HolderId, u8, Option<RowLock>),
     RemoveHolder(HolderId),
     CancelWait(TxnId),
+    /// Its wait is ended, and it has its place again when it asks again.
+    TakeBack(TxnId),
     Savepoint(TxnId),
     RollBackTo(TxnId, Savepoint),
     KeepView(TxnId),
@@ -126,6 +128,12 @@ impl Side {
                 String::new()
             }
             Step::CancelWait(id) => format!("{:?}", manager.cancel_wait(id)),
+            Step::TakeBack(id) => {
+                let place = manager.queue_place(id);
+                let stopped = manager.cancel_wait(id);
+                place.into_iter().for_each(|place| manager.keep_place(id, place));
+                format!("{stopped:?} {}", place.is_some())
+            }
             Step::Savepoint(id) => {
                 let savepoint = manager.savepoint(id);
                 names.savepoints.extend(savepoint.ok().map(|savepoint| (id, savepoint)));
@@ -258,6 +266,21 @@ fn taken_over(manager: &Transactions<u64>, rows: Rows) -> Result<Transactions<u6
     Ok(imported)
 }
 
+/// Has all of those who wait stop, one after the other; their places.
+fn take_back(manager: &mut Transactions<u64>, txns: &[TxnId]) -> Vec<(TxnId, QueuePlace)> {
+    let mut places = Vec::new();
+    for id in txns {
+        let place = manager.queue_place(*id);
+        // Who waits for a session's lock has no place that it could keep.
+        if manager.cancel_wait(*id).is_ok() {
+            places.extend(place.map(|place| (*id, place)));
+        }
+    }
+    // Some have got their locks.
+    manager.events().for_each(drop);
+    places
+}
+
 /// A history up to `moved`, after which a second manager takes over; both go on. The first step that they answer differently.
 fn differs(seed: u64, rows: Rows) -> Option<String> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -278,13 +301,25 @@ fn differs(seed: u64, rows: Rows) -> Option<String> {
         assert!(matches!(stayed.manager.export(), Err(ImageError::NotDrained(_))), "seed {seed}");
     }
     stayed.drain();
-    let manager = match taken_over(&stayed.manager, rows) {
+    // As a database moves: whoever waits is taken back, and asks again.
+    let are_taken_back = seed % 2 == 0;
+    let places = if are_taken_back { take_back(&mut stayed.manager, &names.txns) } else { Vec::new() };
+    let mut manager = match taken_over(&stayed.manager, rows) {
         Ok(manager) => manager,
         Err(error) => return Some(format!("seed {seed}: {error}")),
     };
+    manager.count_on(stayed.manager.arrivals());
+    for (id, place) in places {
+        stayed.manager.keep_place(id, place);
+        manager.keep_place(id, place);
+    }
     let mut went = Side { manager, decided: Vec::new(), counts };
     for _ in 0..200 {
-        let Some(step) = draw(&mut rng, &names, stayed.decided.len()).filter(does) else { continue };
+        let step = match are_taken_back && rng.random_bool(0.05) {
+            true => pick(&mut rng, &names.txns).map(Step::TakeBack),
+            false => draw(&mut rng, &names, stayed.decided.len()).filter(does),
+        };
+        let Some(step) = step else { continue };
         let one = stayed.apply(&step, &mut names);
         let other = went.apply(&step, &mut Names::default());
         forget_ended(&mut names, &stayed.manager);

@@ -76,7 +76,7 @@ impl Database {
             && (self.unflushed.first().is_none() || due <= self.store.flushed().max(self.unflushed.upto()))
     }
 
-    /// The place of a transaction among those who wait for the same lock, if it waits.
+    /// The place of a transaction among those who wait for the same lock, if it waits, or has it [again](Self::keep_place) and has not asked for the lock since.
     #[must_use]
     pub fn place(&self, txn: TxnId) -> Option<QueuePlace> {
         self.transactions.queue_place(txn)
@@ -85,6 +85,11 @@ impl Database {
     /// A transaction that had such a place comes before whoever came later when it asks for the same lock again.
     pub fn keep_place(&mut self, txn: TxnId, place: QueuePlace) {
         self.transactions.keep_place(txn, place);
+    }
+
+    /// The statement is over for which a transaction had such a place.
+    pub fn forget_place(&mut self, txn: TxnId) {
+        self.transactions.forget_place(txn);
     }
 
     /// The last commit that the storage may have now, if it has been made durable.
