@@ -26,7 +26,7 @@ use crate::{
 /// A session whose own part is larger stays where it is, in bytes.
 const OPEN_BYTES_MAX: usize = 8 << 20;
 /// The version of images that is written.
-const IMAGE_VERSION: u8 = 1;
+const IMAGE_VERSION: u8 = 2;
 
 /// Names what a session has left with its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

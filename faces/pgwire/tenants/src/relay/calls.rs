@@ -158,7 +158,7 @@ pub(super) struct OpenRequest {
 pub(super) struct Adopt;
 
 impl Method for Adopt {
-    const NAME: &'static str = "tenants/adopt.1";
+    const NAME: &'static str = "tenants/adopt.2";
     // What the client has said and nobody has obeyed comes with it, and would be done again.
     const IDEMPOTENT: bool = false;
     type Request = (OpenRequest, Opening, LineImage);
@@ -170,7 +170,7 @@ impl Method for Adopt {
 pub(super) struct Opening(pub(super) u64);
 
 impl Method for Open {
-    const NAME: &'static str = "tenants/open.2";
+    const NAME: &'static str = "tenants/open.3";
     const IDEMPOTENT: bool = true;
     type Request = OpenRequest;
     type Reply = Result<Opening, Refused>;
