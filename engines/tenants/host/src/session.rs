@@ -707,8 +707,9 @@ impl Session {
                 }
             }
         }
-        if is_first && !self.interrupts.is_interrupted() {
-            self.interrupts.end();
+        if is_first {
+            // What was interrupted meanwhile is when it begins.
+            _ = self.interrupts.end_unless_interrupted();
         }
         Ok(Ok(()))
     }
@@ -757,10 +758,10 @@ impl Session {
                     } else if self.is_called_away()
                         && peer.is_light()
                         && called.get_or_insert_with(Instant::now).elapsed() > ENDS_SOON
+                        && self.interrupts.call_away()
                     {
-                        // It is looked at when it has given way whether it can leave. If not, it runs on.
+                        // It is looked at when it has given way whether it can leave. If not, it begins again here.
                         self.called_for = self.slot.along.get();
-                        self.interrupts.call_away();
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! Statements that are ended from outside, also while they run: a flag that any thread may set, and that whoever runs the
 //! statement looks at every few rows.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use savanna_tenants_values::error::{Result, SqlError, state};
 
@@ -27,8 +27,8 @@ const RUNNING: u64 = 1;
 #[derive(Debug, Default)]
 pub struct Interrupts {
     state: AtomicU64,
-    /// Whether the statement that runs is to give way, so that its session can leave.
-    called_away: AtomicBool,
+    /// The number of the statement that is to give way, so that its session can leave; 0 if none is.
+    called_away: AtomicU64,
 }
 
 impl Interrupts {
@@ -58,15 +58,26 @@ impl Interrupts {
         }
     }
 
-    /// Has a statement that runs where it is in nobody's way give way once more: it has done nothing then, and may be run again elsewhere.
-    pub fn call_away(&self) {
-        self.called_away.store(true, Ordering::Relaxed);
+    /// Has the statement that runs where it is in nobody's way give way once more: it has done nothing then, and may be run again elsewhere. Whether there is one.
+    pub fn call_away(&self) -> bool {
+        let state = self.state.load(Ordering::Relaxed);
+        let runs = phase(state) == RUNNING;
+        if runs {
+            self.called_away.store(state >> PHASE_BITS, Ordering::Relaxed);
+        }
+        runs
     }
 
     /// Whether the statement that runs was called away since it was asked last.
     #[must_use]
     pub fn take_call(&self) -> bool {
-        self.called_away.load(Ordering::Relaxed) && self.called_away.swap(false, Ordering::Relaxed)
+        let called = self.called_away.load(Ordering::Relaxed);
+        // What was meant for a statement that has ended is not for the next one.
+        let is_meant = called != 0 && called == self.state.load(Ordering::Relaxed) >> PHASE_BITS;
+        if is_meant {
+            self.called_away.store(0, Ordering::Relaxed);
+        }
+        is_meant
     }
 
     /// A statement begins, unless it has begun and was waiting.
@@ -81,7 +92,15 @@ impl Interrupts {
     pub fn end(&self) {
         let state = self.state.load(Ordering::Relaxed);
         self.state.store(state - phase(state), Ordering::Relaxed);
-        self.called_away.store(false, Ordering::Relaxed);
+    }
+
+    /// The statement is over as if it had not begun, unless somebody has ended it by now, whose reason is told. Whether it is.
+    #[must_use]
+    pub fn end_unless_interrupted(&self) -> bool {
+        let state = self.state.load(Ordering::Relaxed);
+        let over = state - phase(state);
+        phase(state) <= RUNNING
+            && self.state.compare_exchange(state, over, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Whether a statement runs or waits.
@@ -157,5 +176,28 @@ mod tests {
         assert_eq!(interrupts.check(), Ok(()), "it came too late");
         interrupts.interrupt(Reason::LockTimeout);
         assert_eq!(interrupts.check().map_err(|error| error.state), Err(state::LOCK_NOT_AVAILABLE));
+    }
+    #[test]
+    fn a_statement_that_was_interrupted_is_not_over_as_if_it_had_not_begun() {
+        let interrupts = Interrupts::default();
+        interrupts.begin();
+        assert!(interrupts.end_unless_interrupted() && !interrupts.is_running());
+        interrupts.begin();
+        interrupts.interrupt(Reason::Cancelled);
+        assert!(!interrupts.end_unless_interrupted());
+        assert_eq!(interrupts.reason(), Some(Reason::Cancelled), "its client is to hear of it");
+    }
+
+    #[test]
+    fn only_the_statement_that_runs_is_called_away_and_once() {
+        let interrupts = Interrupts::default();
+        assert!(!interrupts.call_away() && !interrupts.take_call(), "none runs");
+        interrupts.begin();
+        assert!(!interrupts.take_call() && interrupts.call_away());
+        assert!(interrupts.take_call() && !interrupts.take_call());
+        assert!(interrupts.call_away());
+        interrupts.end();
+        interrupts.begin();
+        assert!(!interrupts.take_call(), "it was meant for the one before");
     }
 }

@@ -250,17 +250,16 @@ impl Tenant {
             return false;
         }
         let Some(session) = self.sessions.get_mut(&id) else { return false };
-        // Its wait is about to end, and its client to hear why.
-        if session.interrupted.is_some() || session.facts.interrupts.is_interrupted() {
-            return false;
-        }
         // What it did to the session's own locks stays done.
         if whole && session.facts.advisory.get_mut().holder.is_some() {
             return false;
         }
+        // Its wait is about to end, and its client to hear why: whoever interrupts it later comes too late.
+        if session.interrupted.is_some() || !session.facts.interrupts.end_unless_interrupted() {
+            return false;
+        }
         (session.simple, session.waits, session.aside, session.interrupted) = (None, false, false, None);
         session.gives_way = false;
-        session.facts.interrupts.end();
         session.facts.advisory.get_mut().begin();
         session.reading = savanna_tenants_store::Reading::default();
         if let Some(txn) = session.txn.as_mut() {
