@@ -207,6 +207,7 @@ impl ThreadContext {
             && !slot.is_leaving.replace(true)
         {
             slot.along.set(along.then_some(attempt));
+            slot.leaves_since.set(Instant::now());
             self.sessions_of(tenant).into_iter().for_each(|key| self.process.connections.call_away(key));
         }
         Ok(())

@@ -54,8 +54,6 @@ const MESSAGE_TIME: Duration = Duration::from_micros(3);
 const TEXT_BYTES_HERE: usize = 64 << 10;
 /// How often somebody looks whether a statement is to end that cannot be woken.
 const LOOK: Duration = Duration::from_millis(20);
-/// What a statement that runs has to end in when its session is to leave.
-const ENDS_SOON: Duration = Duration::from_millis(200);
 /// How long answers wait before the lease is looked at again.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
 /// All tenants are entitled to the same.
@@ -714,7 +712,8 @@ impl Session {
         Ok(Ok(()))
     }
 
-    /// Waits for a place for something that takes long; `None` if that was interrupted meanwhile.
+    /// Waits for a place for something that takes long; `None` if that was interrupted meanwhile. A statement that has given way for it is taken back if its session is to
+    /// leave: those before it may take long.
     async fn place_aside(&self, peer: &mut impl Peer) -> Served<Option<PlaceAside>> {
         let slot = Rc::clone(&self.slot);
         let mut place = pin!(slot.place_aside());
@@ -726,6 +725,9 @@ impl Session {
                 () = tokio::time::sleep(LOOK) => {
                     if self.interrupts.is_interrupted() {
                         return Ok(None);
+                    }
+                    if peer.is_light() && self.is_taken_back().await {
+                        return Err(End::TakenBack);
                     }
                 }
             }
@@ -743,7 +745,6 @@ impl Session {
         let slot = Rc::clone(&self.slot);
         let mut working = pin!(slot.with_aside(&place, traced(self.id, work)));
         let mut gone: Option<io::Error> = None;
-        let mut called = None;
         let traced = loop {
             tokio::select! {
                 biased;
@@ -755,11 +756,7 @@ impl Session {
                         self.interrupts.interrupt(Reason::Cancelled);
                     } else if place.is_wanted() {
                         self.interrupts.interrupt(Reason::PlaceWanted);
-                    } else if self.is_called_away()
-                        && peer.is_light()
-                        && called.get_or_insert_with(Instant::now).elapsed() > ENDS_SOON
-                        && self.interrupts.call_away()
-                    {
+                    } else if self.is_called_away() && peer.is_light() && self.interrupts.call_away() {
                         // It is looked at when it has given way whether it can leave. If not, it begins again here.
                         self.called_for = self.slot.along.get();
                     }

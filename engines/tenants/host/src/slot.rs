@@ -68,6 +68,8 @@ pub(crate) struct TenantSlot {
     pub(crate) flushing: Cell<bool>,
     /// Whether it moves to another node.
     pub(crate) is_leaving: Cell<bool>,
+    /// Since when it does, or did last.
+    pub(crate) leaves_since: Cell<Instant>,
     /// The attempt to move it last in which what is open in its sessions goes along, if that was the last one.
     pub(crate) along: Cell<Option<u64>>,
     /// Since when sessions may come for what they have left here.
@@ -166,6 +168,7 @@ impl TenantSlot {
             left: Cell::new(None),
             flushing: Cell::new(false),
             is_leaving: Cell::new(false),
+            leaves_since: Cell::new(Instant::now()),
             along: Cell::new(None),
             welcomes: Cell::new(Instant::now()),
             evicted_to: RefCell::default(),

@@ -243,10 +243,10 @@ impl Tenant {
         (all > OPEN_BYTES_MAX).then_some(Bound::Size)
     }
 
-    /// Takes back the statement of a session that waits for a lock or gives way, as if it had not begun, or the `whole` transaction that the client did not begin; the client
+    /// Takes back the statement of a session that waits for a lock or the storage, or gives way, as if it had not begun, or the `whole` transaction that the client did not begin; the client
     /// asks for it again. Whether it could be.
     pub fn take_back(&mut self, id: SessionId, whole: bool) -> bool {
-        if !self.waits_for_lock(id) && !self.gives_way(id) {
+        if !self.waits_for_lock(id) && !self.gives_way(id) && !self.waits_for_blocks(id) {
             return false;
         }
         let Some(session) = self.sessions.get_mut(&id) else { return false };
@@ -274,6 +274,7 @@ impl Tenant {
             _ = self.database.cancel_wait(id);
             _ = self.database.end_statement(id);
         }
+        self.give_up_fetch(id);
         if whole && self.status(id) == Status::Idle {
             self.roll_back(id);
         }

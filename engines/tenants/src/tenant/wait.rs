@@ -29,7 +29,12 @@ impl Tenant {
     #[must_use]
     pub fn waits_for_lock(&self, id: SessionId) -> bool {
         self.sessions.get(&id).is_some_and(|session| session.waits && !session.gives_way && !session.asks_elsewhere)
-            && !self.fetches.iter().any(|fetch| fetch.is_for(id))
+            && !self.waits_for_blocks(id)
+    }
+
+    /// Whether a session waits for the storage.
+    pub(super) fn waits_for_blocks(&self, id: SessionId) -> bool {
+        self.fetches.iter().any(|fetch| fetch.is_for(id))
     }
 
     /// Whether a session's statement takes long, and is to be run again at once, on another thread if others wait for this one.

@@ -470,6 +470,25 @@ fn a_statement_that_runs_gives_way_and_runs_again_elsewhere() {
 }
 
 #[test]
+fn a_statement_that_waits_for_the_storage_runs_again_elsewhere() {
+    for before in [Before::ItMoves, Before::ItStays] {
+        let mut clients = Clients::new(2);
+        // Nothing of the table is in memory there.
+        clients.go();
+        let (id, text) = (clients.ids[1], "UPDATE t SET n = n + 1");
+        assert!(matches!(clients.desk.tenant.run(id, text), Ok(Step::Wait)));
+        assert!(!clients.desk.tenant.waits_for_lock(id) && !clients.desk.tenant.gives_way(id));
+        clients.waiting[1] = Some(text.to_owned());
+        match before {
+            Before::ItMoves => clients.go(),
+            _ => clients.stay(),
+        }
+        assert_eq!(clients.run(1, text), done("UPDATE 5"));
+        assert_eq!(clients.run(0, "SELECT sum(n) FROM t"), rows(&["155"]), "it has run once: {before:?}");
+    }
+}
+
+#[test]
 fn checks_that_are_put_off_count_for_what_goes_along() {
     let mut clients = Clients::new(1);
     let made = [

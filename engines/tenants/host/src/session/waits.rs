@@ -8,7 +8,10 @@ use savanna_tenants_sql::interrupt::Reason;
 
 use super::{End, Peer, Served, Session};
 
-/// What may become of a statement that waits for a lock, or runs where it is in nobody's way, when its session is to leave with the tenant.
+/// When its tenant has begun to leave so long ago, a statement that runs gives way.
+const ENDS_SOON: Duration = Duration::from_millis(200);
+
+/// What may become of a statement that waits for a lock or the storage, or runs where it is in nobody's way, when its session is to leave with the tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waiting {
     /// It goes on to wait.
@@ -76,6 +79,7 @@ impl Session {
     /// Whether a statement that runs where it is in nobody's way is to give way, as its session is to leave, and was not called away for that.
     pub(super) fn is_called_away(&self) -> bool {
         let along = self.slot.along.get();
-        self.waits_as != Waiting::Stays && self.slot.is_leaving.get() && along.is_some() && along != self.called_for
+        let is_to_leave = self.waits_as != Waiting::Stays && self.slot.is_leaving.get() && along.is_some();
+        is_to_leave && along != self.called_for && self.slot.leaves_since.get().elapsed() > ENDS_SOON
     }
 }

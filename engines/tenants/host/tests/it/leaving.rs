@@ -1,6 +1,6 @@
 //! Sessions whose tenant is about to move.
 
-use std::{future::pending, io, path::Path};
+use std::{future::pending, io, path::Path, time::Duration};
 
 use futures::{FutureExt, future::LocalBoxFuture};
 use savanna_epoch::NodeEpoch;
@@ -140,5 +140,40 @@ async fn a_statement_is_taken_back_unless_too_much_came_behind_it() {
     assert_eq!(holder.await.unwrap(), "done");
     assert_eq!(heavy.2.await.unwrap(), "done", "all that came behind it would have to go along");
     tenants.resume(tenant, ATTEMPT);
+    tokio::task::block_in_place(|| host.stop().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_has_given_way_does_not_wait_for_its_turn_when_its_tenant_leaves() {
+    let directory = tempfile::tempdir().unwrap();
+    let keeping = Keeping { patience: Duration::from_secs(600), ..Keeping::local(directory.path()) };
+    let options = HostOptions::alone(keeping, NodeEpoch(1), 2, None).unwrap();
+    let host = tokio::task::block_in_place(|| Host::start(options).unwrap());
+    let tenants = host.tenants();
+    // Two have all places for what takes long.
+    let mut running = Vec::new();
+    for name in ["first", "second", "shop"] {
+        tenants.create(name).await.unwrap();
+        let tenant = tenants.tenant(name).await.unwrap();
+        let (begins, begun) = oneshot::channel();
+        let came = connect(&tenants, tenant, move |mut session| async move {
+            session.waits_as(Waiting::IsTakenBack);
+            _ = begins.send(session.key());
+            let long =
+                "SELECT count(*) FROM generate_series(1, 30000) AS a, generate_series(1, 30000) AS b WHERE a + b < 0";
+            run(&mut session, &mut Quiet { is_light: true }, long).await
+        });
+        running.push((tenant, begun.await.unwrap(), came));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    let (shop, _, came) = running.pop().unwrap();
+    tenants.freeze(shop, ATTEMPT, true).await.unwrap();
+    let came = tokio::time::timeout(Duration::from_secs(20), came).await;
+    assert_eq!(came.unwrap().unwrap(), "taken back");
+    tenants.resume(shop, ATTEMPT);
+    for (_, key, came) in running {
+        tenants.cancel(key);
+        assert!(came.await.unwrap().starts_with("canceling statement"));
+    }
     tokio::task::block_in_place(|| host.stop().unwrap());
 }
