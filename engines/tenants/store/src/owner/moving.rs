@@ -66,7 +66,7 @@ pub(super) struct Expected {
     /// None as long as not all of it has come, or when it was given up.
     epoch: OwnerEpoch,
     /// Whether more of it comes.
-    is_coming: bool,
+    pub(super) is_coming: bool,
     /// From where on the log has it, if it has more than that it begins here.
     pub(super) first: Option<Lsn>,
     tail: Tail,
@@ -220,7 +220,7 @@ impl Owner {
     }
 
     /// Makes sure that an attempt to bring a tenant here may write: when it `begins`, or goes on.
-    fn expect_attempt(&mut self, tenant: TenantId, attempt: u64, begins: bool) -> Result<()> {
+    pub(super) fn expect_attempt(&mut self, tenant: TenantId, attempt: u64, begins: bool) -> Result<()> {
         self.expect_space()?;
         if self.has(tenant) || self.arriving.contains(&tenant) {
             return Err(SqlError::new("55006", "the database is here already"));

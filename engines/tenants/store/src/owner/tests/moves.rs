@@ -27,8 +27,12 @@ impl Both {
 
     /// The next process of a node's tenure.
     async fn open(&mut self, node: usize) -> Mutex<Owner> {
+        self.open_with(node, |options| options).await
+    }
+
+    async fn open_with(&mut self, node: usize, set: impl FnOnce(Options) -> Options) -> Mutex<Owner> {
         self.opened += 1;
-        let recovery = Recovery::read(Options::dir(self.directories[node].path()), NodeEpoch(self.opened));
+        let recovery = Recovery::read(set(Options::dir(self.directories[node].path())), NodeEpoch(self.opened));
         let member = self.members[node].clone();
         let owner = Owner::open(recovery.expect("a log"), member, &self.cluster.storage(), (64, 1)).await;
         Mutex::new(owner.expect("nothing is wrong with it"))

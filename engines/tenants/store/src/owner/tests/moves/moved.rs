@@ -66,6 +66,42 @@ async fn of_two_attempts_the_later_one_counts_whichever_comes_last() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_comes_late_of_an_attempt_that_was_given_up_is_not_written() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open(1).await);
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let (epoch, attempt) = (FIRST_EPOCH.next(), version(&both, shop).await);
+    expect_with(&there, shop, (epoch, attempt), moved(&[1])).await.expect("a log that works");
+    let goes_on = |attempt| there.lock().expect_attempt(shop, attempt, false).map_err(|error| error.state);
+    let comes = |is_coming| there.lock().expected.get_mut(&shop).expect("it is expected").is_coming = is_coming;
+    assert_eq!(goes_on(attempt), Err("55006"), "all of it has come");
+    comes(true);
+    assert_eq!(goes_on(attempt), Ok(()));
+    assert_eq!([goes_on(attempt - 1), goes_on(attempt + 1)], [Err("55006"); 2], "another attempt has not begun");
+    there.lock().expect_no_more(shop, attempt);
+    assert_eq!(goes_on(attempt), Err("55006"));
+
+    comes(true);
+    assert!(both.propose(0, shop, moving(&both)).await && both.propose(0, shop, serving(&both, 0)).await);
+    drop(awaited(&there, &both.cluster.view().await));
+    assert_eq!(goes_on(attempt), Err("55006"), "the records say that it was given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_longer_than_may_wait_for_the_log_comes_all_the_same() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open_with(1, |options| options.backlog_bytes(2_000)).await);
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let attempt = (FIRST_EPOCH.next(), version(&both, shop).await);
+    let commits: Vec<u8> = (1..=200).collect();
+    expect_with(&there, shop, attempt, moved(&commits)).await.expect("it waits until there is room");
+    assert!(both.propose(0, shop, moving(&both)).await && both.propose(0, shop, serving(&both, 1)).await);
+    let view = both.cluster.view().await;
+    assert_eq!(there.lock().hold(&view), [shop]);
+    assert_eq!(tail(&there, shop).len(), commits.len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_log_is_kept_for_what_is_expected_until_the_records_say_that_it_was_given_up() {
     let mut both = Both::new().await;
     let (here, there) = (both.open(0).await, both.open(1).await);
