@@ -63,10 +63,8 @@ class Load:
             except psycopg.Error as error:
                 is_broken = connection is None or connection.broken or connection.closed
                 (self.failed if is_broken else self.aborted).append(str(error).strip())
-                if is_broken:
+                if is_broken or not await rolls_back(connection):
                     connection = None
-                else:
-                    await connection.rollback()
         if connection:
             await connection.close()
 
@@ -84,6 +82,15 @@ class Load:
         """The mean of those that were answered in that time, in ms."""
         times = [took for at, took in self.done if begin <= at < end]
         return statistics.mean(times) if times else None
+
+
+async def rolls_back(connection):
+    """Whether a connection goes on after an error."""
+    try:
+        await connection.rollback()
+    except psycopg.Error:
+        return False
+    return True
 
 
 def move(node, shard, to, technique):

@@ -346,7 +346,8 @@ def check(cluster, name, jobs):
         total = client.execute("SELECT sum(amount) FROM accounts").fetchone()
     told = {number for job in jobs for number in job.told}
     unknown = {number for job in jobs for number in job.unknown}
-    assert len(done) == len(set(done)) and told <= set(done), "a transfer that was acknowledged is lost"
+    assert len(done) == len(set(done)), "a transfer was done twice"
+    assert told <= set(done), "a transfer that was acknowledged is lost"
     assert set(done) <= told | unknown, "a transfer was done that was not committed"
     assert total == (100 * ACCOUNTS,)
 

@@ -177,8 +177,8 @@ struct Coming {
     tenant: TenantId,
     attempt: u64,
     target: tokio::sync::Mutex<Target>,
-    /// What came of what goes along, and how many parts there are.
-    parts: Mutex<(BTreeMap<u32, Vec<u8>>, u32)>,
+    /// What came of what goes along, and how many parts there are; nothing when it is needed no more.
+    parts: Mutex<Option<(BTreeMap<u32, Vec<u8>>, u32)>>,
     began: Instant,
 }
 
@@ -186,18 +186,18 @@ impl Coming {
     /// What goes along, if all of it has come: so many parts.
     fn moved(&self, count: u32) -> Result<Moved, SqlError> {
         let parts = self.parts.lock();
-        if (parts.0.len(), parts.1) != (count as usize, count) {
-            return Err(SqlError::internal(format_args!("expected {count} parts, came {}", parts.0.len())));
+        let (came, counted) = parts.as_ref().map_or((0, 0), |(parts, count)| (parts.len(), *count));
+        if (came, counted) != (count as usize, count) {
+            return Err(SqlError::internal(format_args!("expected {count} parts, came {came}")));
         }
-        if count == 0 {
-            return Ok(Moved::default());
-        }
-        let all: Vec<u8> = parts.0.values().flatten().copied().collect();
+        let Some((parts, _)) = parts.as_ref().filter(|_| count > 0) else { return Ok(Moved::default()) };
+        let all: Vec<u8> = parts.values().flatten().copied().collect();
         Moved::decode(&all)
     }
 
+    /// What has come is needed no more, nor what comes late.
     fn forget_parts(&self) {
-        *self.parts.lock() = Default::default();
+        *self.parts.lock() = None;
     }
 }
 
@@ -454,7 +454,7 @@ impl Moves {
             (Some(coming), _) => (coming, VecDeque::new()),
             (None, ToTarget::Begin) => {
                 let (target, actions) = Target::new(handover.clone(), self.tenants.log_id());
-                let (target, parts) = (tokio::sync::Mutex::new(target), Mutex::default());
+                let (target, parts) = (tokio::sync::Mutex::new(target), Mutex::new(Some(Default::default())));
                 let coming =
                     Arc::new(Coming { id: handover.id, tenant, attempt, target, parts, began: Instant::now() });
                 let mut known = self.coming.lock();
@@ -536,6 +536,8 @@ impl Moves {
             return false;
         };
         let mut parts = coming.parts.lock();
+        // It was sent again, and is here, or nobody wants it.
+        let Some(parts) = parts.as_mut() else { return true };
         let others = parts.0.iter().filter(|(other, _)| **other != number).map(|(_, bytes)| bytes.len());
         if others.sum::<usize>() + bytes.len() > PARTS_BYTES_MAX {
             return false;
@@ -803,10 +805,7 @@ impl Leaving<'_> {
                 self.moves.watch(self.handover.id, self.tenant)
             }
             ToTarget::Begin | ToTarget::Prepare(_) => {}
-            ToTarget::Round(round) => {
-                reached(&format!("source: round {round}"));
-                self.costs.rounds = round + 1;
-            }
+            ToTarget::Round(round) => reached(&format!("source: round {round}")),
         }
         if let ToTarget::Prepare(_) = said {
             if !self.send_parts().await {
@@ -822,7 +821,8 @@ impl Leaving<'_> {
                     Some(ToSource::Refuse(why)) => {
                         self.why = format!("node {} does not take it: {why}", self.handover.to);
                     }
-                    Some(ToSource::Saved) => self.close_window(),
+                    Some(ToSource::Synced(round)) => self.costs.rounds = round + 1,
+                    Some(ToSource::Saved) => self.close_window(Instant::now()),
                     _ => {}
                 }
                 heard.map(Input::Heard)
