@@ -85,13 +85,17 @@ impl BlockCache {
 
     /// Keeps a block, and gives up others for it.
     pub fn insert(&self, tenant: TenantId, page: PageId, block: Arc<Block>) {
+        self.keep(tenant, page, block, VecDeque::push_back);
+    }
+
+    fn keep(&self, tenant: TenantId, page: PageId, block: Arc<Block>, queue: fn(&mut VecDeque<PageId>, PageId)) {
         let mut state = self.state.lock();
         let bytes = weight(&block);
         let share = state.tenants.entry(tenant).or_default();
         if share.blocks.insert(page, Kept { block, used: false }).is_some() {
             return;
         }
-        share.queue.push_back(page);
+        queue(&mut share.queue, page);
         share.bytes += bytes;
         state.stats.bytes += bytes;
         while state.stats.bytes > self.bytes_max {
@@ -126,11 +130,11 @@ impl BlockCache {
         free.max(share.saturating_sub(mine))
     }
 
-    /// Keeps a block of a tenant if there is [room](Self::room) for it. Whether there was.
+    /// Keeps a block of a tenant if there is [room](Self::room) for it, for less long than those that it has already. Whether there was.
     pub fn insert_if_room(&self, tenant: TenantId, page: PageId, block: Arc<Block>) -> bool {
         let fits = weight(&block) <= self.room(tenant);
         if fits {
-            self.insert(tenant, page, block);
+            self.keep(tenant, page, block, VecDeque::push_front);
         }
         fits
     }
@@ -257,6 +261,16 @@ mod tests {
         let kept = (0..5).filter(|number| cache.get(2, page(*number)).is_some()).count();
         assert_eq!((kept, cache.stats().bytes), (5, 10 * weight(&block())));
         assert_eq!(cache.room(3), 10 * weight(&block()) / 3);
+    }
+
+    #[test]
+    fn of_what_comes_early_the_first_stays_longest() {
+        let cache = room_for(4);
+        assert!((0..4).all(|number| cache.insert_if_room(1, page(number), block())));
+        cache.insert(1, page(7), block());
+        cache.insert(1, page(8), block());
+        let listed: Vec<u32> = cache.list(1).into_iter().map(|(page, _)| page.block).collect();
+        assert_eq!(listed, [8, 7, 0, 1]);
     }
 
     #[test]

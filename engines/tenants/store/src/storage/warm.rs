@@ -20,8 +20,9 @@ use super::{Home, Storage, StorageError, home::open_segment};
 
 /// So many blocks are asked for at once: about 2 MiB.
 const BLOCKS_AT_ONCE: usize = 256;
-/// Reads of the store at a time.
-const PARALLEL_READS: usize = 8;
+/// Segments that are opened at a time, and reads of blocks. They take a store's time rather than its strength.
+const PARALLEL_OPENS: usize = 8;
+const PARALLEL_READS: usize = 32;
 /// So many segments of a tenant are opened before it is here.
 const SEGMENTS_MAX: usize = 4_096;
 
@@ -212,41 +213,38 @@ impl Storage {
     pub async fn warm(&self, tenant: TenantId, wanted: &[WarmBlocks]) -> Result<Warmed, StorageError> {
         let reader = self.reader(&self.tenant_prefix(tenant));
         let mut warmed = Warmed { bytes: 0, has_room: true };
+        let opens: Vec<_> = wanted.iter().map(|wanted| self.open_early(tenant, &reader, &wanted.object)).collect();
+        let mut opens = stream::iter(opens).buffered(PARALLEL_OPENS);
+        let mut opened = Vec::new();
         for WarmBlocks { object, blocks } in wanted {
-            let segment = match self.open_early(tenant, &reader, object).await {
-                Ok(Some(segment)) => segment,
-                Ok(None) => return Ok(Warmed { has_room: false, ..warmed }),
-                // It was merged with others meanwhile.
-                Err(StorageError::Manifest(ManifestError::ObjectMissing { .. })) => continue,
-                Err(error) => return Err(error),
-            };
-            let reads =
-                ranges(blocks, segment.blocks()).into_iter().map(|range| read(&reader, object, &segment, range));
-            let mut reads = stream::iter(reads.collect::<Vec<_>>()).buffered(PARALLEL_READS);
-            while let Some(read) = reads.next().await {
-                let read = match read {
-                    Err(StorageError::Manifest(ManifestError::ObjectMissing { .. })) => break,
-                    read => read?,
-                };
-                for (page, block) in read {
-                    let bytes = block.bytes().len() as u64;
-                    if !self.keep_early(tenant, (object, &segment), (page, block)) {
-                        return Ok(Warmed { has_room: false, ..warmed });
-                    }
-                    warmed.bytes += bytes;
+            let Some(open) = opens.next().await else { break };
+            match there(open)? {
+                Some(Some(segment)) => opened.push((object, segment, blocks)),
+                Some(None) => return Ok(Warmed { has_room: false, ..warmed }),
+                None => {}
+            }
+        }
+        let mut reads = Vec::new();
+        for (object, segment, blocks) in &opened {
+            let ranges = ranges(blocks, segment.blocks());
+            reads.extend(ranges.into_iter().map(|range| read(&reader, (*object, segment), range)));
+        }
+        let mut reads = stream::iter(reads).buffered(PARALLEL_READS);
+        while let Some(came) = reads.next().await {
+            let Some((segment, blocks)) = there(came)? else { continue };
+            for (page, block) in blocks {
+                let bytes = block.bytes().len() as u64;
+                if !self.keep_early(tenant, segment, (page, block)) {
+                    return Ok(Warmed { has_room: false, ..warmed });
                 }
+                warmed.bytes += bytes;
             }
         }
         Ok(warmed)
     }
 
     /// Keeps a block of a segment that was opened early, if its tenant is still expected with that and there is room. Whether it is kept.
-    fn keep_early(
-        &self,
-        tenant: TenantId,
-        (object, segment): (&ObjectRef, &Arc<Segment>),
-        (page, block): (PageId, Arc<Block>),
-    ) -> bool {
+    fn keep_early(&self, tenant: TenantId, (object, segment): Of<'_>, (page, block): (PageId, Arc<Block>)) -> bool {
         // Whoever forgets the segment forgets its blocks behind this lock.
         let expected = self.expected.lock();
         let opened = expected.get(&tenant).and_then(|early| early.segments.get(object));
@@ -317,17 +315,28 @@ impl Storage {
     }
 }
 
+/// What was read; `None` if its object is no more, as it was merged with others meanwhile.
+fn there<T>(read: Result<T, StorageError>) -> Result<Option<T>, StorageError> {
+    match read {
+        Err(StorageError::Manifest(ManifestError::ObjectMissing { .. })) => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+/// A segment that is open, and its object.
+type Of<'a> = (&'a ObjectRef, &'a Arc<Segment>);
+
 /// Reads blocks that follow each other. Each has its own memory, as they stay for different times.
-async fn read(
+async fn read<'a>(
     reader: &Reader,
-    object: &ObjectRef,
-    segment: &Segment,
+    (object, segment): Of<'a>,
     blocks: Range<u32>,
-) -> Result<Vec<(PageId, Arc<Block>)>, StorageError> {
+) -> Result<(Of<'a>, Vec<(PageId, Arc<Block>)>), StorageError> {
     let bytes = reader.read_range(object, segment.range(blocks.clone())).await?;
     let cut = segment.cut(blocks.clone(), &bytes)?.into_iter();
     let alone = cut.map(|block| Block::new(Bytes::copy_from_slice(block.bytes())).map(Arc::new));
-    Ok(blocks.map(|block| segment.page(block)).zip(alone.collect::<Result<Vec<_>, _>>()?).collect())
+    let read = blocks.map(|block| segment.page(block)).zip(alone.collect::<Result<Vec<_>, _>>()?).collect();
+    Ok(((object, segment), read))
 }
 
 #[cfg(test)]
@@ -457,7 +466,7 @@ mod tests {
 
         there.expect_warm(TENANT, 1);
         let segment = open().await.expect("it is expected");
-        let mut blocks = read(&reader, object, &segment, 0..3).await.expect("memory").into_iter();
+        let mut blocks = read(&reader, (object, &segment), 0..3).await.expect("memory").1.into_iter();
         let mut keep = || there.keep_early(TENANT, (object, &segment), blocks.next().expect("three blocks"));
         assert!(keep());
         there.give_up_warm(TENANT, 1);
