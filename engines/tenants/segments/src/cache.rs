@@ -111,13 +111,15 @@ impl BlockCache {
     /// The blocks of a tenant and their bytes in memory: those first that were read since they came or were last spared, of these, those that came last.
     #[must_use]
     pub fn list(&self, tenant: TenantId) -> Vec<(PageId, usize)> {
-        let state = self.state.lock();
-        let Some(share) = state.tenants.get(&tenant) else { return Vec::new() };
-        let listed = |used: bool| {
+        let mut listed: Vec<_> = {
+            let state = self.state.lock();
+            let Some(share) = state.tenants.get(&tenant) else { return Vec::new() };
             let kept = share.queue.iter().rev().filter_map(|page| Some((*page, share.blocks.get(page)?)));
-            kept.filter(move |(_, kept)| kept.used == used).map(|(page, kept)| (page, weight(&kept.block)))
+            kept.map(|(page, kept)| (kept.used, page, weight(&kept.block))).collect()
         };
-        listed(true).chain(listed(false)).collect()
+        // All tenants wait for the lock.
+        listed.sort_by_key(|(used, ..)| !used);
+        listed.into_iter().map(|(_, page, bytes)| (page, bytes)).collect()
     }
 
     /// How many bytes a tenant may take until it gives up its own for them: what nobody has, or what it lacks of its share.
