@@ -20,6 +20,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use savanna_control::drained::{expectation, is_drained};
 use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
@@ -61,6 +62,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// Bytes of a message with a part of what goes along, and the parts at most.
 const PART_BYTES: usize = 4 << 20;
 const PARTS_MAX: u32 = 32;
+/// So many of them are on their way at once.
+const PARTS_UNDER_WAY: usize = 4;
 /// What goes along is 64 MiB at most, and a little for its form.
 const PARTS_BYTES_MAX: usize = 72 << 20;
 /// How long what came of a move is kept that does not end: longer than one takes.
@@ -834,24 +837,31 @@ impl Leaving<'_> {
         }
     }
 
-    /// Sends what goes along and was not taken yet. Whether all of it is there.
+    /// Sends what goes along and was not taken yet; each answer is the credit for one more part. Whether all of it is there.
     async fn send_parts(&mut self) -> bool {
         let transport = self.moves.joined.transport();
-        while let Some((number, bytes)) = self.parts.pop_front() {
-            let request = (self.handover.id, number, self.parts_count, bytes);
-            let sent = call::<SendPart>(&*transport, &self.handover.to, &request, SAY_TIME).await;
-            match sent {
+        let (id, count, to) = (self.handover.id, self.parts_count, &self.handover.to);
+        let mut sent = stream::iter(std::mem::take(&mut self.parts))
+            .map(|(number, bytes)| {
+                let (transport, request) = (&transport, (id, number, count, bytes));
+                async move { (call::<SendPart>(&**transport, to, &request, SAY_TIME).await, (number, request.3)) }
+            })
+            .buffered(PARTS_UNDER_WAY);
+        let mut left = VecDeque::new();
+        while let Some((outcome, part)) = sent.next().await {
+            match outcome {
                 Ok(true) => {}
                 // The next message is refused, and says so.
                 Ok(false) => return true,
                 Err(error) => {
                     self.why = error.to_string();
-                    self.parts.push_front((number, request.3));
-                    return false;
+                    left.push_back(part);
                 }
             }
         }
-        true
+        drop(sent);
+        self.parts = left;
+        self.parts.is_empty()
     }
 
     async fn freeze(&mut self) -> Option<Input> {

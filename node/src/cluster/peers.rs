@@ -6,6 +6,7 @@
 //! | `flights` | what clients of tenants say and are answered | nothing: an answer is held back for 2 ms at most |
 //! | `control` | cancel requests, lists, questions for space | nothing |
 //! | `bulk` | logins, saves, removals, moves of tenants, what nodes tell of themselves | a database that wakes, the storage, the coordinator |
+//! | `transfers` | what goes along with a tenant that moves, in parts of some megabytes | nothing |
 //!
 //! Requests to the coordinator have connections of their own, too (`leader`).
 
@@ -19,7 +20,7 @@ use savanna_pgwire_tenants::{Class, class_of};
 use savanna_rpc::{Addresses, Cluster, Request, RpcError, TcpConfig, TcpTransport, TrafficFigures, Transport};
 
 /// The names of the classes.
-const CLASSES: [&str; 5] = ["bulk", "control", "flights", "keys", "streams"];
+const CLASSES: [&str; 6] = ["bulk", "control", "flights", "keys", "streams", "transfers"];
 
 /// All of them. Cheap to clone.
 #[derive(Clone)]
@@ -43,6 +44,7 @@ fn class(method: &str) -> &'static str {
     match method.split('/').next() {
         Some("keys") => "keys",
         Some("streams") => "streams",
+        Some("moves") if method.starts_with("moves/part.") => "transfers",
         Some("facts" | "moves") => "bulk",
         _ => match class_of(method) {
             Class::Control => "control",
@@ -68,14 +70,14 @@ mod tests {
 
     use super::*;
 
-    /// Answers everything but logins.
+    /// Answers everything but logins, and parts of what moves.
     struct Busy;
 
     #[async_trait]
     impl Service for Busy {
         async fn handle(&self, context: RequestContext, _: Bytes) -> Result<Bytes, RpcError> {
             match context.head.method.as_str() {
-                "tenants/know.1" => std::future::pending().await,
+                "tenants/know.1" | "moves/part.1" => std::future::pending().await,
                 _ => Ok(Bytes::new()),
             }
         }
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thousand_requests_that_wait_keep_nobody_else_waiting() {
+    async fn a_thousand_requests_and_64_megabytes_that_wait_keep_nobody_else_waiting() {
         let (cluster, there) = (Cluster::default(), NodeId::new("there"));
         let config = TcpConfig::default();
         let server = TcpServer::within(cluster.clone(), "127.0.0.1:0", there.clone(), Arc::new(Busy), config).await;
@@ -96,6 +98,8 @@ mod tests {
         addresses.set(there.clone(), server.local_address().to_string());
         let peers = Peers::new(&cluster, &NodeId::new("here"), &addresses, config);
         let waiting = (0..1_000).map(|_| peers.call(&there, request("tenants/know.1", Duration::from_secs(60))));
+        let part = || Request { body: vec![7; 4 << 20].into(), ..request("moves/part.1", Duration::from_secs(60)) };
+        let waiting = waiting.chain((0..16).map(|_| peers.call(&there, part())));
         let mut waiting = Box::pin(join_all(waiting));
         // They are on their way, and fill their connection.
         assert!(tokio::time::timeout(Duration::from_millis(200), &mut waiting).await.is_err());
@@ -104,7 +108,7 @@ mod tests {
             assert_eq!(answer, Ok(Bytes::new()), "{method}");
         }
         let calls: BTreeMap<_, _> = peers.traffic().map(|(class, figures)| (class, figures.calls)).collect();
-        let expected = [("bulk", 1_000), ("control", 1), ("flights", 2), ("keys", 1), ("streams", 1)];
+        let expected = [("bulk", 1_000), ("control", 1), ("flights", 2), ("keys", 1), ("streams", 1), ("transfers", 16)];
         assert_eq!(calls, expected.into());
     }
 }
