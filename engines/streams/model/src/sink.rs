@@ -1,6 +1,7 @@
 //! The seam through which rows go out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,19 @@ pub enum Delivery {
 
 /// Whether a sink takes an epoch's rows at once. Asked by any thread, before the epoch is sealed.
 pub type Room = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Has a commit that waits for other machines, and each that follows, end soon with an error. Called by any thread, when nobody needs
+/// the sink any more.
+pub type GiveUp = Arc<dyn Fn() + Send + Sync>;
+
+/// A sink on other machines: its commits take long, so they have a thread of their own.
+#[derive(Clone)]
+pub struct Remote {
+    /// [`Sink::renew`] is wanted when nothing was committed for so long.
+    pub renew_after: Duration,
+    /// Ends the waiting.
+    pub give_up: GiveUp,
+}
 
 /// The judge of exactly once: an epoch counts when its sink has it.
 pub trait Sink: Send {
@@ -44,6 +58,20 @@ pub trait Sink: Send {
 
     /// What this sink promises.
     fn delivery(&self) -> Delivery;
+
+    /// What is to be known of a sink on other machines; none if commits are quick.
+    fn remote(&self) -> Option<Remote> {
+        None
+    }
+
+    /// Sees to it that [`Sink::last_committed`] is not forgotten where nothing was committed for long.
+    ///
+    /// # Errors
+    /// The sink failed.
+    fn renew(&mut self, query: &QueryId) -> Result<()> {
+        let _ = query;
+        Ok(())
+    }
 
     /// What tells whether there is room, if its reader may be behind: the query waits then, and no thread does.
     fn room(&self) -> Option<Room> {

@@ -185,9 +185,16 @@ pub trait SourceReader: Send {
     /// The place after the last row that `read` returned.
     fn offset(&self) -> Offset;
 
-    /// Rows before this place were given to a query before: they come without waiting for their time.
+    /// Rows before this place were given to a query before: they come without waiting for their time, and a reader that was opened
+    /// at the start begins where the start was then. Called before the first read.
     fn hurry(&mut self, until: &Offset) {
         let _ = until;
+    }
+
+    /// Whether rows that were given before may take a while to come again, as over a network: that there are none now does not say
+    /// that there will be none.
+    fn comes_later(&self) -> bool {
+        false
     }
 
     /// How many splits there are before the first read.

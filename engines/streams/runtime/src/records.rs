@@ -107,6 +107,14 @@ pub fn check(records: &[EpochRecord], sources: usize, sink: &str, held: Epoch) -
              it again with another place for its rows"
         )));
     }
+    check_held(records, sink, held)
+}
+
+/// Whether a sink holds as much as these records know that it has held.
+///
+/// # Errors
+/// It does not.
+pub fn check_held(records: &[EpochRecord], sink: &str, held: Epoch) -> Result<()> {
     let known = records.iter().map(|record| record.committed).max().unwrap_or_default();
     if held < known {
         return Err(StreamError::invalid(format!(
@@ -264,6 +272,11 @@ impl RecordGate {
     pub(crate) fn note(&self, epoch: Epoch, outcome: Result<()>) {
         self.state.lock().recorded.note(epoch, outcome);
         self.changed.notify_all();
+    }
+
+    /// Whether no other process may have taken the place of this one.
+    pub(crate) fn may_commit(&self) -> bool {
+        self.log.may_commit()
     }
 
     /// Nobody waits any more.

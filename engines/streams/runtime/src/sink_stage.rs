@@ -4,6 +4,8 @@
 //! epoch ahead; when that epoch is run again, a side table that stores epochs ignores it, another holds its late rows twice.
 //!
 //! Where epochs are recorded, none is committed before its record is durable: what the sink holds can always be computed again.
+//!
+//! Quick sinks commit on the thread that sends to them, those on other machines on a [`SinkThread`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +14,13 @@ use arrow::array::RecordBatch;
 use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::payload::Body;
-use savanna_streams_model::sink::Sink;
+use savanna_streams_model::sink::{GiveUp, Remote, Sink};
 
 use crate::arena::CollectedInput;
 use crate::driver::{EpochRecord, Input};
 use crate::error::broken;
 use crate::member::{Outgoing, StageOperator};
-use crate::query::{Mailbox, Progress};
+use crate::query::{Mailbox, Progress, SinkThread};
 use crate::records::{self, RecordGate};
 use crate::topology::LATE_SHUFFLE;
 
@@ -41,6 +43,21 @@ pub(crate) struct SideTable {
 }
 
 impl SinkOperator {
+    /// Where the sinks are to commit: here, or on a thread of their own, for which at most so many epochs wait. With the latter comes
+    /// what ends its waiting.
+    ///
+    /// # Errors
+    /// The operating system gives no thread.
+    pub(crate) fn placed(self, waiting: usize) -> Result<(Box<dyn StageOperator>, Option<GiveUp>)> {
+        let sinks = self.side_tables.iter().map(|side| &side.sink).chain([&self.sink]);
+        let remotes: Vec<Remote> = sinks.filter_map(|sink| sink.remote()).collect();
+        if remotes.is_empty() {
+            return Ok((Box::new(self), None));
+        }
+        let (thread, give_up) = SinkThread::start(self, remotes, waiting)?;
+        Ok((Box::new(thread), Some(give_up)))
+    }
+
     /// Asks all sinks whether they know this query already.
     pub(crate) fn check_fresh(&mut self) -> Result<()> {
         let sinks = self.side_tables.iter_mut().map(|side| &mut side.sink).chain([&mut self.sink]);
@@ -79,8 +96,9 @@ fn rows_of(input: CollectedInput) -> Result<Vec<RecordBatch>> {
     Ok(rows)
 }
 
-impl StageOperator for SinkOperator {
-    fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+impl SinkOperator {
+    /// Commits an epoch, and tells of it.
+    pub(crate) fn commit(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<()> {
         if let Some(gate) = &self.gate {
             gate.wait(epoch)?;
         }
@@ -102,6 +120,25 @@ impl StageOperator for SinkOperator {
         self.sink.commit(&self.query, epoch, &rows)?;
         self.progress.committed(epoch, rows.iter().map(RecordBatch::num_rows).sum());
         self.driver.send(Input::Committed { epoch });
+        Ok(())
+    }
+
+    /// Nothing was committed for long. A process whose place another one may have taken renews nothing.
+    pub(crate) fn renew(&mut self) -> Result<()> {
+        if self.gate.as_ref().is_some_and(|gate| !gate.may_commit()) {
+            return Ok(());
+        }
+        let sinks = self.side_tables.iter_mut().map(|side| &mut side.sink).chain([&mut self.sink]);
+        for sink in sinks {
+            sink.renew(&self.query)?;
+        }
+        Ok(())
+    }
+}
+
+impl StageOperator for SinkOperator {
+    fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+        self.commit(epoch, inputs)?;
         Ok(Vec::new())
     }
 

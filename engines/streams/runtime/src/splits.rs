@@ -61,6 +61,17 @@ impl Splits {
         self.floor = self.floor.max(watermark);
     }
 
+    /// Nothing waited for the partition, of one split, when it was at this watermark before.
+    pub(crate) fn rest_at(&mut self, watermark: EventTime) {
+        // It has waited for long enough.
+        let since = Some(EventTime::MIN);
+        for split in self.all.iter_mut().filter(|split| !split.ended) {
+            (split.idle, split.waits_since) = (true, since);
+        }
+        (self.idle, self.waits_since) = (true, since);
+        self.raise(watermark);
+    }
+
     /// A split begins where the others are: its older rows are late.
     fn begin(&mut self) {
         let mut running = self.fresh.clone();
@@ -172,6 +183,25 @@ mod tests {
         assert!(is_on_time(&mut after, 0, 95) && !is_on_time(&mut after, 0, 94));
         after.go_on(EventTime::MIN);
         assert_eq!(after.watermark(), EventTime(95));
+    }
+
+    #[test]
+    fn a_partition_that_rested_rests_again_where_it_did() {
+        let mut before = splits(1, Some(5));
+        assert!(is_on_time(&mut before, 0, 10));
+        before.wait(EventTime(0));
+        assert!(before.find_idle(EventTime(5)));
+        before.raise(EventTime(50));
+        let mut after = splits(1, Some(5));
+        assert!(is_on_time(&mut after, 0, 10));
+        after.rest_at(before.watermark());
+        after.wait(EventTime(6));
+        assert!(!after.find_idle(EventTime(6)), "it is known");
+        for splits in [&mut before, &mut after] {
+            assert_eq!((splits.watermark(), splits.is_idle()), (EventTime(50), true));
+            assert!(!is_on_time(splits, 0, 49) && !splits.is_idle());
+            assert!(is_on_time(splits, 0, 50));
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::Offset;
+use savanna_streams_model::time::EventTime;
 
 use crate::driver::SourceMark;
 
@@ -35,6 +36,11 @@ impl Again {
         !self.marks.is_empty()
     }
 
+    /// At which watermark nothing waited for the partition at the end of this epoch, if so.
+    pub(crate) fn rests_at(&self) -> Option<EventTime> {
+        self.marks.front().filter(|mark| mark.idle && !mark.ended).map(|mark| mark.watermark)
+    }
+
     /// Where the last recorded epoch ended.
     pub(crate) fn end(&self) -> Option<&Offset> {
         self.marks.back().map(|mark| &mark.offset)
@@ -61,6 +67,19 @@ impl Again {
         match self.marks.front() {
             Some(mark) => Err(other_rows(&format!("nothing after {events} events, at {}", at.0), mark)),
             None => Ok(()),
+        }
+    }
+
+    /// The source has nothing yet, but what it had before may take a while to come.
+    ///
+    /// # Errors
+    /// All of it came, and the place is another one: no more rows can make it right.
+    pub(crate) fn waits(&self, events: u64, ended: bool, at: &Offset) -> Result<()> {
+        match self.marks.front() {
+            Some(mark) if events == mark.events && ended == mark.ended => {
+                Err(other_rows(&format!("{events} events up to {}{}", at.0, ending(ended)), mark))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -101,8 +120,6 @@ fn other_rows(came: &str, before: &SourceMark) -> StreamError {
 
 #[cfg(test)]
 mod tests {
-    use savanna_streams_model::time::EventTime;
-
     use super::*;
 
     fn mark(at: &str, events: u64, ended: bool) -> SourceMark {
@@ -131,6 +148,25 @@ mod tests {
         assert_eq!(again.way(10, 8, false, &at("10")), Ok(Way::Read(8)));
         assert_eq!(again.way(10, 8, false, &at("end of a file")), Ok(Way::Read(8)), "the end was not met yet");
         assert_eq!(again.way(10, 8, true, &at("end of a file")), Ok(Way::There));
+    }
+
+    #[test]
+    fn who_rested_rests_again() {
+        let again = Again::new([SourceMark { idle: true, ..mark("1", 1, false) }].into(), true);
+        assert_eq!(again.rests_at(), Some(EventTime(7)));
+        assert_eq!(Again::new([mark("1", 1, false)].into(), true).rests_at(), None);
+        assert_eq!(Again::default().rests_at(), None);
+    }
+
+    #[test]
+    fn rows_that_take_a_while_to_come_are_waited_for_and_no_longer_than_that() {
+        let again = Again::new([mark("10", 10, false), mark("10", 0, true)].into(), true);
+        assert_eq!(again.waits(0, false, &at("0")), Ok(()));
+        assert_eq!(again.waits(9, false, &at("9")), Ok(()));
+        let error = again.waits(10, false, &at("11")).unwrap_err().to_string();
+        assert!(error.contains("got 10 events up to 11"), "{error}");
+        let again = Again::new([mark("10", 0, true)].into(), true);
+        assert_eq!(again.waits(0, false, &at("10")), Ok(()), "its end may still come");
     }
 
     #[test]

@@ -132,8 +132,11 @@ impl Shared {
 
     /// Has all partitions leave. How the query ends is decided by the first to call it.
     pub(super) fn stop(&self, outcome: Outcome) {
-        self.leaving.lock().outcome.get_or_insert(outcome);
+        let is_over = matches!(self.leaving.lock().outcome.get_or_insert(outcome), Outcome::Finished);
         self.groups.stop();
+        if let Some(give_up) = self.give_up.as_ref().filter(|_| !is_over) {
+            give_up();
+        }
         if let Some(recording) = &self.recording {
             recording.gate.stop();
         }

@@ -8,6 +8,7 @@ mod life;
 mod memory;
 mod partition;
 mod progress;
+mod sink_thread;
 mod standings;
 mod survival;
 mod turns;
@@ -25,7 +26,7 @@ use savanna_streams_api::ids::{Epoch, QueryId, StageId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Alignment, Operator, Output, ProcessingTime, Scan, Stage, StageGraph, Waiting};
-use savanna_streams_model::sink::Sink;
+use savanna_streams_model::sink::{GiveUp, Sink};
 use savanna_streams_model::source::{Connectors, Repeats, SourceReader};
 use savanna_streams_model::time::Windows;
 
@@ -37,6 +38,7 @@ use self::life::Ready;
 pub(crate) use self::memory::Memory;
 use self::partition::{ScanLimits, ScanPartition};
 pub(crate) use self::progress::Progress;
+pub(crate) use self::sink_thread::SinkThread;
 use self::standings::{Standing, Standings};
 use self::survival::Recording;
 pub use self::survival::{Survival, cannot_survive};
@@ -79,6 +81,8 @@ pub(crate) struct Shared {
     record: Mutex<Option<EpochRecord>>,
     /// Where its epochs are recorded, if it outlives its process.
     recording: Option<Recording>,
+    /// Ends the waiting of a sink on other machines.
+    give_up: Option<GiveUp>,
     end: Mutex<Option<End>>,
     ended: Condvar,
     /// Whether its source partitions are gone, and what they held.
@@ -335,7 +339,8 @@ impl Starting {
             None => None,
         };
         let recorded = recording.as_ref().map_or(Epoch::ZERO, |recording| recording.recorded);
-        let members = self.members(&topology, &progress, &driver, sink, recording.as_ref(), partitions.len())?;
+        let (members, give_up) =
+            self.members(&topology, &progress, &driver, sink, recording.as_ref(), partitions.len())?;
         let members = members.into_iter().map(|stage| stage.into_iter().map(|member| member.behind(from)).collect());
         let groups = Arc::new(FunctionGroups::new(
             members.collect(),
@@ -363,6 +368,9 @@ impl Starting {
             let mut operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet, splits)?;
             if let Some(mark) = behind.as_ref().and_then(|record| record.sources.get(source)) {
                 operator.splits().go_on(mark.watermark);
+                if mark.idle && !mark.ended {
+                    operator.splits().rest_at(mark.watermark);
+                }
             }
             scans.push(ScanPartition {
                 source,
@@ -400,6 +408,7 @@ impl Starting {
             give_back: self.options.give_back,
             record: Mutex::new(None),
             recording,
+            give_up,
             end: Mutex::new(None),
             ended: Condvar::new(),
             gone: Mutex::new(false),
@@ -461,6 +470,7 @@ impl Starting {
         ScanLimits { batch_rows: self.options.batch_rows.max(1), min_events: share(epoch.min_events), max_events }
     }
 
+    /// All members by stage, and what ends the waiting of a sink on other machines.
     fn members(
         &self,
         topology: &Topology,
@@ -469,8 +479,8 @@ impl Starting {
         sink: Box<dyn Sink>,
         recording: Option<&Recording>,
         sources: usize,
-    ) -> Result<Vec<Vec<Member>>> {
-        let mut sink = Some(sink);
+    ) -> Result<(Vec<Vec<Member>>, Option<GiveUp>)> {
+        let (mut sink, mut give_up) = (Some(sink), None);
         let mut stages = Vec::with_capacity(self.graph.stages.len());
         for stage in &self.graph.stages {
             let mut members = BTreeMap::new();
@@ -486,7 +496,9 @@ impl Starting {
                             }
                             _ => operator.check_fresh()?,
                         }
-                        Box::new(operator)
+                        let (operator, gives_up) = operator.placed(self.options.max_epochs_in_flight)?;
+                        give_up = gives_up;
+                        operator
                     }
                     _ => self.operator(stage, topology, shuffle, progress)?,
                 };
@@ -495,7 +507,7 @@ impl Starting {
             }
             stages.push(members.into_values().collect());
         }
-        Ok(stages)
+        Ok((stages, give_up))
     }
 
     fn operator(

@@ -228,8 +228,13 @@ impl Filling {
             Way::Read(events) => {
                 let read = self.scan.reader.read(usize::try_from(events).unwrap_or(usize::MAX), READ_WAIT)?;
                 if matches!(read, Read::Pending) {
+                    if self.scan.reader.comes_later() {
+                        self.scan.again.waits(self.events, self.ended, &at)?;
+                        return Ok(self.later());
+                    }
                     self.scan.again.nothing(self.events, &at)?;
                 }
+                self.ask_after = ASK_AFTER;
                 let now = self.now();
                 self.take(read, now)?;
                 self.publish();
@@ -328,7 +333,12 @@ impl Filling {
         self.retained.forget(committed);
         let instant = self.instant();
         self.scan.operator.set_instant(instant);
-        if self.scan.operator.is_idle()
+        if self.scan.again.is_under_way() {
+            // How far the others were is in the record.
+            if let Some(watermark) = self.scan.again.rests_at() {
+                self.scan.operator.splits().rest_at(watermark);
+            }
+        } else if self.scan.operator.is_idle()
             && let Some(standings) = &self.scan.standings
         {
             self.scan.operator.splits().raise(standings.watermark());

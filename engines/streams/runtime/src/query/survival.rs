@@ -44,14 +44,16 @@ pub fn cannot_survive(graph: &StageGraph, connectors: &dyn Connectors, sink: &dy
         }
         let Operator::Scan(scan) = &stage.operator else { continue };
         let table = &scan.source.table;
-        if let Repeats::Not(why) = connectors.source(table)?.repeats() {
+        let repeats = connectors.source(table)?.repeats();
+        if let Repeats::Not(why) = repeats {
             return Ok(Some(format!("table {}: {why}", table.name)));
         }
         let watermark = scan.watermark.as_ref();
-        if watermark.is_some_and(|watermark| watermark.waiting.idle_after.is_some()) {
+        // A partition of one order rests as a whole, which its record says. The files of another rest one by one.
+        if repeats != Repeats::ByEvents && watermark.is_some_and(|watermark| watermark.waiting.idle_after.is_some()) {
             let name = &table.name;
             return Ok(Some(format!(
-                "table {name} has a scan.watermark.idle-timeout, which depends on the machine's clock"
+                "table {name} has a scan.watermark.idle-timeout, which depends on the machine's clock; leave it out, because its files end"
             )));
         }
         if let Some(late) = watermark.and_then(|watermark| watermark.late_rows.as_ref()) {
@@ -122,6 +124,8 @@ impl Starting {
     pub(super) fn records(&self, sink: &mut dyn Sink) -> Result<(Option<EpochRecord>, Vec<EpochRecord>)> {
         let Some(survival) = &self.survival else { return Ok((None, Vec::new())) };
         let held = sink.last_committed(&self.id)?.unwrap_or(Epoch::ZERO);
+        // First: who has lost what it held needs no other records.
+        records::check_held(&survival.records, "the sink", held)?;
         let skipped = records::skippable(&survival.records, held, &self.reach()?)?;
         let (before, after) = survival.records.split_at(skipped);
         Ok((before.last().cloned(), after.to_vec()))

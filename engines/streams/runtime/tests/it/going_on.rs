@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,14 @@ use parking_lot::Mutex;
 use savanna_streams_api::handle::QueryState;
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_model::graph::Waiting;
+use savanna_streams_model::sink::{Delivery, Remote, Sink};
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
 use savanna_streams_runtime::records::{EpochLog, WhenDurable};
 use savanna_streams_runtime::{Mode, Query, RuntimeOptions, Survival};
 
-use crate::graphs::{functions, identity, input_schema, scan, window, windowed};
-use crate::memory::{Memory, Row};
+use crate::graphs::{MILLI, functions, identity, input_schema, scan, window, windowed};
+use crate::memory::{Memory, Row, Then};
 use crate::oracle::{groups, truth};
 
 /// Far beyond what any of these tests needs; only a hang reaches it.
@@ -65,14 +66,44 @@ impl EpochLog for Log {
 type Held = Arc<Mutex<BTreeMap<Epoch, Vec<RecordBatch>>>>;
 
 /// A sink that stores epochs with their rows.
-struct Judge(Held);
+struct Judge(Held, Option<Far>);
+
+/// What befalls a sink on other machines.
+#[derive(Clone, Default)]
+struct Far {
+    /// The other machines do not answer.
+    is_cut_off: Arc<AtomicBool>,
+    gave_up: Arc<AtomicBool>,
+    renewals: Arc<AtomicU64>,
+}
 
 impl Sink for Judge {
     fn last_committed(&mut self, _: &QueryId) -> Result<Option<Epoch>> {
         Ok(self.0.lock().last_key_value().map(|(epoch, _)| *epoch))
     }
 
+    fn remote(&self) -> Option<Remote> {
+        let gave_up = Arc::clone(&self.1.as_ref()?.gave_up);
+        let give_up = Arc::new(move || gave_up.store(true, Ordering::Release));
+        Some(Remote { renew_after: Duration::from_millis(1), give_up })
+    }
+
+    fn renew(&mut self, _: &QueryId) -> Result<()> {
+        if let Some(far) = &self.1 {
+            far.renewals.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     fn commit(&mut self, _: &QueryId, epoch: Epoch, rows: &[RecordBatch]) -> Result<()> {
+        if let Some(far) = &self.1 {
+            while far.is_cut_off.load(Ordering::Acquire) {
+                if far.gave_up.load(Ordering::Acquire) {
+                    return Err(StreamError::Cancelled);
+                }
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
         let mut held = self.0.lock();
         if held.last_key_value().is_none_or(|(last, _)| epoch > *last) {
             held.insert(epoch, rows.to_vec());
@@ -101,12 +132,27 @@ fn options() -> RuntimeOptions {
 }
 
 fn start(memory: &Arc<Memory>, sink: &Held, log: &Arc<Log>, options: RuntimeOptions) -> Result<Arc<Query>> {
-    let graph = windowed(scan("t", 3), identity(&input_schema()), window(10, 10, 0), true);
+    start_with(memory, Judge(Arc::clone(sink), None), log, options, Waiting::default())
+}
+
+fn start_far(memory: &Arc<Memory>, sink: &Held, far: &Far, log: &Arc<Log>) -> Arc<Query> {
+    start_with(memory, Judge(Arc::clone(sink), Some(far.clone())), log, options(), Waiting::default()).unwrap()
+}
+
+fn start_with(
+    memory: &Arc<Memory>,
+    sink: Judge,
+    log: &Arc<Log>,
+    options: RuntimeOptions,
+    waiting: Waiting,
+) -> Result<Arc<Query>> {
+    let mut scan = scan("t", 3);
+    scan.watermark.as_mut().unwrap().waiting = waiting;
+    let graph = windowed(scan, identity(&input_schema()), window(10, 10, 0), true);
     let id = QueryId { code: graph.code(), job: 1 };
     let records = log.durable.lock().clone();
     let survival = Survival { log: Arc::clone(log) as _, records };
-    let sink = Box::new(Judge(Arc::clone(sink)));
-    Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, sink, options, survival)
+    Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, Box::new(sink), options, survival)
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -172,14 +218,16 @@ fn a_record_that_cannot_be_written_fails_the_query() {
 fn a_query_goes_on_where_it_ended_and_writes_each_window_once() {
     let partitions = rows(3_000);
     let expected = truth(&partitions, &window(10, 10, 0), 3, false, true);
-    for mode in [Mode::Serverless, Mode::Provisioned] {
+    for (mode, is_far) in [(Mode::Serverless, false), (Mode::Provisioned, false), (Mode::Serverless, true)] {
         let memory = Arc::new(Memory::with("t", partitions.clone()));
         let (sink, log) = (Held::default(), Arc::new(Log::default()));
         let mut runs = 0;
         loop {
             runs += 1;
             let before = sink.lock().len();
-            let query = start(&memory, &sink, &log, RuntimeOptions { mode, ..options() }).unwrap();
+            let judge = Judge(Arc::clone(&sink), is_far.then(Far::default));
+            let options = RuntimeOptions { mode, ..options() };
+            let query = start_with(&memory, judge, &log, options, Waiting::default()).unwrap();
             let more = if runs == 2 { 100 } else { 7 };
             until("it comes on", || sink.lock().len() >= before + more || query.status().state.is_over());
             query.cancel();
@@ -242,4 +290,61 @@ fn a_source_that_gives_other_rows_than_before_fails_the_query_and_nothing_is_wri
         assert!(written.len() < right.len());
         assert!(written.iter().all(|(epoch, rows)| count(rows) == count(&right[epoch])), "what was written is right");
     }
+}
+
+#[test]
+fn a_sink_that_is_cut_off_keeps_nobody_from_reading_and_no_query_from_its_end() {
+    let (memory, sink, log) = (Arc::new(Memory::with("t", rows(3_000))), Held::default(), Arc::new(Log::default()));
+    let far = Far::default();
+    far.is_cut_off.store(true, Ordering::Release);
+    let query = start_far(&memory, &sink, &far, &log);
+    until("epochs are read while the first is committed", || log.durable.lock().len() >= 3);
+    assert!(sink.lock().is_empty());
+    query.cancel();
+    let status = query.wait_timeout(FOREVER).unwrap().unwrap();
+    assert_eq!((status.state, sink.lock().len()), (QueryState::Cancelled, 0));
+    // What had waited is written by the next process.
+    let query = start_far(&memory, &sink, &Far::default(), &log);
+    assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Finished);
+    let rows: Vec<RecordBatch> = sink.lock().values().flatten().cloned().collect();
+    assert_eq!(groups(&rows, true), truth(&self::rows(3_000), &window(10, 10, 0), 3, false, true).windows);
+}
+
+#[test]
+fn a_sink_on_other_machines_is_reminded_while_nothing_is_committed_and_not_by_who_was_replaced() {
+    let memory = Arc::new(Memory::with("t", rows(20)).then(Then::Wait));
+    let (sink, log, far) = (Held::default(), Arc::new(Log::default()), Far::default());
+    let query = start_far(&memory, &sink, &far, &log);
+    until("it is reminded", || !sink.lock().is_empty() && far.renewals.load(Ordering::Acquire) > 2);
+    log.is_replaced.store(true, Ordering::Release);
+    // One may have been under way.
+    thread::sleep(Duration::from_millis(20));
+    let before = far.renewals.load(Ordering::Acquire);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(far.renewals.load(Ordering::Acquire), before);
+    query.cancel();
+    query.wait_timeout(FOREVER).unwrap().unwrap();
+}
+
+#[test]
+fn a_partition_that_rests_holds_back_no_window_and_rests_again_when_its_query_goes_on() {
+    let mut partitions = rows(2_000);
+    partitions.push(Vec::new());
+    let expected = truth(&partitions, &window(10, 10, 0), 3, false, true).windows;
+    let memory = Arc::new(Memory::with("t", partitions).then(Then::Wait));
+    let (sink, log) = (Held::default(), Arc::new(Log::default()));
+    let waiting = Waiting { idle_after: Some(2 * MILLI), alignment: None };
+    let written = || {
+        let rows: Vec<RecordBatch> = sink.lock().values().flatten().cloned().collect();
+        groups(&rows, true)
+    };
+    for windows in [100, 300, 500, 980] {
+        let judge = Judge(Arc::clone(&sink), None);
+        let query = start_with(&memory, judge, &log, options(), waiting.clone()).unwrap();
+        until("windows close", || written().len() >= windows || query.status().state.is_over());
+        query.cancel();
+        assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled);
+    }
+    assert!(log.durable.lock().iter().any(|record| record.sources[2].idle), "it rested");
+    assert!(written().iter().all(|(window, found)| expected[window] == *found));
 }
