@@ -5,12 +5,13 @@
 //!   nexmark       x             generated events of an auction site
 //!   datagen       x             rows of made-up values for any columns
 //!   file          x      x      CSV, NDJSON and Parquet files, whole or as they grow
+//!   kafka         x      x      topics, of which each message is a row
 //!   stdin         x             CSV and NDJSON lines
 //!   print                x      lines on standard output
 //!   blackhole            x      nothing: rows are counted
 //! ```
 //!
-//! Each has a folder with its options, its reader and its sink; what they share is [`options`] and the three formats.
+//! Each has a folder with its options, its reader and its sink; what they share is [`options`] and the formats.
 //! [`BuiltinConnectors`] finds them by name.
 
 mod blackhole;
@@ -18,6 +19,7 @@ mod connector;
 mod datagen;
 mod file;
 mod format;
+mod kafka;
 mod nexmark;
 pub mod options;
 mod print;

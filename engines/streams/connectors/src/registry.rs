@@ -15,6 +15,7 @@ use crate::blackhole::Blackhole;
 use crate::connector::Connector;
 use crate::datagen::Datagen;
 use crate::file::FileConnector;
+use crate::kafka::Kafka;
 use crate::nexmark::Nexmark;
 use crate::options::Presence;
 use crate::print::Print;
@@ -55,6 +56,7 @@ impl BuiltinConnectors {
                 Box::new(Nexmark),
                 Box::new(Datagen),
                 Box::new(FileConnector { roots: roots.clone() }),
+                Box::<Kafka>::default(),
                 Box::new(Stdin { input: Arc::new(Mutex::new(Some(input))), roots }),
                 Box::new(Print { output }),
                 Box::new(Blackhole),

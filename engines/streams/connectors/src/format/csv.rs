@@ -19,7 +19,7 @@ use super::{Decode, Decoded, Input, values};
 use crate::options::{Options, character};
 
 /// How CSV is written by the table's options.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CsvSettings {
     /// Whether there is a header; none to look.
     pub(crate) header: Option<bool>,
@@ -36,11 +36,17 @@ impl Default for CsvSettings {
 impl CsvSettings {
     /// Reads the `csv.*` options.
     pub(crate) fn of(options: &Options<'_>) -> Result<Self> {
+        let header = options.text("csv.header").and_then(crate::options::truth);
+        Ok(Self { header, ..Self::without_header(options)? })
+    }
+
+    /// Reads those of connectors that know no headers.
+    pub(crate) fn without_header(options: &Options<'_>) -> Result<Self> {
         let (delimiter, quote) = (options.get("csv.delimiter", character)?, options.get("csv.quote", character)?);
         if delimiter == quote {
             return Err(options.error("csv.quote", "another character than 'csv.delimiter'"));
         }
-        Ok(Self { header: options.text("csv.header").and_then(crate::options::truth), delimiter, quote })
+        Ok(Self { header: Some(false), delimiter, quote })
     }
 }
 

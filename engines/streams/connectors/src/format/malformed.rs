@@ -58,6 +58,8 @@ pub(crate) struct Malformed {
     on_error: OnError,
     /// What is being read, for messages.
     pub(crate) place: String,
+    /// What [`BadRow::line`] counts there.
+    unit: &'static str,
     /// How many rows were skipped.
     pub(crate) skipped: u64,
     letters: Option<File>,
@@ -83,7 +85,12 @@ impl Malformed {
             }
             OnError::Fail | OnError::Skip => None,
         };
-        Ok(Self { on_error, place: place.into(), skipped: 0, letters })
+        Ok(Self { on_error, place: place.into(), unit: "line", skipped: 0, letters })
+    }
+
+    /// The same for messages of a topic, which have offsets for lines.
+    pub(crate) fn of_messages(on_error: OnError, place: impl Into<String>) -> Result<Self> {
+        Ok(Self { unit: "offset", ..Self::new(on_error, place)? })
     }
 
     /// Takes a row: an error if the query is to fail on it.
@@ -91,7 +98,7 @@ impl Malformed {
         if self.on_error == OnError::Fail {
             let column = bad.column.map_or_else(String::new, |c| format!(", column {c}"));
             return Err(StreamError::Data {
-                place: format!("{} line {}{column}", self.place, bad.line),
+                place: format!("{} {} {}{column}", self.place, self.unit, bad.line),
                 message: format!("{}; fix the row or set 'on-error' = 'skip'", bad.message),
             });
         }

@@ -1,11 +1,12 @@
 //! The three formats, each read and written in one place.
 //!
 //! CSV and NDJSON are decoded from bytes by a [`Decode`]: a function of the bytes alone, which [`records`] feeds from a
-//! file or from standard input. Parquet is read from files only.
+//! file or from standard input, and [`messages`] from a topic. Parquet is read from files only.
 
 pub(crate) mod csv;
 pub(crate) mod infer;
 pub(crate) mod malformed;
+pub(crate) mod messages;
 pub(crate) mod ndjson;
 pub(crate) mod parquet;
 pub(crate) mod records;

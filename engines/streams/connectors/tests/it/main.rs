@@ -4,6 +4,7 @@ mod datagen;
 mod files;
 mod following;
 mod fuzz;
+mod kafka;
 mod nexmark;
 mod registry;
 mod stdin_print;

@@ -5,10 +5,10 @@ use crate::{checked, source, table};
 
 #[test]
 fn an_unknown_connector_is_answered_with_the_known_ones() {
-    let error = checked(table(&[], &[("connector", "kafka")])).unwrap_err();
+    let error = checked(table(&[], &[("connector", "pulsar")])).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "connector 'kafka' does not exist; there are nexmark, datagen, file, stdin, print, blackhole"
+        "connector 'pulsar' does not exist; there are nexmark, datagen, file, kafka, stdin, print, blackhole"
     );
     let error = checked(table(&[], &[])).unwrap_err();
     assert!(
@@ -23,11 +23,11 @@ fn a_sink_is_no_source_and_a_source_no_sink() {
     let error = source(&print).unwrap_err().to_string();
     assert_eq!(
         error,
-        "table t cannot be read, because connector print only writes; the connectors that read are nexmark, datagen, file, stdin"
+        "table t cannot be read, because connector print only writes; the connectors that read are nexmark, datagen, file, kafka, stdin"
     );
     let nexmark = checked(table(&[], &[("connector", "nexmark")])).unwrap();
     let Err(error) = BuiltinConnectors::new().sink(&nexmark, nexmark.schema()) else { panic!("a sink was made") };
-    assert!(error.to_string().ends_with("connectors that write are file, print, blackhole"), "{error}");
+    assert!(error.to_string().ends_with("connectors that write are file, kafka, print, blackhole"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,238 @@
+//! Clients of brokers: how they are set up, what they report, and what an error means to a user.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::{DeliveryResult, ProducerContext};
+use savanna_streams_api::{Result, StreamError};
+
+use super::settings::Settings;
+
+/// So long a query that starts waits for an answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// What brokers do again and again is logged once in so long.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// What a client reports.
+#[derive(Default)]
+pub(super) struct Reports {
+    topic: String,
+    /// The last error, in words.
+    last: Mutex<Option<(RDKafkaErrorCode, String)>>,
+    /// Why a message could not be written.
+    unwritten: Mutex<Option<RDKafkaErrorCode>>,
+    warned: Mutex<Option<Instant>>,
+}
+
+impl Reports {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { topic: settings.topic.clone(), ..Self::default() }
+    }
+
+    /// Why a message could not be written since this was last asked.
+    pub(super) fn unwritten(&self) -> Option<RDKafkaErrorCode> {
+        self.unwritten.lock().take()
+    }
+}
+
+impl ClientContext for Reports {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!(topic = self.topic, ?level, facility, message, "Kafka's client");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+        // That all are gone tells less than why one of them is.
+        let tells_less = code == RDKafkaErrorCode::AllBrokersDown && self.last.lock().is_some();
+        if tells_less || code == RDKafkaErrorCode::PartitionEOF {
+            return;
+        }
+        *self.last.lock() = Some((code, reason.to_owned()));
+        let mut warned = self.warned.lock();
+        if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            *warned = Some(Instant::now());
+            tracing::warn!(
+                topic = self.topic,
+                reason,
+                "a broker of Kafka does not do what it should; its client tries again"
+            );
+        }
+    }
+}
+
+impl ConsumerContext for Reports {}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if let Err((error, _)) = result {
+            let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+            self.unwritten.lock().get_or_insert(code);
+        }
+    }
+}
+
+/// A client that reads.
+pub(super) type Reader = BaseConsumer<Reports>;
+
+/// What all clients have in common.
+pub(super) fn config(settings: &Settings) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    for (name, value) in &settings.of_clients.0 {
+        config.set(*name, value);
+    }
+    config.set("socket.keepalive.enable", "true").set("socket.nagle.disable", "true");
+    config.set_log_level(RDKafkaLogLevel::Warning);
+    config
+}
+
+/// A client that reads, as a member of no group: `group` is only a name.
+pub(super) fn reader_config(settings: &Settings, group: &str) -> ClientConfig {
+    let mut config = config(settings);
+    config
+        .set("group.id", group)
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        .set("allow.auto.create.topics", "false")
+        .set("isolation.level", "read_committed")
+        // A place that is not there any more is an error: another one would lose rows or give them twice.
+        .set("auto.offset.reset", "error")
+        .set("check.crcs", "true");
+    config
+}
+
+/// Makes a client that reads.
+pub(super) fn reader(settings: &Settings, config: &ClientConfig) -> Result<Reader> {
+    config.create_with_context(Reports::new(settings)).map_err(|error| failed(settings, "make a client", &error, None))
+}
+
+/// How many partitions the table's topic has.
+///
+/// # Errors
+/// The brokers cannot be reached, or there is no such topic.
+pub(super) fn partitions(settings: &Settings, client: &Reader) -> Result<usize> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let found = match client.fetch_metadata(Some(&settings.topic), left) {
+            Ok(metadata) => metadata.topics().first().map_or(Ok(0), |topic| match topic.error() {
+                Some(error) => Err(KafkaError::MetadataFetch(error.into())),
+                None => Ok(topic.partitions().len()),
+            }),
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(count) if count > 0 => return Ok(count),
+            // It is being made.
+            Ok(_) | Err(KafkaError::MetadataFetch(RDKafkaErrorCode::LeaderNotAvailable))
+                if Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Ok(_) => return Err(unknown_topic(settings)),
+            Err(error) => return Err(failed_reading(settings, "look for the topic", &error, client)),
+        }
+    }
+}
+
+/// What an error of a client that reads means; what it has reported meanwhile is part of it.
+fn failed_reading(settings: &Settings, what: &str, error: &KafkaError, client: &Reader) -> StreamError {
+    const REPORTS: usize = 20;
+    for _ in 0..REPORTS {
+        // It is assigned nothing yet, so only reports come.
+        drop(client.poll(Duration::ZERO));
+    }
+    failed(settings, what, error, Some(client.context().as_ref()))
+}
+
+/// What an error means.
+pub(super) fn failed(settings: &Settings, what: &str, error: &KafkaError, reports: Option<&Reports>) -> StreamError {
+    let last = reports.and_then(|reports| reports.last.lock().clone());
+    let code = error.rdkafka_error_code();
+    let told = last.as_ref().map(|(code, _)| *code).filter(|code| is_log_in(*code)).or(code);
+    let Settings { topic, servers, user, .. } = settings;
+    match told {
+        Some(code) if is_unknown(code) => unknown_topic(settings),
+        Some(code) if is_log_in(code) => StreamError::Denied {
+            message: format!(
+                "Kafka at {servers} does not let user '{user}' in ({}); correct 'properties.sasl.username' and 'properties.sasl.password', or the \
+                 brokers' users",
+                last.map_or_else(|| code.to_string(), |(_, reason)| reason)
+            ),
+        },
+        Some(code) if is_denied(code) => StreamError::Denied {
+            message: format!(
+                "Kafka at {servers} does not let user '{user}' {what} {topic} ({code}); grant it to that user, or choose another"
+            ),
+        },
+        Some(RDKafkaErrorCode::InvalidTransactionTimeout) => StreamError::invalid(format!(
+            "expected a 'sink.transaction-timeout' of at most the brokers' transaction.max.timeout.ms (15 min unless they say otherwise), got {:?}",
+            settings.transaction_timeout
+        )),
+        _ => {
+            let reason = last.map_or_else(String::new, |(_, reason)| format!(": {reason}"));
+            let cause = format!(
+                "{}{reason}; look whether the brokers are up, and whether 'properties.bootstrap.servers' names them",
+                Words(error)
+            );
+            StreamError::io(format!("{what} {topic} in Kafka at {servers}"), &cause)
+        }
+    }
+}
+
+fn unknown_topic(settings: &Settings) -> StreamError {
+    StreamError::invalid(format!(
+        "topic {} does not exist in Kafka at {}; make it, or correct 'topic'",
+        settings.topic, settings.servers
+    ))
+}
+
+/// Whether the topic or partition is not there.
+fn is_unknown(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicOrPartition};
+    matches!(code, UnknownTopic | UnknownTopicOrPartition | UnknownPartition)
+}
+
+/// Whether the user is not let in.
+fn is_log_in(code: RDKafkaErrorCode) -> bool {
+    matches!(code, RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed)
+}
+
+/// Whether the user may not do this.
+fn is_denied(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{
+        ClusterAuthorizationFailed, GroupAuthorizationFailed, TopicAuthorizationFailed,
+        TransactionalIdAuthorizationFailed,
+    };
+    matches!(
+        code,
+        TopicAuthorizationFailed
+            | GroupAuthorizationFailed
+            | ClusterAuthorizationFailed
+            | TransactionalIdAuthorizationFailed
+    )
+}
+
+/// Whether it is no use to try again. (That the group may not be used hinders nobody who reads.)
+pub(super) fn is_hopeless(code: RDKafkaErrorCode) -> bool {
+    is_unknown(code) || is_log_in(code) || code == RDKafkaErrorCode::TopicAuthorizationFailed
+}
+
+/// The library's words for an error.
+pub(super) struct Words<'e>(pub(super) &'e KafkaError);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.0.rdkafka_error_code()) {
+            (KafkaError::Transaction(error), _) => f.write_str(&error.string()),
+            (_, Some(code)) => write!(f, "{code}"),
+            (error, None) => write!(f, "{error}"),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! One partition that is read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::consumer::Consumer;
+use rdkafka::consumer::base_consumer::PartitionQueue;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::Message;
+use rdkafka::topic_partition_list::{Offset as KafkaOffset, TopicPartitionList};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::source::{Offset, Read, ScanSpec, SourceBatch, SourceReader};
+
+use super::client::{Reports, Words, failed, is_hopeless};
+use super::place::Place;
+use super::source::TopicClient;
+use crate::format::malformed::Malformed;
+use crate::format::messages::{MessageDecoder, Messages};
+
+/// A read gives about so many bytes at most.
+const READ_BYTES_MAX: usize = 4 << 20;
+
+/// Reads one partition.
+pub(super) struct PartitionReader {
+    /// The messages of the partition, once it is read. Goes before its client does.
+    queue: Option<PartitionQueue<Reports>>,
+    client: Arc<TopicClient>,
+    place: Place,
+    /// Whether the query has no place here yet.
+    is_new: bool,
+    /// Why the place that it had is of no use.
+    refused: Option<StreamError>,
+    decoder: MessageDecoder,
+    malformed: Malformed,
+    /// Nothing more comes.
+    ended: bool,
+}
+
+/// What a poll gave.
+enum Polled {
+    Message,
+    Nothing,
+    End,
+}
+
+impl PartitionReader {
+    pub(super) fn new(client: Arc<TopicClient>, scan: &ScanSpec, place: Place, is_new: bool) -> Result<Self> {
+        let settings = &client.settings;
+        let decoder = MessageDecoder::new(settings.format, &scan.table.physical_schema(), &scan.schema());
+        let name = format!("topic {}, partition {},", settings.topic, place.partition);
+        let malformed = Malformed::of_messages(settings.on_error.clone(), name)?;
+        Ok(Self { queue: None, client, place, is_new, refused: None, decoder, malformed, ended: false })
+    }
+
+    /// Has the messages from the place on come.
+    fn begin(&mut self) -> Result<()> {
+        let (topic, Place { partition, next, .. }) = (&self.client.settings.topic, self.place);
+        // Before it is assigned: its messages would come with those of others otherwise.
+        let queue = self.client.reader.split_partition_queue(topic, partition);
+        let mut from = TopicPartitionList::new();
+        let assigned = from
+            .add_partition_offset(topic, partition, KafkaOffset::Offset(next))
+            .and_then(|()| self.client.reader.incremental_assign(&from));
+        assigned.map_err(|error| {
+            failed(&self.client.settings, "read", &error, Some(self.client.reader.context().as_ref()))
+        })?;
+        self.queue = queue;
+        if self.queue.is_some() { Ok(()) } else { Err(StreamError::Internal("a partition has no queue".into())) }
+    }
+
+    /// Takes the next message, if it is there.
+    fn poll(&mut self, wait: Duration, messages: &mut Messages) -> Result<Polled> {
+        let Some(queue) = &self.queue else { return Ok(Polled::Nothing) };
+        match queue.poll(wait) {
+            None => Ok(Polled::Nothing),
+            Some(Ok(message)) => {
+                if self.place.end.is_some_and(|end| message.offset() >= end) {
+                    return Ok(Polled::End);
+                }
+                messages.push(message.offset(), message.payload());
+                self.place.pass(message.offset(), message.payload());
+                Ok(Polled::Message)
+            }
+            Some(Err(KafkaError::PartitionEOF(_))) => self.at_the_last(),
+            Some(Err(error)) => match self.told(&error) {
+                Some(told) => Err(told),
+                None => Ok(Polled::Nothing),
+            },
+        }
+    }
+
+    /// What it means that there is no message behind this place.
+    fn at_the_last(&self) -> Result<Polled> {
+        let Some(end) = self.place.end else { return Ok(Polled::Nothing) };
+        // Only the ends of transactions lie between the last message and the end; but a broker that took over may not know yet what its
+        // predecessor had.
+        let is_end = self.place.next >= end || self.client.bounds(self.place.partition)?.1 >= end;
+        Ok(if is_end { Polled::End } else { Polled::Nothing })
+    }
+
+    /// What an error means, if it does not pass.
+    fn told(&self, error: &KafkaError) -> Option<StreamError> {
+        let settings = &self.client.settings;
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => Some(self.gone()),
+            Some(RDKafkaErrorCode::NotImplemented) => Some(StreamError::Data {
+                place: format!("topic {}, partition {}, offset {}", settings.topic, self.place.partition, self.place.next),
+                message: "expected messages that are not compressed, or by gzip, snappy or lz4, got others (zstd?); set another compression.type where \
+                          they are written"
+                    .into(),
+            }),
+            Some(code) if is_hopeless(code) => Some(failed(settings, "read", error, Some(self.client.reader.context().as_ref()))),
+            _ => {
+                let partition = self.place.partition;
+                tracing::warn!(topic = settings.topic, partition, error = %Words(error), "a partition cannot be read now; its client tries again");
+                None
+            }
+        }
+    }
+
+    /// That the place is not there any more.
+    fn gone(&self) -> StreamError {
+        let Place { partition, next, .. } = self.place;
+        let found = match self.client.bounds(partition) {
+            Ok((first, behind)) => format!("the partition has messages from {first} to before {behind} now"),
+            Err(error) => error.to_string(),
+        };
+        StreamError::Data {
+            place: format!("topic {}, partition {partition}, offset {next}", self.client.settings.topic),
+            message: format!(
+                "expected the messages from here on, but {found}: they were deleted, or the topic was made anew; let Kafka keep messages for longer \
+                 (retention.ms) than a query may rest, and drop this one and start it again"
+            ),
+        }
+    }
+}
+
+impl SourceReader for PartitionReader {
+    fn read(&mut self, max_events: usize, wait: Duration) -> Result<Read> {
+        if let Some(error) = &self.refused {
+            return Err(error.clone());
+        }
+        if self.ended || self.place.is_at_end() {
+            return Ok(Read::End);
+        }
+        self.client.check()?;
+        if self.queue.is_none() {
+            self.begin()?;
+        }
+        let (mut messages, mut wait) = (Messages::default(), wait);
+        while messages.len() < max_events.max(1) && messages.bytes() < READ_BYTES_MAX {
+            match self.poll(wait, &mut messages)? {
+                Polled::Message => wait = Duration::ZERO,
+                Polled::Nothing => break,
+                Polled::End => {
+                    self.ended = true;
+                    break;
+                }
+            }
+        }
+        let events = messages.len() as u64;
+        if events == 0 {
+            return Ok(if self.ended { Read::End } else { Read::Pending });
+        }
+        let rows = self.decoder.rows(&mut messages, &mut self.malformed)?;
+        Ok(Read::Rows(SourceBatch { split: 0, rows, left_out_time: None, events }))
+    }
+
+    fn offset(&self) -> Offset {
+        self.place.offset()
+    }
+
+    /// A query that goes on began, and ends, where it did: not where a new one would now.
+    fn hurry(&mut self, until: &Offset) {
+        match Place::of(until, self.place.partition) {
+            Ok(before) if self.is_new => self.place = before.beginning(),
+            Ok(_) => {}
+            Err(error) => self.refused = Some(error),
+        }
+    }
+
+    fn comes_later(&self) -> bool {
+        true
+    }
+
+    fn skipped(&self) -> u64 {
+        self.malformed.skipped
+    }
+}

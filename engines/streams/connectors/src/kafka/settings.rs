@@ -1,0 +1,402 @@
+//! The options of a table in Kafka.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::sink::Delivery;
+use savanna_streams_model::time::parse_duration;
+
+use crate::format::malformed::OnError;
+use crate::format::messages::MessageFormat;
+use crate::format::{CSV_DELIMITER, CSV_HEADER, CSV_QUOTE, declares_none};
+use crate::options::{Kind, OptionSpec, Options, Presence, instant_ms};
+
+/// The connector's name.
+pub(super) const NAME: &str = "kafka";
+
+const fn option(name: &'static str, kind: Kind, presence: Presence, help: &'static str) -> OptionSpec {
+    OptionSpec { name, kind, presence, help }
+}
+
+pub(super) const OPTIONS: &[OptionSpec] = &[
+    option("topic", Kind::Text, Presence::Required, "The topic. It has to be there."),
+    option(
+        "properties.bootstrap.servers",
+        Kind::Text,
+        Presence::Required,
+        "Brokers to ask first: 'host:port', several with commas between them.",
+    ),
+    option(
+        "format",
+        Kind::Choice(MessageFormat::NAMES),
+        Presence::Required,
+        "What a message holds: a JSON object, a line of CSV, or the only column, of VARCHAR or BYTES, as it is.",
+    ),
+    option(
+        "scan.startup.mode",
+        Kind::Choice(&["earliest", "earliest-offset", "latest", "latest-offset", "timestamp"]),
+        Presence::Default("earliest"),
+        "Where a new query begins: at the first message, behind the last one, or at 'scan.startup.timestamp-millis'.",
+    ),
+    option(
+        "scan.startup.timestamp-millis",
+        Kind::Instant,
+        Presence::Optional,
+        "The first messages that are read are not older than this, by the time that Kafka keeps with them.",
+    ),
+    option(
+        "scan.bounded.mode",
+        Kind::Choice(&["unbounded", "latest-offset"]),
+        Presence::Default("unbounded"),
+        "'latest-offset': the table ends behind the message that is the last one when the query begins.",
+    ),
+    option(
+        ON_ERROR,
+        Kind::Choice(&["fail", "skip"]),
+        Presence::Default("fail"),
+        "What happens to a malformed message: the query fails, or it is skipped and counted.",
+    ),
+    option(
+        KEY_FIELDS,
+        Kind::Text,
+        Presence::Optional,
+        "Columns that make the key of written messages, with ';' between them.",
+    ),
+    option(
+        KEY_FORMAT,
+        Kind::Choice(MessageFormat::NAMES),
+        Presence::Optional,
+        "What a key holds; as 'format' if it is not given.",
+    ),
+    option(
+        "sink.delivery-guarantee",
+        Kind::Choice(&["exactly-once", "at-least-once"]),
+        Presence::Default("exactly-once"),
+        "'exactly-once': each epoch is a transaction. 'at-least-once': none; quicker, and rows of the last epochs may come again.",
+    ),
+    option(
+        "sink.transactional-id-prefix",
+        Kind::Text,
+        Presence::Default("savanna"),
+        "How the transactional ids and groups of the queries begin that write the topic.",
+    ),
+    option(
+        TRANSACTION_TIMEOUT,
+        Kind::Duration,
+        Presence::Default("5min"),
+        "For so long brokers may be away when an epoch is written; then the query fails. At most their transaction.max.timeout.ms.",
+    ),
+    option(
+        "properties.client.id",
+        Kind::Text,
+        Presence::Default("savanna"),
+        "The name in the brokers' logs and quotas.",
+    ),
+    option("properties.client.rack", Kind::Text, Presence::Optional, "Where this node is; replicas near it are read."),
+    option(
+        "properties.group.id",
+        Kind::Text,
+        Presence::Default("savanna"),
+        "A group that the brokers let this user name. Nothing is kept in it, and nobody joins it.",
+    ),
+    option(
+        PROTOCOL,
+        Kind::Choice(&["PLAINTEXT", "SASL_PLAINTEXT"]),
+        Presence::Default("PLAINTEXT"),
+        "How brokers are talked to.",
+    ),
+    option("properties.sasl.mechanism", Kind::Choice(&["PLAIN"]), Presence::Default("PLAIN"), "How the user logs in."),
+    option(USERNAME, Kind::Text, Presence::Optional, "The user."),
+    option(PASSWORD, Kind::Text, Presence::Optional, "The password. It is part of the table's declaration."),
+    option(
+        "properties.compression.type",
+        Kind::Choice(&["none", "gzip", "snappy", "lz4"]),
+        Presence::Default("none"),
+        "How written messages are compressed.",
+    ),
+    option(
+        "properties.linger.ms",
+        Kind::Integer { min: 0, max: 900_000 },
+        Presence::Default("5"),
+        "For so long written messages wait for others to be sent along with.",
+    ),
+    option(
+        "properties.max.request.size",
+        Kind::Integer { min: 1_000, max: 1_000_000_000 },
+        Presence::Default("1000000"),
+        "The longest message that is written, in bytes.",
+    ),
+    CSV_DELIMITER,
+    CSV_QUOTE,
+];
+
+const ON_ERROR: &str = "on-error";
+const KEY_FIELDS: &str = "key.fields";
+const KEY_FORMAT: &str = "key.format";
+const TRANSACTION_TIMEOUT: &str = "sink.transaction-timeout";
+const PROTOCOL: &str = "properties.security.protocol";
+const USERNAME: &str = "properties.sasl.username";
+const PASSWORD: &str = "properties.sasl.password";
+
+/// Options that are properties of the client library, and its names for them.
+const OF_CLIENTS: &[(&str, &str)] = &[
+    ("properties.bootstrap.servers", "bootstrap.servers"),
+    ("properties.client.id", "client.id"),
+    ("properties.client.rack", "client.rack"),
+    (PROTOCOL, "security.protocol"),
+    ("properties.sasl.mechanism", "sasl.mechanism"),
+    (USERNAME, "sasl.username"),
+    (PASSWORD, "sasl.password"),
+];
+/// The same, of those that write.
+const OF_PRODUCERS: &[(&str, &str)] = &[
+    ("properties.compression.type", "compression.type"),
+    ("properties.linger.ms", "linger.ms"),
+    ("properties.max.request.size", "message.max.bytes"),
+];
+
+/// Where a new query begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Startup {
+    Earliest,
+    Latest,
+    /// Milliseconds since 1970.
+    Timestamp(i64),
+}
+
+/// The columns of a key, and how it holds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) fields: Vec<String>,
+    pub(super) format: MessageFormat,
+}
+
+/// Properties of the client library. Not shown: one of them is a password.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Properties(pub(super) Vec<(&'static str, String)>);
+
+impl fmt::Debug for Properties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+/// What a table's options say.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) topic: String,
+    pub(super) servers: String,
+    pub(super) user: String,
+    pub(super) group: String,
+    pub(super) format: MessageFormat,
+    pub(super) on_error: OnError,
+    pub(super) startup: Startup,
+    pub(super) bounded: bool,
+    pub(super) key: Option<Key>,
+    pub(super) delivery: Delivery,
+    pub(super) prefix: String,
+    pub(super) transaction_timeout: Duration,
+    pub(super) of_clients: Properties,
+    pub(super) of_producers: Properties,
+}
+
+impl Settings {
+    pub(super) fn new(table: &TableDef) -> Result<Self> {
+        if table.options.contains_key(CSV_HEADER.name) {
+            return Err(StreamError::invalid(
+                "a message is one row, so there is no 'csv.header' in Kafka; leave it out",
+            ));
+        }
+        let options = Options::check(NAME, OPTIONS, &table.options)?;
+        if !options.text("topic").is_some_and(is_topic) {
+            return Err(options.error("topic", "one topic of at most 249 letters, digits, '.', '_' and '-'"));
+        }
+        let text = |name: &str| options.get(name, |text| Some(text.to_owned()));
+        let format = MessageFormat::of(&options, "format")?.ok_or_else(|| options.error("format", "a format"))?;
+        let settings = Self {
+            topic: text("topic")?,
+            servers: text("properties.bootstrap.servers")?,
+            user: options.text(USERNAME).unwrap_or_default().to_owned(),
+            group: text("properties.group.id")?,
+            format,
+            on_error: options.get(ON_ERROR, OnError::parse)?,
+            startup: startup(&options)?,
+            bounded: options.text("scan.bounded.mode") == Some("latest-offset"),
+            key: key(&options, format)?,
+            delivery: match options.text("sink.delivery-guarantee") {
+                Some("at-least-once") => Delivery::AtLeastOnce,
+                _ => Delivery::ExactlyOnce,
+            },
+            prefix: text("sink.transactional-id-prefix")?,
+            transaction_timeout: options.get(TRANSACTION_TIMEOUT, parse_duration)?,
+            of_clients: properties(&options, OF_CLIENTS),
+            of_producers: properties(&options, OF_PRODUCERS),
+        };
+        if !(Duration::from_secs(1)..=Duration::from_secs(24 * 3600)).contains(&settings.transaction_timeout) {
+            return Err(options.error(TRANSACTION_TIMEOUT, "a time between 1 s and 24 h"));
+        }
+        let logs_in = logs_in(&options);
+        match [USERNAME, PASSWORD].into_iter().find(|name| options.text(name).is_some() != logs_in) {
+            Some(name) if logs_in => {
+                Err(options.error(name, "the user's, because 'properties.security.protocol' is SASL_PLAINTEXT"))
+            }
+            Some(name) => Err(options.error(name, "nothing, unless 'properties.security.protocol' is SASL_PLAINTEXT")),
+            None => Ok(settings),
+        }
+    }
+
+    /// Refuses columns that messages cannot hold.
+    pub(super) fn check(&self, table: &TableDef) -> Result<()> {
+        if declares_none(table) {
+            return Err(StreamError::invalid(format!(
+                "table {} needs columns: what a topic holds is not looked at before a query reads it",
+                table.name
+            )));
+        }
+        self.format.check(&table.columns)?;
+        let Some(key) = &self.key else { return Ok(()) };
+        let column = |name: &String| {
+            let column = table.columns.iter().find(|column| column.name == *name && column.computed.is_none());
+            column.cloned().ok_or_else(|| StreamError::Unknown {
+                kind: "column".into(),
+                name: name.clone(),
+                position: None,
+                hint: format!("'{KEY_FIELDS}' names columns of the table, with ';' between them"),
+            })
+        };
+        key.format.check(&key.fields.iter().map(column).collect::<Result<Vec<_>>>()?)
+    }
+}
+
+/// Whether Kafka can have such a topic.
+fn is_topic(name: &str) -> bool {
+    name.len() <= 249 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+}
+
+fn startup(options: &Options<'_>) -> Result<Startup> {
+    const TIMESTAMP: &str = "scan.startup.timestamp-millis";
+    let now = || {
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok()
+            .and_then(|now| i64::try_from(now.as_millis()).ok())
+    };
+    let timestamp = options.find(TIMESTAMP, |text| if text == "now" { now() } else { instant_ms(text) })?;
+    match (options.text("scan.startup.mode"), timestamp) {
+        (Some("timestamp"), Some(timestamp)) => Ok(Startup::Timestamp(timestamp)),
+        (Some("timestamp"), None) => {
+            Err(options.error(TIMESTAMP, "a time, because 'scan.startup.mode' is 'timestamp'"))
+        }
+        (_, Some(_)) => Err(options.error(TIMESTAMP, "nothing, unless 'scan.startup.mode' is 'timestamp'")),
+        (Some("latest" | "latest-offset"), None) => Ok(Startup::Latest),
+        (_, None) => Ok(Startup::Earliest),
+    }
+}
+
+fn key(options: &Options<'_>, of_values: MessageFormat) -> Result<Option<Key>> {
+    let format = MessageFormat::of(options, KEY_FORMAT)?;
+    let Some(fields) = options.text(KEY_FIELDS) else {
+        return match format {
+            Some(_) => Err(options.error(KEY_FORMAT, "nothing, unless 'key.fields' names columns")),
+            None => Ok(None),
+        };
+    };
+    let fields: Vec<String> = fields.split(';').map(|name| name.trim().to_owned()).collect();
+    if fields.iter().any(String::is_empty) {
+        return Err(options.error(KEY_FIELDS, "names of columns with ';' between them"));
+    }
+    Ok(Some(Key { fields, format: format.unwrap_or(of_values) }))
+}
+
+/// Those that are given or have a default. Who does not log in has no mechanism for it.
+fn properties(options: &Options<'_>, names: &[(&str, &'static str)]) -> Properties {
+    let logs_in = logs_in(options);
+    let meant = names.iter().filter(|(_, property)| logs_in || !property.starts_with("sasl."));
+    Properties(meant.filter_map(|(option, property)| Some((*property, options.text(option)?.to_owned()))).collect())
+}
+
+fn logs_in(options: &Options<'_>) -> bool {
+    options.text(PROTOCOL) == Some("SASL_PLAINTEXT")
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::DataType;
+    use savanna_streams_model::catalog::ColumnDef;
+
+    use super::*;
+
+    fn table(options: &[(&str, &str)]) -> TableDef {
+        let column = |name: &str, data_type| ColumnDef { name: name.into(), data_type, nullable: true, computed: None };
+        let given = [("connector", NAME), ("topic", "t"), ("properties.bootstrap.servers", "h:1"), ("format", "json")];
+        TableDef {
+            name: "t".into(),
+            columns: vec![column("a", DataType::Int64), column("b", DataType::Utf8View)],
+            watermark: None,
+            partitioned_by: Vec::new(),
+            options: given.iter().chain(options).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            statement: String::new(),
+        }
+    }
+
+    fn refused(options: &[(&str, &str)]) -> String {
+        let table = table(options);
+        Settings::new(&table).and_then(|settings| settings.check(&table)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_not_given_is_as_documented() {
+        let settings = Settings::new(&table(&[])).unwrap();
+        assert_eq!(
+            (settings.startup, settings.bounded, settings.delivery),
+            (Startup::Earliest, false, Delivery::ExactlyOnce)
+        );
+        assert_eq!(settings.transaction_timeout, Duration::from_secs(300));
+        assert!(settings.of_clients.0.contains(&("security.protocol", "PLAINTEXT".into())));
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        for (options, expected) in [
+            (vec![("topic", "a,b")], "one topic of at most 249"),
+            (vec![("scan.startup.mode", "timestamp")], "because 'scan.startup.mode' is 'timestamp'"),
+            (vec![("scan.startup.timestamp-millis", "5")], "unless 'scan.startup.mode' is 'timestamp'"),
+            (vec![("key.format", "json")], "unless 'key.fields' names columns"),
+            (vec![("key.fields", "a;;b")], "names of columns with ';' between them"),
+            (vec![("key.fields", "c")], "column c does not exist"),
+            (
+                vec![("key.fields", "a"), ("key.format", "raw")],
+                "one column of VARCHAR or BYTES, but column a is BIGINT",
+            ),
+            (vec![("format", "raw")], "'raw' holds one column"),
+            (vec![("sink.transaction-timeout", "2ms")], "a time between 1 s and 24 h"),
+            (vec![("properties.security.protocol", "SASL_PLAINTEXT")], "'properties.sasl.username'"),
+            (vec![("properties.sasl.password", "x")], "unless 'properties.security.protocol' is SASL_PLAINTEXT"),
+            (vec![("csv.header", "true")], "there is no 'csv.header'"),
+            (vec![("on-error", "dead-letter:x")], "'fail' or 'skip'"),
+            (vec![("properties.enable.auto.commit", "true")], "does not exist"),
+        ] {
+            let error = refused(&options);
+            assert!(error.contains(expected), "{options:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let log_in = [("properties.security.protocol", "SASL_PLAINTEXT"), (USERNAME, "ann"), (PASSWORD, "secret")];
+        let settings = Settings::new(&table(&log_in)).unwrap();
+        assert!(!format!("{settings:?}").contains("secret"));
+    }
+
+    #[test]
+    fn keys_are_columns_in_a_format_of_their_own() {
+        let key = |options| Settings::new(&table(options)).unwrap().key.unwrap();
+        assert_eq!(
+            key(&[(KEY_FIELDS, "a; b")]),
+            Key { fields: vec!["a".into(), "b".into()], format: MessageFormat::Json }
+        );
+        assert_eq!(key(&[(KEY_FIELDS, "b"), (KEY_FORMAT, "raw")]).format, MessageFormat::Raw);
+    }
+}

@@ -1,0 +1,475 @@
+//! A topic that is written: an epoch is a transaction.
+//!
+//! ```text
+//!   start:   init_transactions (ends what a former process left, and fences it) --> which offset has the group? --> epochs up to it are there
+//!   epoch:   begin, messages, offset = epoch on partition 0 of the topic, commit
+//! ```
+//!
+//! In this order: while a transaction of a former process is open, the brokers do not tell the offset.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use rdkafka::consumer::{Consumer, ConsumerGroupMetadata};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::sink::{Delivery, Remote, Sink};
+
+use super::client::{PATIENCE, Reader, Reports, config, failed, partitions, reader, reader_config};
+use super::settings::Settings;
+use crate::format::messages::{MessageFormat, Values};
+
+/// Brokers forget the offset of a group without members after a week (offsets.retention.minutes), so it is written again after so long.
+const RENEW_AFTER: Duration = Duration::from_secs(3600);
+/// While nothing is written, what the client reports is taken once in so long.
+const TEND_EVERY: Duration = Duration::from_secs(60);
+/// So many reports are taken at a time.
+const REPORTS: usize = 200;
+/// A call to the brokers returns after so long at most, so that a query can be stopped.
+const STEP: Duration = Duration::from_secs(2);
+/// After so long a failed epoch is tried again, and later less often.
+const BACK_OFF: Duration = Duration::from_millis(100);
+const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// Messages that wait to be sent take so much memory at most, in KiB.
+const WAITING_KIB: usize = 32 << 10;
+/// So long is waited for messages to be delivered, or for a broker, before it is asked again.
+const WAIT: Duration = Duration::from_millis(2);
+const WAIT_FOR_BROKERS: Duration = Duration::from_millis(20);
+
+/// Writes a topic.
+pub(super) struct KafkaSink {
+    settings: Settings,
+    /// The table's name: two tables of one query have judges of their own.
+    table: String,
+    /// The columns of keys, and their format.
+    key: Option<(Vec<usize>, MessageFormat)>,
+    session: Option<Session>,
+    given_up: Arc<AtomicBool>,
+}
+
+/// The clients of a query that is being written.
+struct Session {
+    query: QueryId,
+    producer: BaseProducer<Reports>,
+    /// The group whose offset is the epoch; none if epochs are not kept.
+    judge: Option<ConsumerGroupMetadata>,
+    last: Epoch,
+    /// When an epoch was last written.
+    written: Instant,
+}
+
+impl Session {
+    /// Takes what the client reports.
+    fn tend(&self, reports: usize) {
+        (0..reports).for_each(|_| self.producer.poll(Duration::ZERO));
+    }
+}
+
+/// Why an epoch was not written.
+enum Failure {
+    /// Nothing of it counts; it may be tried again.
+    Again(KafkaError),
+    /// It will not go, or nobody knows whether it went.
+    Final(StreamError),
+}
+
+/// The messages of some rows.
+struct Written {
+    rows: usize,
+    values: Values,
+    keys: Option<Values>,
+}
+
+impl KafkaSink {
+    pub(super) fn new(settings: Settings, table: &str, schema: &SchemaRef) -> Result<Self> {
+        let column =
+            |name: &String| schema.index_of(name).map_err(|e| StreamError::invalid(format!("'key.fields': {e}")));
+        let key = match &settings.key {
+            Some(key) => Some((key.fields.iter().map(column).collect::<Result<_>>()?, key.format)),
+            None => None,
+        };
+        Ok(Self { settings, table: table.to_owned(), key, session: None, given_up: Arc::default() })
+    }
+
+    fn is_exact(&self) -> bool {
+        self.settings.delivery == Delivery::ExactlyOnce
+    }
+
+    /// The clients of a query; it is asked which epochs the topic holds when they are made.
+    fn session(&mut self, query: &QueryId) -> Result<&mut Session> {
+        if self.session.as_ref().is_none_or(|session| session.query != *query) {
+            self.session = None;
+            self.session = Some(self.open(query)?);
+        }
+        self.session.as_mut().ok_or_else(|| StreamError::Internal("a sink without its clients".into()))
+    }
+
+    fn open(&self, query: &QueryId) -> Result<Session> {
+        let settings = &self.settings;
+        let id = format!("{}-{query}-{}", settings.prefix, self.table);
+        let group = if self.is_exact() { &id } else { &settings.group };
+        let asks = reader(settings, &reader_config(settings, group))?;
+        partitions(settings, &asks)?;
+        let mut config = config(settings);
+        for (name, value) in &settings.of_producers.0 {
+            config.set(*name, value);
+        }
+        config
+            .set("enable.idempotence", "true")
+            // Keys go where those of Java's clients go.
+            .set("partitioner", "murmur2_random")
+            .set("queue.buffering.max.kbytes", WAITING_KIB.to_string());
+        let timeout = settings.transaction_timeout.as_millis().to_string();
+        if self.is_exact() {
+            config.set("transactional.id", &id).set("transaction.timeout.ms", timeout);
+        } else {
+            config.set("message.timeout.ms", timeout);
+        }
+        let made = config.create_with_context::<_, BaseProducer<Reports>>(Reports::new(settings));
+        let producer = made.map_err(|error| failed(settings, "make a client to write", &error, None))?;
+        if !self.is_exact() {
+            return Ok(Session {
+                query: query.clone(),
+                producer,
+                judge: None,
+                last: Epoch::ZERO,
+                written: Instant::now(),
+            });
+        }
+        self.begin(&producer)?;
+        let last = self.held(&asks)?;
+        let group = asks.group_metadata().ok_or_else(|| StreamError::Internal("a client without its group".into()))?;
+        Ok(Session { query: query.clone(), producer, judge: Some(group), last, written: Instant::now() })
+    }
+
+    /// Ends what a former process left open, and fences it.
+    fn begin(&self, producer: &BaseProducer<Reports>) -> Result<()> {
+        let deadline = Instant::now() + 3 * PATIENCE;
+        loop {
+            match producer.init_transactions(PATIENCE) {
+                Ok(()) => return Ok(()),
+                Err(KafkaError::Transaction(error)) if error.is_retriable() && Instant::now() < deadline => {
+                    producer.poll(BACK_OFF);
+                }
+                Err(error) => {
+                    producer.poll(BACK_OFF);
+                    return Err(failed(&self.settings, "write to", &error, Some(producer.context().as_ref())));
+                }
+            }
+        }
+    }
+
+    /// The epoch that the topic holds.
+    fn held(&self, asks: &Reader) -> Result<Epoch> {
+        let error = |error| failed(&self.settings, "ask for the epoch of", &error, Some(asks.context().as_ref()));
+        let mut of = TopicPartitionList::new();
+        of.add_partition(&self.settings.topic, JUDGE);
+        let held = asks.committed_offsets(of, 3 * PATIENCE).map_err(error)?;
+        let held = held.find_partition(&self.settings.topic, JUDGE);
+        let Some(held) = held else { return Ok(Epoch::ZERO) };
+        held.error().map_err(error)?;
+        match held.offset() {
+            Offset::Offset(epoch) => Ok(Epoch(epoch.unsigned_abs())),
+            _ => Ok(Epoch::ZERO),
+        }
+    }
+
+    fn written(&self, rows: &[RecordBatch]) -> Result<Vec<Written>> {
+        let write = |rows: &RecordBatch| {
+            let keys = match &self.key {
+                Some((columns, format)) => {
+                    let columns =
+                        rows.project(columns).map_err(|e| StreamError::Internal(format!("keys of a message: {e}")))?;
+                    Some(format.values(&columns)?)
+                }
+                None => None,
+            };
+            Ok(Written { rows: rows.num_rows(), values: self.settings.format.values(rows)?, keys })
+        };
+        rows.iter().filter(|rows| rows.num_rows() > 0).map(write).collect()
+    }
+
+    /// Writes an epoch, and tries again while that makes sense.
+    fn write(&mut self, query: &QueryId, epoch: Epoch, messages: &[Written]) -> Result<()> {
+        let given_up = Arc::clone(&self.given_up);
+        let settings = self.settings.clone();
+        let deadline = Instant::now() + settings.transaction_timeout;
+        let mut back_off = BACK_OFF;
+        loop {
+            let session = self.session(query)?;
+            let attempt = Attempt { settings: &settings, session: &*session, given_up: &given_up, deadline };
+            let error = match attempt.run(epoch, messages) {
+                Ok(()) => {
+                    session.written = Instant::now();
+                    return Ok(());
+                }
+                Err(Failure::Again(error)) => error,
+                Err(Failure::Final(error)) => {
+                    // Who writes on asks anew what the topic holds.
+                    self.session = None;
+                    return Err(error);
+                }
+            };
+            if given_up.load(Ordering::Acquire) {
+                return Err(StreamError::Cancelled);
+            }
+            if Instant::now() >= deadline {
+                return Err(failed(&settings, "write to", &error, Some(session.producer.context().as_ref())));
+            }
+            tracing::warn!(topic = settings.topic, %query, %epoch, %error, "an epoch could not be written; it is tried again");
+            session.producer.poll(back_off);
+            back_off = (back_off * 2).min(BACK_OFF_MAX);
+        }
+    }
+}
+
+/// The partition with the offset that is the epoch.
+const JUDGE: i32 = 0;
+
+/// An epoch that is written once.
+struct Attempt<'s> {
+    settings: &'s Settings,
+    session: &'s Session,
+    given_up: &'s AtomicBool,
+    deadline: Instant,
+}
+
+impl Attempt<'_> {
+    fn run(&self, epoch: Epoch, messages: &[Written]) -> Result<(), Failure> {
+        let Session { producer, judge, .. } = self.session;
+        self.session.tend(1);
+        let Some(group) = judge else {
+            self.send(messages)?;
+            return self.flush();
+        };
+        producer.begin_transaction().map_err(|error| self.sort(error))?;
+        let written = self.send(messages).and_then(|()| self.note(epoch, group));
+        if let Err(failure) = written {
+            return Err(self.abort(failure));
+        }
+        crash_at("kafka-sink-before-commit");
+        self.deliver();
+        match self.patiently(|| producer.commit_transaction(STEP)) {
+            Ok(()) => {}
+            // It counts or it does not: the next process asks.
+            Err(error) if self.is_unsure(&error) => return Err(Failure::Final(self.lost(&error))),
+            Err(error) => {
+                let failure = self.sort(error);
+                return Err(self.abort(failure));
+            }
+        }
+        crash_at("kafka-sink-after-commit");
+        Ok(())
+    }
+
+    /// Hands all messages to the client.
+    fn send(&self, messages: &[Written]) -> Result<(), Failure> {
+        for batch in messages {
+            for row in 0..batch.rows {
+                let key = batch.keys.as_ref().and_then(|keys| keys.of(row));
+                self.send_one(key, batch.values.of(row))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_one(&self, key: Option<&[u8]>, value: Option<&[u8]>) -> Result<(), Failure> {
+        let producer = &self.session.producer;
+        loop {
+            let mut record: BaseRecord<'_, [u8], [u8]> = BaseRecord::to(&self.settings.topic);
+            if let Some(key) = key {
+                record = record.key(key);
+            }
+            if let Some(value) = value {
+                record = record.payload(value);
+            }
+            match producer.send(record) {
+                Ok(()) => return Ok(()),
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
+                    self.check(|| KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull))?;
+                    producer.poll(WAIT);
+                }
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge), _)) => {
+                    return Err(Failure::Final(self.too_long(value.map_or(0, <[u8]>::len))));
+                }
+                Err((error, _)) => return Err(self.sort(error)),
+            }
+        }
+    }
+
+    /// The epoch becomes part of the transaction.
+    fn note(&self, epoch: Epoch, group: &ConsumerGroupMetadata) -> Result<(), Failure> {
+        let offset =
+            i64::try_from(epoch.0).map_err(|_| Failure::Final(StreamError::Internal("an epoch beyond 2^63".into())))?;
+        let mut offsets = TopicPartitionList::new();
+        offsets
+            .add_partition_offset(&self.settings.topic, JUDGE, Offset::Offset(offset))
+            .map_err(|error| self.sort(error))?;
+        let producer = &self.session.producer;
+        self.patiently(|| producer.send_offsets_to_transaction(&offsets, group, STEP)).map_err(|error| self.sort(error))
+    }
+
+    /// Waits until no message is under way. The library's own waiting takes a tenth of a second at a time.
+    fn deliver(&self) {
+        while self.session.producer.in_flight_count() > 0 && !self.is_over() {
+            self.session.producer.poll(WAIT);
+        }
+    }
+
+    /// All messages are there, without a transaction.
+    fn flush(&self) -> Result<(), Failure> {
+        let producer = &self.session.producer;
+        self.deliver();
+        self.patiently(|| producer.flush(STEP)).map_err(|error| self.sort(error))?;
+        match producer.context().unwritten() {
+            Some(RDKafkaErrorCode::MessageSizeTooLarge) => Err(Failure::Final(self.too_long(0))),
+            Some(code) => Err(self.sort(KafkaError::MessageProduction(code))),
+            None => Ok(()),
+        }
+    }
+
+    /// Calls until it is done, or fails for another reason than time.
+    fn patiently(&self, mut call: impl FnMut() -> KafkaResult<()>) -> KafkaResult<()> {
+        loop {
+            let Err(error) = call() else { return Ok(()) };
+            let is_late = match &error {
+                KafkaError::Flush(code) => *code == RDKafkaErrorCode::OperationTimedOut,
+                KafkaError::Transaction(error) => error.is_retriable(),
+                _ => false,
+            };
+            if !is_late || self.is_over() {
+                return Err(error);
+            }
+            self.session.producer.poll(WAIT_FOR_BROKERS);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.given_up.load(Ordering::Acquire) || Instant::now() >= self.deadline
+    }
+
+    fn check(&self, error: impl FnOnce() -> KafkaError) -> Result<(), Failure> {
+        if self.is_over() { Err(Failure::Again(error())) } else { Ok(()) }
+    }
+
+    /// Gives the transaction up.
+    fn abort(&self, failure: Failure) -> Failure {
+        let producer = &self.session.producer;
+        // What waits for a broker that is away need not be waited for.
+        let aborted = self.patiently(|| producer.abort_transaction(STEP));
+        let unwritten = producer.context().unwritten();
+        match (failure, aborted, unwritten) {
+            (Failure::Again(_), Ok(()), Some(RDKafkaErrorCode::MessageSizeTooLarge)) => {
+                Failure::Final(self.too_long(0))
+            }
+            (failure, Ok(()), _) => failure,
+            (Failure::Again(_), Err(error), _) => Failure::Final(self.lost(&error)),
+            (failure, Err(_), _) => failure,
+        }
+    }
+
+    /// Whether an epoch may be tried again after an error.
+    fn sort(&self, error: KafkaError) -> Failure {
+        match &error {
+            KafkaError::Transaction(cause) if cause.is_fatal() => Failure::Final(self.lost(&error)),
+            _ if self.session.producer.client().fatal_error().is_some() => Failure::Final(self.lost(&error)),
+            _ => Failure::Again(error),
+        }
+    }
+
+    /// Whether a commit may have been done although it failed.
+    fn is_unsure(&self, error: &KafkaError) -> bool {
+        match error {
+            KafkaError::Transaction(cause) => !cause.txn_requires_abort(),
+            // Nothing was asked of the brokers yet.
+            KafkaError::Flush(_) => false,
+            _ => true,
+        }
+    }
+
+    fn too_long(&self, bytes: usize) -> StreamError {
+        let got = if bytes > 0 { format!("one of {bytes} bytes") } else { "a longer one".to_owned() };
+        StreamError::Data {
+            place: format!("topic {}", self.settings.topic),
+            message: format!(
+                "expected messages that the topic takes (max.message.bytes) and 'properties.max.request.size' allows, got {got}; raise the \
+                 lower of the two"
+            ),
+        }
+    }
+
+    /// Somebody else writes, or the transaction took too long.
+    fn lost(&self, error: &KafkaError) -> StreamError {
+        use RDKafkaErrorCode::{Fenced, InvalidProducerEpoch, ProducerFenced};
+        if self.given_up.load(Ordering::Acquire) {
+            return StreamError::Cancelled;
+        }
+        let fatal =
+            self.session.producer.client().fatal_error().map(|(code, _)| code).or_else(|| error.rdkafka_error_code());
+        match fatal {
+            Some(Fenced | ProducerFenced | InvalidProducerEpoch) => StreamError::invalid(format!(
+                "topic {} is being written to by another process of the query, or an epoch took longer than 'sink.transaction-timeout' ({:?}) and \
+                 the brokers gave it up; end the other process, or RESUME QUERY, which goes on where the topic is",
+                self.settings.topic, self.settings.transaction_timeout
+            )),
+            _ => failed(self.settings, "write to", error, Some(self.session.producer.context().as_ref())),
+        }
+    }
+}
+
+impl Sink for KafkaSink {
+    fn last_committed(&mut self, query: &QueryId) -> Result<Option<Epoch>> {
+        let last = self.session(query)?.last;
+        Ok((self.is_exact() && last > Epoch::ZERO).then_some(last))
+    }
+
+    fn commit(&mut self, query: &QueryId, epoch: Epoch, rows: &[RecordBatch]) -> Result<()> {
+        let is_exact = self.is_exact();
+        if epoch <= self.session(query)?.last {
+            return Ok(());
+        }
+        let messages = self.written(rows)?;
+        if is_exact || !messages.is_empty() {
+            self.write(query, epoch, &messages)?;
+        }
+        self.session(query)?.last = epoch;
+        Ok(())
+    }
+
+    /// Every epoch is there when its commit has returned.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn delivery(&self) -> Delivery {
+        self.settings.delivery
+    }
+
+    fn remote(&self) -> Option<Remote> {
+        let given_up = Arc::clone(&self.given_up);
+        Some(Remote { renew_after: TEND_EVERY, give_up: Arc::new(move || given_up.store(true, Ordering::Release)) })
+    }
+
+    fn renew(&mut self, query: &QueryId) -> Result<()> {
+        let session = self.session(query)?;
+        session.tend(REPORTS);
+        let (last, is_due) = (session.last, session.written.elapsed() >= RENEW_AFTER);
+        if is_due && self.is_exact() && last > Epoch::ZERO { self.write(query, last, &[]) } else { Ok(()) }
+    }
+}
+
+/// For tests of what a crash leaves: the process ends at the point that `SAVANNA_CRASH_AT` names, `POINT:n` at its n-th time.
+fn crash_at(point: &str) {
+    static PASSED: AtomicU64 = AtomicU64::new(0);
+    let Ok(wanted) = std::env::var("SAVANNA_CRASH_AT") else { return };
+    let (name, times) = wanted.split_once(':').unwrap_or((&wanted, "1"));
+    if name == point && PASSED.fetch_add(1, Ordering::AcqRel) + 1 >= times.parse().unwrap_or(1) {
+        std::process::abort();
+    }
+}

@@ -1,0 +1,235 @@
+//! A topic that is read: one client for all partitions, and a reader for each.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rdkafka::consumer::Consumer;
+use rdkafka::error::KafkaError;
+use rdkafka::topic_partition_list::{Offset as KafkaOffset, TopicPartitionList};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::source::{Offset, Repeats, ScanSpec, Source, SourceReader};
+
+use super::client::{PATIENCE, Reader, Words, failed, is_hopeless, partitions, reader, reader_config};
+use super::place::Place;
+use super::reader::PartitionReader;
+use super::settings::{Settings, Startup};
+use super::topics::Topics;
+
+/// Messages that were fetched and not read yet take about so much memory, in KiB, over all partitions of a table.
+const FETCHED_KIB: usize = 64 << 10;
+/// The same for one partition, at least.
+const FETCHED_KIB_MIN: usize = 1 << 10;
+/// How often it is looked whether the topic has more partitions.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// A table that is read.
+pub(super) struct KafkaSource {
+    settings: Settings,
+    topics: Arc<Topics>,
+    client: Mutex<Option<Arc<TopicClient>>>,
+}
+
+impl fmt::Debug for KafkaSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaSource").field("topic", &self.settings.topic).finish_non_exhaustive()
+    }
+}
+
+impl KafkaSource {
+    pub(super) fn new(settings: Settings, topics: Arc<Topics>) -> Self {
+        Self { settings, topics, client: Mutex::new(None) }
+    }
+
+    /// The client of all partitions.
+    fn client(&self, partitions: usize) -> Result<Arc<TopicClient>> {
+        let mut client = self.client.lock();
+        if let Some(client) = &*client {
+            return Ok(Arc::clone(client));
+        }
+        let made = Arc::new(TopicClient::start(self.settings.clone(), partitions)?);
+        Ok(Arc::clone(client.insert(made)))
+    }
+}
+
+impl Source for KafkaSource {
+    fn bounded(&self) -> bool {
+        self.settings.bounded
+    }
+
+    fn replayable(&self) -> bool {
+        true
+    }
+
+    /// A partition gives the same messages in the same order.
+    fn repeats(&self) -> Repeats {
+        Repeats::ByEvents
+    }
+
+    /// Those of the topic, however many are wanted: each has a place and a watermark of its own.
+    fn partitions(&self, _: usize) -> usize {
+        // Opening one tells what is wrong.
+        self.topics.partitions(&self.settings).unwrap_or(1)
+    }
+
+    fn open(
+        &self,
+        scan: &ScanSpec,
+        partition: usize,
+        partitions: usize,
+        from: Option<&Offset>,
+    ) -> Result<Box<dyn SourceReader>> {
+        let count = self.topics.partitions(&self.settings)?;
+        if count != partitions {
+            return Err(other_partitions(&self.settings, partitions, count));
+        }
+        let number = i32::try_from(partition)
+            .map_err(|_| StreamError::Internal("a partition has a number of 31 bits".into()))?;
+        let client = self.client(partitions)?;
+        let place = match from {
+            Some(offset) => Place::of(offset, number)?,
+            None => client.beginning(number)?,
+        };
+        Ok(Box::new(PartitionReader::new(client, scan, place, from.is_none())?))
+    }
+}
+
+fn other_partitions(settings: &Settings, expected: usize, found: usize) -> StreamError {
+    StreamError::invalid(format!(
+        "topic {} has {found} partitions now, but the query reads {expected}: rows of the others would be missing; drop the query, and start \
+         another one where it ends ('scan.startup.mode' = 'timestamp')",
+        settings.topic
+    ))
+}
+
+/// A client that reads the partitions of a topic.
+pub(super) struct TopicClient {
+    pub(super) settings: Settings,
+    pub(super) reader: Arc<Reader>,
+    watch: Arc<Watch>,
+}
+
+/// What the thread beside the readers finds.
+#[derive(Default)]
+struct Watch {
+    over: AtomicBool,
+    failed: Mutex<Option<StreamError>>,
+}
+
+impl Drop for TopicClient {
+    fn drop(&mut self) {
+        self.watch.over.store(true, Ordering::Release);
+    }
+}
+
+impl TopicClient {
+    fn start(settings: Settings, partitions: usize) -> Result<Self> {
+        let mut config = reader_config(&settings, &settings.group);
+        let fetched = (FETCHED_KIB / partitions.max(1)).max(FETCHED_KIB_MIN);
+        config
+            .set("queued.max.messages.kbytes", fetched.to_string())
+            // A partition whose messages wait is asked for more soon after they were taken.
+            .set("fetch.queue.backoff.ms", "10")
+            .set("enable.partition.eof", settings.bounded.to_string());
+        let (reader, watch) = (Arc::new(reader(&settings, &config)?), Arc::<Watch>::default());
+        let watching =
+            Watching { settings: settings.clone(), partitions, reader: Arc::clone(&reader), watch: Arc::clone(&watch) };
+        thread::Builder::new()
+            .name("kafka-watch".into())
+            .spawn(move || watching.run())
+            .map_err(|e| StreamError::io("start a thread to watch a topic", &e))?;
+        Ok(Self { settings, reader, watch })
+    }
+
+    /// # Errors
+    /// It is no use to read on.
+    pub(super) fn check(&self) -> Result<()> {
+        self.watch.failed.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// The first message of a partition that is there, and the offset behind the last one that was committed.
+    pub(super) fn bounds(&self, partition: i32) -> Result<(i64, i64)> {
+        let found = self.reader.fetch_watermarks(&self.settings.topic, partition, PATIENCE);
+        found.map_err(|error| self.failed("look for the messages of", &error))
+    }
+
+    /// Where a new query begins in a partition, and ends.
+    fn beginning(&self, partition: i32) -> Result<Place> {
+        let (first, behind) = self.bounds(partition)?;
+        let begin = match self.settings.startup {
+            Startup::Earliest => first,
+            Startup::Latest => behind,
+            Startup::Timestamp(at) => self.offset_at(partition, at)?.unwrap_or(behind),
+        };
+        Ok(Place::at(partition, begin, self.settings.bounded.then_some(behind)))
+    }
+
+    /// The first message that is not older; none if all are.
+    fn offset_at(&self, partition: i32, timestamp: i64) -> Result<Option<i64>> {
+        let wanted = || self.failed("look for the messages of", &KafkaError::Canceled);
+        let mut times = TopicPartitionList::new();
+        times
+            .add_partition_offset(&self.settings.topic, partition, KafkaOffset::Offset(timestamp))
+            .map_err(|error| self.failed("look for the messages of", &error))?;
+        let found = self.reader.offsets_for_times(times, PATIENCE);
+        let found = found.map_err(|error| self.failed("look for the messages of", &error))?;
+        let found = found.find_partition(&self.settings.topic, partition).ok_or_else(wanted)?;
+        found.error().map_err(|error| self.failed("look for the messages of", &error))?;
+        match found.offset() {
+            KafkaOffset::Offset(offset) => Ok(Some(offset)),
+            _ => Ok(None),
+        }
+    }
+
+    fn failed(&self, what: &str, error: &KafkaError) -> StreamError {
+        failed(&self.settings, what, error, Some(self.reader.context().as_ref()))
+    }
+}
+
+/// Takes what the client reports, and looks at the topic now and then.
+struct Watching {
+    settings: Settings,
+    partitions: usize,
+    reader: Arc<Reader>,
+    watch: Arc<Watch>,
+}
+
+impl Watching {
+    fn run(self) {
+        const POLL: Duration = Duration::from_millis(100);
+        let mut looked = Instant::now();
+        while !self.watch.over.load(Ordering::Acquire) {
+            if let Some(Err(error)) = self.reader.poll(POLL)
+                && self.is_over(&error)
+            {
+                let told = failed(&self.settings, "read", &error, Some(self.reader.context().as_ref()));
+                return self.fail(told);
+            }
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                match partitions(&self.settings, &self.reader) {
+                    Ok(count) if count != self.partitions => {
+                        return self.fail(other_partitions(&self.settings, self.partitions, count));
+                    }
+                    // Whether it is there is told by those who read it.
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn is_over(&self, error: &KafkaError) -> bool {
+        let fatal = matches!(error, KafkaError::MessageConsumptionFatal(_));
+        if !fatal {
+            tracing::debug!(topic = self.settings.topic, error = %Words(error), "Kafka's client reports");
+        }
+        fatal || error.rdkafka_error_code().is_some_and(is_hopeless)
+    }
+
+    fn fail(&self, error: StreamError) {
+        self.watch.failed.lock().get_or_insert(error);
+    }
+}

@@ -1,0 +1,239 @@
+//! Tables in Kafka, over the client library's own imitation of a cluster. `tests/kafka` has real brokers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Int64Type};
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use rdkafka::topic_partition_list::{Offset as KafkaOffset, TopicPartitionList};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_connectors::BuiltinConnectors;
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_model::source::{Connectors, Offset, Read, Repeats, ScanSpec, Source, SourceReader};
+
+use crate::{checked, source, table};
+
+type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+/// A cluster with a topic `t`.
+fn cluster(partitions: i32) -> Cluster {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("t", partitions, 1).unwrap();
+    cluster
+}
+
+fn declared(cluster: &Cluster, options: &[(&str, &str)]) -> TableDef {
+    let servers = cluster.bootstrap_servers();
+    let given =
+        [("connector", "kafka"), ("topic", "t"), ("properties.bootstrap.servers", &servers), ("format", "json")];
+    checked(table(&[("n", DataType::Int64)], &given.iter().chain(options).copied().collect::<Vec<_>>())).unwrap()
+}
+
+fn query(job: u64) -> QueryId {
+    QueryId { code: "abc".into(), job }
+}
+
+fn sink(cluster: &Cluster, options: &[(&str, &str)]) -> Box<dyn Sink> {
+    let table = declared(cluster, options);
+    BuiltinConnectors::new().sink(&table, table.schema()).unwrap()
+}
+
+fn batch(cluster: &Cluster, values: &[i64]) -> Vec<RecordBatch> {
+    let schema = declared(cluster, &[]).schema();
+    vec![RecordBatch::try_new(schema, vec![Arc::new(Int64Array::from(values.to_vec()))]).unwrap()]
+}
+
+/// Writes values to the topic.
+fn write(cluster: &Cluster, values: &[i64]) {
+    let mut sink = sink(cluster, &[("sink.delivery-guarantee", "at-least-once")]);
+    sink.commit(&query(99), Epoch(1), &batch(cluster, values)).unwrap();
+}
+
+fn open(source: &dyn Source, table: &TableDef, partition: usize, from: Option<&Offset>) -> Box<dyn SourceReader> {
+    source.open(&ScanSpec::everything(table.clone()), partition, source.partitions(1), from).unwrap()
+}
+
+/// So many values, or all up to the end.
+fn read(reader: &mut dyn SourceReader, most: usize) -> Vec<i64> {
+    let (mut values, begun) = (Vec::new(), Instant::now());
+    while values.len() < most {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no more came than {values:?}");
+        match reader.read(most - values.len(), Duration::from_millis(20)).unwrap() {
+            Read::Rows(batch) => {
+                assert_eq!(batch.events, batch.rows.num_rows() as u64);
+                values.extend(batch.rows.column(0).as_primitive::<Int64Type>().iter().flatten());
+            }
+            Read::Pending => {}
+            Read::End => break,
+            Read::Split(change) => panic!("{change:?}"),
+        }
+    }
+    values
+}
+
+/// All values of a topic, sorted.
+fn held(cluster: &Cluster) -> Vec<i64> {
+    let table = declared(cluster, &[("scan.bounded.mode", "latest-offset")]);
+    let source = source(&table).unwrap();
+    let partitions = 0..source.partitions(1);
+    let mut values: Vec<i64> = partitions
+        .flat_map(|partition| read(open(source.as_ref(), &table, partition, None).as_mut(), usize::MAX))
+        .collect();
+    values.sort_unstable();
+    values
+}
+
+#[test]
+fn what_was_written_is_read_and_the_next_process_leaves_out_what_is_there() {
+    let cluster = cluster(3);
+    let mut first = sink(&cluster, &[]);
+    assert_eq!(first.delivery(), Delivery::ExactlyOnce);
+    assert_eq!(first.last_committed(&query(1)).unwrap(), None);
+    first.commit(&query(1), Epoch(1), &batch(&cluster, &[1, 2])).unwrap();
+    first.commit(&query(1), Epoch(2), &[]).unwrap();
+    first.commit(&query(1), Epoch(3), &batch(&cluster, &[3])).unwrap();
+    first.commit(&query(1), Epoch(3), &batch(&cluster, &[3])).unwrap();
+    assert_eq!(first.last_committed(&query(1)).unwrap(), Some(Epoch(3)));
+    drop(first);
+    keep_offset(&cluster, "savanna-abc-1-t", 3);
+    let mut next = sink(&cluster, &[]);
+    assert_eq!(next.last_committed(&query(1)).unwrap(), Some(Epoch(3)));
+    next.commit(&query(1), Epoch(3), &batch(&cluster, &[3])).unwrap();
+    next.commit(&query(1), Epoch(4), &batch(&cluster, &[4])).unwrap();
+    assert_eq!(next.last_committed(&query(1)).unwrap(), Some(Epoch(4)));
+    assert_eq!(next.last_committed(&query(2)).unwrap(), None, "queries have judges of their own");
+    assert_eq!(held(&cluster), [1, 2, 3, 4]);
+}
+
+/// The offset of a group, which the imitation does not take from transactions.
+fn keep_offset(cluster: &Cluster, group: &str, offset: i64) {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", group);
+    let client: BaseConsumer = config.create().unwrap();
+    let mut offsets = TopicPartitionList::new();
+    offsets.add_partition_offset("t", 0, KafkaOffset::Offset(offset)).unwrap();
+    client.commit(&offsets, CommitMode::Sync).unwrap();
+}
+
+#[test]
+fn a_query_goes_on_where_it_was_and_begins_where_it_began() {
+    let cluster = cluster(1);
+    write(&cluster, &[1, 2, 3]);
+    let table = declared(&cluster, &[("scan.startup.mode", "latest")]);
+    let before = source(&table).unwrap();
+    assert_eq!(before.repeats(), Repeats::ByEvents);
+    let mut reader = open(before.as_ref(), &table, 0, None);
+    write(&cluster, &[4, 5, 6]);
+    assert_eq!(read(reader.as_mut(), 2), [4, 5]);
+    let (middle, rest) = (reader.offset(), read(reader.as_mut(), 1));
+    assert_eq!(rest, [6]);
+    let end = reader.offset();
+    drop(reader);
+    // What a new query would not read any more is read again by one that goes on.
+    let again = source(&table).unwrap();
+    let mut from_the_beginning = open(again.as_ref(), &table, 0, None);
+    from_the_beginning.hurry(&end);
+    assert!(from_the_beginning.comes_later());
+    assert_eq!((read(from_the_beginning.as_mut(), 3), from_the_beginning.offset()), (vec![4, 5, 6], end.clone()));
+    let again = source(&table).unwrap();
+    let mut from_the_middle = open(again.as_ref(), &table, 0, Some(&middle));
+    from_the_middle.hurry(&end);
+    assert_eq!((read(from_the_middle.as_mut(), 1), from_the_middle.offset()), (vec![6], end));
+}
+
+#[test]
+fn a_bounded_table_ends_where_it_ended_before() {
+    let cluster = cluster(2);
+    write(&cluster, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(held(&cluster), [1, 2, 3, 4, 5, 6, 7, 8]);
+    let table = declared(&cluster, &[("scan.bounded.mode", "latest-offset")]);
+    let offsets: Vec<(Vec<i64>, Offset)> = (0..2)
+        .map(|partition| {
+            let source = source(&table).unwrap();
+            let mut reader = open(source.as_ref(), &table, partition, None);
+            (read(reader.as_mut(), usize::MAX), reader.offset())
+        })
+        .collect();
+    write(&cluster, &[9, 10, 11, 12]);
+    for (partition, (values, offset)) in offsets.into_iter().enumerate() {
+        let source = source(&table).unwrap();
+        let mut reader = open(source.as_ref(), &table, partition, None);
+        reader.hurry(&offset);
+        assert_eq!((read(reader.as_mut(), usize::MAX), reader.offset()), (values, offset));
+    }
+}
+
+#[test]
+fn a_place_of_another_partition_is_refused() {
+    let cluster = cluster(2);
+    let table = declared(&cluster, &[]);
+    let source = source(&table).unwrap();
+    let offset = open(source.as_ref(), &table, 1, None).offset();
+    let opened = source.open(&ScanSpec::everything(table.clone()), 0, 2, Some(&offset));
+    assert!(opened.is_err_and(|error| error.to_string().contains("expected a place in partition 0")));
+    let mut reader = open(source.as_ref(), &table, 0, None);
+    reader.hurry(&offset);
+    assert!(reader.read(1, Duration::ZERO).is_err());
+}
+
+#[test]
+fn who_was_fenced_writes_nothing_and_is_told_also_by_an_epoch_without_rows() {
+    for values in [vec![2], vec![]] {
+        let cluster = cluster(1);
+        let mut sink = sink(&cluster, &[]);
+        sink.commit(&query(1), Epoch(1), &batch(&cluster, &[1])).unwrap();
+        cluster.request_errors(RDKafkaApiKey::EndTxn, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_PRODUCER_FENCED; 3]);
+        let error = sink.commit(&query(1), Epoch(2), &batch(&cluster, &values)).unwrap_err().to_string();
+        assert!(error.contains("is being written to by another process of the query"), "{error}");
+    }
+}
+
+#[test]
+fn an_epoch_is_tried_again_where_that_makes_sense() {
+    let cluster = cluster(1);
+    let mut sink = sink(&cluster, &[]);
+    sink.commit(&query(1), Epoch(1), &batch(&cluster, &[1])).unwrap();
+    cluster.request_errors(
+        RDKafkaApiKey::TxnOffsetCommit,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS; 3],
+    );
+    sink.commit(&query(1), Epoch(2), &batch(&cluster, &[2])).unwrap();
+    assert_eq!(sink.last_committed(&query(1)).unwrap(), Some(Epoch(2)));
+}
+
+#[test]
+fn a_sink_that_is_given_up_ends_soon() {
+    let cluster = cluster(1);
+    let mut sink = sink(&cluster, &[]);
+    sink.commit(&query(1), Epoch(1), &batch(&cluster, &[1])).unwrap();
+    let give_up = sink.remote().expect("it is on other machines").give_up;
+    cluster.broker_down(1).unwrap();
+    let (begun, rows) = (Instant::now(), batch(&cluster, &[2]));
+    std::thread::scope(|threads| {
+        let failed = threads.spawn(|| sink.commit(&query(1), Epoch(2), &rows));
+        std::thread::sleep(Duration::from_millis(300));
+        give_up();
+        failed.join().unwrap().unwrap_err();
+    });
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn brokers_that_are_not_there_are_named() {
+    let table = checked(table(
+        &[("n", DataType::Int64)],
+        &[("connector", "kafka"), ("topic", "t"), ("properties.bootstrap.servers", "127.0.0.1:1"), ("format", "json")],
+    ))
+    .unwrap();
+    let source = source(&table).unwrap();
+    assert_eq!(source.partitions(4), 1);
+    let error =
+        source.open(&ScanSpec::everything(table.clone()), 0, 1, None).err().expect("nobody is there").to_string();
+    assert!(error.contains("Kafka at 127.0.0.1:1") && error.contains("look whether the brokers are up"), "{error}");
+}
