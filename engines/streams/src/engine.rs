@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -38,6 +40,9 @@ const MAX_ROWS_PER_FETCH: usize = 65_536;
 /// The longest that one fetch waits, whatever was asked for.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
+/// The longest between two attempts to go on with a query.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
 /// How an engine runs queries and what it bounds.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -53,6 +58,11 @@ pub struct EngineOptions {
     pub max_queries: usize,
     /// How many ended queries `SHOW QUERIES` remembers.
     pub ended_queries: usize,
+    /// So long an engine that is opened waits for the queries of former processes to go on. Those that take longer, because what they
+    /// read or write does not answer, go on beside everything else.
+    pub patience: Duration,
+    /// After so long a query is tried again that could not go on because what it reads or writes failed; later less often.
+    pub retry_after: Duration,
 }
 
 impl Default for EngineOptions {
@@ -64,6 +74,8 @@ impl Default for EngineOptions {
             max_cursors: 64,
             max_queries: 256,
             ended_queries: 100,
+            patience: Duration::from_secs(5),
+            retry_after: Duration::from_secs(5),
         }
     }
 }
@@ -85,6 +97,8 @@ struct Inner {
     store: Option<Arc<Store>>,
     /// Locked while a stored query begins, goes on, is stopped or dropped: what is stored of it is what becomes of it.
     changing: Mutex<()>,
+    /// The engine ends: no query goes on any more.
+    ends: AtomicBool,
 }
 
 impl fmt::Debug for StreamEngine {
@@ -99,7 +113,8 @@ impl StreamEngine {
         Self::over(options, StreamCatalog::default(), None)
     }
 
-    /// An engine with the tables, views and queries of former processes. Queries go on. Blocks while it reads.
+    /// An engine with the tables, views and queries of former processes. Queries go on. Blocks while it reads, and for
+    /// [`EngineOptions::patience`] at most until they do.
     ///
     /// # Errors
     /// What was kept cannot be read: with file and place. A query that cannot go on is no error; it is shown as failed.
@@ -116,7 +131,7 @@ impl StreamEngine {
             };
             let relations: Vec<_> = store.relations().iter().filter_map(readable).collect();
             let engine = Self::over(options, StreamCatalog::of(relations), Some(store));
-            engine.inner.resume_all();
+            engine.inner.go_on()?;
             Ok(engine)
         })?
     }
@@ -126,7 +141,16 @@ impl StreamEngine {
         let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&options.connectors));
         let sessions = Sessions::new(options.max_sessions, options.max_cursors);
         let queries = Queries::new(options.max_queries, options.ended_queries);
-        let inner = Inner { options, catalog, planner, sessions, queries, store, changing: Mutex::new(()) };
+        let inner = Inner {
+            options,
+            catalog,
+            planner,
+            sessions,
+            queries,
+            store,
+            changing: Mutex::new(()),
+            ends: AtomicBool::new(false),
+        };
         Arc::new(Self { inner: Arc::new(inner), threads: StatementThreads::default() })
     }
 
@@ -138,6 +162,7 @@ impl StreamEngine {
     /// Closes every session, cancels every query and waits until their threads have ended.
     pub async fn shutdown(&self) {
         let engine = Arc::clone(&self.inner);
+        engine.ends.store(true, Ordering::Release);
         let stopped = tokio::task::spawn_blocking(move || {
             engine.sessions.close_all();
             engine.queries.stop_all();
@@ -395,27 +420,74 @@ impl Inner {
         })
     }
 
-    /// Goes on with the queries of former processes. One that cannot go on is shown as failed, and is tried again in the next process.
-    fn resume_all(&self) {
-        let Some(store) = &self.store else { return };
-        for stored in store.queries() {
+    /// Goes on with the queries of former processes, on a thread for that: what they read and write may not answer for long. Until
+    /// then they are shown as loading. One that cannot go on is shown as failed. It is tried again in a while if what it reads or writes
+    /// has failed, otherwise in the next process.
+    fn go_on(self: &Arc<Self>) -> Result<()> {
+        let mut going_on = Vec::new();
+        for stored in self.store.as_ref().map_or_else(Vec::new, |store| store.queries()) {
             self.queries.begin_after(stored.id.job);
-            let error = match &stored.standing {
-                Standing::Running => match self.resume_guarded(store, &stored) {
-                    Ok(()) => {
-                        tracing::info!(query = %stored.id, name = stored.name, "a query goes on");
-                        continue;
-                    }
-                    Err(error) => {
-                        tracing::error!(query = %stored.id, name = stored.name, %error, "a query cannot go on");
-                        Some(error)
-                    }
-                },
-                Standing::Stopped => None,
-                Standing::Failed(error) => Some(error.clone()),
-            };
-            self.queries.add_at_rest(queries::at_rest(&stored.id, &stored.statement, error));
+            self.queries.add_at_rest(match &stored.standing {
+                Standing::Running => queries::going_on(&stored.id, &stored.statement),
+                Standing::Stopped => queries::at_rest(&stored.id, &stored.statement, None),
+                Standing::Failed(error) => queries::at_rest(&stored.id, &stored.statement, Some(error.clone())),
+            });
+            if stored.standing == Standing::Running {
+                going_on.push(stored);
+            }
         }
+        if going_on.is_empty() {
+            return Ok(());
+        }
+        let (tell, told) = sync_channel(1);
+        let engine = Arc::downgrade(self);
+        let (mut after, patience) = (self.options.retry_after, self.options.patience);
+        statement_thread::deep_beside("going-on", move || {
+            loop {
+                let Some(engine) = engine.upgrade() else { return };
+                going_on.retain(|stored| engine.go_on_with(stored));
+                drop(engine);
+                // Nobody listens who has lost patience, or has heard of the first attempt.
+                let _ = tell.try_send(());
+                if going_on.is_empty() {
+                    return;
+                }
+                thread::sleep(after);
+                after = (after * 2).min(RETRY_AFTER_MAX);
+            }
+        })?;
+        if told.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(
+                "not all queries have gone on yet: what they read or write does not answer; SHOW QUERIES tells which"
+            );
+        }
+        Ok(())
+    }
+
+    /// Goes on with a query, unless somebody has stopped, dropped or resumed it meanwhile. Tells whether it is to be tried again.
+    fn go_on_with(&self, begun: &StoredQuery) -> bool {
+        let _changing = self.changing.lock();
+        let (id, statement) = (&begun.id, &begun.statement);
+        if self.ends.load(Ordering::Acquire) || self.queries.running(id).is_some() {
+            return false;
+        }
+        let stored = self.stored(&id.to_string());
+        let (Some(store), Some(Standing::Running)) = (&self.store, stored.map(|stored| stored.standing)) else {
+            self.queries.end_going_on(id);
+            return false;
+        };
+        let failed = self.resume_guarded(store, begun).err();
+        if self.ends.load(Ordering::Acquire) {
+            self.queries.cancel(id);
+        }
+        let Some(error) = failed else {
+            tracing::info!(query = %id, name = begun.name, "a query goes on");
+            return false;
+        };
+        tracing::error!(query = %id, name = begun.name, %error, "a query cannot go on");
+        let again = matches!(error, StreamError::Io { .. });
+        self.queries.add_at_rest(queries::at_rest(id, statement, Some(error)));
+        again
     }
 
     /// `RESUME QUERY`.

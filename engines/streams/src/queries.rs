@@ -41,6 +41,11 @@ pub(crate) fn at_rest(id: &QueryId, statement: &str, error: Option<StreamError>)
     }
 }
 
+/// A status of a query that is about to go on.
+pub(crate) fn going_on(id: &QueryId, statement: &str) -> QueryStatus {
+    QueryStatus { state: QueryState::Loading, ..at_rest(id, statement, None) }
+}
+
 impl Entry {
     fn status(&self) -> QueryStatus {
         match self {
@@ -85,6 +90,15 @@ impl Queries {
         self.entries.lock().insert(status.query.job, Entry::Ended(Box::new(status)));
     }
 
+    /// A query that was about to go on does not.
+    pub(crate) fn end_going_on(&self, id: &QueryId) {
+        if let Some(Entry::Ended(status)) = self.entries.lock().get_mut(&id.job)
+            && status.state == QueryState::Loading
+        {
+            status.state = QueryState::Cancelled;
+        }
+    }
+
     /// A query that runs.
     pub(crate) fn running(&self, id: &QueryId) -> Option<Arc<Query>> {
         match self.entries().get(&id.job) {
@@ -107,8 +121,8 @@ impl Queries {
     pub(crate) fn add(&self, id: &QueryId, statement: String, query: Arc<Query>) {
         let mut entries = self.entries();
         entries.insert(id.job, Entry::Running { statement, query });
-        let ended: Vec<u64> =
-            entries.iter().filter(|(_, entry)| matches!(entry, Entry::Ended(_))).map(|(job, _)| *job).collect();
+        let is_over = |entry: &Entry| matches!(entry, Entry::Ended(status) if status.state != QueryState::Loading);
+        let ended: Vec<u64> = entries.iter().filter(|(_, entry)| is_over(entry)).map(|(job, _)| *job).collect();
         for job in ended.iter().take(ended.len().saturating_sub(self.keep_ended)) {
             entries.remove(job);
         }

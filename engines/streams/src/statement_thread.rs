@@ -87,6 +87,15 @@ impl StatementThreads {
     }
 }
 
+/// Does what goes as deep as a statement on a thread for it, and does not wait for it.
+///
+/// # Errors
+/// The operating system gives no thread.
+pub(crate) fn deep_beside(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(work);
+    thread.map(drop).map_err(|e| StreamError::io("starting a thread for queries that go on", &e))
+}
+
 /// Does what goes as deep as a statement on a thread for it, and waits for it.
 ///
 /// # Errors

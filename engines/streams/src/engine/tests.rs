@@ -5,6 +5,7 @@ use std::path::Path;
 
 use savanna_epoch::NodeEpoch;
 use savanna_streams_api::handle::QueryState;
+use savanna_streams_model::source::{ConnectorInfo, Source};
 
 use super::*;
 use crate::durable::{Entry, decode};
@@ -25,7 +26,10 @@ fn kept(directory: &Path, epoch: u64) -> StoreOptions {
 
 impl Process {
     async fn start(directory: &Path, epoch: u64) -> Self {
-        let options = EngineOptions { ended_queries: 1, ..EngineOptions::default() };
+        Self::start_with(directory, epoch, EngineOptions { ended_queries: 1, ..EngineOptions::default() }).await
+    }
+
+    async fn start_with(directory: &Path, epoch: u64, options: EngineOptions) -> Self {
         let kept = kept(directory, epoch);
         let engine = tokio::task::spawn_blocking(move || StreamEngine::open(options, kept)).await.unwrap().unwrap();
         let opened = engine.call(StreamRequest::OpenSession { user: "test".into() }).await;
@@ -233,4 +237,69 @@ async fn a_query_that_is_resumed_and_dropped_at_once_does_not_run_without_being_
         fs::remove_dir_all(directory.path().join("out")).unwrap();
     }
     process.end().await;
+}
+
+/// Connectors whose sources do not answer, or fail, while a gate is closed.
+#[derive(Debug, Default)]
+struct Gated {
+    connectors: BuiltinConnectors,
+    is_open: Arc<AtomicBool>,
+    fails: bool,
+}
+
+impl Connectors for Gated {
+    fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
+        while !self.is_open.load(Ordering::Acquire) {
+            if self.fails {
+                return Err(StreamError::io("reading the test's table", &"nobody is there"));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.connectors.source(table)
+    }
+
+    fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
+        self.connectors.sink(table, schema)
+    }
+
+    fn check(&self, table: &mut TableDef) -> Result<()> {
+        self.connectors.check(table)
+    }
+
+    fn list(&self) -> Vec<ConnectorInfo> {
+        self.connectors.list()
+    }
+}
+
+#[tokio::test]
+async fn queries_whose_sources_do_not_answer_or_fail_go_on_later_and_hold_nobody_up() {
+    for (fails, meanwhile) in [(false, QueryState::Loading), (true, QueryState::Failed)] {
+        let directory = tempfile::tempdir().unwrap();
+        let process = Process::start(directory.path(), 1).await;
+        tables(&process, directory.path()).await;
+        process.run("SET 'query.name' = 'q'").await;
+        let query = process.insert("INSERT INTO out SELECT n FROM input").await;
+        process.end().await;
+        let connectors = Gated { fails, ..Gated::default() };
+        let is_open = Arc::clone(&connectors.is_open);
+        let options = EngineOptions {
+            connectors: Arc::new(connectors),
+            patience: Duration::from_millis(20),
+            retry_after: Duration::from_millis(5),
+            ..EngineOptions::default()
+        };
+        let process = Process::start_with(directory.path(), 2, options).await;
+        let until = async |state| {
+            let begun = std::time::Instant::now();
+            while process.state(&query) != Some(state) {
+                assert!(begun.elapsed() < FOREVER, "{:?}", process.state(&query));
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        until(meanwhile).await;
+        process.run("SHOW TABLES").await;
+        is_open.store(true, Ordering::Release);
+        until(QueryState::Running).await;
+        process.end().await;
+    }
 }
