@@ -28,7 +28,7 @@ build-deps: ## install what the build needs (compiler tools from Debian)
 extension-deps: ## install what the PostgreSQL extension is built against (PostgreSQL 15, libclang)
 	@tools/install build extension
 
-test-deps: ## install what the tests need (etcd, psql, PostgreSQL, DuckDB, an S3 server)
+test-deps: ## install what the tests need (etcd, psql, PostgreSQL, DuckDB, an S3 server, a broker of Kafka)
 	@tools/install build extension test
 
 suites-deps: ## install what the long tests need besides (Go, Node.js, a JDK and Maven, PostgreSQL 16 and 18)
