@@ -72,6 +72,11 @@ impl Splits {
         self.raise(watermark);
     }
 
+    /// Whether anything waited for the partition at this place before. Splits that rest are woken by their rows.
+    pub(crate) fn was_idle(&mut self, idle: bool) {
+        self.idle = idle;
+    }
+
     /// A split begins where the others are: its older rows are late.
     fn begin(&mut self) {
         let mut running = self.fresh.clone();
@@ -129,7 +134,8 @@ impl Splits {
             }
             all &= split.idle;
         }
-        let idle = all && is_over(self.waits_since);
+        // A rest ends with what comes, not with the process in which it began.
+        let idle = all && (self.idle || is_over(self.waits_since));
         found |= idle && !self.idle;
         self.idle = idle;
         found
@@ -202,6 +208,19 @@ mod tests {
             assert!(!is_on_time(splits, 0, 49) && !splits.is_idle());
             assert!(is_on_time(splits, 0, 50));
         }
+    }
+
+    #[test]
+    fn a_rest_ends_with_what_comes_and_not_with_its_process() {
+        let mut after = splits(1, Some(5));
+        after.rest_at(EventTime(50));
+        after.wait(EventTime(100));
+        assert!(!after.find_idle(EventTime(100)) && after.is_idle(), "it is known already");
+        // A record may say that something waited for it again.
+        after.was_idle(false);
+        assert_eq!((after.watermark(), after.is_idle()), (EventTime(50), false));
+        assert!(!after.find_idle(EventTime(104)) && after.find_idle(EventTime(105)) && after.is_idle());
+        assert!(is_on_time(&mut after, 0, 50) && !is_on_time(&mut after, 0, 49) && !after.is_idle());
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::Offset;
-use savanna_streams_model::time::EventTime;
 
 use crate::driver::SourceMark;
 
@@ -36,9 +35,9 @@ impl Again {
         !self.marks.is_empty()
     }
 
-    /// At which watermark nothing waited for the partition at the end of this epoch, if so.
-    pub(crate) fn rests_at(&self) -> Option<EventTime> {
-        self.marks.front().filter(|mark| mark.idle && !mark.ended).map(|mark| mark.watermark)
+    /// Where the epoch that is being filled ended, if it is a recorded one.
+    pub(crate) fn mark(&self) -> Option<&SourceMark> {
+        self.marks.front()
     }
 
     /// Where the last recorded epoch ended.
@@ -120,6 +119,8 @@ fn other_rows(came: &str, before: &SourceMark) -> StreamError {
 
 #[cfg(test)]
 mod tests {
+    use savanna_streams_model::time::EventTime;
+
     use super::*;
 
     fn mark(at: &str, events: u64, ended: bool) -> SourceMark {
@@ -148,14 +149,6 @@ mod tests {
         assert_eq!(again.way(10, 8, false, &at("10")), Ok(Way::Read(8)));
         assert_eq!(again.way(10, 8, false, &at("end of a file")), Ok(Way::Read(8)), "the end was not met yet");
         assert_eq!(again.way(10, 8, true, &at("end of a file")), Ok(Way::There));
-    }
-
-    #[test]
-    fn who_rested_rests_again() {
-        let again = Again::new([SourceMark { idle: true, ..mark("1", 1, false) }].into(), true);
-        assert_eq!(again.rests_at(), Some(EventTime(7)));
-        assert_eq!(Again::new([mark("1", 1, false)].into(), true).rests_at(), None);
-        assert_eq!(Again::default().rests_at(), None);
     }
 
     #[test]

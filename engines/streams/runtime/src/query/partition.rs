@@ -260,8 +260,10 @@ impl Filling {
             }
         };
         self.take(read, now)?;
-        if self.scan.operator.splits().find_idle(now) {
-            self.told_waits = false;
+        let is_news = self.scan.operator.splits().find_idle(now);
+        self.told_waits &= !is_news;
+        // Of one that rests since a former process the driver does not know.
+        if is_news || self.scan.operator.is_idle() {
             self.waits();
         }
         self.publish();
@@ -333,10 +335,12 @@ impl Filling {
         self.retained.forget(committed);
         let instant = self.instant();
         self.scan.operator.set_instant(instant);
-        if self.scan.again.is_under_way() {
+        if let Some(before) = self.scan.again.mark() {
+            let splits = self.scan.operator.splits();
+            splits.was_idle(before.idle);
             // How far the others were is in the record.
-            if let Some(watermark) = self.scan.again.rests_at() {
-                self.scan.operator.splits().rest_at(watermark);
+            if before.idle && !before.ended {
+                splits.rest_at(before.watermark);
             }
         } else if self.scan.operator.is_idle()
             && let Some(standings) = &self.scan.standings

@@ -348,3 +348,23 @@ fn a_partition_that_rests_holds_back_no_window_and_rests_again_when_its_query_go
     assert!(log.durable.lock().iter().any(|record| record.sources[2].idle), "it rested");
     assert!(written().iter().all(|(window, found)| expected[window] == *found));
 }
+
+#[test]
+fn a_partition_that_rests_rests_on_however_often_its_process_ends() {
+    let (sink, log) = (Held::default(), Arc::new(Log::default()));
+    let waiting = Waiting { idle_after: Some(300 * MILLI), alignment: None };
+    // So little time passes by the rows that all epochs are read again each time.
+    for count in [12, 14, 16, 18] {
+        let rows = (0..count).map(|i| Row { time: Some(i), key: Some(0), value: i }).collect();
+        let memory = Arc::new(Memory::with("t", vec![rows, Vec::new()]).then(Then::Wait));
+        let query = start_with(&memory, Judge(Arc::clone(&sink), None), &log, options(), waiting.clone()).unwrap();
+        let is_recorded = |record: &EpochRecord| record.sources[0].offset.0 == count.to_string() && record.sources[1].idle;
+        until("the new rows are in an epoch in which the other partition rests", || {
+            log.durable.lock().last().is_some_and(is_recorded) || query.status().state.is_over()
+        });
+        query.cancel();
+        assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled);
+    }
+    let rested: Vec<bool> = log.durable.lock().iter().map(|record| record.sources[1].idle).collect();
+    assert!(rested.is_sorted(), "nothing has waited for it again: {rested:?}");
+}
