@@ -1,5 +1,6 @@
 //! Clients of brokers: how they are set up, what they report, and what an error means to a user.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,23 @@ use super::settings::Settings;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// What brokers do again and again is logged once in so long.
 const WARN_EVERY: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// The words to the last error that a call of the client library gave this thread.
+    static REASON: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// The words to the error that a call has just given this thread: the error itself has none.
+pub(super) fn reason() -> String {
+    REASON.with_borrow(Clone::clone)
+}
+
+/// The offset at which a partition has no message, by the words that tell of it: `Fetch from broker 1 reached end of partition at offset
+/// 950 (HighwaterMark 950)`.
+pub(super) fn end_told(reason: &str) -> Option<i64> {
+    let (_, offset) = reason.split_once("reached end of partition at offset ")?;
+    offset.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
 
 /// What a client reports.
 #[derive(Default)]
@@ -46,6 +64,7 @@ impl ClientContext for Reports {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
+        REASON.set(reason.to_owned());
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
         // That all are gone tells less than why one of them is.
         let tells_less = code == RDKafkaErrorCode::AllBrokersDown && self.last.lock().is_some();
@@ -234,5 +253,17 @@ impl fmt::Display for Words<'_> {
             (_, Some(code)) => write!(f, "{code}"),
             (error, None) => write!(f, "{error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_partition_is_where_the_library_says() {
+        let told = "Fetch from broker 1 reached end of partition at offset 950 (HighwaterMark 1000)";
+        assert_eq!(end_told(told), Some(950));
+        assert_eq!(end_told("Broker: Unknown error"), None);
     }
 }

@@ -44,6 +44,12 @@ impl Place {
         self.end.is_some_and(|end| self.next >= end)
     }
 
+    /// Whether all of it was read, where a broker has no message at offset `told`. Only the ends of transactions may lie between the last
+    /// message and the end; but a replica that is behind, or a leader that took over, may not know yet what others had: then more comes.
+    pub(super) fn ends_at(self, told: Option<i64>) -> bool {
+        self.end.is_some_and(|end| self.next >= end || told.is_some_and(|told| told >= end))
+    }
+
     /// The place as the engine keeps it.
     pub(super) fn offset(&self) -> Offset {
         Offset(serde_json::to_string(self).unwrap_or_default())
@@ -108,5 +114,15 @@ mod tests {
         assert!(Place::at(0, 5, Some(5)).is_at_end());
         assert!(!Place::at(0, 5, Some(6)).is_at_end());
         assert!(!Place::at(0, 5, None).is_at_end());
+    }
+
+    #[test]
+    fn a_broker_that_is_behind_ends_no_table() {
+        let place = Place { next: 999, ..Place::at(0, 0, Some(1_000)) };
+        assert!(place.ends_at(Some(1_000)), "the end of a transaction is behind the last message");
+        let behind = Place { next: 950, ..place };
+        assert!(!behind.ends_at(Some(950)) && !behind.ends_at(None));
+        assert!(Place { next: 1_000, ..place }.ends_at(None));
+        assert!(!Place { end: None, ..place }.ends_at(Some(1_000)));
     }
 }

@@ -11,7 +11,7 @@ use rdkafka::topic_partition_list::{Offset as KafkaOffset, TopicPartitionList};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::{Offset, Read, ScanSpec, SourceBatch, SourceReader};
 
-use super::client::{Reports, Words, failed, is_hopeless};
+use super::client::{Reports, Words, end_told, failed, is_hopeless, reason};
 use super::place::Place;
 use super::source::TopicClient;
 use crate::format::malformed::Malformed;
@@ -81,21 +81,14 @@ impl PartitionReader {
                 self.place.pass(message.offset(), message.payload());
                 Ok(Polled::Message)
             }
-            Some(Err(KafkaError::PartitionEOF(_))) => self.at_the_last(),
+            Some(Err(KafkaError::PartitionEOF(_))) => {
+                Ok(if self.place.ends_at(end_told(&reason())) { Polled::End } else { Polled::Nothing })
+            }
             Some(Err(error)) => match self.told(&error) {
                 Some(told) => Err(told),
                 None => Ok(Polled::Nothing),
             },
         }
-    }
-
-    /// What it means that there is no message behind this place.
-    fn at_the_last(&self) -> Result<Polled> {
-        let Some(end) = self.place.end else { return Ok(Polled::Nothing) };
-        // Only the ends of transactions lie between the last message and the end; but a broker that took over may not know yet what its
-        // predecessor had.
-        let is_end = self.place.next >= end || self.client.bounds(self.place.partition)?.1 >= end;
-        Ok(if is_end { Polled::End } else { Polled::Nothing })
     }
 
     /// What an error means, if it does not pass.
