@@ -243,6 +243,47 @@ pub(super) fn is_hopeless(code: RDKafkaErrorCode) -> bool {
     is_unknown(code) || is_log_in(code) || code == RDKafkaErrorCode::TopicAuthorizationFailed
 }
 
+/// Whether an error of reading passes by itself: the library tries again and leaves nothing out. It goes on behind what it cannot decode.
+pub(super) fn passes(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{
+        AllBrokersDown, BrokerNotAvailable, BrokerTransportFailure, CoordinatorLoadInProgress, CoordinatorNotAvailable,
+        FencedLeaderEpoch, FetchSessionIdNotFound, GroupAuthorizationFailed, InvalidFetchSessionEpoch, KafkaStorageError,
+        LeaderNotAvailable, ListenerNotFound, NetworkException, NotCoordinator, NotLeaderForPartition, OffsetNotAvailable,
+        OperationTimedOut, PreferredLeaderNotAvailable, ReplicaNotAvailable, RequestTimedOut, Resolve, ThrottlingQuotaExceeded,
+        Unknown, UnknownLeaderEpoch, UnknownTopicId, WaitingForCoordinator,
+    };
+    matches!(
+        code,
+        AllBrokersDown
+            | BrokerNotAvailable
+            | BrokerTransportFailure
+            | CoordinatorLoadInProgress
+            | CoordinatorNotAvailable
+            | FencedLeaderEpoch
+            | FetchSessionIdNotFound
+            // It hinders nobody who reads.
+            | GroupAuthorizationFailed
+            | InvalidFetchSessionEpoch
+            | KafkaStorageError
+            | LeaderNotAvailable
+            | ListenerNotFound
+            | NetworkException
+            | NotCoordinator
+            | NotLeaderForPartition
+            | OffsetNotAvailable
+            | OperationTimedOut
+            | PreferredLeaderNotAvailable
+            | ReplicaNotAvailable
+            | RequestTimedOut
+            | Resolve
+            | ThrottlingQuotaExceeded
+            | Unknown
+            | UnknownLeaderEpoch
+            | UnknownTopicId
+            | WaitingForCoordinator
+    )
+}
+
 /// The library's words for an error.
 pub(super) struct Words<'e>(pub(super) &'e KafkaError);
 
@@ -259,6 +300,15 @@ impl fmt::Display for Words<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_library_leaves_out_does_not_pass() {
+        use RDKafkaErrorCode::{BadCompression, BadMessage, InvalidMessage, MessageSizeTooLarge, NotImplemented};
+        for code in [BadMessage, BadCompression, InvalidMessage, MessageSizeTooLarge, NotImplemented] {
+            assert!(!passes(code), "{code}");
+        }
+        assert!(passes(RDKafkaErrorCode::BrokerTransportFailure));
+    }
 
     #[test]
     fn the_end_of_a_partition_is_where_the_library_says() {

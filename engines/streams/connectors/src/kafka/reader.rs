@@ -11,7 +11,7 @@ use rdkafka::topic_partition_list::{Offset as KafkaOffset, TopicPartitionList};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::{Offset, Read, ScanSpec, SourceBatch, SourceReader};
 
-use super::client::{Reports, Words, end_told, failed, is_hopeless, reason};
+use super::client::{Reports, Words, end_told, failed, is_hopeless, passes, reason};
 use super::place::Place;
 use super::source::TopicClient;
 use crate::format::malformed::Malformed;
@@ -96,35 +96,43 @@ impl PartitionReader {
         let settings = &self.client.settings;
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => Some(self.gone()),
-            Some(RDKafkaErrorCode::NotImplemented) => Some(StreamError::Data {
-                place: format!("topic {}, partition {}, offset {}", settings.topic, self.place.partition, self.place.next),
-                message: "expected messages that are not compressed, or by gzip, snappy or lz4, got others (zstd?); set another compression.type where \
-                          they are written"
+            Some(RDKafkaErrorCode::NotImplemented) => Some(self.unreadable(
+                "expected messages that are not compressed, or by gzip, snappy or lz4, got others (zstd?); set another compression.type where they \
+                 are written"
                     .into(),
-            }),
+            )),
             Some(code) if is_hopeless(code) => Some(failed(settings, "read", error, Some(self.client.reader.context().as_ref()))),
-            _ => {
+            Some(code) if passes(code) => {
                 let partition = self.place.partition;
-                tracing::warn!(topic = settings.topic, partition, error = %Words(error), "a partition cannot be read now; its client tries again");
+                tracing::debug!(topic = settings.topic, partition, error = %Words(error), "a partition cannot be read now; its client tries again");
                 None
             }
+            // The library would go on behind it.
+            _ => Some(self.unreadable(format!(
+                "expected messages that are whole, got {} ({}); RESUME the query or start its statement again, which reads them again: if the same \
+                 comes, the topic is damaged",
+                Words(error),
+                reason()
+            ))),
         }
+    }
+
+    /// That what comes next cannot be read.
+    fn unreadable(&self, message: String) -> StreamError {
+        let Place { partition, next, .. } = self.place;
+        StreamError::Data { place: format!("topic {}, partition {partition}, offset {next}", self.client.settings.topic), message }
     }
 
     /// That the place is not there any more.
     fn gone(&self) -> StreamError {
-        let Place { partition, next, .. } = self.place;
-        let found = match self.client.bounds(partition) {
+        let found = match self.client.bounds(self.place.partition) {
             Ok((first, behind)) => format!("the partition has messages from {first} to before {behind} now"),
             Err(error) => error.to_string(),
         };
-        StreamError::Data {
-            place: format!("topic {}, partition {partition}, offset {next}", self.client.settings.topic),
-            message: format!(
-                "expected the messages from here on, but {found}: they were deleted, or the topic was made anew; let Kafka keep messages for longer \
-                 (retention.ms) than a query may rest, and drop this one and start it again"
-            ),
-        }
+        self.unreadable(format!(
+            "expected the messages from here on, but {found}: they were deleted, or the topic was made anew; let Kafka keep messages for longer \
+             (retention.ms) than a query may rest, and drop this one and start it again"
+        ))
     }
 }
 

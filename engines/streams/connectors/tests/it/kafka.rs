@@ -170,6 +170,28 @@ fn a_bounded_table_ends_where_it_ended_before() {
 }
 
 #[test]
+fn messages_that_are_damaged_are_not_passed_over_and_brokers_that_are_busy_are_waited_for() {
+    let cluster = cluster(1);
+    write(&cluster, &[1, 2, 3]);
+    let table = declared(&cluster, &[("scan.bounded.mode", "latest-offset")]);
+    let open_anew = || open(source(&table).unwrap().as_ref(), &table, 0, None);
+    cluster.request_errors(RDKafkaApiKey::Fetch, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT; 2]);
+    assert_eq!(read(open_anew().as_mut(), 3), [1, 2, 3]);
+    let mut reader = open_anew();
+    cluster.request_errors(RDKafkaApiKey::Fetch, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_MSG; 2]);
+    let begun = Instant::now();
+    let error = loop {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no error");
+        match reader.read(3, Duration::from_millis(20)) {
+            Ok(Read::Pending) => {}
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("expected messages that are whole") && error.contains("partition 0, offset 0"), "{error}");
+}
+
+#[test]
 fn a_place_of_another_partition_is_refused() {
     let cluster = cluster(2);
     let table = declared(&cluster, &[]);
