@@ -239,6 +239,31 @@ async fn a_query_that_is_resumed_and_dropped_at_once_does_not_run_without_being_
     process.end().await;
 }
 
+#[tokio::test]
+async fn a_query_with_a_name_needs_a_table_for_late_rows_that_knows_its_epochs() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process
+        .run(
+            "CREATE TABLE lax (n BIGINT) WITH ('connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = '127.0.0.1:1', 'format' = 'json', \
+             'sink.delivery-guarantee' = 'at-least-once')",
+        )
+        .await;
+    process
+        .run(&format!(
+            "CREATE TABLE timed (n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at) WITH ('connector' = 'file', 'path' = '{}', 'format' = \
+             'csv', 'follow' = 'true', 'late-data' = 'side:lax')",
+            directory.path().join("input.csv").display()
+        ))
+        .await;
+    process.run("SET 'query.name' = 'q'").await;
+    let counted = "SELECT count(*) FROM TABLE(TUMBLE(TABLE timed, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY window_start, window_end";
+    let error = process.try_run(&format!("INSERT INTO out {counted}")).await.unwrap_err();
+    assert!(error.contains("table lax for late rows does not store which epochs it holds"), "{error}");
+    process.end().await;
+}
+
 /// Connectors whose sources do not answer, or fail, while a gate is closed.
 #[derive(Debug, Default)]
 struct Gated {

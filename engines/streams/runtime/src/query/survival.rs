@@ -33,7 +33,7 @@ pub struct Survival {
 /// Why a query cannot outlive its process, if it cannot: then it could not write each row exactly once.
 ///
 /// # Errors
-/// A source cannot be opened.
+/// A table cannot be opened.
 pub fn cannot_survive(graph: &StageGraph, connectors: &dyn Connectors, sink: &dyn Sink) -> Result<Option<String>> {
     if sink.delivery() != Delivery::ExactlyOnce {
         return Ok(Some("its sink does not store which epochs it holds".into()));
@@ -57,10 +57,8 @@ pub fn cannot_survive(graph: &StageGraph, connectors: &dyn Connectors, sink: &dy
             )));
         }
         if let Some(late) = watermark.and_then(|watermark| watermark.late_rows.as_ref()) {
-            let known = connectors.list();
-            let delivery =
-                known.iter().find(|known| known.name == late.table.connector()).and_then(|known| known.delivery);
-            if delivery != Some(Delivery::ExactlyOnce) {
+            // What its options say counts, and not what the best of its kind can do.
+            if connectors.sink(&late.table, late.table.schema())?.delivery() != Delivery::ExactlyOnce {
                 return Ok(Some(format!(
                     "table {} for late rows does not store which epochs it holds",
                     late.table.name
