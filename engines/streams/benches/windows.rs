@@ -275,8 +275,8 @@ impl Source for Input {
         true
     }
 
-    fn partitions(&self, wanted: usize) -> usize {
-        wanted
+    fn partitions(&self, wanted: usize) -> Result<usize> {
+        Ok(wanted)
     }
 
     fn open(&self, scan: &ScanSpec, partition: usize, of: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {

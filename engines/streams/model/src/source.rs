@@ -103,7 +103,10 @@ pub trait Source: Debug + Send + Sync {
     }
 
     /// Into how many partitions the source is cut when `wanted` are asked for; at least 1.
-    fn partitions(&self, wanted: usize) -> usize;
+    ///
+    /// # Errors
+    /// Who knows cannot be asked.
+    fn partitions(&self, wanted: usize) -> Result<usize>;
 
     /// Whether the source applies `path = value` exactly, so that the engine need not.
     fn pushes_down(&self, condition: &EqualTo) -> bool {

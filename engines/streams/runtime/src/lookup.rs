@@ -112,7 +112,7 @@ impl Loading {
     /// The table cannot be read, a value cannot be computed, or [`StreamError::Cancelled`].
     pub(crate) fn read(mut self, mut go_on: impl FnMut(u64) -> bool) -> Result<()> {
         let mut batches = Vec::new();
-        let partitions = self.source.partitions(1).max(1);
+        let partitions = self.source.partitions(1)?.max(1);
         for partition in 0..partitions {
             let mut reader = self.source.open(&self.scan, partition, partitions, None)?;
             loop {

@@ -167,8 +167,8 @@ impl Source for DatagenSource {
         true
     }
 
-    fn partitions(&self, wanted: usize) -> usize {
-        wanted.max(1)
+    fn partitions(&self, wanted: usize) -> Result<usize> {
+        Ok(wanted.max(1))
     }
 
     fn open(

@@ -289,9 +289,9 @@ impl Source for FileSource {
         }
     }
 
-    fn partitions(&self, wanted: usize) -> usize {
+    fn partitions(&self, wanted: usize) -> Result<usize> {
         // Files that appear come to one reader.
-        if self.settings.follow != Follow::No { 1 } else { wanted.min(self.units.len()).max(1) }
+        Ok(if self.settings.follow != Follow::No { 1 } else { wanted.min(self.units.len()).max(1) })
     }
 
     /// Folders with other values are not read.

@@ -70,9 +70,8 @@ impl Source for KafkaSource {
     }
 
     /// Those of the topic, however many are wanted: each has a place and a watermark of its own.
-    fn partitions(&self, _: usize) -> usize {
-        // Opening one tells what is wrong.
-        self.topics.partitions(&self.settings).unwrap_or(1)
+    fn partitions(&self, _: usize) -> Result<usize> {
+        self.topics.partitions(&self.settings)
     }
 
     fn open(

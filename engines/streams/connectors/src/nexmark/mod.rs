@@ -77,10 +77,10 @@ impl Source for NexmarkSource {
         Repeats::ByEvents
     }
 
-    fn partitions(&self, wanted: usize) -> usize {
+    fn partitions(&self, wanted: usize) -> Result<usize> {
         let config = &self.generator.config;
         let blocks = config.events.map_or(u64::MAX, |events| events.div_ceil(config.block));
-        wanted.min(usize::try_from(blocks).unwrap_or(usize::MAX)).max(1)
+        Ok(wanted.min(usize::try_from(blocks).unwrap_or(usize::MAX)).max(1))
     }
 
     fn pushes_down(&self, condition: &EqualTo) -> bool {

@@ -120,8 +120,8 @@ impl Source for StdinSource {
         false
     }
 
-    fn partitions(&self, _: usize) -> usize {
-        1
+    fn partitions(&self, _: usize) -> Result<usize> {
+        Ok(1)
     }
 
     fn open(&self, scan: &ScanSpec, _: usize, _: usize, from: Option<&Offset>) -> Result<Box<dyn SourceReader>> {

@@ -27,7 +27,7 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Alignment, Operator, Output, ProcessingTime, Scan, Stage, StageGraph, Waiting};
 use savanna_streams_model::sink::{GiveUp, Sink};
-use savanna_streams_model::source::{Connectors, Repeats, SourceReader};
+use savanna_streams_model::source::{Connectors, Repeats, Source, SourceReader};
 use savanna_streams_model::time::Windows;
 
 use self::again::Again;
@@ -298,6 +298,16 @@ fn standings(graph: &StageGraph, partitions: &[Partition<'_>]) -> Option<Standin
     })
 }
 
+/// The sources of a query's scans, and how many partitions each has.
+struct Sources(BTreeMap<StageId, (Arc<dyn Source>, usize)>);
+
+impl Sources {
+    fn of(&self, stage: &Stage) -> Result<(&Arc<dyn Source>, usize)> {
+        let found = self.0.get(&stage.id).map(|(source, count)| (source, *count));
+        found.ok_or_else(|| broken(format!("stage {} has no source", stage.id)))
+    }
+}
+
 /// Whether streams that end meet in this query.
 fn keep_step(graph: &StageGraph, partitions: &[Partition<'_>]) -> bool {
     let meets = |stage: &Stage| matches!(stage.operator, Operator::Window(_) | Operator::IntervalJoin(_));
@@ -320,10 +330,11 @@ struct Starting {
 
 impl Starting {
     fn start(mut self, mut sink: Box<dyn Sink>) -> Result<Arc<Query>> {
-        let (behind, records) = self.records(sink.as_mut())?;
+        let sources = self.sources()?;
+        let (behind, records) = self.records(sink.as_mut(), &sources)?;
         let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
         let tables = self.open_lookups()?;
-        let partitions = self.open_sources(behind.as_ref())?;
+        let partitions = self.open_sources(&sources, behind.as_ref())?;
         let per_stage: Vec<usize> = (self.graph.stages.iter())
             .map(|stage| partitions.iter().filter(|partition| partition.stage.id == stage.id).count())
             .collect();
@@ -335,7 +346,7 @@ impl Starting {
         let driver = Mailbox::new()?;
         let room = sink.room();
         let recording = match &self.survival {
-            Some(survival) => Some(Recording::new(survival, self.reach()?, behind.as_ref())),
+            Some(survival) => Some(Recording::new(survival, self.reach(&sources)?, behind.as_ref())),
             None => None,
         };
         let recorded = recording.as_ref().map_or(Epoch::ZERO, |recording| recording.recorded);
@@ -443,15 +454,27 @@ impl Starting {
         })
     }
 
+    /// The sources of all scans, and how many partitions each has. Asked once: what follows has to go by the same numbers.
+    fn sources(&self) -> Result<Sources> {
+        let mut sources = BTreeMap::new();
+        for stage in &self.graph.stages {
+            if let Operator::Scan(scan) = &stage.operator {
+                let source = self.connectors.source(&scan.source.table)?;
+                let count = source.partitions(self.options.source_partitions.max(1))?.max(1);
+                sources.insert(stage.id, (source, count));
+            }
+        }
+        Ok(Sources(sources))
+    }
+
     /// Opens all source partitions, at their starts or where a record says.
-    fn open_sources(&self, behind: Option<&EpochRecord>) -> Result<Vec<Partition<'_>>> {
+    fn open_sources(&self, sources: &Sources, behind: Option<&EpochRecord>) -> Result<Vec<Partition<'_>>> {
         let mut partitions = Vec::new();
         for stage in &self.graph.stages {
             let Operator::Scan(scan) = &stage.operator else {
                 continue;
             };
-            let source = self.connectors.source(&scan.source.table)?;
-            let count = source.partitions(self.options.source_partitions.max(1)).max(1);
+            let (source, count) = sources.of(stage)?;
             for number in 0..count {
                 let mark = behind.and_then(|record| record.sources.get(partitions.len()));
                 let reader = source.open(&scan.source, number, count, mark.map(|mark| &mark.offset))?;

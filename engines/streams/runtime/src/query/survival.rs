@@ -11,7 +11,7 @@ use savanna_streams_model::time::Windows;
 
 use parking_lot::Mutex;
 
-use super::{Shared, Starting};
+use super::{Shared, Sources, Starting};
 use crate::driver::{EpochRecord, Outcome};
 use crate::records::{self, EpochLog, Kept, Reach, RecordGate, Recorded};
 
@@ -106,25 +106,28 @@ fn reach(graph: &StageGraph, connectors: &dyn Connectors, partitions: &[(usize, 
 
 impl Starting {
     /// How far back results reach.
-    pub(super) fn reach(&self) -> Result<Reach> {
+    pub(super) fn reach(&self, sources: &Sources) -> Result<Reach> {
         let mut partitions = Vec::new();
         for stage in &self.graph.stages {
             if let Operator::Scan(scan) = &stage.operator {
                 let delay = scan.watermark.as_ref().map_or(0, |watermark| watermark.delay.max(0));
-                let source = self.connectors.source(&scan.source.table)?;
-                partitions.push((source.partitions(self.options.source_partitions.max(1)).max(1), delay));
+                partitions.push((sources.of(stage)?.1, delay));
             }
         }
         reach(&self.graph, self.connectors.as_ref(), &partitions)
     }
 
     /// The record behind which the query begins, if not at the start of its sources, and those that follow it.
-    pub(super) fn records(&self, sink: &mut dyn Sink) -> Result<(Option<EpochRecord>, Vec<EpochRecord>)> {
+    pub(super) fn records(
+        &self,
+        sink: &mut dyn Sink,
+        sources: &Sources,
+    ) -> Result<(Option<EpochRecord>, Vec<EpochRecord>)> {
         let Some(survival) = &self.survival else { return Ok((None, Vec::new())) };
         let held = sink.last_committed(&self.id)?.unwrap_or(Epoch::ZERO);
         // First: who has lost what it held needs no other records.
         records::check_held(&survival.records, "the sink", held)?;
-        let skipped = records::skippable(&survival.records, held, &self.reach()?)?;
+        let skipped = records::skippable(&survival.records, held, &self.reach(sources)?)?;
         let (before, after) = survival.records.split_at(skipped);
         Ok((before.last().cloned(), after.to_vec()))
     }

@@ -108,8 +108,8 @@ impl Source for Table {
         Repeats::ByEvents
     }
 
-    fn partitions(&self, _: usize) -> usize {
-        self.partitions.len()
+    fn partitions(&self, _: usize) -> Result<usize> {
+        Ok(self.partitions.len())
     }
 
     fn open(&self, _: &ScanSpec, partition: usize, _: usize, from: Option<&Offset>) -> Result<Box<dyn SourceReader>> {

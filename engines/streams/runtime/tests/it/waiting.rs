@@ -117,8 +117,8 @@ impl Source for PacedTable {
         true
     }
 
-    fn partitions(&self, _: usize) -> usize {
-        1
+    fn partitions(&self, _: usize) -> Result<usize> {
+        Ok(1)
     }
 
     fn open(&self, _: &ScanSpec, _: usize, _: usize, _: Option<&Offset>) -> Result<Box<dyn SourceReader>> {

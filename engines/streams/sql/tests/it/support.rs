@@ -48,8 +48,8 @@ impl Source for Stub {
         true
     }
 
-    fn partitions(&self, wanted: usize) -> usize {
-        wanted
+    fn partitions(&self, wanted: usize) -> Result<usize> {
+        Ok(wanted)
     }
 
     fn pushes_down(&self, condition: &EqualTo) -> bool {
