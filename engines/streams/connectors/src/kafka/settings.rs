@@ -238,11 +238,15 @@ impl Settings {
             return Err(options.error(TRANSACTION_TIMEOUT, "a time between 1 s and 24 h"));
         }
         let logs_in = logs_in(&options);
+        // What is given is not shown: it may be the password.
+        let wrong = |name: &str, expected: &str| {
+            Err(StreamError::invalid(format!("option '{name}' of connector {NAME}: expected {expected}")))
+        };
         match [USERNAME, PASSWORD].into_iter().find(|name| options.text(name).is_some() != logs_in) {
             Some(name) if logs_in => {
-                Err(options.error(name, "the user's, because 'properties.security.protocol' is SASL_PLAINTEXT"))
+                wrong(name, "the user's, because 'properties.security.protocol' is SASL_PLAINTEXT, got nothing")
             }
-            Some(name) => Err(options.error(name, "nothing, unless 'properties.security.protocol' is SASL_PLAINTEXT")),
+            Some(name) => wrong(name, "nothing, unless 'properties.security.protocol' is SASL_PLAINTEXT, got a value"),
             None => Ok(settings),
         }
     }
@@ -388,6 +392,8 @@ mod tests {
         let log_in = [("properties.security.protocol", "SASL_PLAINTEXT"), (USERNAME, "ann"), (PASSWORD, "secret")];
         let settings = Settings::new(&table(&log_in)).unwrap();
         assert!(!format!("{settings:?}").contains("secret"));
+        let error = refused(&[(PASSWORD, "secret")]);
+        assert!(error.contains(PASSWORD) && !error.contains("secret"), "{error}");
     }
 
     #[test]
