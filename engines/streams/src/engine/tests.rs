@@ -240,7 +240,7 @@ async fn a_query_that_is_resumed_and_dropped_at_once_does_not_run_without_being_
 }
 
 #[tokio::test]
-async fn a_query_with_a_name_needs_a_table_for_late_rows_that_knows_its_epochs() {
+async fn a_table_for_late_rows_is_another_than_the_one_that_is_written_and_knows_its_epochs_if_the_query_does() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), 1).await;
     tables(&process, directory.path()).await;
@@ -261,6 +261,9 @@ async fn a_query_with_a_name_needs_a_table_for_late_rows_that_knows_its_epochs()
     let counted = "SELECT count(*) FROM TABLE(TUMBLE(TABLE timed, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY window_start, window_end";
     let error = process.try_run(&format!("INSERT INTO out {counted}")).await.unwrap_err();
     assert!(error.contains("table lax for late rows does not store which epochs it holds"), "{error}");
+    process.run("RESET 'query.name'").await;
+    let error = process.try_run(&format!("INSERT INTO lax {counted}")).await.unwrap_err();
+    assert!(error.contains("table lax is written by the query, so that it cannot get late rows"), "{error}");
     process.end().await;
 }
 

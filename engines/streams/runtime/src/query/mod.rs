@@ -330,6 +330,7 @@ struct Starting {
 
 impl Starting {
     fn start(mut self, mut sink: Box<dyn Sink>) -> Result<Arc<Query>> {
+        self.check_late_tables()?;
         let sources = self.sources()?;
         let (behind, records) = self.records(sink.as_mut(), &sources)?;
         let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
@@ -452,6 +453,23 @@ impl Starting {
             Operator::Sink(sink) => sink.table.as_ref().map(|table| table.name.clone()),
             _ => None,
         })
+    }
+
+    /// # Errors
+    /// A table for late rows is the one that the query writes: two sinks would be at it, each of which would undo what the other did.
+    fn check_late_tables(&self) -> Result<()> {
+        let written = self.table();
+        for stage in &self.graph.stages {
+            let Operator::Scan(Scan { source, watermark: Some(watermark), .. }) = &stage.operator else { continue };
+            let late = watermark.late_rows.as_ref().map(|late| &late.table.name);
+            if let Some(late) = late.filter(|late| written.as_ref() == Some(*late)) {
+                return Err(StreamError::invalid(format!(
+                    "table {late} is written by the query, so that it cannot get late rows of table {} as well; name another one in 'late-data'",
+                    source.table.name
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The sources of all scans, and how many partitions each has. Asked once: what follows has to go by the same numbers.
