@@ -259,6 +259,25 @@ def test_transactions_that_were_given_up_are_not_read_and_leave_gaps_that_do_not
         node.kill()
 
 
+def test_brokers_that_ask_for_users_are_waited_for_when_they_are_killed(tmp_path):
+    broker = Broker(tmp_path / "broker", password="open sesame")
+    try:
+        read, written = topics(broker, partitions=2)
+        log_in = {"properties_security_protocol": "SASL_PLAINTEXT", "properties_sasl_username": "ann", "properties_sasl_password": "open sesame"}
+        with a_node(tmp_path) as node:
+            run(node, table(broker, "numbers", "n BIGINT", read, **log_in), table(broker, "passed", "n BIGINT", written, **log_in), "SET 'query.name' = 'passed'",
+                "INSERT INTO passed SELECT n FROM numbers")
+            for round_ in range(3):
+                broker.write(read, [(row, at % 2) for at, row in enumerate(rows(*range(round_ * 10, round_ * 10 + 10)))])
+                until(lambda: numbers(broker, written) == list(range(round_ * 10 + 10)), lambda: node.log.read_text(), patience=120)
+                broker.kill()
+                time.sleep(2)
+                broker.start()
+            assert queries(node)["passed"]["state"] == "running", node.log.read_text()
+    finally:
+        broker.kill()
+
+
 def test_a_user_that_is_not_let_in_is_told(tmp_path):
     broker = Broker(tmp_path / "broker", password="open sesame")
     try:

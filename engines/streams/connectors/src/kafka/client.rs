@@ -52,6 +52,11 @@ impl Reports {
         Self { topic: settings.topic.clone(), ..Self::default() }
     }
 
+    /// Something went well: what was reported before is over.
+    pub(super) fn well(&self) {
+        *self.last.lock() = None;
+    }
+
     /// Why a message could not be written since this was last asked.
     pub(super) fn unwritten(&self) -> Option<RDKafkaErrorCode> {
         self.unwritten.lock().take()
@@ -65,7 +70,7 @@ impl ClientContext for Reports {
 
     fn error(&self, error: KafkaError, reason: &str) {
         REASON.set(reason.to_owned());
-        let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+        let code = meant(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown), reason);
         // That all are gone tells less than why one of them is.
         let tells_less = code == RDKafkaErrorCode::AllBrokersDown && self.last.lock().is_some();
         if tells_less || code == RDKafkaErrorCode::PartitionEOF {
@@ -147,7 +152,10 @@ pub(super) fn partitions(settings: &Settings, client: &Reader) -> Result<usize> 
             Err(error) => Err(error),
         };
         match found {
-            Ok(count) if count > 0 => return Ok(count),
+            Ok(count) if count > 0 => {
+                client.context().well();
+                return Ok(count);
+            }
             // It is being made.
             Ok(_) | Err(KafkaError::MetadataFetch(RDKafkaErrorCode::LeaderNotAvailable))
                 if Instant::now() < deadline =>
@@ -216,6 +224,16 @@ fn unknown_topic(settings: &Settings) -> StreamError {
 fn is_unknown(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicOrPartition};
     matches!(code, UnknownTopic | UnknownTopicOrPartition | UnknownPartition)
+}
+
+/// What an error is, by its words. A connection that ends while a user logs in is told as if the user were not let in: the broker goes, or
+/// comes.
+pub(super) fn meant(code: RDKafkaErrorCode, reason: &str) -> RDKafkaErrorCode {
+    if is_log_in(code) && reason.contains("handshake failed: Local:") {
+        RDKafkaErrorCode::BrokerTransportFailure
+    } else {
+        code
+    }
 }
 
 /// Whether the user is not let in.
@@ -308,6 +326,26 @@ mod tests {
             assert!(!passes(code), "{code}");
         }
         assert!(passes(RDKafkaErrorCode::BrokerTransportFailure));
+    }
+
+    #[test]
+    fn a_broker_that_goes_while_a_user_logs_in_refuses_nobody() {
+        let refused = RDKafkaErrorCode::Authentication;
+        let gone = "sasl_plaintext://h:1/1: SASL PLAIN mechanism handshake failed: Local: Broker transport failure: broker's supported mechanisms: ";
+        assert!(!is_hopeless(meant(refused, gone)));
+        let unknown = "sasl_plaintext://h:1/1: SASL authentication error: Authentication failed: Invalid username or password";
+        assert!(is_hopeless(meant(refused, unknown)));
+        let other = "SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported mechanisms: SCRAM";
+        assert!(is_hopeless(meant(refused, other)));
+    }
+
+    #[test]
+    fn what_went_well_ends_what_was_reported() {
+        let reports = Reports::default();
+        reports.error(KafkaError::Global(RDKafkaErrorCode::Authentication), "refused");
+        assert!(reports.last.lock().is_some());
+        reports.well();
+        assert!(reports.last.lock().is_none());
     }
 
     #[test]

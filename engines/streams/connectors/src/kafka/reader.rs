@@ -163,6 +163,7 @@ impl SourceReader for PartitionReader {
         if events == 0 {
             return Ok(if self.ended { Read::End } else { Read::Pending });
         }
+        self.client.reader.context().well();
         let rows = self.decoder.rows(&mut messages, &mut self.malformed)?;
         Ok(Read::Rows(SourceBatch { split: 0, rows, left_out_time: None, events }))
     }

@@ -13,7 +13,7 @@ use rdkafka::topic_partition_list::{Offset as KafkaOffset, TopicPartitionList};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::source::{Offset, Repeats, ScanSpec, Source, SourceReader};
 
-use super::client::{PATIENCE, Reader, Words, failed, is_hopeless, partitions, reader, reader_config};
+use super::client::{PATIENCE, Reader, Words, failed, is_hopeless, meant, partitions, reader, reader_config, reason};
 use super::place::Place;
 use super::reader::PartitionReader;
 use super::settings::{Settings, Startup};
@@ -225,7 +225,7 @@ impl Watching {
         if !fatal {
             tracing::debug!(topic = self.settings.topic, error = %Words(error), "Kafka's client reports");
         }
-        fatal || error.rdkafka_error_code().is_some_and(is_hopeless)
+        fatal || error.rdkafka_error_code().is_some_and(|code| is_hopeless(meant(code, &reason())))
     }
 
     fn fail(&self, error: StreamError) {
