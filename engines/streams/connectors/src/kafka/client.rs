@@ -52,6 +52,11 @@ impl Reports {
         Self { topic: settings.topic.clone(), ..Self::default() }
     }
 
+    /// Whether the brokers do not let the user in.
+    pub(super) fn is_refused(&self) -> bool {
+        self.last.lock().as_ref().is_some_and(|(code, _)| is_log_in(*code))
+    }
+
     /// Something went well: what was reported before is over.
     pub(super) fn well(&self) {
         *self.last.lock() = None;
@@ -224,6 +229,13 @@ fn unknown_topic(settings: &Settings) -> StreamError {
 fn is_unknown(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicOrPartition};
     matches!(code, UnknownTopic | UnknownTopicOrPartition | UnknownPartition)
+}
+
+/// Whether it is no use to write again. That a broker does not know the topic passes: it may have just begun. Whether there is none is what the
+/// library says, after half a minute.
+pub(super) fn is_hopeless_to_write(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{UnknownPartition, UnknownTopic};
+    is_log_in(code) || is_denied(code) || matches!(code, UnknownTopic | UnknownPartition)
 }
 
 /// What an error is, by its words. A connection that ends while a user logs in is told as if the user were not let in: the broker goes, or

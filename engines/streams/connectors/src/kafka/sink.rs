@@ -21,7 +21,7 @@ use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Remote, Sink};
 
-use super::client::{PATIENCE, Reader, Reports, config, failed, partitions, reader, reader_config};
+use super::client::{PATIENCE, Reader, Reports, config, failed, is_hopeless_to_write, partitions, reader, reader_config};
 use super::settings::Settings;
 use crate::format::messages::{MessageFormat, Values};
 
@@ -31,6 +31,8 @@ const RENEW_AFTER: Duration = Duration::from_secs(3600);
 const TEND_EVERY: Duration = Duration::from_secs(60);
 /// So many reports are taken at a time.
 const REPORTS: usize = 200;
+/// So many before an epoch is written.
+const REPORTS_OF_EPOCH: usize = 20;
 /// A call to the brokers returns after so long at most, so that a query can be stopped.
 const STEP: Duration = Duration::from_secs(2);
 /// After so long a failed epoch is tried again, and later less often.
@@ -243,7 +245,9 @@ struct Attempt<'s> {
 impl Attempt<'_> {
     fn run(&self, epoch: Epoch, messages: &[Written]) -> Result<(), Failure> {
         let Session { producer, judge, .. } = self.session;
-        self.session.tend(1);
+        // What was reported before may be over.
+        self.session.tend(REPORTS_OF_EPOCH);
+        producer.context().well();
         let Some(group) = judge else {
             self.send(messages)?;
             return self.flush();
@@ -327,11 +331,7 @@ impl Attempt<'_> {
         let producer = &self.session.producer;
         self.deliver();
         self.patiently(|| producer.flush(STEP)).map_err(|error| self.sort(error))?;
-        match producer.context().unwritten() {
-            Some(RDKafkaErrorCode::MessageSizeTooLarge) => Err(Failure::Final(self.too_long(0))),
-            Some(code) => Err(self.sort(KafkaError::MessageProduction(code))),
-            None => Ok(()),
-        }
+        producer.context().unwritten().map_or(Ok(()), |code| Err(self.undelivered(code)))
     }
 
     /// Calls until it is done, or fails for another reason than time.
@@ -351,7 +351,8 @@ impl Attempt<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.given_up.load(Ordering::Acquire) || Instant::now() >= self.deadline
+        let is_refused = self.session.producer.context().is_refused();
+        is_refused || self.given_up.load(Ordering::Acquire) || Instant::now() >= self.deadline
     }
 
     fn check(&self, error: impl FnOnce() -> KafkaError) -> Result<(), Failure> {
@@ -365,12 +366,22 @@ impl Attempt<'_> {
         let aborted = self.patiently(|| producer.abort_transaction(STEP));
         let unwritten = producer.context().unwritten();
         match (failure, aborted, unwritten) {
-            (Failure::Again(_), Ok(()), Some(RDKafkaErrorCode::MessageSizeTooLarge)) => {
-                Failure::Final(self.too_long(0))
+            (Failure::Again(_), _, Some(code))
+                if code == RDKafkaErrorCode::MessageSizeTooLarge || is_hopeless_to_write(code) =>
+            {
+                self.undelivered(code)
             }
             (failure, Ok(()), _) => failure,
             (Failure::Again(_), Err(error), _) => Failure::Final(self.lost(&error)),
             (failure, Err(_), _) => failure,
+        }
+    }
+
+    /// What it means that a message was not taken.
+    fn undelivered(&self, code: RDKafkaErrorCode) -> Failure {
+        match code {
+            RDKafkaErrorCode::MessageSizeTooLarge => Failure::Final(self.too_long(0)),
+            code => self.sort(KafkaError::MessageProduction(code)),
         }
     }
 
@@ -379,8 +390,17 @@ impl Attempt<'_> {
         match &error {
             KafkaError::Transaction(cause) if cause.is_fatal() => Failure::Final(self.lost(&error)),
             _ if self.session.producer.client().fatal_error().is_some() => Failure::Final(self.lost(&error)),
+            _ if self.is_hopeless(&error) => Failure::Final(self.failed(&error)),
             _ => Failure::Again(error),
         }
+    }
+
+    fn is_hopeless(&self, error: &KafkaError) -> bool {
+        self.session.producer.context().is_refused() || error.rdkafka_error_code().is_some_and(is_hopeless_to_write)
+    }
+
+    fn failed(&self, error: &KafkaError) -> StreamError {
+        failed(self.settings, "write to", error, Some(self.session.producer.context().as_ref()))
     }
 
     /// Whether a commit may have been done although it failed.
@@ -418,7 +438,7 @@ impl Attempt<'_> {
                  the brokers gave it up; end the other process, or RESUME QUERY, which goes on where the topic is",
                 self.settings.topic, self.settings.transaction_timeout
             )),
-            _ => failed(self.settings, "write to", error, Some(self.session.producer.context().as_ref())),
+            _ => self.failed(error),
         }
     }
 }

@@ -11,6 +11,7 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::topic_partition_list::{Offset as KafkaOffset, TopicPartitionList};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use savanna_streams_api::StreamError;
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_connectors::BuiltinConnectors;
 use savanna_streams_model::catalog::TableDef;
@@ -227,6 +228,23 @@ fn an_epoch_is_tried_again_where_that_makes_sense() {
     );
     sink.commit(&query(1), Epoch(2), &batch(&cluster, &[2])).unwrap();
     assert_eq!(sink.last_committed(&query(1)).unwrap(), Some(Epoch(2)));
+}
+
+#[test]
+fn who_may_not_write_is_told_at_once() {
+    for (request, answer) in [
+        (RDKafkaApiKey::AddPartitionsToTxn, RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED),
+        (RDKafkaApiKey::AddOffsetsToTxn, RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED),
+    ] {
+        let cluster = cluster(1);
+        let mut sink = sink(&cluster, &[]);
+        sink.commit(&query(1), Epoch(1), &batch(&cluster, &[1])).unwrap();
+        cluster.request_errors(request, &[answer; 3]);
+        let begun = Instant::now();
+        let error = sink.commit(&query(1), Epoch(2), &batch(&cluster, &[2])).unwrap_err();
+        assert!(matches!(error, StreamError::Denied { .. }), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    }
 }
 
 #[test]
