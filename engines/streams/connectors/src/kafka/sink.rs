@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
@@ -77,6 +78,8 @@ impl Session {
 enum Failure {
     /// Nothing of it counts; it may be tried again.
     Again(KafkaError),
+    /// A new client asks whether it counts, before it is tried again.
+    Anew(KafkaError),
     /// It will not go, or nobody knows whether it went.
     Final(StreamError),
 }
@@ -202,9 +205,22 @@ impl KafkaSink {
         let given_up = Arc::clone(&self.given_up);
         let settings = self.settings.clone();
         let deadline = Instant::now() + settings.transaction_timeout;
-        let mut back_off = BACK_OFF;
+        let (mut back_off, mut is_unsure) = (BACK_OFF, false);
+        let is_over = || given_up.load(Ordering::Acquire) || Instant::now() >= deadline;
         loop {
-            let session = self.session(query)?;
+            let session = match self.session(query) {
+                Ok(session) => session,
+                // Who has written before waits for brokers.
+                Err(StreamError::Io { .. }) if is_unsure && !is_over() => {
+                    thread::sleep(back_off);
+                    back_off = (back_off * 2).min(BACK_OFF_MAX);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if is_unsure && session.last >= epoch {
+                return Ok(());
+            }
             let attempt = Attempt { settings: &settings, session: &*session, given_up: &given_up, deadline };
             let error = match attempt.run(epoch, messages) {
                 Ok(()) => {
@@ -212,6 +228,10 @@ impl KafkaSink {
                     return Ok(());
                 }
                 Err(Failure::Again(error)) => error,
+                Err(Failure::Anew(error)) => {
+                    is_unsure = true;
+                    error
+                }
                 Err(Failure::Final(error)) => {
                     // Who writes on asks anew what the topic holds.
                     self.session = None;
@@ -227,6 +247,9 @@ impl KafkaSink {
             tracing::warn!(topic = settings.topic, %query, %epoch, %error, "an epoch could not be written; it is tried again");
             session.producer.poll(back_off);
             back_off = (back_off * 2).min(BACK_OFF_MAX);
+            if is_unsure {
+                self.session = None;
+            }
         }
     }
 }
@@ -263,10 +286,8 @@ impl Attempt<'_> {
             Ok(()) => {}
             // It counts or it does not: the next process asks.
             Err(error) if self.is_unsure(&error) => return Err(Failure::Final(self.lost(&error))),
-            Err(error) => {
-                let failure = self.sort(error);
-                return Err(self.abort(failure));
-            }
+            Err(error @ KafkaError::Flush(_)) => return Err(self.abort(self.sort(error))),
+            Err(error) => return Err(self.ask_anew(error)),
         }
         crash_at("kafka-sink-after-commit");
         Ok(())
@@ -374,6 +395,19 @@ impl Attempt<'_> {
             (failure, Ok(()), _) => failure,
             (Failure::Again(_), Err(error), _) => Failure::Final(self.lost(&error)),
             (failure, Err(_), _) => failure,
+        }
+    }
+
+    /// The brokers refused a commit, which they may have done before, or was there a message that they did not take?
+    fn ask_anew(&self, error: KafkaError) -> Failure {
+        match (self.sort(error), self.session.producer.context().unwritten()) {
+            (Failure::Again(_), Some(code))
+                if code == RDKafkaErrorCode::MessageSizeTooLarge || is_hopeless_to_write(code) =>
+            {
+                self.undelivered(code)
+            }
+            (Failure::Again(error), _) => Failure::Anew(error),
+            (failure, _) => failure,
         }
     }
 

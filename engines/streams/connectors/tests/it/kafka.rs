@@ -231,6 +231,23 @@ fn an_epoch_is_tried_again_where_that_makes_sense() {
 }
 
 #[test]
+fn whether_a_commit_that_was_refused_counts_is_asked_and_not_guessed() {
+    let cluster = cluster(1);
+    let mut sink = sink(&cluster, &[]);
+    sink.commit(&query(1), Epoch(1), &batch(&cluster, &[1])).unwrap();
+    // As if the commit had been done and its answer were lost: the imitation itself keeps no offset of a transaction.
+    keep_offset(&cluster, "savanna-abc-1-t", 2);
+    cluster.request_errors(
+        RDKafkaApiKey::EndTxn,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_ID_MAPPING],
+    );
+    sink.commit(&query(1), Epoch(2), &batch(&cluster, &[2])).unwrap();
+    assert_eq!(held(&cluster), [1, 2], "it was not written again");
+    sink.commit(&query(1), Epoch(3), &batch(&cluster, &[3])).unwrap();
+    assert_eq!(held(&cluster), [1, 2, 3]);
+}
+
+#[test]
 fn who_may_not_write_is_told_at_once() {
     for (request, answer) in [
         (RDKafkaApiKey::AddPartitionsToTxn, RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED),
