@@ -25,6 +25,8 @@ const FETCHED_KIB: usize = 64 << 10;
 const FETCHED_KIB_MIN: usize = 1 << 10;
 /// How often it is looked whether the topic has more partitions.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// So long the thread that looks waits for what the client reports.
+const POLL: Duration = Duration::from_millis(100);
 
 /// A table that is read.
 pub(super) struct KafkaSource {
@@ -198,11 +200,23 @@ struct Watching {
 
 impl Watching {
     fn run(self) {
-        const POLL: Duration = Duration::from_millis(100);
+        self.look();
+        // The client ends with the last who has it, and that takes a while: it is to be this thread, and none that reads for others, too.
+        while !self.is_over() {
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Nobody reads any more.
+    fn is_over(&self) -> bool {
+        self.watch.over.load(Ordering::Acquire)
+    }
+
+    fn look(&self) {
         let mut looked = Instant::now();
-        while !self.watch.over.load(Ordering::Acquire) {
+        while !self.is_over() {
             if let Some(Err(error)) = self.reader.poll(POLL)
-                && self.is_over(&error)
+                && self.is_final(&error)
             {
                 let told = failed(&self.settings, "read", &error, Some(self.reader.context().as_ref()));
                 return self.fail(told);
@@ -220,7 +234,7 @@ impl Watching {
         }
     }
 
-    fn is_over(&self, error: &KafkaError) -> bool {
+    fn is_final(&self, error: &KafkaError) -> bool {
         let fatal = matches!(error, KafkaError::MessageConsumptionFatal(_));
         if !fatal {
             tracing::debug!(topic = self.settings.topic, error = %Words(error), "Kafka's client reports");
