@@ -124,13 +124,16 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     ),
     option(
         "properties.max.request.size",
-        Kind::Integer { min: 1_000, max: 1_000_000_000 },
+        Kind::Integer { min: 1_000, max: LONGEST },
         Presence::Default("1000000"),
         "The longest message that is written, in bytes.",
     ),
     CSV_DELIMITER,
     CSV_QUOTE,
 ];
+
+/// The longest message that can be written, in bytes: it has to fit into the memory of those that wait to be sent.
+pub(super) const LONGEST: i64 = 32_000_000;
 
 const ON_ERROR: &str = "on-error";
 const KEY_FIELDS: &str = "key.fields";
@@ -379,6 +382,7 @@ mod tests {
             (vec![("properties.security.protocol", "SASL_PLAINTEXT")], "'properties.sasl.username'"),
             (vec![("properties.sasl.password", "x")], "unless 'properties.security.protocol' is SASL_PLAINTEXT"),
             (vec![("csv.header", "true")], "there is no 'csv.header'"),
+            (vec![("properties.max.request.size", "40000000")], "from 1000 to 32000000"),
             (vec![("on-error", "dead-letter:x")], "'fail' or 'skip'"),
             (vec![("properties.enable.auto.commit", "true")], "does not exist"),
         ] {

@@ -23,7 +23,7 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Remote, Sink};
 
 use super::client::{PATIENCE, Reader, Reports, config, failed, is_hopeless_to_write, partitions, reader, reader_config};
-use super::settings::Settings;
+use super::settings::{LONGEST, Settings};
 use crate::format::messages::{MessageFormat, Values};
 
 /// Brokers forget the offset of a group without members after a week (offsets.retention.minutes), so it is written again after so long.
@@ -41,6 +41,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 /// Messages that wait to be sent take so much memory at most, in KiB.
 const WAITING_KIB: usize = 32 << 10;
+const _: () = assert!(LONGEST < (WAITING_KIB << 10) as i64, "the longest message would never be sent");
 /// So long is waited for messages to be delivered, or for a broker, before it is asked again.
 const WAIT: Duration = Duration::from_millis(2);
 const WAIT_FOR_BROKERS: Duration = Duration::from_millis(20);
