@@ -95,7 +95,8 @@ struct Inner {
     queries: Queries,
     /// What outlives the process, if it has a place.
     store: Option<Arc<Store>>,
-    /// Locked while a stored query begins, goes on, is stopped or dropped: what is stored of it is what becomes of it.
+    /// Locked while a stored query begins, goes on, is stopped or dropped: what is stored of it is what becomes of it. That a query goes on
+    /// may take long, so what is done to others does not wait for it.
     changing: Mutex<()>,
     /// The engine ends: no query goes on any more.
     ends: AtomicBool,
@@ -518,13 +519,17 @@ impl Inner {
 
     /// Stops a query. One that is stored does not go on by itself, whether it runs now or not.
     fn stop(&self, id: &QueryId) -> Result<()> {
+        let cancelled = |is_known| if is_known { Ok(()) } else { Err(queries::unknown(&id.to_string())) };
+        if self.stored(&id.to_string()).is_none() {
+            return cancelled(self.queries.cancel(id));
+        }
         let _changing = self.changing.lock();
         let stored = self.stored(&id.to_string());
         if let (Some(store), Some(Standing::Running)) = (&self.store, stored.as_ref().map(|stored| &stored.standing)) {
             store.stand(id.job, Standing::Stopped)?;
         }
         // Of those that have ended, only the last are known.
-        if self.queries.cancel(id) || stored.is_some() { Ok(()) } else { Err(queries::unknown(&id.to_string())) }
+        cancelled(self.queries.cancel(id) || stored.is_some())
     }
 
     /// `DROP QUERY`: stops it, and forgets it if it is stored. What it wrote stays.
@@ -532,6 +537,9 @@ impl Inner {
         loop {
             let is_known = self.queries.cancel(id);
             self.queries.wait(id);
+            if self.stored(&id.to_string()).is_none() {
+                return if is_known { Ok(()) } else { Err(queries::unknown(&id.to_string())) };
+            }
             let _changing = self.changing.lock();
             if self.queries.running(id).is_some() {
                 // Somebody has resumed it meanwhile.

@@ -267,7 +267,7 @@ async fn a_table_for_late_rows_is_another_than_the_one_that_is_written_and_knows
     process.end().await;
 }
 
-/// Connectors whose sources do not answer, or fail, while a gate is closed.
+/// Connectors of whose tables `input` does not answer, or fails, while a gate is closed.
 #[derive(Debug, Default)]
 struct Gated {
     connectors: BuiltinConnectors,
@@ -277,7 +277,7 @@ struct Gated {
 
 impl Connectors for Gated {
     fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
-        while !self.is_open.load(Ordering::Acquire) {
+        while table.name == "input" && !self.is_open.load(Ordering::Acquire) {
             if self.fails {
                 return Err(StreamError::io("reading the test's table", &"nobody is there"));
             }
@@ -326,6 +326,9 @@ async fn queries_whose_sources_do_not_answer_or_fail_go_on_later_and_hold_nobody
         };
         until(meanwhile).await;
         process.run("SHOW TABLES").await;
+        let nameless = process.insert("INSERT INTO nowhere SELECT n FROM whole").await;
+        process.run(&format!("STOP QUERY '{nameless}'")).await;
+        process.run(&format!("DROP QUERY '{nameless}'")).await;
         is_open.store(true, Ordering::Release);
         until(QueryState::Running).await;
         process.end().await;

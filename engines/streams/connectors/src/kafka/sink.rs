@@ -40,8 +40,8 @@ const STEP: Duration = Duration::from_secs(2);
 const BACK_OFF: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 /// Messages that wait to be sent take so much memory at most, in KiB.
-const WAITING_KIB: usize = 32 << 10;
-const _: () = assert!(LONGEST < (WAITING_KIB << 10) as i64, "the longest message would never be sent");
+const WAITING_KIB: i64 = 32 << 10;
+const _: () = assert!(LONGEST < WAITING_KIB << 10, "the longest message would never be sent");
 /// So long is waited for messages to be delivered, or for a broker, before it is asked again.
 const WAIT: Duration = Duration::from_millis(2);
 const WAIT_FOR_BROKERS: Duration = Duration::from_millis(20);
