@@ -1,6 +1,7 @@
 //! A topic that is read: one client for all partitions, and a reader for each.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -19,10 +20,16 @@ use super::reader::PartitionReader;
 use super::settings::{Settings, Startup};
 use super::topics::Topics;
 
-/// Messages that were fetched and not read yet take about so much memory, in KiB, over all partitions of a table.
+/// Values of messages that were fetched and not read yet take so much memory, in KiB, over all partitions of a table.
 const FETCHED_KIB: usize = 64 << 10;
 /// The same for one partition, at least.
-const FETCHED_KIB_MIN: usize = 1 << 10;
+const FETCHED_KIB_MIN: usize = 64;
+/// What a fetched message takes beside its value, in bytes, rounded up: that is not counted by the library, so their number has a bound, too.
+const BESIDE_THE_VALUE: usize = 512;
+/// So many fetched messages wait in a partition, at least and at most.
+const FETCHED_MESSAGES: RangeInclusive<usize> = 100..=100_000;
+/// A fetch brings so much of one partition at most, in KiB, unless a batch of messages is longer.
+const FETCH_KIB: RangeInclusive<usize> = 64..=1 << 10;
 /// How often it is looked whether the topic has more partitions.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// So long the thread that looks waits for what the client reports.
@@ -113,6 +120,29 @@ pub(super) struct TopicClient {
     watch: Arc<Watch>,
 }
 
+/// What may be fetched of a partition before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fetched {
+    /// Of values.
+    kib: usize,
+    messages: usize,
+    /// Of values, by one fetch, which may come on top.
+    at_once_kib: usize,
+}
+
+impl Fetched {
+    /// The share of each of so many partitions.
+    fn of(partitions: usize) -> Self {
+        let within = |range: &RangeInclusive<usize>, value: usize| value.clamp(*range.start(), *range.end());
+        let kib = FETCHED_KIB / partitions.max(1);
+        Self {
+            kib: kib.max(FETCHED_KIB_MIN),
+            messages: within(&FETCHED_MESSAGES, (kib << 10) / BESIDE_THE_VALUE),
+            at_once_kib: within(&FETCH_KIB, kib / 8),
+        }
+    }
+}
+
 /// What the thread beside the readers finds.
 #[derive(Default)]
 struct Watch {
@@ -129,9 +159,11 @@ impl Drop for TopicClient {
 impl TopicClient {
     fn start(settings: Settings, partitions: usize) -> Result<Self> {
         let mut config = reader_config(&settings, &settings.group);
-        let fetched = (FETCHED_KIB / partitions.max(1)).max(FETCHED_KIB_MIN);
+        let Fetched { kib, messages, at_once_kib } = Fetched::of(partitions);
         config
-            .set("queued.max.messages.kbytes", fetched.to_string())
+            .set("queued.max.messages.kbytes", kib.to_string())
+            .set("queued.min.messages", messages.to_string())
+            .set("fetch.message.max.bytes", (at_once_kib << 10).to_string())
             // A partition whose messages wait is asked for more soon after they were taken.
             .set("fetch.queue.backoff.ms", "10")
             .set("enable.partition.eof", settings.bounded.to_string());
@@ -244,5 +276,17 @@ impl Watching {
 
     fn fail(&self, error: StreamError) {
         self.watch.failed.lock().get_or_insert(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_share_the_memory_of_a_table() {
+        assert_eq!(Fetched::of(1), Fetched { kib: 64 << 10, messages: 100_000, at_once_kib: 1 << 10 });
+        assert_eq!(Fetched::of(64), Fetched { kib: 1 << 10, messages: 2_048, at_once_kib: 128 });
+        assert_eq!(Fetched::of(10_000), Fetched { kib: 64, messages: 100, at_once_kib: 64 });
     }
 }
