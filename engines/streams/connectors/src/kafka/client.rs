@@ -16,6 +16,8 @@ use super::settings::Settings;
 
 /// So long a query that starts waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// So long a topic may not be known to all brokers that was just made.
+const NEWS_TAKE: Duration = Duration::from_secs(1);
 /// What brokers do again and again is logged once in so long.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
@@ -146,7 +148,8 @@ pub(super) fn reader(settings: &Settings, config: &ClientConfig) -> Result<Reade
 /// # Errors
 /// The brokers cannot be reached, or there is no such topic.
 pub(super) fn partitions(settings: &Settings, client: &Reader) -> Result<usize> {
-    let deadline = Instant::now() + PATIENCE;
+    let begun = Instant::now();
+    let deadline = begun + PATIENCE;
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let found = match client.fetch_metadata(Some(&settings.topic), left) {
@@ -165,6 +168,9 @@ pub(super) fn partitions(settings: &Settings, client: &Reader) -> Result<usize> 
             Ok(_) | Err(KafkaError::MetadataFetch(RDKafkaErrorCode::LeaderNotAvailable))
                 if Instant::now() < deadline =>
             {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Err(KafkaError::MetadataFetch(code)) if is_unknown(code) && begun.elapsed() < NEWS_TAKE => {
                 std::thread::sleep(Duration::from_millis(100));
             }
             Ok(_) => return Err(unknown_topic(settings)),

@@ -17,7 +17,7 @@ type Name = (String, String, String);
 
 /// The topics that were asked for.
 #[derive(Debug, Default)]
-pub(super) struct Topics(Mutex<BTreeMap<Name, (Instant, Result<usize>)>>);
+pub(super) struct Topics(Mutex<BTreeMap<Name, (Instant, usize)>>);
 
 impl Topics {
     /// How many partitions a table has.
@@ -26,15 +26,15 @@ impl Topics {
     /// The brokers cannot be reached, or there is no such topic.
     pub(super) fn partitions(&self, settings: &Settings) -> Result<usize> {
         let name = (settings.servers.clone(), settings.user.clone(), settings.topic.clone());
-        let known = self.0.lock().get(&name).filter(|(asked, _)| asked.elapsed() < REMEMBERED).cloned();
+        let known = self.0.lock().get(&name).filter(|(asked, _)| asked.elapsed() < REMEMBERED).copied();
         if let Some((_, count)) = known {
-            return count;
+            return Ok(count);
         }
         let client = reader(settings, &reader_config(settings, &settings.group))?;
-        let count = partitions(settings, &client);
+        let count = partitions(settings, &client)?;
         let mut all = self.0.lock();
         all.retain(|_, (asked, _)| asked.elapsed() < REMEMBERED);
-        all.insert(name, (Instant::now(), count.clone()));
-        count
+        all.insert(name, (Instant::now(), count));
+        Ok(count)
     }
 }
