@@ -53,13 +53,14 @@ def test_an_epoch_counts_once_when_the_node_ends_around_its_commit(broker, tmp_p
         assert sent < 2_000, "it does not end"
         time.sleep(0.1)
     assert node.process.returncode == -signal.SIGABRT
-    held = numbers(broker, written) if point.endswith("after-commit") else None
+    held = numbers(broker, written) if point.endswith("after-commit") else []
+    assert held or point.endswith("before-commit"), "what was committed is there at once"
     with a_node(tmp_path) as node:
         broker.write(read, rows(*range(sent, sent + 10)))
         until(lambda: len(numbers(broker, written)) >= sent + 10, lambda: node.log.read_text())
         time.sleep(0.5)
         assert numbers(broker, written) == list(range(sent + 10))
-    assert held is None or held, "what was committed is there at once"
+    assert held == list(range(len(held))), "in the order of its epochs, and none twice"
 
 
 def test_a_broker_that_is_killed_is_waited_for(own_broker, tmp_path):
@@ -254,6 +255,58 @@ def test_transactions_that_were_given_up_are_not_read_and_leave_gaps_that_do_not
     try:
         until(lambda: len(numbers(broker, written)) >= len(expected), lambda: node.log.read_text())
         assert numbers(broker, written) == expected
+        assert node.stop() == 0
+    finally:
+        node.kill()
+
+
+def windows(broker, read, written, **options):
+    """The statements of a query that counts rows by the second; the number of a row is its time in milliseconds."""
+    return [
+        table(broker, "timed", "n BIGINT, at AS TO_TIMESTAMP_LTZ(n, 3), WATERMARK FOR at AS at", read, **options),
+        table(broker, "counted", "n BIGINT", written),
+        "SET 'query.name' = 'counted'",
+        "INSERT INTO counted SELECT count(*) FROM TABLE(TUMBLE(TABLE timed, DESCRIPTOR(at), INTERVAL '1' SECOND)) GROUP BY window_start, window_end",
+    ]
+
+
+def test_a_partition_that_rests_holds_no_window_back_however_often_the_node_is_killed(broker, tmp_path):
+    read, written = topics(broker, partitions=2)
+    node = Node(tmp_path)
+    try:
+        run(node, *windows(broker, read, written, **{"scan.watermark.idle-timeout": "2s"}))
+        for second in range(5):
+            # The other partition has nothing.
+            broker.write(read, rows(*range(second * 1000, second * 1000 + 10)))
+            until(lambda: len(numbers(broker, written)) >= second, lambda: node.log.read_text())
+            time.sleep(0.5)
+            node.kill()
+            node = Node(tmp_path)
+        broker.write(read, rows(5000))
+        until(lambda: len(numbers(broker, written)) >= 5, lambda: node.log.read_text())
+        time.sleep(0.5)
+        assert numbers(broker, written) == [10] * 5
+        assert node.stop() == 0
+    finally:
+        node.kill()
+
+
+def test_late_rows_are_in_their_table_once_however_often_the_node_is_killed(broker, tmp_path):
+    read, written = topics(broker)
+    late = broker.topic(f"late-{read}")
+    node = Node(tmp_path)
+    try:
+        run(node, table(broker, "late", "n BIGINT", late), *windows(broker, read, written, **{"late-data": "side:late"}))
+        for second in range(1, 5):
+            broker.write(read, rows(second * 10_000, second))
+            until(lambda: len(numbers(broker, late)) >= second, lambda: node.log.read_text())
+            time.sleep(0.5)
+            node.kill()
+            node = Node(tmp_path)
+        broker.write(read, rows(50_000))
+        until(lambda: len(numbers(broker, written)) >= 4, lambda: node.log.read_text())
+        time.sleep(0.5)
+        assert (numbers(broker, written), numbers(broker, late)) == ([1] * 4, [1, 2, 3, 4])
         assert node.stop() == 0
     finally:
         node.kill()

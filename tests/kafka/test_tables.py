@@ -69,6 +69,19 @@ def test_what_is_written_has_keys_and_goes_where_they_say(broker, tmp_path, guar
             assert found == sorted(found), "one key is in one partition, in order"
 
 
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4"])
+def test_messages_are_compressed_when_they_are_written_and_read(broker, tmp_path, compression):
+    read, written = topic(broker), topic(broker)
+    broker.write(read, rows(*range(500)))
+    bounded = {"scan_bounded_mode": "latest-offset"}
+    with a_node(tmp_path) as node:
+        run(node, table(broker, "numbers", "n BIGINT", read, **bounded), table(broker, "packed", "n BIGINT", written, properties_compression_type=compression),
+            "INSERT INTO packed SELECT n FROM numbers")
+        until(lambda: len(broker.read(written)) >= 500, lambda: node.log.read_text())
+    assert numbers(broker, written) == list(range(500))
+    assert sorted(row["n"] for row in sql(table(broker, "t", "n BIGINT", written, **bounded), "SELECT n FROM t")) == list(range(500))
+
+
 def test_a_query_that_begins_at_the_latest_message_goes_on_from_there(broker, tmp_path):
     read, written = topic(broker), topic(broker)
     broker.write(read, rows(1, 2))

@@ -279,7 +279,7 @@ impl Settings {
 
 /// Whether Kafka can have such a topic.
 fn is_topic(name: &str) -> bool {
-    name.len() <= 249 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+    !matches!(name, "." | "..") && name.len() <= 249 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
 }
 
 fn startup(options: &Options<'_>) -> Result<Startup> {
@@ -368,6 +368,7 @@ mod tests {
     fn options_that_contradict_each_other_are_refused() {
         for (options, expected) in [
             (vec![("topic", "a,b")], "one topic of at most 249"),
+            (vec![("topic", "..")], "one topic of at most 249"),
             (vec![("scan.startup.mode", "timestamp")], "because 'scan.startup.mode' is 'timestamp'"),
             (vec![("scan.startup.timestamp-millis", "5")], "unless 'scan.startup.mode' is 'timestamp'"),
             (vec![("key.format", "json")], "unless 'key.fields' names columns"),
