@@ -183,7 +183,7 @@ pub(super) fn partitions(settings: &Settings, client: &Reader) -> Result<usize> 
 fn failed_reading(settings: &Settings, what: &str, error: &KafkaError, client: &Reader) -> StreamError {
     const REPORTS: usize = 20;
     for _ in 0..REPORTS {
-        // It is assigned nothing yet, so only reports come.
+        // Partitions that are read have queues of their own, so only reports come.
         drop(client.poll(Duration::ZERO));
     }
     failed(settings, what, error, Some(client.context().as_ref()))
@@ -283,10 +283,11 @@ pub(super) fn is_hopeless(code: RDKafkaErrorCode) -> bool {
 pub(super) fn passes(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode::{
         AllBrokersDown, BrokerNotAvailable, BrokerTransportFailure, CoordinatorLoadInProgress, CoordinatorNotAvailable,
-        FencedLeaderEpoch, FetchSessionIdNotFound, GroupAuthorizationFailed, InvalidFetchSessionEpoch, KafkaStorageError,
-        LeaderNotAvailable, ListenerNotFound, NetworkException, NotCoordinator, NotLeaderForPartition, OffsetNotAvailable,
-        OperationTimedOut, PreferredLeaderNotAvailable, ReplicaNotAvailable, RequestTimedOut, Resolve, ThrottlingQuotaExceeded,
-        Unknown, UnknownLeaderEpoch, UnknownTopicId, WaitingForCoordinator,
+        FencedLeaderEpoch, FetchSessionIdNotFound, GroupAuthorizationFailed, InvalidFetchSessionEpoch,
+        KafkaStorageError, LeaderNotAvailable, ListenerNotFound, NetworkException, NotCoordinator,
+        NotLeaderForPartition, OffsetNotAvailable, OperationTimedOut, PreferredLeaderNotAvailable, ReplicaNotAvailable,
+        RequestTimedOut, Resolve, ThrottlingQuotaExceeded, Unknown, UnknownLeaderEpoch, UnknownTopicId,
+        WaitingForCoordinator,
     };
     matches!(
         code,
@@ -351,7 +352,8 @@ mod tests {
         let refused = RDKafkaErrorCode::Authentication;
         let gone = "sasl_plaintext://h:1/1: SASL PLAIN mechanism handshake failed: Local: Broker transport failure: broker's supported mechanisms: ";
         assert!(!is_hopeless(meant(refused, gone)));
-        let unknown = "sasl_plaintext://h:1/1: SASL authentication error: Authentication failed: Invalid username or password";
+        let unknown =
+            "sasl_plaintext://h:1/1: SASL authentication error: Authentication failed: Invalid username or password";
         assert!(is_hopeless(meant(refused, unknown)));
         let other = "SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported mechanisms: SCRAM";
         assert!(is_hopeless(meant(refused, other)));

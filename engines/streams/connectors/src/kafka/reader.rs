@@ -120,7 +120,10 @@ impl PartitionReader {
     /// That what comes next cannot be read.
     fn unreadable(&self, message: String) -> StreamError {
         let Place { partition, next, .. } = self.place;
-        StreamError::Data { place: format!("topic {}, partition {partition}, offset {next}", self.client.settings.topic), message }
+        StreamError::Data {
+            place: format!("topic {}, partition {partition}, offset {next}", self.client.settings.topic),
+            message,
+        }
     }
 
     /// That the place is not there any more.

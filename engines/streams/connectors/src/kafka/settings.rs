@@ -279,7 +279,9 @@ impl Settings {
 
 /// Whether Kafka can have such a topic.
 fn is_topic(name: &str) -> bool {
-    !matches!(name, "." | "..") && name.len() <= 249 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+    !matches!(name, "." | "..")
+        && name.len() <= 249
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
 }
 
 fn startup(options: &Options<'_>) -> Result<Startup> {

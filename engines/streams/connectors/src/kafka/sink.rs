@@ -22,7 +22,9 @@ use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Remote, Sink};
 
-use super::client::{PATIENCE, Reader, Reports, config, failed, is_hopeless_to_write, partitions, reader, reader_config};
+use super::client::{
+    PATIENCE, Reader, Reports, config, failed, is_hopeless_to_write, partitions, reader, reader_config,
+};
 use super::settings::{LONGEST, Settings};
 use crate::format::messages::{MessageFormat, Values};
 

@@ -259,6 +259,7 @@ impl Watching {
                     Ok(count) if count != self.partitions => {
                         return self.fail(other_partitions(&self.settings, self.partitions, count));
                     }
+                    Err(error @ StreamError::Denied { .. }) => return self.fail(error),
                     // Whether it is there is told by those who read it.
                     _ => {}
                 }

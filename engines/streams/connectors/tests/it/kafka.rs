@@ -231,16 +231,27 @@ fn an_epoch_is_tried_again_where_that_makes_sense() {
 }
 
 #[test]
+fn a_former_process_is_fenced_before_it_is_asked_what_it_wrote() {
+    let cluster = cluster(1);
+    // Which of two errors comes tells what was asked first.
+    cluster.request_errors(
+        RDKafkaApiKey::InitProducerId,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED; 3],
+    );
+    cluster
+        .request_errors(RDKafkaApiKey::OffsetFetch, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED; 3]);
+    let error = sink(&cluster, &[]).last_committed(&query(1)).unwrap_err().to_string();
+    assert!(error.contains("write to") && !error.contains("ask for the epoch"), "{error}");
+}
+
+#[test]
 fn whether_a_commit_that_was_refused_counts_is_asked_and_not_guessed() {
     let cluster = cluster(1);
     let mut sink = sink(&cluster, &[]);
     sink.commit(&query(1), Epoch(1), &batch(&cluster, &[1])).unwrap();
     // As if the commit had been done and its answer were lost: the imitation itself keeps no offset of a transaction.
-    keep_offset(&cluster, "savanna-abc-1-t", 2);
-    cluster.request_errors(
-        RDKafkaApiKey::EndTxn,
-        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_ID_MAPPING],
-    );
+    keep(&cluster, &query(1), 2);
+    cluster.request_errors(RDKafkaApiKey::EndTxn, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_ID_MAPPING]);
     sink.commit(&query(1), Epoch(2), &batch(&cluster, &[2])).unwrap();
     assert_eq!(held(&cluster), [1, 2], "it was not written again");
     sink.commit(&query(1), Epoch(3), &batch(&cluster, &[3])).unwrap();

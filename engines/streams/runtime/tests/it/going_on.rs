@@ -358,7 +358,8 @@ fn a_partition_that_rests_rests_on_however_often_its_process_ends() {
         let rows = (0..count).map(|i| Row { time: Some(i), key: Some(0), value: i }).collect();
         let memory = Arc::new(Memory::with("t", vec![rows, Vec::new()]).then(Then::Wait));
         let query = start_with(&memory, Judge(Arc::clone(&sink), None), &log, options(), waiting.clone()).unwrap();
-        let is_recorded = |record: &EpochRecord| record.sources[0].offset.0 == count.to_string() && record.sources[1].idle;
+        let is_recorded =
+            |record: &EpochRecord| record.sources[0].offset.0 == count.to_string() && record.sources[1].idle;
         until("the new rows are in an epoch in which the other partition rests", || {
             log.durable.lock().last().is_some_and(is_recorded) || query.status().state.is_over()
         });
