@@ -250,7 +250,7 @@ fn whether_a_commit_that_was_refused_counts_is_asked_and_not_guessed() {
     let mut sink = sink(&cluster, &[]);
     sink.commit(&query(1), Epoch(1), &batch(&cluster, &[1])).unwrap();
     // As if the commit had been done and its answer were lost: the imitation itself keeps no offset of a transaction.
-    keep(&cluster, &query(1), 2);
+    keep_offset(&cluster, "savanna-abc-1-t", 2);
     cluster.request_errors(RDKafkaApiKey::EndTxn, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_ID_MAPPING]);
     sink.commit(&query(1), Epoch(2), &batch(&cluster, &[2])).unwrap();
     assert_eq!(held(&cluster), [1, 2], "it was not written again");
