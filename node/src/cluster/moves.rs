@@ -3,7 +3,7 @@
 //! ```text
 //!  the node that has it                                the node that gets it
 //!  moves/start.2  freeze, drain, write down
-//!                 ────────── moves/say.2: Begin ..  ──►  nothing, until the end of its log says that it is to have it
+//!                 ────────── moves/say.3: Begin ..  ──►  nothing, until the end of its log says that it is to have it
 //!                 ────────── moves/blocks.1         ──►  reads what is in the cache here  (`warming`)
 //!                 ────────── moves/part.1           ──►  what is open, and what was committed since that began
 //!                 compare-and-set of the record          takes it in, as anything else that the records say
@@ -135,7 +135,7 @@ impl Method for Start {
 struct Say;
 
 impl Method for Say {
-    const NAME: &'static str = "moves/say.2";
+    const NAME: &'static str = "moves/say.3";
     const IDEMPOTENT: bool = true;
     /// With the attempt's place among those that moved the tenant, the version that its record had before, and how many parts go along.
     type Request = (TenantId, Handover, (u64, u32), ToTarget);
