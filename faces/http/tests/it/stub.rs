@@ -260,7 +260,7 @@ impl NodeView for StubNode {
     }
 
     fn nodes(&self) -> Vec<ClusterNode> {
-        let node = |name: &str, is_this| ClusterNode {
+        let node = |name: &str, is_this: bool| ClusterNode {
             name: name.into(),
             epoch: 7,
             address: Some("127.0.0.1:7400".into()),
