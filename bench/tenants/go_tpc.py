@@ -36,3 +36,11 @@ class GoTpc:
         first, second, *rest = self.command
         words = ["--time", "1h", "--ignore-error", "--silence"]
         return subprocess.Popen([first, second, "run", *rest, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def run_for(self, seconds):
+        """Runs the mix for so long; what it printed of transactions that failed, a line for each."""
+        first, second, *rest = self.command
+        words = ["--time", f"{seconds}s", "--ignore-error"]
+        done = subprocess.run([first, second, "run", *rest, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return [line for line in (done.stdout + done.stderr).splitlines() if "err" in line and "ERR " not in line]

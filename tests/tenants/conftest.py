@@ -7,7 +7,9 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATIENCE = 60
 # Seeds of what is killed, which also decide when.
 CRASHES = range(int(os.environ.get("TENANTS_CRASHES", "2")))
-# What clients connect to: the node that has their databases, or the `front`, another one that relays them.
+# What clients connect to: the node that has their databases, the `front`, another one that relays them, or one of two between
+# which their databases `move`.
 THROUGH = os.environ.get("TENANTS_THROUGH", "owner")
 # It would take years.
 ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
@@ -140,6 +143,10 @@ class Foreign(Server):
             node.listen()
             node.serve()
         self.process, self.port = self.front.process, self.front.port
+        self.part()
+
+    def part(self):
+        """Sees to it that they are not at the node that clients connect to."""
         # It is not open to other machines if it has no API; then only `postgres` is certain to be at the other node.
         if self.has_api():
             self.front.ask("PUT", "/api/v1/nodes/front/drain")
@@ -170,6 +177,49 @@ class Foreign(Server):
                 node.kill()
 
 
+class Moving(Foreign):
+    """Two nodes of a cluster. Each database goes from the one to the other and back, a second after the last time; clients connect to one of them."""
+
+    def __init__(self, directory, settings=None, at_once=True):
+        super().__init__(directory, settings)
+        self.at_once, self.moved, self.ends = at_once, [], threading.Event()
+        self.mover = threading.Thread(target=self.move, daemon=True)
+
+    def part(self):
+        if self.at_once:
+            self.move_from_now_on()
+
+    def move_from_now_on(self):
+        self.began = time.monotonic()
+        self.mover.start()
+
+    def move(self):
+        while not self.ends.wait(1):
+            # What is being dropped, or made, does not move; nor does anything when a node has ended.
+            with contextlib.suppress(requests.RequestException, KeyError):
+                shards = self.front.ask("GET", "/api/v1/shards?prefix=tenants/").json()["shards"]
+                for shard in shards:
+                    to = "front" if shard["owner"] == "owner" else "owner"
+                    with contextlib.suppress(requests.HTTPError):
+                        self.moved.append(self.front.ask("POST", "/api/v1/moves", json={"shard": shard["shard"], "to": to}).json())
+
+    def connect(self, database="postgres", **options):
+        return Server.connect(self, database, **options)
+
+    def kill(self):
+        self.ends.set()
+        # Whoever waits for an answer of a node has none when that has ended.
+        super().kill()
+        if self.mover.ident is None:
+            return
+        self.mover.join()
+        gone = [move for move in self.moved if move["stayed"] is None]
+        print(f"{len(gone)} of {len(self.moved)} moves, windows of {[round(move['window_ms']) for move in gone]} ms", file=sys.stderr)
+        # Where it has no API, nobody can ask for any.
+        assert gone or not self.has_api() or time.monotonic() < self.began + 10, self.moved
+        assert not [move for move in self.moved if move["failed"]], self.moved
+
+
 @contextlib.contextmanager
 def busy_with_endless(connection):
     """Has a connection run a statement that still runs at the end, where it is cancelled."""
@@ -187,7 +237,7 @@ def busy_with_endless(connection):
 @contextlib.contextmanager
 def running(directory, settings=None):
     """A server that listens, and is killed at the end."""
-    server = (Foreign if THROUGH == "front" else Server)(directory, settings)
+    server = {"owner": Server, "front": Foreign, "moves": Moving}[THROUGH](directory, settings)
     try:
         server.start()
         server.listen()

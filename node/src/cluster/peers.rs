@@ -108,7 +108,8 @@ mod tests {
             assert_eq!(answer, Ok(Bytes::new()), "{method}");
         }
         let calls: BTreeMap<_, _> = peers.traffic().map(|(class, figures)| (class, figures.calls)).collect();
-        let expected = [("bulk", 1_000), ("control", 1), ("flights", 2), ("keys", 1), ("streams", 1), ("transfers", 16)];
+        let expected =
+            [("bulk", 1_000), ("control", 1), ("flights", 2), ("keys", 1), ("streams", 1), ("transfers", 16)];
         assert_eq!(calls, expected.into());
     }
 }

@@ -1,11 +1,12 @@
 """TPC-C's conditions of consistency (clause 3.3.2): after a load, and after kills in the midst of runs and of recovery. What breaks one is noticed."""
 
+import os
 import random
 import sys
 import time
 
 import pytest
-from conftest import ROOT, running
+from conftest import ROOT, Moving, running
 from node import TARGET
 
 sys.path.append(str(ROOT / "bench" / "tenants"))
@@ -13,6 +14,10 @@ import go_tpc  # noqa: E402
 
 CLIENTS = 4
 WAREHOUSES = 1
+# For how long orders come while their database moves every second.
+MOVING_SECONDS = int(os.environ.get("CLUSTER_MOVES", "8"))
+# What the isolation of transactions demands, and no move adds to.
+CONFLICTS = ("40001", "40P01", "could not serialize", "deadlock detected")
 # What breaks a condition, and how it is undone.
 BREAKS = [
     ("UPDATE warehouse SET w_ytd = w_ytd + 1", "UPDATE warehouse SET w_ytd = w_ytd - 1"),
@@ -61,3 +66,22 @@ def test_orders_stay_consistent_across_kills(program, own_server, level):
         terminals(program, own_server, level)("check")
         with own_server.connect() as connection:
             assert connection.execute("SELECT count(*) FROM orders").fetchone() > (before,), "nobody ordered anything"
+
+
+@pytest.mark.parametrize("level", go_tpc.LEVELS)
+def test_orders_stay_consistent_while_their_database_moves(program, tmp_path, level):
+    server = Moving(tmp_path, settings={"tenants.log_distance": "16MiB"}, at_once=False)
+    try:
+        server.start()
+        loaded = terminals(program, server, level)
+        loaded("prepare", "--no-check")
+        with server.connect() as connection:
+            (before,) = connection.execute("SELECT count(*) FROM orders").fetchone()
+        server.move_from_now_on()
+        failed = terminals(program, server, level).run_for(MOVING_SECONDS)
+        assert [line for line in failed if not any(word in line for word in CONFLICTS)] == []
+        loaded("check")
+        with server.connect() as connection:
+            assert connection.execute("SELECT count(*) FROM orders").fetchone() > (before,), "nobody ordered anything"
+    finally:
+        server.kill()

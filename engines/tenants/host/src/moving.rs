@@ -1,7 +1,7 @@
 //! A tenant leaves for another node, or comes from one: what its thread does for that.
 //!
 //! ```text
-//!  freeze   whoever comes waits; connections go when nothing keeps them, those that something keeps are ended after a while
+//!  freeze   when no session is tied to its place: whoever comes waits; connections go when nothing keeps them, those that something keeps are ended after a while
 //!  drain    nobody is there any more, and the storage has everything
 //!  release  the record says that it is another node's: whoever waits is taken there
 //!  resume   or it stays: whoever waits goes on here
@@ -113,10 +113,11 @@ impl Session {
 
 impl Tenants {
     /// Begins to take a tenant away from its clients, so that it can move by an attempt, which has a number of its own: whoever comes
-    /// waits, whoever is there goes when nothing keeps it. What is open in its sessions goes `along`, or keeps them.
+    /// waits, whoever is there goes when nothing keeps it. What is open in its sessions goes `along`, or keeps them; if it is to go along, the tenant is served
+    /// until no session has anything that cannot.
     ///
     /// # Errors
-    /// 3D000 if it is not here, 55006 if it wakes or leaves.
+    /// 3D000 if it is not here, 55006 if it wakes or leaves, or what cannot go along is there for too long.
     pub async fn freeze(&self, tenant: TenantId, attempt: u64, along: bool) -> Result<()> {
         self.ask(tenant, |frozen| Order::Freeze { tenant, attempt, along, frozen }).await
     }
@@ -202,13 +203,32 @@ impl Tenants {
 }
 
 impl ThreadContext {
-    pub(crate) fn freeze(&self, tenant: TenantId, attempt: u64, along: bool) -> Result<()> {
+    pub(crate) async fn freeze(&self, tenant: TenantId, attempt: u64, along: bool) -> Result<()> {
+        if along {
+            self.until_movable(tenant).await?;
+        }
         if let Some(slot) = self.begin_moving(tenant, attempt)?
             && !slot.is_leaving.replace(true)
         {
             slot.along.set(along.then_some(attempt));
             slot.leaves_since.set(Instant::now());
             self.sessions_of(tenant).into_iter().for_each(|key| self.process.connections.call_away(key));
+        }
+        Ok(())
+    }
+
+    /// What ties a session to this node may take long, as a COPY or the removal of another database does, and nobody has to wait for it.
+    async fn until_movable(&self, tenant: TenantId) -> Result<()> {
+        let began = Instant::now();
+        while let Some(slot) = self.awake(tenant) {
+            let fixed = self.fixed(&slot).await;
+            if fixed.is_none() && !slot.has_errands() {
+                break;
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(in_the_way(fixed));
+            }
+            tokio::time::sleep(ROUND).await;
         }
         Ok(())
     }
@@ -231,7 +251,7 @@ impl ThreadContext {
                 return Err(stays());
             }
             if began.elapsed() > PATIENCE && along {
-                return Err(self.in_the_way(&slot).await);
+                return Err(in_the_way(self.fixed(&slot).await));
             }
             if began.elapsed() > PATIENCE && !std::mem::replace(&mut is_over, true) {
                 self.sessions_of(tenant).into_iter().for_each(|key| self.process.connections.end_as_moved(key));
@@ -244,8 +264,8 @@ impl ThreadContext {
         written
     }
 
-    /// Why a tenant does not go.
-    async fn in_the_way(&self, slot: &Rc<TenantSlot>) -> SqlError {
+    /// What ties a session of a tenant to this node, if anything does.
+    async fn fixed(&self, slot: &Rc<TenantSlot>) -> Option<Bound> {
         let ids: Vec<_> = self
             .sessions
             .borrow()
@@ -253,16 +273,20 @@ impl ThreadContext {
             .filter(|session| session.slot.id == slot.id)
             .map(|session| session.id)
             .collect();
-        let fixed = slot.with(|tenant| ids.into_iter().find_map(|id| tenant.is_fixed(id))).await;
-        let what = match fixed {
-            Some(Bound::Copy) => "a COPY that takes rows",
-            Some(Bound::Cursors) => "a cursor or portal of a transaction that changed the time zone or the tables",
-            Some(Bound::Size) => "a session with more rows in cursors and temporary tables than are taken along",
-            _ => "a statement that runs, or waits for a lock behind others of its message,",
-        };
-        SqlError::new("55006", format!("{what} is in the way for more than {PATIENCE:?}"))
-            .hint("Move the database when that is over. `--technique flush-and-move` ends such sessions.")
+        slot.with(|tenant| ids.into_iter().find_map(|id| tenant.is_fixed(id))).await
     }
+}
+
+/// Why a tenant does not go.
+fn in_the_way(fixed: Option<Bound>) -> SqlError {
+    let what = match fixed {
+        Some(Bound::Copy) => "a COPY that takes rows",
+        Some(Bound::Cursors) => "a cursor or portal of a transaction that changed the time zone or the tables",
+        Some(Bound::Size) => "a session with more rows in cursors and temporary tables than are taken along",
+        _ => "a statement that runs, or waits for a lock behind others of its message,",
+    };
+    SqlError::new("55006", format!("{what} is in the way for more than {PATIENCE:?}"))
+        .hint("Move the database when that is over. `--technique flush-and-move` ends such sessions.")
 }
 
 /// Writes all of a tenant to its storage in which nobody is any more, but for what snapshots hold up that go along. Returns that, and what is open.

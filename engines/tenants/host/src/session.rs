@@ -568,6 +568,7 @@ impl Session {
         let done = |tag: &str| Outcome::Done { tag: tag.to_owned() };
         match outcome {
             Outcome::CreateDatabase(name) => {
+                let _errand = self.slot.errand();
                 self.thread.process.create(&name).await?;
                 Ok(done("CREATE DATABASE"))
             }
@@ -589,6 +590,7 @@ impl Session {
         if self.thread.process.tenant(name) == Ok(self.slot.id) {
             return Err(SqlError::new("55006", "cannot drop the currently open database"));
         }
+        let _errand = self.slot.errand();
         match tenants::remove(&self.thread.process, name).await {
             Ok(()) => {}
             Err(error) if if_exists && error.state == state::INVALID_CATALOG_NAME => {

@@ -72,6 +72,8 @@ pub(crate) struct TenantSlot {
     pub(crate) leaves_since: Cell<Instant>,
     /// The attempt to move it last in which what is open in its sessions goes along, if that was the last one.
     pub(crate) along: Cell<Option<u64>>,
+    /// Statements that wait for something that the process does.
+    errands: Cell<usize>,
     /// Since when sessions may come for what they have left here.
     pub(crate) welcomes: Cell<Instant>,
     /// Behind the keys that were evicted last.
@@ -94,6 +96,15 @@ impl PlaceAside {
     /// Whether it is to be given up.
     pub(crate) fn is_wanted(&self) -> bool {
         self.place.is_wanted()
+    }
+}
+
+/// A statement of a tenant asks something of the process, and waits for that.
+pub(crate) struct Errand(Rc<TenantSlot>);
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        self.0.errands.set(self.0.errands.get() - 1);
     }
 }
 
@@ -170,6 +181,7 @@ impl TenantSlot {
             is_leaving: Cell::new(false),
             leaves_since: Cell::new(Instant::now()),
             along: Cell::new(None),
+            errands: Cell::new(0),
             welcomes: Cell::new(Instant::now()),
             evicted_to: RefCell::default(),
             storage_full: Cell::new(false),
@@ -189,6 +201,17 @@ impl TenantSlot {
             }
             self.returned().await;
         }
+    }
+
+    /// A statement asks something of the process; it is over when what this returns is gone.
+    pub(crate) fn errand(self: &Rc<Self>) -> Errand {
+        self.errands.set(self.errands.get() + 1);
+        Errand(Rc::clone(self))
+    }
+
+    /// Whether a statement waits for something that the process does.
+    pub(crate) fn has_errands(&self) -> bool {
+        self.errands.get() > 0
     }
 
     /// Waits until the tenant is on this thread.

@@ -173,8 +173,11 @@ impl ThreadContext {
             Order::ListBlocks { tenant, since, listed } => self.list_blocks(tenant, since, listed),
             Order::Remove { tenant, removed } => self.remove(tenant, removed),
             Order::Freeze { tenant, attempt, along, frozen } => {
-                // Whoever asked may have gone.
-                _ = frozen.send(self.freeze(tenant, attempt, along));
+                let thread = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    // Whoever asked may have gone.
+                    _ = frozen.send(thread.freeze(tenant, attempt, along).await);
+                });
             }
             Order::Drain { tenant, attempt, drained } => {
                 let thread = Rc::clone(self);

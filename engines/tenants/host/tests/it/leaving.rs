@@ -147,8 +147,9 @@ async fn a_statement_is_taken_back_unless_too_much_came_behind_it() {
 async fn a_statement_that_has_given_way_does_not_wait_for_its_turn_when_its_tenant_leaves() {
     let directory = tempfile::tempdir().unwrap();
     let keeping = Keeping { patience: Duration::from_secs(600), ..Keeping::local(directory.path()) };
-    let options = HostOptions::alone(keeping, NodeEpoch(1), 2, None).unwrap();
-    let host = tokio::task::block_in_place(|| Host::start(options).unwrap());
+    let host = tokio::task::block_in_place(|| {
+        Host::start(HostOptions::alone(keeping, NodeEpoch(1), 2, None).unwrap()).unwrap()
+    });
     let tenants = host.tenants();
     // Two have all places for what takes long.
     let mut running = Vec::new();
@@ -175,5 +176,45 @@ async fn a_statement_that_has_given_way_does_not_wait_for_its_turn_when_its_tena
         tenants.cancel(key);
         assert!(came.await.unwrap().starts_with("canceling statement"));
     }
+    tokio::task::block_in_place(|| host.stop().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_is_served_until_what_cannot_go_along_is_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = tokio::task::block_in_place(|| start(directory.path()));
+    let tenants = host.tenants();
+    tenants.create("shop").await.unwrap();
+    let tenant = tenants.tenant("shop").await.unwrap();
+    let ((holds, held), (go, goes)) = (oneshot::channel(), oneshot::channel::<()>());
+    // Its rows are still to come, and its transaction has changed the tables.
+    let opened =
+        ["BEGIN", "DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 100000)", "CREATE TABLE made (id int)"];
+    let holder = connect(&tenants, tenant, move |mut session| async move {
+        let peer = &mut Quiet { is_light: true };
+        for text in opened {
+            assert_eq!(run(&mut session, peer, text).await, "done");
+        }
+        holds.send(()).unwrap();
+        goes.await.unwrap();
+        run(&mut session, peer, "COMMIT").await
+    });
+    held.await.unwrap();
+    let mut frozen = Box::pin(tenants.freeze(tenant, ATTEMPT, true));
+    assert!(tokio::time::timeout(Duration::from_millis(200), &mut frozen).await.is_err());
+    let other = |text| {
+        connect(&tenants, tenant, move |mut session| async move {
+            run(&mut session, &mut Quiet { is_light: true }, text).await
+        })
+    };
+    assert_eq!(other("SELECT 1").await.unwrap(), "done", "it is served meanwhile");
+    go.send(()).unwrap();
+    assert_eq!(holder.await.unwrap(), "done");
+    frozen.await.unwrap();
+    let late = other("SELECT 2");
+    let mut late = Box::pin(late);
+    assert!(tokio::time::timeout(Duration::from_millis(200), &mut late).await.is_err(), "nobody is served any more");
+    tenants.resume(tenant, ATTEMPT);
+    assert_eq!(late.await.unwrap(), "done");
     tokio::task::block_in_place(|| host.stop().unwrap());
 }
