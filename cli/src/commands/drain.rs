@@ -97,7 +97,7 @@ impl Drained {
 struct Targets {
     /// How many databases each node has.
     counts: BTreeMap<String, usize>,
-    /// How often each did not take one, since the drain began.
+    /// How often each did not take one that another node took, since it took one itself.
     failures: BTreeMap<String, usize>,
 }
 
@@ -118,15 +118,13 @@ impl Targets {
         nodes.into_iter().map(|(node, _)| node.clone()).collect()
     }
 
-    /// A node has taken a database.
-    fn took(&mut self, node: &str) {
+    /// A node has taken a database, which these did not: they come after the others. What nobody takes is not the fault of any of them.
+    fn took(&mut self, node: &str, not_taken_by: &[String]) {
         self.failures.remove(node);
         self.counts.entry(node.to_owned()).and_modify(|count| *count += 1);
-    }
-
-    /// A node did not take a database: it comes after the others.
-    fn failed(&mut self, node: &str) {
-        *self.failures.entry(node.to_owned()).or_default() += 1;
+        for other in not_taken_by {
+            *self.failures.entry(other.clone()).or_default() += 1;
+        }
     }
 }
 
@@ -289,12 +287,13 @@ async fn carry(
     }
     let mut reason = "no other node takes databases".to_owned();
     let mut stays: Vec<(String, String)> = Vec::new();
+    let mut not_taken_by = Vec::new();
     for to in order {
         eprintln!("{place}: {} goes to {to}", shard.shard);
         match ask(client, &shard.shard, &to, MoveTechnique::Albatross).await {
             Ok(moved) => match &moved.stayed {
                 None => {
-                    targets.took(&to);
+                    targets.took(&to, &not_taken_by);
                     return Ok(moved);
                 }
                 Some(why) => stays.push((to.clone(), why.clone())),
@@ -302,7 +301,7 @@ async fn carry(
             Err(CliError::Refused(why)) => reason = why,
             Err(error) => return Err(error),
         }
-        targets.failed(&to);
+        not_taken_by.push(to);
         if stays.len() == STAYS_MAX {
             break;
         }
@@ -311,7 +310,7 @@ async fn carry(
     eprintln!("{} stayed: {why}; it goes to {to} without what is open in it", shard.shard);
     let moved = ask(client, &shard.shard, to, MoveTechnique::FlushAndMove).await?;
     if moved.stayed.is_none() {
-        targets.took(to);
+        targets.took(to, &[]);
     }
     Ok(moved)
 }
@@ -398,20 +397,26 @@ mod tests {
         let shards = [shard("n1", None), shard("n1", None), shard("n2", None), shard("n3", None)];
         targets.are(&["n1", "n2", "n4"], &shards);
         assert_eq!(targets.in_order(), ["n4", "n2", "n1"]);
-        targets.failed("n4");
-        assert_eq!(targets.in_order(), ["n2", "n1", "n4"]);
-        targets.took("n2");
-        targets.took("n2");
+        let without = |nodes: &[&str]| nodes.iter().map(|node| (*node).to_owned()).collect::<Vec<_>>();
+        targets.took("n2", &without(&["n4"]));
         assert_eq!(targets.in_order(), ["n1", "n2", "n4"]);
         // The next look knows it still, and nobody is left out.
         targets.are(&["n1", "n2", "n4"], &shards);
         assert_eq!(targets.in_order(), ["n2", "n1", "n4"]);
-        targets.failed("n2");
-        targets.failed("n1");
-        assert_eq!(targets.in_order(), ["n4", "n2", "n1"]);
-        targets.failed("n4");
-        targets.took("n4");
+        targets.took("n4", &without(&["n2", "n1"]));
         assert_eq!(targets.in_order(), ["n4", "n2", "n1"], "it takes some again");
+    }
+
+    #[test]
+    fn what_keeps_a_database_at_its_node_is_no_fault_of_those_it_may_go_to() {
+        let mut targets = Targets::default();
+        let shards = [shard("n1", None), shard("n1", None)];
+        targets.are(&["n1", "n2"], &shards);
+        // Something in it was in the way: it stayed at both, and goes without.
+        targets.took("n2", &[]);
+        targets.took("n2", &[]);
+        targets.took("n2", &[]);
+        assert_eq!(targets.in_order(), ["n1", "n2"], "the next one goes to who has fewest");
     }
 
     fn node(name: &str, serves_databases: Option<bool>, is_drained: bool) -> ClusterNode {

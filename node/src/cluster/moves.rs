@@ -18,6 +18,7 @@ mod warming;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures::{StreamExt, stream};
@@ -837,26 +838,35 @@ impl Leaving<'_> {
         }
     }
 
-    /// Sends what goes along and was not taken yet; each answer is the credit for one more part. Whether all of it is there.
+    /// Sends what goes along and was not taken yet; each answer is the credit for one more part. Nothing more goes to a node that has not answered. Whether all of it is there.
     async fn send_parts(&mut self) -> bool {
         let transport = self.moves.joined.transport();
         let (id, count, to) = (self.handover.id, self.parts_count, &self.handover.to);
+        let is_silent = AtomicBool::new(false);
         let mut sent = stream::iter(std::mem::take(&mut self.parts))
             .map(|(number, bytes)| {
-                let (transport, request) = (&transport, (id, number, count, bytes));
-                async move { (call::<SendPart>(&**transport, to, &request, SAY_TIME).await, (number, request.3)) }
+                let (transport, is_silent, request) = (&transport, &is_silent, (id, number, count, bytes));
+                async move {
+                    if is_silent.load(Ordering::Relaxed) {
+                        return (None, (number, request.3));
+                    }
+                    let answer = call::<SendPart>(&**transport, to, &request, SAY_TIME).await;
+                    is_silent.fetch_or(answer.is_err(), Ordering::Relaxed);
+                    (Some(answer), (number, request.3))
+                }
             })
             .buffered(PARTS_UNDER_WAY);
         let mut left = VecDeque::new();
         while let Some((outcome, part)) = sent.next().await {
             match outcome {
-                Ok(true) => {}
+                Some(Ok(true)) => {}
                 // The next message is refused, and says so.
-                Ok(false) => return true,
-                Err(error) => {
+                Some(Ok(false)) => return true,
+                Some(Err(error)) => {
                     self.why = error.to_string();
                     left.push_back(part);
                 }
+                None => left.push_back(part),
             }
         }
         drop(sent);

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  the node that has it                              every node
-//!  moves/watch.1  when the move begins        ──►    notes how long its clients wait for their answers
-//!  moves/felt.1   when somebody is served     ──►    says of which that was while nobody was served, by how long ago that was: no clock is compared with another's
-//!  moves/felt.1   when it has ended           ──►    says what else its clients have felt, and watches no more
+//!  moves/watch.2  when the move begins        ──►    notes how long its clients wait for their answers
+//!  moves/felt.2   when somebody is served     ──►    says of which that was while nobody was served, by how long ago that was: no clock is compared with another's
+//!  moves/felt.2   when it has ended           ──►    says what else its clients have felt, and watches no more
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +86,7 @@ impl Noticed {
 pub(super) struct Watch;
 
 impl Method for Watch {
-    const NAME: &'static str = "moves/watch.1";
+    const NAME: &'static str = "moves/watch.2";
     const IDEMPOTENT: bool = true;
     type Request = (MoveId, TenantId);
     type Reply = ();
@@ -97,7 +97,7 @@ impl Method for Watch {
 pub(super) struct Feel;
 
 impl Method for Feel {
-    const NAME: &'static str = "moves/felt.1";
+    const NAME: &'static str = "moves/felt.2";
     const IDEMPOTENT: bool = false;
     /// How long ago nobody was served any more, and somebody was again.
     type Request = (MoveId, Option<(Duration, Duration)>);
