@@ -19,6 +19,10 @@ COMMANDS = {
 }
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: takes so long that only the long tests (`make suites`) have it")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Under CI no test is left out: what is missing there would be missed by nobody."""

@@ -5,6 +5,8 @@ import subprocess
 import threading
 import time
 
+import pytest
+
 from conftest import NODES, SAVANNA
 from test_databases import create, tenants
 
@@ -45,6 +47,7 @@ class Busy:
         assert self.failure is None, self.failure
 
 
+@pytest.mark.long
 def test_a_database_leaves_a_busy_node_and_nothing_else_moves_until_it_has_cooled_down(start):
     cluster = start("cluster.balance=on")
     names = ["one", "two", "three"]

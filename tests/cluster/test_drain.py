@@ -92,7 +92,8 @@ def test_the_last_node_that_takes_databases_is_not_drained(start):
         cluster.until(lambda: not owners(cluster, first) & {last}, f"{first} and {second} have all")
         refused = requests.post(url, data=b"nothing", timeout=10)
         assert refused.status_code == 400, f"it is no backup: {refused.text}"
-        assert tenants(cluster, first)[create(cluster, first, "late")]["owner"] != last
+        shard = create(cluster, first, "late")
+        assert tenants(cluster, first)[shard]["owner"] != last
     finally:
         os.kill(pid, signal.SIGCONT)
 

@@ -113,6 +113,7 @@ def test_what_does_not_fit_is_refused_at_the_start(tmp_path, signed):
     assert not directory.exists()
 
 
+@pytest.mark.long
 def test_machines_encrypt_what_they_say_to_each_other_and_to_etcd_which_asks_who_they_are(start_machines, signed):
     cluster = start_machines(*certificates.settings(signed), signed=signed)
     for number, node in enumerate(NODES, 1):
