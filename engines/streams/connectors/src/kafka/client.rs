@@ -209,6 +209,12 @@ pub(super) fn failed(settings: &Settings, what: &str, error: &KafkaError, report
                 "Kafka at {servers} does not let user '{user}' {what} {topic} ({code}); grant it to that user, or choose another"
             ),
         },
+        Some(code) if is_refused_for_good(code) => StreamError::Data {
+            place: format!("topic {topic}"),
+            message: format!(
+                "expected messages that the topic takes, and it refuses them ({code}); a topic whose cleanup.policy is compact wants 'key.fields'"
+            ),
+        },
         Some(RDKafkaErrorCode::InvalidTransactionTimeout) => StreamError::invalid(format!(
             "expected a 'sink.transaction-timeout' of at most the brokers' transaction.max.timeout.ms (15 min unless they say otherwise), got {:?}",
             settings.transaction_timeout
@@ -241,7 +247,13 @@ fn is_unknown(code: RDKafkaErrorCode) -> bool {
 /// library says, after half a minute.
 pub(super) fn is_hopeless_to_write(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode::{UnknownPartition, UnknownTopic};
-    is_log_in(code) || is_denied(code) || matches!(code, UnknownTopic | UnknownPartition)
+    is_log_in(code) || is_denied(code) || is_refused_for_good(code) || matches!(code, UnknownTopic | UnknownPartition)
+}
+
+/// Whether a topic never takes such messages.
+fn is_refused_for_good(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{InvalidRecord, InvalidTimestamp, PolicyViolation, UnsupportedForMessageFormat};
+    matches!(code, InvalidRecord | InvalidTimestamp | PolicyViolation | UnsupportedForMessageFormat)
 }
 
 /// What an error is, by its words. A connection that ends while a user logs in is told as if the user were not let in: the broker goes, or

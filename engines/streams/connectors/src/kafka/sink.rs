@@ -133,6 +133,8 @@ impl KafkaSink {
             // Keys go where those of Java's clients go.
             .set("partitioner", "murmur2_random")
             .set("queue.buffering.max.kbytes", WAITING_KIB.to_string());
+        // A coordinator that says nothing is asked again, so that a query can be stopped.
+        config.set("socket.timeout.ms", settings.transaction_timeout.min(PATIENCE).as_millis().to_string());
         let timeout = settings.transaction_timeout.as_millis().to_string();
         if self.is_exact() {
             config.set("transactional.id", &id).set("transaction.timeout.ms", timeout);
@@ -160,7 +162,10 @@ impl KafkaSink {
     fn begin(&self, producer: &BaseProducer<Reports>) -> Result<()> {
         let deadline = Instant::now() + 3 * PATIENCE;
         loop {
-            match producer.init_transactions(PATIENCE) {
+            if self.given_up.load(Ordering::Acquire) {
+                return Err(StreamError::Cancelled);
+            }
+            match producer.init_transactions(STEP) {
                 Ok(()) => return Ok(()),
                 Err(KafkaError::Transaction(error)) if error.is_retriable() && Instant::now() < deadline => {
                     producer.poll(BACK_OFF);
@@ -222,7 +227,7 @@ impl KafkaSink {
                 Err(error) => return Err(error),
             };
             if is_unsure && session.last >= epoch {
-                return Ok(());
+                return if session.last == epoch { Ok(()) } else { Err(written_by_another(&settings)) };
             }
             let attempt = Attempt { settings: &settings, session: &*session, given_up: &given_up, deadline };
             let error = match attempt.run(epoch, messages) {
@@ -409,9 +414,26 @@ impl Attempt<'_> {
             {
                 self.undelivered(code)
             }
-            (Failure::Again(error), _) => Failure::Anew(error),
+            (Failure::Again(error), _) => self.unless_fenced(error),
             (failure, _) => failure,
         }
+    }
+
+    /// A new client would fence whoever writes meanwhile: the brokers tell this one if it was fenced itself.
+    fn unless_fenced(&self, error: KafkaError) -> Failure {
+        match self.session.producer.abort_transaction(PATIENCE) {
+            Err(refused) if self.is_fenced(&refused) => Failure::Final(self.lost(&refused)),
+            _ => Failure::Anew(error),
+        }
+    }
+
+    fn is_fenced(&self, error: &KafkaError) -> bool {
+        self.fatal(error).is_some_and(is_fencing)
+    }
+
+    /// What has ended the client, or else what it was refused with.
+    fn fatal(&self, error: &KafkaError) -> Option<RDKafkaErrorCode> {
+        self.session.producer.client().fatal_error().map(|(code, _)| code).or_else(|| error.rdkafka_error_code())
     }
 
     /// What it means that a message was not taken.
@@ -463,21 +485,24 @@ impl Attempt<'_> {
 
     /// Somebody else writes, or the transaction took too long.
     fn lost(&self, error: &KafkaError) -> StreamError {
-        use RDKafkaErrorCode::{Fenced, InvalidProducerEpoch, ProducerFenced};
         if self.given_up.load(Ordering::Acquire) {
             return StreamError::Cancelled;
         }
-        let fatal =
-            self.session.producer.client().fatal_error().map(|(code, _)| code).or_else(|| error.rdkafka_error_code());
-        match fatal {
-            Some(Fenced | ProducerFenced | InvalidProducerEpoch) => StreamError::invalid(format!(
-                "topic {} is being written to by another process of the query, or an epoch took longer than 'sink.transaction-timeout' ({:?}) and \
-                 the brokers gave it up; end the other process, or RESUME QUERY, which goes on where the topic is",
-                self.settings.topic, self.settings.transaction_timeout
-            )),
-            _ => self.failed(error),
-        }
+        if self.is_fenced(error) { written_by_another(self.settings) } else { self.failed(error) }
     }
+}
+
+/// Whether brokers say so that another client has the transactions.
+const fn is_fencing(code: RDKafkaErrorCode) -> bool {
+    matches!(code, RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced | RDKafkaErrorCode::InvalidProducerEpoch)
+}
+
+fn written_by_another(settings: &Settings) -> StreamError {
+    StreamError::invalid(format!(
+        "topic {} is being written to by another process of the query, or an epoch took longer than 'sink.transaction-timeout' ({:?}) and \
+         the brokers gave it up; end the other process, or RESUME QUERY, which goes on where the topic is",
+        settings.topic, settings.transaction_timeout
+    ))
 }
 
 impl Sink for KafkaSink {

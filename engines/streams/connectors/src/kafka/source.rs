@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,7 +28,7 @@ const BESIDE_THE_VALUE: usize = 512;
 /// So many fetched messages wait in a partition, at least and at most.
 const FETCHED_MESSAGES: RangeInclusive<usize> = 100..=100_000;
 /// A fetch brings so much of one partition at most, in KiB, unless a batch of messages is longer.
-const FETCH_KIB: RangeInclusive<usize> = 64..=1 << 10;
+const FETCH_KIB: RangeInclusive<usize> = 4..=1 << 10;
 /// How often it is looked whether the topic has more partitions.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// So long the thread that looks waits for what the client reports.
@@ -138,7 +137,7 @@ impl Fetched {
         Self {
             kib: kib.max(FETCHED_KIB_MIN),
             messages: within(&FETCHED_MESSAGES, (kib << 10) / BESIDE_THE_VALUE),
-            at_once_kib: within(&FETCH_KIB, kib / 8),
+            at_once_kib: within(&FETCH_KIB, kib / 32),
         }
     }
 }
@@ -146,14 +145,7 @@ impl Fetched {
 /// What the thread beside the readers finds.
 #[derive(Default)]
 struct Watch {
-    over: AtomicBool,
     failed: Mutex<Option<StreamError>>,
-}
-
-impl Drop for TopicClient {
-    fn drop(&mut self) {
-        self.watch.over.store(true, Ordering::Release);
-    }
 }
 
 impl TopicClient {
@@ -239,9 +231,9 @@ impl Watching {
         }
     }
 
-    /// Nobody reads any more.
+    /// Nobody else has the client any more.
     fn is_over(&self) -> bool {
-        self.watch.over.load(Ordering::Acquire)
+        Arc::strong_count(&self.reader) == 1
     }
 
     fn look(&self) {
@@ -287,7 +279,7 @@ mod tests {
     #[test]
     fn partitions_share_the_memory_of_a_table() {
         assert_eq!(Fetched::of(1), Fetched { kib: 64 << 10, messages: 100_000, at_once_kib: 1 << 10 });
-        assert_eq!(Fetched::of(64), Fetched { kib: 1 << 10, messages: 2_048, at_once_kib: 128 });
-        assert_eq!(Fetched::of(10_000), Fetched { kib: 64, messages: 100, at_once_kib: 64 });
+        assert_eq!(Fetched::of(64), Fetched { kib: 1 << 10, messages: 2_048, at_once_kib: 32 });
+        assert_eq!(Fetched::of(10_000), Fetched { kib: 64, messages: 100, at_once_kib: 4 });
     }
 }
