@@ -728,7 +728,7 @@ impl Session {
                     if self.interrupts.is_interrupted() {
                         return Ok(None);
                     }
-                    if peer.is_light() && self.is_taken_back().await {
+                    if peer.is_light() && !self.slot.is_aside() && self.is_taken_back().await {
                         return Err(End::TakenBack);
                     }
                 }
