@@ -5,8 +5,8 @@ use std::{future::pending, io, path::Path, time::Duration};
 use futures::{FutureExt, future::LocalBoxFuture};
 use savanna_epoch::NodeEpoch;
 use savanna_tenants_host::{
-    Connection, ConnectionGuard, End, Host, HostOptions, Identity, Keeping, Notice, Peer, Session, SqlError, TenantId,
-    Tenants, Waiting, value::zone::Zone,
+    Connection, ConnectionGuard, End, Host, HostOptions, Identity, Keeping, Notice, Outcome, Peer, Session, SqlError,
+    TenantId, Tenants, Waiting, value::zone::Zone,
 };
 use tokio::sync::oneshot;
 
@@ -180,41 +180,48 @@ async fn a_statement_that_has_given_way_does_not_wait_for_its_turn_when_its_tena
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_is_served_until_what_cannot_go_along_is_over() {
+async fn a_tenant_is_served_until_a_statement_is_over_that_waits_for_another_database() {
     let directory = tempfile::tempdir().unwrap();
     let host = tokio::task::block_in_place(|| start(directory.path()));
     let tenants = host.tenants();
-    tenants.create("shop").await.unwrap();
-    let tenant = tenants.tenant("shop").await.unwrap();
-    let ((holds, held), (go, goes)) = (oneshot::channel(), oneshot::channel::<()>());
-    // Its rows are still to come, and its transaction has changed the tables.
-    let opened =
-        ["BEGIN", "DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 100000)", "CREATE TABLE made (id int)"];
-    let holder = connect(&tenants, tenant, move |mut session| async move {
-        let peer = &mut Quiet { is_light: true };
-        for text in opened {
-            assert_eq!(run(&mut session, peer, text).await, "done");
-        }
-        holds.send(()).unwrap();
-        goes.await.unwrap();
-        run(&mut session, peer, "COMMIT").await
+    for name in ["shop", "yard"] {
+        tenants.create(name).await.unwrap();
+    }
+    let (shop, yard) = (tenants.tenant("shop").await.unwrap(), tenants.tenant("yard").await.unwrap());
+    let ((comes, here), (leave, leaves)) = (oneshot::channel(), oneshot::channel::<()>());
+    let occupant = connect(&tenants, yard, move |session| async move {
+        comes.send(()).unwrap();
+        leaves.await.unwrap();
+        drop(session);
+        "gone".to_owned()
     });
-    held.await.unwrap();
-    let mut frozen = Box::pin(tenants.freeze(tenant, ATTEMPT, true));
-    assert!(tokio::time::timeout(Duration::from_millis(200), &mut frozen).await.is_err());
+    here.await.unwrap();
+    let (begins, begun) = oneshot::channel();
+    let dropping = connect(&tenants, shop, move |mut session| async move {
+        begins.send(()).unwrap();
+        let drop = Outcome::DropDatabase { name: "yard".to_owned(), if_exists: false };
+        let dropped = session.carry_out(&mut Quiet { is_light: true }, drop).await;
+        dropped.map_or_else(|error| error.message, |_| "done".to_owned())
+    });
+    begun.await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut frozen = Box::pin(tenants.freeze(shop, ATTEMPT, true));
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), &mut frozen).await.is_err(),
+        "somebody is in the other one"
+    );
     let other = |text| {
-        connect(&tenants, tenant, move |mut session| async move {
+        connect(&tenants, shop, move |mut session| async move {
             run(&mut session, &mut Quiet { is_light: true }, text).await
         })
     };
     assert_eq!(other("SELECT 1").await.unwrap(), "done", "it is served meanwhile");
-    go.send(()).unwrap();
-    assert_eq!(holder.await.unwrap(), "done");
+    leave.send(()).unwrap();
+    assert_eq!((occupant.await.unwrap(), dropping.await.unwrap()), ("gone".to_owned(), "done".to_owned()));
     frozen.await.unwrap();
-    let late = other("SELECT 2");
-    let mut late = Box::pin(late);
+    let mut late = Box::pin(other("SELECT 2"));
     assert!(tokio::time::timeout(Duration::from_millis(200), &mut late).await.is_err(), "nobody is served any more");
-    tenants.resume(tenant, ATTEMPT);
+    tenants.resume(shop, ATTEMPT);
     assert_eq!(late.await.unwrap(), "done");
     tokio::task::block_in_place(|| host.stop().unwrap());
 }
