@@ -111,6 +111,9 @@ pub(crate) enum Command {
     /// Brings keys from elsewhere to a running node, and to a file
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Lists, runs and removes the functions of a running node, and shows what they use
+    #[command(subcommand)]
+    Functions(FunctionsCommand),
     /// Lists the nodes of a running node's cluster
     #[command(after_help = "Example:\n  savanna nodes --url http://127.0.0.1:8090")]
     Nodes(Remote),
@@ -205,7 +208,7 @@ pub(crate) struct NodeArgs {
 /// What a node runs, and where.
 #[derive(Debug, Arguments)]
 pub(crate) struct Serving {
-    /// What to run, with commas between: streams, keys, tenants, files (with all their faces), pgwire, http
+    /// What to run, with commas between: streams, keys, tenants, files, functions (with all their faces), pgwire, http
     /// [default: streams,keys,tenants]
     #[arg(long, value_name = "SERVICE,..")]
     pub(crate) only: Option<String>,
@@ -230,6 +233,9 @@ pub(crate) struct Serving {
     /// Port on which clients of files read and write blocks, 0 for any [default: 9866]
     #[arg(long, value_name = "PORT")]
     pub(crate) files_data_port: Option<String>,
+    /// Port of Lambda's API for functions, 0 for any [default: 9001]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) functions_port: Option<String>,
     /// Port for other nodes of the cluster, 0 for any [default: 7400]
     #[arg(long, value_name = "PORT")]
     pub(crate) cluster_port: Option<String>,
@@ -247,6 +253,72 @@ pub(crate) struct Remote {
     pub(crate) url: Option<String>,
     #[command(flatten)]
     pub(crate) trust: Trust,
+}
+
+/// Which functions to ask for.
+#[derive(Clone, Debug, Arguments)]
+pub(crate) struct OfFunctions {
+    /// Lambda's API of the node [default: http://127.0.0.1:9001, as configured by address and functions.port]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FunctionsCommand {
+    /// Lists functions, what they run, and what they are kept from
+    #[command(after_help = "Example:\n  savanna functions list --output json")]
+    List(OfFunctions),
+    /// Runs a function: its answer goes to stdout, and the exit code is 1 if it failed
+    #[command(
+        after_help = "Examples:\n  savanna functions invoke hello --payload '{\"name\": \"Ann\"}' --tail\n  savanna functions invoke hello --payload @event.json --event"
+    )]
+    Invoke(InvokeFunction),
+    /// Prints the last that a function has printed
+    #[command(after_help = "Example:\n  savanna functions logs hello")]
+    Logs(OneFunction),
+    /// Shows what functions have used since the node began, each second
+    #[command(after_help = "Example:\n  savanna functions top --count 1 --output json")]
+    Top(TopFunctions),
+    /// Deletes a function with all its versions and aliases
+    #[command(after_help = "Example:\n  savanna functions delete hello")]
+    Delete(OneFunction),
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct InvokeFunction {
+    /// The function's name or ARN
+    pub(crate) function: String,
+    /// What it gets: JSON, or @FILE [default: {}]
+    #[arg(long, value_name = "JSON|@FILE")]
+    pub(crate) payload: Option<String>,
+    /// A version or an alias
+    #[arg(long, value_name = "VERSION|ALIAS")]
+    pub(crate) qualifier: Option<String>,
+    /// Sends an event, and does not wait for what comes of it
+    #[arg(long)]
+    pub(crate) event: bool,
+    /// Prints the last that the function has printed to stderr
+    #[arg(long, conflicts_with = "event")]
+    pub(crate) tail: bool,
+    #[command(flatten)]
+    pub(crate) of: OfFunctions,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct OneFunction {
+    /// The function's name or ARN
+    pub(crate) function: String,
+    #[command(flatten)]
+    pub(crate) of: OfFunctions,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct TopFunctions {
+    /// So many times [default: until Ctrl-C]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) count: Option<u32>,
+    #[command(flatten)]
+    pub(crate) of: OfFunctions,
 }
 
 /// Which node to ask, and of which it is to tell.

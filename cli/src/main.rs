@@ -21,6 +21,10 @@ use crate::error::{CliError, Exit};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // What begins an instance of a function is this program, too; it may have one thread only.
+    if let Some(exit) = savanna_node::functions::run_if_asked() {
+        return exit;
+    }
     let args = Args::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

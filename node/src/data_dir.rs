@@ -180,12 +180,13 @@ pub(crate) fn directory_options(config: &NodeConfig) -> DataDirOptions {
 /// The mode of directories that only their owner reads.
 const PRIVATE: u32 = 0o700;
 /// What a node has in its data directory.
-const OURS: [&str; 10] = [
+const OURS: [&str; 11] = [
     "lease",
     "lease.lock",
     "coordinator",
     "coordinator.address",
     "cluster.toml",
+    "functions",
     "high-water",
     "keys",
     "nodes",
@@ -259,10 +260,11 @@ fn epoch_floor(directory: PathBuf) -> EpochFloor {
 /// The newest epoch under which any journal in a data directory was opened.
 pub(crate) fn newest_epoch_in(directory: &Path) -> io::Result<NodeEpoch> {
     let newest = |journal| newest_epoch(&directory.join(journal)).map_err(io::Error::other);
-    let epochs = ["coordinator", "keys", "tenants/log", crate::files::LOG, crate::streams::CATALOG]
-        .map(newest)
-        .into_iter()
-        .collect::<Result<Vec<_>, _>>();
+    let epochs =
+        ["coordinator", "keys", "tenants/log", crate::files::LOG, crate::functions::LOG, crate::streams::CATALOG]
+            .map(newest)
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>();
     Ok(epochs?.into_iter().max().unwrap_or(NodeEpoch::NONE))
 }
 

@@ -56,6 +56,9 @@ pub enum NodeError {
     /// The files service ended with an error, before or while the node was stopped.
     #[error(transparent)]
     Files(#[from] savanna_hadoop::ServerError),
+    /// The functions service ended by itself.
+    #[error(transparent)]
+    Functions(#[from] savanna_lambda::ServerError),
     /// A task of the node panicked.
     #[error("a task of the node ended unexpectedly: {0}; please report it with the log")]
     Task(#[from] tokio::task::JoinError),

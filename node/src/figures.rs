@@ -12,6 +12,7 @@ use savanna_files_host::Files;
 use savanna_http::{Figure, FigureValue};
 use savanna_keys::figures::Figures as KeysFigures;
 use savanna_keys_host::Gauge;
+use savanna_lambda::{Functions, Totals as FunctionTotals};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_rpc::TrafficFigures;
 use savanna_tenants_host::{Asked, Counts, LogStats, StoreFigures, TIMES_UPTO, Tenants};
@@ -93,6 +94,14 @@ const FILES_LOG: LogNames = [
     "savanna_files_log_flushes",
     "savanna_files_log_errors",
     "savanna_files_log_flush_seconds",
+];
+
+const FUNCTIONS_LOG: LogNames = [
+    "savanna_functions_log_appends",
+    "savanna_functions_log_bytes",
+    "savanna_functions_log_flushes",
+    "savanna_functions_log_errors",
+    "savanna_functions_log_flush_seconds",
 ];
 
 const TENANTS_LOG: LogNames = [
@@ -300,6 +309,50 @@ pub(crate) fn of_files(files: &Files) -> Vec<Figure> {
     ]
     .into_iter()
     .chain(of_log(FILES_LOG, &figures.log))
+    .collect()
+}
+
+/// The functions service: totals, and what each function has used.
+pub(crate) fn of_functions(functions: &Functions) -> Vec<Figure> {
+    let FunctionTotals { functions: count, counts, meters, log } = functions.totals();
+    let prices = functions.prices();
+    let each = meters.iter().flat_map(|(name, meter)| {
+        let counted = [
+            counter(
+                "savanna_functions_requests",
+                "Invocations that have ended, each attempt counted",
+                meter.requests as f64,
+            ),
+            counter("savanna_functions_errors", "Invocations without success", meter.errors as f64),
+            counter(
+                "savanna_functions_throttles",
+                "Requests refused because as many ran as may",
+                meter.throttles as f64,
+            ),
+            counter("savanna_functions_cold_starts", "Instances that were started", meter.cold_starts as f64),
+            counter("savanna_functions_billed_seconds", "Time that is paid for", meter.billed_ms as f64 / 1e3),
+            counter("savanna_functions_gigabyte_seconds", "Memory that is paid for", meter.gigabyte_seconds()),
+            counter("savanna_functions_dollars", "What that costs", meter.dollars(&prices)),
+            counter("savanna_functions_payload_bytes", "Bytes of payloads, in and out", meter.payload_bytes as f64),
+            counter("savanna_functions_failed_events", "Events that ended without success", meter.failed_events as f64),
+            counter(
+                "savanna_functions_dropped_events",
+                "Those of them that nobody was told of",
+                meter.dropped_events as f64,
+            ),
+        ];
+        counted.map(|figure| labelled(figure, "function", name))
+    });
+    let each: Vec<Figure> = each.collect();
+    [
+        gauge("savanna_functions_functions", "Functions that there are", count as f64),
+        gauge("savanna_functions_instances", "Processes of functions", counts.instances as f64),
+        gauge("savanna_functions_busy", "Those of them that have work", counts.busy as f64),
+        gauge("savanna_functions_queued", "Events that wait", counts.queued as f64),
+    ]
+    .into_iter()
+    .chain(each)
+    .chain(of_log(FUNCTIONS_LOG, &log))
     .collect()
 }
 

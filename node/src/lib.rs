@@ -9,6 +9,7 @@
 //!   streams engine -> pgwire, HTTP            services     each may fail alone; status says so
 //!   keys engine -> RESP                       keys
 //!   tenants engine -> pgwire                  tenants
+//!   files, functions -> Hadoop, Lambda        files, functions
 //!                     |
 //!   until Ctrl-C or a lease is lost           node
 //! ```
@@ -20,6 +21,7 @@ mod data_dir;
 mod error;
 mod figures;
 mod files;
+pub mod functions;
 mod keys;
 mod membership;
 mod node;

@@ -145,7 +145,10 @@ impl Node {
             services.start_tenants(node.clone(), place.clone()).await;
         }
         if node.runs("files") {
-            services.start_files(node, place).await;
+            services.start_files(node.clone(), place.clone()).await;
+        }
+        if node.runs("functions") {
+            services.start_functions(node, place).await;
         }
         services
     }

@@ -5,7 +5,8 @@ use savanna_identity::descriptors_max;
 use crate::config::NodeConfig;
 
 /// Who takes clients, and what weight its clients have.
-const WEIGHTS: [(&str, usize); 5] = [("tenants", 4), ("keys", 4), ("files", 1), ("pgwire", 1), ("http", 1)];
+const WEIGHTS: [(&str, usize); 6] =
+    [("tenants", 4), ("keys", 4), ("files", 1), ("functions", 1), ("pgwire", 1), ("http", 1)];
 
 /// How many clients a service may have, of so many as it would take.
 pub(crate) fn clients_max(config: &NodeConfig, service: &str, wanted: usize) -> usize {

@@ -12,6 +12,7 @@ use savanna_epoch::ShardId;
 use savanna_hadoop::ServerError as FilesServerError;
 use savanna_http::{Credentials, Facts, HttpFace, HttpLimits};
 use savanna_identity::{Tls, Token};
+use savanna_lambda::ServerError as FunctionsServerError;
 use savanna_pgwire::{Acceptor, Admission, CLIENTS_MAX};
 use savanna_pgwire_tenants::{Back, ServerError};
 use savanna_resp::{Server as KeysServer, ServerError as KeysServerError};
@@ -29,6 +30,7 @@ use crate::config::NodeConfig;
 use crate::error::NodeError;
 use crate::figures::{self, Busiest};
 use crate::files::{self, FilesError};
+use crate::functions::{self, FunctionsError};
 use crate::keys::{self, KeysError};
 use crate::membership::Place;
 use crate::places::clients_max;
@@ -199,6 +201,42 @@ impl Services {
             })
         };
         self.start_server("files", place.role("files"), start, giving_up("files", &place)).await;
+    }
+
+    /// Functions behind Lambda's API.
+    pub(crate) async fn start_functions(&mut self, config: NodeConfig, place: Place) {
+        let Place::Alone(membership) = &place else {
+            let reason = "a node of a cluster does not serve functions yet; serve them by a node that is alone, with `savanna dev`";
+            return self.board.failed("functions", reason);
+        };
+        let (board, membership) = (Arc::clone(&self.board), membership.clone());
+        let start = move |_: Role, before: Option<SocketAddr>| {
+            let mut config = config.clone();
+            config.functions_port = before.map_or(config.functions_port, |address| address.port());
+            let server = functions::start(&config, &membership).map_err(|error| {
+                let passes =
+                    matches!(&error, FunctionsError::Server(FunctionsServerError::Host(error)) if error.is_full());
+                let reason = match error {
+                    FunctionsError::Server(FunctionsServerError::Listen { address, source }) => {
+                        cannot_listen(address, &source, "functions.port")
+                    }
+                    error => error.to_string(),
+                };
+                NotStarted { reason, passes }
+            })?;
+            let shown = server.functions().clone();
+            board.shows("functions", move || figures::of_functions(&shown));
+            let (stopper, board) = (server.stopper(), Arc::clone(&board));
+            Ok(Started {
+                address: server.address(),
+                stop: Box::new(move || {
+                    board.hides("functions");
+                    stopper.stop();
+                }),
+                wait: Box::new(move || Ok(server.wait()?)),
+            })
+        };
+        self.start_server("functions", place.role("functions"), start, giving_up("functions", &place)).await;
     }
 
     /// Starts a service with threads of its own, and looks after it.

@@ -4,6 +4,7 @@ mod cluster;
 mod config;
 mod dev;
 mod drain;
+mod functions;
 mod keys;
 mod metrics;
 mod moves;
@@ -40,6 +41,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Queries(command) => queries::run(&config, format, &command).await,
         Command::Tenants(command) => tenants::run(&config, format, &command).await,
         Command::Keys(command) => keys::run(&config, format, command).await,
+        Command::Functions(command) => functions::run(&config, format, command).await,
         Command::Nodes(remote) => nodes::nodes(&config, format, &remote).await,
         Command::Shards(shards) => nodes::shards(&config, format, &shards).await,
         Command::Move(args) => moves::one(&config, format, &args).await,
@@ -87,6 +89,7 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
             tenants_port,
             files_port,
             files_data_port,
+            functions_port,
             cluster_port,
             files,
         } = serving;
@@ -99,6 +102,7 @@ fn configuration(args: &Args) -> Result<Config, CliError> {
             ("tenants.port", tenants_port, "--tenants-port"),
             ("files.port", files_port, "--files-port"),
             ("files.data_port", files_data_port, "--files-data-port"),
+            ("functions.port", functions_port, "--functions-port"),
             ("cluster.port", cluster_port, "--cluster-port"),
         ]);
         if !files.is_empty() {

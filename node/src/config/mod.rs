@@ -20,6 +20,7 @@ use std::time::Duration;
 use object_store::path::Path;
 use savanna_http::types::Setting;
 use savanna_keys::config::Config as KeysConfig;
+use savanna_lambda::Isolation;
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
@@ -235,6 +236,28 @@ pub struct NodeConfig {
     pub files_max_clients: usize,
     /// Whether clients of files are believed who they are where not everybody is trusted.
     pub files_trusts_names: bool,
+    /// The port of Lambda's API, 0 for any.
+    pub functions_port: u16,
+    /// Threads of the functions service; none for one per core.
+    pub functions_threads: Option<u16>,
+    /// Clients of functions that may be connected.
+    pub functions_max_clients: usize,
+    /// The region in ARNs.
+    pub functions_region: String,
+    /// The file with the key that requests are signed with; none to ask for nothing.
+    pub functions_secret: Option<PathBuf>,
+    /// What functions are kept from.
+    pub functions_isolation: Isolation,
+    /// Ports that functions may connect to.
+    pub functions_connect_ports: Vec<u16>,
+    /// Invocations that all functions may have at once.
+    pub functions_concurrency: usize,
+    /// An instance with nothing to do ends after this.
+    pub functions_idle: Duration,
+    /// What a minute is between attempts of an event.
+    pub functions_retry_minute: Duration,
+    /// The file with what is paid for functions; none for what AWS asks.
+    pub functions_prices: Option<PathBuf>,
     /// Where other nodes of the cluster reach this one.
     pub cluster_address: IpAddr,
     /// The port for other nodes of the cluster, 0 for any.

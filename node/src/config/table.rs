@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use savanna_identity::{SecretError, Users};
+use savanna_lambda::Isolation;
 use savanna_manifest::s3::Bucket;
 use savanna_ownership::LeaseTerms;
 use savanna_pgwire_tenants::TlsFiles;
@@ -27,7 +28,7 @@ pub struct SettingSpec {
 }
 
 /// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
-pub(crate) const SERVICES: [&str; 6] = ["streams", "keys", "tenants", "files", "pgwire", "http"];
+pub(crate) const SERVICES: [&str; 7] = ["streams", "keys", "tenants", "files", "functions", "pgwire", "http"];
 
 /// What encrypts connections between nodes: certificate, key, authorities. All are set, or none.
 const CLUSTER_TLS: [&str; 3] = ["cluster.tls_cert", "cluster.tls_key", "cluster.tls_ca"];
@@ -43,7 +44,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting(
         "services",
         "streams,keys,tenants",
-        "what to run: streams, keys, tenants, files (an engine with all its faces), or single faces of pgwire, http",
+        "what to run: streams, keys, tenants, files, functions (an engine with all its faces), or single faces of pgwire, http",
     ),
     setting("address", "127.0.0.1", "the IP address on which every face listens"),
     setting("pgwire.port", "5434", "port of the PostgreSQL protocol of streams, 0 for any"),
@@ -165,6 +166,41 @@ pub const SETTINGS: &[SettingSpec] = &[
         "files.trust_names",
         "false",
         "true believes clients of files who they are also beyond the loopback, and where auth.users is set",
+    ),
+    setting(
+        "functions.port",
+        "9001",
+        "port of Lambda's API (http://HOST:PORT/), 0 for any; a node of a cluster has no functions",
+    ),
+    setting("functions.threads", "auto", "threads for requests to functions, one per core if auto"),
+    setting("functions.max_clients", "1000", "clients of functions that may be connected"),
+    setting("functions.region", "us-east-1", "the region in the ARNs of functions"),
+    setting(
+        "functions.secret_file",
+        "none",
+        "a file (mode 600) with a key's name and its secret, with which requests have to be signed (AWS signature 4)",
+    ),
+    setting(
+        "functions.isolation",
+        "preferred",
+        "required refuses to run functions that cannot be kept apart (namespaces, Landlock), preferred warns, none keeps them from nothing",
+    ),
+    setting(
+        "functions.connect_ports",
+        "none",
+        "TCP ports that functions may connect to, with commas between them, beside that of their runtime",
+    ),
+    setting("functions.concurrency", "100", "invocations that all functions may have at once"),
+    setting("functions.idle", "5min", "an instance of a function with nothing to do ends after this"),
+    setting(
+        "functions.retry_minute",
+        "1min",
+        "what an event waits after its first attempt that failed; after the second twice as long",
+    ),
+    setting(
+        "functions.prices",
+        "none",
+        "a JSON file with per_million_requests and per_gigabyte_second in dollars; AWS' prices if none",
     ),
     setting("cluster.address", "127.0.0.1", "address on which other nodes of the cluster reach this one"),
     setting("cluster.port", "7400", "port for other nodes of the cluster, 0 for any; a node that is alone has none"),
@@ -319,7 +355,7 @@ impl NodeConfig {
     pub fn runs(&self, name: &str) -> bool {
         let faces = |service: &str| match service {
             "streams" => ["pgwire", "http"].contains(&name),
-            "keys" | "tenants" | "files" => name == "http",
+            "keys" | "tenants" | "files" | "functions" => name == "http",
             _ => false,
         };
         self.services.iter().any(|service| service == name || faces(service))
@@ -388,6 +424,32 @@ impl NodeConfig {
             files_threads: read.automatic("files.threads")?,
             files_max_clients: read.count("files.max_clients")?,
             files_trusts_names: read.flag("files.trust_names")?,
+            functions_port: read.port("functions.port")?,
+            functions_threads: read.automatic("functions.threads")?,
+            functions_max_clients: read.count("functions.max_clients")?,
+            functions_region: read.get("functions.region", "a region, such as us-east-1", |text| {
+                let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+                ((1..=32).contains(&text.len()) && text.bytes().all(fits)).then(|| text.to_owned())
+            })?,
+            functions_secret: read.file("functions.secret_file")?,
+            functions_isolation: read.get("functions.isolation", "required, preferred or none", |text| match text {
+                "required" => Some(Isolation::Required),
+                "preferred" => Some(Isolation::Preferred),
+                "none" => Some(Isolation::None),
+                _ => None,
+            })?,
+            functions_connect_ports: read.get(
+                "functions.connect_ports",
+                "port numbers with commas between them, or none",
+                |text| match text {
+                    "none" => Some(Vec::new()),
+                    ports => ports.split(',').map(|port| port.trim().parse().ok()).collect(),
+                },
+            )?,
+            functions_concurrency: read.count("functions.concurrency")?,
+            functions_idle: read.time("functions.idle")?,
+            functions_retry_minute: read.time("functions.retry_minute")?,
+            functions_prices: read.file("functions.prices")?,
             cluster_address: read.get(
                 "cluster.address",
                 "an IP address that other nodes reach, such as 10.0.0.1",

@@ -1,0 +1,495 @@
+//! The handle of faces.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use savanna_functions::catalog::{Catalog, Change, Code, Context, Recursion, RuntimeKind};
+use savanna_functions::core::{CallId, Core, Counts, EventId, Input, InstanceId, Options};
+use savanna_functions::meter::{Meter, Micros, Prices, Usage};
+use savanna_functions::names::{LATEST, Named};
+use savanna_functions::record::{Accepted, Numbers, json, kind};
+use savanna_functions::{Refusal, RefusalKind};
+use savanna_journal::{Journal, Lsn, Stats as LogStats};
+use savanna_ownership::guard::LeaseGuard;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use crate::code::CodeStore;
+use crate::driver::{self, Call, Item, Settled, Slot};
+use crate::instance::{self, Machine};
+use crate::lineage::{LOOPS_MAX, Lineage};
+use crate::logs::FunctionLog;
+use crate::options::{HostError, HostOptions};
+use crate::recovery::{draft, recover};
+use crate::zip::ZipError;
+
+/// What a client asks a function.
+#[derive(Clone, Debug)]
+pub struct Invoking {
+    /// The function, with a version or an alias or without.
+    pub named: Named,
+    /// What it gets: JSON.
+    pub payload: Bytes,
+    /// What the client says of itself.
+    pub client_context: Option<String>,
+    /// The functions on the way.
+    pub lineage: Lineage,
+    /// The request, as its client knows it.
+    pub request: String,
+}
+
+/// What a function has answered.
+#[derive(Clone, Debug)]
+pub struct Invoked {
+    /// The version that ran.
+    pub version: String,
+    /// Whether it did what it was to do.
+    pub succeeded: bool,
+    /// The answer, or what went wrong.
+    pub payload: Bytes,
+    /// The last that it has printed.
+    pub tail: Vec<u8>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// Figures for whoever watches.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Functions that there are.
+    pub functions: usize,
+    /// What runs and waits.
+    pub counts: Counts,
+    /// What each function has used since the host began.
+    pub meters: Vec<(String, Meter)>,
+    /// What the log did since then.
+    pub log: LogStats,
+}
+
+/// What is behind the lock.
+pub(crate) struct State {
+    pub(crate) catalog: Catalog,
+    /// The newest change of it.
+    pub(crate) changed: Lsn,
+    pub(crate) core: Core,
+    pub(crate) numbers: Numbers,
+    pub(crate) next_call: u64,
+    pub(crate) calls: BTreeMap<CallId, Call>,
+    pub(crate) events: BTreeMap<EventId, Arc<Item>>,
+    pub(crate) slots: BTreeMap<InstanceId, Slot>,
+    pub(crate) logs: BTreeMap<String, Arc<FunctionLog>>,
+    pub(crate) last: Micros,
+    /// When the timer looks again.
+    pub(crate) armed: Option<Micros>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) state: Mutex<State>,
+    pub(crate) journal: Arc<Journal>,
+    lease: Option<LeaseGuard>,
+    pub(crate) code: CodeStore,
+    pub(crate) machine: Machine,
+    pub(crate) region: String,
+    concurrency: u32,
+    prices: Prices,
+    pub(crate) settled: mpsc::UnboundedSender<Settled>,
+    pub(crate) runtime: Handle,
+    pub(crate) timer: Notify,
+    /// Why the host has ended.
+    pub(crate) ended: watch::Sender<Option<String>>,
+}
+
+/// Functions, and what runs them. Cheap to clone.
+#[derive(Clone)]
+pub struct Functions(pub(crate) Arc<Shared>);
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Functions").field("region", &self.0.region).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Now, which never goes back.
+    pub(crate) fn now(&mut self) -> Micros {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        self.last = self.last.max(u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
+        self.last
+    }
+
+    pub(crate) fn log_of(&mut self, function: &str) -> Arc<FunctionLog> {
+        Arc::clone(self.logs.entry(function.to_owned()).or_default())
+    }
+}
+
+/// A number that nobody guesses, in the form of a UUID.
+#[must_use]
+pub fn unique() -> String {
+    let bits = rand::random::<u128>() & !(0xf << 76) & !(0b11 << 62) | 0x4 << 76 | 0b10 << 62;
+    let digits = format!("{bits:032x}");
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+}
+
+impl Functions {
+    /// Reads the log, and begins to run what waits. Blocks while it reads; what runs does so on the runtime.
+    ///
+    /// # Errors
+    /// [`HostError`].
+    pub fn open(options: HostOptions, runtime: &Handle) -> Result<Self, HostError> {
+        let failed = |source| HostError::Directory { path: options.directory.clone(), source };
+        std::fs::create_dir_all(&options.directory).map_err(failed)?;
+        // Who opens the log ends whoever had it before; only then the code is ours.
+        let (journal, image) = recover(options.log, options.epoch)?;
+        let wanted: BTreeSet<String> = image.catalog.codes().map(|code| code.sha256.clone()).collect();
+        let code = CodeStore::open(&options.directory, &wanted).map_err(failed)?;
+        let machine = Machine::open(&options.directory, options.launcher, options.isolation, options.ports)?;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let minute = micros(options.retry_minute);
+        let core_options = Options {
+            concurrency: options.concurrency,
+            idle: micros(options.idle),
+            waits: [minute, minute.saturating_mul(2)],
+            ..Options::default()
+        };
+        let (settled, settling) = mpsc::unbounded_channel();
+        let state = State {
+            catalog: image.catalog,
+            changed: Lsn(0),
+            core: Core::new(core_options, rand::random()),
+            numbers: image.numbers,
+            next_call: 1,
+            calls: BTreeMap::new(),
+            events: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            last: 0,
+            armed: None,
+        };
+        let functions = Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            journal,
+            lease: options.lease,
+            code,
+            machine,
+            region: options.region,
+            concurrency: options.concurrency,
+            prices: options.prices,
+            settled,
+            runtime: runtime.clone(),
+            timer: Notify::new(),
+            ended: watch::Sender::new(None),
+        }));
+        functions.begin(image.events);
+        runtime.spawn(driver::settle(functions.clone(), settling));
+        runtime.spawn(driver::keep_time(functions.clone()));
+        runtime.spawn(instance::watch_memory(functions.clone()));
+        Ok(functions)
+    }
+
+    /// Goes on with what the log says.
+    fn begin(&self, events: BTreeMap<EventId, savanna_functions::record::Pending>) {
+        let state = &mut *self.0.state.lock();
+        let settings: Vec<_> =
+            state.catalog.after("").map(|f| (Arc::from(f.name.as_str()), f.core_settings())).collect();
+        for (function, settings) in settings {
+            self.step(state, Input::Configure { function, settings });
+        }
+        for (event, pending) in events {
+            let accepted = pending.accepted;
+            let input = Input::Accept {
+                event,
+                function: Arc::from(accepted.function.as_str()),
+                qualifier: Arc::from(accepted.qualifier.as_str()),
+                accepted: accepted.at,
+                attempts: pending.attempts,
+                due: pending.due,
+            };
+            state.events.insert(event, Arc::new(Item::of(accepted)));
+            self.step(state, input);
+        }
+    }
+
+    /// The region in ARNs.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        &self.0.region
+    }
+
+    /// Invocations that all functions may have at once.
+    #[must_use]
+    pub fn concurrency(&self) -> u32 {
+        self.0.concurrency
+    }
+
+    /// Prices of what is used.
+    #[must_use]
+    pub fn prices(&self) -> Prices {
+        self.0.prices
+    }
+
+    /// What instances are kept from, and who sees to their memory, in words.
+    #[must_use]
+    pub fn isolation(&self) -> String {
+        self.0.machine.described()
+    }
+
+    /// Keeps a zip; durable when this is ready.
+    ///
+    /// # Errors
+    /// It cannot be unpacked, or kept.
+    pub async fn keep_code(&self, zip: Vec<u8>) -> Result<Code, Refusal> {
+        let shared = Arc::clone(&self.0);
+        let kept = tokio::task::spawn_blocking(move || shared.code.keep(&zip)).await;
+        match kept {
+            Ok(Ok(code)) => Ok(code),
+            Ok(Err(ZipError::Io(error)))
+                if error.kind() != std::io::ErrorKind::AlreadyExists
+                    && error.kind() != std::io::ErrorKind::NotADirectory =>
+            {
+                Err(Refusal::new(RefusalKind::Service, format!("the code cannot be kept: {error}")))
+            }
+            Ok(Err(error)) => Err(Refusal::new(
+                RefusalKind::InvalidZip,
+                format!("Could not unzip uploaded file. Please check your file, then try to upload again. ({error})"),
+            )),
+            Err(error) => Err(Refusal::new(RefusalKind::Service, error.to_string())),
+        }
+    }
+
+    /// A zip by its hash.
+    #[must_use]
+    pub fn zip(&self, sha256: &str) -> Option<Vec<u8>> {
+        let is_known = self.0.state.lock().catalog.codes().any(|code| code.sha256 == sha256);
+        is_known.then(|| self.0.code.zip(sha256).ok()).flatten()
+    }
+
+    /// Whether this machine can run a runtime, such as `python3.13`.
+    ///
+    /// # Errors
+    /// It has no such Python.
+    pub async fn check_runtime(&self, runtime: &str) -> Result<(), Refusal> {
+        let Some(RuntimeKind::Python(version)) = RuntimeKind::of(runtime) else { return Ok(()) };
+        let shared = Arc::clone(&self.0);
+        let found = tokio::task::spawn_blocking(move || shared.machine.pythons.find(&version)).await.ok().flatten();
+        found.map(drop).ok_or_else(|| {
+            Refusal::parameter(format!(
+                "Runtime {runtime} is not on this machine: install that Python, so that `{runtime}` is on the path of the node, or choose another"
+            ))
+        })
+    }
+
+    /// Looks at the catalog, and changes it. Ready when that may be told.
+    ///
+    /// # Errors
+    /// What `make` refuses; or nobody may be told anything.
+    pub async fn change<T>(
+        &self,
+        make: impl FnOnce(&Catalog, &Context<'_>) -> Result<(Option<Change>, T), Refusal>,
+    ) -> Result<T, Refusal> {
+        let (lsn, value) = {
+            let state = &mut *self.0.state.lock();
+            let revision = unique();
+            let context = Context {
+                now: state.now(),
+                build: state.numbers.build + 1,
+                revision: &revision,
+                region: &self.0.region,
+                concurrency: self.0.concurrency,
+            };
+            let (change, value) = make(&state.catalog, &context)?;
+            if let Some(change) = change {
+                state.numbers.build += 2;
+                let lsn = self.0.journal.append(&[draft(kind::CHANGE, &json(&change))]);
+                state.changed = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
+                let input = match &change {
+                    Change::Put(function) => Input::Configure {
+                        function: Arc::from(function.name.as_str()),
+                        settings: function.core_settings(),
+                    },
+                    Change::Remove(name) => {
+                        state.logs.remove(name);
+                        Input::Forget { function: Arc::from(name.as_str()) }
+                    }
+                };
+                state.catalog.apply(change);
+                self.step(state, input);
+            }
+            (state.changed, value)
+        };
+        self.durable(lsn).await?;
+        Ok(value)
+    }
+
+    /// Looks at the catalog.
+    ///
+    /// # Errors
+    /// What `look` refuses; or nobody may be told anything.
+    pub async fn read<T>(&self, look: impl FnOnce(&Catalog) -> Result<T, Refusal>) -> Result<T, Refusal> {
+        self.change(|catalog, _| Ok((None, look(catalog)?))).await
+    }
+
+    fn unavailable(&self, reason: &str) -> Refusal {
+        Refusal::new(RefusalKind::Service, format!("the host of functions cannot answer: {reason}"))
+    }
+
+    /// Ready when what depends on a position of the log may be told.
+    async fn durable(&self, lsn: Lsn) -> Result<(), Refusal> {
+        if lsn > self.0.journal.durable() {
+            self.0.journal.wait_durable(lsn).await.map_err(|error| self.unavailable(&error.to_string()))?;
+        }
+        self.serving()
+    }
+
+    pub(crate) fn may_tell(&self) -> bool {
+        self.0.lease.as_ref().is_none_or(LeaseGuard::serving)
+    }
+
+    fn serving(&self) -> Result<(), Refusal> {
+        if self.may_tell() { Ok(()) } else { Err(self.unavailable("another process may have its place")) }
+    }
+
+    /// Checks that there is such a function, version or alias; what it is called, and what calls it now.
+    fn found(&self, state: &State, asked: &Invoking) -> Result<(String, String), Refusal> {
+        let function = state.catalog.function(&asked.named.function, &self.0.region)?;
+        let qualifier = asked.named.qualifier.as_deref().unwrap_or(LATEST);
+        function.check_qualifier(qualifier, &self.0.region)?;
+        let (lineage, count) = asked.lineage.clone().with(&function.name);
+        if count > LOOPS_MAX && function.recursion == Recursion::Terminate {
+            return Err(Refusal::new(
+                RefusalKind::Recursive,
+                format!(
+                    "Function {} has called itself {LOOPS_MAX} times and is stopped; PutFunctionRecursionConfig allows it",
+                    function.name
+                ),
+            ));
+        }
+        Ok((qualifier.to_owned(), lineage.to_string()))
+    }
+
+    /// Whether a function can be invoked, without invoking it.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub async fn try_invoke(&self, asked: &Invoking) -> Result<(), Refusal> {
+        let changed = {
+            let state = self.0.state.lock();
+            self.found(&state, asked)?;
+            state.changed
+        };
+        self.durable(changed).await
+    }
+
+    /// Runs a function, and waits for its answer.
+    ///
+    /// # Errors
+    /// There is no such function, or as many run as may. What a function does wrong is none.
+    pub async fn invoke(&self, asked: Invoking) -> Result<Invoked, Refusal> {
+        let changed = {
+            let state = self.0.state.lock();
+            self.found(&state, &asked)?;
+            state.changed
+        };
+        self.durable(changed).await?;
+        let answered = {
+            let state = &mut *self.0.state.lock();
+            let (qualifier, lineage) = self.found(state, &asked)?;
+            let (reply, answered) = oneshot::channel();
+            let call = CallId(state.next_call);
+            state.next_call += 1;
+            let function: Arc<str> = Arc::from(asked.named.function.as_str());
+            let item = Item {
+                function: asked.named.function,
+                qualifier: qualifier.clone(),
+                request: asked.request,
+                client_context: asked.client_context,
+                lineage,
+                payload: asked.payload,
+            };
+            state.core.count_payload(&function, item.payload.len());
+            state.calls.insert(call, Call { item: Arc::new(item), reply });
+            self.step(state, Input::Invoke { call, function, qualifier: Arc::from(qualifier) });
+            answered
+        };
+        let answer = answered.await.unwrap_or_else(|_| Err(self.unavailable("it is ending")));
+        self.serving()?;
+        answer
+    }
+
+    /// Accepts an event. It is in the log when this is ready.
+    ///
+    /// # Errors
+    /// There is no such function, or nobody may be told anything.
+    pub async fn send(&self, asked: Invoking) -> Result<(), Refusal> {
+        let lsn = {
+            let state = &mut *self.0.state.lock();
+            let (qualifier, lineage) = self.found(state, &asked)?;
+            let accepted = Accepted {
+                event: state.numbers.event + 1,
+                function: asked.named.function,
+                qualifier,
+                request: asked.request,
+                at: state.now(),
+                client_context: asked.client_context,
+                lineage,
+                payload: asked.payload.to_vec(),
+            };
+            let lsn = self.0.journal.append(&[draft(kind::ACCEPTED, &accepted.encode())]);
+            let lsn = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
+            state.numbers.event += 1;
+            state.core.count_payload(&accepted.function, accepted.payload.len());
+            self.hold(lsn, Settled::Accepted(accepted));
+            lsn
+        };
+        self.durable(lsn).await
+    }
+
+    /// The last that a function has printed.
+    #[must_use]
+    pub fn log(&self, function: &str) -> Option<Vec<u8>> {
+        let mut state = self.0.state.lock();
+        state.catalog.get(function)?;
+        Some(state.log_of(function).all())
+    }
+
+    /// What a function runs and has waiting, and what it has used since the host began.
+    #[must_use]
+    pub fn usage(&self, function: &str) -> (Counts, Meter) {
+        let state = self.0.state.lock();
+        let meter = state.core.meters().find(|(name, _)| &***name == function).map(|(_, meter)| *meter);
+        (state.core.counts_of(function), meter.unwrap_or_default())
+    }
+
+    /// Figures for whoever watches.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let state = self.0.state.lock();
+        let meters = state.core.meters().map(|(name, meter)| (name.to_string(), *meter)).collect();
+        let (functions, counts) = (state.catalog.len(), state.core.counts());
+        Totals { functions, counts, meters, log: self.0.journal.stats() }
+    }
+
+    /// Ready when the host has ended by itself or was closed, with the reason if there is one.
+    pub async fn ended(&self) -> String {
+        let mut ended = self.0.ended.subscribe();
+        let reason = ended.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        reason.unwrap_or_default()
+    }
+
+    /// Ends all instances, and makes everything durable that was accepted.
+    ///
+    /// # Errors
+    /// The log had ended before.
+    pub fn close(&self) -> Result<(), HostError> {
+        self.0.ended.send_if_modified(|reason| reason.is_none().then(|| *reason = Some(String::new())).is_some());
+        {
+            let mut state = self.0.state.lock();
+            state.slots.values_mut().for_each(Slot::kill);
+            state.calls.clear();
+        }
+        Ok(self.0.journal.close()?)
+    }
+}

@@ -1,0 +1,349 @@
+//! A process that runs a function, from its start to its end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use savanna_functions::catalog::{RuntimeKind, Version};
+use savanna_functions::core::InstanceId;
+use tokio::net::TcpListener;
+
+use crate::functions::Functions;
+use crate::launcher::{Confinement, FAILED, RUNTIME, Spec, TASK};
+use crate::logs::{FunctionLog, InstanceLog};
+use crate::memory::{MemoryLimit, resident};
+use crate::options::{HostError, Isolation};
+use crate::process::{Order, Process, Spawner, described};
+use crate::python::{Python, Pythons};
+use crate::runtime_api;
+
+/// What runs a handler where the machine's Python has nothing for that.
+const BOOTSTRAP: &str = include_str!("../runtime/bootstrap.py");
+/// The first of the users that instances become, one each.
+const UID_FIRST: u32 = 900_000;
+const UIDS: u64 = 60_000;
+/// What a process says that could be kept apart.
+const KEPT: &str = "kept apart";
+/// After its end, what a process has printed is waited for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What the machine has for instances.
+pub(crate) struct Machine {
+    launcher: PathBuf,
+    confinement: Confinement,
+    memory: MemoryLimit,
+    spawner: Spawner,
+    pub(crate) pythons: Pythons,
+    /// Each instance has an empty directory in it.
+    bases: PathBuf,
+    /// What is added to code.
+    runtime: PathBuf,
+    ports: Vec<u16>,
+}
+
+impl Machine {
+    /// Finds out what the machine can, and refuses what it cannot if that is required. Blocks.
+    pub(crate) fn open(
+        directory: &Path,
+        launcher: PathBuf,
+        isolation: Isolation,
+        ports: Vec<u16>,
+    ) -> Result<Self, HostError> {
+        let (bases, runtime) = (directory.join("instances"), directory.join("runtime"));
+        let failed = |source| HostError::Directory { path: directory.to_owned(), source };
+        let _ = fs::remove_dir_all(&bases);
+        fs::create_dir_all(&bases).map_err(failed)?;
+        fs::create_dir_all(&runtime).map_err(failed)?;
+        fs::set_permissions(&runtime, std::os::unix::fs::PermissionsExt::from_mode(0o755)).map_err(failed)?;
+        fs::write(runtime.join("bootstrap.py"), BOOTSTRAP).map_err(failed)?;
+        let try_out = |confinement| try_out(&launcher, confinement, &bases, &runtime);
+        let confinement = match isolation {
+            Isolation::None => Confinement::None,
+            Isolation::Required => {
+                try_out(Confinement::Full).map_err(HostError::Isolation)?;
+                Confinement::Full
+            }
+            Isolation::Preferred => match try_out(Confinement::Full) {
+                Ok(()) => Confinement::Full,
+                Err(full) => {
+                    let landlock = try_out(Confinement::Landlock);
+                    tracing::warn!(
+                        reason = full,
+                        "functions are not kept apart as they could be (namespaces and Landlock); functions.isolation = required refuses to run them so"
+                    );
+                    if landlock.is_ok() { Confinement::Landlock } else { Confinement::None }
+                }
+            },
+        };
+        let spawner = Spawner::begin().map_err(HostError::Thread)?;
+        let (memory, pythons) = (MemoryLimit::of_machine(), Pythons::default());
+        Ok(Self { launcher, confinement, memory, spawner, pythons, bases, runtime, ports })
+    }
+
+    /// What instances are kept from, and who sees to their memory.
+    pub(crate) fn described(&self) -> String {
+        let kept = match self.confinement {
+            Confinement::Full => "namespaces and Landlock",
+            Confinement::Landlock => "Landlock alone",
+            Confinement::None => "none",
+        };
+        format!("{kept}; memory: {}", self.memory)
+    }
+}
+
+/// Whether a process can be kept apart so. In words, why not.
+fn try_out(launcher: &Path, confinement: Confinement, bases: &Path, runtime: &Path) -> Result<(), String> {
+    let base = bases.join("try");
+    let tried = fs::create_dir_all(&base).and_then(|()| {
+        let spec = Spec {
+            confinement,
+            command: vec!["/bin/echo".to_owned(), KEPT.to_owned()],
+            task: runtime.to_owned(),
+            runtime: runtime.to_owned(),
+            base: base.clone(),
+            readable: Vec::new(),
+            storage: 1,
+            uid: UID_FIRST,
+            ports: Vec::new(),
+            groups: Vec::new(),
+        };
+        let spec = serde_json::to_string(&spec)?;
+        let mut command = std::process::Command::new(launcher);
+        command.arg(crate::launcher::ARGUMENT).arg(spec).env_clear().stdin(std::process::Stdio::null()).output()
+    });
+    let _ = fs::remove_dir(&base);
+    match tried {
+        // A program that begins no instances may end well, too.
+        Ok(output) if output.status.success() && output.stdout.trim_ascii() == KEPT.as_bytes() => Ok(()),
+        Ok(output) => Err(format!("{}{}", described(output.status), String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{}: {error}", launcher.display())),
+    }
+}
+
+/// What an instance runs.
+pub(crate) struct Begun {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) build: Version,
+}
+
+/// Why an instance does not run: Lambda's name for it, and in words.
+type Ended = (&'static str, String);
+
+/// Runs an instance until its end.
+pub(crate) async fn run(functions: Functions, id: InstanceId, begun: Begun, log: Arc<FunctionLog>) {
+    let base = functions.0.machine.bases.join(id.0.to_string());
+    let end = match begin(&functions, id, &begun, &base, log).await {
+        Ok(running) => running.until_the_end().await,
+        Err(end) => end,
+    };
+    functions.over(id, end);
+    // Nobody is in it any more, or it lies under what ends with the namespace.
+    let _ = fs::remove_dir_all(&base);
+}
+
+/// An instance that runs.
+struct Running {
+    process: Process,
+    log: Arc<InstanceLog>,
+    serving: tokio::task::JoinHandle<()>,
+    following: tokio::task::JoinHandle<()>,
+}
+
+fn failed(error: &io::Error) -> Ended {
+    ("Runtime.StartError", format!("the function could not be started: {error}"))
+}
+
+async fn begin(
+    functions: &Functions,
+    id: InstanceId,
+    begun: &Begun,
+    base: &Path,
+    log: Arc<FunctionLog>,
+) -> Result<Running, Ended> {
+    let shared = Arc::clone(&functions.0);
+    let (sha256, kind) = (begun.build.code.sha256.clone(), RuntimeKind::of(&begun.build.settings.runtime));
+    let prepared = tokio::task::spawn_blocking(move || {
+        let task = shared.code.task(&sha256).map_err(|error| ("Runtime.CodeUnavailable", error.to_string()))?;
+        let python = match kind {
+            Some(RuntimeKind::Python(version)) => Some(
+                shared
+                    .machine
+                    .pythons
+                    .find(&version)
+                    .ok_or_else(|| ("Runtime.NotOnThisMachine", format!("this machine has no Python {version}")))?,
+            ),
+            _ => None,
+        };
+        Ok::<_, Ended>((task, python))
+    });
+    let (task, python) = prepared.await.map_err(|error| ("Runtime.StartError", error.to_string()))??;
+    let machine = &functions.0.machine;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(|error| failed(&error))?;
+    let port = listener.local_addr().map_err(|error| failed(&error))?.port();
+    fs::create_dir_all(base).map_err(|error| failed(&error))?;
+    let is_full = machine.confinement == Confinement::Full;
+    let (task_seen, runtime_seen) =
+        if is_full { (PathBuf::from(TASK), PathBuf::from(RUNTIME)) } else { (task.clone(), machine.runtime.clone()) };
+    let command = command(&begun.build, python.as_ref(), &task, &task_seen, &runtime_seen)?;
+    let mut environment = environment(functions, id, begun, &task_seen, &runtime_seen, port);
+    if !is_full {
+        environment.insert("TMPDIR".to_owned(), base.display().to_string());
+    }
+    let memory = begun.build.settings.memory;
+    let group = machine.memory.group(id.0, memory).map_err(|error| failed(&error))?.map(Arc::new);
+    let spec = Spec {
+        confinement: machine.confinement,
+        command,
+        task: task.clone(),
+        runtime: machine.runtime.clone(),
+        base: base.to_owned(),
+        readable: python.map(|python| python.prefix).filter(|prefix| prefix != Path::new("/usr")).into_iter().collect(),
+        storage: begun.build.settings.storage,
+        uid: UID_FIRST + u32::try_from(id.0 % UIDS).unwrap_or_default(),
+        ports: machine.ports.iter().copied().chain([port]).collect(),
+        groups: group.iter().map(|group| group.entrance()).collect(),
+    };
+    let order = Order { launcher: machine.launcher.clone(), spec, environment, folder: task };
+    let (process, printed) = machine.spawner.start(order).await.map_err(|error| failed(&error))?;
+    let killer = process.killer().map_err(|error| failed(&error))?;
+    let log = InstanceLog::new(printed, log).map(Arc::new);
+    {
+        let mut state = functions.0.state.lock();
+        if let Some(slot) = state.slots.get_mut(&id) {
+            (slot.killer, slot.process, slot.group) = (Some(killer), Some(process.id()), group);
+            slot.log = log.as_ref().ok().map(Arc::clone);
+            // What was to end it came before there was anything to end; or nobody could see what it prints.
+            if slot.is_killed || log.is_err() {
+                slot.kill();
+            }
+        }
+    }
+    let log = log.map_err(|error| failed(&error))?;
+    let serving = tokio::spawn(runtime_api::serve(functions.clone(), id, listener));
+    let followed = Arc::clone(&log);
+    let following = tokio::spawn(async move { followed.follow().await });
+    Ok(Running { process, log, serving, following })
+}
+
+impl Running {
+    async fn until_the_end(self) -> Ended {
+        let Self { process, log, serving, mut following } = self;
+        let ended = process.wait().await;
+        serving.abort();
+        // What holds the other end of the pipe is in the namespace, which is ending; or has left its group.
+        if tokio::time::timeout(LAST_WORDS, &mut following).await.is_err() {
+            following.abort();
+        }
+        log.drain();
+        match ended {
+            Ok(status) if status.code() == Some(i32::from(FAILED)) => {
+                ("Runtime.StartError", String::from_utf8_lossy(&log.tail()).trim().to_owned())
+            }
+            Ok(status) => ("Runtime.ExitError", described(status)),
+            Err(error) => failed(&error),
+        }
+    }
+}
+
+/// What runs the code.
+fn command(
+    build: &Version,
+    python: Option<&Python>,
+    task: &Path,
+    task_seen: &Path,
+    runtime_seen: &Path,
+) -> Result<Vec<String>, Ended> {
+    let text = |path: &Path| path.display().to_string();
+    match python {
+        Some(python) if python.has_client => Ok(vec![
+            text(&python.executable),
+            "-m".to_owned(),
+            "awslambdaric".to_owned(),
+            build.settings.handler.clone(),
+        ]),
+        Some(python) => Ok(vec![text(&python.executable), text(&runtime_seen.join("bootstrap.py"))]),
+        None => {
+            use std::os::unix::fs::PermissionsExt as _;
+            let bootstrap = task.join("bootstrap");
+            match fs::metadata(&bootstrap) {
+                Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => {
+                    Err(("Runtime.InvalidEntrypoint", "fork/exec /var/task/bootstrap: permission denied".to_owned()))
+                }
+                Ok(_) => Ok(vec![text(&task_seen.join("bootstrap"))]),
+                Err(_) => Err((
+                    "Runtime.InvalidEntrypoint",
+                    "Couldn't find valid bootstrap(s): [/var/task/bootstrap /opt/bootstrap]".to_owned(),
+                )),
+            }
+        }
+    }
+}
+
+/// What a function finds in its environment: its own variables, and Lambda's.
+fn environment(
+    functions: &Functions,
+    id: InstanceId,
+    begun: &Begun,
+    task: &Path,
+    runtime: &Path,
+    port: u16,
+) -> BTreeMap<String, String> {
+    let settings = &begun.build.settings;
+    let region = functions.region();
+    let stream = format!("[{}]{:016x}", begun.version, id.0);
+    let own = [
+        ("_HANDLER", settings.handler.clone()),
+        ("AWS_REGION", region.to_owned()),
+        ("AWS_DEFAULT_REGION", region.to_owned()),
+        ("AWS_EXECUTION_ENV", format!("AWS_Lambda_{}", settings.runtime)),
+        ("AWS_LAMBDA_FUNCTION_NAME", begun.name.clone()),
+        ("AWS_LAMBDA_FUNCTION_VERSION", begun.version.clone()),
+        ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", settings.memory.to_string()),
+        ("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand".to_owned()),
+        ("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{}", begun.name)),
+        ("AWS_LAMBDA_LOG_STREAM_NAME", stream),
+        ("AWS_LAMBDA_RUNTIME_API", format!("127.0.0.1:{port}")),
+        ("LAMBDA_TASK_ROOT", task.display().to_string()),
+        ("LAMBDA_RUNTIME_DIR", runtime.display().to_string()),
+        ("SAVANNA_EXECUTOR_ID", format!("{}/{}", begun.name, id.0)),
+        ("SAVANNA_CACHE", String::new()),
+    ];
+    let defaults = [
+        ("LANG", "en_US.UTF-8"),
+        ("TZ", ":UTC"),
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("PYTHONUNBUFFERED", "1"),
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+    ];
+    let defaults = defaults.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter();
+    let theirs = settings.environment.iter().map(|(name, value)| (name.clone(), value.clone()));
+    defaults.chain(theirs).chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
+}
+
+/// Ends instances that have more memory than they may, where no control group does.
+pub(crate) async fn watch_memory(functions: Functions) {
+    const INTERVAL: Duration = Duration::from_millis(100);
+    let mut ended = functions.0.ended.subscribe();
+    while matches!(functions.0.machine.memory, MemoryLimit::Watched) {
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            _ = ended.wait_for(Option::is_some) => return,
+        }
+        let watched: Vec<(InstanceId, u32, u32)> = {
+            let state = functions.0.state.lock();
+            state.slots.iter().filter_map(|(id, slot)| Some((*id, slot.process?, slot.memory))).collect()
+        };
+        for (id, process, megabytes) in watched {
+            if resident(process) > u64::from(megabytes) << 20 {
+                let mut state = functions.0.state.lock();
+                if let Some(slot) = state.slots.get_mut(&id) {
+                    slot.kill();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a host is to be, and why it does not start.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use savanna_epoch::NodeEpoch;
+use savanna_functions::meter::Prices;
+use savanna_journal::{JournalError, Options};
+use savanna_ownership::guard::LeaseGuard;
+
+/// What functions are to be kept from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// Everything that is not their own, or the host does not start.
+    Required,
+    /// As much as the kernel can; what it cannot is told in a warning.
+    Preferred,
+    /// Nothing.
+    None,
+}
+
+/// What a host is to be.
+#[derive(Debug)]
+pub struct HostOptions {
+    /// Where the log is.
+    pub log: Options,
+    /// The epoch under which it is opened.
+    pub epoch: NodeEpoch,
+    /// The lease under which anybody may be told anything; none where nobody else could have the functions.
+    pub lease: Option<LeaseGuard>,
+    /// The directory of code.
+    pub directory: PathBuf,
+    /// The region in ARNs.
+    pub region: String,
+    /// A program that calls [`launcher::run_if_asked`](crate::launcher::run_if_asked) first.
+    pub launcher: PathBuf,
+    /// What functions are kept from.
+    pub isolation: Isolation,
+    /// Ports that functions may connect to, beside that of their own runtime.
+    pub ports: Vec<u16>,
+    /// Invocations that all functions may have at once.
+    pub concurrency: u32,
+    /// An instance with nothing to do ends after this.
+    pub idle: Duration,
+    /// What a minute of waiting is between attempts of an event.
+    pub retry_minute: Duration,
+    /// What is paid.
+    pub prices: Prices,
+}
+
+/// Why a host does not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The log cannot be read, or has ended.
+    #[error("the log of functions: {0}")]
+    Log(#[from] JournalError),
+    /// The directory cannot be used.
+    #[error("{path}: {source}; check the permissions and the disk of the data directory")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// Functions cannot be kept apart.
+    #[error("functions.isolation is required, but this machine cannot keep functions apart: {0}")]
+    Isolation(String),
+    /// A thread cannot be started.
+    #[error("a thread for functions cannot be started: {0}")]
+    Thread(std::io::Error),
+}
+
+impl HostError {
+    /// Whether it passes when there is space on the disk.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Log(error) => error.is_full(),
+            Self::Directory { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+            Self::Isolation(_) | Self::Thread(_) => false,
+        }
+    }
+}

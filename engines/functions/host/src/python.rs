@@ -1,0 +1,79 @@
+//! The machine's Pythons.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+/// A Python of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Python {
+    /// The program itself.
+    pub(crate) executable: PathBuf,
+    /// Where its libraries are.
+    pub(crate) prefix: PathBuf,
+    /// Whether it has Lambda's own client of the Runtime API.
+    pub(crate) has_client: bool,
+}
+
+/// Pythons that were looked for.
+#[derive(Debug, Default)]
+pub(crate) struct Pythons(Mutex<BTreeMap<String, Option<Python>>>);
+
+#[derive(Deserialize)]
+struct Told {
+    executable: PathBuf,
+    prefix: PathBuf,
+    version: String,
+    has_client: bool,
+}
+
+const QUESTION: &str = "import sys, json, os, importlib.util as u; print(json.dumps({'executable': os.path.realpath(sys.executable), 'prefix': sys.base_prefix, 'version': '%d.%d' % sys.version_info[:2], 'has_client': u.find_spec('awslambdaric') is not None}))";
+
+impl Pythons {
+    /// The machine's Python of a version, such as `3.11`. Blocks the first time.
+    pub(crate) fn find(&self, version: &str) -> Option<Python> {
+        let mut known = self.0.lock();
+        known
+            .entry(version.to_owned())
+            .or_insert_with(|| candidates(version).iter().find_map(|path| ask(path, version)))
+            .clone()
+    }
+}
+
+/// Where it may be: the search path, and where pyenv keeps them.
+fn candidates(version: &str) -> Vec<PathBuf> {
+    let name = format!("python{version}");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut candidates: Vec<PathBuf> = std::env::split_paths(&path)
+        .chain(["/usr/local/bin", "/usr/bin"].map(PathBuf::from))
+        .map(|folder| folder.join(&name))
+        .filter(|path| path.exists())
+        .collect();
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    for entry in std::fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&format!("{version}.")) {
+            candidates.push(entry.path().join("bin").join(&name));
+        }
+    }
+    candidates
+}
+
+fn ask(path: &Path, version: &str) -> Option<Python> {
+    let answer =
+        Command::new(path).args(["-I", "-c", QUESTION]).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let Told { executable, prefix, version: told, has_client } = serde_json::from_slice(&answer.stdout).ok()?;
+    (told == version).then_some(Python { executable, prefix, has_client })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_no_machine_has_is_not_found() {
+        assert_eq!(Pythons::default().find("3.199"), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Lambda's Runtime API, at a loopback port for each instance.
+//!
+//! Whoever connects there is not trusted: it may be anything that a zip has. It gets the instance's own work, and can answer that alone.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use savanna_functions::core::{InstanceId, Outcome};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::ANSWER_MAX;
+use crate::driver::Delivery;
+use crate::functions::Functions;
+
+const PREFIX: &str = "/2018-06-01/runtime/";
+/// Connections of one instance.
+const CONNECTIONS_MAX: usize = 16;
+/// Bytes of a description of an error.
+const ERROR_MAX: usize = 256 << 10;
+
+type Answer = Response<Full<Bytes>>;
+
+/// Serves an instance until it is aborted.
+pub(crate) async fn serve(functions: Functions, id: InstanceId, listener: TcpListener) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "an instance of a function could not connect");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        // Or the head of an answer waits 40 ms for its body.
+        let _ = stream.set_nodelay(true);
+        let functions = functions.clone();
+        connections.spawn(async move {
+            let service = service_fn(move |request| {
+                let functions = functions.clone();
+                async move { Ok::<_, Infallible>(answer(&functions, id, request).await) }
+            });
+            // What an instance gets wrong ends its connection, and is its own loss.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            drop(place);
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn answer(functions: &Functions, id: InstanceId, request: Request<Incoming>) -> Answer {
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.strip_prefix(PREFIX).unwrap_or_default().split('/').collect();
+    match (request.method(), parts.as_slice()) {
+        (&Method::GET, ["invocation", "next"]) => next(functions, id).await,
+        (&Method::POST, ["invocation", of, "response"]) => respond(functions, id, of, request.into_body()).await,
+        (&Method::POST, ["invocation", of, "error"]) => match read(request.into_body(), ERROR_MAX).await {
+            Ok(said) => accepted(functions.answered(id, of, Outcome::Failed, said)),
+            Err(refused) => refused,
+        },
+        (&Method::POST, ["init", "error"]) => match read(request.into_body(), ERROR_MAX).await {
+            Ok(said) => {
+                functions.init_failed(id, said);
+                accepted(true)
+            }
+            Err(refused) => refused,
+        },
+        _ => error(StatusCode::NOT_FOUND, "UnknownPath", "there is no such path in the Runtime API of 2018-06-01"),
+    }
+}
+
+/// Gives the instance its next work, when there is some.
+async fn next(functions: &Functions, id: InstanceId) -> Answer {
+    let busy = || {
+        error(
+            StatusCode::FORBIDDEN,
+            "InvalidState",
+            "the invocation before has no answer yet, or the instance is ending",
+        )
+    };
+    let Some(delivery) = functions.next(id) else { return busy() };
+    let Ok(Delivery { item, deadline, arn }) = delivery.await else { return busy() };
+    let root = item.request.replace('-', "");
+    let trace = format!("Root=1-{}-{};Sampled=0;{}", &root[..8], &root[8..], item.lineage);
+    let mut answer = Response::builder()
+        .header(CONTENT_TYPE, "application/json")
+        .header("Lambda-Runtime-Aws-Request-Id", &item.request)
+        .header("Lambda-Runtime-Deadline-Ms", deadline)
+        .header("Lambda-Runtime-Invoked-Function-Arn", arn)
+        .header("Lambda-Runtime-Trace-Id", trace);
+    if let Some(context) = item.client_context.as_deref().and_then(|context| HeaderValue::from_str(context).ok()) {
+        answer = answer.header("Lambda-Runtime-Client-Context", context);
+    }
+    answer.body(Full::new(item.payload.clone())).unwrap_or_else(|_| busy())
+}
+
+async fn respond(functions: &Functions, id: InstanceId, of: &str, body: Incoming) -> Answer {
+    match Limited::new(body, ANSWER_MAX).collect().await {
+        Ok(said) => accepted(functions.answered(id, of, Outcome::Success, said.to_bytes())),
+        Err(failed) if failed.is::<LengthLimitError>() => {
+            let message = format!("Response payload size exceeded maximum allowed payload size ({ANSWER_MAX} bytes).");
+            let said = json!({ "errorMessage": message, "errorType": "Function.ResponseSizeTooLarge" }).to_string();
+            functions.answered(id, of, Outcome::Failed, Bytes::from(said));
+            error(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", &message)
+        }
+        Err(failed) => error(StatusCode::BAD_REQUEST, "InvalidRequest", &failed.to_string()),
+    }
+}
+
+async fn read(body: Incoming, max: usize) -> Result<Bytes, Answer> {
+    let read = Limited::new(body, max).collect().await;
+    read.map(http_body_util::Collected::to_bytes)
+        .map_err(|failed| error(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", &failed.to_string()))
+}
+
+fn accepted(is_current: bool) -> Answer {
+    if !is_current {
+        return error(
+            StatusCode::BAD_REQUEST,
+            "InvalidRequestID",
+            "this is not the invocation that the instance works on",
+        );
+    }
+    let mut answer = Response::new(Full::new(Bytes::from_static(b"{\"status\":\"OK\"}\n")));
+    *answer.status_mut() = StatusCode::ACCEPTED;
+    answer
+}
+
+fn error(status: StatusCode, kind: &str, message: &str) -> Answer {
+    let body = json!({ "errorType": kind, "errorMessage": message }).to_string();
+    let mut answer = Response::new(Full::new(Bytes::from(body)));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
