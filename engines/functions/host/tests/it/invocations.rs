@@ -1,0 +1,183 @@
+//! What functions can do.
+
+use std::time::{Duration, Instant};
+
+use savanna_functions_host::RefusalKind;
+use serde_json::json;
+
+use crate::support::{Host, wait, zip_of};
+
+const ECHO: &str = "
+def handler(event, context):
+    print('got', event)
+    return {'event': event, 'name': context.function_name, 'left': context.get_remaining_time_in_millis()}
+";
+
+#[test]
+fn a_handler_of_python_gets_what_its_client_sends_and_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("echo", ECHO);
+    let answer = host.answer("echo", &json!({ "a": [1, "ä"] }));
+    assert_eq!((&answer["event"], &answer["name"]), (&json!({ "a": [1, "ä"] }), &json!("echo")));
+    assert!((1..=20_000).contains(&answer["left"].as_u64().unwrap()), "{answer}");
+    let again = host.try_call("echo", &json!(1)).unwrap();
+    assert_eq!(again.usage.init, 0, "the instance is warm");
+    let tail = String::from_utf8(again.tail).unwrap();
+    for part in ["START RequestId: ", "got 1\n", "END RequestId: ", "Billed Duration: ", "Memory Size: 256 MB"] {
+        assert!(tail.contains(part), "{tail}");
+    }
+    assert_eq!(host.functions.usage("echo").1.cold_starts, 1);
+    host.close();
+}
+
+#[test]
+fn what_goes_wrong_has_lambdas_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("raises", "def handler(event, context):\n    raise KeyError('k')\n");
+    host.python("exits", "import os\ndef handler(event, context):\n    os._exit(3)\n");
+    host.python("imports", "import nothing_of_that_name\n");
+    host.python("lacks", "x = 1\n");
+    host.python_with(
+        "sleeps",
+        "import time\ndef handler(event, context):\n    time.sleep(60)\n",
+        &json!({ "Timeout": 1 }),
+    );
+    host.python_with(
+        "eats",
+        "def handler(event, context):\n    return len(bytearray(1 << 30))\n",
+        &json!({ "MemorySize": 128 }),
+    );
+    host.make("none", "provided.al2023", &[("readme", 0o100_644, b"x")], &json!({}));
+    host.make("idle", "provided.al2023", &[("bootstrap", 0o100_755, b"#!/bin/sh\nexit 7\n")], &json!({}));
+    for (name, kind) in [
+        ("raises", "KeyError"),
+        ("exits", "Runtime.ExitError"),
+        ("imports", "Runtime.ImportModuleError"),
+        ("lacks", "Runtime.HandlerNotFound"),
+        ("sleeps", "Sandbox.Timedout"),
+        ("eats", "Runtime.ExitError"),
+        ("none", "Runtime.InvalidEntrypoint"),
+        ("idle", "Runtime.ExitError"),
+    ] {
+        let (succeeded, answer) = host.call(name, &json!({}));
+        assert!(!succeeded && answer["errorType"] == kind, "{name}: {answer:#}");
+    }
+    let message = |name: &str| host.call(name, &json!({})).1["errorMessage"].as_str().unwrap().to_owned();
+    assert!(message("exits").ends_with("Error: Runtime exited with error: exit status 3"));
+    assert!(message("sleeps").ends_with("Error: Task timed out after 1.00 seconds"));
+    assert!(message("eats").ends_with("Runtime exited with error: signal: killed"), "{}", message("eats"));
+    host.close();
+}
+
+#[test]
+fn no_more_run_at_once_than_are_reserved() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("slow", "import time\ndef handler(event, context):\n    time.sleep(1.5)\n");
+    host.reserve("slow", 1);
+    let refusals = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..3).map(|_| scope.spawn(|| host.try_call("slow", &json!({})))).collect();
+        calls.into_iter().filter_map(|call| call.join().unwrap().err()).collect::<Vec<_>>()
+    });
+    assert_eq!(refusals.len(), 2);
+    assert!(refusals.iter().all(|refusal| refusal.kind == RefusalKind::ReservedConcurrency));
+    host.reserve("slow", 0);
+    assert_eq!(host.try_call("slow", &json!({})).unwrap_err().kind.status(), 429);
+    host.close();
+}
+
+#[test]
+fn an_event_runs_again_and_its_destination_is_told_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("fails", "def handler(event, context):\n    print('tried')\n    raise ValueError('no')\n");
+    host.python("told", "import json\ndef handler(event, context):\n    print('told', json.dumps(event))\n");
+    let told = "arn:aws:lambda:us-east-1:000000000000:function:told";
+    host.events("fails", &json!({ "DestinationConfig": { "OnFailure": { "Destination": told } } }));
+    host.send("fails", &json!({ "n": 5 }));
+    host.wait_for_print("told", "RetriesExhausted", 1);
+    let log = String::from_utf8(host.functions.log("told").unwrap()).unwrap();
+    let line = log.lines().find_map(|line| line.strip_prefix("told ")).unwrap();
+    let event: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(event["requestPayload"], json!({ "n": 5 }));
+    assert_eq!(
+        (&event["requestContext"]["approximateInvokeCount"], &event["responsePayload"]["errorType"]),
+        (&json!(3), &json!("ValueError"))
+    );
+    wait("nothing waits", || host.functions.totals().counts.queued == 0);
+    let tried = String::from_utf8(host.functions.log("fails").unwrap()).unwrap();
+    assert_eq!(tried.matches("tried\n").count(), 3);
+    host.close();
+}
+
+#[test]
+fn what_was_accepted_outlives_the_host_and_what_had_ended_does_not_run_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("prints", "def handler(event, context):\n    print('ran', event['n'])\n");
+    host.send("prints", &json!({ "n": 1 }));
+    host.wait_for_print("prints", "ran 1", 1);
+    wait("its end is recorded", || host.functions.totals().counts.busy == 0);
+    host.reserve("prints", 0);
+    host.send("prints", &json!({ "n": 2 }));
+    host.close();
+    let host = Host::open(directory.path(), 2);
+    assert_eq!(host.functions.totals().counts.queued, 1);
+    host.reserve("prints", 1);
+    host.wait_for_print("prints", "ran 2", 1);
+    let log = String::from_utf8(host.functions.log("prints").unwrap()).unwrap();
+    assert!(!log.contains("ran 1"), "{log}");
+    host.close();
+}
+
+#[test]
+fn an_instance_is_warm_for_the_next_and_gone_for_other_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("counts", "n = 0\ndef handler(event, context):\n    global n\n    n += 1\n    return n\n");
+    assert_eq!((host.answer("counts", &json!({})), host.answer("counts", &json!({}))), (json!(1), json!(2)));
+    let zip = zip_of(&[("main.py", 0o100_644, b"def handler(event, context):\n    return 'other'\n")]);
+    let changed = host.runtime.block_on(async {
+        let code = host.functions.keep_code(zip).await.unwrap();
+        let changed = host.functions.change(|catalog, context| {
+            let function = catalog.function("counts", context.region)?.clone();
+            let function = function.with_code(&Default::default(), code, context)?;
+            Ok((Some(savanna_functions_host::catalog::Change::Put(Box::new(function))), ()))
+        });
+        changed.await
+    });
+    changed.unwrap();
+    assert_eq!(host.answer("counts", &json!({})), json!("other"));
+    host.close();
+}
+
+#[test]
+fn a_warm_call_does_not_wait_for_its_own_segments() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("quick", "def handler(event, context):\n    return 1\n");
+    host.answer("quick", &json!({}));
+    let quickest = (0..50).map(|_| {
+        let begun = Instant::now();
+        host.answer("quick", &json!({}));
+        begun.elapsed()
+    });
+    // Head and body in two segments would be 40 ms, each time.
+    let quickest = quickest.min().unwrap();
+    assert!(quickest < Duration::from_millis(25), "{quickest:?}");
+    host.close();
+}
+
+#[test]
+fn a_payload_of_megabytes_comes_back_and_one_byte_too_much_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("long", "def handler(event, context):\n    return 'x' * event\n");
+    let most = savanna_functions_host::ANSWER_MAX - 2;
+    assert_eq!(host.answer("long", &json!(most)).as_str().unwrap().len(), most);
+    let (succeeded, answer) = host.call("long", &json!(most + 1));
+    assert!(!succeeded && answer["errorType"] == "Function.ResponseSizeTooLarge", "{answer}");
+    host.close();
+}

@@ -1,0 +1,172 @@
+//! A host in a directory of its own, and zips for it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use savanna_epoch::NodeEpoch;
+use savanna_functions_host::catalog::{Change, ConcurrencyRequest, EventConfigRequest};
+use savanna_functions_host::meter::Prices;
+use savanna_functions_host::names::{LATEST, Named};
+use savanna_functions_host::{Functions, HostOptions, Invoked, Invoking, Isolation, Lineage, Refusal, unique};
+use savanna_journal::Options;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+pub(crate) struct Host {
+    pub(crate) functions: Functions,
+    pub(crate) runtime: Runtime,
+}
+
+impl Host {
+    pub(crate) fn open(directory: &Path, epoch: u64) -> Self {
+        Self::open_with(directory, epoch, Isolation::Preferred, 8)
+    }
+
+    pub(crate) fn open_with(directory: &Path, epoch: u64, isolation: Isolation, concurrency: u32) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let options = HostOptions {
+            log: Options::dir(directory.join("log")),
+            epoch: NodeEpoch(epoch),
+            lease: None,
+            directory: directory.join("functions"),
+            region: "us-east-1".to_owned(),
+            launcher: env!("CARGO_BIN_EXE_savanna-instance").into(),
+            isolation,
+            ports: Vec::new(),
+            concurrency,
+            idle: Duration::from_secs(300),
+            retry_minute: Duration::from_millis(100),
+            prices: Prices::default(),
+        };
+        let functions = Functions::open(options, runtime.handle()).unwrap();
+        Self { functions, runtime }
+    }
+
+    /// Makes a function of one file of Python.
+    pub(crate) fn python(&self, name: &str, source: &str) {
+        self.python_with(name, source, &json!({}));
+    }
+
+    pub(crate) fn python_with(&self, name: &str, source: &str, settings: &Value) {
+        self.make(name, "python3.11", &[("main.py", 0o100_644, source.as_bytes())], settings);
+    }
+
+    pub(crate) fn make(&self, name: &str, runtime: &str, files: &[(&str, u32, &[u8])], settings: &Value) {
+        self.try_make(name, runtime, zip_of(files), settings).unwrap();
+    }
+
+    pub(crate) fn try_make(&self, name: &str, runtime: &str, zip: Vec<u8>, settings: &Value) -> Result<(), Refusal> {
+        let mut request = json!({
+            "FunctionName": name, "Role": "r", "Handler": "main.handler", "Runtime": runtime, "Code": {},
+            "Timeout": 20, "MemorySize": 256,
+        });
+        settings.as_object().unwrap().iter().for_each(|(key, value)| request[key] = value.clone());
+        let request = serde_json::from_value(request).unwrap();
+        self.runtime.block_on(async {
+            let code = self.functions.keep_code(zip).await?;
+            let made = self.functions.change(|catalog, context| {
+                Ok((Some(Change::Put(Box::new(catalog.create(&request, code, context)?))), ()))
+            });
+            made.await
+        })
+    }
+
+    pub(crate) fn reserve(&self, name: &str, count: i64) {
+        let request = ConcurrencyRequest { reserved_concurrent_executions: count };
+        let reserved = self.functions.change(|catalog, context| {
+            Ok((Some(Change::Put(Box::new(catalog.reserve(name, Some(request), context)?))), ()))
+        });
+        self.runtime.block_on(reserved).unwrap();
+    }
+
+    pub(crate) fn events(&self, name: &str, config: &Value) {
+        let request: EventConfigRequest = serde_json::from_value(config.clone()).unwrap();
+        let changed = self.functions.change(|catalog, context| {
+            let function = catalog.function(name, context.region)?.clone();
+            Ok((Some(Change::Put(Box::new(function.with_events(LATEST, &request, true, context)?))), ()))
+        });
+        self.runtime.block_on(changed).unwrap();
+    }
+
+    pub(crate) fn try_call(&self, name: &str, payload: &Value) -> Result<Invoked, Refusal> {
+        self.runtime.block_on(self.functions.invoke(invoking(name, payload)))
+    }
+
+    pub(crate) fn call(&self, name: &str, payload: &Value) -> (bool, Value) {
+        let invoked = self.try_call(name, payload).unwrap();
+        (invoked.succeeded, serde_json::from_slice(&invoked.payload).unwrap())
+    }
+
+    /// What a function answers that succeeds.
+    pub(crate) fn answer(&self, name: &str, payload: &Value) -> Value {
+        let (succeeded, answer) = self.call(name, payload);
+        assert!(succeeded, "{answer:#} {}", String::from_utf8_lossy(&self.functions.log(name).unwrap()));
+        answer
+    }
+
+    pub(crate) fn send(&self, name: &str, payload: &Value) {
+        self.runtime.block_on(self.functions.send(invoking(name, payload))).unwrap();
+    }
+
+    /// Waits until a function has printed something so often.
+    pub(crate) fn wait_for_print(&self, name: &str, text: &str, count: usize) {
+        wait(&format!("{count} times {text:?} of {name}"), || {
+            let log = self.functions.log(name).unwrap();
+            String::from_utf8_lossy(&log).matches(text).count() >= count
+        });
+    }
+
+    pub(crate) fn close(self) {
+        self.functions.close().unwrap();
+        self.runtime.shutdown_timeout(Duration::from_secs(5));
+    }
+}
+
+pub(crate) fn invoking(name: &str, payload: &Value) -> Invoking {
+    Invoking {
+        named: Named::parse(name).unwrap(),
+        payload: Bytes::from(payload.to_string()),
+        client_context: None,
+        lineage: Lineage::default(),
+        request: unique(),
+    }
+}
+
+pub(crate) fn wait(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{what}: it has not come to be within 30 s");
+}
+
+/// A zip of stored files.
+pub(crate) fn zip_of(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
+    let (mut zip, mut directory) = (Vec::new(), Vec::new());
+    let le = |value: usize| u32::try_from(value).unwrap().to_le_bytes();
+    for (name, mode, content) in files {
+        let offset = le(zip.len());
+        let (crc, size, length) = (crc32(content).to_le_bytes(), le(content.len()), le(name.len()));
+        zip.extend_from_slice(b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0");
+        zip.extend_from_slice(&[&crc[..], &size, &size, &length[..2], &[0, 0]].concat());
+        zip.extend_from_slice(name.as_bytes());
+        zip.extend_from_slice(content);
+        directory.extend_from_slice(b"PK\x01\x02\x14\x03\x14\0\0\0\0\0\0\0\0\0");
+        directory.extend_from_slice(&[&crc[..], &size, &size, &length[..2], &[0; 8]].concat());
+        directory.extend_from_slice(&[&(mode << 16).to_le_bytes()[..], &offset, name.as_bytes()].concat());
+    }
+    let (count, size, offset) = (le(files.len()), le(directory.len()), le(zip.len()));
+    zip.extend_from_slice(&directory);
+    zip.extend_from_slice(b"PK\x05\x06\0\0\0\0");
+    zip.extend_from_slice(&[&count[..2], &count[..2], &size, &offset, &[0, 0]].concat());
+    zip
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0_u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
+    })
+}
