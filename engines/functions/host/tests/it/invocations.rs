@@ -113,6 +113,24 @@ fn an_event_runs_again_and_its_destination_is_told_once() {
 }
 
 #[test]
+fn a_destination_is_told_after_the_death_of_the_host() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("works", "def handler(event, context):\n    return 1\n");
+    host.python("told", "def handler(event, context):\n    print('told of', event['requestPayload'])\n");
+    let told = "arn:aws:lambda:us-east-1:000000000000:function:told";
+    host.events("works", &json!({ "DestinationConfig": { "OnSuccess": { "Destination": told } } }));
+    host.reserve("told", 0);
+    host.send("works", &json!(7));
+    wait("the destination's event waits", || host.functions.usage("told").0.queued == 1);
+    host.close();
+    let host = Host::open(directory.path(), 2);
+    host.reserve("told", 1);
+    host.wait_for_print("told", "told of 7", 1);
+    host.close();
+}
+
+#[test]
 fn what_was_accepted_outlives_the_host_and_what_had_ended_does_not_run_again() {
     let directory = tempfile::tempdir().unwrap();
     let host = Host::open(directory.path(), 1);
