@@ -67,7 +67,7 @@ pub(crate) fn log(asked: &Asked<'_>, name: &str) -> Result<Answer, Refusal> {
     Ok(answer::bytes(200, log))
 }
 
-/// A zip by its hash, which nobody guesses.
+/// A zip by its hash.
 pub(crate) fn code(asked: &Asked<'_>, sha256: &str) -> Result<Answer, Refusal> {
     let zip = asked.functions.zip(sha256).ok_or_else(|| Refusal::not_found("There is no such code"))?;
     Ok(answer::bytes(200, zip))

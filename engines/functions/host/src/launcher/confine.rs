@@ -68,6 +68,11 @@ pub(super) fn limit_resources() -> io::Result<()> {
     limit(libc::RLIMIT_NOFILE, 1024)
 }
 
+/// This process and all that it starts belong to control groups from now on.
+pub(super) fn enter_groups(groups: &[PathBuf]) -> io::Result<()> {
+    groups.iter().try_for_each(|group| doing(fs::write(group, "0"), &format!("writing to {}", group.display())))
+}
+
 /// Makes namespaces, runs the function in them, waits for its end, and ends as it did.
 pub(super) fn in_namespaces(spec: &Spec) -> io::Result<ExitCode> {
     // SAFETY: these take nothing and cannot fail.
@@ -91,6 +96,8 @@ pub(super) fn in_namespaces(spec: &Spec) -> io::Result<ExitCode> {
         return wait_for(child);
     }
     die_with_parent()?;
+    // What waits outside takes nothing of the function's memory.
+    enter_groups(&spec.groups)?;
     build_root(spec)?;
     if is_root {
         become_user(spec.uid)?;

@@ -76,10 +76,10 @@ fn begin(spec: Option<OsString>) -> io::Result<ExitCode> {
     let spec = spec.ok_or_else(|| io::Error::other("expected what the instance is to be"))?;
     let spec: Spec = serde_json::from_slice(spec.as_bytes())?;
     confine::die_with_parent()?;
-    for group in &spec.groups {
-        std::fs::write(group, "0")?;
-    }
     confine::limit_resources()?;
+    if spec.confinement != Confinement::Full {
+        confine::enter_groups(&spec.groups)?;
+    }
     match spec.confinement {
         Confinement::Full => confine::in_namespaces(&spec),
         Confinement::Landlock => {
