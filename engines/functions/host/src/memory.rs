@@ -4,6 +4,10 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the groups of hosts are called, with the number of the process.
+const PREFIX: &str = "savanna-functions-";
 
 /// Who sees to it.
 #[derive(Debug)]
@@ -29,7 +33,10 @@ impl fmt::Display for MemoryLimit {
 impl MemoryLimit {
     /// The best that this machine has.
     pub(crate) fn of_machine() -> Self {
-        let name = format!("savanna-functions-{}", std::process::id());
+        // A process may have several hosts, one behind the other or, in tests, at once.
+        static HOSTS: AtomicU64 = AtomicU64::new(0);
+        let number = HOSTS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
         let (v2, v1) = (Path::new("/sys/fs/cgroup"), Path::new("/sys/fs/cgroup/memory"));
         remove_left(v2);
         remove_left(v1);
@@ -76,8 +83,8 @@ fn make(path: &Path) -> io::Result<()> {
 fn remove_left(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(process) = name.strip_prefix("savanna-functions-") else { continue };
-        if !Path::new("/proc").join(process).exists() {
+        let process = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
             for group in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
                 let _ = fs::remove_dir(group.path());
             }
