@@ -429,7 +429,7 @@ mod tests {
         let error = load("", &[], &[("services", "streams,kyes", "--only")]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "flag --only: services takes names of services (streams, keys, tenants, files, pgwire, http), with commas between them, but `streams,kyes` came"
+            "flag --only: services takes names of services (streams, keys, tenants, files, functions, pgwire, http), with commas between them, but `streams,kyes` came"
         );
     }
 

@@ -302,6 +302,7 @@ impl Functions {
             };
             let (change, value) = make(&state.catalog, &context)?;
             if let Some(change) = change {
+                self.has_space()?;
                 state.numbers.build += 2;
                 let lsn = self.0.journal.append(&[draft(kind::CHANGE, &json(&change))]);
                 state.changed = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
@@ -334,6 +335,11 @@ impl Functions {
 
     fn unavailable(&self, reason: &str) -> Refusal {
         Refusal::new(RefusalKind::Service, format!("the host of functions cannot answer: {reason}"))
+    }
+
+    /// Where the disk is full, who asks is told so instead of waiting; what goes on in the log waits for space.
+    fn has_space(&self) -> Result<(), Refusal> {
+        self.0.journal.full().map_or(Ok(()), |error| Err(self.unavailable(&error.to_string())))
     }
 
     /// Ready when what depends on a position of the log may be told.
@@ -427,6 +433,7 @@ impl Functions {
         let lsn = {
             let state = &mut *self.0.state.lock();
             let (qualifier, lineage) = self.found(state, &asked)?;
+            self.has_space()?;
             let accepted = Accepted {
                 event: state.numbers.event + 1,
                 function: asked.named.function,
