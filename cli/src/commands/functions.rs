@@ -85,7 +85,7 @@ fn show(shown: &Value, format: Format, columns: &[&str]) -> Result<(), CliError>
     if format == Format::Json {
         return output::write_json(shown);
     }
-    let cell = |row: &Value, column: &&str| match &row[**column] {
+    let cell = |row: &Value, column: &&str| match &row[*column] {
         Value::String(text) => text.clone(),
         Value::Number(number) if number.is_f64() => format!("{:.6}", number.as_f64().unwrap_or_default()),
         other => other.to_string(),
