@@ -189,6 +189,8 @@ pub struct Config {
     pub tls: Tls,
     /// Milliseconds after which a script is stopped.
     pub script_millis_max: u64,
+    /// Keys of which it is known who has read them, 0 for no limit.
+    pub tracked_keys_max: usize,
     /// What clients are told that becomes of keys.
     pub events: EventClasses,
 }
@@ -217,6 +219,7 @@ impl Default for Config {
             users_file: None,
             tls: Tls::default(),
             script_millis_max: 5000,
+            tracked_keys_max: 1_000_000,
             events: EventClasses::default(),
         }
     }
@@ -281,6 +284,7 @@ impl Config {
             ("slowlog-log-slower-than", self.slow_micros.to_string()),
             ("slowlog-max-len", self.slow_kept.to_string()),
             ("tcp-keepalive", self.keepalive_seconds.to_string()),
+            ("tracking-table-max-keys", self.tracked_keys_max.to_string()),
             ("timeout", self.idle_seconds_max.to_string()),
             ("tls-auth-clients", clients.to_owned()),
             ("tls-ca-cert-file", path(&self.tls.authorities)),
@@ -429,6 +433,7 @@ impl Config {
                 self.keepalive_seconds = within(number()?, 0..=32_767)? as u32;
             }
             "timeout" => self.idle_seconds_max = within(number()?, 0..=i32::MAX as usize)? as u64,
+            "tracking-table-max-keys" => self.tracked_keys_max = number()?,
             "maxclients" => self.clients_max = within(number()?, 1..=u32::MAX as usize)?,
             // Never 0, which is no limit in Redis: a script is served by a thread that serves nobody else meanwhile.
             "busy-reply-threshold" | "lua-time-limit" => {

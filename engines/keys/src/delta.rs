@@ -24,6 +24,8 @@
 
 use savanna_lattice::{Hlc, UnixMillis, WriterId};
 
+use crate::changed::{ChangedKeys, Changes};
+
 /// The type tag of strings; collections have [`Collection::TAG`](crate::keyspace::Collection::TAG).
 pub const STRING_TAG: u8 = 1;
 
@@ -123,6 +125,8 @@ pub struct DeltaLog {
     /// Where the changes begin that replicas have not seen.
     unseen_at: usize,
     enabled: bool,
+    /// Keys of what is written, if anybody wants to hear of them.
+    changed: Option<Box<ChangedKeys>>,
 }
 
 /// In the place of a length: it is in the 8 bytes that follow.
@@ -135,12 +139,68 @@ impl DeltaLog {
     /// A log that keeps nothing until it is enabled.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), open_at: 0, cuts: Vec::new(), appended: 0, unseen_at: 0, enabled: false }
+        Self {
+            bytes: Vec::new(),
+            open_at: 0,
+            cuts: Vec::new(),
+            appended: 0,
+            unseen_at: 0,
+            enabled: false,
+            changed: None,
+        }
     }
 
     /// Whether deltas are kept at all.
     pub const fn enable(&mut self, enabled: bool) {
         self.enabled = enabled;
+    }
+
+    /// Notes the keys that are changed from now on, or not any more.
+    pub fn note_changed_keys(&mut self, is_wanted: bool) {
+        match (is_wanted, &self.changed) {
+            (true, None) => self.changed = Some(Box::default()),
+            (false, Some(_)) => self.changed = None,
+            _ => {}
+        }
+    }
+
+    /// Whether keys that are changed are noted.
+    #[inline]
+    #[must_use]
+    pub const fn notes_changed_keys(&self) -> bool {
+        self.changed.is_some()
+    }
+
+    /// Says which client changes keys from now on, if that is known.
+    #[inline]
+    pub fn set_author(&mut self, by: Option<i64>) {
+        if let Some(changed) = &mut self.changed {
+            changed.set_author(by);
+        }
+    }
+
+    /// Notes that a key was changed of which no delta is written here.
+    #[inline]
+    pub fn note_changed(&mut self, key: &[u8]) {
+        if let Some(changed) = &mut self.changed {
+            changed.note(key);
+        }
+    }
+
+    /// Takes the keys that were changed.
+    #[must_use]
+    pub fn take_changed_keys(&mut self) -> Changes {
+        self.changed.as_mut().map(|changed| changed.take()).unwrap_or_default()
+    }
+
+    /// Writes deltas of all keys, of which nobody is told one by one.
+    pub(crate) fn write_all(&mut self, write: impl FnOnce(&mut Self)) {
+        let mut changed = self.changed.take();
+        write(self);
+        if let Some(changed) = &mut changed {
+            changed.note_all();
+        }
+        self.changed = changed;
     }
 
     /// Whether deltas are kept.
@@ -307,6 +367,11 @@ impl DeltaLog {
     }
 
     fn begin(&mut self, kind: u8, header: Header<'_>) -> Option<OpWriter<'_>> {
+        if let Some(changed) = &mut self.changed
+            && header.base != header.version
+        {
+            changed.note(header.key);
+        }
         if !self.enabled {
             return None;
         }

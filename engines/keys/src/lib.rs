@@ -12,6 +12,7 @@
 
 pub mod access;
 pub mod actor;
+pub mod changed;
 pub mod command;
 pub mod commands;
 pub mod config;

@@ -8,6 +8,7 @@ use savanna_lattice::{Hlc, UnixMillis};
 use crate::access::{Access, User, Users};
 use crate::actor::Progress;
 use crate::actor::program::Program;
+use crate::actor::tracking::Tracking;
 use crate::command::Command;
 use crate::error::CommandError;
 use crate::placement::KeyHash;
@@ -82,6 +83,8 @@ pub struct Session {
     pub shards: BTreeSet<Box<[u8]>>,
     /// Whether it hears of every request.
     pub is_monitor: bool,
+    /// Of which keys it keeps copies, if of any.
+    pub tracking: Option<Box<Tracking>>,
     /// Keys with whose first replica it stays, the latest last.
     with_first: VecDeque<KeyHash>,
     next_ticket: u64,
@@ -116,6 +119,7 @@ impl Session {
             patterns: BTreeSet::new(),
             shards: BTreeSet::new(),
             is_monitor: false,
+            tracking: None,
             with_first: VecDeque::new(),
             next_ticket: 0,
         }

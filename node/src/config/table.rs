@@ -121,6 +121,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "seconds after which the operating system probes a silent client, 0 for never",
     ),
     setting("keys.timeout", "0", "seconds after which an idle client is disconnected, 0 for never"),
+    setting(
+        "keys.tracking_table_max_keys",
+        "1000000",
+        "keys of which it is known which clients keep copies, 0 for no limit",
+    ),
     setting("keys.tls_port", "0", "port of the Redis protocol over TLS, 0 for none"),
     setting("keys.tls_cert_file", "", "a PEM file with the certificates of keys"),
     setting("keys.tls_key_file", "", "a PEM file with the key of keys.tls_cert_file"),

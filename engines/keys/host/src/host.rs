@@ -141,6 +141,7 @@ impl<L: Log> Host<L> {
         self.rewrite(now, &mut post)?;
         // Who reads a message may write what follows from it: the log has to have this actor's part first.
         self.append()?;
+        self.actor.tell_trackers();
         for (number, reply) in self.actor.take_answered() {
             self.calls.end(number, reply);
         }

@@ -53,6 +53,13 @@ impl Front {
     }
 }
 
+impl Actor {
+    /// Whether another node has the keys.
+    pub(crate) const fn has_keys_elsewhere(&self) -> bool {
+        self.front.is_some()
+    }
+}
+
 /// Whether a command is about more than its connection, and its node, and cannot be sent to the owner of keys yet.
 fn needs_keys_here(command: &Command) -> bool {
     matches!(command.group, Group::PubSub | Group::Scripting)

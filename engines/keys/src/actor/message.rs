@@ -10,13 +10,14 @@
 //! | `Gossip`: what was heard by the actor's place in this node | its [`Item`](crate::keyspace::replica::Item)s as they are; what was heard, by node |
 //! | `Await`, `Ready`, `Forget`: who waits, at its session's actor | not: a command that waits does so at the owner of its keys |
 //! | `Borrow`, `Lent`, `Return`: the only copy of a key travels | never: a node that dies with it takes the key along |
-//! | `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`: all actors of a node as one | not: each node does it for itself |
+//! | `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
 
 use std::ops::Range;
 
 use savanna_lattice::Hlc;
 use serde::{Deserialize, Serialize};
 
+use crate::changed::Changes;
 use crate::command::Command;
 use crate::error::CommandError;
 use crate::keyspace::replica::{LentReplica, Vector};
@@ -180,6 +181,36 @@ pub enum Message {
         /// What has changed.
         change: LibraryChange,
     },
+    /// How many of the sender's sessions keep copies of values.
+    Trackers {
+        /// How many.
+        count: usize,
+    },
+    /// What the sender has changed; the receiver has sessions that keep copies.
+    Changed(Changes),
+    /// A session of the sender wants a client of the receiver to hear in its place.
+    Redirect {
+        /// The session.
+        session: SessionId,
+        /// The client's number.
+        to: i64,
+    },
+    /// A client of the receiver is to hear in the place of a session of the sender.
+    Redirected {
+        /// The session.
+        session: SessionId,
+        /// The client's number.
+        to: i64,
+        /// The keys that were changed; `None` for all.
+        keys: Option<Vec<Box<[u8]>>>,
+    },
+    /// There is no such client.
+    NoRedirect {
+        /// The session of the receiver.
+        session: SessionId,
+        /// Whether there never was one.
+        is_new: bool,
+    },
     /// A waiter of the sender waits no longer.
     Forget {
         /// The sender's number for it.
@@ -200,6 +231,7 @@ impl Message {
                 channel.len() + payload.len()
             }
             Self::Notice(Notice::Monitored { line }) => line.len(),
+            Self::Changed(changes) => changes.byte_count(),
             _ => 0,
         }
     }

@@ -34,6 +34,7 @@ mod pubsub;
 mod room;
 mod scripts;
 mod terms;
+pub mod tracking;
 mod transaction;
 mod waiting;
 mod work;
@@ -65,6 +66,7 @@ use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
 pub use self::terms::SessionLimits;
+use self::tracking::Trackers;
 use self::transaction::Transaction;
 pub(crate) use self::waiting::Ending;
 use self::waiting::Waiters;
@@ -130,6 +132,7 @@ pub struct Actor {
     /// Whether what is answered in this turn waits until the disk has what it depends on.
     pub(crate) is_flush_awaited: bool,
     listeners: Listeners,
+    trackers: Trackers,
     claims: Claims<Work>,
     transactions: HashMap<u64, Transaction>,
     gathers: HashMap<u64, Gather>,
@@ -211,6 +214,7 @@ impl Actor {
             is_rewrite_wanted: false,
             is_flush_awaited: false,
             listeners: Listeners::default(),
+            trackers: Trackers::default(),
             claims: Claims::default(),
             transactions: HashMap::new(),
             gathers: HashMap::new(),
@@ -262,6 +266,7 @@ impl Actor {
         if let Some(mut session) = self.sessions.close(id) {
             self.unsubscribe_all(&mut session);
             self.end_monitor(&mut session);
+            self.end_tracking(&mut session);
         }
     }
 
@@ -296,12 +301,11 @@ impl Actor {
         }
         let Some(mut session) = self.sessions.take(id) else { return Progress::Closing };
         self.counters.requests += 1;
-        let outcome = match Command::find(&args[0]) {
-            None => Err(unknown_command(args)),
-            Some(command) if !command.takes(args.len()) => Err(CommandError::Arity(command.name.to_owned())),
-            Some(command) => self.admit(&mut session, command, args, reply),
+        let progress = if session.tracking.is_none() {
+            self.answer(&mut session, args, reply)
+        } else {
+            self.answer_tracked(&mut session, args, reply)
         };
-        let progress = outcome.unwrap_or_else(|error| session.refuse(&error, reply));
         self.sessions.put_back(session);
         self.serve_ready();
         self.note_request();
@@ -309,6 +313,16 @@ impl Actor {
             self.renew_sessions();
         }
         progress
+    }
+
+    #[inline]
+    fn answer(&mut self, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Progress {
+        let outcome = match Command::find(&args[0]) {
+            None => Err(unknown_command(args)),
+            Some(command) if !command.takes(args.len()) => Err(CommandError::Arity(command.name.to_owned())),
+            Some(command) => self.admit(session, command, args, reply),
+        };
+        outcome.unwrap_or_else(|error| session.refuse(&error, reply))
     }
 
     fn admit(
@@ -463,11 +477,13 @@ impl Actor {
                     if self.is_blocked(command, args) {
                         self.wait_for_keys(from, to, database, command, args);
                     } else {
+                        self.note_author(from, to);
                         if matches!(command.run, Run::Script(_)) {
                             // Others need not wait for it.
                             self.put_replies(from, std::mem::take(&mut replies));
                         }
                         replies.push(to, |reply| self.run(database, command, args, reply));
+                        self.keys.log.set_author(None);
                         self.serve_ready();
                         self.note_request();
                     }
@@ -516,6 +532,11 @@ impl Actor {
             }
             Message::Ready { waiter, key, place } => self.hear_ready(waiter, key, place),
             Message::Forget { waiter, database, key } => self.hear_forget(from, waiter, database, key),
+            Message::Trackers { count } => self.hear_trackers(from, count),
+            Message::Changed(changes) => self.hear_changes(changes),
+            Message::Redirect { session, to } => self.hear_redirect(from, session, to),
+            Message::Redirected { session, to, keys } => self.hear_redirected(from, session, to, keys.as_deref()),
+            Message::NoRedirect { session, is_new } => self.hear_no_redirect(session, is_new),
         }
         self.serve_ready();
         self.note_request();

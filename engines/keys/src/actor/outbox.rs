@@ -53,6 +53,7 @@ impl Actor {
     #[must_use]
     pub fn take_own_replies(&mut self) -> Replies {
         self.hear_own_parts();
+        self.end_answered_reads();
         std::mem::take(&mut self.replies)
     }
 

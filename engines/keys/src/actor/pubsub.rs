@@ -117,6 +117,11 @@ impl Listeners {
         self.monitors.hear(actor, count);
     }
 
+    /// Notes that something was told to other actors.
+    pub(super) const fn note_told_elsewhere(&mut self) {
+        self.has_published_elsewhere = true;
+    }
+
     /// Notes that something was told to other actors, if it was.
     pub(super) const fn note_published_elsewhere(&mut self) {
         self.has_published_elsewhere |= !self.monitors.elsewhere.is_empty();

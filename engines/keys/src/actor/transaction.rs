@@ -218,7 +218,9 @@ impl Actor {
             refuse(&program, &refusal, &mut tape);
         } else {
             self.script_has_room = has_room;
+            self.note_author(self.id, to);
             self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
+            self.keys.log.set_author(None);
         }
         self.keys.has_borrowed = false;
         self.keys.translate_changes();

@@ -80,6 +80,7 @@ impl Actor {
                     return self.requests_to(actor).push(to, database, command, args.args());
                 }
                 let mut replies = self.take_replies(from);
+                self.note_author(from, to);
                 replies.push(to, |reply| {
                     if command.is_refused(has_room, args.args()) {
                         out_of_memory().answer(reply);
@@ -87,11 +88,14 @@ impl Actor {
                         self.run_with_room(database, command, args.args(), reply);
                     }
                 });
+                self.keys.log.set_author(None);
                 self.put_replies(from, replies);
             }
             Work::Program { from, to, program } => {
                 let mut replies = self.take_replies(from);
+                self.note_author(from, to);
                 replies.push(to, |reply| self.run_own_program(&program, None, reply));
+                self.keys.log.set_author(None);
                 self.put_replies(from, replies);
             }
             Work::Borrow { from, transaction, keys, needs_room } => self.lend(from, transaction, keys, needs_room),

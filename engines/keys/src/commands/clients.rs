@@ -3,7 +3,9 @@
 use savanna_lattice::UnixMillis;
 
 use super::connection::check_name;
+use super::tracking::{caching, redirect_of, tracking, tracking_here, tracking_info};
 use crate::actor::pause::Pause;
+use crate::actor::tracking::Mode;
 use crate::actor::{Actor, Ending, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
@@ -14,7 +16,7 @@ use crate::session::{Session, SessionId};
 
 type Done = Result<Progress, CommandError>;
 
-/// `CLIENT ID | GETNAME | SETNAME | SETINFO | INFO | LIST | KILL | PAUSE | UNPAUSE | REPLY | UNBLOCK | NO-EVICT | NO-TOUCH`
+/// `CLIENT ID | GETNAME | SETNAME | SETINFO | INFO | LIST | KILL | PAUSE | UNPAUSE | REPLY | UNBLOCK | NO-EVICT | NO-TOUCH | TRACKING | CACHING | GETREDIR | TRACKINGINFO`
 pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     let subcommand = args[1].to_ascii_lowercase();
     match (subcommand.as_slice(), args.len()) {
@@ -36,6 +38,13 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
         (b"unpause", 2) => return actor.ask_everybody(session, &CLIENT_UNPAUSE, args, reply),
         (b"reply", 3) => answer(&args[2], reply)?,
         (b"unblock", 3 | 4) => return unblock(actor, session, args, reply),
+        (b"tracking", 3..) => return tracking(actor, session, args, reply),
+        (b"caching", 3) => {
+            caching(session, &args[2])?;
+            reply.ok();
+        }
+        (b"getredir", 2) => reply.integer(redirect_of(session)),
+        (b"trackinginfo", 2) => tracking_info(session, reply),
         (b"no-evict" | b"no-touch", 3) => {
             if !args[2].eq_ignore_ascii_case(b"on") && !args[2].eq_ignore_ascii_case(b"off") {
                 return Err(CommandError::Syntax);
@@ -44,7 +53,7 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
         }
         (
             b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"kill" | b"pause" | b"unpause" | b"reply"
-            | b"unblock" | b"no-evict" | b"no-touch",
+            | b"unblock" | b"no-evict" | b"no-touch" | b"tracking" | b"caching" | b"getredir" | b"trackinginfo",
             _,
         ) => return Err(CommandError::Arity(format!("client|{}", String::from_utf8_lossy(&subcommand)))),
         _ => {
@@ -74,7 +83,7 @@ fn set_info(session: &mut Session, what: &[u8], value: &[u8]) -> Outcome {
 /// Whether a request is one about all actors, though its command is about the session, or about replies: such are no part
 /// of a transaction.
 pub(crate) fn asks_others(command: &Command, args: Args<'_>) -> bool {
-    const THEY: [&[u8]; 6] = [b"list", b"kill", b"pause", b"unpause", b"unblock", b"reply"];
+    const THEY: [&[u8]; 7] = [b"list", b"kill", b"pause", b"unpause", b"unblock", b"reply", b"tracking"];
     matches!(command.name, "swapdb" | "flushdb" | "flushall")
         || command.name == "client" && THEY.iter().any(|name| args[1].eq_ignore_ascii_case(name))
 }
@@ -104,6 +113,8 @@ static CLIENT_LIST: Command = part("client|list", "Tells of clients.", list_here
 static CLIENT_KILL: Command = part("client|kill", "Sends clients away.", kill_here, Combine::Sum);
 static CLIENT_KILL_ONE: Command = part("client|kill", "Sends a client away.", kill_here, Combine::Killed);
 static CLIENT_UNPAUSE: Command = part("client|unpause", "Ends a pause.", unpause_here, Combine::First);
+pub(super) static CLIENT_TRACKING: Command =
+    part("client|tracking", "Has changes told to a client.", tracking_here, Combine::First);
 static CLIENT_UNBLOCK: Command = part("client|unblock", "Lets a client wait no longer.", unblock_here, Combine::First);
 
 /// What a client is, for those who choose clients by it.
@@ -198,11 +209,15 @@ pub(crate) fn combine(parts: &[Tape], reply: &mut dyn Reply) {
 pub(crate) fn line(actor: &Actor, session: &Session) -> String {
     let seconds_since = |at: UnixMillis| actor.keys.now().0.saturating_sub(at.0) / 1000;
     let mut flags = String::new();
+    let tracking = session.tracking.as_ref();
     for (is_so, flag) in [
         (session.is_monitor, 'O'),
         (session.is_subscribed(), 'P'),
         (session.queued.is_some(), 'x'),
         (session.is_held || actor.is_waiting(session.id), 'b'),
+        (tracking.is_some(), 't'),
+        (tracking.is_some_and(|tracking| tracking.is_broken), 'R'),
+        (tracking.is_some_and(|tracking| tracking.mode == Mode::Broadcast), 'B'),
     ] {
         if is_so {
             flags.push(flag);
@@ -213,7 +228,7 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
     }
     format!(
         "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} cmd={} \
-         user={} resp={} lib-name={} lib-ver={}\n",
+         user={} redir={} resp={} lib-name={} lib-ver={}\n",
         actor.client_number(session.id),
         session.address,
         session.local_address,
@@ -228,6 +243,7 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
         session.watched.len(),
         session.last.map_or("NULL", |command| command.name),
         String::from_utf8_lossy(session.user.name()),
+        redirect_of(session),
         session.protocol,
         String::from_utf8_lossy(&session.library.0),
         String::from_utf8_lossy(&session.library.1),

@@ -53,6 +53,7 @@ pub fn quit(_: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Reply) 
 pub fn reset(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
     actor.unsubscribe_all(session);
     actor.end_monitor(session);
+    actor.track(session, None);
     session.queued = None;
     session.watched.clear();
     session.database = 0;

@@ -25,6 +25,7 @@ pub mod sort;
 pub mod sorted_sets;
 pub mod streams;
 pub mod strings;
+mod tracking;
 pub mod transactions;
 
 use crate::error::CommandError;

@@ -318,11 +318,13 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
         ],
     );
     let figures = actor.figures();
+    let tracking = actor.tracking_figures();
     section(
         "Clients",
         &[
             ("connected_clients", figures.clients.to_string()),
             ("blocked_clients", figures.blocked_clients.to_string()),
+            ("tracking_clients", tracking.clients.to_string()),
             ("maxclients", actor.config.clients_max.to_string()),
         ],
     );
@@ -355,6 +357,9 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("evicted_replicas", figures.copies_given_up.to_string()),
             ("keyspace_hits", figures.hits.to_string()),
             ("keyspace_misses", figures.misses.to_string()),
+            ("tracking_total_keys", tracking.keys.to_string()),
+            ("tracking_total_items", tracking.items.to_string()),
+            ("tracking_total_prefixes", tracking.prefixes.to_string()),
             ("requests_to_other_threads", figures.commands_sent.to_string()),
             ("transactions_over_threads", figures.transactions.to_string()),
         ],
@@ -376,7 +381,11 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
 
 /// Puts the actors' parts of `INFO` together: what counts is added up, what is the same for all is told once.
 pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
-    const ADDED: [&str; 12] = [
+    const ADDED: [&str; 16] = [
+        "tracking_clients",
+        "tracking_total_keys",
+        "tracking_total_items",
+        "tracking_total_prefixes",
         "connected_clients",
         "blocked_clients",
         "used_memory",

@@ -12,11 +12,14 @@ impl Keyspace {
     pub fn flush(&mut self, database: Option<u8>) -> Vec<Box<Database>> {
         let numbers = database.map_or(0..DATABASES, |number| number..number + 1);
         let mut flushed = Vec::new();
+        // Also where there is nothing: who keeps copies may have one of a key that is not there.
+        self.log.write_all(|_| ());
         for number in numbers {
             let Some(database) = self.databases[usize::from(number)].take() else { continue };
             for entry in database.iter() {
                 let version = self.next_version();
-                self.log.delete(Header { database: number, key: &entry.key, base: entry.version, version });
+                let header = Header { database: number, key: &entry.key, base: entry.version, version };
+                self.log.write_all(|log| log.delete(header));
                 self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
             }
             self.counters.changes += database.key_count() as u64;
@@ -42,7 +45,7 @@ impl Keyspace {
     /// the version of the swap.
     pub fn swap(&mut self, one: u8, other: u8) -> Hlc {
         let version = self.next_version();
-        self.log.swap(Header { database: one, key: b"", base: Hlc::ZERO, version }, other);
+        self.log.write_all(|log| log.swap(Header { database: one, key: b"", base: Hlc::ZERO, version }, other));
         self.log.note_seen();
         self.counters.changes += 1;
         self.hear_swap(one, other, version);
@@ -52,6 +55,7 @@ impl Keyspace {
     /// Hears that two databases are swapped.
     pub fn hear_swap(&mut self, one: u8, other: u8, version: Hlc) {
         self.observe(version);
+        self.log.write_all(|_| ());
         self.databases.swap(usize::from(one), usize::from(other));
         for database in [one, other] {
             self.swapped[usize::from(database)] = version;

@@ -15,6 +15,7 @@ mod replicas;
 mod scan;
 mod sorting;
 mod streams;
+mod tracking;
 mod transactions;
 mod waiting;
 mod world;

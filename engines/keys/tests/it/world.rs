@@ -65,6 +65,8 @@ pub(crate) struct World {
     /// Replies that came late.
     arrived: HashMap<(usize, SessionId, Ticket), Tape>,
     kept: u64,
+    /// What sessions were told late, in its order, if that is kept: replies, and without a place what they did not ask for.
+    told_sessions: Option<HashMap<(usize, SessionId), Vec<(Option<Ticket>, Tape)>>>,
     pub(crate) chance: Chance,
 }
 
@@ -167,6 +169,7 @@ impl World {
             now: NOW,
             arrived: HashMap::new(),
             kept: 0,
+            told_sessions: None,
             chance: Chance::new(seed),
         }
     }
@@ -232,6 +235,17 @@ impl World {
     /// The reply of that place, if it came.
     pub(crate) fn arrived(&mut self, client: Client, ticket: Ticket) -> Option<Tape> {
         self.arrived.remove(&(client.actor, client.session, ticket))
+    }
+
+    /// Keeps what sessions are told late, in its order.
+    pub(crate) fn keep_told(&mut self) {
+        self.told_sessions = Some(HashMap::new());
+    }
+
+    /// Takes what a client was told late, in its order: replies, and without a place what it did not ask for.
+    pub(crate) fn take_told(&mut self, client: Client) -> Vec<(Option<Ticket>, Tape)> {
+        let told = self.told_sessions.as_mut().and_then(|told| told.remove(&(client.actor, client.session)));
+        told.unwrap_or_default()
     }
 
     /// Keeps a reply that came at once as if it had come late.
@@ -490,6 +504,14 @@ impl World {
         }
         let replies = self.actor_mut(actor).take_own_replies();
         for (to, part) in replies.iter() {
+            if let Some(told) = &mut self.told_sessions
+                && let Destination::Session(session, _) | Destination::Push(session) = to
+            {
+                let ticket = if let Destination::Session(_, ticket) = to { Some(ticket) } else { None };
+                let mut tape = Tape::new();
+                part.play(&mut tape);
+                told.entry((actor, session)).or_default().push((ticket, tape));
+            }
             if let Destination::Session(session, ticket) = to {
                 let mut tape = Tape::new();
                 part.play(&mut tape);

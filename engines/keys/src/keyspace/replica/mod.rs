@@ -299,6 +299,8 @@ impl Keyspace {
         replica.standing = Standing::GivenUp;
         replica.heard_all_of = None;
         replica.state = None;
+        // What was read here may be older than what the first replica told.
+        self.log.note_changed(key);
         if let Some(database) = self.databases[usize::from(database)].as_mut() {
             database.remove(KeyHash::of(key), key);
         }
@@ -328,6 +330,7 @@ impl Keyspace {
     /// Brings the ordinary value up to date; only in what `patch` is about, if that is given.
     fn show(&mut self, number: u8, key: &[u8], patch: Option<&State>, version: Option<Hlc>) {
         let version = version.unwrap_or_else(|| self.next_version());
+        self.log.note_changed(key);
         let hash = KeyHash::of(key);
         let Some(replica) = self.replicas.get(number, key) else { return };
         let database =
