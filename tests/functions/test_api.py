@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import json
+import pathlib
+import re
 import subprocess
 import threading
 import urllib.error
@@ -12,7 +14,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from conftest import EXAMPLE, ROLE, Server, zip_of
-from node import SAVANNA
+from node import SAVANNA, states
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 ECHO = """
 import os
@@ -265,6 +269,19 @@ def test_no_page_of_the_web_asks(server):
     with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(request)
     assert error.value.code == 403
+
+
+@pytest.mark.skipif(EXAMPLE, reason="the small server has no metrics")
+def test_the_page_on_operating_lists_every_metric_of_functions_and_no_other(server, client, make):
+    make("measured", "def handler(e, c):\n    pass\n")
+    invoke(client, "measured")
+    _, port = states((server.folder / "log").read_text())["http"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
+        lines = page.read().decode().splitlines()
+    kinds = dict(line.split()[2:] for line in lines if line.startswith("# TYPE savanna_functions_"))
+    shown = {name if kind != "counter" or name.endswith("_total") else f"{name}_total" for name, kind in kinds.items()}
+    section = (ROOT / "docs" / "operating.md").read_text().split("## Metrics")[1]
+    assert shown == set(re.findall(r"`(savanna_functions_[a-z_]+)`", section))
 
 
 @pytest.mark.skipif(EXAMPLE, reason="the small server has no command line")
