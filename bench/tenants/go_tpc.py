@@ -1,6 +1,7 @@
 """go-tpc, the client that runs TPC-C and checks its conditions of consistency; built from the Go module proxy."""
 
 import pathlib
+import re
 import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -38,9 +39,11 @@ class GoTpc:
         return subprocess.Popen([first, second, "run", *rest, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def run_for(self, seconds):
-        """Runs the mix for so long; what it printed of transactions that failed, a line for each."""
+        """Runs the mix for so long; what it printed of each transaction that failed."""
         first, second, *rest = self.command
         words = ["--time", f"{seconds}s", "--ignore-error"]
         done = subprocess.run([first, second, "run", *rest, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        return [line for line in (done.stdout + done.stderr).splitlines() if "err" in line and "ERR " not in line]
+        # A statement's text may have lines of its own.
+        told = re.split(r"^(?=\[\d{4}-)", done.stdout + done.stderr, flags=re.MULTILINE)
+        return [each for each in told if "execute run failed" in each]
