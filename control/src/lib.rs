@@ -14,6 +14,7 @@
 //! * [`failover`]: the logs and shards of nodes that are gone.
 //! * [`placement`]: which node gets a shard, of those that are gone or a new one.
 //! * [`drained`]: nodes that get nothing new, as somebody wants to stop them.
+//! * [`moving`]: what the node proposes that a shard leaves, and what it takes of the answers and records.
 //! * [`load`]: how busy nodes are, as they say themselves.
 
 pub mod balance;
@@ -21,6 +22,7 @@ pub mod candidacy;
 pub mod drained;
 pub mod failover;
 pub mod load;
+pub mod moving;
 pub mod placement;
 pub mod reach;
 

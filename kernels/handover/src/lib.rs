@@ -20,11 +20,13 @@
 //! [`Source`] and [`Target`] take inputs and answer with actions, which an engine and its node carry out. Each action may be done twice,
 //! each message may be lost, doubled and late: messages carry the move's number, and what is not answered is sent again.
 
+mod arriving;
 mod record;
 mod source;
 mod target;
 
 pub use crate::{
+    arriving::{Attempt, Hearing, PartLimits, Parts, hearing},
     record::{Answer, Change, Handover, MoveId, Record, ToSource, ToTarget, Why},
     source::{Action, Ending, Input, Limits, Obstacle, Source, Technique},
     target::{Target, TargetAction, TargetInput},

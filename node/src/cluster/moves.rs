@@ -15,7 +15,7 @@ mod costs;
 mod points;
 mod warming;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,15 +24,13 @@ use std::time::{Duration, Instant, SystemTime};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use savanna_control::drained::{expectation, is_drained};
-use savanna_epoch::{LogId, NodeId, OwnerEpoch, ShardId};
+use savanna_control::moving::{Proposals, Proposed, seen};
+use savanna_epoch::{NodeId, OwnerEpoch};
 use savanna_handover::{
-    Action, Answer, Change, Ending, Handover, Input, Limits, MoveId, Obstacle, Record, Source, Target, TargetAction,
-    TargetInput, Technique, ToSource, ToTarget, Why,
+    Action, Answer, Attempt, Change, Ending, Handover, Hearing, Input, Limits, MoveId, Obstacle, PartLimits, Parts,
+    Source, Target, TargetAction, TargetInput, Technique, ToSource, ToTarget, hearing,
 };
-use savanna_ownership::{
-    Batch, CoordinatorError, Exclusive, History, Ownership, Revision, RootExpectation, ShardRecord, Tenure, Transition,
-    Versioned,
-};
+use savanna_ownership::{Exclusive, Ownership, Revision, RootExpectation, ShardRecord, Tenure, Transition, Versioned};
 use savanna_pgwire_tenants::Back;
 use savanna_rpc::{Method, MethodTable, Service, call};
 use savanna_tenants_host::{Moved, SqlError, TenantId, Tenants, error::state, shards};
@@ -62,11 +60,10 @@ const LIST_TIME: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(20);
 /// Bytes of a message with a part of what goes along, and the parts at most.
 const PART_BYTES: usize = 4 << 20;
-const PARTS_MAX: u32 = 32;
 /// So many of them are on their way at once.
 const PARTS_UNDER_WAY: usize = 4;
 /// What goes along is 64 MiB at most, and a little for its form.
-const PARTS_BYTES_MAX: usize = 72 << 20;
+const PART_LIMITS: PartLimits = PartLimits { part_bytes: PART_BYTES, count: 32, bytes: 72 << 20 };
 /// How long what came of a move is kept that does not end: longer than one takes.
 const COMING_TIME: Duration = Duration::from_secs(180);
 /// So many moves leave a node at once.
@@ -181,27 +178,26 @@ struct Coming {
     tenant: TenantId,
     attempt: u64,
     target: tokio::sync::Mutex<Target>,
-    /// What came of what goes along, and how many parts there are; nothing when it is needed no more.
-    parts: Mutex<Option<(BTreeMap<u32, Vec<u8>>, u32)>>,
+    /// What came of what goes along.
+    parts: Mutex<Parts>,
     began: Instant,
 }
 
 impl Coming {
+    const fn attempt(&self) -> Attempt<TenantId> {
+        Attempt { id: self.id, shard: self.tenant, place: self.attempt }
+    }
+
     /// What goes along, if all of it has come: so many parts.
     fn moved(&self, count: u32) -> Result<Moved, SqlError> {
-        let parts = self.parts.lock();
-        let (came, counted) = parts.as_ref().map_or((0, 0), |(parts, count)| (parts.len(), *count));
-        if (came, counted) != (count as usize, count) {
-            return Err(SqlError::internal(format_args!("expected {count} parts, came {came}")));
-        }
-        let Some((parts, _)) = parts.as_ref().filter(|_| count > 0) else { return Ok(Moved::default()) };
-        let all: Vec<u8> = parts.values().flatten().copied().collect();
-        Moved::decode(&all)
+        let all = self.parts.lock().all(count);
+        let all = all.map_err(|came| SqlError::internal(format_args!("expected {count} parts, came {came}")))?;
+        all.map_or_else(|| Ok(Moved::default()), |all| Moved::decode(&all))
     }
 
     /// What has come is needed no more, nor what comes late.
     fn forget_parts(&self) {
-        *self.parts.lock() = None;
+        self.parts.lock().forget();
     }
 }
 
@@ -346,11 +342,8 @@ impl Moves {
         let mut leaving = Leaving {
             moves: self,
             tenant,
-            shard,
-            tenures: (mine, target),
-            expects,
+            proposals: Proposals { shard, tenures: (mine, target), before: value, expects },
             handover,
-            before: value,
             began,
             frozen: None,
             window: None,
@@ -391,8 +384,12 @@ impl Moves {
             costs,
         };
         match &report.stayed {
-            None => tracing::info!(shard = %leaving.shard, to = %report.to, ?took, ?window, "a database has moved"),
-            Some(why) => tracing::warn!(shard = %leaving.shard, to = %report.to, why, "a database did not move"),
+            None => {
+                tracing::info!(shard = %leaving.proposals.shard, to = %report.to, ?took, ?window, "a database has moved")
+            }
+            Some(why) => {
+                tracing::warn!(shard = %leaving.proposals.shard, to = %report.to, why, "a database did not move")
+            }
         }
         Ok(Ended { id: leaving.handover.id, report, waits: leaving.waits.take() })
     }
@@ -453,12 +450,17 @@ impl Moves {
             return Some(refuses);
         }
         self.back.expect_sessions();
-        let known = self.coming.lock().iter().find(|coming| coming.id == handover.id).map(Arc::clone);
-        let (coming, mut actions) = match (known, said) {
-            (Some(coming), _) => (coming, VecDeque::new()),
-            (None, ToTarget::Begin) => {
+        let heard = Attempt { id: handover.id, shard: tenant, place: attempt };
+        let (hears, known) = {
+            let coming = self.coming.lock();
+            let hears = hearing(coming.iter().map(|coming| coming.attempt()), &heard, said);
+            (hears, coming.iter().find(|coming| coming.id == handover.id).map(Arc::clone))
+        };
+        let (coming, mut actions) = match (hears, known) {
+            (Hearing::Known, Some(coming)) => (coming, VecDeque::new()),
+            (Hearing::Begins | Hearing::Known, _) => {
                 let (target, actions) = Target::new(handover.clone(), self.tenants.log_id());
-                let (target, parts) = (tokio::sync::Mutex::new(target), Mutex::new(Some(Default::default())));
+                let (target, parts) = (tokio::sync::Mutex::new(target), Mutex::new(Parts::new(PART_LIMITS)));
                 let coming =
                     Arc::new(Coming { id: handover.id, tenant, attempt, target, parts, began: Instant::now() });
                 let mut known = self.coming.lock();
@@ -470,24 +472,14 @@ impl Moves {
                 remember(&mut known, Arc::clone(&coming));
                 (coming, VecDeque::from(actions))
             }
-            (None, ToTarget::Abort) => return Some(ToSource::Discarded),
-            // It serves what the record says it has, whatever it remembers.
-            (None, ToTarget::Commit) => {
+            (Hearing::Nobody(answer), known) => {
+                known.iter().for_each(|coming| coming.forget_parts());
+                return Some(answer);
+            }
+            (Hearing::AskRecord, _) => {
                 return self.serves(tenant, handover.next_epoch()).await.then_some(ToSource::Saved);
             }
-            (None, _) => return Some(ToSource::Refuse(Why::UnknownMove)),
         };
-        // Whatever comes of an earlier attempt comes too late.
-        if said != ToTarget::Commit
-            && self.coming.lock().iter().any(|other| other.tenant == tenant && other.attempt > coming.attempt)
-        {
-            coming.forget_parts();
-            return Some(if said == ToTarget::Abort {
-                ToSource::Discarded
-            } else {
-                ToSource::Refuse(Why::UnknownMove)
-            });
-        }
         let mut target = coming.target.lock().await;
         let (more, mut answer) = target.step(TargetInput::Heard(said));
         actions.extend(more);
@@ -536,18 +528,10 @@ impl Moves {
     /// Takes a part of what goes along with a tenant. Whether the move is known.
     fn take_part(&self, id: MoveId, (number, count): (u32, u32), bytes: Vec<u8>) -> bool {
         let coming = self.coming.lock().iter().find(|coming| coming.id == id).map(Arc::clone);
-        let Some(coming) = coming.filter(|_| number < count && count <= PARTS_MAX && bytes.len() <= PART_BYTES) else {
-            return false;
-        };
-        let mut parts = coming.parts.lock();
-        // It was sent again, and is here, or nobody wants it.
-        let Some(parts) = parts.as_mut() else { return true };
-        let others = parts.0.iter().filter(|(other, _)| **other != number).map(|(_, bytes)| bytes.len());
-        if others.sum::<usize>() + bytes.len() > PARTS_BYTES_MAX {
+        let Some(coming) = coming else { return false };
+        if !coming.parts.lock().take((number, count), bytes) {
             return false;
         }
-        parts.1 = count;
-        parts.0.insert(number, bytes);
         reached("target: part");
         true
     }
@@ -570,12 +554,6 @@ impl Moves {
         };
         tokio::time::timeout(SERVE_TIME, served).await.is_ok()
     }
-}
-
-/// What to propose for a change of a record. The announcement depends on what its target was chosen by; what comes behind it is never refused for that.
-fn proposal(transition: Transition, change: &Change, expects: &RootExpectation) -> Batch {
-    let expects = if *change == Change::Announce { vec![expects.clone()] } else { Vec::new() };
-    Batch { expects, ..Batch::from(transition) }
 }
 
 /// A tenant that is on its way as long as this is kept.
@@ -610,14 +588,8 @@ struct Ended {
 struct Leaving<'a> {
     moves: &'a Moves,
     tenant: TenantId,
-    shard: ShardId,
-    /// Of this node and the other one.
-    tenures: (Tenure, Tenure),
-    /// What has to be so still when the move is announced.
-    expects: RootExpectation,
+    proposals: Proposals,
     handover: Handover,
-    /// The record before.
-    before: ShardRecord,
     began: Instant,
     frozen: Option<Instant>,
     /// From when until when nobody was served, when that is over.
@@ -735,57 +707,33 @@ impl Leaving<'_> {
         Input::Failed
     }
 
-    /// The record after a change.
-    fn record(&self, change: &Change) -> ShardRecord {
-        let ((from, to), history) = (self.tenures.clone(), self.before.history.clone());
-        match change {
-            Change::Announce => {
-                ShardRecord::exclusive(self.before.epoch, Exclusive::Moving { from, to }).with_history(history)
-            }
-            Change::GiveUp => self.before.clone(),
-            Change::Commit(log) => {
-                let epoch = self.before.epoch.next();
-                ShardRecord::serving(to, epoch).with_history(Some(History { log: log.clone(), epoch }))
-            }
-        }
-    }
-
     async fn propose(&mut self, version: u64, change: Change) -> Result<Option<Input>, NotBegun> {
         if let Change::Commit(_) = change {
             reached("source: ready");
         }
-        let transition = Transition {
-            shard: self.shard.clone(),
-            expected: Revision(version),
-            record: self.record(&change),
-            by: Some(self.tenures.0.clone()),
-        };
-        let batch = proposal(transition, &change, &self.expects);
-        let answer = match self.moves.joined.coordinator.apply(&batch).await {
-            Ok(version) => {
+        let batch = self.proposals.batch(version, &change);
+        let proposed = self.moves.joined.coordinator.apply(&batch).await;
+        let answer = match self.proposals.proposed(&change, &proposed) {
+            Proposed::Answered(Answer::Won(version)) => {
                 match change {
                     Change::Announce => reached("source: announced"),
                     Change::Commit(_) => reached("source: decided"),
                     Change::GiveUp => reached("source: given up"),
                 }
-                self.version = version;
-                self.moves.tenants.note_version(self.tenant, version);
-                Answer::Won(version.0)
+                self.version = Revision(version);
+                self.moves.tenants.note_version(self.tenant, self.version);
+                Answer::Won(version)
             }
-            // The shard's own version counts before, so that it was not announced.
-            Err(CoordinatorError::Conflict { record, .. }) if record == self.expects.key => {
+            Proposed::Answered(answer) => answer,
+            Proposed::TargetChanged => {
                 let to = &self.handover.to;
                 return Err(NotBegun::Refused(format!(
                     "node {to} was drained a moment ago, or is not any more: try again"
                 )));
             }
-            Err(CoordinatorError::Conflict { .. }) => Answer::Lost,
-            Err(CoordinatorError::Unavailable { .. }) => Answer::Unknown,
-            // Nothing was changed, and never will be: as the move has not begun, there is none.
-            Err(error) if change == Change::Announce => return Err(NotBegun::Refused(error.to_string())),
-            // The other node is gone.
-            Err(error) => {
-                self.why = error.to_string();
+            Proposed::NeverAnnounced(why) => return Err(NotBegun::Refused(why)),
+            Proposed::Refused(why) => {
+                self.why = why;
                 Answer::Unknown
             }
         };
@@ -793,12 +741,12 @@ impl Leaving<'_> {
     }
 
     async fn read(&mut self) -> Option<Input> {
-        let read = self.moves.joined.coordinator.shard(&self.shard).await.ok()??;
+        let read = self.moves.joined.coordinator.shard(&self.proposals.shard).await.ok()??;
         self.version = read.version;
-        if read.value.owner() == Some(&self.tenures.0) {
+        if read.value.owner() == Some(&self.proposals.tenures.0) {
             self.moves.tenants.note_version(self.tenant, read.version);
         }
-        Some(Input::Read(read.version.0, seen(&read.value)?))
+        Some(Input::Read(read.version.0, seen(&read.value)))
     }
 
     async fn send(&mut self, said: ToTarget) -> Option<Input> {
@@ -922,45 +870,5 @@ impl Leaving<'_> {
                 Some(Input::Failed)
             }
         }
-    }
-}
-
-/// A record, as far as a move asks.
-fn seen(record: &ShardRecord) -> Option<Record> {
-    let log = record.history.as_ref().map(|history| history.log.clone());
-    match (&record.ownership, log) {
-        (Ownership::Exclusive(Exclusive::Serving { owner }), Some(log)) => {
-            Some(Record::Serving { owner: owner.node.clone(), epoch: record.epoch, log })
-        }
-        (Ownership::Exclusive(Exclusive::Moving { from, to }), _) => {
-            Some(Record::Moving { from: from.node.clone(), to: to.node.clone(), epoch: record.epoch })
-        }
-        // Nothing that this node knows of: it is nobody's that this move speaks of.
-        (_, log) => Some(Record::Serving {
-            owner: NodeId::new(""),
-            epoch: record.epoch,
-            log: log.unwrap_or_else(|| LogId { node: NodeId::new(""), number: 0, service: String::new() }),
-        }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use savanna_epoch::NodeEpoch;
-    use savanna_ownership::Expected;
-
-    use super::*;
-
-    #[test]
-    fn a_move_is_announced_only_while_its_target_is_not_drained_and_ends_whatever_becomes_of_that() {
-        let owner = Tenure { node: NodeId::new("n1"), epoch: NodeEpoch(1) };
-        let record = ShardRecord::serving(owner, OwnerEpoch(1));
-        let transition = Transition { shard: shards::shard(7), expected: Revision(1), record, by: None };
-        let key = "drained/n2".to_owned();
-        let expects = RootExpectation { key, expected: Expected::Version(Revision::NONE) };
-        let expected = |change: Change| proposal(transition.clone(), &change, &expects).expects;
-        assert_eq!(expected(Change::Announce), std::slice::from_ref(&expects));
-        let log = LogId::new(NodeId::new("n2"), 1, "tenants").unwrap();
-        assert!(expected(Change::GiveUp).is_empty() && expected(Change::Commit(log)).is_empty());
     }
 }

@@ -1,7 +1,8 @@
 //! A tenant that is awake, flushed and evicted step by step as the host does it, so that anything can happen in between.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
+use savanna_journal::Lsn;
 use savanna_tenants_host::{
     flushing::{Eviction, FlushRun, Step},
     policy::{Condition, Flush, Found},
@@ -10,14 +11,20 @@ use savanna_tenants_store::{
     database::Database,
     storage::{Home, StorageError},
 };
+use savanna_transaction::TxnId;
 use tokio::runtime::Runtime;
 
 /// Keys that are collected or evicted in a step.
 const KEYS: usize = 2;
 
+/// Names what a session has left with its tenant: by the attempt to move that, and the session's number.
+pub(super) type Ticket = (u64, usize);
+
 pub(super) struct Awake {
     pub(super) home: Arc<Home>,
     pub(super) database: Database,
+    /// Transactions of sessions that have left.
+    pub(super) left: BTreeMap<Ticket, TxnId>,
     /// A flush that has begun, and what it does next.
     flush: Option<(FlushRun, Step, Flush)>,
     /// Behind the keys that were evicted last.
@@ -42,8 +49,18 @@ pub(super) enum Came {
 }
 
 impl Awake {
-    pub(super) fn new((home, database): (Arc<Home>, Database)) -> Self {
-        Self { home, database, flush: None, evicted_to: Vec::new() }
+    pub(super) fn new(woken: (Arc<Home>, Database)) -> Self {
+        Self::with(woken, BTreeMap::new())
+    }
+
+    /// With what sessions have left in it elsewhere.
+    pub(super) fn with((home, database): (Arc<Home>, Database), left: BTreeMap<Ticket, TxnId>) -> Self {
+        Self { home, database, left, flush: None, evicted_to: Vec::new() }
+    }
+
+    /// Whether a transaction is open.
+    pub(super) fn is_used(&self) -> bool {
+        self.database.counts().transactions > 0
     }
 
     /// What maintenance finds.
@@ -89,6 +106,26 @@ impl Awake {
             self.evict(bytes);
         }
         came
+    }
+
+    /// Writes down what the storage may have now, without merging anything. Whether all of it is there.
+    pub(super) fn write_down(&mut self, runtime: &Runtime, becomes_durable: impl Fn(Lsn) -> bool) -> bool {
+        let (mut run, mut next) = (FlushRun::new(KEYS), Step::Collect);
+        loop {
+            next = match next {
+                Step::Collect => match run.collect(&mut self.database) {
+                    Ok(next) => next,
+                    Err(_) => return false,
+                },
+                Step::WaitDurable(lsn) if becomes_durable(lsn) => Step::Collect,
+                Step::WaitDurable(_) => return false,
+                Step::Save => match runtime.block_on(self.home.save()) {
+                    Ok(()) => run.saved(),
+                    Err(_) => return false,
+                },
+                Step::Compact | Step::CollectGarbage | Step::Done => return self.database.is_written_down(),
+            };
+        }
     }
 
     /// Goes on with the flush until it is over or waits for the log.

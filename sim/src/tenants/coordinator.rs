@@ -141,6 +141,11 @@ impl Asked {
         *self.has_ended.lock()
     }
 
+    /// A change is on its way, and arrives later; whoever asks goes on without an answer.
+    pub(super) fn arrives_late(&self, batch: Batch) {
+        self.late.lock().push(batch);
+    }
+
     /// The changes that are on their way. Nobody hears what becomes of them.
     pub(super) fn late(&self) -> Vec<Batch> {
         std::mem::take(&mut *self.late.lock())

@@ -5,6 +5,7 @@
 
 mod checks;
 mod failover;
+pub mod moves;
 mod running;
 
 use std::{
@@ -27,7 +28,10 @@ use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::shards::{Member, are_kept};
 use tokio::runtime::Runtime;
 
-use self::running::{Lease, Running};
+use self::{
+    moves::OfProcess,
+    running::{Lease, Running},
+};
 use super::{
     clock::SimClock,
     coordinator::{self, Asked, Fate, Trouble},
@@ -212,6 +216,8 @@ struct World {
     /// How often in a row a tenant's adoption has ended with its node.
     died: BTreeMap<TenantId, u32>,
     names: u32,
+    /// Processes that have begun.
+    processes: u64,
     dice: ChaCha8Rng,
     variant: Variant,
     happened: Happened,
@@ -249,6 +255,7 @@ impl World {
             served: BTreeMap::new(),
             died: BTreeMap::new(),
             names: 0,
+            processes: 0,
             dice: ChaCha8Rng::seed_from_u64(seed),
             variant,
             happened,
@@ -402,13 +409,17 @@ impl World {
         if self.nodes[number].is_losing_power {
             return self.kill(number);
         }
-        if let Some(running) = self.nodes[number].running.take() {
+        if let Some(mut running) = self.nodes[number].running.take() {
             self.happened.restarted += 1;
+            let former = std::mem::take(&mut running.moves).of_former();
             self.store.heal();
             self.hang_up(&running);
             self.nodes[number].before = Some(Arc::clone(&running.process.asked));
             let (tenure, lease) = running.end();
             self.open(number, tenure, lease);
+            if let Some(running) = &mut self.nodes[number].running {
+                running.moves = former;
+            }
         }
     }
 
@@ -457,7 +468,9 @@ impl World {
         let log = member.log.clone();
         let seat = Seat { asked, member, epoch };
         let process = Process::open(&self.runtime, disk, &self.store, seat, self.variant.of_process());
-        node.running = Some(Running { process, tenure, log, place, lease, adopting: None });
+        self.processes += 1;
+        let (number, moves) = (self.processes, OfProcess::default());
+        node.running = Some(Running { process, tenure, log, place, lease, adopting: None, number, moves });
     }
 
     /// An epoch above all under which a log was opened, at least this one.

@@ -24,17 +24,18 @@ use savanna_tenants_host::{
 use savanna_tenants_segments::TenantId;
 use savanna_tenants_store::{
     database::Step,
-    owner::{Owner, Recovery, Tail, clean_up, create, create_as, remove, reserve, wake},
+    owner::{Owner, Recovery, Tail, clean_up, create, create_as, remove, reserve, wake, wake_moved},
     shards::Member,
     storage::Storage,
 };
-use savanna_tenants_values::error::Result;
+use savanna_tenants_values::error::{Result, SqlError};
 use savanna_transaction::{Change, Isolation};
 use tokio::{runtime::Runtime, time::timeout};
 
 use super::{
     awake::{Awake, Came},
     coordinator::Asked,
+    image::Image,
     owner::Variant,
     rows::{key, rows},
     store::FailingStore,
@@ -62,9 +63,9 @@ pub(super) struct Process {
     pub(super) storage: Arc<Storage>,
     pub(super) asked: Arc<Asked>,
     pub(super) owner: Arc<Mutex<Owner>>,
-    slots: Slots<Awake, ()>,
-    /// What is to be redone of those who wake.
-    waking: BTreeMap<TenantId, Tail>,
+    pub(super) slots: Slots<Awake, ()>,
+    /// What is to be redone of those who wake, and what was open in them where they were before.
+    waking: BTreeMap<TenantId, (Tail, Option<Bytes>)>,
     retries: Retries,
     now: Instant,
 }
@@ -101,8 +102,7 @@ impl Process {
 
     /// Whether the log has it: only then anybody is told.
     pub(super) fn is_durable(&self, lsn: Lsn) -> bool {
-        let journal = Arc::clone(self.owner.lock().journal());
-        self.variant == Variant::TellsAtOnce || self.unless_full(journal.wait_durable(lsn)).is_some_and(|it| it.is_ok())
+        self.variant == Variant::TellsAtOnce || self.becomes_durable(lsn)
     }
 
     /// Does what waits for the log, unless that waits for space on its disk: here, there is none before the process ends.
@@ -130,32 +130,46 @@ impl Process {
         let mut owner = self.owner.lock();
         if self.slots.is_asleep(tenant) && owner.name(tenant).is_some() {
             let tail = self.slots.begin_waking(tenant, Vec::new(), &mut owner);
-            self.waking.insert(tenant, tail);
+            self.waking.insert(tenant, (tail, owner.take_image(tenant)));
         }
     }
 
     /// A tenant that wakes has woken, or could not.
     fn end_waking(&mut self, tenant: TenantId) {
-        let Some(tail) = self.waking.remove(&tenant) else { return };
+        let Some((tail, image)) = self.waking.remove(&tenant) else { return };
         let (journal, epoch) = {
             let owner = self.owner.lock();
             (Arc::clone(owner.journal()), owner.epoch(tenant))
         };
         let epoch = epoch.expect("it is there");
-        match self.runtime.block_on(wake(&self.storage, &journal, (tenant, epoch), &tail)) {
-            Ok(woken) => {
+        let woken = self.runtime.block_on(async {
+            let Some(image) = &image else {
+                return Ok(Awake::new(wake(&self.storage, &journal, (tenant, epoch), &tail).await?));
+            };
+            let Image { database, left } = Image::decode(image);
+            let woken = wake_moved(&self.storage, &journal, (tenant, epoch), (&tail, &database)).await?;
+            Ok::<_, SqlError>(Awake::with(woken, left))
+        });
+        match woken {
+            Ok(awake) => {
                 self.retries.forget(tenant);
-                self.slots.woken(tenant, Awake::new(woken));
+                self.slots.woken(tenant, awake);
             }
             Err(_) => {
-                self.slots.cannot_wake(tenant, tail, &mut self.owner.lock());
+                let mut owner = self.owner.lock();
+                image.into_iter().for_each(|image| owner.put_image_back(tenant, image));
+                self.slots.cannot_wake(tenant, tail, &mut owner);
                 self.retries.failed(tenant, self.now);
             }
         }
     }
 
-    /// Those who wake have woken, or could not. How many they were.
+    /// Those who wake have woken, or could not, and those that have moved here with something open. How many they were.
     pub(super) fn end_wakings(&mut self) -> usize {
+        let moved = self.owner.lock().with_images();
+        for tenant in self.retries.due(moved, self.now) {
+            self.begin_waking(tenant);
+        }
         let waking: Vec<TenantId> = self.waking.keys().copied().collect();
         waking.iter().for_each(|tenant| self.end_waking(*tenant));
         waking.len()
@@ -175,12 +189,42 @@ impl Process {
         self.slots.awake_mut(tenant)
     }
 
+    /// Whether a tenant lets nobody in, as it moves.
+    pub(super) fn is_frozen(&self, name: &str) -> bool {
+        let tenant = self.owner.lock().tenant(name);
+        tenant.is_some_and(|tenant| self.slots.attempt(tenant).is_some())
+    }
+
+    /// A tenant if it is awake, whether or not it lets anybody in.
+    pub(super) fn inside(&mut self, tenant: TenantId) -> Option<&mut Awake> {
+        match self.slots.attempt(tenant) {
+            Some(attempt) => self.slots.moving_mut(tenant, attempt),
+            None => self.slots.awake_mut(tenant),
+        }
+    }
+
+    /// Whether the log comes to have something: it waits for that.
+    pub(super) fn becomes_durable(&self, lsn: Lsn) -> bool {
+        let journal = Arc::clone(self.owner.lock().journal());
+        self.unless_full(journal.wait_durable(lsn)).is_some_and(|done| done.is_ok())
+    }
+
+    /// A tenant is another node's.
+    pub(super) fn release(&mut self, tenant: TenantId, attempt: u64) {
+        self.owner.lock().leave(tenant);
+        self.storage.forget_warm(tenant);
+        if self.slots.is_moving(tenant, attempt) {
+            self.retries.forget(tenant);
+            self.slots.removed(tenant);
+        }
+    }
+
     /// Removes a tenant that nobody uses; none if it is not there, or is in use.
     pub(super) fn remove(&mut self, name: &str) -> Option<Result<()>> {
         let tenant = {
             let owner = self.owner.lock();
-            let tenant = owner.tenant(name)?;
-            self.slots.begin_removing(tenant, &owner, |awake| !awake.is_flushing()).ok()?;
+            let tenant = owner.tenant(name).filter(|tenant| !owner.has_image(*tenant))?;
+            self.slots.begin_removing(tenant, &owner, |awake| !awake.is_flushing() && !awake.is_used()).ok()?;
             tenant
         };
         let removed = self.runtime.block_on(remove(&self.owner, tenant));
@@ -269,6 +313,7 @@ impl Process {
         let Some(tenant) = self.owner.lock().tenant(name) else { return false };
         let horizon = self.owner.lock().truncation.horizon();
         let Some(awake) = self.slots.awake_mut(tenant) else { return false };
+        let idle_for = idle_for.filter(|_| !awake.is_used());
         match plan(&Found { idle_for, ..awake.found() }, &LIMITS, horizon, pressure) {
             Plan::Sleep => self.slots.sleep(tenant),
             Plan::Stay { .. } if self.variant == Variant::SleepsUnflushed && idle_for.is_some() => {

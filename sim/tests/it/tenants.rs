@@ -2,7 +2,7 @@
 
 use std::panic::{UnwindSafe, catch_unwind};
 
-use savanna_sim::tenants::{flushing, nodes, owner};
+use savanna_sim::tenants::{flushing, nodes, nodes::moves, owner};
 
 use crate::{run_all, seeds};
 
@@ -108,6 +108,59 @@ fn nodes_and_controllers_that_do_it_wrong_are_noticed() {
     ];
     for (variant, words) in wrong {
         let run = |seed| notices(words, || nodes::run(seed, variant, nodes::Happened::default()));
+        let seed = (0..200).find(|seed| run(*seed));
+        println!("{variant:?} is noticed with seed {seed:?}");
+        assert!(seed.is_some(), "{variant:?}");
+    }
+}
+
+#[test]
+fn tenants_move_with_what_is_open_in_them_whatever_ends_and_is_lost_meanwhile() {
+    let sum = run_all(|seed, happened| moves::run(seed, moves::Variant::Sound, happened));
+    println!("{sum:?}");
+    let runs = u32::try_from(seeds()).expect("a few");
+    assert!(sum.begun > 6 * runs && sum.moved > 2 * runs && sum.stayed > 2 * runs && 50 * sum.lost > runs, "{sum:?}");
+    assert!(sum.hops >= 5 && 20 * sum.far > runs, "{sum:?}");
+    assert!(sum.followed > runs && sum.returned > runs && 5 * sum.taken_back > runs && sum.unclaimed > 0, "{sum:?}");
+    assert!(2 * sum.tails > runs && sum.images > runs && sum.read_ahead > 100 * u64::from(runs), "{sum:?}");
+    assert!(sum.commits > 50 * runs && 2 * sum.commits_moved > runs && sum.unknown > runs / 2, "{sum:?}");
+    assert!(sum.ended > runs && sum.held_back > runs && 20 * sum.half_written > runs, "{sum:?}");
+    // Answers of commits are lost, too, and commits arrive when nobody waits for them any more.
+    assert!(sum.unanswered > runs / 2 && sum.late > runs / 2 && 20 * sum.decided_late > runs, "{sum:?}");
+    assert!(sum.nodes.killed > runs && sum.nodes.paused > runs / 2 && 4 * sum.nodes.woken > runs, "{sum:?}");
+    for (at, reached) in moves::POINTS.iter().zip(sum.points) {
+        assert!(2 * reached > runs, "{at}: {reached} times");
+    }
+    for (who, ends) in moves::ENDS.iter().zip(sum.ends) {
+        for (at, ended) in moves::POINTS.iter().zip(ends) {
+            assert!(ended > 0 || runs < 500, "{who} never ended at `{at}`: {sum:?}");
+        }
+    }
+    // In fewer runs each moment is hit by somebody.
+    let by_somebody = |at: usize| sum.ends.iter().map(|ends| ends[at]).sum::<u32>();
+    assert!((0..moves::POINTS.len()).all(|at| by_somebody(at) > 0), "{sum:?}");
+}
+
+#[test]
+fn moves_that_are_done_wrong_are_noticed() {
+    use moves::Variant::{
+        AnswersAfterRelease, CommitLeftBehind, ExportsBeforeDrain, FencedBeforeCommit, PartsUncounted, ReadAheadIsKept,
+        ReadyAtOnce, ServesUndecided, TailLeftBehind, UnclaimedIsKept,
+    };
+    let wrong = [
+        (AnswersAfterRelease, "which has no right to it"),
+        (CommitLeftBehind, "{Lost"),
+        (ExportsBeforeDrain, "{Lost"),
+        (FencedBeforeCommit, "takes no commit"),
+        (PartsUncounted, "{Lost"),
+        (ReadAheadIsKept, "keeps what it has read ahead"),
+        (ReadyAtOnce, "{Lost"),
+        (ServesUndecided, "and has no right to it"),
+        (TailLeftBehind, "{Lost"),
+        (UnclaimedIsKept, "that is nobody's"),
+    ];
+    for (variant, words) in wrong {
+        let run = |seed| notices(words, || moves::run(seed, variant, moves::Happened::default()));
         let seed = (0..200).find(|seed| run(*seed));
         println!("{variant:?} is noticed with seed {seed:?}");
         assert!(seed.is_some(), "{variant:?}");

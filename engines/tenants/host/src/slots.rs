@@ -196,6 +196,14 @@ impl<S, W> Slots<S, W> {
         }
     }
 
+    /// A tenant that moves by this attempt, if it is awake.
+    pub fn moving_mut(&mut self, tenant: TenantId, attempt: u64) -> Option<&mut S> {
+        match self.states.get_mut(&tenant) {
+            Some(State::Leaving { slot, attempt: Some(by), .. }) if *by == attempt => slot.as_mut(),
+            _ => None,
+        }
+    }
+
     /// A tenant was removed. Returns who waited for what became of that.
     pub fn removed(&mut self, tenant: TenantId) -> Vec<W> {
         match self.states.remove(&tenant) {

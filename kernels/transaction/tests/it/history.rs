@@ -256,6 +256,7 @@ fn has_circle(nodes: usize, edges: impl Iterator<Item = (usize, usize)>) -> bool
     taken < nodes
 }
 
+#[cfg(test)]
 mod checks {
     use super::*;
     use Operation::{Append, Read};

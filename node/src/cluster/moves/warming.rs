@@ -66,7 +66,7 @@ impl Leaving<'_> {
                 }
                 Ok(None) => self.warming.is_over = true,
                 Err(error) => {
-                    tracing::info!(shard = %self.shard, %error, "the other node begins without some of the cache");
+                    tracing::info!(shard = %self.proposals.shard, %error, "the other node begins without some of the cache");
                     self.warming.is_over = true;
                 }
             }

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::{
     super::{clock::SimClock, process::Process},
     Variant,
+    moves::OfProcess,
 };
 
 /// A node's process.
@@ -27,6 +28,10 @@ pub(super) struct Running {
     pub(super) lease: Lease,
     /// An adoption that is under way.
     pub(super) adopting: Option<Adoption>,
+    /// No other process has the same number.
+    pub(super) number: u64,
+    /// Tenants that move from here, or to here.
+    pub(super) moves: OfProcess,
 }
 
 /// An adoption, which ends when it is dropped.
@@ -82,9 +87,9 @@ impl Running {
         self.process.owner.lock().tenant(name).is_some()
     }
 
-    /// Whether it serves a tenant now.
+    /// Whether it lets somebody in to a tenant now.
     pub(super) fn serves(&self, name: &str) -> bool {
-        self.has(name) && self.lease.may_tell()
+        self.has(name) && self.lease.may_tell() && !self.process.is_frozen(name)
     }
 
     /// Its process ends, wherever it is; its tenure may last.

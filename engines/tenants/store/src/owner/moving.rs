@@ -282,6 +282,13 @@ impl Owner {
         }
     }
 
+    /// The tenants of which something is kept here that an attempt to bring them has brought, and that may come yet.
+    #[must_use]
+    pub fn expecting(&self) -> Vec<TenantId> {
+        let is_kept = |expected: &Expected| expected.is_coming || expected.first.is_some() || expected.image.is_some();
+        self.expected.iter().filter(|(_, expected)| is_kept(expected)).map(|(tenant, _)| *tenant).collect()
+    }
+
     /// What was open in a tenant that has moved here, for whoever wakes it.
     pub fn take_image(&mut self, tenant: TenantId) -> Option<Bytes> {
         self.images.remove(&tenant)

@@ -275,7 +275,8 @@ impl Storage {
     }
 
     /// The tenants of which something is expected, each with the last attempt to bring it here.
-    pub(crate) fn expected_warm(&self) -> Vec<(TenantId, u64)> {
+    #[must_use]
+    pub fn expected_warm(&self) -> Vec<(TenantId, u64)> {
         self.expected.lock().iter().map(|(tenant, early)| (*tenant, early.attempt)).collect()
     }
 
