@@ -207,12 +207,15 @@ pub(super) fn expected_again(
 }
 
 impl Owner {
-    /// Makes sure that a tenant of this process has nothing in the log that was not done again.
+    /// Makes sure that a tenant of this process has nothing in the log that was not done again, nor anything open that came with it and was not taken up.
     ///
     /// # Errors
     /// 3D000 if there is none, 55006 if it has.
     pub fn expect_no_tail(&self, tenant: TenantId) -> Result<()> {
         let name = self.name(tenant).ok_or_else(|| SqlError::new("3D000", "the database is not here"))?;
+        if self.images.contains_key(&tenant) {
+            return Err(SqlError::new("55006", format!("database \"{name}\" has just come with open transactions")));
+        }
         if self.tails.contains_key(&tenant) {
             return Err(SqlError::new("55006", format!("database \"{name}\" has commits that its storage has not")));
         }

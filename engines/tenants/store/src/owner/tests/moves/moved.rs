@@ -44,6 +44,25 @@ async fn what_a_tenant_brings_along_is_its_tail_and_what_is_open_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tenant_that_came_with_something_open_moves_on_only_when_that_was_taken_up() {
+    let mut both = Both::new().await;
+    let (here, there) = (both.open(0).await, both.open(1).await);
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let attempt = (FIRST_EPOCH.next(), version(&both, shop).await);
+    expect_with(&there, shop, attempt, moved(&[])).await.expect("a log that works");
+    assert_eq!(there.lock().expecting(), [shop]);
+    assert!(both.propose(0, shop, moving(&both)).await && both.propose(0, shop, serving(&both, 1)).await);
+    let view = both.cluster.view().await;
+    assert_eq!(there.lock().hold(&view), [shop]);
+    assert!(there.lock().expecting().is_empty(), "it has come");
+    assert_eq!(there.lock().expect_no_tail(shop).expect_err("it would be lost").state, "55006");
+    let image = there.lock().take_image(shop).expect("it came along");
+    there.lock().expect_no_tail(shop).expect("whoever wakes it has that");
+    there.lock().put_image_back(shop, image);
+    assert_eq!(there.lock().expect_no_tail(shop).expect_err("it did not wake").state, "55006");
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_two_attempts_the_later_one_counts_whichever_comes_last() {
     let mut both = Both::new().await;
     let (here, there) = (both.open(0).await, both.open(1).await);
