@@ -49,17 +49,28 @@ impl Proposals {
         }
     }
 
-    /// What to propose for a change of a record of this version. The announcement depends on what its target was chosen by; what comes behind it is never refused for that.
+    /// The change of the record, if it has this version.
     #[must_use]
-    pub fn batch(&self, version: u64, change: &Change) -> Batch {
-        let transition = Transition {
+    pub fn transition(&self, version: u64, change: &Change) -> Transition {
+        Transition {
             shard: self.shard.clone(),
             expected: Revision(version),
             record: self.record(change),
             by: Some(self.tenures.0.clone()),
-        };
+        }
+    }
+
+    /// What to propose for a change of a record of this version.
+    #[must_use]
+    pub fn batch(&self, version: u64, change: &Change) -> Batch {
+        self.together(vec![self.transition(version, change)], change)
+    }
+
+    /// What to propose for changes of one kind of several shards that go to the same node. The announcement depends on what their target was chosen by; what comes behind it is never refused for that.
+    #[must_use]
+    pub fn together(&self, transitions: Vec<Transition>, change: &Change) -> Batch {
         let expects = if *change == Change::Announce { vec![self.expects.clone()] } else { Vec::new() };
-        Batch { expects, ..Batch::from(transition) }
+        Batch { transitions, expects, ..Batch::default() }
     }
 
     /// What became of a proposal.

@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use savanna_epoch::{NodeId, ShardId};
-use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, NewMove, Tenant};
+use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, NewMove, NewMovesAsleep, Tenant};
 use savanna_http::{Backup, Problem, TenantsHandle};
 use savanna_identity::SecretError;
 use savanna_ownership::logs::LogPlace;
 use savanna_pgwire_tenants::{Admission, Listener, Server, ServerError, ServerOptions};
 use savanna_tenants_host::budget::{Amounts, Resource};
 use savanna_tenants_host::shards;
-use savanna_tenants_host::{Counts, Host, HostError, HostOptions, Keeping, Member, SqlError, Tenants};
+use savanna_tenants_host::{Counts, Host, HostError, HostOptions, Keeping, Member, SqlError, TenantId, Tenants};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -155,6 +155,7 @@ fn shown(report: Report, database: Option<String>) -> Move {
             Way::StopAndCopy => MoveTechnique::StopAndCopy,
             Way::FlushAndMove => MoveTechnique::FlushAndMove,
             Way::Albatross => MoveTechnique::Albatross,
+            Way::Asleep => MoveTechnique::Asleep,
         },
         began_unix_ms: began,
         took_ms: millis(took),
@@ -182,6 +183,29 @@ fn decision(decided: Decided, joined: &Joined) -> Decision {
     };
     let database = shard.as_ref().and_then(shards::tenant_of).and_then(|tenant| joined.tenant_name(tenant));
     Decision { at_unix_ms: at, by: by.0, shard: shard.map(|shard| shard.0), database, from, to, why, outcome }
+}
+
+impl Control {
+    /// The moves of this node.
+    fn movable(&self) -> Result<&Arc<Moves>, Problem> {
+        self.moves.as_ref().ok_or_else(|| {
+            let message = "expected a cluster of several nodes, but this node is alone: nothing can be moved";
+            problem(&SqlError::new("55000", message))
+        })
+    }
+
+    fn show(&self, report: Report) -> Move {
+        let name = self.joined.as_ref().and_then(|joined| joined.tenant_name(report.tenant));
+        shown(report, name)
+    }
+
+    async fn move_one_asleep(&self, tenant: TenantId, to: String) -> Result<Move, Problem> {
+        let moved = self.movable()?.ask_asleep(&[tenant], &NodeId::new(to)).await.map_err(|error| problem(&error))?;
+        let report = moved.into_iter().next().ok_or_else(|| {
+            problem(&SqlError::new("55000", "the database is awake, leaves already, or is not on the node any more"))
+        })?;
+        Ok(self.show(report))
+    }
 }
 
 #[async_trait]
@@ -213,12 +237,7 @@ impl TenantsHandle for Control {
     }
 
     async fn move_to(&self, NewMove { shard, to, technique }: NewMove) -> Result<Move, Problem> {
-        let moves = self.moves.as_ref().ok_or_else(|| {
-            problem(&SqlError::new(
-                "55000",
-                "expected a cluster of several nodes, but this node is alone: nothing can be moved",
-            ))
-        })?;
+        let moves = self.movable()?;
         let tenant = match shards::tenant_of(&ShardId::new(&shard)) {
             Some(tenant) => tenant,
             None => self.tenants.tenant(&shard).await.map_err(|error| problem(&error))?,
@@ -227,20 +246,21 @@ impl TenantsHandle for Control {
             None | Some(MoveTechnique::Albatross) => Way::Albatross,
             Some(MoveTechnique::FlushAndMove) => Way::FlushAndMove,
             Some(MoveTechnique::StopAndCopy) => Way::StopAndCopy,
+            Some(MoveTechnique::Asleep) => return self.move_one_asleep(tenant, to).await,
         };
         let report = moves.ask(tenant, &NodeId::new(to), way).await.map_err(|error| problem(&error))?;
-        let name = self.joined.as_ref().and_then(|joined| joined.tenant_name(tenant));
-        Ok(shown(report, name))
+        Ok(self.show(report))
+    }
+
+    async fn move_asleep(&self, NewMovesAsleep { shards, to }: NewMovesAsleep) -> Result<Vec<Move>, Problem> {
+        let tenants: Vec<_> = shards.iter().filter_map(|shard| shards::tenant_of(&ShardId::new(shard))).collect();
+        let moved = self.movable()?.ask_asleep(&tenants, &NodeId::new(to)).await;
+        Ok(moved.map_err(|error| problem(&error))?.into_iter().map(|report| self.show(report)).collect())
     }
 
     async fn moves(&self) -> Vec<Move> {
-        let (Some(moves), Some(joined)) = (&self.moves, &self.joined) else { return Vec::new() };
-        let all = moves.list().await.into_iter();
-        all.map(|report| {
-            let name = joined.tenant_name(report.tenant);
-            shown(report, name)
-        })
-        .collect()
+        let Some(moves) = &self.moves else { return Vec::new() };
+        moves.list().await.into_iter().map(|report| self.show(report)).collect()
     }
 
     async fn decisions(&self) -> Decisions {

@@ -1,13 +1,13 @@
 //! `savanna drain`: a node gets nothing new, and its databases go to the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use savanna_http::types::{ClusterNode, ClusterShard, Move, MoveTechnique, Nodes, Shards};
 use savanna_node::Config;
 use serde_json::json;
 
-use super::moves::{ask, show};
+use super::moves::{ask, ask_asleep, show};
 use crate::args::{DrainArgs, Format};
 use crate::client::{Client, path_part};
 use crate::error::{CliError, Exit};
@@ -19,6 +19,8 @@ const DATABASES: &str = "tenants/";
 const PAUSE: Duration = Duration::from_secs(1);
 /// So many looks in a row that find nothing are the end: the first may be older than what others did before they heard of the drain.
 const QUIET_LOOKS: usize = 2;
+/// So many databases that sleep go at once.
+const TOGETHER: usize = 63;
 /// In so many looks some may stay: they are tried again.
 const TRIES: usize = 6;
 /// In so many looks some may be on their way. A move has ended by then, or its record was left behind.
@@ -251,8 +253,11 @@ async fn move_away(
     (node, shards): (&str, &[ClusterShard]),
     targets: &mut Targets,
 ) -> Result<Found, CliError> {
-    let leaving: Vec<_> = databases(shards).filter(|shard| shard.owner.as_deref() == Some(node)).collect();
+    let mut leaving: Vec<_> = databases(shards).filter(|shard| shard.owner.as_deref() == Some(node)).collect();
     let mut found = Found::default();
+    let gone = move_asleep(client, format, &leaving, targets).await?;
+    found.gone += gone.len();
+    leaving.retain(|shard| !gone.contains(&shard.shard));
     for (number, shard) in leaving.iter().enumerate() {
         let place = format!("{} of {}", number + 1, leaving.len());
         match carry(client, (&place, shard), targets).await {
@@ -271,6 +276,43 @@ async fn move_away(
         }
     }
     Ok(found)
+}
+
+/// Moves the databases that sleep, many at a time. Those that have gone; whatever keeps others, they are moved one by one.
+async fn move_asleep(
+    client: &Client,
+    format: Format,
+    leaving: &[&ClusterShard],
+    targets: &mut Targets,
+) -> Result<BTreeSet<String>, CliError> {
+    let served: Vec<_> =
+        leaving.iter().filter(|shard| shard.moving_to.is_none()).map(|shard| shard.shard.clone()).collect();
+    let mut gone = BTreeSet::new();
+    // Where a few are to go, one by one is as good, and who is asked may be of an earlier release.
+    for some in served.chunks(share(served.len(), targets.counts.len())).filter(|_| served.len() > 1) {
+        let Some(to) = targets.in_order().into_iter().next() else { break };
+        let moved = match ask_asleep(client, some.to_vec(), &to).await {
+            Ok(moved) => moved,
+            Err(CliError::Refused(reason)) => {
+                eprintln!("databases that sleep do not go together: {reason}");
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        let moved: Vec<_> = moved.into_iter().filter(|moved| moved.stayed.is_none()).collect();
+        eprintln!("{} of {} databases that sleep have gone to {to}", moved.len(), some.len());
+        if !moved.is_empty() {
+            show(format, &moved)?;
+        }
+        moved.iter().for_each(|_| targets.took(&to, &[]));
+        gone.extend(moved.into_iter().map(|moved| moved.shard));
+    }
+    Ok(gone)
+}
+
+/// How many databases go to one node at once, of so many that go to so many nodes: each is to get as many as the others.
+fn share(databases: usize, nodes: usize) -> usize {
+    databases.div_ceil(nodes.max(1)).clamp(1, TOGETHER)
 }
 
 /// Moves a database with what is open in it to the first node that takes it. If none does, it goes without that: nothing that is in the way for too long keeps a node
@@ -405,6 +447,12 @@ mod tests {
         assert_eq!(targets.in_order(), ["n2", "n1", "n4"]);
         targets.took("n4", &without(&["n2", "n1"]));
         assert_eq!(targets.in_order(), ["n4", "n2", "n1"], "it takes some again");
+    }
+
+    #[test]
+    fn databases_that_sleep_go_in_shares_that_leave_nodes_even_and_are_not_too_large() {
+        assert_eq!([share(100, 2), share(7, 2), share(1, 3), share(1_000, 2)], [50, 4, 1, TOGETHER]);
+        assert_eq!(share(5, 0), 5, "nothing goes anywhere");
     }
 
     #[test]

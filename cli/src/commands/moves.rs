@@ -1,6 +1,6 @@
 //! `savanna move` and `savanna moves`: databases go from node to node.
 
-use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, Moves, NewMove};
+use savanna_http::types::{Decision, Decisions, Move, MoveTechnique, Moves, NewMove, NewMovesAsleep};
 use savanna_node::Config;
 
 use crate::args::{Format, MoveArgs, MovesArgs, Technique};
@@ -51,6 +51,13 @@ fn decision_row(decision: &Decision) -> Vec<String> {
     };
     let Decision { by, shard, database, from, to, why, .. } = decision;
     vec![by.clone(), or_none(shard), or_none(database), or_none(from), or_none(to), outcome, why.clone()]
+}
+
+/// Asks for moves of those of some databases that sleep, and waits for their end. What is awake stays.
+pub(super) async fn ask_asleep(client: &Client, shards: Vec<String>, to: &str) -> Result<Vec<Move>, CliError> {
+    let body = NewMovesAsleep { shards, to: to.to_owned() };
+    let moved: Result<Moves, _> = client.post_long("moves/asleep", &body).await;
+    Ok(moved.map_err(|error| client.explain(error))?.moves)
 }
 
 /// Asks for a move, and waits for its end.
@@ -105,6 +112,7 @@ fn row(moved: &Move) -> Vec<String> {
         MoveTechnique::StopAndCopy => "stop-and-copy",
         MoveTechnique::FlushAndMove => "flush-and-move",
         MoveTechnique::Albatross => "albatross",
+        MoveTechnique::Asleep => "asleep",
     };
     let millis = |millis: f64| format!("{millis:.1} ms");
     let outcome = moved.stayed.as_ref().map_or_else(|| "moved".to_owned(), |why| format!("stayed: {why}"));

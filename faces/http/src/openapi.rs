@@ -52,6 +52,7 @@ use crate::api::{health, node, nodes, queries, sql, tables, tenants};
         tenants::backup,
         tenants::restore,
         tenants::moves,
+        tenants::move_asleep,
         tenants::decisions,
         tenants::move_to,
         health::healthz,

@@ -152,6 +152,18 @@ pub enum MoveTechnique {
     FlushAndMove,
     /// The same, and what is open goes along: transactions with their locks, cursors, temporary tables, advisory locks.
     Albatross,
+    /// With others that sleep, at once: all of it is in the storage, and nobody is in it.
+    Asleep,
+}
+
+/// Databases that are to move if they sleep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewMovesAsleep {
+    /// The shards of the databases. So many go at once, 63 at most; what is more is left where it is.
+    pub shards: Vec<String>,
+    /// The node that is to have them.
+    pub to: String,
 }
 
 /// A move that has ended.

@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 
 use crate::Problem;
 use crate::facts::SharedNodes;
-use crate::types::{ClusterNode, ClusterShard, Decisions, Move, NewMove, NodeStatus, Setting, Tenant};
+use crate::types::{ClusterNode, ClusterShard, Decisions, Move, NewMove, NewMovesAsleep, NodeStatus, Setting, Tenant};
 
 /// A node as the control API tells it. Every call answers from memory.
 pub trait NodeView: Debug + Send + Sync {
@@ -92,6 +92,9 @@ pub trait TenantsHandle: Debug + Send + Sync {
 
     /// Moves one to another node; the answer comes when that has ended.
     async fn move_to(&self, asked: NewMove) -> Result<Move, Problem>;
+
+    /// Moves those of some to another node that sleep, at once; what is awake stays, and is not told of.
+    async fn move_asleep(&self, asked: NewMovesAsleep) -> Result<Vec<Move>, Problem>;
 
     /// The last moves.
     async fn moves(&self) -> Vec<Move>;

@@ -122,6 +122,19 @@ impl Tenants {
         self.ask(tenant, |frozen| Order::Freeze { tenant, attempt, along, frozen }).await
     }
 
+    /// As [`freeze`](Self::freeze), for a tenant that sleeps with nothing open; it is not woken for that.
+    ///
+    /// # Errors
+    /// 3D000 if it is not here, 55006 if it is awake, wakes or leaves, or has something that its storage has not.
+    pub async fn freeze_asleep(&self, tenant: TenantId, attempt: u64) -> Result<()> {
+        self.ask(tenant, |frozen| Order::FreezeAsleep { tenant, attempt, frozen }).await
+    }
+
+    /// Whether a tenant of this node sleeps with all of it in its storage. It may wake at any moment.
+    pub async fn is_at_rest(&self, tenant: TenantId) -> bool {
+        self.ask(tenant, |answer| Order::AskRest { tenant, answer }).await.unwrap_or(false)
+    }
+
     /// Waits until nobody is in a frozen tenant any more and the storage has all of it. What is open and goes along is returned, with what is not in the storage
     /// because of that. Otherwise who stays for too long is sent away.
     ///

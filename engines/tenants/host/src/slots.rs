@@ -172,6 +172,23 @@ impl<S, W> Slots<S, W> {
         Ok(self.moving(tenant, attempt))
     }
 
+    /// As [`begin_moving`](Self::begin_moving), for a tenant that sleeps with nothing open: its storage has all of it.
+    ///
+    /// # Errors
+    /// As those of that; 55006 if it is awake, or something came along with it that waits for it to wake.
+    pub fn begin_moving_asleep(&mut self, tenant: TenantId, attempt: u64, owner: &Owner) -> Result<()> {
+        if !self.is_moving(tenant, attempt) && !self.is_at_rest(tenant, owner) {
+            return Err(SqlError::new("55006", "the database is awake, or wakes"));
+        }
+        self.begin_moving(tenant, attempt, owner).map(drop)
+    }
+
+    /// Whether a tenant sleeps, and nothing of it is anywhere but in its storage.
+    #[must_use]
+    pub fn is_at_rest(&self, tenant: TenantId, owner: &Owner) -> bool {
+        self.is_asleep(tenant) && !owner.has_image(tenant) && owner.expect_no_tail(tenant).is_ok()
+    }
+
     /// The attempt by which a tenant moves.
     #[must_use]
     pub fn attempt(&self, tenant: TenantId) -> Option<u64> {
@@ -349,6 +366,37 @@ mod tests {
         owner.leave(shop);
         assert_eq!(slots.removed(shop), ["eve"]);
         assert_eq!(slots.begin_moving(shop, 1, &owner).expect_err("it is not here").state, "3D000");
+    }
+
+    #[tokio::test]
+    async fn a_tenant_moves_asleep_only_if_all_of_it_is_in_its_storage() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (owner, shop) = owner(directory.path()).await;
+        let mut owner = owner.lock();
+        let mut slots = Slots::<Option<Lsn>, &str>::new(0);
+        let refused = |slots: &mut Slots<_, _>, owner: &Owner| {
+            assert!(!slots.is_at_rest(shop, owner));
+            slots.begin_moving_asleep(shop, 1, owner).expect_err("not all of it is in its storage").state
+        };
+        assert_eq!(refused(&mut slots, &owner), "55006", "it has commits to do again");
+        drop(slots.begin_waking(shop, vec!["ann"], &mut owner));
+        assert_eq!(refused(&mut slots, &owner), "55006", "it wakes");
+        assert_eq!(slots.woken(shop, None), ["ann"]);
+        assert_eq!(refused(&mut slots, &owner), "55006", "it is awake");
+        assert!(slots.awake(shop).is_some(), "it goes on");
+        slots.sleep(shop);
+        owner.put_image_back(shop, bytes::Bytes::from_static(b"open"));
+        assert_eq!(refused(&mut slots, &owner), "55006", "something is open in it");
+        assert!(slots.is_asleep(shop));
+        drop(owner.take_image(shop));
+
+        assert!(slots.is_at_rest(shop, &owner));
+        slots.begin_moving_asleep(shop, 1, &owner).expect("it sleeps");
+        slots.begin_moving_asleep(shop, 1, &owner).expect("it moves by that");
+        assert!(slots.is_moving(shop, 1) && slots.begin_moving_asleep(shop, 2, &owner).is_err());
+        assert_eq!(slots.wait(shop, "bob"), None, "who comes waits for what becomes of that");
+        assert_eq!(slots.stays(shop), ["bob"]);
+        assert!(slots.is_at_rest(shop, &owner));
     }
 
     #[tokio::test]

@@ -49,6 +49,10 @@ pub(crate) enum Order {
     Remove { tenant: TenantId, removed: oneshot::Sender<Result<()>> },
     /// A tenant is to move: nobody is let in, and everybody is called away.
     Freeze { tenant: TenantId, attempt: u64, along: bool, frozen: oneshot::Sender<Result<()>> },
+    /// The same of a tenant that sleeps, and only of one.
+    FreezeAsleep { tenant: TenantId, attempt: u64, frozen: oneshot::Sender<Result<()>> },
+    /// Does a tenant sleep, with all of it in its storage?
+    AskRest { tenant: TenantId, answer: oneshot::Sender<Result<bool>> },
     /// All of a frozen tenant is to be in its storage, with nobody there; what cannot be there, and is open, goes along.
     Drain { tenant: TenantId, attempt: u64, drained: oneshot::Sender<Result<Moved>> },
     /// A tenant that was frozen by an attempt stays.
@@ -178,6 +182,14 @@ impl ThreadContext {
                     // Whoever asked may have gone.
                     _ = frozen.send(thread.freeze(tenant, attempt, along).await);
                 });
+            }
+            // Whoever asked may have gone.
+            Order::FreezeAsleep { tenant, attempt, frozen } => {
+                let begun = self.slots.borrow_mut().begin_moving_asleep(tenant, attempt, &self.process.owner.lock());
+                _ = frozen.send(begun);
+            }
+            Order::AskRest { tenant, answer } => {
+                _ = answer.send(Ok(self.slots.borrow().is_at_rest(tenant, &self.process.owner.lock())));
             }
             Order::Drain { tenant, attempt, drained } => {
                 let thread = Rc::clone(self);

@@ -83,6 +83,7 @@ pub(crate) fn routes() -> Vec<Route> {
         route("/api/v1/tables", &["get"], get(tables::list)),
         route("/api/v1/tables/{table}", &["get"], get(tables::get)),
         long_route("/api/v1/moves", &["get", "post"], get(tenants::moves).post(tenants::move_to)),
+        long_route("/api/v1/moves/asleep", &["post"], post(tenants::move_asleep)),
         route("/api/v1/moves/decisions", &["get"], get(tenants::decisions)),
         route("/api/v1/tenants", &["get", "post"], get(tenants::list).post(tenants::create)),
         route("/api/v1/tenants/{tenant}", &["delete"], delete(tenants::remove)),

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use crate::Problem;
 use crate::extract::{Json, Path};
 use crate::server::Face;
-use crate::types::{Decisions, Move, Moves, NewMove, NewTenant, Tenants};
+use crate::types::{Decisions, Move, Moves, NewMove, NewMovesAsleep, NewTenant, Tenants};
 use crate::view::SharedTenants;
 
 /// How long the body of a request that was refused is read on.
@@ -50,6 +50,25 @@ pub(crate) async fn list(State(face): State<Face>) -> Result<Answer<Tenants>, Pr
 )]
 pub(crate) async fn move_to(State(face): State<Face>, Json(body): Json<NewMove>) -> Result<Answer<Move>, Problem> {
     Ok(Answer(served(&face)?.move_to(body).await?))
+}
+
+/// Moves those of some tenants to another node that sleep, at once. What is awake, or wakes meanwhile, stays where it is.
+#[utoipa::path(
+    post,
+    path = "/api/v1/moves/asleep",
+    tag = "tenants",
+    request_body = NewMovesAsleep,
+    responses(
+        (status = 200, description = "Those that were asleep, and what came of them", body = Moves),
+        (status = 409, description = "They cannot go there, or not now", body = Problem),
+        (status = 503, description = "The tenants service does not run, or the tenants' node does not answer", body = Problem),
+    )
+)]
+pub(crate) async fn move_asleep(
+    State(face): State<Face>,
+    Json(body): Json<NewMovesAsleep>,
+) -> Result<Answer<Moves>, Problem> {
+    Ok(Answer(Moves { moves: served(&face)?.move_asleep(body).await? }))
 }
 
 /// The last moves of tenants that left the nodes of the cluster.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use savanna_http::types::{Decisions, NodeStatus, Nodes, Queries, Settings, Shards};
+use savanna_http::types::{Decisions, MoveTechnique, Moves, NodeStatus, Nodes, Queries, Settings, Shards};
 use savanna_http::{HttpLimits, NodeView as _, Problem};
 use serde_json::{Value, json};
 
@@ -197,6 +197,16 @@ async fn a_node_is_drained_and_filled_through_another() {
     assert_eq!(put("other").await.unwrap().status(), 204);
     assert_eq!(put("n9").await.unwrap().status(), 404);
     assert_eq!(face.delete("/api/v1/nodes/stub/drain").await.status(), 204);
+}
+
+#[tokio::test]
+async fn those_of_several_databases_move_that_sleep() {
+    let face = serve(HttpLimits::default()).await;
+    let url = format!("{}/api/v1/moves/asleep", face.url);
+    let asked = serde_json::json!({ "shards": ["tenants/1", "awake", "tenants/2"], "to": "n2" });
+    let told: Moves = face.http.post(url).json(&asked).send().await.unwrap().json().await.unwrap();
+    let moved: Vec<_> = told.moves.iter().map(|moved| (moved.shard.as_str(), moved.technique)).collect();
+    assert_eq!(moved, [("tenants/1", MoveTechnique::Asleep), ("tenants/2", MoveTechnique::Asleep)]);
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use savanna_http::types::{
-    ClusterNode, ClusterShard, Decision, Decisions, LeaseStatus, Move, MoveTechnique, NewMove, NodeStatus,
-    ServiceState, ServiceStatus, Setting, Tenant,
+    ClusterNode, ClusterShard, Decision, Decisions, LeaseStatus, Move, MoveTechnique, NewMove, NewMovesAsleep,
+    NodeStatus, ServiceState, ServiceStatus, Setting, Tenant,
 };
 use savanna_http::{
     Asker, Backup, Credentials, Fact, Facts, Figure, FigureValue, HttpFace, HttpLimits, NodeView, NodesHandle, Problem,
@@ -204,6 +204,14 @@ impl TenantsHandle for StubTenants {
             shard,
             to,
         })
+    }
+
+    async fn move_asleep(&self, NewMovesAsleep { shards, to }: NewMovesAsleep) -> Result<Vec<Move>, Problem> {
+        let mut moved = Vec::new();
+        for shard in shards.into_iter().filter(|shard| shard != "awake") {
+            moved.push(self.move_to(NewMove { shard, to: to.clone(), technique: Some(MoveTechnique::Asleep) }).await?);
+        }
+        Ok(moved)
     }
 
     async fn moves(&self) -> Vec<Move> {

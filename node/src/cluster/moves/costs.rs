@@ -212,7 +212,7 @@ impl Totals {
 
     /// Each technique.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Way, OfWay)> {
-        [Way::StopAndCopy, Way::FlushAndMove, Way::Albatross]
+        [Way::StopAndCopy, Way::FlushAndMove, Way::Albatross, Way::Asleep]
             .into_iter()
             .map(|way| (way, self.0.get(&way).cloned().unwrap_or_default()))
     }

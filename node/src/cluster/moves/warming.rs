@@ -8,7 +8,8 @@ use savanna_handover::MoveId;
 use savanna_rpc::{Method, call};
 use savanna_tenants_host::{BlockRounds, Since, WarmBlocks, Warmed};
 
-use super::{Leaving, Moves};
+use super::Moves;
+use super::leaving::Leaving;
 
 /// How long the other node has for about 2 MiB of blocks, and for all of them.
 const BLOCKS_TIME: Duration = Duration::from_secs(10);
