@@ -186,7 +186,7 @@ impl<S, W> Slots<S, W> {
     /// Whether a tenant sleeps, and nothing of it is anywhere but in its storage.
     #[must_use]
     pub fn is_at_rest(&self, tenant: TenantId, owner: &Owner) -> bool {
-        self.is_asleep(tenant) && !owner.has_image(tenant) && owner.expect_no_tail(tenant).is_ok()
+        self.is_asleep(tenant) && owner.expect_no_tail(tenant).is_ok()
     }
 
     /// The attempt by which a tenant moves.
