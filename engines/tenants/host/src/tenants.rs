@@ -283,12 +283,16 @@ pub(crate) async fn remove(process: &Process, name: &str) -> Result<(), SqlError
     loop {
         let (removed, answer) = oneshot::channel();
         process.tell(tenant, Order::Remove { tenant, removed });
-        match answer.await {
-            Ok(Err(error)) if error.state == "55006" && began.elapsed() < LEAVING => {
+        let removed = answer.await.map_err(|_| SqlError::new("57P01", "the server is stopping"))?;
+        // It has moved meanwhile, or has begun to.
+        if removed.is_err() && let Some(others) = process.elsewhere(tenant).filter(|others| others.has_owner(tenant)) {
+            return others.remove(tenant, name).await;
+        }
+        match removed {
+            Err(error) if error.state == "55006" && began.elapsed() < LEAVING => {
                 tokio::time::sleep(LEAVING_ROUND).await;
             }
-            Ok(removed) => return removed,
-            Err(_) => return Err(SqlError::new("57P01", "the server is stopping")),
+            removed => return removed,
         }
     }
 }

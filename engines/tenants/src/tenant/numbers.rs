@@ -63,7 +63,8 @@ impl Tenant {
                 count = (2 * count).min(NUMBERS_AT_ONCE_MAX);
                 continue;
             }
-            if let Ok(Step::Wait) = step {
+            // It has done nothing, and runs again.
+            if matches!(step, Ok(Step::Wait)) || self.database.reading().misses_block() {
                 self.numbers.restore(before);
                 return step;
             }

@@ -49,6 +49,18 @@ fn others_go_on_while_a_statement_waits_and_what_it_writes_is_written_once() {
 }
 
 #[test]
+fn a_statement_that_waits_for_blocks_takes_numbers_of_sequences_once() {
+    let mut desk = cold();
+    let client = desk.client();
+    desk.setup(client, &["CREATE SEQUENCE s"]);
+    assert_eq!(desk.query(client, "SELECT nextval('s')"), ["1"]);
+    let insert = "INSERT INTO t SELECT 5000 + nextval('s'), 0";
+    assert!(matches!(desk.tenant.run(client, insert), Ok(Step::Wait)), "whether there is such a row is in the storage");
+    assert_eq!(desk.run(client, insert), done("INSERT 0 1"));
+    assert_eq!(desk.query(client, "SELECT nextval('s')"), ["3"]);
+}
+
+#[test]
 fn who_waits_for_blocks_can_be_cancelled_and_hears_that_they_cannot_be_read() {
     let mut desk = cold();
     let client = desk.client();

@@ -168,7 +168,7 @@ async fn make_records(
 /// Removes a tenant that nobody uses, and that nobody begins to use.
 ///
 /// # Errors
-/// 3D000 if there is none, 53100 if the log has no space; those of the coordinator.
+/// 3D000 if there is none, 53100 if the log has no space, 55006 if it has begun to move, or has moved; those of the coordinator.
 pub async fn remove(owner: &Mutex<Owner>, tenant: TenantId) -> Result<()> {
     let (member, held) = {
         let owner = owner.lock();
@@ -186,7 +186,12 @@ pub async fn remove(owner: &Mutex<Owner>, tenant: TenantId) -> Result<()> {
         ],
         ..Batch::default()
     };
-    let version = member.propose(&batch).await.map_err(ShardsError::from)?;
+    let version = match member.propose(&batch).await {
+        Err(CoordinatorError::Conflict { record, .. }) if record == batch.transitions[0].shard.0 => {
+            return Err(SqlError::new("55006", format!("database \"{name}\" is on its way to another node")));
+        }
+        proposed => proposed.map_err(ShardsError::from)?,
+    };
     owner.lock().note_removed(tenant, version);
     Ok(())
 }

@@ -120,6 +120,20 @@ async fn a_process_that_starts_gives_up_the_moves_of_the_one_before_whose_propos
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tenant_that_has_begun_to_move_is_busy_for_who_drops_it_until_that_is_known() {
+    let mut both = Both::new().await;
+    let here = both.open(0).await;
+    let shop = create(&here, "shop").await.expect("nobody has it");
+    let [a, b] = both.members.clone().map(|member| member.tenure);
+    assert!(both.propose(0, shop, Exclusive::Moving { from: a, to: b }).await);
+    assert_eq!(remove(&here, shop).await.expect_err("its record is another one").state, "55006");
+    assert!(here.lock().has(shop));
+    let announced = shards::tenants(&both.cluster.view().await)[&shop].version;
+    here.lock().note_version(shop, announced);
+    remove(&here, shop).await.expect("who moves it finds that it is gone");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tenant_with_commits_that_were_not_done_again_does_not_move() {
     let mut both = Both::new().await;
     let here = both.open(0).await;
