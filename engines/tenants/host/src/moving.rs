@@ -35,6 +35,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What goes along of open transactions and of what was committed since they began, in bytes.
 const MOVED_BYTES_MAX: usize = 64 << 20;
+/// If no more than that was committed since the storage was written to last, it goes along, too: nobody waits for the storage then.
+const TAIL_BYTES_MAX: u64 = 4 << 20;
 /// How often it is looked whether everybody has gone.
 const ROUND: Duration = Duration::from_millis(1);
 
@@ -272,7 +274,7 @@ impl ThreadContext {
             tokio::time::sleep(ROUND).await;
         }
         slot.flushing.set(true);
-        let written = write_down(self, &slot, attempt).await;
+        let written = write_down(self, &slot, attempt, along).await;
         slot.flushing.set(false);
         written
     }
@@ -302,10 +304,15 @@ fn in_the_way(fixed: Option<Bound>) -> SqlError {
         .hint("Move the database when that is over. `--technique flush-and-move` ends such sessions.")
 }
 
-/// Writes all of a tenant to its storage in which nobody is any more, but for what snapshots hold up that go along. Returns that, and what is open.
-async fn write_down(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, attempt: u64) -> Result<Moved> {
+/// Writes all of a tenant to its storage in which nobody is any more, but for what snapshots hold up that go along, and what was committed lately if commits go `along`. Returns these, and
+/// what is open.
+async fn write_down(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, attempt: u64, along: bool) -> Result<Moved> {
     slot.with(Tenant::give_numbers_back).await?;
-    while !slot.with(|tenant| tenant.database().is_written_down()).await {
+    let is_ready = |tenant: &mut Tenant| {
+        let database = tenant.database();
+        database.is_written_down() || along && database.fits_tail(TAIL_BYTES_MAX)
+    };
+    while !slot.with(is_ready).await {
         if !thread.is_moving(slot.id, attempt) {
             return Err(stays());
         }

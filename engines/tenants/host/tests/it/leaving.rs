@@ -225,3 +225,26 @@ async fn a_tenant_is_served_until_a_statement_is_over_that_waits_for_another_dat
     assert_eq!(late.await.unwrap(), "done");
     tokio::task::block_in_place(|| host.stop().unwrap());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_committed_lately_goes_along_and_is_written_down_where_nothing_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = tokio::task::block_in_place(|| start(directory.path()));
+    let tenants = host.tenants();
+    tenants.create("shop").await.unwrap();
+    let tenant = tenants.tenant("shop").await.unwrap();
+    let writer = connect(&tenants, tenant, |mut session| async move {
+        run(&mut session, &mut Quiet { is_light: true }, "CREATE TABLE t (id int PRIMARY KEY)").await
+    });
+    assert_eq!(writer.await.unwrap(), "done");
+    for (attempt, along) in [(1, true), (2, false)] {
+        tenants.freeze(tenant, attempt, along).await.unwrap();
+        let moved = tenants.drain(tenant, attempt).await.unwrap();
+        assert_eq!((moved.tail.is_empty(), moved.image), (!along, None));
+        tenants.resume(tenant, attempt);
+    }
+    tenants.freeze(tenant, 3, true).await.unwrap();
+    assert!(tenants.drain(tenant, 3).await.unwrap().tail.is_empty(), "the storage has it by now");
+    tenants.resume(tenant, 3);
+    tokio::task::block_in_place(|| host.stop().unwrap());
+}

@@ -76,6 +76,12 @@ impl Database {
             && (self.unflushed.first().is_none() || due <= self.store.flushed().max(self.unflushed.upto()))
     }
 
+    /// Whether all that the storage lacks fits into a [tail](Self::tail) of so many bytes of records, and nothing of it is on its way to the storage.
+    #[must_use]
+    pub fn fits_tail(&self, bytes_max: u64) -> bool {
+        matches!(self.flushing, Flushing::Idle) && self.unflushed_bytes() <= bytes_max
+    }
+
     /// The place of a transaction among those who wait for the same lock, if it waits, or has it [again](Self::keep_place) and has not asked for the lock since.
     #[must_use]
     pub fn place(&self, txn: TxnId) -> Option<QueuePlace> {

@@ -33,6 +33,8 @@ use crate::tenants::image::Image;
 const DECIDED_TIME: Duration = Duration::from_secs(5);
 /// So many moves leave a node at once.
 const LEAVING_MAX: usize = 2;
+/// Bytes of commits that go along rather than through the storage, in every other move.
+const TAIL_BYTES_MAX: u64 = 1 << 20;
 const TECHNIQUES: [Technique; 4] =
     [Technique::Albatross, Technique::Albatross, Technique::FlushAndMove, Technique::StopAndCopy];
 
@@ -492,6 +494,7 @@ impl Moves {
             return Some(Input::InTheWay(vec![Obstacle::Statement]));
         }
         let runtime = Arc::clone(&self.world.runtime);
+        let tail_max = if leaving.takes_along() && self.chance(2) { TAIL_BYTES_MAX } else { 0 };
         let running = self.process(at)?;
         let journal = Arc::clone(running.process.owner.lock().journal());
         let awake = running.process.inside(tenant)?;
@@ -500,7 +503,9 @@ impl Moves {
             return Some(Input::InTheWay(vec![Obstacle::Flush]));
         }
         let becomes_durable = |lsn| runtime.block_on(journal.wait_durable(lsn)).is_ok();
-        let is_written = awake.database.is_written_down() || awake.write_down(&runtime, becomes_durable);
+        let is_written = awake.database.is_written_down()
+            || tail_max > 0 && awake.database.fits_tail(tail_max)
+            || awake.write_down(&runtime, becomes_durable);
         if !is_written || !becomes_durable(awake.database.last_logged()) {
             return Some(Input::Failed);
         }
