@@ -176,6 +176,38 @@ def cluster_scale():
     save(figure, "cluster_scale.svg")
 
 
+def cluster_moves():
+    """How long nobody is served while a database moves, by technique: the last figures of each."""
+    rows = {row["technique"]: row for row in figures("cluster_moves.jsonl")}
+    figure, axes = pyplot.subplots(figsize=(8, 4))
+    for technique, row in rows.items():
+        windows = sorted(moved["window_ms"] for moved in row["each"] if moved["stayed"] is None)
+        shares = [100 * (at + 1) / len(windows) for at in range(len(windows))]
+        label = f"{technique}: median {row['window_p50_ms']:.0f} ms, {row['failed']} failed and {row['aborted']} aborted in {row['moves']} moves"
+        axes.step([windows[0], *windows], [0, *shares], where="post", label=label)
+    axes.set(xscale="log", ylim=(0, 101), xlabel="ms in which nobody is served (log)", ylabel="% of moves", title="A database moves while it works")
+    axes.legend(loc="lower right", fontsize=8)
+    save(figure, "cluster_moves.svg")
+
+
+def cluster_balance():
+    """What each node does while the load wanders, with the balance off and on: the last run of each."""
+    rows = {row["balance"]: row for row in figures("cluster_balance.jsonl")}
+    figure, panes = pyplot.subplots(len(rows), 1, sharex=True, sharey=True, figsize=(8, 3 * len(rows)), squeeze=False)
+    for (balance, row), axes in zip(sorted(rows.items()), panes[:, 0]):
+        at = [sample["at"] for sample in row["samples"]]
+        for node in row["samples"][0]["cores"]:
+            axes.plot(at, [sample["cores"][node] for sample in row["samples"]], linewidth=1, label=node)
+        for decision in row["decisions"]:
+            if decision["shard"] and decision["outcome"]:
+                axes.axvline(decision["at"], color="#1c1917", linewidth=0.8, linestyle=":")
+        title = f"balance {'on' if balance else 'off'}: busiest less idlest {row['spread_cores']:.2f} of a core, {row['moves']} moves, {row['failed']} failed"
+        axes.set(ylim=(0, None), ylabel="cores", title=title)
+        legend(axes, "upper right")
+    panes[-1, 0].set(xlabel="seconds; dotted: a database is moved")
+    save(figure, "cluster_balance.svg")
+
+
 MADE_BY = {
     "flink": "bench/flink/run.py > bench/results/flink.jsonl",
     "arrow": "bench/arrow/run.py > bench/results/arrow.jsonl",
@@ -184,10 +216,12 @@ MADE_BY = {
     "tenants": "bench/tenants/run.py and bench/tenants/tpcc.py",
     "cluster_failover": "bench/cluster/failover.py",
     "cluster_scale": "bench/cluster/scale.py",
+    "cluster_moves": "bench/cluster/moves.py",
+    "cluster_balance": "bench/cluster/balance.py",
 }
 
 if __name__ == "__main__":
-    for draw in (flink, arrow, contention, bullfrog, tenants, cluster_failover, cluster_scale):
+    for draw in (flink, arrow, contention, bullfrog, tenants, cluster_failover, cluster_scale, cluster_moves, cluster_balance):
         name = draw.__name__
         if (HERE / "results" / f"{name}.jsonl").exists():
             draw()
