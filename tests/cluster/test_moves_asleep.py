@@ -93,8 +93,8 @@ def spread(cluster, node):
     """Brings some databases to a node again, asleep, as an operator may."""
     other = max((name for name in NODES if name != node), key=lambda name: len(of(cluster, name)))
     shards = of(cluster, other)[: COUNT // 2]
-    for some in itertools.batched(shards, 63):
-        cluster.post(NODES[0], "/api/v1/moves/asleep", {"shards": list(some), "to": node})
+    for first in range(0, len(shards), 63):
+        cluster.post(NODES[0], "/api/v1/moves/asleep", {"shards": shards[first : first + 63], "to": node})
 
 
 def of(cluster, node):

@@ -300,8 +300,8 @@ async fn move_asleep(
             Err(error) => return Err(error),
         };
         let moved: Vec<_> = moved.into_iter().filter(|moved| moved.stayed.is_none()).collect();
-        eprintln!("{} of {} databases that sleep have gone to {to}", moved.len(), some.len());
         if !moved.is_empty() {
+            eprintln!("{} that sleep have gone to {to}", moved.len());
             show(format, &moved)?;
         }
         moved.iter().for_each(|_| targets.took(&to, &[]));
