@@ -259,15 +259,12 @@ impl Source {
                 self.enter(now, Phase::Opening)
             }
             (_, _) if stays => self.given_up(now),
-            (_, _) if moves => {
-                self.version = version;
-                self.again()
-            }
             (Phase::Deciding(log) | Phase::Undecided(log), _)
                 if *record == self.handover.record(&Change::Commit(log.clone())) =>
             {
                 self.release(now)
             }
+            // Also if it moves as this side has announced, at a later version: that is the next attempt, of a process that gave this one up.
             _ => self.end(Ending::Lost, vec![Action::Stop, Action::Unpin]),
         }
     }

@@ -179,6 +179,17 @@ fn a_source_that_does_not_know_stays_frozen_until_it_reads_a_later_version() {
 }
 
 #[test]
+fn a_source_does_not_take_the_announcement_of_the_next_process_for_its_own() {
+    let announced = handover().record(&Change::Announce);
+    let (mut deciding, _) = after(Technique::Albatross, &up_to_the_commit());
+    assert_eq!(deciding.step(0, Input::Proposed(commit(), Answer::Lost)), [Action::Read]);
+    for mut source in [deciding, undecided()] {
+        assert_eq!(source.step(0, Input::Read(10, announced.clone())), [Action::Stop, Action::Unpin]);
+        assert_eq!(source.ending(), Some(Ending::Lost), "what it would decide has not got what was committed since");
+    }
+}
+
+#[test]
 fn the_lease_ends_a_source_that_is_never_answered() {
     let mut source = undecided();
     assert_eq!(source.step(0, Input::LeaseEnded), [Action::Stop, Action::Unpin]);

@@ -129,7 +129,7 @@ async fn a_tenant_that_has_begun_to_move_is_busy_for_who_drops_it_until_that_is_
     assert_eq!(remove(&here, shop).await.expect_err("its record is another one").state, "55006");
     assert!(here.lock().has(shop));
     let announced = shards::tenants(&both.cluster.view().await)[&shop].version;
-    here.lock().note_version(shop, announced);
+    here.lock().stay(shop, announced);
     remove(&here, shop).await.expect("who moves it finds that it is gone");
 }
 
