@@ -1,11 +1,11 @@
 """What it costs to move a database while it works, by each technique (bench/METHOD.md).
 
     bench/cluster/moves.py [--savanna PATH] [--moves 20] [--pause 30] [--techniques albatross flush-and-move stop-and-copy] [--rate 50] [--operations 10] [--reads 80]
-                           [--rows 100000] [--cache-mib 32] [--clients 16] [--dry]
+                           [--rows 100000] [--cache-mib 32] [--clients 16] [--idle 0] [--dry]
 
 Three nodes, one database, which goes back and forth between two of them; clients are at the third. Transactions arrive at random moments (a Poisson process) and wait for one
 of the connections; their latency begins when they arrive. Each has so many operations, reads or updates of a row; 80 % of them are for a fifth of the rows. A client whose
-connection ends connects again, and its transaction has failed; one that ends with an error on a connection that stays was aborted. Techniques take turns, one move each. What the nodes
+connection ends connects again, and its transaction has failed; one that ends with an error on a connection that stays was aborted. `--idle` more connections ask nothing. Techniques take turns, one move each. What the nodes
 tell of a move (`savanna moves`) is kept; the latency before and after it is the mean over the pause before and as long behind it. The memory for blocks is smaller than the database, so that
 the cache is full. Appends to bench/results/cluster_moves.jsonl and prints a table; takes twice pause x moves x techniques.
 """
@@ -57,7 +57,7 @@ class Load:
         while (at := await self.due.get()) is not None:
             try:
                 if connection is None:
-                    connection = await psycopg.AsyncConnection.connect(f"host=127.0.0.1 port={self.port} user=postgres dbname=moving", connect_timeout=30)
+                    connection = await self.connect()
                 await self.transaction(connection)
                 self.done.append((time.monotonic(), (time.monotonic() - at) * 1e3))
             except psycopg.Error as error:
@@ -67,6 +67,9 @@ class Load:
                     connection = None
         if connection:
             await connection.close()
+
+    async def connect(self):
+        return await psycopg.AsyncConnection.connect(f"host=127.0.0.1 port={self.port} user=postgres dbname=moving", connect_timeout=30)
 
     async def transaction(self, connection):
         rows = self.options.rows
@@ -123,6 +126,7 @@ async def measure(folder, shard, options):
     node, front = folder.any(), folder.nodes[NODES[2]]
     load = Load(front.ports["tenants"], options)
     running = [asyncio.create_task(load.arrive()), *(asyncio.create_task(load.work()) for _ in range(options.clients))]
+    idle = [await load.connect() for _ in range(options.idle)]
     moves = []
     try:
         # The first move brings it to one of the two nodes, with nothing but the cache in memory.
@@ -143,6 +147,8 @@ async def measure(folder, shard, options):
     finally:
         load.ended = True
         await asyncio.gather(*running)
+        for connection in idle:
+            await connection.close()
     for error in sorted(set(load.failed + load.aborted))[:5]:
         say(f"  {error}")
     return moves
@@ -198,6 +204,7 @@ def main():
     options.add_argument("--rows", type=int, default=100_000)
     options.add_argument("--cache-mib", type=int, default=32, help="memory for blocks of each node")
     options.add_argument("--clients", type=int, default=16)
+    options.add_argument("--idle", type=int, default=0, help="connections beside these that ask nothing")
     options = options.parse_args()
     binary, commit, profile = record.savanna(options.savanna)
     how = {name: value for name, value in vars(options).items() if name not in ("savanna", "dry")}
