@@ -177,13 +177,13 @@ def cluster_scale():
 
 
 def cluster_moves():
-    """How long nobody is served while a database moves, by technique: the last figures of each."""
-    rows = {row["technique"]: row for row in figures("cluster_moves.jsonl")}
+    """How long nobody is served while a database moves, by technique and by how many connections ask nothing: the last figures of each."""
+    rows = {(row["technique"], row["idle"]): row for row in figures("cluster_moves.jsonl")}
     figure, axes = pyplot.subplots(figsize=(8, 4))
-    for technique, row in rows.items():
+    for (technique, idle), row in rows.items():
         windows = sorted(moved["window_ms"] for moved in row["each"] if moved["stayed"] is None)
         shares = [100 * (at + 1) / len(windows) for at in range(len(windows))]
-        label = f"{technique}: median {row['window_p50_ms']:.0f} ms, {row['failed']} failed and {row['aborted']} aborted in {row['moves']} moves"
+        label = f"{technique}{f', {idle} more connections' * bool(idle)}: median {row['window_p50_ms']:.0f} ms, {row['failed']} failed and {row['aborted']} aborted in {row['moves']} moves"
         axes.step([windows[0], *windows], [0, *shares], where="post", label=label)
     axes.set(xscale="log", ylim=(0, 101), xlabel="ms in which nobody is served (log)", ylabel="% of moves", title="A database moves while it works")
     axes.legend(loc="lower right", fontsize=8)
