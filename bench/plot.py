@@ -182,6 +182,8 @@ def cluster_moves():
     figure, axes = pyplot.subplots(figsize=(8, 4))
     for (technique, idle), row in rows.items():
         windows = sorted(moved["window_ms"] for moved in row["each"] if moved["stayed"] is None)
+        if not windows:
+            continue
         shares = [100 * (at + 1) / len(windows) for at in range(len(windows))]
         label = f"{technique}{f', {idle} more connections' * bool(idle)}: median {row['window_p50_ms']:.0f} ms, {row['failed']} failed and {row['aborted']} aborted in {row['moves']} moves"
         axes.step([windows[0], *windows], [0, *shares], where="post", label=label)
@@ -199,9 +201,9 @@ def cluster_balance():
         for node in row["samples"][0]["cores"]:
             axes.plot(at, [sample["cores"][node] for sample in row["samples"]], linewidth=1, label=node)
         for decision in row["decisions"]:
-            if decision["shard"] and decision["outcome"]:
+            if decision["outcome"] and decision["outcome"].startswith("moved"):
                 axes.axvline(decision["at"], color="#1c1917", linewidth=0.8, linestyle=":")
-        title = f"balance {'on' if balance else 'off'}: busiest less idlest {row['spread_cores']:.2f} of a core, {row['moves']} moves, {row['failed']} failed"
+        title = f"balance {'on' if balance else 'off'}: busiest less idlest {row['spread_cores']:.2f} of a core, {row['moves']} moves, {row['lost']} requests lost"
         axes.set(ylim=(0, None), ylabel="cores", title=title)
         legend(axes, "upper right")
     panes[-1, 0].set(xlabel="seconds; dotted: a database is moved")
