@@ -20,7 +20,7 @@ use crate::{
     cluster::{
         Decided, Joined,
         databases::LogError,
-        moves::{Costs, Moves, Report, Way},
+        moves::{Costs, Moves, Report, TOGETHER, Way},
         shared::PlaceError,
     },
     config::{NodeConfig, threads_or_cores},
@@ -253,7 +253,15 @@ impl TenantsHandle for Control {
     }
 
     async fn move_asleep(&self, NewMovesAsleep { shards, to }: NewMovesAsleep) -> Result<Vec<Move>, Problem> {
-        let tenants: Vec<_> = shards.iter().filter_map(|shard| shards::tenant_of(&ShardId::new(shard))).collect();
+        if shards.len() > TOGETHER {
+            let message = format!("expected {TOGETHER} shards at most, came {}", shards.len());
+            return Err(problem(&SqlError::new("22023", message)));
+        }
+        let tenant = |shard: &String| {
+            let named = shards::tenant_of(&ShardId::new(shard));
+            named.ok_or_else(|| SqlError::new("22023", format!("expected shards as `tenants/7`, came `{shard}`")))
+        };
+        let tenants: Vec<_> = shards.iter().map(tenant).collect::<Result<_, _>>().map_err(|error| problem(&error))?;
         let moved = self.movable()?.ask_asleep(&tenants, &NodeId::new(to)).await;
         Ok(moved.map_err(|error| problem(&error))?.into_iter().map(|report| self.show(report)).collect())
     }

@@ -1,5 +1,6 @@
 """Databases that sleep leave a drained node many at a time: each is served afterwards with its rows, whoever ends or comes meanwhile."""
 
+import collections
 import concurrent.futures
 import itertools
 import json
@@ -72,8 +73,27 @@ def drain(cluster, asked, node, *words):
     return ran, [json.loads(line) for line in ran.stdout.splitlines()]
 
 
-def check(cluster):
-    """Each database is served, by whoever has it, with its rows."""
+class Visits:
+    """Clients that come to one database after the other while these move, and leave a row: what they asked for, and what they were told is there."""
+
+    def __init__(self, cluster):
+        self.cluster, self.numbers = cluster, itertools.count(1_000)
+        self.asked, self.told, self.failed = collections.defaultdict(set), collections.defaultdict(set), []
+
+    def visit(self):
+        number = next(self.numbers)
+        database = number % COUNT
+        self.asked[database].add(number)
+        try:
+            with self.cluster.tenants(NODES[number % 3], name_of(database), autocommit=True) as client:
+                client.execute("INSERT INTO visits VALUES (%s)", [number])
+            self.told[database].add(number)
+        except (psycopg.Error, OSError) as error:
+            self.failed.append(error)
+
+
+def check(cluster, visits):
+    """Each database is served, by whoever has it, with its rows: each that somebody was told of, and no other than was asked for."""
 
     def look(number):
         with cluster.tenants(NODES[number % 3], name_of(number)) as client:
@@ -81,7 +101,17 @@ def check(cluster):
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for number, ids in pool.map(look, range(COUNT)):
-            assert number in ids, f"{name_of(number)} has {ids}"
+            assert {number} | visits.told[number] <= ids, f"{name_of(number)} lacks {({number} | visits.told[number]) - ids}"
+            assert ids <= {number} | visits.asked[number], f"{name_of(number)} has {ids}"
+
+
+@pytest.fixture(scope="module")
+def visits(resting):
+    return Visits(resting[0])
+
+
+def asleep_of(told):
+    return [move for move in told if move.get("technique") == "asleep"]
 
 
 def fill_again(cluster):
@@ -101,24 +131,13 @@ def of(cluster, node):
     return [shard for shard, record in tenants(cluster, NODES[0]).items() if record["owner"] == node]
 
 
-def test_a_node_with_many_databases_that_sleep_is_drained_in_a_moment_and_who_comes_meanwhile_is_served(resting):
+def test_a_node_with_many_databases_that_sleep_is_drained_in_a_moment_and_who_comes_meanwhile_is_served(resting, visits):
     cluster, _ = resting
     sleep(cluster)
     node = NODES[1]
     had = len(of(cluster, node))
     assert had >= COUNT // 3 - 2
-    numbers = itertools.count(1_000)
-    failed = []
-
-    def visit():
-        number = next(numbers)
-        try:
-            with cluster.tenants(NODES[number % 3], name_of(number % COUNT), autocommit=True) as client:
-                client.execute("INSERT INTO visits VALUES (%s)", [number])
-        except psycopg.Error as error:
-            failed.append(error)
-
-    visitor = Loop(visit)
+    visitor = Loop(visits.visit)
     began = time.monotonic()
     try:
         ran, told = drain(cluster, NODES[0], node)
@@ -126,30 +145,36 @@ def test_a_node_with_many_databases_that_sleep_is_drained_in_a_moment_and_who_co
         took = time.monotonic() - began
         visitor.end()
     assert ran.returncode == 0 and told[-1]["moved"] >= had - 2 and told[-1]["stayed"] == 0, ran
-    asleep = [move for move in told[:-1] if move["technique"] == "asleep"]
+    asleep = asleep_of(told)
     print(f"{len(asleep)} of {had} databases left asleep; the drain took {took:.1f} s, the longest window was {max(move['window_ms'] for move in asleep):.0f} ms")
     assert len(asleep) >= had // 2, "most of them sleep"
-    assert not failed, failed
+    assert not visits.failed, visits.failed
+    assert visits.told, "somebody came"
     assert of(cluster, node) == []
-    check(cluster)
+    check(cluster, visits)
     assert 'technique="asleep"' in metrics(cluster, node)
     fill_again(cluster)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_who_ends_while_many_databases_leave_loses_none(resting, moment):
+def test_who_ends_while_many_databases_leave_loses_none(resting, visits, moment):
     cluster, file = resting
     node = NODES[1]
     sleep(cluster)
     spread(cluster, node)
     assert len(of(cluster, node)) > 2
     pids = {name: cluster.status(name)["pid"] for name in NODES}
+    # Before anybody comes: the first that moves are those that sleep.
     file.write_text(moment)
-    drain(cluster, NODES[0], node)
-    cluster.until(lambda: not file.exists(), f"somebody has ended at {moment}")
+    visitor = Loop(visits.visit)
+    try:
+        drain(cluster, NODES[0], node)
+        cluster.until(lambda: not file.exists(), f"somebody has ended at {moment}")
+    finally:
+        visitor.end()
     cluster.until(lambda: all(cluster.is_served(name) for name in NODES), "all are there again")
     now = {name: cluster.status(name)["pid"] for name in NODES}
     assert now != pids, "somebody has ended"
-    check(cluster)
+    check(cluster, visits)
     fill_again(cluster)
     assert drained(cluster, NODES[0]) == []

@@ -290,24 +290,50 @@ async fn move_asleep(
     let mut gone = BTreeSet::new();
     // Where a few are to go, one by one is as good, and who is asked may be of an earlier release.
     for some in served.chunks(share(served.len(), targets.counts.len())).filter(|_| served.len() > 1) {
-        let Some(to) = targets.in_order().into_iter().next() else { break };
-        let moved = match ask_asleep(client, some.to_vec(), &to).await {
-            Ok(moved) => moved,
-            Err(CliError::Refused(reason)) => {
-                eprintln!("databases that sleep do not go together: {reason}");
-                break;
+        match carry_asleep(client, some, targets).await? {
+            Together::Went(moved) => {
+                show(format, &moved)?;
+                gone.extend(moved.into_iter().map(|moved| moved.shard));
             }
-            Err(error) => return Err(error),
-        };
-        let moved: Vec<_> = moved.into_iter().filter(|moved| moved.stayed.is_none()).collect();
-        if !moved.is_empty() {
-            eprintln!("{} that sleep have gone to {to}", moved.len());
-            show(format, &moved)?;
+            Together::NoneSlept => {}
+            Together::NotTaken => break,
         }
-        moved.iter().for_each(|_| targets.took(&to, &[]));
-        gone.extend(moved.into_iter().map(|moved| moved.shard));
     }
     Ok(gone)
+}
+
+/// What came of databases that were to go together.
+enum Together {
+    /// These went.
+    Went(Vec<Move>),
+    NoneSlept,
+    /// No node takes them in this way.
+    NotTaken,
+}
+
+/// Moves those of some databases that sleep to the first node that takes them.
+async fn carry_asleep(client: &Client, some: &[String], targets: &mut Targets) -> Result<Together, CliError> {
+    let mut not_taken_by = Vec::new();
+    for to in targets.in_order() {
+        let reason = match ask_asleep(client, some.to_vec(), &to).await {
+            Ok(moved) if moved.is_empty() => return Ok(Together::NoneSlept),
+            Ok(moved) => {
+                let (went, stayed): (Vec<_>, Vec<_>) = moved.into_iter().partition(|moved| moved.stayed.is_none());
+                if !went.is_empty() {
+                    eprintln!("{} that sleep have gone to {to}", went.len());
+                    targets.took(&to, &not_taken_by);
+                    went.iter().skip(1).for_each(|_| targets.took(&to, &[]));
+                    return Ok(Together::Went(went));
+                }
+                stayed.into_iter().find_map(|moved| moved.stayed).unwrap_or_default()
+            }
+            Err(CliError::Refused(reason)) => reason,
+            Err(error) => return Err(error),
+        };
+        eprintln!("databases that sleep do not go to {to} together: {reason}");
+        not_taken_by.push(to);
+    }
+    Ok(Together::NotTaken)
 }
 
 /// How many databases go to one node at once, of so many that go to so many nodes: each is to get as many as the others.

@@ -98,7 +98,7 @@ impl Problem {
             "42P04" => (StatusCode::CONFLICT, "exists", "The name is taken"),
             "55000" => (StatusCode::CONFLICT, "not-now", "It cannot be done now"),
             "55006" => (StatusCode::CONFLICT, "in-use", "It is in use"),
-            "22P04" | "42602" => (StatusCode::BAD_REQUEST, "invalid", "The request cannot be done"),
+            "22023" | "22P04" | "42602" => (StatusCode::BAD_REQUEST, "invalid", "The request cannot be done"),
             _ => (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The service failed"),
         };
         Self { sqlstate: Some(sqlstate.into()), ..Self::new(status, kind, title, detail) }

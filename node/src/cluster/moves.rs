@@ -35,6 +35,7 @@ use savanna_tenants_host::{SqlError, TenantId, Tenants, error::state, shards};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
+pub(crate) use self::asleep::TOGETHER;
 use self::asleep::{SayAll, StartAsleep};
 use self::coming::Coming;
 pub(crate) use self::costs::{Costs, OfWay, Totals, WINDOWS_UPTO};

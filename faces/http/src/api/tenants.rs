@@ -59,7 +59,9 @@ pub(crate) async fn move_to(State(face): State<Face>, Json(body): Json<NewMove>)
     tag = "tenants",
     request_body = NewMovesAsleep,
     responses(
-        (status = 200, description = "Those that were asleep, and what came of them", body = Moves),
+        (status = 200, description = "Those that were asleep and began to move, and what came of them", body = Moves),
+        (status = 400, description = "More than 63, or no shards of tenants", body = Problem),
+        (status = 404, description = "No node has any of them", body = Problem),
         (status = 409, description = "They cannot go there, or not now", body = Problem),
         (status = 503, description = "The tenants service does not run, or the tenants' node does not answer", body = Problem),
     )

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::join_all;
+use futures::stream;
 use savanna_epoch::NodeId;
 use savanna_handover::{Action, Answer, Change, Ending, Input, Source, ToSource, ToTarget};
 use savanna_ownership::{CoordinatorError, MAX_BATCH_RECORDS};
@@ -23,9 +25,11 @@ use super::points::reached;
 use super::{Leaves, Moves, NotBegun, REMEMBERED, Report, SAY_TIME, Way, Words, remember};
 
 /// So many go at once: with what is expected of the other node, a batch of the coordinator has no more records.
-const TOGETHER: usize = MAX_BATCH_RECORDS - 1;
+pub(crate) const TOGETHER: usize = MAX_BATCH_RECORDS - 1;
 /// So many are on their way at once, of all who have asked.
 const ASLEEP_MAX: usize = 4 * TOGETHER;
+/// So many are proposed at once of those that cannot be proposed together.
+const PROPOSED_AT_ONCE: usize = 8;
 /// How long it may take: each step of it has its own time.
 const START_TIME: Duration = Duration::from_secs(120);
 
@@ -126,6 +130,18 @@ impl Member<'_> {
     }
 }
 
+/// Proposes changes each by itself, some at once; each member goes on as soon as it knows what came of its own.
+async fn propose_each(members: &mut [Member<'_>], proposals: Vec<(usize, u64, Change)>) {
+    let mut proposals: BTreeMap<_, _> =
+        proposals.into_iter().map(|(at, version, change)| (at, (version, change))).collect();
+    let proposing = members.iter_mut().enumerate().filter_map(|(at, member)| Some((member, proposals.remove(&at)?)));
+    let each = stream::iter(proposing).for_each_concurrent(PROPOSED_AT_ONCE, async |(member, (version, change))| {
+        member.propose(version, change).await;
+        member.go_on().await;
+    });
+    each.await;
+}
+
 impl Moves {
     /// Moves those of some tenants to another node that sleep, 63 at most, all of which one node has. What is awake stays, and is not told of.
     ///
@@ -190,11 +206,17 @@ impl Moves {
 
     async fn run_together(&self, tenants: Vec<TenantId>, to: &NodeId) -> Vec<Report> {
         let begun = join_all(tenants.into_iter().map(|tenant| self.begin(tenant, to, Way::Asleep))).await;
-        let mut members: Vec<_> = begun
-            .into_iter()
-            .flatten()
-            .map(|(leaving, source, actions)| Member { leaving, source, actions: actions.into(), ended: None })
-            .collect();
+        let mut members = Vec::new();
+        for begun in begun {
+            match begun {
+                Ok((leaving, source, actions)) => {
+                    members.push(Member { leaving, source, actions: actions.into(), ended: None });
+                }
+                Err(NotBegun::Absent(why) | NotBegun::Refused(why)) => {
+                    tracing::warn!(%to, why, "a database that sleeps does not begin to move");
+                }
+            }
+        }
         // Each is its own move; that they go together is told once.
         tracing::info!(count = members.len(), %to, "databases that sleep move together");
         self.carry_out_together(&mut members, to).await;
@@ -254,11 +276,7 @@ impl Moves {
                         members[at].take(Input::Proposed(change, answer));
                     }
                 }
-                None => {
-                    for (at, version, change) in proposals {
-                        members[at].propose(version, change).await;
-                    }
-                }
+                None => propose_each(members, proposals).await,
             },
         }
     }
