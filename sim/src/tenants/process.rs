@@ -166,7 +166,7 @@ impl Process {
 
     /// Those who wake have woken, or could not, and those that have moved here with something open. How many they were.
     pub(super) fn end_wakings(&mut self) -> usize {
-        let moved = self.owner.lock().with_images();
+        let moved = self.owner.lock().due_to_wake();
         for tenant in self.retries.due(moved, self.now) {
             self.begin_waking(tenant);
         }

@@ -308,9 +308,34 @@ fn in_the_way(fixed: Option<Bound>) -> SqlError {
 /// what is open.
 async fn write_down(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, attempt: u64, along: bool) -> Result<Moved> {
     slot.with(Tenant::give_numbers_back).await?;
+    if along {
+        let moved = write_down_but(TAIL_BYTES_MAX, thread, slot, attempt).await?;
+        if bytes_of(&moved) <= MOVED_BYTES_MAX {
+            return Ok(moved);
+        }
+    }
+    let moved = write_down_but(0, thread, slot, attempt).await?;
+    match bytes_of(&moved) {
+        0..=MOVED_BYTES_MAX => Ok(moved),
+        bytes => {
+            let message = format!(
+                "open transactions and what was committed since they began are {bytes} bytes, of which {MOVED_BYTES_MAX} go along at most"
+            );
+            Err(SqlError::new("55006", message).hint("Move the database when the oldest transactions are over."))
+        }
+    }
+}
+
+/// The same, if no more than so many bytes of commits are to go along that the storage may have.
+async fn write_down_but(
+    tail_max: u64,
+    thread: &Rc<ThreadContext>,
+    slot: &Rc<TenantSlot>,
+    attempt: u64,
+) -> Result<Moved> {
     let is_ready = |tenant: &mut Tenant| {
         let database = tenant.database();
-        database.is_written_down() || along && database.fits_tail(TAIL_BYTES_MAX)
+        database.is_written_down() || tail_max > 0 && database.fits_tail(tail_max)
     };
     while !slot.with(is_ready).await {
         if !thread.is_moving(slot.id, attempt) {
@@ -324,15 +349,11 @@ async fn write_down(thread: &Rc<ThreadContext>, slot: &Rc<TenantSlot>, attempt: 
         let image = tenant.open_image()?.map(|image| image.encode()).transpose()?;
         Ok::<_, SqlError>(Moved { tail: tenant.database().tail(), image })
     });
-    let moved = moved.await?;
-    let bytes = moved.tail.iter().map(Vec::len).sum::<usize>() + moved.image.as_ref().map_or(0, Vec::len);
-    if bytes > MOVED_BYTES_MAX {
-        let message = format!(
-            "open transactions and what was committed since they began are {bytes} bytes, of which {MOVED_BYTES_MAX} go along at most"
-        );
-        return Err(SqlError::new("55006", message).hint("Move the database when the oldest transactions are over."));
-    }
-    Ok(moved)
+    moved.await
+}
+
+fn bytes_of(moved: &Moved) -> usize {
+    moved.tail.iter().map(Vec::len).sum::<usize>() + moved.image.as_ref().map_or(0, Vec::len)
 }
 
 fn stays() -> SqlError {

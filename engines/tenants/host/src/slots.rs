@@ -140,8 +140,11 @@ impl<S, W> Slots<S, W> {
             None => true,
         };
         if !is_free {
-            let message = format!("database \"{name}\" is being accessed by other users");
-            return Err(SqlError::new("55006", message));
+            let why = match self.states.get(&tenant) {
+                Some(State::Leaving { attempt: Some(_), .. }) => "on its way to another node",
+                _ => "being accessed by other users",
+            };
+            return Err(SqlError::new("55006", format!("database \"{name}\" is {why}")));
         }
         let slot = match self.states.remove(&tenant) {
             Some(State::Awake(slot)) => Some(slot),

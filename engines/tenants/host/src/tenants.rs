@@ -285,7 +285,9 @@ pub(crate) async fn remove(process: &Process, name: &str) -> Result<(), SqlError
         process.tell(tenant, Order::Remove { tenant, removed });
         let removed = answer.await.map_err(|_| SqlError::new("57P01", "the server is stopping"))?;
         // It has moved meanwhile, or has begun to.
-        if removed.is_err() && let Some(others) = process.elsewhere(tenant).filter(|others| others.has_owner(tenant)) {
+        if removed.is_err()
+            && let Some(others) = process.elsewhere(tenant).filter(|others| others.has_owner(tenant))
+        {
             return others.remove(tenant, name).await;
         }
         match removed {

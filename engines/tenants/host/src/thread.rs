@@ -417,7 +417,7 @@ impl ThreadContext {
 
     /// Tenants that have moved here wake, even if nobody comes: what is open in them does not wait for ever.
     pub(crate) fn wake_moved(self: &Rc<Self>) {
-        let moved = self.process.owner.lock().with_images();
+        let moved = self.process.owner.lock().due_to_wake();
         let due = self.process.retries.lock().due(moved, Instant::now());
         let mine = due.into_iter().filter(|tenant| self.process.is_on(*tenant, self.number));
         for tenant in mine.filter(|tenant| self.slots.borrow().is_asleep(*tenant)).collect::<Vec<_>>() {

@@ -165,6 +165,8 @@ pub struct Owner {
     expected: BTreeMap<TenantId, Expected>,
     /// What is open in tenants that moved here and have not woken since.
     images: BTreeMap<TenantId, Bytes>,
+    /// Tenants that moved here with commits that the storage lacks.
+    arrived: BTreeSet<TenantId>,
     /// When the log may be cut.
     pub truncation: Truncation,
     /// Where the log is to be cut, when that has failed.
@@ -247,6 +249,7 @@ impl Owner {
             tails,
             expected,
             images: BTreeMap::new(),
+            arrived: BTreeSet::new(),
             truncation,
             planned_cut: None,
             adopting: None,
@@ -333,6 +336,7 @@ impl Owner {
         }
         self.tails.remove(&tenant);
         self.images.remove(&tenant);
+        self.arrived.remove(&tenant);
         self.removed.insert(tenant);
         self.garbage.insert(tenant, version);
     }

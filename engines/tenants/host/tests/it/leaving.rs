@@ -144,7 +144,8 @@ async fn a_statement_is_taken_back_unless_too_much_came_behind_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_that_takes_long_is_taken_back_where_it_runs_or_waits_for_its_turn_unless_too_much_came_behind_it() {
+async fn a_statement_that_takes_long_is_taken_back_where_it_runs_or_waits_for_its_turn_unless_too_much_came_behind_it()
+{
     let directory = tempfile::tempdir().unwrap();
     let keeping = Keeping { patience: Duration::from_secs(600), ..Keeping::local(directory.path()) };
     let host = tokio::task::block_in_place(|| {

@@ -188,11 +188,24 @@ pub async fn remove(owner: &Mutex<Owner>, tenant: TenantId) -> Result<()> {
     };
     let version = match member.propose(&batch).await {
         Err(CoordinatorError::Conflict { record, .. }) if record == batch.transitions[0].shard.0 => {
+            note_version(owner, &member, (tenant, epoch)).await?;
             return Err(SqlError::new("55006", format!("database \"{name}\" is on its way to another node")));
         }
         proposed => proposed.map_err(ShardsError::from)?,
     };
     owner.lock().note_removed(tenant, version);
+    Ok(())
+}
+
+/// Notes which version the record of a tenant has by now, if it is of this process still: whoever moves it has changed it, and may have ended without a word.
+async fn note_version(owner: &Mutex<Owner>, member: &Member, (tenant, epoch): (TenantId, OwnerEpoch)) -> Result<()> {
+    let record = member.coordinator.shard(&shards::shard(tenant)).await.map_err(ShardsError::from)?;
+    if let Some(record) = record
+        && record.value.owner() == Some(&member.tenure)
+        && record.value.epoch == epoch
+    {
+        owner.lock().stay(tenant, record.version);
+    }
     Ok(())
 }
 

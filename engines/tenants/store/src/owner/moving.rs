@@ -250,6 +250,7 @@ impl Owner {
         }
         self.tails.remove(&tenant);
         self.images.remove(&tenant);
+        self.arrived.remove(&tenant);
     }
 
     /// A tenant has arrived under an epoch: what it brought along is its tail, and what is open in it.
@@ -257,6 +258,7 @@ impl Owner {
         let Some(expected) = self.expected.remove(&tenant).filter(|expected| expected.epoch == epoch) else { return };
         if !expected.tail.is_empty() {
             self.tails.insert(tenant, expected.tail);
+            self.arrived.insert(tenant);
         }
         self.images.extend(expected.image.map(|image| (tenant, image)));
     }
@@ -303,10 +305,12 @@ impl Owner {
         self.images.contains_key(&tenant)
     }
 
-    /// The tenants that moved here with something open and have not woken since.
+    /// The tenants that moved here with something that is not in the storage, and have not woken since: what is open is not to wait for ever, and commits are not to keep
+    /// the log, nor the tenant from moving on asleep.
     #[must_use]
-    pub fn with_images(&self) -> Vec<TenantId> {
-        self.images.keys().copied().collect()
+    pub fn due_to_wake(&self) -> Vec<TenantId> {
+        let is_due = |tenant: &&TenantId| self.tails.contains_key(tenant) && !self.images.contains_key(tenant);
+        self.images.keys().chain(self.arrived.iter().filter(is_due)).copied().collect()
     }
 
     /// A tenant could not wake: what is open in it is kept for the next time.

@@ -33,8 +33,9 @@ async fn what_a_tenant_brings_along_is_its_tail_and_what_is_open_in_it() {
     assert!(both.propose(0, shop, moving(&both)).await && both.propose(0, shop, serving(&both, 1)).await);
     let view = both.cluster.view().await;
     assert_eq!(there.lock().hold(&view), [shop]);
-    assert_eq!(there.lock().with_images(), [shop]);
+    assert_eq!(there.lock().due_to_wake(), [shop]);
     assert_eq!(there.lock().take_image(shop).as_deref(), Some(b"open".as_slice()));
+    assert_eq!(there.lock().due_to_wake(), [shop], "it has commits that the storage lacks");
     assert_eq!(tail(&there, shop), [1, 2]);
     commit(&there, shop, 3);
     close(there);
