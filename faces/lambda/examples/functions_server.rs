@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use savanna_journal::{Options, newest_epoch};
-use savanna_lambda::{HostOptions, Isolation, Key, Prices, Server, ServerOptions, launcher};
+use savanna_lambda::{Abilities, HostOptions, Isolation, Key, Prices, Server, ServerOptions, launcher};
 
 fn main() -> ExitCode {
     if let Some(exit) = launcher::run_if_asked() {
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
             Some("required") => Isolation::Required,
             _ => Isolation::Preferred,
         },
+        abilities: Abilities::default(),
         ports: setting("connect_ports").iter().map(|port| port.parse().expect("a port")).collect(),
         concurrency: setting("concurrency").map_or(100, |count| count.parse().expect("a number")),
         idle: Duration::from_secs(300),

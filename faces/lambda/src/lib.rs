@@ -13,7 +13,9 @@ mod server;
 mod shown;
 mod signature;
 
-pub use savanna_functions_host::{Functions, HostError, HostOptions, Isolation, Totals, launcher, meter::Prices};
+pub use savanna_functions_host::{
+    Abilities, Functions, HostError, HostOptions, Isolation, Totals, launcher, meter::Prices,
+};
 
 pub use crate::{
     access::{Key, KeyError},

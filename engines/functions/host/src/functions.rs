@@ -146,7 +146,8 @@ impl Functions {
         let (journal, image) = recover(options.log, options.epoch)?;
         let wanted: BTreeSet<String> = image.catalog.codes().map(|code| code.sha256.clone()).collect();
         let code = CodeStore::open(&options.directory, &wanted).map_err(failed)?;
-        let machine = Machine::open(&options.directory, options.launcher, options.isolation, options.ports)?;
+        let machine =
+            Machine::open(&options.directory, options.launcher, options.isolation, &options.abilities, options.ports)?;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let minute = micros(options.retry_minute);
         let core_options = Options {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use tokio::net::TcpListener;
 use crate::functions::Functions;
 use crate::launcher::{Confinement, FAILED, RUNTIME, Spec, TASK};
 use crate::logs::{FunctionLog, InstanceLog};
-use crate::memory::{MemoryLimit, resident};
-use crate::options::{HostError, Isolation};
+use crate::memory::{MemoryLimit, used};
+use crate::options::{Abilities, HostError, Isolation};
 use crate::process::{Order, Process, Spawner, described};
+use crate::processes::Processes;
 use crate::python::{Python, Pythons};
 use crate::runtime_api;
 
@@ -50,6 +52,7 @@ impl Machine {
         directory: &Path,
         launcher: PathBuf,
         isolation: Isolation,
+        abilities: &Abilities,
         ports: Vec<u16>,
     ) -> Result<Self, HostError> {
         let (bases, runtime) = (directory.join("instances"), directory.join("runtime"));
@@ -59,27 +62,34 @@ impl Machine {
         fs::create_dir_all(&runtime).map_err(failed)?;
         fs::set_permissions(&runtime, std::os::unix::fs::PermissionsExt::from_mode(0o755)).map_err(failed)?;
         fs::write(runtime.join("bootstrap.py"), BOOTSTRAP).map_err(failed)?;
-        let try_out = |confinement| try_out(&launcher, confinement, &bases, &runtime);
-        let confinement = match isolation {
-            Isolation::None => Confinement::None,
-            Isolation::Required => {
-                try_out(Confinement::Full).map_err(HostError::Isolation)?;
-                Confinement::Full
+        let has = |confinement| match confinement {
+            Confinement::Full => abilities.namespaces && abilities.landlock,
+            Confinement::Namespaces => abilities.namespaces,
+            Confinement::Landlock => abilities.landlock,
+            Confinement::None => true,
+        };
+        let try_out = |confinement| {
+            if has(confinement) {
+                try_out(&launcher, confinement, &bases, &runtime)
+            } else {
+                Err("it is not used".to_owned())
             }
-            Isolation::Preferred => match try_out(Confinement::Full) {
-                Ok(()) => Confinement::Full,
-                Err(full) => {
-                    let landlock = try_out(Confinement::Landlock);
-                    tracing::warn!(
-                        reason = full,
-                        "functions are not kept apart as they could be (namespaces and Landlock); functions.isolation = required refuses to run them so"
-                    );
-                    if landlock.is_ok() { Confinement::Landlock } else { Confinement::None }
-                }
-            },
+        };
+        let confinement = match (isolation, try_out(Confinement::Full)) {
+            (Isolation::None, _) => Confinement::None,
+            (_, Ok(())) => Confinement::Full,
+            (Isolation::Required, Err(reason)) => return Err(HostError::Isolation(reason)),
+            (Isolation::Preferred, Err(reason)) => {
+                tracing::warn!(
+                    reason,
+                    "functions are not kept apart as they could be (namespaces and Landlock); functions.isolation = required refuses to run them so"
+                );
+                let less = [Confinement::Namespaces, Confinement::Landlock].into_iter();
+                less.filter(|less| try_out(*less).is_ok()).next().unwrap_or(Confinement::None)
+            }
         };
         let spawner = Spawner::begin().map_err(HostError::Thread)?;
-        let (memory, pythons) = (MemoryLimit::of_machine(), Pythons::default());
+        let (memory, pythons) = (MemoryLimit::below(&abilities.groups), Pythons::default());
         Ok(Self { launcher, confinement, memory, spawner, pythons, bases, runtime, ports })
     }
 
@@ -87,6 +97,7 @@ impl Machine {
     pub(crate) fn described(&self) -> String {
         let kept = match self.confinement {
             Confinement::Full => "namespaces and Landlock",
+            Confinement::Namespaces => "namespaces without Landlock's ports",
             Confinement::Landlock => "Landlock alone",
             Confinement::None => "none",
         };
@@ -99,6 +110,8 @@ fn try_out(launcher: &Path, confinement: Confinement, bases: &Path, runtime: &Pa
     let base = bases.join("try");
     let tried = fs::create_dir_all(&base).and_then(|()| {
         let spec = Spec {
+            host: std::process::id(),
+            environment: BTreeMap::new(),
             confinement,
             command: vec!["/bin/echo".to_owned(), KEPT.to_owned()],
             task: runtime.to_owned(),
@@ -110,9 +123,13 @@ fn try_out(launcher: &Path, confinement: Confinement, bases: &Path, runtime: &Pa
             ports: Vec::new(),
             groups: Vec::new(),
         };
-        let spec = serde_json::to_string(&spec)?;
-        let mut command = std::process::Command::new(launcher);
-        command.arg(crate::launcher::ARGUMENT).arg(spec).env_clear().stdin(std::process::Stdio::null()).output()
+        let spec = serde_json::to_vec(&spec)?;
+        let mut command = Command::new(launcher);
+        command.arg(crate::launcher::ARGUMENT).env_clear();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        // One that has ended already says so below.
+        let _ = child.stdin.take().map(|mut stdin| stdin.write_all(&spec));
+        child.wait_with_output()
     });
     let _ = fs::remove_dir(&base);
     match tried {
@@ -185,17 +202,19 @@ async fn begin(
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(|error| failed(&error))?;
     let port = listener.local_addr().map_err(|error| failed(&error))?.port();
     fs::create_dir_all(base).map_err(|error| failed(&error))?;
-    let is_full = machine.confinement == Confinement::Full;
+    let has_root = machine.confinement.has_root();
     let (task_seen, runtime_seen) =
-        if is_full { (PathBuf::from(TASK), PathBuf::from(RUNTIME)) } else { (task.clone(), machine.runtime.clone()) };
+        if has_root { (PathBuf::from(TASK), PathBuf::from(RUNTIME)) } else { (task.clone(), machine.runtime.clone()) };
     let command = command(&begun.build, python.as_ref(), &task, &task_seen, &runtime_seen)?;
     let mut environment = environment(functions, id, begun, &task_seen, &runtime_seen, port);
-    if !is_full {
+    if !has_root {
         environment.insert("TMPDIR".to_owned(), base.display().to_string());
     }
     let memory = begun.build.settings.memory;
     let group = machine.memory.group(id.0, memory).map_err(|error| failed(&error))?.map(Arc::new);
     let spec = Spec {
+        host: std::process::id(),
+        environment,
         confinement: machine.confinement,
         command,
         task: task.clone(),
@@ -207,7 +226,7 @@ async fn begin(
         ports: machine.ports.iter().copied().chain([port]).collect(),
         groups: group.iter().map(|group| group.entrance()).collect(),
     };
-    let order = Order { launcher: machine.launcher.clone(), spec, environment, folder: task };
+    let order = Order { launcher: machine.launcher.clone(), spec, folder: task };
     let (process, printed) = machine.spawner.start(order).await.map_err(|error| failed(&error))?;
     let killer = process.killer().map_err(|error| failed(&error))?;
     let log = InstanceLog::new(printed, log).map(Arc::new);
@@ -337,8 +356,9 @@ pub(crate) async fn watch_memory(functions: Functions) {
             let state = functions.0.state.lock();
             state.slots.iter().filter_map(|(id, slot)| Some((*id, slot.process?, slot.memory))).collect()
         };
+        let (processes, has_root) = (Processes::now(), functions.0.machine.confinement.has_root());
         for (id, process, megabytes) in watched {
-            if resident(process) > u64::from(megabytes) << 20 {
+            if used(&processes, process, has_root) > u64::from(megabytes) << 20 {
                 let mut state = functions.0.state.lock();
                 if let Some(slot) = state.slots.get_mut(&id) {
                     slot.kill();

@@ -7,7 +7,7 @@
 //! # A tour of the source
 //!
 //! `functions` is the handle of faces; `driver` does what the core says; `instance` is a process from its start to its end, `runtime_api` what it asks; `launcher` is what
-//! becomes that process; `process`, `memory`, `python` and `logs` are what the machine has for it. `zip` and `code` keep code; `recovery` reads the log; `lineage` finds loops.
+//! becomes that process; `process`, `processes`, `memory`, `python` and `logs` are what the machine has for it. `zip` and `code` keep code; `recovery` reads the log; `lineage` finds loops.
 
 mod code;
 mod driver;
@@ -19,6 +19,7 @@ mod logs;
 mod memory;
 mod options;
 mod process;
+mod processes;
 mod python;
 mod recovery;
 mod runtime_api;
@@ -30,7 +31,7 @@ pub use crate::{
     driver::timestamp,
     functions::{Functions, Invoked, Invoking, Totals, unique},
     lineage::Lineage,
-    options::{HostError, HostOptions, Isolation},
+    options::{Abilities, HostError, HostOptions, Isolation},
     zip::{UNPACKED_MAX, ZIP_MAX, ZipError},
 };
 

@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::processes::Processes;
+
 /// What the groups of hosts are called, with the number of the process.
 const PREFIX: &str = "savanna-functions-";
 
@@ -31,13 +33,13 @@ impl fmt::Display for MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// The best that this machine has.
-    pub(crate) fn of_machine() -> Self {
+    /// The best that there is below a folder where control groups are seen (`/sys/fs/cgroup`).
+    pub(crate) fn below(root: &Path) -> Self {
         // A process may have several hosts, one behind the other or, in tests, at once.
         static HOSTS: AtomicU64 = AtomicU64::new(0);
         let number = HOSTS.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
-        let (v2, v1) = (Path::new("/sys/fs/cgroup"), Path::new("/sys/fs/cgroup/memory"));
+        let (v2, v1) = (root, &root.join("memory"));
         remove_left(v2);
         remove_left(v1);
         let has_memory = fs::read_to_string(v2.join("cgroup.controllers")).is_ok_and(|names| names.contains("memory"));
@@ -137,29 +139,88 @@ impl Drop for Group {
     }
 }
 
-/// Bytes that the processes of a group of processes have in memory.
-pub(crate) fn resident(group: u32) -> u64 {
-    const PAGE: u64 = 4096;
-    let of = |entry: fs::DirEntry| -> Option<u64> {
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // Behind the name, which may have anything in it: state, parent, group, ..; the 22nd is the pages.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let is_own = fields.get(2)?.parse() == Ok(group);
-        is_own.then(|| fields.get(21)?.parse::<u64>().ok()).flatten()
-    };
-    let pages: u64 = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(of).sum();
-    pages * PAGE
+/// Bytes that an instance has in memory where no control group counts them: those of all that its first process has started, and of files in its `/tmp`.
+pub(crate) fn used(processes: &Processes, launcher: u32, has_root: bool) -> u64 {
+    let files = if has_root { processes.below(launcher).first().map_or(0, |init| files_of(*init)) } else { 0 };
+    processes.resident_below(launcher) + files
+}
+
+/// Bytes of the `/tmp` that a process sees, which is in memory.
+fn files_of(process: u32) -> u64 {
+    let Ok(path) = std::ffi::CString::new(format!("/proc/{process}/root/tmp")) else { return 0 };
+    // SAFETY: the structure is numbers, of which zeros are some.
+    let mut told = unsafe { std::mem::zeroed::<libc::statvfs>() };
+    // SAFETY: the string ends with a NUL, and the kernel writes the structure; both live until the call is over.
+    if unsafe { libc::statvfs(path.as_ptr(), &raw mut told) } != 0 {
+        return 0;
+    }
+    told.f_blocks.saturating_sub(told.f_bfree).saturating_mul(told.f_frsize)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What a machine with version 2 shows, as ordinary files.
+    fn v2() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        root
+    }
+
     #[test]
-    fn a_process_has_memory() {
-        // SAFETY: it takes nothing and cannot fail.
-        let group = unsafe { libc::getpgrp() };
-        assert!(resident(u32::try_from(group).unwrap()) > 100_000);
-        assert_eq!(resident(u32::MAX), 0);
+    fn version_2_is_asked_for_memory_without_swap() {
+        let root = v2();
+        let limit = MemoryLimit::below(root.path());
+        assert_eq!(limit.to_string(), "cgroup v2");
+        let MemoryLimit::GroupV2(own) = &limit else { panic!("{limit:?}") };
+        assert_eq!(fs::read_to_string(own.join("cgroup.subtree_control")).unwrap(), "+memory");
+        let group = limit.group(7, 256).unwrap().unwrap();
+        let said = |name: &str| fs::read_to_string(own.join("7").join(name)).unwrap();
+        assert_eq!((said("memory.max"), said("memory.swap.max")), ((256 << 20).to_string(), "0".to_owned()));
+        assert_eq!(group.entrance(), own.join("7/cgroup.procs"));
+        assert_eq!(group.peak(), None);
+        fs::write(own.join("7/memory.peak"), "4096\n").unwrap();
+        assert_eq!(group.peak(), Some(4096));
+    }
+
+    #[test]
+    fn version_1_is_asked_for_memory_with_swap() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("memory")).unwrap();
+        fs::write(root.path().join("memory/memory.limit_in_bytes"), "0").unwrap();
+        let limit = MemoryLimit::below(root.path());
+        let MemoryLimit::GroupV1(own) = &limit else { panic!("{limit:?}") };
+        let _group = limit.group(7, 128).unwrap().unwrap();
+        let said = |name: &str| fs::read_to_string(own.join("7").join(name)).unwrap();
+        assert_eq!(said("memory.limit_in_bytes"), (128 << 20).to_string());
+        assert_eq!(said("memory.memsw.limit_in_bytes"), (128 << 20).to_string());
+    }
+
+    #[test]
+    fn where_no_group_has_memory_the_host_watches() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "hugetlb\n").unwrap();
+        let limit = MemoryLimit::below(root.path());
+        assert_eq!(limit.to_string(), "watched");
+        assert!(limit.group(1, 128).unwrap().is_none());
+    }
+
+    #[test]
+    fn groups_of_hosts_that_have_ended_are_removed() {
+        let root = v2();
+        // No process has this number: they end at 2^22.
+        let left = root.path().join(format!("{PREFIX}4194305-0/3"));
+        fs::create_dir_all(&left).unwrap();
+        let own = root.path().join(format!("{PREFIX}{}-9/3", std::process::id()));
+        fs::create_dir_all(&own).unwrap();
+        let _limit = MemoryLimit::below(root.path());
+        assert!(!left.exists() && !left.parent().unwrap().exists() && own.exists());
+    }
+
+    #[test]
+    fn files_in_memory_count() {
+        // Whatever it is, it is asked for without an error; and of a process that is not there, it is nothing.
+        assert_eq!(files_of(u32::MAX), 0);
     }
 }

@@ -19,6 +19,23 @@ pub enum Isolation {
     None,
 }
 
+/// What of the machine is used: all of it, but in tests of what happens where it is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Namespaces.
+    pub namespaces: bool,
+    /// Landlock.
+    pub landlock: bool,
+    /// Where control groups are seen.
+    pub groups: PathBuf,
+}
+
+impl Default for Abilities {
+    fn default() -> Self {
+        Self { namespaces: true, landlock: true, groups: PathBuf::from("/sys/fs/cgroup") }
+    }
+}
+
 /// What a host is to be.
 #[derive(Debug)]
 pub struct HostOptions {
@@ -36,6 +53,8 @@ pub struct HostOptions {
     pub launcher: PathBuf,
     /// What functions are kept from.
     pub isolation: Isolation,
+    /// What of the machine is used.
+    pub abilities: Abilities,
     /// Ports that functions may connect to, beside that of their own runtime.
     pub ports: Vec<u16>,
     /// Invocations that all functions may have at once.

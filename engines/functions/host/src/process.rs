@@ -1,7 +1,6 @@
 //! Processes: one thread starts them all, since a process ends with the thread that has started it; each has a descriptor by which it is ended and waited for.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
@@ -18,22 +17,25 @@ pub(crate) struct Order {
     /// The program that begins instances.
     pub(crate) launcher: PathBuf,
     pub(crate) spec: Spec,
-    pub(crate) environment: BTreeMap<String, String>,
     /// Where it is started, if it has no root of its own.
     pub(crate) folder: PathBuf,
 }
 
-/// A process that was started, and what it prints.
+/// A process that was started; it ends when this is dropped.
 pub(crate) struct Process {
     child: Child,
-    pidfd: OwnedFd,
+    killer: Killer,
+    is_over: bool,
 }
 
 /// Ends a process.
 #[derive(Debug)]
 pub(crate) struct Killer {
     pidfd: OwnedFd,
-    group: i32,
+    /// Its number, and that of its group.
+    process: i32,
+    /// Whether its end ends all that it has started; else it sees to that itself when it is told to end.
+    ends_all: bool,
 }
 
 type Started = io::Result<(Process, OwnedFd)>;
@@ -48,10 +50,7 @@ impl Spawner {
         let serve = move || {
             for (order, answer) in received {
                 // Who asked may have gone; then the process goes, too.
-                if let Err(Ok((mut process, _))) = answer.send(start(&order)) {
-                    let _ = process.child.kill();
-                    let _ = process.child.wait();
-                }
+                let _ = answer.send(start(&order));
             }
         };
         std::thread::Builder::new().name("functions-start".to_owned()).spawn(serve)?;
@@ -68,24 +67,28 @@ impl Spawner {
 
 fn start(order: &Order) -> Started {
     let (printed, printer) = io::pipe()?;
-    let spec = serde_json::to_string(&order.spec)?;
+    let spec = serde_json::to_vec(&order.spec)?;
     let mut command = Command::new(&order.launcher);
-    command.arg(ARGUMENT).arg(spec).env_clear().envs(&order.environment).process_group(0).stdin(Stdio::null());
+    // What is in the function's environment is for the function: a program that may still do everything is not to look at it.
+    command.arg(ARGUMENT).env_clear().process_group(0).stdin(Stdio::piped());
     command.stdout(printer.try_clone()?).stderr(printer);
-    if order.spec.confinement != Confinement::Full {
+    if !order.spec.confinement.has_root() {
         command.current_dir(&order.folder);
     }
-    let child = command.spawn()?;
-    let pidfd = match pidfd_of(&child) {
-        Ok(pidfd) => pidfd,
+    let mut child = command.spawn()?;
+    let stdin = child.stdin.take();
+    let process = match Killer::of(&child, order.spec.confinement) {
+        Ok(killer) => Process { child, killer, is_over: false },
         Err(error) => {
-            let mut child = child;
             let _ = child.kill();
             let _ = child.wait();
             return Err(error);
         }
     };
-    Ok((Process { child, pidfd }, printed.into()))
+    if let Some(mut stdin) = stdin {
+        stdin.write_all(&spec)?;
+    }
+    Ok((process, printed.into()))
 }
 
 fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
@@ -102,10 +105,11 @@ fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
 impl Process {
     /// What ends it.
     pub(crate) fn killer(&self) -> io::Result<Killer> {
-        Ok(Killer { pidfd: self.pidfd.try_clone()?, group: i32::try_from(self.child.id()).map_err(io::Error::other)? })
+        let Killer { pidfd, process, ends_all } = &self.killer;
+        Ok(Killer { pidfd: pidfd.try_clone()?, process: *process, ends_all: *ends_all })
     }
 
-    /// Its number, which is that of its group, too.
+    /// Its number.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -113,10 +117,11 @@ impl Process {
     /// Waits for its end. Needs a runtime of Tokio.
     pub(crate) async fn wait(mut self) -> io::Result<ExitStatus> {
         // SAFETY: the descriptor is owned, so that it stays open and the same until it is dropped.
-        let pidfd = unsafe { AsyncFd::register(self.pidfd.try_clone()?) }.map_err(io::Error::from)?;
+        let pidfd = unsafe { AsyncFd::register(self.killer.pidfd.try_clone()?) }.map_err(io::Error::from)?;
         loop {
             let mut ready = pidfd.readable().await?;
             if let Some(status) = self.child.try_wait()? {
+                self.is_over = true;
                 return Ok(status);
             }
             ready.clear_ready();
@@ -124,16 +129,39 @@ impl Process {
     }
 }
 
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.killer.kill();
+            // It is ending; whether it is waited for here or at the end of the host is of no matter.
+            let _ = self.child.try_wait();
+        }
+    }
+}
+
 impl Killer {
-    /// Ends the process, with its namespace if it has one, and its group.
-    pub(crate) fn kill(&self) {
+    fn of(child: &Child, confinement: Confinement) -> io::Result<Self> {
+        let process = i32::try_from(child.id()).map_err(io::Error::other)?;
+        Ok(Self { pidfd: pidfd_of(child)?, process, ends_all: confinement.has_root() })
+    }
+
+    fn signal(&self, signal: libc::c_int) -> bool {
         // SAFETY: it takes a descriptor, a number and no memory. That the process has ended already is no error.
         let sent = unsafe {
-            libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), libc::SIGKILL, std::ptr::null::<()>(), 0)
+            libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), signal, std::ptr::null::<()>(), 0)
         };
-        if sent == 0 {
+        sent == 0
+    }
+
+    /// Ends the process with all that it has started.
+    pub(crate) fn kill(&self) {
+        if !self.ends_all {
+            // The function may have stopped it.
+            self.signal(libc::SIGCONT);
+            self.signal(libc::SIGTERM);
+        } else if self.signal(libc::SIGKILL) {
             // SAFETY: it takes numbers. The process has not been waited for, or there would have been nobody to signal: the group is its own.
-            unsafe { libc::kill(-self.group, libc::SIGKILL) };
+            unsafe { libc::kill(-self.process, libc::SIGKILL) };
         }
     }
 }

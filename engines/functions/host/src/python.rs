@@ -62,15 +62,34 @@ fn candidates(version: &str) -> Vec<PathBuf> {
 }
 
 fn ask(path: &Path, version: &str) -> Option<Python> {
-    let answer =
-        Command::new(path).args(["-I", "-c", QUESTION]).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    let Told { executable, prefix, version: told, has_client } = serde_json::from_slice(&answer.stdout).ok()?;
+    // What was found may be a shim, or of an environment of its own, whose packages the program itself does not have.
+    let program = told(path)?.executable;
+    let Told { executable, prefix, version: told, has_client } = told(&program)?;
     (told == version).then_some(Python { executable, prefix, has_client })
+}
+
+fn told(path: &Path) -> Option<Told> {
+    let mut command = Command::new(path);
+    let answer = command.args(["-I", "-c", QUESTION]).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    serde_json::from_slice(&answer.stdout).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_of_an_environment_are_not_those_of_its_python() {
+        let Some(python) = Pythons::default().find("3.11") else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let environment = folder.path().join("env");
+        let made = Command::new(&python.executable).args(["-m", "venv", "--without-pip"]).arg(&environment).status();
+        assert!(made.unwrap().success());
+        let package = environment.join("lib/python3.11/site-packages/awslambdaric");
+        std::fs::create_dir_all(&package).unwrap();
+        std::fs::write(package.join("__init__.py"), "").unwrap();
+        assert_eq!(ask(&environment.join("bin/python3.11"), "3.11"), Some(python));
+    }
 
     #[test]
     fn a_version_that_no_machine_has_is_not_found() {

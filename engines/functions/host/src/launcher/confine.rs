@@ -4,10 +4,11 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{RUNTIME, Spec, TASK, landlock};
+use super::{Confinement, RUNTIME, Spec, TASK, keeper, landlock, seccomp};
 
 /// What functions see of the machine, if it is there.
 const SYSTEM: [&str; 17] = [
@@ -31,7 +32,8 @@ const SYSTEM: [&str; 17] = [
 ];
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
-fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+/// What a call of the kernel has answered, or its error.
+pub(super) fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
@@ -44,10 +46,26 @@ fn text(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
 }
 
-/// This process ends when its parent does.
-pub(super) fn die_with_parent() -> io::Result<()> {
+/// This process gets a signal when its parent ends.
+pub(super) fn die_with_parent(signal: libc::c_int) -> io::Result<()> {
     // SAFETY: it takes numbers only.
-    checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) }).map(drop)
+    checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) }).map(drop)
+}
+
+/// Whether its parent is still there: the end may have come before the signal was asked for.
+pub(super) fn has_parent(parent: u32) -> io::Result<()> {
+    // SAFETY: it takes nothing and cannot fail.
+    let own = unsafe { libc::getppid() };
+    if u32::try_from(own).is_ok_and(|own| own == parent) { Ok(()) } else { Err(io::Error::other("the host has ended")) }
+}
+
+/// Nothing that the host had open without saying that it is its own goes to a function.
+pub(super) fn close_descriptors() -> io::Result<()> {
+    // SAFETY: it takes numbers; nothing but the first three is open of this process' own.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    let error = io::Error::last_os_error();
+    // Before Linux 5.9 there is nothing of the kind; nor are there the rules that `required` asks for.
+    if closed == 0 || error.raw_os_error() == Some(libc::ENOSYS) { Ok(()) } else { Err(error) }
 }
 
 /// No program that it runs has more rights than itself.
@@ -68,11 +86,6 @@ pub(super) fn limit_resources() -> io::Result<()> {
     limit(libc::RLIMIT_NOFILE, 1024)
 }
 
-/// This process and all that it starts belong to control groups from now on.
-pub(super) fn enter_groups(groups: &[PathBuf]) -> io::Result<()> {
-    groups.iter().try_for_each(|group| doing(fs::write(group, "0"), &format!("writing to {}", group.display())))
-}
-
 /// Makes namespaces, runs the function in them, waits for its end, and ends as it did.
 pub(super) fn in_namespaces(spec: &Spec) -> io::Result<ExitCode> {
     // SAFETY: these take nothing and cannot fail.
@@ -90,45 +103,70 @@ pub(super) fn in_namespaces(spec: &Spec) -> io::Result<ExitCode> {
         fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
         fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
     }
-    // SAFETY: this process has one thread, so that the child may do whatever it could.
-    let child = checked(unsafe { libc::fork() })?;
-    if child > 0 {
-        return wait_for(child);
+    let (tells, told) = UnixStream::pair()?;
+    let init = keeper::fork()?;
+    if init == 0 {
+        drop(told);
+        return keeper::be_init(spec, tells);
     }
-    die_with_parent()?;
-    // What waits outside takes nothing of the function's memory.
-    enter_groups(&spec.groups)?;
-    build_root(spec)?;
-    if is_root {
+    drop(tells);
+    keeper::wait_for_init(init, told)
+}
+
+/// Gives up all that a function is not to have, for ever.
+pub(super) fn give_up_rights(spec: &Spec, confinement: Confinement) -> io::Result<()> {
+    // SAFETY: it takes nothing and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if is_root && confinement.has_root() {
         become_user(spec.uid)?;
         // Lambda's limit; the user is nobody else's, so that it counts nobody else's processes.
         limit(libc::RLIMIT_NPROC, 1024)?;
     }
+    drop_capabilities()?;
     no_new_privileges()?;
-    // Becoming another user has undone it.
-    die_with_parent()?;
-    // A kernel without Landlock was found out before, and is the host's decision.
-    if landlock::version().is_ok() {
-        landlock::restrict(&landlock::inside(&spec.readable), &spec.ports)?;
+    match confinement {
+        Confinement::Full => {
+            if !landlock::knows_ports()? {
+                return Err(io::Error::other("the kernel's Landlock has no rules for ports (Linux 6.7 has)"));
+            }
+            landlock::restrict(&landlock::inside(&spec.readable), &spec.ports)?;
+            doing(seccomp::restrict(), "filtering system calls")
+        }
+        Confinement::Namespaces => {
+            if landlock::version().is_ok() {
+                landlock::restrict(&landlock::inside(&spec.readable), &spec.ports)?;
+            }
+            // As far as it goes: the host has found out that something is missing, and decided.
+            seccomp::restrict().or(Ok(()))
+        }
+        Confinement::Landlock => {
+            landlock::restrict(&landlock::outside(spec), &spec.ports)?;
+            doing(seccomp::restrict(), "filtering system calls")
+        }
+        Confinement::None => Ok(()),
     }
-    Err(super::run(&spec.command))
 }
 
-/// Waits for the first process of the namespace, and ends as it did.
-fn wait_for(child: libc::pid_t) -> io::Result<ExitCode> {
-    let mut status = 0;
-    // SAFETY: the kernel writes the status, which lives until the call is over.
-    while unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
+/// Gives up what the first user may beside what everybody may; also what programs would get.
+fn drop_capabilities() -> io::Result<()> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        process: i32,
     }
-    if libc::WIFSIGNALED(status) {
-        // SAFETY: it sends a signal to this process itself.
-        unsafe { libc::raise(libc::WTERMSIG(status)) };
+    /// From <linux/capability.h>.
+    const VERSION: u32 = 0x2008_0522;
+    for capability in 0..64 {
+        // Of one that the kernel does not know, or who may not, has none to give up.
+        // SAFETY: it takes numbers only.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
     }
-    Ok(ExitCode::from(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX)))
+    let (header, nothing) = (Header { version: VERSION, process: 0 }, [0_u32; 6]);
+    // SAFETY: the kernel reads a header, and two times three numbers, which live until the call is over.
+    match unsafe { libc::syscall(libc::SYS_capset, &raw const header, nothing.as_ptr()) } {
+        0 => Ok(()),
+        _ => doing(Err(io::Error::last_os_error()), "giving up capabilities"),
+    }
 }
 
 fn become_user(uid: u32) -> io::Result<()> {
@@ -182,7 +220,7 @@ fn bind(source: &Path, target: &Path, more: libc::c_ulong) -> io::Result<()> {
 }
 
 /// Builds a root of what a function may see, and goes there for ever.
-fn build_root(spec: &Spec) -> io::Result<()> {
+pub(super) fn build_root(spec: &Spec) -> io::Result<()> {
     let nothing = Path::new("none");
     mount(nothing, Path::new("/"), "none", libc::MS_REC | libc::MS_PRIVATE, "")?;
     let base = &spec.base;

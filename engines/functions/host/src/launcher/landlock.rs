@@ -13,8 +13,11 @@ const CREATE: libc::c_long = 444;
 const ADD_RULE: libc::c_long = 445;
 const RESTRICT: libc::c_long = 446;
 const VERSION: u32 = 1;
+/// The first one with rules for ports.
+const PORTS: i32 = 4;
 const PATH_BENEATH: u32 = 1;
 const NET_PORT: u32 = 2;
+const BIND_TCP: u64 = 1;
 const CONNECT_TCP: u64 = 1 << 1;
 const SCOPES: u64 = 0b11;
 const EXECUTE: u64 = 1;
@@ -87,7 +90,12 @@ pub(super) fn version() -> io::Result<i32> {
     checked(unsafe { libc::syscall(CREATE, std::ptr::null::<Ruleset>(), 0_usize, VERSION) })
 }
 
-/// Keeps this process, and all that it starts, from every file and TCP port that is not named; for ever.
+/// Whether it has rules for ports.
+pub(super) fn knows_ports() -> io::Result<bool> {
+    Ok(version()? >= PORTS)
+}
+
+/// Keeps this process, and all that it starts, from every file and TCP port that is not named, and from listening; for ever.
 pub(super) fn restrict(places: &[Place], ports: &[u16]) -> io::Result<()> {
     let version = version()?;
     let files: u64 = match version {
@@ -96,7 +104,8 @@ pub(super) fn restrict(places: &[Place], ports: &[u16]) -> io::Result<()> {
         3 | 4 => (1 << 15) - 1,
         _ => (1 << 16) - 1,
     };
-    let net = if version >= 4 { CONNECT_TCP } else { 0 };
+    // Nobody is allowed to listen: a function has no clients, but could take the port of somebody who has.
+    let net = if version >= PORTS { CONNECT_TCP | BIND_TCP } else { 0 };
     let scoped = if version >= 6 { SCOPES } else { 0 };
     let size = match version {
         ..=3 => 8,

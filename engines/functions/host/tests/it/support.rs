@@ -8,7 +8,9 @@ use savanna_epoch::NodeEpoch;
 use savanna_functions_host::catalog::{Change, ConcurrencyRequest, EventConfigRequest};
 use savanna_functions_host::meter::Prices;
 use savanna_functions_host::names::{LATEST, Named};
-use savanna_functions_host::{Functions, HostOptions, Invoked, Invoking, Isolation, Lineage, Refusal, unique};
+use savanna_functions_host::{
+    Abilities, Functions, HostError, HostOptions, Invoked, Invoking, Isolation, Lineage, Refusal, unique,
+};
 use savanna_journal::Options;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -24,6 +26,16 @@ impl Host {
     }
 
     pub(crate) fn open_with(directory: &Path, epoch: u64, isolation: Isolation, concurrency: u32) -> Self {
+        Self::try_open(directory, epoch, isolation, concurrency, Abilities::default()).unwrap()
+    }
+
+    pub(crate) fn try_open(
+        directory: &Path,
+        epoch: u64,
+        isolation: Isolation,
+        concurrency: u32,
+        abilities: Abilities,
+    ) -> Result<Self, HostError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let options = HostOptions {
             log: Options::dir(directory.join("log")),
@@ -33,14 +45,15 @@ impl Host {
             region: "us-east-1".to_owned(),
             launcher: env!("CARGO_BIN_EXE_savanna-instance").into(),
             isolation,
+            abilities,
             ports: Vec::new(),
             concurrency,
             idle: Duration::from_secs(300),
             retry_minute: Duration::from_millis(100),
             prices: Prices::default(),
         };
-        let functions = Functions::open(options, runtime.handle()).unwrap();
-        Self { functions, runtime }
+        let functions = Functions::open(options, runtime.handle())?;
+        Ok(Self { functions, runtime })
     }
 
     /// Makes a function of one file of Python.
