@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use savanna_journal::Options as JournalOptions;
-use savanna_lambda::{Abilities, HostOptions, Key, KeyError, Prices, Server, ServerError, ServerOptions};
+use savanna_lambda::{Abilities, Bounds, HostOptions, Key, KeyError, Prices, Server, ServerError, ServerOptions};
 
 use crate::config::{NodeConfig, threads_or_cores};
 use crate::data_dir::{create_private, high_water};
@@ -66,6 +66,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Serv
         launcher: PathBuf::from(PROGRAM),
         isolation: config.functions_isolation,
         abilities: Abilities::default(),
+        bounds: Bounds::default(),
         ports: config.functions_connect_ports.clone(),
         concurrency: u32::try_from(config.functions_concurrency).unwrap_or(u32::MAX),
         idle: config.functions_idle,

@@ -23,6 +23,8 @@ pub enum RefusalKind {
     ReservedConcurrency,
     /// As many run as may, for all functions that have nothing reserved.
     Concurrency,
+    /// More wants to be kept or taken in at once than may.
+    Busy,
     /// The function has called itself too often.
     Recursive,
     /// More code than may be.
@@ -49,7 +51,7 @@ impl RefusalKind {
             Self::PreconditionFailed => "PreconditionFailedException",
             Self::InvalidRequestContent => "InvalidRequestContentException",
             Self::RequestTooLarge => "RequestTooLargeException",
-            Self::ReservedConcurrency | Self::Concurrency => "TooManyRequestsException",
+            Self::ReservedConcurrency | Self::Concurrency | Self::Busy => "TooManyRequestsException",
             Self::Recursive => "RecursiveInvocationException",
             Self::CodeStorage => "CodeStorageExceededException",
             Self::Unsupported => "UnsupportedOperationException",
@@ -67,7 +69,7 @@ impl RefusalKind {
             Self::ResourceConflict => 409,
             Self::PreconditionFailed => 412,
             Self::RequestTooLarge => 413,
-            Self::ReservedConcurrency | Self::Concurrency => 429,
+            Self::ReservedConcurrency | Self::Concurrency | Self::Busy => 429,
             Self::MissingAuthentication | Self::InvalidSignature => 403,
             Self::Service => 500,
             Self::Unsupported => 501,
@@ -81,10 +83,14 @@ impl RefusalKind {
         match self {
             Self::ReservedConcurrency => Some("ReservedFunctionConcurrentInvocationLimitExceeded"),
             Self::Concurrency => Some("ConcurrentInvocationLimitExceeded"),
+            Self::Busy => Some("CallerRateLimitExceeded"),
             _ => None,
         }
     }
 }
+
+/// Characters of a value that are shown to whoever has sent it.
+const SHOWN_MAX: usize = 512;
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,6 +115,12 @@ impl Refusal {
 
     /// A value outside of what Lambda's model allows, in the words of its validation.
     pub fn constraint(value: impl std::fmt::Display, field: &str, constraint: &str) -> Self {
+        // What came may be megabytes.
+        let mut value = value.to_string();
+        if let Some((end, _)) = value.char_indices().nth(SHOWN_MAX) {
+            value.truncate(end);
+            value.push_str("..");
+        }
         let message = format!(
             "1 validation error detected: Value '{value}' at '{field}' failed to satisfy constraint: {constraint}"
         );

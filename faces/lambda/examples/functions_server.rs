@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use savanna_journal::{Options, newest_epoch};
-use savanna_lambda::{Abilities, HostOptions, Isolation, Key, Prices, Server, ServerOptions, launcher};
+use savanna_lambda::{Abilities, Bounds, HostOptions, Isolation, Key, Prices, Server, ServerOptions, launcher};
 
 fn main() -> ExitCode {
     if let Some(exit) = launcher::run_if_asked() {
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
             _ => Isolation::Preferred,
         },
         abilities: Abilities::default(),
+        bounds: Bounds::default(),
         ports: setting("connect_ports").iter().map(|port| port.parse().expect("a port")).collect(),
         concurrency: setting("concurrency").map_or(100, |count| count.parse().expect("a number")),
         idle: Duration::from_secs(300),

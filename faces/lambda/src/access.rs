@@ -82,13 +82,18 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    /// Checks what has come of a request before its body.
+    pub(crate) fn check_head(&self, head: &Parts) -> Result<(), Refusal> {
+        match &self.key {
+            Some(key) => signature::Claim::of(key, head, now()).map(drop),
+            None => self.check_origin(&head.headers),
+        }
+    }
+
     /// Checks a request that has come as a whole.
     pub(crate) fn check(&self, head: &Parts, body: &[u8]) -> Result<(), Refusal> {
         match &self.key {
-            Some(key) => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-                signature::check(key, head, body, now)
-            }
+            Some(key) => signature::check(key, head, body, now()),
             None => self.check_origin(&head.headers),
         }
     }
@@ -107,6 +112,11 @@ impl Access {
         }
         Ok(())
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ mod shown;
 mod signature;
 
 pub use savanna_functions_host::{
-    Abilities, Functions, HostError, HostOptions, Isolation, Totals, launcher, meter::Prices,
+    Abilities, Bounds, Functions, HostError, HostOptions, Isolation, Totals, launcher, meter::Prices,
 };
 
 pub use crate::{

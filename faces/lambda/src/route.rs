@@ -1,29 +1,108 @@
 //! Finds what is asked for by its method and path.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{Method, Request};
 use savanna_functions_host::names::Named;
-use savanna_functions_host::{Functions, Refusal, RefusalKind};
+use savanna_functions_host::{Functions, Refusal, RefusalKind, SYNC_MAX};
 use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::Access;
 use crate::answer::{self, Answer};
 use crate::operation;
 
-/// Bytes of a request: a zip of 50 MiB in base64, and what is around it.
-const BODY_MAX: usize = 70_167_211;
+/// Bytes of a request with code: a zip of 50 MiB in base64, and what is around it.
+const CODE_MAX: usize = 70_167_211;
+/// Bytes of any other request but an invocation.
+const SETTINGS_MAX: usize = 1 << 20;
+/// Bytes of bodies that may be there at once.
+const BODIES_MAX: usize = 1 << 30;
+/// Bodies are counted in units of so many bytes.
+const UNIT: usize = 64 << 10;
+/// A request waits so long for others to go.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// A body has to be there in this time.
+const BODY_TIME: Duration = Duration::from_secs(60);
+
+/// Room for bodies.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    room: Arc<Semaphore>,
+    wait: Duration,
+}
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Self { room: Arc::new(Semaphore::new(BODIES_MAX / UNIT)), wait: WAIT_MAX }
+    }
+}
+
+impl Bodies {
+    /// Takes a body, and the room that it needs until its request is answered.
+    async fn take<B>(&self, body: B, most: usize) -> Result<(Bytes, OwnedSemaphorePermit), Refusal>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let too_large = || {
+            Refusal::new(
+                RefusalKind::RequestTooLarge,
+                format!("Request must be smaller than {most} bytes for this operation"),
+            )
+        };
+        let said = body.size_hint();
+        if said.lower() > most as u64 {
+            return Err(too_large());
+        }
+        // Who does not say how much it is may send as much as there may be.
+        let bytes = said.upper().and_then(|upper| usize::try_from(upper).ok()).unwrap_or(most).min(most);
+        // Code is there three times: as it came, as text, and as bytes.
+        let copies = if most == CODE_MAX { 3 } else { 1 };
+        let units = u32::try_from((copies * bytes).div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
+        let busy =
+            |_| Refusal::new(RefusalKind::Busy, "Rate Exceeded. As many bytes of requests are under way as may be");
+        let room =
+            tokio::time::timeout(self.wait, Arc::clone(&self.room).acquire_many_owned(units)).await.map_err(busy)?;
+        let room = room.map_err(|closed| Refusal::new(RefusalKind::Service, closed.to_string()))?;
+        let late = |_| {
+            let message = format!("the body has not come within {} s", BODY_TIME.as_secs());
+            Refusal::new(RefusalKind::InvalidRequestContent, message)
+        };
+        match tokio::time::timeout(BODY_TIME, Limited::new(body, most).collect()).await.map_err(late)? {
+            Ok(body) => Ok((body.to_bytes(), room)),
+            Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+            Err(error) => Err(Refusal::new(RefusalKind::InvalidRequestContent, error.to_string())),
+        }
+    }
+}
+
+/// Bytes that a request may have, by what it asks for.
+fn most_of(method: &Method, path: &str) -> usize {
+    let mut parts = path.split('/').filter(|part| !part.is_empty()).skip(1);
+    match (method, [parts.next(), parts.next(), parts.next()]) {
+        (&Method::POST, [Some("functions"), None, _]) | (&Method::PUT, [Some("functions"), _, Some("code")]) => {
+            CODE_MAX
+        }
+        // One more, so that it is told how large it is.
+        (&Method::POST, [Some("functions"), _, Some("invocations")]) => SYNC_MAX + UNIT,
+        _ => SETTINGS_MAX,
+    }
+}
 
 /// What requests are answered with.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) functions: Functions,
     pub(crate) access: Access,
+    pub(crate) bodies: Bodies,
     pub(crate) address: SocketAddr,
 }
 
@@ -33,6 +112,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) head: Parts,
     pub(crate) body: Bytes,
+    /// Until it is answered.
+    _room: OwnedSemaphorePermit,
     /// What it is called by who asks.
     pub(crate) request: &'a str,
 }
@@ -100,16 +181,11 @@ impl Service {
 
     async fn asked<'a>(&'a self, request: Request<Incoming>, id: &'a str) -> Result<Asked<'a>, Refusal> {
         let (head, body) = request.into_parts();
-        let body = match Limited::new(body, BODY_MAX).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => {
-                let message = format!("Request must be smaller than {BODY_MAX} bytes");
-                return Err(Refusal::new(RefusalKind::RequestTooLarge, message));
-            }
-            Err(error) => return Err(Refusal::new(RefusalKind::InvalidRequestContent, error.to_string())),
-        };
+        // Nothing of it is taken from somebody who cannot have signed it.
+        self.access.check_head(&head)?;
+        let (body, room) = self.bodies.take(body, most_of(&head.method, head.uri.path())).await?;
         self.access.check(&head, &body)?;
-        Ok(Asked { functions: &self.functions, address: self.address, head, body, request: id })
+        Ok(Asked { functions: &self.functions, address: self.address, head, body, _room: room, request: id })
     }
 }
 
@@ -167,8 +243,8 @@ async fn route(asked: &Asked<'_>) -> Result<Answer, Refusal> {
         }
         (&Method::GET, ["2016-08-19", "account-settings"]) => host::account(asked).await,
         (&Method::GET, ["savanna", "functions"]) => host::usage(asked).await,
-        (&Method::GET, ["savanna", "functions", name, "log"]) => host::log(asked, name),
-        (&Method::GET, ["savanna", "code", sha256]) => host::code(asked, sha256),
+        (&Method::GET, ["savanna", "functions", name, "log"]) => host::log(asked, name).await,
+        (&Method::GET, ["savanna", "code", sha256]) => host::code(asked, sha256).await,
         _ => Err(Refusal::new(
             RefusalKind::Unsupported,
             format!("{method} {path} is not offered by this host; docs/functions.md lists what is"),
@@ -179,6 +255,65 @@ async fn route(asked: &Asked<'_>) -> Result<Answer, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_may_be_as_large_as_what_it_asks_for_needs() {
+        for (method, path, most) in [
+            (Method::POST, "/2015-03-31/functions/", CODE_MAX),
+            (Method::POST, "/2015-03-31/functions", CODE_MAX),
+            (Method::PUT, "/2015-03-31/functions/f/code", CODE_MAX),
+            (Method::POST, "/2015-03-31/functions/f/invocations", SYNC_MAX + UNIT),
+            (Method::PUT, "/2015-03-31/functions/f/configuration", SETTINGS_MAX),
+            (Method::GET, "/2015-03-31/functions/f/code", SETTINGS_MAX),
+            (Method::POST, "/", SETTINGS_MAX),
+        ] {
+            assert_eq!(most_of(&method, path), most, "{method} {path}");
+        }
+    }
+
+    /// A body that comes in parts, and does not say how much it is.
+    struct Parts(Vec<usize>);
+
+    impl Body for Parts {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+            std::task::Poll::Ready(self.0.pop().map(|size| Ok(hyper::body::Frame::data(Bytes::from(vec![0; size])))))
+        }
+    }
+
+    #[tokio::test]
+    async fn bodies_that_are_there_at_once_are_bounded() {
+        let bodies = Bodies { wait: Duration::from_millis(10), ..Bodies::default() };
+        let (_, room) = bodies.take(Parts(vec![1]), CODE_MAX).await.unwrap();
+        assert_eq!(room.num_permits(), (3 * CODE_MAX).div_ceil(UNIT), "it might have been as large as any");
+        let said = http_body_util::Full::new(Bytes::from_static(b"{}"));
+        assert_eq!(bodies.take(said.clone(), CODE_MAX).await.unwrap().1.num_permits(), 1);
+        let mut rooms = vec![room];
+        let refused = loop {
+            match bodies.take(Parts(vec![1]), CODE_MAX).await {
+                Ok((_, room)) => rooms.push(room),
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!((refused.kind, rooms.len()), (RefusalKind::Busy, BODIES_MAX / UNIT / rooms[0].num_permits()));
+        assert!(bodies.take(said, CODE_MAX).await.is_ok(), "what is small finds room");
+        drop(rooms);
+        assert!(bodies.take(Parts(vec![1]), CODE_MAX).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_larger_than_it_may_be_is_refused_before_it_is_there() {
+        let bodies = Bodies::default();
+        let long = http_body_util::Full::new(Bytes::from(vec![0; 11]));
+        assert_eq!(bodies.take(long, 10).await.unwrap_err().kind, RefusalKind::RequestTooLarge);
+        assert_eq!(bodies.take(Parts(vec![5, 5, 1]), 10).await.unwrap_err().kind, RefusalKind::RequestTooLarge);
+        assert_eq!(bodies.take(Parts(vec![5, 5]), 10).await.unwrap().0.len(), 10);
+    }
 
     #[test]
     fn escapes_are_what_they_stand_for() {

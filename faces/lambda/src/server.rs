@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Access, Key};
-use crate::route::Service;
+use crate::route::{Bodies, Service};
 
 /// A client has to say what it wants in this time.
 const HEAD_TIME: Duration = Duration::from_secs(30);
@@ -97,7 +97,7 @@ impl Server {
             .map_err(ServerError::Start)?;
         let functions = Functions::open(host, runtime.handle())?;
         let access = Access { key, loopback_only: address.ip().is_loopback() };
-        let service = Arc::new(Service { functions: functions.clone(), access, address });
+        let service = Arc::new(Service { functions: functions.clone(), access, bodies: Bodies::default(), address });
         let (stop, stopping) = watch::channel(false);
         runtime.spawn(accept(listener, service, clients_max, stopping));
         Ok(Self { address, functions, runtime: Some(runtime), stop })

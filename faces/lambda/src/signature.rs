@@ -90,39 +90,70 @@ pub fn time_of(seconds: u64) -> String {
     until_seconds.replace(['-', ':'], "") + "Z"
 }
 
+/// What a request says of its signature, which may be one of a key.
+pub(crate) struct Claim<'a> {
+    time: &'a str,
+    region: &'a str,
+    headers: Vec<(String, String)>,
+    signature: &'a str,
+}
+
+impl<'a> Claim<'a> {
+    /// Reads it off the head of a request. `now` is in seconds since 1970.
+    pub(crate) fn of(key: &Key, head: &'a Parts, now: u64) -> Result<Self, Refusal> {
+        let missing = || Refusal::new(RefusalKind::MissingAuthentication, "Missing Authentication Token");
+        let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+        let told =
+            header("authorization").and_then(|told| told.strip_prefix("AWS4-HMAC-SHA256")).ok_or_else(missing)?;
+        let part = |name: &str| {
+            let found = told.split(',').find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='));
+            found.ok_or_else(|| {
+                wrong("Authorization header requires 'Credential', 'SignedHeaders' and 'Signature' parameters.")
+            })
+        };
+        let (credential, names, signature) = (part("Credential")?, part("SignedHeaders")?, part("Signature")?);
+        let scope: Vec<&str> = credential.split('/').collect();
+        let [id, date, region, "lambda", "aws4_request"] = scope.as_slice() else {
+            return Err(wrong("Credential should be scoped to correct service: 'lambda'."));
+        };
+        if *id != key.id {
+            return Err(wrong("The security token included in the request is invalid."));
+        }
+        let time = header("x-amz-date")
+            .ok_or_else(|| wrong("Authorization header requires existence of an 'X-Amz-Date' header."))?;
+        let at = seconds(time).ok_or_else(|| wrong("Date must be in ISO-8601 'basic format'."))?;
+        if at.abs_diff(now) > SKEW_MAX || !time.starts_with(date) {
+            return Err(wrong("Signature expired: the clocks of client and server differ by more than five minutes."));
+        }
+        let names: Vec<&str> = names.split(';').collect();
+        if !names.contains(&"host") || !names.is_sorted() {
+            return Err(wrong("'Host' must be among the signed headers, which are in order."));
+        }
+        // They change what is done: nobody on the way adds one.
+        let is_free = |name: &&str| name.starts_with("x-amz-") && !names.contains(name);
+        if let Some(name) = head.headers.keys().map(hyper::header::HeaderName::as_str).find(is_free) {
+            return Err(wrong(&format!("There were headers present in the request which were not signed: {name}")));
+        }
+        // One that comes several times counts with all its values.
+        let values = |name: &str| -> Option<String> {
+            let values: Option<Vec<&str>> =
+                head.headers.get_all(name).iter().map(|value| value.to_str().ok()).collect();
+            values.filter(|values| !values.is_empty()).map(|values| values.join(","))
+        };
+        let headers: Option<Vec<(String, String)>> =
+            names.iter().map(|name| Some(((*name).to_owned(), values(name)?))).collect();
+        let headers = headers.ok_or_else(|| wrong("A signed header is missing."))?;
+        Ok(Self { time, region, headers, signature })
+    }
+}
+
+fn wrong(why: &str) -> Refusal {
+    Refusal::new(RefusalKind::InvalidSignature, why)
+}
+
 /// Checks that a request was signed with a key, not long ago. `now` is in seconds since 1970.
 pub(crate) fn check(key: &Key, head: &Parts, body: &[u8], now: u64) -> Result<(), Refusal> {
-    let missing = || Refusal::new(RefusalKind::MissingAuthentication, "Missing Authentication Token");
-    let wrong = |why: &str| Refusal::new(RefusalKind::InvalidSignature, why);
-    let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-    let told = header("authorization").and_then(|told| told.strip_prefix("AWS4-HMAC-SHA256")).ok_or_else(missing)?;
-    let part = |name: &str| {
-        let found = told.split(',').find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='));
-        found.ok_or_else(|| {
-            wrong("Authorization header requires 'Credential', 'SignedHeaders' and 'Signature' parameters.")
-        })
-    };
-    let (credential, names, signature) = (part("Credential")?, part("SignedHeaders")?, part("Signature")?);
-    let scope: Vec<&str> = credential.split('/').collect();
-    let [id, date, region, "lambda", "aws4_request"] = scope.as_slice() else {
-        return Err(wrong("Credential should be scoped to correct service: 'lambda'."));
-    };
-    if *id != key.id {
-        return Err(wrong("The security token included in the request is invalid."));
-    }
-    let time = header("x-amz-date")
-        .ok_or_else(|| wrong("Authorization header requires existence of an 'X-Amz-Date' header."))?;
-    let at = seconds(time).ok_or_else(|| wrong("Date must be in ISO-8601 'basic format'."))?;
-    if at.abs_diff(now) > SKEW_MAX || !time.starts_with(date) {
-        return Err(wrong("Signature expired: the clocks of client and server differ by more than five minutes."));
-    }
-    let names: Vec<&str> = names.split(';').collect();
-    if !names.contains(&"host") || !names.is_sorted() {
-        return Err(wrong("'Host' must be among the signed headers, which are in order."));
-    }
-    let headers: Option<Vec<(String, String)>> =
-        names.iter().map(|name| Some(((*name).to_owned(), header(name)?.to_owned()))).collect();
-    let headers = headers.ok_or_else(|| wrong("A signed header is missing."))?;
+    let Claim { time, region, headers, signature } = Claim::of(key, head, now)?;
     let signing = Signing {
         time,
         region,
@@ -232,5 +263,9 @@ mod tests {
         assert!(replaced("x-amz-date", "20150830T134200Z").is_err());
         assert_eq!(replaced("authorization", "Bearer x").unwrap_err().kind, RefusalKind::MissingAuthentication);
         assert!(asks(|request| drop(request.headers_mut().unwrap().remove("x-amz-date"))).is_err());
+        assert!(replaced("x-amz-invocation-type", "Event").unwrap_err().message.ends_with("x-amz-invocation-type"));
+        let added = asks(|request| assert!(request.headers_mut().unwrap().append("host", "g".parse().unwrap())));
+        assert_eq!(added.unwrap_err().kind, RefusalKind::InvalidSignature);
+        assert_eq!(replaced("x-amzn-trace-id", "Root=1"), Ok(()), "SDKs do not sign it");
     }
 }

@@ -1,6 +1,6 @@
-//! Zips by their content: kept as files, unpacked when they are needed.
+//! Zips by their content: kept as files, unpacked when they are needed, and removed when nobody wants them any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use savanna_functions::catalog::Code;
 use sha2::{Digest as _, Sha256};
 
+use crate::functions::Functions;
 use crate::zip::{self, ZipError};
 
 /// Zips in a folder, and what they are unpacked to in another.
@@ -16,13 +17,55 @@ use crate::zip::{self, ZipError};
 pub(crate) struct CodeStore {
     zips: PathBuf,
     tasks: PathBuf,
-    /// One at a time unpacks.
-    unpacking: Mutex<()>,
+    /// Bytes of what is unpacked and nobody runs.
+    unpacked_max: u64,
+    /// Who has it may unpack and remove.
+    unpacked: Mutex<Unpacked>,
+    /// Code that somebody works with, with how many do. Taken after the one above.
+    pins: Mutex<BTreeMap<String, usize>>,
+}
+
+/// What is unpacked, with its bytes and when it was asked for last.
+#[derive(Debug, Default)]
+struct Unpacked {
+    tasks: BTreeMap<String, (u64, u64)>,
+    asked: u64,
+}
+
+/// Code that stays as long as somebody has this, whether a function has it or not.
+#[derive(Debug)]
+pub struct PinnedCode {
+    functions: Functions,
+    code: Code,
+}
+
+impl PinnedCode {
+    pub(crate) fn new(functions: Functions, code: Code) -> Self {
+        functions.0.code.pin(&code.sha256);
+        Self { functions, code }
+    }
+
+    pub(crate) const fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    /// The code.
+    #[must_use]
+    pub const fn code(&self) -> &Code {
+        &self.code
+    }
+}
+
+impl Drop for PinnedCode {
+    fn drop(&mut self) {
+        self.functions.0.code.unpin(&self.code.sha256);
+        self.functions.remove_unwanted(vec![self.code.sha256.clone()]);
+    }
 }
 
 impl CodeStore {
     /// Opens the folders below a directory. What nobody wants any more is removed, and what was unpacked is unpacked again: only zips are durable.
-    pub(crate) fn open(directory: &Path, wanted: &BTreeSet<String>) -> io::Result<Self> {
+    pub(crate) fn open(directory: &Path, wanted: &BTreeSet<String>, unpacked_max: u64) -> io::Result<Self> {
         let (zips, tasks) = (directory.join("code"), directory.join("tasks"));
         match fs::remove_dir_all(&tasks) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -36,25 +79,35 @@ impl CodeStore {
                 fs::remove_file(&path)?;
             }
         }
-        Ok(Self { zips, tasks, unpacking: Mutex::default() })
+        Ok(Self { zips, tasks, unpacked_max, unpacked: Mutex::default(), pins: Mutex::default() })
     }
 
-    /// Keeps a zip; durable when this returns. It is unpacked at once, so that one which cannot be is refused.
-    pub(crate) fn keep(&self, bytes: &[u8]) -> Result<Code, ZipError> {
-        zip::check(bytes)?;
+    /// What a zip is called.
+    pub(crate) fn code_of(bytes: &[u8]) -> Code {
         let sha256: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        let code = Code { sha256, size: bytes.len() as u64 };
-        self.unpack(&code.sha256, bytes)?;
+        Code { sha256, size: bytes.len() as u64 }
+    }
+
+    /// Keeps a zip that somebody has pinned; durable when this returns. It is unpacked at once, so that one which cannot be is refused.
+    pub(crate) fn keep(&self, code: &Code, bytes: &[u8]) -> Result<(), ZipError> {
+        zip::check(bytes)?;
+        let mut unpacked = self.unpacked.lock();
+        self.unpack(&mut unpacked, &code.sha256, bytes)?;
         let path = self.path(&code.sha256);
         if !path.exists() {
             let coming = self.zips.join(format!("{}.{:x}.coming", code.sha256, rand::random::<u64>()));
-            let mut file = fs::File::create_new(&coming)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&coming, &path)?;
+            let written = fs::File::create_new(&coming).and_then(|mut file| {
+                file.write_all(bytes)?;
+                file.sync_all()?;
+                fs::rename(&coming, &path)
+            });
+            if let Err(error) = written {
+                let _ = fs::remove_file(&coming);
+                return Err(error.into());
+            }
             fs::File::open(&self.zips)?.sync_all()?;
         }
-        Ok(code)
+        Ok(())
     }
 
     /// A zip as it was given.
@@ -62,26 +115,58 @@ impl CodeStore {
         fs::read(self.path(sha256))
     }
 
-    /// The folder of unpacked code.
+    /// The folder of unpacked code, which stays as long as whoever asks has it pinned.
     pub(crate) fn task(&self, sha256: &str) -> Result<PathBuf, ZipError> {
-        let task = self.tasks.join(sha256);
-        if !task.exists() {
-            self.unpack(sha256, &self.zip(sha256)?)?;
+        let mut unpacked = self.unpacked.lock();
+        if !unpacked.tasks.contains_key(sha256) {
+            let zip = self.zip(sha256)?;
+            self.unpack(&mut unpacked, sha256, &zip)?;
         }
-        Ok(task)
+        unpacked.asked += 1;
+        let asked = unpacked.asked;
+        unpacked.tasks.entry(sha256.to_owned()).and_modify(|(_, last)| *last = asked);
+        Ok(self.tasks.join(sha256))
+    }
+
+    /// Removes code that nobody has pinned, if it is not wanted then.
+    pub(crate) fn remove(&self, sha256: &str, is_wanted: impl FnOnce() -> bool) -> io::Result<()> {
+        let mut unpacked = self.unpacked.lock();
+        // In this order: who unpins it has seen to it that it is wanted, if it is.
+        if self.pins.lock().contains_key(sha256) || is_wanted() {
+            return Ok(());
+        }
+        self.forget(&mut unpacked, sha256)?;
+        match fs::remove_file(self.path(sha256)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn pin(&self, sha256: &str) {
+        *self.pins.lock().entry(sha256.to_owned()).or_default() += 1;
+    }
+
+    fn unpin(&self, sha256: &str) {
+        let mut pins = self.pins.lock();
+        if let Some(count) = pins.get_mut(sha256) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(sha256);
+            }
+        }
     }
 
     fn path(&self, sha256: &str) -> PathBuf {
         self.zips.join(format!("{sha256}.zip"))
     }
 
-    fn unpack(&self, sha256: &str, bytes: &[u8]) -> Result<(), ZipError> {
-        let _one = self.unpacking.lock();
-        let task = self.tasks.join(sha256);
-        if task.exists() {
+    fn unpack(&self, unpacked: &mut Unpacked, sha256: &str, bytes: &[u8]) -> Result<(), ZipError> {
+        if unpacked.tasks.contains_key(sha256) {
             return Ok(());
         }
-        let coming = self.tasks.join(format!("{sha256}.coming"));
+        let size = zip::unpacked_bytes(bytes)?;
+        self.make_room(unpacked, size)?;
+        let (coming, task) = (self.tasks.join(format!("{sha256}.coming")), self.tasks.join(sha256));
         let _ = fs::remove_dir_all(&coming);
         fs::create_dir(&coming)?;
         fs::set_permissions(&coming, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
@@ -89,6 +174,32 @@ impl CodeStore {
             let _ = fs::remove_dir_all(&coming);
             return Err(error);
         }
-        Ok(fs::rename(&coming, &task)?)
+        fs::rename(&coming, &task)?;
+        unpacked.asked += 1;
+        unpacked.tasks.insert(sha256.to_owned(), (size, unpacked.asked));
+        Ok(())
+    }
+
+    /// Removes what was unpacked and nobody has asked for for the longest time, until more fits in.
+    fn make_room(&self, unpacked: &mut Unpacked, size: u64) -> io::Result<()> {
+        loop {
+            let pins = self.pins.lock();
+            let free = || unpacked.tasks.iter().filter(|(sha256, _)| !pins.contains_key(*sha256));
+            let bytes: u64 = free().map(|(_, (bytes, _))| bytes).sum();
+            let oldest = free().min_by_key(|(_, (_, asked))| *asked).map(|(sha256, _)| sha256.clone());
+            drop(pins);
+            match oldest {
+                Some(oldest) if bytes + size > self.unpacked_max => self.forget(unpacked, &oldest)?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Removes what was unpacked of a zip.
+    fn forget(&self, unpacked: &mut Unpacked, sha256: &str) -> io::Result<()> {
+        if unpacked.tasks.remove(sha256).is_some() {
+            fs::remove_dir_all(self.tasks.join(sha256))?;
+        }
+        Ok(())
     }
 }

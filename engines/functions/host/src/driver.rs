@@ -33,7 +33,19 @@ pub(crate) struct Item {
     pub(crate) payload: Bytes,
 }
 
+/// What is kept of an event beside its payload, about.
+const EVENT_OVERHEAD: u64 = 1024;
+
+/// Bytes that an event with a payload counts for.
+pub(crate) const fn weight(payload: &[u8]) -> u64 {
+    payload.len() as u64 + EVENT_OVERHEAD
+}
+
 impl Item {
+    pub(crate) const fn weight(&self) -> u64 {
+        self.payload.len() as u64 + EVENT_OVERHEAD
+    }
+
     pub(crate) fn of(accepted: Accepted) -> Self {
         let Accepted { function, qualifier, request, client_context, lineage, payload, .. } = accepted;
         Self { function, qualifier, request, client_context, lineage, payload: Bytes::from(payload) }
@@ -101,9 +113,9 @@ impl Slot {
 impl Functions {
     /// Tells the core what has happened, and does what it says.
     pub(crate) fn step(&self, state: &mut State, input: Input) {
-        let now = state.now();
+        let now = state.clock.now();
         for action in state.core.step(input, now) {
-            self.act(state, action, now);
+            self.act(state, action);
         }
         let wake = state.core.wake(now);
         if wake.is_some_and(|wake| state.armed.is_none_or(|armed| wake < armed)) {
@@ -112,7 +124,7 @@ impl Functions {
         }
     }
 
-    fn act(&self, state: &mut State, action: Action, now: Micros) {
+    fn act(&self, state: &mut State, action: Action) {
         match action {
             Action::Start { instance, function, build } => self.start(state, instance, &function, build),
             Action::Deliver { instance, work, deadline } => self.deliver(state, instance, work, deadline),
@@ -136,11 +148,12 @@ impl Functions {
                 if let Some(item) = state.events.get(&event).map(Arc::clone) {
                     Self::outcome(state, instance, &item, outcome, usage);
                 }
+                let due = state.clock.machine_at(due);
                 let record = json(&Attempted { event: event.0, attempts, due });
                 // Nobody is told; what is lost is that it ran, and it may run again.
                 self.append(&[draft(kind::ATTEMPTED, &record)], Settled::Ended(EventId(0), None));
             }
-            Action::End { event, end, cause, attempts, ran } => self.end(state, event, &end, cause, attempts, ran, now),
+            Action::End { event, end, cause, attempts, ran } => self.end(state, event, &end, cause, attempts, ran),
         }
     }
 
@@ -182,7 +195,8 @@ impl Functions {
         let qualifier = (item.qualifier != LATEST).then_some(item.qualifier.as_str());
         let arn = arn(&self.0.region, &slot.function, qualifier);
         (slot.current, slot.said) = (Some(Arc::clone(&item)), None);
-        let delivery = Delivery { item, deadline: deadline / 1_000, arn };
+        // The function compares it with the machine's clock.
+        let delivery = Delivery { item, deadline: state.clock.machine_at(deadline) / 1_000, arn };
         // One that does not listen any more does no work either.
         if slot.waiter.take().is_none_or(|waiter| waiter.send(delivery).is_err()) {
             slot.kill();
@@ -237,7 +251,6 @@ impl Functions {
         let _ = call.reply.send(Ok(invoked));
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one action")]
     fn end(
         &self,
         state: &mut State,
@@ -246,9 +259,10 @@ impl Functions {
         cause: Cause,
         attempts: u32,
         ran: Option<(InstanceId, Outcome, Usage)>,
-        now: Micros,
     ) {
         let Some(item) = state.events.remove(&event) else { return };
+        state.event_bytes = state.event_bytes.saturating_sub(item.weight());
+        let now = state.clock.machine();
         let ran = ran.map(|(id, outcome, usage)| (Self::outcome(state, id, &item, outcome, usage), outcome));
         let next = match end {
             End::Destination(place) | End::DeadLetter(place) => {
@@ -328,6 +342,8 @@ impl Functions {
             return None;
         }
         state.numbers.event += 1;
+        // It is accepted whatever else waits: it is there instead of the one that has ended.
+        state.event_bytes += weight(&payload);
         Some(Accepted {
             event: state.numbers.event,
             function: named.function,
@@ -369,6 +385,13 @@ impl Functions {
         slot.waiter = Some(waiter);
         self.step(state, Input::Next { instance: id });
         Some(delivery)
+    }
+
+    /// Whether an instance works on a request.
+    pub(crate) fn works_on(&self, id: InstanceId, request: &str) -> bool {
+        let state = self.0.state.lock();
+        let current = state.slots.get(&id).and_then(|slot| slot.current.as_ref());
+        current.is_some_and(|item| item.request == request)
     }
 
     /// An instance has answered. Whether that was the request it works on.
@@ -470,7 +493,7 @@ impl Functions {
             self.step(state, Input::Recorded { event });
         }
         if let Some(accepted) = accepted {
-            let (event, at) = (EventId(accepted.event), accepted.at);
+            let (event, at) = (EventId(accepted.event), state.clock.now());
             let (function, qualifier) = (Arc::from(accepted.function.as_str()), Arc::from(accepted.qualifier.as_str()));
             state.events.insert(event, Arc::new(Item::of(accepted)));
             self.step(state, Input::Accept { event, function, qualifier, accepted: at, attempts: 0, due: at });
@@ -485,7 +508,7 @@ pub(crate) async fn keep_time(functions: Functions) {
     loop {
         let pause = {
             let state = &mut *functions.0.state.lock();
-            let now = state.now();
+            let now = state.clock.now();
             state.armed = state.core.wake(now);
             state.armed.map_or(LONG, |wake| Duration::from_micros(wake.saturating_sub(now)).min(LONG))
         };

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use savanna_functions::catalog::{Catalog, Change, Code, Context, Recursion, RuntimeKind};
+use savanna_functions::catalog::{Catalog, Change, Context, Recursion, RuntimeKind};
 use savanna_functions::core::{CallId, Core, Counts, EventId, Input, InstanceId, Options};
 use savanna_functions::meter::{Meter, Micros, Prices, Usage};
 use savanna_functions::names::{LATEST, Named};
@@ -18,12 +18,13 @@ use savanna_ownership::guard::LeaseGuard;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::code::CodeStore;
-use crate::driver::{self, Call, Item, Settled, Slot};
+use crate::clock::Clock;
+use crate::code::{CodeStore, PinnedCode};
+use crate::driver::{self, Call, Item, Settled, Slot, weight};
 use crate::instance::{self, Machine};
 use crate::lineage::{LOOPS_MAX, Lineage};
 use crate::logs::FunctionLog;
-use crate::options::{HostError, HostOptions};
+use crate::options::{Bounds, HostError, HostOptions};
 use crate::recovery::{draft, recover};
 use crate::zip::ZipError;
 
@@ -80,9 +81,11 @@ pub(crate) struct State {
     pub(crate) next_call: u64,
     pub(crate) calls: BTreeMap<CallId, Call>,
     pub(crate) events: BTreeMap<EventId, Arc<Item>>,
+    /// Bytes of events that have not ended, also of those that are on the way into the log.
+    pub(crate) event_bytes: u64,
     pub(crate) slots: BTreeMap<InstanceId, Slot>,
     pub(crate) logs: BTreeMap<String, Arc<FunctionLog>>,
-    pub(crate) last: Micros,
+    pub(crate) clock: Clock,
     /// When the timer looks again.
     pub(crate) armed: Option<Micros>,
 }
@@ -94,6 +97,7 @@ pub(crate) struct Shared {
     pub(crate) code: CodeStore,
     pub(crate) machine: Machine,
     pub(crate) region: String,
+    bounds: Bounds,
     concurrency: u32,
     prices: Prices,
     pub(crate) settled: mpsc::UnboundedSender<Settled>,
@@ -114,13 +118,6 @@ impl fmt::Debug for Functions {
 }
 
 impl State {
-    /// Now, which never goes back.
-    pub(crate) fn now(&mut self) -> Micros {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        self.last = self.last.max(u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
-        self.last
-    }
-
     pub(crate) fn log_of(&mut self, function: &str) -> Arc<FunctionLog> {
         Arc::clone(self.logs.entry(function.to_owned()).or_default())
     }
@@ -145,7 +142,7 @@ impl Functions {
         // Who opens the log ends whoever had it before; only then the code is ours.
         let (journal, image) = recover(options.log, options.epoch)?;
         let wanted: BTreeSet<String> = image.catalog.codes().map(|code| code.sha256.clone()).collect();
-        let code = CodeStore::open(&options.directory, &wanted).map_err(failed)?;
+        let code = CodeStore::open(&options.directory, &wanted, options.bounds.unpacked).map_err(failed)?;
         let machine =
             Machine::open(&options.directory, options.launcher, options.isolation, &options.abilities, options.ports)?;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -165,9 +162,10 @@ impl Functions {
             next_call: 1,
             calls: BTreeMap::new(),
             events: BTreeMap::new(),
+            event_bytes: 0,
             slots: BTreeMap::new(),
             logs: BTreeMap::new(),
-            last: 0,
+            clock: Clock::begin(),
             armed: None,
         };
         let functions = Self(Arc::new(Shared {
@@ -177,6 +175,7 @@ impl Functions {
             code,
             machine,
             region: options.region,
+            bounds: options.bounds,
             concurrency: options.concurrency,
             prices: options.prices,
             settled,
@@ -209,7 +208,9 @@ impl Functions {
                 attempts: pending.attempts,
                 due: pending.due,
             };
-            state.events.insert(event, Arc::new(Item::of(accepted)));
+            let item = Item::of(accepted);
+            state.event_bytes += item.weight();
+            state.events.insert(event, Arc::new(item));
             self.step(state, input);
         }
     }
@@ -238,14 +239,30 @@ impl Functions {
         self.0.machine.described()
     }
 
-    /// Keeps a zip; durable when this is ready.
+    /// Keeps a zip, for as long as a function or whoever has asked has it; durable when this is ready.
     ///
     /// # Errors
-    /// It cannot be unpacked, or kept.
-    pub async fn keep_code(&self, zip: Vec<u8>) -> Result<Code, Refusal> {
-        let shared = Arc::clone(&self.0);
-        let kept = tokio::task::spawn_blocking(move || shared.code.keep(&zip)).await;
-        match kept {
+    /// It cannot be unpacked, or kept; or there is too much code.
+    pub async fn keep_code(&self, zip: Vec<u8>) -> Result<PinnedCode, Refusal> {
+        let max = self.0.bounds.code;
+        let kept: u64 = {
+            let state = self.0.state.lock();
+            state.catalog.codes().map(|code| (&code.sha256, code.size)).collect::<BTreeMap<_, _>>().values().sum()
+        };
+        if kept.saturating_add(zip.len() as u64) > max {
+            return Err(Refusal::new(
+                RefusalKind::CodeStorage,
+                format!(
+                    "Code storage limit exceeded: {kept} of {max} bytes are in use; delete versions that nobody needs"
+                ),
+            ));
+        }
+        let functions = self.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            let pinned = PinnedCode::new(functions.clone(), CodeStore::code_of(&zip));
+            functions.0.code.keep(pinned.code(), &zip).map(|()| pinned)
+        });
+        match kept.await {
             Ok(Ok(code)) => Ok(code),
             Ok(Err(ZipError::Io(error)))
                 if error.kind() != std::io::ErrorKind::AlreadyExists
@@ -262,10 +279,59 @@ impl Functions {
     }
 
     /// A zip by its hash.
-    #[must_use]
-    pub fn zip(&self, sha256: &str) -> Option<Vec<u8>> {
-        let is_known = self.0.state.lock().catalog.codes().any(|code| code.sha256 == sha256);
-        is_known.then(|| self.0.code.zip(sha256).ok()).flatten()
+    ///
+    /// # Errors
+    /// No function has such code.
+    pub async fn zip(&self, sha256: &str) -> Result<Vec<u8>, Refusal> {
+        let known = |catalog: &Catalog| {
+            let known = catalog.codes().find(|code| code.sha256 == sha256).cloned();
+            known.ok_or_else(|| Refusal::not_found("There is no such code"))
+        };
+        let pinned = PinnedCode::new(self.clone(), self.read(known).await?);
+        let read = tokio::task::spawn_blocking(move || pinned.functions().0.code.zip(&pinned.code().sha256));
+        match read.await {
+            Ok(Ok(zip)) => Ok(zip),
+            Ok(Err(error)) => Err(Refusal::new(RefusalKind::Service, format!("the code cannot be read: {error}"))),
+            Err(error) => Err(Refusal::new(RefusalKind::Service, error.to_string())),
+        }
+    }
+
+    /// Removes code that neither a function nor anybody else wants any more. What removed it from the catalog is durable before that.
+    pub(crate) fn remove_unwanted(&self, hashes: Vec<String>) {
+        if hashes.is_empty() {
+            return;
+        }
+        let functions = self.clone();
+        self.0.runtime.spawn(async move {
+            // Others may change the catalog meanwhile; what is left in the end is removed at the next start.
+            for _ in 0..100 {
+                let changed = functions.0.state.lock().changed;
+                if functions.durable(changed).await.is_err() {
+                    return;
+                }
+                let (removes, left) = (functions.clone(), hashes.clone());
+                let removed = tokio::task::spawn_blocking(move || removes.try_remove(&left)).await;
+                if removed.unwrap_or(true) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Whether that was possible: not while a change of the catalog is on the way into the log, which may be lost and want it back.
+    fn try_remove(&self, hashes: &[String]) -> bool {
+        let mut is_settled = true;
+        for hash in hashes {
+            let removed = self.0.code.remove(hash, || {
+                let state = self.0.state.lock();
+                is_settled &= state.changed <= self.0.journal.durable();
+                !is_settled || state.catalog.codes().any(|code| code.sha256 == *hash)
+            });
+            if let Err(error) = removed {
+                tracing::warn!(%error, code = hash, "code that no function has any more cannot be removed; it is at the next start");
+            }
+        }
+        is_settled
     }
 
     /// Whether this machine can run a runtime, such as `python3.13`.
@@ -291,19 +357,25 @@ impl Functions {
         &self,
         make: impl FnOnce(&Catalog, &Context<'_>) -> Result<(Option<Change>, T), Refusal>,
     ) -> Result<T, Refusal> {
-        let (lsn, value) = {
+        let (lsn, made, dropped) = {
             let state = &mut *self.0.state.lock();
             let revision = unique();
             let context = Context {
-                now: state.now(),
+                now: state.clock.machine(),
                 build: state.numbers.build + 1,
                 revision: &revision,
                 region: &self.0.region,
                 concurrency: self.0.concurrency,
             };
-            let (change, value) = make(&state.catalog, &context)?;
+            let (change, made) = match make(&state.catalog, &context) {
+                Ok((change, value)) => (change, Ok(value)),
+                // What was refused is told when that for which it was is as durable.
+                Err(refusal) => (None, Err(refusal)),
+            };
+            let mut dropped = Vec::new();
             if let Some(change) = change {
                 self.has_space()?;
+                dropped = state.catalog.dropped_by(&change);
                 state.numbers.build += 2;
                 let lsn = self.0.journal.append(&[draft(kind::CHANGE, &json(&change))]);
                 state.changed = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
@@ -320,10 +392,11 @@ impl Functions {
                 state.catalog.apply(change);
                 self.step(state, input);
             }
-            (state.changed, value)
+            (state.changed, made, dropped)
         };
         self.durable(lsn).await?;
-        Ok(value)
+        self.remove_unwanted(dropped);
+        made
     }
 
     /// Looks at the catalog.
@@ -382,12 +455,12 @@ impl Functions {
     /// # Errors
     /// It cannot.
     pub async fn try_invoke(&self, asked: &Invoking) -> Result<(), Refusal> {
-        let changed = {
+        let (changed, found) = {
             let state = self.0.state.lock();
-            self.found(&state, asked)?;
-            state.changed
+            (state.changed, self.found(&state, asked))
         };
-        self.durable(changed).await
+        self.durable(changed).await?;
+        found.map(drop)
     }
 
     /// Runs a function, and waits for its answer.
@@ -395,35 +468,42 @@ impl Functions {
     /// # Errors
     /// There is no such function, or as many run as may. What a function does wrong is none.
     pub async fn invoke(&self, asked: Invoking) -> Result<Invoked, Refusal> {
-        let changed = {
-            let state = self.0.state.lock();
-            self.found(&state, &asked)?;
-            state.changed
-        };
-        self.durable(changed).await?;
-        let answered = {
+        self.try_invoke(&asked).await?;
+        let (changed, begun) = {
             let state = &mut *self.0.state.lock();
-            let (qualifier, lineage) = self.found(state, &asked)?;
-            let (reply, answered) = oneshot::channel();
-            let call = CallId(state.next_call);
-            state.next_call += 1;
-            let function: Arc<str> = Arc::from(asked.named.function.as_str());
-            let item = Item {
-                function: asked.named.function,
-                qualifier: qualifier.clone(),
-                request: asked.request,
-                client_context: asked.client_context,
-                lineage,
-                payload: asked.payload,
-            };
-            state.core.count_payload(&function, item.payload.len());
-            state.calls.insert(call, Call { item: Arc::new(item), reply });
-            self.step(state, Input::Invoke { call, function, qualifier: Arc::from(qualifier) });
-            answered
+            (state.changed, self.begin_call(state, asked))
         };
-        let answer = answered.await.unwrap_or_else(|_| Err(self.unavailable("it is ending")));
-        self.serving()?;
+        let answer = match begun {
+            Ok(answered) => answered.await.unwrap_or_else(|_| Err(self.unavailable("it is ending"))),
+            Err(refusal) => Err(refusal),
+        };
+        // What ran may be newer than what was durable when it was asked for.
+        self.durable(changed).await?;
         answer
+    }
+
+    fn begin_call(
+        &self,
+        state: &mut State,
+        asked: Invoking,
+    ) -> Result<oneshot::Receiver<Result<Invoked, Refusal>>, Refusal> {
+        let (qualifier, lineage) = self.found(state, &asked)?;
+        let (reply, answered) = oneshot::channel();
+        let call = CallId(state.next_call);
+        state.next_call += 1;
+        let function: Arc<str> = Arc::from(asked.named.function.as_str());
+        let item = Item {
+            function: asked.named.function,
+            qualifier: qualifier.clone(),
+            request: asked.request,
+            client_context: asked.client_context,
+            lineage,
+            payload: asked.payload,
+        };
+        state.core.count_payload(&function, item.payload.len());
+        state.calls.insert(call, Call { item: Arc::new(item), reply });
+        self.step(state, Input::Invoke { call, function, qualifier: Arc::from(qualifier) });
+        Ok(answered)
     }
 
     /// Accepts an event. It is in the log when this is ready.
@@ -431,44 +511,63 @@ impl Functions {
     /// # Errors
     /// There is no such function, or nobody may be told anything.
     pub async fn send(&self, asked: Invoking) -> Result<(), Refusal> {
-        let lsn = {
+        let (lsn, accepted) = {
             let state = &mut *self.0.state.lock();
-            let (qualifier, lineage) = self.found(state, &asked)?;
-            self.has_space()?;
-            let accepted = Accepted {
-                event: state.numbers.event + 1,
-                function: asked.named.function,
-                qualifier,
-                request: asked.request,
-                at: state.now(),
-                client_context: asked.client_context,
-                lineage,
-                payload: asked.payload.to_vec(),
-            };
-            let lsn = self.0.journal.append(&[draft(kind::ACCEPTED, &accepted.encode())]);
-            let lsn = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
-            state.numbers.event += 1;
-            state.core.count_payload(&accepted.function, accepted.payload.len());
-            self.hold(lsn, Settled::Accepted(accepted));
-            lsn
+            match self.append_event(state, asked) {
+                Ok(lsn) => (lsn, Ok(())),
+                Err(refusal) => (state.changed, Err(refusal)),
+            }
         };
-        self.durable(lsn).await
+        self.durable(lsn).await?;
+        accepted
+    }
+
+    fn append_event(&self, state: &mut State, asked: Invoking) -> Result<Lsn, Refusal> {
+        let (qualifier, lineage) = self.found(state, &asked)?;
+        self.has_space()?;
+        let accepted = Accepted {
+            event: state.numbers.event + 1,
+            function: asked.named.function,
+            qualifier,
+            request: asked.request,
+            at: state.clock.machine(),
+            client_context: asked.client_context,
+            lineage,
+            payload: asked.payload.to_vec(),
+        };
+        let weight = weight(&accepted.payload);
+        if state.event_bytes.saturating_add(weight) > self.0.bounds.events {
+            return Err(Refusal::new(
+                RefusalKind::Busy,
+                format!(
+                    "Rate Exceeded. Events that wait have {} bytes, the most that they may have",
+                    state.event_bytes
+                ),
+            ));
+        }
+        let lsn = self.0.journal.append(&[draft(kind::ACCEPTED, &accepted.encode())]);
+        let lsn = lsn.map_err(|error| self.unavailable(&error.to_string()))?;
+        state.numbers.event += 1;
+        state.event_bytes += weight;
+        state.core.count_payload(&accepted.function, accepted.payload.len());
+        self.hold(lsn, Settled::Accepted(accepted));
+        Ok(lsn)
     }
 
     /// The last that a function has printed.
-    #[must_use]
-    pub fn log(&self, function: &str) -> Option<Vec<u8>> {
-        let mut state = self.0.state.lock();
-        state.catalog.get(function)?;
-        Some(state.log_of(function).all())
+    ///
+    /// # Errors
+    /// There is no such function.
+    pub async fn log(&self, function: &str) -> Result<Vec<u8>, Refusal> {
+        self.read(|catalog| catalog.function(function, &self.0.region).map(drop)).await?;
+        Ok(self.0.state.lock().log_of(function).all())
     }
 
     /// What a function runs and has waiting, and what it has used since the host began.
     #[must_use]
     pub fn usage(&self, function: &str) -> (Counts, Meter) {
         let state = self.0.state.lock();
-        let meter = state.core.meters().find(|(name, _)| &***name == function).map(|(_, meter)| *meter);
-        (state.core.counts_of(function), meter.unwrap_or_default())
+        (state.core.counts_of(function), state.core.meter(function))
     }
 
     /// Figures for whoever watches.

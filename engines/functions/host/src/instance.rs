@@ -12,6 +12,7 @@ use savanna_functions::catalog::{RuntimeKind, Version};
 use savanna_functions::core::InstanceId;
 use tokio::net::TcpListener;
 
+use crate::code::PinnedCode;
 use crate::functions::Functions;
 use crate::launcher::{Confinement, FAILED, RUNTIME, Spec, TASK};
 use crate::logs::{FunctionLog, InstanceLog};
@@ -168,6 +169,8 @@ struct Running {
     log: Arc<InstanceLog>,
     serving: tokio::task::JoinHandle<()>,
     following: tokio::task::JoinHandle<()>,
+    /// Stays where it is as long as it runs.
+    _code: PinnedCode,
 }
 
 fn failed(error: &io::Error) -> Ended {
@@ -182,6 +185,7 @@ async fn begin(
     log: Arc<FunctionLog>,
 ) -> Result<Running, Ended> {
     let shared = Arc::clone(&functions.0);
+    let pinned = PinnedCode::new(functions.clone(), begun.build.code.clone());
     let (sha256, kind) = (begun.build.code.sha256.clone(), RuntimeKind::of(&begun.build.settings.runtime));
     let prepared = tokio::task::spawn_blocking(move || {
         let task = shared.code.task(&sha256).map_err(|error| ("Runtime.CodeUnavailable", error.to_string()))?;
@@ -245,12 +249,12 @@ async fn begin(
     let serving = tokio::spawn(runtime_api::serve(functions.clone(), id, listener));
     let followed = Arc::clone(&log);
     let following = tokio::spawn(async move { followed.follow().await });
-    Ok(Running { process, log, serving, following })
+    Ok(Running { process, log, serving, following, _code: pinned })
 }
 
 impl Running {
     async fn until_the_end(self) -> Ended {
-        let Self { process, log, serving, mut following } = self;
+        let Self { process, log, serving, mut following, _code } = self;
         let ended = process.wait().await;
         serving.abort();
         // What holds the other end of the pipe is in the namespace, which is ending; or has left its group.

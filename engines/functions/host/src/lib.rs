@@ -7,8 +7,9 @@
 //! # A tour of the source
 //!
 //! `functions` is the handle of faces; `driver` does what the core says; `instance` is a process from its start to its end, `runtime_api` what it asks; `launcher` is what
-//! becomes that process; `process`, `processes`, `memory`, `python` and `logs` are what the machine has for it. `zip` and `code` keep code; `recovery` reads the log; `lineage` finds loops.
+//! becomes that process; `process`, `processes`, `memory`, `python` and `logs` are what the machine has for it. `zip` and `code` keep code; `clock` is what time it is; `recovery` reads the log; `lineage` finds loops.
 
+mod clock;
 mod code;
 mod driver;
 mod functions;
@@ -28,10 +29,11 @@ mod zip;
 pub use savanna_functions::{Refusal, RefusalKind, catalog, core, meter, names};
 
 pub use crate::{
+    code::PinnedCode,
     driver::timestamp,
     functions::{Functions, Invoked, Invoking, Totals, unique},
     lineage::Lineage,
-    options::{Abilities, HostError, HostOptions, Isolation},
+    options::{Abilities, Bounds, HostError, HostOptions, Isolation},
     zip::{UNPACKED_MAX, ZIP_MAX, ZipError},
 };
 

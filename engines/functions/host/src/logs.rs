@@ -62,6 +62,8 @@ impl FunctionLog {
 #[derive(Debug)]
 pub(crate) struct InstanceLog {
     pipe: Receiver,
+    /// Who reads keeps what he has read before anybody reads on.
+    reading: Mutex<()>,
     function: std::sync::Arc<FunctionLog>,
     tail: Mutex<Ring>,
 }
@@ -69,7 +71,12 @@ pub(crate) struct InstanceLog {
 impl InstanceLog {
     /// Reads from a pipe. Needs a runtime of Tokio.
     pub(crate) fn new(pipe: OwnedFd, function: std::sync::Arc<FunctionLog>) -> io::Result<Self> {
-        Ok(Self { pipe: Receiver::from_owned_fd(pipe)?, function, tail: Mutex::new(Ring::new(TAIL_MAX)) })
+        Ok(Self {
+            pipe: Receiver::from_owned_fd(pipe)?,
+            reading: Mutex::new(()),
+            function,
+            tail: Mutex::new(Ring::new(TAIL_MAX)),
+        })
     }
 
     /// Adds what the host says.
@@ -97,23 +104,28 @@ impl InstanceLog {
     pub(crate) fn drain(&self) {
         let (mut buffer, mut taken) = ([0; 8 << 10], 0);
         while taken < DRAIN_MAX {
-            match self.pipe.try_read(&mut buffer) {
-                Ok(count) if count > 0 => {
-                    self.took(&buffer[..count]);
-                    taken += count;
-                }
+            match self.read(&mut buffer) {
+                Ok(count) if count > 0 => taken += count,
                 _ => return,
             }
         }
+    }
+
+    /// Reads what is there and keeps it; how many bytes that were.
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let _one = self.reading.lock();
+        let count = self.pipe.try_read(buffer)?;
+        self.took(&buffer[..count]);
+        Ok(count)
     }
 
     /// Takes what comes until all who print have ended.
     pub(crate) async fn follow(&self) {
         let mut buffer = [0; 8 << 10];
         while self.pipe.readable().await.is_ok() {
-            match self.pipe.try_read(&mut buffer) {
+            match self.read(&mut buffer) {
                 Ok(0) => return,
-                Ok(count) => self.took(&buffer[..count]),
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return,
             }

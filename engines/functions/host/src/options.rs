@@ -36,6 +36,24 @@ impl Default for Abilities {
     }
 }
 
+/// What a host has at most, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of events that have not ended; beyond that none is accepted.
+    pub events: u64,
+    /// Of zips of all versions; beyond that none is kept.
+    pub code: u64,
+    /// Of unpacked code that nobody runs; beyond that the oldest is removed, and unpacked again when it is asked for.
+    pub unpacked: u64,
+}
+
+impl Default for Bounds {
+    /// 256 MiB of events, Lambda's 75 GiB of code, 2 GiB unpacked.
+    fn default() -> Self {
+        Self { events: 256 << 20, code: 75 << 30, unpacked: 2 << 30 }
+    }
+}
+
 /// What a host is to be.
 #[derive(Debug)]
 pub struct HostOptions {
@@ -57,6 +75,8 @@ pub struct HostOptions {
     pub abilities: Abilities,
     /// Ports that functions may connect to, beside that of their own runtime.
     pub ports: Vec<u16>,
+    /// What it has at most.
+    pub bounds: Bounds,
     /// Invocations that all functions may have at once.
     pub concurrency: u32,
     /// An instance with nothing to do ends after this.

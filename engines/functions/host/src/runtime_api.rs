@@ -33,6 +33,8 @@ type Answer = Response<Full<Bytes>>;
 
 /// Serves an instance until it is aborted.
 pub(crate) async fn serve(functions: Functions, id: InstanceId, listener: TcpListener) {
+    // One body at a time is taken: it may be megabytes.
+    let bodies = Arc::new(Semaphore::new(1));
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -47,11 +49,11 @@ pub(crate) async fn serve(functions: Functions, id: InstanceId, listener: TcpLis
         };
         // Or the head of an answer waits 40 ms for its body.
         let _ = stream.set_nodelay(true);
-        let functions = functions.clone();
+        let (functions, bodies) = (functions.clone(), Arc::clone(&bodies));
         connections.spawn(async move {
             let service = service_fn(move |request| {
-                let functions = functions.clone();
-                async move { Ok::<_, Infallible>(answer(&functions, id, request).await) }
+                let (functions, bodies) = (functions.clone(), Arc::clone(&bodies));
+                async move { Ok::<_, Infallible>(answer(&functions, id, &bodies, request).await) }
             });
             // What an instance gets wrong ends its connection, and is its own loss.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
@@ -61,9 +63,15 @@ pub(crate) async fn serve(functions: Functions, id: InstanceId, listener: TcpLis
     }
 }
 
-async fn answer(functions: &Functions, id: InstanceId, request: Request<Incoming>) -> Answer {
+async fn answer(functions: &Functions, id: InstanceId, bodies: &Semaphore, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.strip_prefix(PREFIX).unwrap_or_default().split('/').collect();
+    if let ["invocation", of, "response" | "error"] = parts.as_slice()
+        && !functions.works_on(id, of)
+    {
+        return accepted(false);
+    }
+    let _one = if request.method() == Method::POST { bodies.acquire().await.ok() } else { None };
     match (request.method(), parts.as_slice()) {
         (&Method::GET, ["invocation", "next"]) => next(functions, id).await,
         (&Method::POST, ["invocation", of, "response"]) => respond(functions, id, of, request.into_body()).await,
@@ -94,7 +102,8 @@ async fn next(functions: &Functions, id: InstanceId) -> Answer {
     let Some(delivery) = functions.next(id) else { return busy() };
     let Ok(Delivery { item, deadline, arn }) = delivery.await else { return busy() };
     let root = item.request.replace('-', "");
-    let trace = format!("Root=1-{}-{};Sampled=0;{}", &root[..8], &root[8..], item.lineage);
+    let (time, number) = root.split_at_checked(8).unwrap_or_default();
+    let trace = format!("Root=1-{time}-{number};Sampled=0;{}", item.lineage);
     let mut answer = Response::builder()
         .header(CONTENT_TYPE, "application/json")
         .header("Lambda-Runtime-Aws-Request-Id", &item.request)

@@ -168,6 +168,14 @@ pub(crate) fn check(zip: &[u8]) -> Result<(), ZipError> {
     Ok(())
 }
 
+/// Bytes that a zip unpacks to, as it says.
+///
+/// # Errors
+/// [`ZipError`].
+pub(crate) fn unpacked_bytes(zip: &[u8]) -> Result<u64, ZipError> {
+    Ok(entries(zip)?.iter().map(|entry| entry.size).sum())
+}
+
 /// Unpacks a zip into a folder that is there and empty.
 ///
 /// # Errors

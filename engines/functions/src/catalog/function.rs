@@ -143,6 +143,11 @@ pub struct Function {
     pub tags: BTreeMap<String, String>,
 }
 
+/// The number of a version, in the one form that it has: `01` and `+1` are none.
+pub(super) fn number(version: &str) -> Option<u64> {
+    version.parse().ok().filter(|number: &u64| number.to_string() == version)
+}
+
 impl Function {
     /// All code and settings of it.
     pub fn builds(&self) -> impl Iterator<Item = &Version> {
@@ -167,7 +172,7 @@ impl Function {
         if version == LATEST {
             return Some((LATEST.to_owned(), &self.latest));
         }
-        Some((version.to_owned(), self.versions.get(&version.parse().ok()?)?))
+        Some((version.to_owned(), self.versions.get(&number(version)?)?))
     }
 
     /// What the core keeps to.

@@ -7,7 +7,7 @@ mod function;
 mod operation;
 mod request;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,17 @@ impl Catalog {
     /// Changes that make all this out of nothing.
     pub fn changes(&self) -> impl Iterator<Item = Change> {
         self.functions.values().map(|function| Change::Put(Box::new(function.clone())))
+    }
+
+    /// Hashes of code that a function has now, and has no more after a change of it.
+    #[must_use]
+    pub fn dropped_by(&self, change: &Change) -> Vec<String> {
+        let (name, kept) = match change {
+            Change::Put(function) => (&function.name, function.builds().map(|build| &build.code.sha256).collect()),
+            Change::Remove(name) => (name, BTreeSet::new()),
+        };
+        let had: BTreeSet<_> = self.get(name).into_iter().flat_map(Function::builds).map(|b| &b.code.sha256).collect();
+        had.difference(&kept).map(|hash| (*hash).clone()).collect()
     }
 
     /// The code that any version has, by its hash.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::function::number;
 use super::request::{
     AliasRequest, ConcurrencyRequest, CreateFunction, EventConfigRequest, Publish, Routing, UpdateCode,
     UpdateConfiguration,
@@ -15,6 +16,14 @@ use crate::refusal::{Refusal, RefusalKind};
 
 /// Bytes of all variables of an environment.
 const ENVIRONMENT_MAX: usize = 4 << 10;
+/// Characters of a description.
+const DESCRIPTION_MAX: usize = 256;
+/// Characters of a role.
+const ROLE_MAX: usize = 512;
+/// Characters of a destination.
+const DESTINATION_MAX: usize = 350;
+/// Tags of a function.
+const TAGS_MAX: usize = 50;
 /// Retries of an event.
 pub const EVENT_RETRIES: std::ops::RangeInclusive<i64> = 0..=2;
 /// Seconds that an event may wait.
@@ -110,6 +119,7 @@ impl Catalog {
             modified: context.now,
             revision: context.revision.to_owned(),
         };
+        check_tags(&request.tags)?;
         let function = Function {
             name,
             latest,
@@ -198,6 +208,7 @@ impl Function {
         check_revision(request.revision_id.as_deref(), &self.latest.revision)?;
         let mut version = self.latest.clone();
         if let Some(description) = &request.description {
+            check_length(description, DESCRIPTION_MAX, "description")?;
             version.settings.description.clone_from(description);
         }
         let same = |(_, newest): &(&u64, &Version)| newest.settings == version.settings && newest.code == version.code;
@@ -220,7 +231,7 @@ impl Function {
     /// # Errors
     /// An alias stands for it, or it is none.
     pub fn without(mut self, qualifier: &str, region: &str) -> Result<Self, Refusal> {
-        let number: u64 = qualifier.parse().map_err(|_| {
+        let number = number(qualifier).ok_or_else(|| {
             Refusal::parameter(format!(
                 "{} version cannot be deleted without deleting the function.",
                 if qualifier == LATEST { LATEST } else { "Aliases are deleted with DeleteAlias; this" }
@@ -276,6 +287,7 @@ impl Function {
             alias.version.clone_from(version);
         }
         if let Some(description) = &request.description {
+            check_length(description, DESCRIPTION_MAX, "description")?;
             alias.description.clone_from(description);
         }
         if let Some(routing) = &request.routing_config {
@@ -283,7 +295,7 @@ impl Function {
         }
         let versions = [Some(&alias.version), alias.other.as_ref().map(|(other, _)| other)];
         for version in versions.into_iter().flatten() {
-            if version != LATEST && version.parse::<u64>().is_err() || self.version(version).is_none() {
+            if version != LATEST && number(version).is_none() || self.version(version).is_none() {
                 return Err(not_there(&self.name, version, context.region));
             }
         }
@@ -412,8 +424,28 @@ fn architecture(asked: &[String]) -> Result<Option<String>, Refusal> {
     }
 }
 
+fn check_length(text: &str, most: usize, field: &str) -> Result<(), Refusal> {
+    if text.chars().count() <= most {
+        return Ok(());
+    }
+    let longest = format!("Member must have length less than or equal to {most}");
+    Err(Refusal::constraint(text, field, &longest))
+}
+
+fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    if tags.len() > TAGS_MAX {
+        return Err(Refusal::parameter(format!("A function has at most {TAGS_MAX} tags, came {}", tags.len())));
+    }
+    for (name, value) in tags {
+        check_length(name, 128, "tags.key")?;
+        check_length(value, 256, "tags.value")?;
+    }
+    Ok(())
+}
+
 /// What is told, or where events go: a function.
 fn destination(asked: &str) -> Result<String, Refusal> {
+    check_length(asked, DESTINATION_MAX, "destination")?;
     let is_function = asked.starts_with("arn:") && Named::parse(asked).is_ok();
     is_function.then(|| asked.to_owned()).ok_or_else(|| {
         Refusal::parameter(format!(
@@ -461,10 +493,8 @@ fn changed(mut settings: Settings, request: &UpdateConfiguration) -> Result<Sett
             "Member must satisfy regular expression pattern: [^\\s]+ and have length less than or equal to 128";
         return Err(Refusal::constraint(&settings.handler, "handler", pattern));
     }
-    if settings.description.len() > 256 {
-        let longest = "Member must have length less than or equal to 256";
-        return Err(Refusal::constraint(&settings.description, "description", longest));
-    }
+    check_length(&settings.description, DESCRIPTION_MAX, "description")?;
+    check_length(&settings.role, ROLE_MAX, "role")?;
     if let Some(timeout) = request.timeout {
         settings.timeout = within(timeout, &(1..=900), "timeout")?;
     }
@@ -582,6 +612,16 @@ mod tests {
             let refusal = refused(json);
             assert!(refusal.message.contains(word), "{json}: {refusal}");
         }
+        for (field, value) in [("Role", "r".repeat(513)), ("Description", "d".repeat(257))] {
+            let mut asked = request("");
+            let settings = &mut asked.settings;
+            *(if field == "Role" { &mut settings.role } else { &mut settings.description }) = Some(value);
+            let refusal = Catalog::default().create(&asked, code('a'), &context(1)).unwrap_err();
+            assert!(refusal.kind.code() == "ValidationException" && refusal.message.len() < 1_000, "{refusal}");
+        }
+        let tags: Vec<String> = (0..51).map(|tag| format!(r#""t{tag}": """#)).collect();
+        assert!(refused(&format!(r#", "Tags": {{{}}}"#, tags.join(","))).message.contains("50 tags"));
+        assert!(refused(&format!(r#", "Tags": {{"t": "{}"}}"#, "x".repeat(257))).message.contains("tags.value"));
         let long = format!(r#", "Environment": {{"Variables": {{"AB": "{}"}}}}"#, "x".repeat(4097));
         assert!(refused(&long).message.contains("4KB"));
         assert!(
@@ -639,9 +679,13 @@ mod tests {
         assert_eq!(alias(&ask("1", &[("9", 0.1)]), true).unwrap_err().kind.status(), 404);
         assert!(alias(&ask("1", &[("1", 0.1)]), true).is_err());
         assert!(alias(&ask("1", &[("2", 1.1)]), true).is_err());
+        for other_form in ["01", "+1", "1 "] {
+            assert_eq!(alias(&ask(other_form, &[]), true).unwrap_err().kind.status(), 404, "{other_form}");
+        }
         assert_eq!(alias(&ask("1", &[]), false).unwrap_err().kind.status(), 404);
         let with = alias(&ask("1", &[]), true).unwrap();
         assert_eq!(with.clone().without("1", "us-east-1").unwrap_err().kind.status(), 409);
+        assert!(with.clone().without("01", "us-east-1").is_err() && with.clone().without("+1", "us-east-1").is_err());
         assert!(with.without_alias("live").without("1", "us-east-1").is_ok());
     }
 

@@ -29,24 +29,33 @@ impl Core {
     pub(super) fn pump(&mut self, now: Micros, actions: &mut Vec<Action>) {
         let mut last: Option<Arc<str>> = None;
         let mut idle_turns = 0;
+        // Asked for anew only when something has begun to run: functions that wait may be many.
+        let mut is_full = None;
         while !self.waiting.is_empty() && idle_turns < self.waiting.len() {
             let after = last.as_ref().map_or(Bound::Unbounded, |last| Bound::Excluded(Arc::clone(last)));
             let name = self.waiting.range((after, Bound::Unbounded)).next().or_else(|| self.waiting.first());
             let Some(name) = name.map(Arc::clone) else { return };
-            idle_turns = if self.run_first(&name, now, actions) { 0 } else { idle_turns + 1 };
+            idle_turns = if self.run_first(&name, &mut is_full, now, actions) { 0 } else { idle_turns + 1 };
             last = Some(name);
         }
     }
 
     /// Runs the first event of a function, if it is due and there is room. Whether there may be more to do.
-    fn run_first(&mut self, name: &Arc<str>, now: Micros, actions: &mut Vec<Action>) -> bool {
+    fn run_first(
+        &mut self,
+        name: &Arc<str>,
+        is_full: &mut Option<bool>,
+        now: Micros,
+        actions: &mut Vec<Action>,
+    ) -> bool {
         let Some(function) = self.functions.get(name) else { return self.waiting.remove(name) };
         let Some(&(due, id)) = function.queue.first() else { return self.waiting.remove(name) };
-        if due > now || self.limit(name).is_some() {
+        if due > now || self.limit_of(name, || *is_full.get_or_insert_with(|| self.is_full())).is_some() {
             return false;
         }
         let Some(event) = self.events.get(&id).cloned() else { return self.unqueue(id) };
         self.unqueue(id);
+        *is_full = None;
         match self.build_of(name, &event.qualifier) {
             Some(build) => {
                 if let Some(event) = self.events.get_mut(&id) {

@@ -399,6 +399,12 @@ impl Core {
         self.functions.iter().map(|(name, function)| (name, &function.meter))
     }
 
+    /// What a function has used.
+    #[must_use]
+    pub fn meter(&self, function: &str) -> Meter {
+        self.functions.get(function).map(|function| function.meter).unwrap_or_default()
+    }
+
     /// Counts bytes of a payload.
     pub fn count_payload(&mut self, function: &str, bytes: usize) {
         if let Some(function) = self.functions.get_mut(function) {

@@ -77,14 +77,24 @@ impl Core {
 
     /// Which limit a function has reached, if any.
     pub(super) fn limit(&self, name: &Arc<str>) -> Option<RefusalKind> {
+        self.limit_of(name, || self.is_full())
+    }
+
+    /// The same, where somebody knows whether functions with nothing reserved may have no more.
+    pub(super) fn limit_of(&self, name: &Arc<str>, is_full: impl FnOnce() -> bool) -> Option<RefusalKind> {
         let function = self.functions.get(name)?;
         if let Some(reserved) = function.settings.reserved {
             return (function.running >= reserved).then_some(RefusalKind::ReservedConcurrency);
         }
+        is_full().then_some(RefusalKind::Concurrency)
+    }
+
+    /// Whether functions with nothing reserved may have no more work. Looks at all functions.
+    pub(super) fn is_full(&self) -> bool {
         let reserved: u32 = self.functions.values().filter_map(|function| function.settings.reserved).sum();
         let unreserved = self.functions.values().filter(|function| function.settings.reserved.is_none());
         let running: u32 = unreserved.map(|function| function.running).sum();
-        (running >= self.options.concurrency.saturating_sub(reserved)).then_some(RefusalKind::Concurrency)
+        running >= self.options.concurrency.saturating_sub(reserved)
     }
 
     /// The build that a version or an alias stands for, by the dice if there are two.

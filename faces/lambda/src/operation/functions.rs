@@ -6,7 +6,7 @@ use savanna_functions_host::catalog::{
     Change, Code, ConcurrencyRequest, CreateFunction, Recursion, UpdateCode, UpdateConfiguration, ZipSource,
 };
 use savanna_functions_host::names::LATEST;
-use savanna_functions_host::{Refusal, RefusalKind, ZIP_MAX};
+use savanna_functions_host::{PinnedCode, Refusal, RefusalKind, ZIP_MAX};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use crate::shown;
 const PAGE_MAX: usize = 50;
 
 /// Keeps the zip of a request.
-async fn code_of(asked: &Asked<'_>, source: &ZipSource) -> Result<Code, Refusal> {
+async fn code_of(asked: &Asked<'_>, source: &ZipSource) -> Result<PinnedCode, Refusal> {
     for other in ["S3Bucket", "S3Key", "ImageUri", "SourceKMSKeyArn"] {
         if source.rest.get(other).is_some_and(serde_json::Value::is_string) {
             return Err(Refusal::parameter(format!("{other} is not offered by this host; send the zip as ZipFile")));
@@ -50,7 +50,7 @@ pub(crate) async fn create(asked: &Asked<'_>) -> Result<Answer, Refusal> {
     }
     let code = code_of(asked, &request.code).await?;
     let made = asked.functions.change(|catalog, context| {
-        let function = catalog.create(&request, code, context)?;
+        let function = catalog.create(&request, code.code().clone(), context)?;
         let shown = match function.versions.last_key_value() {
             Some((number, _)) => shown::published(context.region, &function, *number),
             None => shown::latest(context.region, &function),
@@ -137,7 +137,8 @@ pub(crate) async fn update_code(asked: &Asked<'_>, name: &str) -> Result<Answer,
     asked.functions.read(|catalog| catalog.function(&name, asked.functions.region()).map(drop)).await?;
     let code = code_of(asked, &request.code).await?;
     let changed = asked.functions.change(|catalog, context| {
-        let function = catalog.function(&name, context.region)?.clone().with_code(&request, code, context)?;
+        let function =
+            catalog.function(&name, context.region)?.clone().with_code(&request, code.code().clone(), context)?;
         let shown = match function.versions.last_key_value() {
             Some((number, _)) if request.publish => shown::published(context.region, &function, *number),
             _ => shown::latest(context.region, &function),

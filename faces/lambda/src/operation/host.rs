@@ -60,15 +60,12 @@ pub(crate) async fn usage(asked: &Asked<'_>) -> Result<Answer, Refusal> {
 }
 
 /// The last that a function has printed.
-pub(crate) fn log(asked: &Asked<'_>, name: &str) -> Result<Answer, Refusal> {
+pub(crate) async fn log(asked: &Asked<'_>, name: &str) -> Result<Answer, Refusal> {
     let named = asked.named(name)?;
-    let log = asked.functions.log(&named.function);
-    let log = log.ok_or_else(|| Refusal::not_found(format!("Function not found: {}", named.function)))?;
-    Ok(answer::bytes(200, log))
+    Ok(answer::bytes(200, asked.functions.log(&named.function).await?))
 }
 
 /// A zip by its hash.
-pub(crate) fn code(asked: &Asked<'_>, sha256: &str) -> Result<Answer, Refusal> {
-    let zip = asked.functions.zip(sha256).ok_or_else(|| Refusal::not_found("There is no such code"))?;
-    Ok(answer::bytes(200, zip))
+pub(crate) async fn code(asked: &Asked<'_>, sha256: &str) -> Result<Answer, Refusal> {
+    Ok(answer::bytes(200, asked.functions.zip(sha256).await?))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use savanna_functions_host::{Abilities, HostError, Isolation, RefusalKind};
 use serde_json::{Value, json};
 
-use crate::support::{Host, wait, zip_of};
+use crate::support::{Host, Parts, wait, zip_of};
 
 /// Runs what a test wants tried: `event` is Python.
 const TRIES: &str = "
@@ -170,7 +170,7 @@ fn the_environment_of_a_function_is_not_that_of_what_begins_it() {
         ("libgcc_s.so.1", 0o100_755, b"x"),
     ]);
     let code = host.runtime.block_on(host.functions.keep_code(zip.clone())).unwrap();
-    let folder = directory.path().join("functions/tasks").join(&code.sha256);
+    let folder = directory.path().join("functions/tasks").join(&code.code().sha256);
     let settings = json!({ "Environment": { "Variables": { "LD_LIBRARY_PATH": folder, "WORD": "w=1" } } });
     host.try_make("tries", "python3.11", zip, &settings).unwrap();
     if is_kept(&host) {
@@ -251,7 +251,7 @@ fn lacking(directory: &Path, namespaces: bool, landlock: bool) -> Host {
     let groups = directory.join("groups");
     std::fs::create_dir(&groups).unwrap();
     let abilities = Abilities { namespaces, landlock, groups };
-    Host::try_open(directory, 1, Isolation::Preferred, 8, abilities).unwrap()
+    Host::try_open(directory, 1, Isolation::Preferred, 8, Parts { abilities, ..Parts::default() }).unwrap()
 }
 
 #[test]
@@ -452,7 +452,8 @@ fn isolation_that_is_required_and_cannot_be_had_is_an_error() {
     for (namespaces, landlock) in [(true, false), (false, true), (false, false)] {
         let directory = tempfile::tempdir().unwrap();
         let abilities = Abilities { namespaces, landlock, ..Abilities::default() };
-        let opened = Host::try_open(directory.path(), 1, Isolation::Required, 4, abilities);
+        let opened =
+            Host::try_open(directory.path(), 1, Isolation::Required, 4, Parts { abilities, ..Parts::default() });
         assert!(matches!(opened, Err(HostError::Isolation(_))), "{namespaces} {landlock}");
     }
 }

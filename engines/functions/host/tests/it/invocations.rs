@@ -98,7 +98,7 @@ fn an_event_runs_again_and_its_destination_is_told_once() {
     host.events("fails", &json!({ "DestinationConfig": { "OnFailure": { "Destination": told } } }));
     host.send("fails", &json!({ "n": 5 }));
     host.wait_for_print("told", "RetriesExhausted", 1);
-    let log = String::from_utf8(host.functions.log("told").unwrap()).unwrap();
+    let log = host.log("told");
     let line = log.lines().find_map(|line| line.strip_prefix("told ")).unwrap();
     let event: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!(event["requestPayload"], json!({ "n": 5 }));
@@ -107,7 +107,7 @@ fn an_event_runs_again_and_its_destination_is_told_once() {
         (&json!(3), &json!("ValueError"))
     );
     wait("nothing waits", || host.functions.totals().counts.queued == 0);
-    let tried = String::from_utf8(host.functions.log("fails").unwrap()).unwrap();
+    let tried = host.log("fails");
     assert_eq!(tried.matches("tried\n").count(), 3);
     host.close();
 }
@@ -145,7 +145,7 @@ fn what_was_accepted_outlives_the_host_and_what_had_ended_does_not_run_again() {
     assert_eq!(host.functions.totals().counts.queued, 1);
     host.reserve("prints", 1);
     host.wait_for_print("prints", "ran 2", 1);
-    let log = String::from_utf8(host.functions.log("prints").unwrap()).unwrap();
+    let log = host.log("prints");
     assert!(!log.contains("ran 1"), "{log}");
     host.close();
 }
@@ -161,7 +161,7 @@ fn an_instance_is_warm_for_the_next_and_gone_for_other_code() {
         let code = host.functions.keep_code(zip).await.unwrap();
         let changed = host.functions.change(|catalog, context| {
             let function = catalog.function("counts", context.region)?.clone();
-            let function = function.with_code(&Default::default(), code, context)?;
+            let function = function.with_code(&Default::default(), code.code().clone(), context)?;
             Ok((Some(savanna_functions_host::catalog::Change::Put(Box::new(function))), ()))
         });
         changed.await

@@ -1,5 +1,6 @@
 //! The host with real processes: what functions can do, and what they cannot.
 
+mod bounds;
 mod hostile;
 mod invocations;
 mod support;

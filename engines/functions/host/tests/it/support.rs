@@ -9,11 +9,20 @@ use savanna_functions_host::catalog::{Change, ConcurrencyRequest, EventConfigReq
 use savanna_functions_host::meter::Prices;
 use savanna_functions_host::names::{LATEST, Named};
 use savanna_functions_host::{
-    Abilities, Functions, HostError, HostOptions, Invoked, Invoking, Isolation, Lineage, Refusal, unique,
+    Abilities, Bounds, Functions, HostError, HostOptions, Invoked, Invoking, Isolation, Lineage, Refusal, unique,
 };
 use savanna_journal::Options;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+
+/// What a host stands on.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) abilities: Abilities,
+    pub(crate) bounds: Bounds,
+    /// What is in the log is durable only after this.
+    pub(crate) linger: Duration,
+}
 
 pub(crate) struct Host {
     pub(crate) functions: Functions,
@@ -26,7 +35,7 @@ impl Host {
     }
 
     pub(crate) fn open_with(directory: &Path, epoch: u64, isolation: Isolation, concurrency: u32) -> Self {
-        Self::try_open(directory, epoch, isolation, concurrency, Abilities::default()).unwrap()
+        Self::try_open(directory, epoch, isolation, concurrency, Parts::default()).unwrap()
     }
 
     pub(crate) fn try_open(
@@ -34,18 +43,19 @@ impl Host {
         epoch: u64,
         isolation: Isolation,
         concurrency: u32,
-        abilities: Abilities,
+        parts: Parts,
     ) -> Result<Self, HostError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let options = HostOptions {
-            log: Options::dir(directory.join("log")),
+            log: Options::dir(directory.join("log")).linger(parts.linger),
             epoch: NodeEpoch(epoch),
             lease: None,
             directory: directory.join("functions"),
             region: "us-east-1".to_owned(),
             launcher: env!("CARGO_BIN_EXE_savanna-instance").into(),
             isolation,
-            abilities,
+            abilities: parts.abilities,
+            bounds: parts.bounds,
             ports: Vec::new(),
             concurrency,
             idle: Duration::from_secs(300),
@@ -79,7 +89,7 @@ impl Host {
         self.runtime.block_on(async {
             let code = self.functions.keep_code(zip).await?;
             let made = self.functions.change(|catalog, context| {
-                Ok((Some(Change::Put(Box::new(catalog.create(&request, code, context)?))), ()))
+                Ok((Some(Change::Put(Box::new(catalog.create(&request, code.code().clone(), context)?))), ()))
             });
             made.await
         })
@@ -114,8 +124,13 @@ impl Host {
     /// What a function answers that succeeds.
     pub(crate) fn answer(&self, name: &str, payload: &Value) -> Value {
         let (succeeded, answer) = self.call(name, payload);
-        assert!(succeeded, "{answer:#} {}", String::from_utf8_lossy(&self.functions.log(name).unwrap()));
+        assert!(succeeded, "{answer:#} {}", self.log(name));
         answer
+    }
+
+    /// What a function has printed.
+    pub(crate) fn log(&self, name: &str) -> String {
+        String::from_utf8_lossy(&self.runtime.block_on(self.functions.log(name)).unwrap()).into_owned()
     }
 
     pub(crate) fn send(&self, name: &str, payload: &Value) {
@@ -124,10 +139,7 @@ impl Host {
 
     /// Waits until a function has printed something so often.
     pub(crate) fn wait_for_print(&self, name: &str, text: &str, count: usize) {
-        wait(&format!("{count} times {text:?} of {name}"), || {
-            let log = self.functions.log(name).unwrap();
-            String::from_utf8_lossy(&log).matches(text).count() >= count
-        });
+        wait(&format!("{count} times {text:?} of {name}"), || self.log(name).matches(text).count() >= count);
     }
 
     pub(crate) fn close(self) {
