@@ -62,6 +62,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Serv
         lease: Some(membership.guard.clone()),
         // Processes with a root of their own see it from elsewhere.
         directory: std::path::absolute(&directory).unwrap_or(directory),
+        store: None,
         region: config.functions_region.clone(),
         launcher: PathBuf::from(PROGRAM),
         isolation: config.functions_isolation,

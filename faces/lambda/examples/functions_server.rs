@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         epoch,
         lease: None,
         directory: directory.join("functions"),
+        store: None,
         region: "us-east-1".to_owned(),
         launcher: PathBuf::from("/proc/self/exe"),
         isolation: match setting("isolation") {

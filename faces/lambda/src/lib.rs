@@ -19,6 +19,6 @@ pub use savanna_functions_host::{
 
 pub use crate::{
     access::{Key, KeyError},
-    server::{Server, ServerError, ServerOptions, Stopper},
+    server::{Server, ServerError, ServerOptions, Stopper, serve_client},
     signature::{Signing, body_hash, sign, time_of},
 };

@@ -10,6 +10,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use savanna_functions_host::{Functions, HostError, HostOptions};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
@@ -191,23 +192,33 @@ async fn accept(listener: TcpListener, service: Arc<Service>, clients_max: usize
         let _ = stream.set_nodelay(true);
         let (service, mut stopping) = (Arc::clone(&service), stopping.clone());
         tokio::spawn(async move {
-            let answers = service_fn(move |request| {
-                let service = Arc::clone(&service);
-                async move { Ok::<_, Infallible>(service.answer(request).await) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIME)
-                .serve_connection(TokioIo::new(stream), answers);
             tokio::select! {
-                served = connection => {
-                    if let Err(error) = served {
-                        tracing::debug!(%error, "a client of functions has gone");
-                    }
-                }
+                () = serve(service, stream) => {}
                 _ = stopping.wait_for(|stop| *stop) => {}
             }
             drop(place);
         });
     }
+}
+
+/// Serves one client until it goes.
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(service: Arc<Service>, stream: S) {
+    let answers = service_fn(move |request| {
+        let service = Arc::clone(&service);
+        async move { Ok::<_, Infallible>(service.answer(request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .serve_connection(TokioIo::new(stream), answers);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a client of functions has gone");
+    }
+}
+
+/// Serves one client that has come by something else than a port, until it goes.
+pub async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(functions: Functions, key: Option<Key>, stream: S) {
+    let access = Access { key, loopback_only: true };
+    let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+    serve(Arc::new(Service { functions, access, bodies: Bodies::default(), address }), stream).await;
 }

@@ -1,13 +1,17 @@
-//! Zips by their content: kept as files, unpacked when they are needed, and removed when nobody wants them any more.
+//! Zips by their content: kept as files or as objects, unpacked when they are needed, and removed when nobody wants them any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use object_store::{ObjectStore, ObjectStoreExt as _};
 use parking_lot::Mutex;
 use savanna_functions::catalog::Code;
 use sha2::{Digest as _, Sha256};
+use tokio::runtime::Handle;
 
 use crate::functions::Functions;
 use crate::zip::{self, ZipError};
@@ -23,6 +27,37 @@ pub(crate) struct CodeStore {
     unpacked: Mutex<Unpacked>,
     /// Code that somebody works with, with how many do. Taken after the one above.
     pins: Mutex<BTreeMap<String, usize>>,
+    /// Where zips are instead of the folder.
+    remote: Option<Remote>,
+}
+
+/// Zips in an object store.
+#[derive(Debug)]
+struct Remote {
+    store: Arc<dyn ObjectStore>,
+    folder: object_store::path::Path,
+    runtime: Handle,
+    /// Who has it may put and remove. Taken before all others.
+    changing: Mutex<()>,
+}
+
+/// A request to an object store may take so long.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
+
+impl Remote {
+    fn path(&self, sha256: &str) -> object_store::path::Path {
+        self.folder.clone().join(format!("{sha256}.zip"))
+    }
+
+    /// Waits for a request on a thread that may wait.
+    fn wait<T>(&self, request: impl Future<Output = Result<T, object_store::Error>>) -> io::Result<T> {
+        let waited = self.runtime.block_on(tokio::time::timeout(REQUEST_TIME, request));
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the object store does not answer");
+        waited.map_err(late)?.map_err(|error| match error {
+            object_store::Error::NotFound { .. } => io::Error::new(io::ErrorKind::NotFound, error),
+            other => io::Error::other(other),
+        })
+    }
 }
 
 /// What is unpacked, with its bytes and when it was asked for last.
@@ -65,7 +100,13 @@ impl Drop for PinnedCode {
 
 impl CodeStore {
     /// Opens the folders below a directory. What nobody wants any more is removed, and what was unpacked is unpacked again: only zips are durable.
-    pub(crate) fn open(directory: &Path, wanted: &BTreeSet<String>, unpacked_max: u64) -> io::Result<Self> {
+    pub(crate) fn open(
+        directory: &Path,
+        wanted: &BTreeSet<String>,
+        unpacked_max: u64,
+        store: Option<(Arc<dyn ObjectStore>, object_store::path::Path)>,
+        runtime: &Handle,
+    ) -> io::Result<Self> {
         let (zips, tasks) = (directory.join("code"), directory.join("tasks"));
         match fs::remove_dir_all(&tasks) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -79,7 +120,11 @@ impl CodeStore {
                 fs::remove_file(&path)?;
             }
         }
-        Ok(Self { zips, tasks, unpacked_max, unpacked: Mutex::default(), pins: Mutex::default() })
+        let remote = store.map(|(store, folder)| {
+            let runtime = runtime.clone();
+            Remote { store, folder, runtime, changing: Mutex::default() }
+        });
+        Ok(Self { zips, tasks, unpacked_max, unpacked: Mutex::default(), pins: Mutex::default(), remote })
     }
 
     /// What a zip is called.
@@ -93,6 +138,13 @@ impl CodeStore {
         zip::check(bytes)?;
         let mut unpacked = self.unpacked.lock();
         self.unpack(&mut unpacked, &code.sha256, bytes)?;
+        if let Some(remote) = &self.remote {
+            drop(unpacked);
+            // Whoever removes it at this moment has done so before; from then on it is pinned.
+            let _one = remote.changing.lock();
+            let (path, zip) = (remote.path(&code.sha256), bytes::Bytes::copy_from_slice(bytes));
+            return Ok(remote.wait(remote.store.put(&path, zip.into())).map(drop)?);
+        }
         let path = self.path(&code.sha256);
         if !path.exists() {
             let coming = self.zips.join(format!("{}.{:x}.coming", code.sha256, rand::random::<u64>()));
@@ -110,9 +162,23 @@ impl CodeStore {
         Ok(())
     }
 
-    /// A zip as it was given.
+    /// A zip as it was given. Blocks, also where it comes from elsewhere.
     pub(crate) fn zip(&self, sha256: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path(sha256))
+        let bytes = match &self.remote {
+            Some(remote) => {
+                let path = remote.path(sha256);
+                remote.wait(async { remote.store.get(&path).await?.bytes().await })?.to_vec()
+            }
+            None => fs::read(self.path(sha256))?,
+        };
+        // It runs with a function's rights: nobody but its client says what it is.
+        if Self::code_of(&bytes).sha256 == sha256 {
+            return Ok(bytes);
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the zip {sha256} has another content by now; upload it again"),
+        ))
     }
 
     /// The folder of unpacked code, which stays as long as whoever asks has it pinned.
@@ -130,12 +196,20 @@ impl CodeStore {
 
     /// Removes code that nobody has pinned, if it is not wanted then.
     pub(crate) fn remove(&self, sha256: &str, is_wanted: impl FnOnce() -> bool) -> io::Result<()> {
+        let _one = self.remote.as_ref().map(|remote| remote.changing.lock());
         let mut unpacked = self.unpacked.lock();
         // In this order: who unpins it has seen to it that it is wanted, if it is.
         if self.pins.lock().contains_key(sha256) || is_wanted() {
             return Ok(());
         }
         self.forget(&mut unpacked, sha256)?;
+        if let Some(remote) = &self.remote {
+            drop(unpacked);
+            return match remote.wait(remote.store.delete(&remote.path(sha256))) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
         match fs::remove_file(self.path(sha256)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),

@@ -13,6 +13,7 @@ use savanna_journal::Lsn;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::code::PinnedCode;
 use crate::functions::{Functions, Invoked, State, unique};
 use crate::instance;
 use crate::lineage::{LOOPS_MAX, Lineage};
@@ -20,6 +21,7 @@ use crate::logs::InstanceLog;
 use crate::memory::Group;
 use crate::process::Killer;
 use crate::recovery::draft;
+use crate::runtime_api::Delivery;
 use crate::{ANSWER_MAX, EVENT_MAX};
 
 /// What a function is to do.
@@ -66,15 +68,6 @@ pub(crate) enum Settled {
     Ended(EventId, Option<Accepted>),
     /// Nothing any more.
     Failed(String),
-}
-
-/// Work as an instance gets it.
-#[derive(Debug)]
-pub(crate) struct Delivery {
-    pub(crate) item: Arc<Item>,
-    /// Milliseconds since 1970.
-    pub(crate) deadline: u64,
-    pub(crate) arn: String,
 }
 
 /// A process, as the host knows it.
@@ -175,7 +168,9 @@ impl Functions {
             memory: settings.settings.memory,
             ..Slot::default()
         };
-        let begun = instance::Begun { name: name.to_owned(), version: slot.version.clone(), build: settings };
+        let code = PinnedCode::new(self.clone(), settings.code.clone());
+        let begun =
+            instance::Begun { name: name.to_owned(), version: slot.version.clone(), build: settings, _code: code };
         state.slots.insert(id, slot);
         let log = state.log_of(name);
         self.0.runtime.spawn(instance::run(self.clone(), id, begun, log));
@@ -196,7 +191,15 @@ impl Functions {
         let arn = arn(&self.0.region, &slot.function, qualifier);
         (slot.current, slot.said) = (Some(Arc::clone(&item)), None);
         // The function compares it with the machine's clock.
-        let delivery = Delivery { item, deadline: state.clock.machine_at(deadline) / 1_000, arn };
+        let deadline = state.clock.machine_at(deadline) / 1_000;
+        let delivery = Delivery {
+            request: item.request.clone(),
+            client_context: item.client_context.clone(),
+            lineage: item.lineage.clone(),
+            payload: item.payload.clone(),
+            deadline,
+            arn,
+        };
         // One that does not listen any more does no work either.
         if slot.waiter.take().is_none_or(|waiter| waiter.send(delivery).is_err()) {
             slot.kill();

@@ -142,7 +142,8 @@ impl Functions {
         // Who opens the log ends whoever had it before; only then the code is ours.
         let (journal, image) = recover(options.log, options.epoch)?;
         let wanted: BTreeSet<String> = image.catalog.codes().map(|code| code.sha256.clone()).collect();
-        let code = CodeStore::open(&options.directory, &wanted, options.bounds.unpacked).map_err(failed)?;
+        let code = CodeStore::open(&options.directory, &wanted, options.bounds.unpacked, options.store, runtime)
+            .map_err(failed)?;
         let machine =
             Machine::open(&options.directory, options.launcher, options.isolation, &options.abilities, options.ports)?;
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);

@@ -21,7 +21,7 @@ use crate::options::{Abilities, HostError, Isolation};
 use crate::process::{Order, Process, Spawner, described};
 use crate::processes::Processes;
 use crate::python::{Python, Pythons};
-use crate::runtime_api;
+use crate::runtime_api::{self, InstanceWork};
 
 /// What runs a handler where the machine's Python has nothing for that.
 const BOOTSTRAP: &str = include_str!("../runtime/bootstrap.py");
@@ -146,6 +146,8 @@ pub(crate) struct Begun {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) build: Version,
+    /// Its code stays where it is until its end, whatever becomes of the function.
+    pub(crate) _code: PinnedCode,
 }
 
 /// Why an instance does not run: Lambda's name for it, and in words.
@@ -169,8 +171,6 @@ struct Running {
     log: Arc<InstanceLog>,
     serving: tokio::task::JoinHandle<()>,
     following: tokio::task::JoinHandle<()>,
-    /// Stays where it is as long as it runs.
-    _code: PinnedCode,
 }
 
 fn failed(error: &io::Error) -> Ended {
@@ -185,7 +185,6 @@ async fn begin(
     log: Arc<FunctionLog>,
 ) -> Result<Running, Ended> {
     let shared = Arc::clone(&functions.0);
-    let pinned = PinnedCode::new(functions.clone(), begun.build.code.clone());
     let (sha256, kind) = (begun.build.code.sha256.clone(), RuntimeKind::of(&begun.build.settings.runtime));
     let prepared = tokio::task::spawn_blocking(move || {
         let task = shared.code.task(&sha256).map_err(|error| ("Runtime.CodeUnavailable", error.to_string()))?;
@@ -224,7 +223,7 @@ async fn begin(
         task: task.clone(),
         runtime: machine.runtime.clone(),
         base: base.to_owned(),
-        readable: python.map(|python| python.prefix).filter(|prefix| prefix != Path::new("/usr")).into_iter().collect(),
+        readable: python.map_or_else(Vec::new, |python| python.readable),
         storage: begun.build.settings.storage,
         uid: UID_FIRST + u32::try_from(id.0 % UIDS).unwrap_or_default(),
         ports: machine.ports.iter().copied().chain([port]).collect(),
@@ -246,15 +245,16 @@ async fn begin(
         }
     }
     let log = log.map_err(|error| failed(&error))?;
-    let serving = tokio::spawn(runtime_api::serve(functions.clone(), id, listener));
+    let serving =
+        tokio::spawn(runtime_api::serve(InstanceWork { functions: functions.clone(), instance: id }, listener));
     let followed = Arc::clone(&log);
     let following = tokio::spawn(async move { followed.follow().await });
-    Ok(Running { process, log, serving, following, _code: pinned })
+    Ok(Running { process, log, serving, following })
 }
 
 impl Running {
     async fn until_the_end(self) -> Ended {
-        let Self { process, log, serving, mut following, _code } = self;
+        let Self { process, log, serving, mut following } = self;
         let ended = process.wait().await;
         serving.abort();
         // What holds the other end of the pipe is in the namespace, which is ending; or has left its group.

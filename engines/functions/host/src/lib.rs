@@ -23,8 +23,11 @@ mod process;
 mod processes;
 mod python;
 mod recovery;
-mod runtime_api;
-mod zip;
+pub mod runtime_api;
+pub mod zip;
+#[cfg(test)]
+#[path = "../tests/it/zips.rs"]
+mod zips;
 
 pub use savanna_functions::{Refusal, RefusalKind, catalog, core, meter, names};
 
@@ -34,7 +37,7 @@ pub use crate::{
     functions::{Functions, Invoked, Invoking, Totals, unique},
     lineage::Lineage,
     options::{Abilities, Bounds, HostError, HostOptions, Isolation},
-    zip::{UNPACKED_MAX, ZIP_MAX, ZipError},
+    zip::{UNPACKED_MAX, ZIP_MAX},
 };
 
 /// Bytes of a payload that a client waits for.

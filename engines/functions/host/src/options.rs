@@ -1,8 +1,11 @@
 //! What a host is to be, and why it does not start.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use object_store::ObjectStore;
+use object_store::path::Path;
 use savanna_epoch::NodeEpoch;
 use savanna_functions::meter::Prices;
 use savanna_journal::{JournalError, Options};
@@ -65,6 +68,8 @@ pub struct HostOptions {
     pub lease: Option<LeaseGuard>,
     /// The directory of code.
     pub directory: PathBuf,
+    /// Where code is instead: an object store, and a path in it that is nobody else's.
+    pub store: Option<(Arc<dyn ObjectStore>, Path)>,
     /// The region in ARNs.
     pub region: String,
     /// A program that calls [`launcher::run_if_asked`](crate::launcher::run_if_asked) first.

@@ -12,8 +12,8 @@ use serde::Deserialize;
 pub(crate) struct Python {
     /// The program itself.
     pub(crate) executable: PathBuf,
-    /// Where its libraries are.
-    pub(crate) prefix: PathBuf,
+    /// Where its libraries are, and those of the environment that it belongs to; without what every function may read.
+    pub(crate) readable: Vec<PathBuf>,
     /// Whether it has Lambda's own client of the Runtime API.
     pub(crate) has_client: bool,
 }
@@ -25,12 +25,12 @@ pub(crate) struct Pythons(Mutex<BTreeMap<String, Option<Python>>>);
 #[derive(Deserialize)]
 struct Told {
     executable: PathBuf,
-    prefix: PathBuf,
+    prefixes: Vec<PathBuf>,
     version: String,
     has_client: bool,
 }
 
-const QUESTION: &str = "import sys, json, os, importlib.util as u; print(json.dumps({'executable': os.path.realpath(sys.executable), 'prefix': sys.base_prefix, 'version': '%d.%d' % sys.version_info[:2], 'has_client': u.find_spec('awslambdaric') is not None}))";
+const QUESTION: &str = "import sys, json, importlib.util as u; print(json.dumps({'executable': sys.executable, 'prefixes': sorted({sys.prefix, sys.base_prefix}), 'version': '%d.%d' % sys.version_info[:2], 'has_client': u.find_spec('awslambdaric') is not None}))";
 
 impl Pythons {
     /// The machine's Python of a version, such as `3.11`. Blocks the first time.
@@ -62,16 +62,11 @@ fn candidates(version: &str) -> Vec<PathBuf> {
 }
 
 fn ask(path: &Path, version: &str) -> Option<Python> {
-    // What was found may be a shim, or of an environment of its own, whose packages the program itself does not have.
-    let program = told(path)?.executable;
-    let Told { executable, prefix, version: told, has_client } = told(&program)?;
-    (told == version).then_some(Python { executable, prefix, has_client })
-}
-
-fn told(path: &Path) -> Option<Told> {
     let mut command = Command::new(path);
     let answer = command.args(["-I", "-c", QUESTION]).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    serde_json::from_slice(&answer.stdout).ok()
+    let Told { executable, mut prefixes, version: told, has_client } = serde_json::from_slice(&answer.stdout).ok()?;
+    prefixes.retain(|prefix| !prefix.starts_with("/usr"));
+    (told == version).then_some(Python { executable, readable: prefixes, has_client })
 }
 
 #[cfg(test)]
@@ -79,16 +74,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_of_an_environment_are_not_those_of_its_python() {
+    fn a_python_of_an_environment_has_its_packages_and_those_below() {
         let Some(python) = Pythons::default().find("3.11") else { return };
         let folder = tempfile::tempdir().unwrap();
         let environment = folder.path().join("env");
         let made = Command::new(&python.executable).args(["-m", "venv", "--without-pip"]).arg(&environment).status();
         assert!(made.unwrap().success());
+        let program = environment.join("bin/python3.11");
+        assert!(!ask(&program, "3.11").unwrap().has_client);
         let package = environment.join("lib/python3.11/site-packages/awslambdaric");
         std::fs::create_dir_all(&package).unwrap();
         std::fs::write(package.join("__init__.py"), "").unwrap();
-        assert_eq!(ask(&environment.join("bin/python3.11"), "3.11"), Some(python));
+        let found = ask(&program, "3.11").unwrap();
+        assert!(found.has_client && found.executable == program && found.readable.contains(&environment), "{found:?}");
+        assert!(python.readable.iter().all(|prefix| found.readable.contains(prefix)), "{found:?}");
+        assert_eq!(ask(&program, "3.12"), None);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub const ZIP_MAX: usize = 50 << 20;
 /// Bytes of all its files.
 pub const UNPACKED_MAX: u64 = 250 << 20;
 /// Files and folders in it.
-pub(crate) const ENTRIES_MAX: usize = 20_000;
+pub const ENTRIES_MAX: usize = 20_000;
 
 /// Why a zip is refused.
 #[derive(Debug, thiserror::Error)]
@@ -160,7 +160,7 @@ fn checked(name: &str) -> Result<PathBuf, ZipError> {
 ///
 /// # Errors
 /// [`ZipError`].
-pub(crate) fn check(zip: &[u8]) -> Result<(), ZipError> {
+pub fn check(zip: &[u8]) -> Result<(), ZipError> {
     let entries = entries(zip)?;
     if entries.iter().all(|entry| entry.is_folder) {
         return Err(ZipError::Damaged("an empty one"));
@@ -172,7 +172,7 @@ pub(crate) fn check(zip: &[u8]) -> Result<(), ZipError> {
 ///
 /// # Errors
 /// [`ZipError`].
-pub(crate) fn unpacked_bytes(zip: &[u8]) -> Result<u64, ZipError> {
+pub fn unpacked_bytes(zip: &[u8]) -> Result<u64, ZipError> {
     Ok(entries(zip)?.iter().map(|entry| entry.size).sum())
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn unpacked_bytes(zip: &[u8]) -> Result<u64, ZipError> {
 ///
 /// # Errors
 /// [`ZipError`]. What was unpacked until then stays.
-pub(crate) fn unpack(zip: &[u8], folder: &Path) -> Result<(), ZipError> {
+pub fn unpack(zip: &[u8], folder: &Path) -> Result<(), ZipError> {
     let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o755).create(path);
     for entry in entries(zip)? {
         let path = folder.join(&entry.path);
@@ -249,30 +249,10 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
-    /// A zip of stored files, with what the directory says of each.
-    pub(crate) fn zip_of(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
-        let (mut zip, mut directory) = (Vec::new(), Vec::new());
-        let le = |value: usize| u32::try_from(value).unwrap().to_le_bytes();
-        for (name, mode, content) in files {
-            let offset = le(zip.len());
-            let (crc, size, length) = (crc32(content).to_le_bytes(), le(content.len()), le(name.len()));
-            zip.extend_from_slice(b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0");
-            zip.extend_from_slice(&[&crc[..], &size, &size, &length[..2], &[0, 0]].concat());
-            zip.extend_from_slice(name.as_bytes());
-            zip.extend_from_slice(content);
-            directory.extend_from_slice(b"PK\x01\x02\x14\x03\x14\0\0\0\0\0\0\0\0\0");
-            directory.extend_from_slice(&[&crc[..], &size, &size, &length[..2], &[0; 8]].concat());
-            directory.extend_from_slice(&[&(mode << 16).to_le_bytes()[..], &offset, name.as_bytes()].concat());
-        }
-        let (count, size, offset) = (le(files.len()), le(directory.len()), le(zip.len()));
-        zip.extend_from_slice(&directory);
-        zip.extend_from_slice(b"PK\x05\x06\0\0\0\0");
-        zip.extend_from_slice(&[&count[..2], &count[..2], &size, &offset, &[0, 0]].concat());
-        zip
-    }
+    use crate::zips::zip_of;
 
     fn unpacked(zip: &[u8]) -> Result<tempfile::TempDir, ZipError> {
         let folder = tempfile::tempdir().unwrap();

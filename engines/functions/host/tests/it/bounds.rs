@@ -7,7 +7,8 @@ use savanna_functions_host::catalog::Change;
 use savanna_functions_host::{Bounds, Isolation, Refusal, RefusalKind};
 use serde_json::json;
 
-use crate::support::{Host, Parts, invoking, wait, zip_of};
+use crate::support::{Host, Parts, invoking, wait};
+use crate::zips::zip_of;
 
 const ECHO: &str = "def handler(event, context):\n    print('ran', event)\n    return event\n";
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use savanna_functions_host::{Abilities, HostError, Isolation, RefusalKind};
 use serde_json::{Value, json};
 
-use crate::support::{Host, Parts, wait, zip_of};
+use crate::support::{Host, Parts, wait};
+use crate::zips::zip_of;
 
 /// Runs what a test wants tried: `event` is Python.
 const TRIES: &str = "

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use savanna_functions_host::RefusalKind;
 use serde_json::json;
 
-use crate::support::{Host, wait, zip_of};
+use crate::support::{Host, wait};
+use crate::zips::zip_of;
 
 const ECHO: &str = "
 def handler(event, context):

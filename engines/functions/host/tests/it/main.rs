@@ -1,6 +1,8 @@
 //! The host with real processes: what functions can do, and what they cannot.
 
 mod bounds;
+mod elsewhere;
 mod hostile;
 mod invocations;
 mod support;
+mod zips;

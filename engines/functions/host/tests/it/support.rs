@@ -1,9 +1,11 @@
 //! A host in a directory of its own, and zips for it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::ObjectStore;
 use savanna_epoch::NodeEpoch;
 use savanna_functions_host::catalog::{Change, ConcurrencyRequest, EventConfigRequest};
 use savanna_functions_host::meter::Prices;
@@ -15,11 +17,15 @@ use savanna_journal::Options;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::zips::zip_of;
+
 /// What a host stands on.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) abilities: Abilities,
     pub(crate) bounds: Bounds,
+    /// Where code is instead.
+    pub(crate) store: Option<(Arc<dyn ObjectStore>, object_store::path::Path)>,
     /// What is in the log is durable only after this.
     pub(crate) linger: Duration,
 }
@@ -51,6 +57,7 @@ impl Host {
             epoch: NodeEpoch(epoch),
             lease: None,
             directory: directory.join("functions"),
+            store: parts.store,
             region: "us-east-1".to_owned(),
             launcher: env!("CARGO_BIN_EXE_savanna-instance").into(),
             isolation,
@@ -166,32 +173,4 @@ pub(crate) fn wait(what: &str, is_so: impl Fn() -> bool) {
         std::thread::sleep(Duration::from_millis(50));
     }
     panic!("{what}: it has not come to be within 30 s");
-}
-
-/// A zip of stored files.
-pub(crate) fn zip_of(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
-    let (mut zip, mut directory) = (Vec::new(), Vec::new());
-    let le = |value: usize| u32::try_from(value).unwrap().to_le_bytes();
-    for (name, mode, content) in files {
-        let offset = le(zip.len());
-        let (crc, size, length) = (crc32(content).to_le_bytes(), le(content.len()), le(name.len()));
-        zip.extend_from_slice(b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0");
-        zip.extend_from_slice(&[&crc[..], &size, &size, &length[..2], &[0, 0]].concat());
-        zip.extend_from_slice(name.as_bytes());
-        zip.extend_from_slice(content);
-        directory.extend_from_slice(b"PK\x01\x02\x14\x03\x14\0\0\0\0\0\0\0\0\0");
-        directory.extend_from_slice(&[&crc[..], &size, &size, &length[..2], &[0; 8]].concat());
-        directory.extend_from_slice(&[&(mode << 16).to_le_bytes()[..], &offset, name.as_bytes()].concat());
-    }
-    let (count, size, offset) = (le(files.len()), le(directory.len()), le(zip.len()));
-    zip.extend_from_slice(&directory);
-    zip.extend_from_slice(b"PK\x05\x06\0\0\0\0");
-    zip.extend_from_slice(&[&count[..2], &count[..2], &size, &offset, &[0, 0]].concat());
-    zip
-}
-
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0_u32, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
-    })
 }
