@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOVED_BYTES_MAX: usize = 64 << 20;
 /// If no more than that was committed since the storage was written to last, it goes along, too: nobody waits for the storage then.
 const TAIL_BYTES_MAX: u64 = 4 << 20;
+/// For so long a statement that runs aside is waited for before it is called away.
+const ASIDE: Duration = Duration::from_millis(200);
 /// How often it is looked whether everybody has gone.
 const ROUND: Duration = Duration::from_millis(1);
 
@@ -232,11 +234,12 @@ impl ThreadContext {
         Ok(())
     }
 
-    /// What ties a session to this node may take long, as a COPY or the removal of another database does, and nobody has to wait for it.
+    /// What ties a session to this node may take long, as a COPY or the removal of another database does, and nobody has to wait for it. A statement that runs aside gives way
+    /// only when the tenant leaves.
     async fn until_movable(&self, tenant: TenantId) -> Result<()> {
         let began = Instant::now();
         while let Some(slot) = self.awake(tenant) {
-            let fixed = self.fixed(&slot).await;
+            let Ok(fixed) = tokio::time::timeout(ASIDE, self.fixed(&slot)).await else { break };
             if fixed.is_none() && !slot.has_errands() {
                 break;
             }
