@@ -23,8 +23,12 @@ use crate::operation;
 const CODE_MAX: usize = 70_167_211;
 /// Bytes of any other request but an invocation.
 const SETTINGS_MAX: usize = 1 << 20;
-/// Bytes of bodies that may be there at once.
-const BODIES_MAX: usize = 1 << 30;
+/// Bytes of code that may be there at once.
+const CODES_MAX: usize = 640 << 20;
+/// Bytes of other bodies that may be there at once, but of those which take one unit.
+const PAYLOADS_MAX: usize = 320 << 20;
+/// Bytes of bodies that take one unit: as many as there are clients, if nobody says otherwise.
+const SMALL_MAX: usize = 64 << 20;
 /// Bodies are counted in units of so many bytes.
 const UNIT: usize = 64 << 10;
 /// A request waits so long for others to go.
@@ -32,20 +36,35 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// A body has to be there in this time.
 const BODY_TIME: Duration = Duration::from_secs(60);
 
-/// Room for bodies.
+/// Room for bodies. Who waits for room holds up all that come after him, so that what is large has room of its own.
 #[derive(Debug)]
 pub(crate) struct Bodies {
-    room: Arc<Semaphore>,
+    code: Arc<Semaphore>,
+    payloads: Arc<Semaphore>,
+    small: Arc<Semaphore>,
     wait: Duration,
 }
 
 impl Default for Bodies {
     fn default() -> Self {
-        Self { room: Arc::new(Semaphore::new(BODIES_MAX / UNIT)), wait: WAIT_MAX }
+        let room = |bytes| Arc::new(Semaphore::new(bytes / UNIT));
+        Self { code: room(CODES_MAX), payloads: room(PAYLOADS_MAX), small: room(SMALL_MAX), wait: WAIT_MAX }
     }
 }
 
 impl Bodies {
+    /// Room for a body. Nobody waits for that of code.
+    async fn room(&self, units: u32, is_code: bool) -> Result<OwnedSemaphorePermit, Refusal> {
+        let busy =
+            || Refusal::new(RefusalKind::Busy, "Rate Exceeded. As many bytes of requests are under way as may be");
+        if is_code && units > 1 {
+            return Arc::clone(&self.code).try_acquire_many_owned(units).map_err(|_| busy());
+        }
+        let room = if units > 1 { &self.payloads } else { &self.small };
+        let waited = tokio::time::timeout(self.wait, Arc::clone(room).acquire_many_owned(units)).await;
+        waited.map_err(|_| busy())?.map_err(|closed| Refusal::new(RefusalKind::Service, closed.to_string()))
+    }
+
     /// Takes a body, and the room that it needs until its request is answered.
     async fn take<B>(&self, body: B, most: usize) -> Result<(Bytes, OwnedSemaphorePermit), Refusal>
     where
@@ -65,13 +84,10 @@ impl Bodies {
         // Who does not say how much it is may send as much as there may be.
         let bytes = said.upper().and_then(|upper| usize::try_from(upper).ok()).unwrap_or(most).min(most);
         // Code is there three times: as it came, as text, and as bytes.
-        let copies = if most == CODE_MAX { 3 } else { 1 };
+        let is_code = most == CODE_MAX;
+        let copies = if is_code { 3 } else { 1 };
         let units = u32::try_from((copies * bytes).div_ceil(UNIT).max(1)).unwrap_or(u32::MAX);
-        let busy =
-            |_| Refusal::new(RefusalKind::Busy, "Rate Exceeded. As many bytes of requests are under way as may be");
-        let room =
-            tokio::time::timeout(self.wait, Arc::clone(&self.room).acquire_many_owned(units)).await.map_err(busy)?;
-        let room = room.map_err(|closed| Refusal::new(RefusalKind::Service, closed.to_string()))?;
+        let room = self.room(units, is_code).await?;
         let late = |_| {
             let message = format!("the body has not come within {} s", BODY_TIME.as_secs());
             Refusal::new(RefusalKind::InvalidRequestContent, message)
@@ -300,10 +316,32 @@ mod tests {
                 Err(refused) => break refused,
             }
         };
-        assert_eq!((refused.kind, rooms.len()), (RefusalKind::Busy, BODIES_MAX / UNIT / rooms[0].num_permits()));
+        assert_eq!((refused.kind, rooms.len()), (RefusalKind::Busy, CODES_MAX / UNIT / rooms[0].num_permits()));
         assert!(bodies.take(said, CODE_MAX).await.is_ok(), "what is small finds room");
         drop(rooms);
         assert!(bodies.take(Parts(vec![1]), CODE_MAX).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_large_and_slow_holds_up_nothing_that_is_small() {
+        let bodies = Arc::new(Bodies::default());
+        let small = || http_body_util::Full::new(Bytes::from_static(b"{}"));
+        let (begun, mut rooms) = (std::time::Instant::now(), Vec::new());
+        while let Ok((_, room)) = bodies.take(Parts(vec![1]), CODE_MAX).await {
+            rooms.push(room);
+        }
+        assert!(begun.elapsed() < WAIT_MAX, "nobody waits for the room of code");
+        assert!(bodies.take(Parts(vec![1]), SETTINGS_MAX).await.is_ok(), "what is no code has room of its own");
+        while bodies.payloads.available_permits() > 0 {
+            rooms.push(bodies.take(Parts(vec![1]), SETTINGS_MAX).await.unwrap().1);
+        }
+        let waits = Arc::clone(&bodies);
+        let waiting = tokio::spawn(async move { waits.take(Parts(vec![1]), SETTINGS_MAX).await.map(drop) });
+        tokio::task::yield_now().await;
+        assert!(bodies.take(small(), SETTINGS_MAX).await.is_ok() && bodies.take(small(), CODE_MAX).await.is_ok());
+        assert!(begun.elapsed() < WAIT_MAX && !waiting.is_finished(), "somebody waits, and others do not");
+        drop(rooms);
+        assert!(waiting.await.unwrap().is_ok());
     }
 
     #[tokio::test]
