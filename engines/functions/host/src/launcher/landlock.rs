@@ -104,7 +104,7 @@ pub(super) fn restrict(places: &[Place], ports: &[u16]) -> io::Result<()> {
         3 | 4 => (1 << 15) - 1,
         _ => (1 << 16) - 1,
     };
-    // Nobody is allowed to listen: a function has no clients, but could take the port of somebody who has.
+    // Nobody is allowed to bind: a function has no clients, but could take the port of somebody who has. Who listens without that is refused by the filter of system calls.
     let net = if version >= PORTS { CONNECT_TCP | BIND_TCP } else { 0 };
     let scoped = if version >= 6 { SCOPES } else { 0 };
     let size = match version {

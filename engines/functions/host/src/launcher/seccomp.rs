@@ -81,6 +81,7 @@ fn number(call: libc::c_long) -> u32 {
 /// - Sockets are local ones, TCP, UDP, ICMP and netlink: others (MPTCP, SMC and SCTP, of which Landlock's rules for ports know nothing; the hypervisor's) are not.
 /// - Nobody connects by sending (TCP Fast Open), of which Landlock is not asked.
 /// - What is done by `io_uring` is not seen here, so that there is none.
+/// - Nobody listens. Landlock is asked when a socket is bound only, and the kernel binds one that listens without that to any free port of all addresses.
 /// - Nobody becomes the first user of namespaces of his own.
 fn program() -> Program {
     let mut program = Program::default();
@@ -109,6 +110,9 @@ fn program() -> Program {
             rules.argument(flags);
             rules.none_of(libc::MSG_FASTOPEN, libc::EOPNOTSUPP);
         });
+    }
+    for call in [libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4] {
+        program.of(call, |rules| rules.fail(libc::EPERM));
     }
     for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register] {
         program.of(call, |rules| rules.fail(libc::ENOSYS));

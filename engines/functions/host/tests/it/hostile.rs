@@ -20,6 +20,10 @@ def connects(kind, protocol, port):
     with socket.socket(socket.AF_INET, kind, protocol) as own:
         own.connect(('127.0.0.1', port))
         return 'connected'
+def listens(family):
+    with socket.socket(family) as own:
+        own.listen(1)
+        return own.getsockname()
 def handler(event, context):
     try:
         return {'did': str(eval(event))}
@@ -157,6 +161,13 @@ fn a_function_takes_no_port_of_the_machine() {
     host.python("tries", TRIES);
     fails(&host, "tries", "socket.create_server(('127.0.0.1', 0))");
     fails(&host, "tries", "socket.create_server(('0.0.0.0', 45432))");
+    // Without a name, the kernel would take any port that is free.
+    for family in ["AF_INET", "AF_INET6"] {
+        fails(&host, "tries", &format!("listens(socket.{family})"));
+    }
+    // Nor is a name taken by somebody who would not listen.
+    fails(&host, "tries", "socket.socket().bind(('127.0.0.1', 0))");
+    fails(&host, "tries", "(lambda own: (own.bind('/tmp/own'), own.listen(1)))(socket.socket(socket.AF_UNIX))");
     host.close();
 }
 
@@ -273,6 +284,7 @@ fn a_machine_without_namespaces_keeps_functions_from_files_and_ports_and_ends_al
         format!("os.kill(os.getppid(), 0)"),
         format!("connects(socket.SOCK_STREAM, 0, {port})"),
         format!("connects(socket.SOCK_STREAM, 262, {port})"),
+        "listens(socket.AF_INET)".to_owned(),
         "open('/etc/shadow').read()".to_owned(),
         "os.listdir('/proc')".to_owned(),
         "os.chroot(os.environ['TMPDIR'])".to_owned(),
