@@ -16,6 +16,9 @@ use tokio::runtime::Handle;
 use crate::functions::Functions;
 use crate::zip::{self, ZipError};
 
+/// The folder of what is unpacked.
+pub(crate) const TASKS: &str = "tasks";
+
 /// Zips in a folder, and what they are unpacked to in another.
 #[derive(Debug)]
 pub(crate) struct CodeStore {
@@ -99,7 +102,7 @@ impl Drop for PinnedCode {
 }
 
 impl CodeStore {
-    /// Opens the folders below a directory. What nobody wants any more is removed, and what was unpacked is unpacked again: only zips are durable.
+    /// Opens the folders below a directory. Zips that nobody wants any more are removed; what was unpacked was put aside, and is unpacked again: only zips are durable.
     pub(crate) fn open(
         directory: &Path,
         wanted: &BTreeSet<String>,
@@ -107,11 +110,7 @@ impl CodeStore {
         store: Option<(Arc<dyn ObjectStore>, object_store::path::Path)>,
         runtime: &Handle,
     ) -> io::Result<Self> {
-        let (zips, tasks) = (directory.join("code"), directory.join("tasks"));
-        match fs::remove_dir_all(&tasks) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        let (zips, tasks) = (directory.join("code"), directory.join(TASKS));
         fs::create_dir_all(&zips)?;
         fs::create_dir_all(&tasks)?;
         for entry in fs::read_dir(&zips)? {

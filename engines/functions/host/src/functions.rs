@@ -19,9 +19,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::clock::Clock;
-use crate::code::{CodeStore, PinnedCode};
+use crate::code::{self, CodeStore, PinnedCode};
 use crate::driver::{self, Call, Item, Settled, Slot, weight};
 use crate::instance::{self, Machine};
+use crate::leftovers;
 use crate::lineage::{LOOPS_MAX, Lineage};
 use crate::logs::FunctionLog;
 use crate::options::{Bounds, HostError, HostOptions};
@@ -142,6 +143,7 @@ impl Functions {
         // Who opens the log ends whoever had it before; only then the code is ours.
         let (journal, image) = recover(options.log, options.epoch)?;
         let wanted: BTreeSet<String> = image.catalog.codes().map(|code| code.sha256.clone()).collect();
+        leftovers::put_aside(&options.directory, &[code::TASKS, instance::BASES]).map_err(failed)?;
         let code = CodeStore::open(&options.directory, &wanted, options.bounds.unpacked, options.store, runtime)
             .map_err(failed)?;
         let machine =

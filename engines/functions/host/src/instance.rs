@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use crate::code::PinnedCode;
 use crate::functions::Functions;
 use crate::launcher::{Confinement, FAILED, RUNTIME, Spec, TASK};
+use crate::leftovers;
 use crate::logs::{FunctionLog, InstanceLog};
 use crate::memory::{MemoryLimit, used};
 use crate::options::{Abilities, HostError, Isolation};
@@ -25,6 +26,8 @@ use crate::runtime_api::{self, InstanceWork};
 
 /// What runs a handler where the machine's Python has nothing for that.
 const BOOTSTRAP: &str = include_str!("../runtime/bootstrap.py");
+/// The folder of what instances have for themselves.
+pub(crate) const BASES: &str = "instances";
 /// The first of the users that instances become, one each.
 const UID_FIRST: u32 = 900_000;
 const UIDS: u64 = 60_000;
@@ -56,9 +59,8 @@ impl Machine {
         abilities: &Abilities,
         ports: Vec<u16>,
     ) -> Result<Self, HostError> {
-        let (bases, runtime) = (directory.join("instances"), directory.join("runtime"));
+        let (bases, runtime) = (directory.join(BASES), directory.join("runtime"));
         let failed = |source| HostError::Directory { path: directory.to_owned(), source };
-        let _ = fs::remove_dir_all(&bases);
         fs::create_dir_all(&bases).map_err(failed)?;
         fs::create_dir_all(&runtime).map_err(failed)?;
         fs::set_permissions(&runtime, std::os::unix::fs::PermissionsExt::from_mode(0o755)).map_err(failed)?;
@@ -162,7 +164,7 @@ pub(crate) async fn run(functions: Functions, id: InstanceId, begun: Begun, log:
     };
     functions.over(id, end);
     // Nobody is in it any more, or it lies under what ends with the namespace.
-    let _ = fs::remove_dir_all(&base);
+    let _ = tokio::task::spawn_blocking(move || leftovers::remove(&base)).await;
 }
 
 /// An instance that runs.

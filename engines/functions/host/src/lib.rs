@@ -7,7 +7,7 @@
 //! # A tour of the source
 //!
 //! `functions` is the handle of faces; `driver` does what the core says; `instance` is a process from its start to its end, `runtime_api` what it asks; `launcher` is what
-//! becomes that process; `process`, `processes`, `memory`, `python` and `logs` are what the machine has for it. `zip` and `code` keep code; `clock` is what time it is; `recovery` reads the log; `lineage` finds loops.
+//! becomes that process; `process`, `processes`, `memory`, `python` and `logs` are what the machine has for it. `zip` and `code` keep code; `leftovers` is what nobody wants any more; `clock` is what time it is; `recovery` reads the log; `lineage` finds loops.
 
 mod clock;
 mod code;
@@ -15,6 +15,7 @@ mod driver;
 mod functions;
 mod instance;
 pub mod launcher;
+mod leftovers;
 mod lineage;
 mod logs;
 mod memory;

@@ -18,8 +18,12 @@ use miniz_oxide::inflate::core::{
 pub const ZIP_MAX: usize = 50 << 20;
 /// Bytes of all its files.
 pub const UNPACKED_MAX: u64 = 250 << 20;
-/// Files and folders in it.
+/// Files and folders in it, also such as are only on the way to others.
 pub const ENTRIES_MAX: usize = 20_000;
+/// Bytes of a name.
+const NAME_MAX: usize = 1024;
+/// Folders in one another.
+const DEPTH_MAX: usize = 64;
 
 /// Why a zip is refused.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +34,9 @@ pub enum ZipError {
     /// A name that leads out, or that is none.
     #[error("the name {0:?} leads out of the folder of the function, or is no name of a file")]
     Name(String),
+    /// A name that is longer or deeper than any that somebody needs.
+    #[error("a name has {0} bytes and {1} parts; at most {NAME_MAX} and {DEPTH_MAX} are allowed")]
+    Long(usize, usize),
     /// Something other than files and folders.
     #[error("{0:?} is neither a file nor a folder")]
     Kind(String),
@@ -45,7 +52,7 @@ pub enum ZipError {
         method: u16,
     },
     /// It would take too much.
-    #[error("unzipped size must be smaller than {UNPACKED_MAX} bytes, with at most {ENTRIES_MAX} files")]
+    #[error("unzipped size must be smaller than {UNPACKED_MAX} bytes, with at most {ENTRIES_MAX} files and folders")]
     TooLarge,
     /// What was unpacked is not what was packed.
     #[error("{0:?} has another checksum than the zip says")]
@@ -92,6 +99,7 @@ fn entries(zip: &[u8]) -> Result<Vec<Entry>, ZipError> {
         return Err(ZipError::TooLarge);
     }
     let (mut entries, mut names, mut unpacked, mut packed) = (Vec::new(), BTreeSet::new(), 0_u64, 0_u64);
+    let (mut folders, mut files) = (BTreeSet::new(), 0);
     for _ in 0..count {
         if zip.get(at..at + 4) != Some(b"PK\x01\x02") {
             return Err(ZipError::Damaged("one with a damaged directory"));
@@ -122,6 +130,13 @@ fn entries(zip: &[u8]) -> Result<Vec<Entry>, ZipError> {
         if !names.insert(entry.path.clone()) && !entry.is_folder {
             return Err(ZipError::Twice(name.to_owned()));
         }
+        files += usize::from(!entry.is_folder);
+        // Where one is there already, all above it are, too.
+        let way = entry.path.ancestors().skip(usize::from(!entry.is_folder));
+        way.take_while(|folder| *folder != Path::new("") && folders.insert(folder.to_path_buf())).for_each(drop);
+        if files + folders.len() > ENTRIES_MAX {
+            return Err(ZipError::TooLarge);
+        }
         unpacked += entry.size;
         packed += entry.packed;
         if unpacked > UNPACKED_MAX {
@@ -139,7 +154,11 @@ fn entries(zip: &[u8]) -> Result<Vec<Entry>, ZipError> {
 /// A name as a path below a folder.
 fn checked(name: &str) -> Result<PathBuf, ZipError> {
     let refused = || ZipError::Name(name.to_owned());
-    if name.is_empty() || name.len() > 4096 || name.contains(['\0', '\\']) || name.starts_with('/') {
+    let parts = name.split('/').count();
+    if name.len() > NAME_MAX || parts > DEPTH_MAX {
+        return Err(ZipError::Long(name.len(), parts));
+    }
+    if name.is_empty() || name.contains(['\0', '\\']) || name.starts_with('/') {
         return Err(refused());
     }
     let mut path = PathBuf::new();
@@ -292,6 +311,22 @@ mod tests {
         let directory = zip.windows(4).position(|part| part == b"PK\x01\x02").unwrap();
         zip[directory + 24..directory + 28].copy_from_slice(&(UNPACKED_MAX as u32 + 1).to_le_bytes());
         assert!(matches!(check(&zip), Err(ZipError::TooLarge)));
+    }
+
+    #[test]
+    fn folders_that_are_only_on_the_way_to_files_are_bounded() {
+        for name in
+            [vec!["a"; 2_000].join("/"), vec!["a"; DEPTH_MAX + 1].join("/"), ["b/", &"a".repeat(NAME_MAX)].concat()]
+        {
+            assert!(matches!(check(&zip_of(&[(&name, 0, b"x")])), Err(ZipError::Long(..))), "{name}");
+        }
+        assert!(unpacked(&zip_of(&[(&vec!["a"; DEPTH_MAX].join("/"), 0, b"x")])).is_ok());
+        let zip = |files: usize, depth: usize| {
+            let names: Vec<String> = (0..files).map(|file| format!("{file}{}", "/a".repeat(depth))).collect();
+            zip_of(&names.iter().map(|name| (name.as_str(), 0, b"" as &[u8])).collect::<Vec<_>>())
+        };
+        assert!(matches!(check(&zip(ENTRIES_MAX, 10)), Err(ZipError::TooLarge)));
+        assert!(matches!(check(&zip(ENTRIES_MAX / 11, 10)), Ok(())) && check(&zip(ENTRIES_MAX / 11 + 1, 10)).is_err());
     }
 
     #[test]
