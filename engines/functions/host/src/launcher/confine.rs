@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::seccomp::Root;
 use super::{Confinement, RUNTIME, Spec, TASK, keeper, landlock, seccomp};
 
 /// What functions see of the machine, if it is there.
@@ -130,18 +131,19 @@ pub(super) fn give_up_rights(spec: &Spec, confinement: Confinement) -> io::Resul
                 return Err(io::Error::other("the kernel's Landlock has no rules for ports (Linux 6.7 has)"));
             }
             landlock::restrict(&landlock::inside(&spec.readable), &spec.ports)?;
-            doing(seccomp::restrict(), "filtering system calls")
+            doing(seccomp::restrict(Root::Own), "filtering system calls")
         }
         Confinement::Namespaces => {
             if landlock::version().is_ok() {
                 landlock::restrict(&landlock::inside(&spec.readable), &spec.ports)?;
             }
             // As far as it goes: the host has found out that something is missing, and decided.
-            seccomp::restrict().or(Ok(()))
+            seccomp::restrict(Root::Own).or(Ok(()))
         }
         Confinement::Landlock => {
             landlock::restrict(&landlock::outside(spec), &spec.ports)?;
-            doing(seccomp::restrict(), "filtering system calls")
+            let root = Root::Shared { cuts: landlock::knows_cuts()? };
+            doing(seccomp::restrict(root), "filtering system calls")
         }
         Confinement::None => Ok(()),
     }

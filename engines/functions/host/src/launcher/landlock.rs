@@ -13,6 +13,8 @@ const CREATE: libc::c_long = 444;
 const ADD_RULE: libc::c_long = 445;
 const RESTRICT: libc::c_long = 446;
 const VERSION: u32 = 1;
+/// The first one that is asked when a file is made shorter.
+const CUTS: i32 = 3;
 /// The first one with rules for ports.
 const PORTS: i32 = 4;
 const PATH_BENEATH: u32 = 1;
@@ -93,6 +95,11 @@ pub(super) fn version() -> io::Result<i32> {
 /// Whether it has rules for ports.
 pub(super) fn knows_ports() -> io::Result<bool> {
     Ok(version()? >= PORTS)
+}
+
+/// Whether it is asked when a file is made shorter by its path.
+pub(super) fn knows_cuts() -> io::Result<bool> {
+    Ok(version()? >= CUTS)
 }
 
 /// Keeps this process, and all that it starts, from every file and TCP port that is not named, and from listening; for ever.

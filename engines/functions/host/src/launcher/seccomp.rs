@@ -83,7 +83,7 @@ fn number(call: libc::c_long) -> u32 {
 /// - What is done by `io_uring` is not seen here, so that there is none.
 /// - Nobody listens. Landlock is asked when a socket is bound only, and the kernel binds one that listens without that to any free port of all addresses.
 /// - Nobody becomes the first user of namespaces of his own.
-fn program() -> Program {
+fn program(root: Root) -> Program {
     let mut program = Program::default();
     program.add(LOAD, MACHINE, 0, 0);
     program.add(IF_EQUAL, OWN_MACHINE, 1, 0);
@@ -93,7 +93,7 @@ fn program() -> Program {
     program.add(RETURN, END_PROCESS, 0, 0);
     program.of(libc::SYS_socket, |rules| {
         rules.argument(0);
-        rules.one_of(&[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK], libc::EAFNOSUPPORT);
+        rules.one_of(root.families(), libc::EAFNOSUPPORT);
         // Of the first and the last, protocols are of no matter.
         rules.add(IF_EQUAL, libc::AF_INET.unsigned_abs(), 2, 0);
         rules.add(IF_EQUAL, libc::AF_INET6.unsigned_abs(), 1, 0);
@@ -125,13 +125,102 @@ fn program() -> Program {
     }
     // Its flags are in memory, which is not seen here; who gets this answer uses the one before.
     program.of(libc::SYS_clone3, |rules| rules.fail(libc::ENOSYS));
+    if let Root::Shared { cuts } = root {
+        refuse_what_is_the_machines(&mut program, cuts);
+    }
     program.add(RETURN, ALLOW, 0, 0);
     program
 }
 
+/// What a function with the machine's root, and its user, does to what is not its own without a right of Landlock's being asked for.
+fn refuse_what_is_the_machines(program: &mut Program, cuts: bool) {
+    let marks = FOR_ALL_MACHINES.iter().chain(OLD);
+    for call in marks.chain([libc::SYS_truncate].iter().filter(|_| !cuts)) {
+        program.of(*call, |rules| rules.fail(libc::EPERM));
+    }
+    // Limits of others.
+    program.of(libc::SYS_prlimit64, |rules| {
+        rules.argument(0);
+        rules.one_of(&[0], libc::EPERM);
+    });
+}
+
+/// Marks and owners of files; memory and messages that processes share by a key; priorities of others.
+const FOR_ALL_MACHINES: [libc::c_long; 34] = [
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    SETXATTRAT,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+    libc::SYS_utimensat,
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_setpriority,
+    libc::SYS_ioprio_set,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+];
+
+/// The same by system calls that newer machines do not have.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[libc::c_long] =
+    &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat];
+#[cfg(target_arch = "aarch64")]
+const OLD: &[libc::c_long] = &[];
+
+/// From <asm-generic/unistd.h>: the same numbers on all machines.
+const FCHMODAT2: libc::c_long = 452;
+const SETXATTRAT: libc::c_long = 463;
+const REMOVEXATTRAT: libc::c_long = 466;
+const FILE_SETATTR: libc::c_long = 469;
+
+/// Which files a process has.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Root {
+    /// What was built for it.
+    Own,
+    /// The machine's.
+    Shared {
+        /// Whether Landlock is asked when a file is made shorter by its path.
+        cuts: bool,
+    },
+}
+
+impl Root {
+    /// Sockets that there are. Services of the machine listen at local ones, and obey its first user; a pair of them is made by another call.
+    const fn families(self) -> &'static [libc::c_int] {
+        match self {
+            Self::Own => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+            Self::Shared { .. } => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        }
+    }
+}
+
 /// Keeps this process, and all that it starts, to the rules; for ever. It has given up to get more rights before.
-pub(super) fn restrict() -> io::Result<()> {
-    let mut program = program().0;
+pub(super) fn restrict(root: Root) -> io::Result<()> {
+    let mut program = program(root).0;
     let length = u16::try_from(program.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
     // SAFETY: the kernel reads so many instructions, which live until the call is over.

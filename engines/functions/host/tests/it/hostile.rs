@@ -1,5 +1,6 @@
 //! What functions cannot do, tried from inside.
 
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use savanna_functions_host::{Abilities, HostError, Isolation, RefusalKind};
@@ -278,7 +279,23 @@ fn a_machine_without_namespaces_keeps_functions_from_files_and_ports_and_ends_al
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let (own, path) = (std::process::id(), directory.path().display());
+    let kept = directory.path().join("kept");
+    std::fs::write(&kept, "kept").unwrap();
+    let local = std::os::unix::net::UnixListener::bind(directory.path().join("local")).unwrap();
     for what in [
+        // What Landlock is not asked about.
+        format!("os.chmod('{path}/kept', 0)"),
+        format!("system_call(268, -100, b'{path}/kept', 0)"),
+        format!("system_call(452, -100, b'{path}/kept', 0, 0)"),
+        format!("os.chown('{path}/kept', 1, 1)"),
+        format!("os.utime('{path}/kept', (1, 1))"),
+        format!("os.setxattr('{path}/kept', 'user.x', b'x')"),
+        format!("os.truncate('{path}/kept', 0)"),
+        format!("socket.socket(socket.AF_UNIX).connect('{path}/local')"),
+        format!("__import__('resource').prlimit({own}, 7)"),
+        format!("os.setpriority(os.PRIO_PROCESS, {own}, 5)"),
+        format!("os.sched_setaffinity({own}, os.sched_getaffinity({own}))"),
+        "system_call(29, 0, 4096, 0o1600)".to_owned(),
         format!("os.listdir('{path}')"),
         format!("os.kill({own}, 0)"),
         format!("os.kill(os.getppid(), 0)"),
@@ -293,6 +310,14 @@ fn a_machine_without_namespaces_keeps_functions_from_files_and_ports_and_ends_al
         "open(os.environ['LAMBDA_TASK_ROOT'] + '/main.py', 'a')".to_owned(),
     ] {
         fails(&host, "tries", &what);
+    }
+    let metadata = std::fs::metadata(&kept).unwrap();
+    assert!(metadata.permissions().mode() & 0o777 != 0 && metadata.uid() != 1 && metadata.mtime() != 1);
+    assert_eq!(std::fs::read(&kept).unwrap(), b"kept");
+    local.set_nonblocking(true).unwrap();
+    assert!(local.accept().is_err(), "nobody has come");
+    for what in ["socket.socketpair()", "__import__('resource').getrlimit(7)"] {
+        assert!(tried(&host, "tries", what)["did"].is_string(), "{what}");
     }
     assert_eq!(tried(&host, "tries", "open(os.environ['TMPDIR'] + '/mine', 'w').write('m')")["did"], "1");
     ends_with_all_that_it_has_started(host, &format!("{}", 8_200_000 + u64::from(std::process::id())));
