@@ -106,6 +106,10 @@ impl Slot {
 impl Functions {
     /// Tells the core what has happened, and does what it says.
     pub(crate) fn step(&self, state: &mut State, input: Input) {
+        if state.is_closing {
+            // What ends now has been ended; an event goes on as it was accepted when there is a host again.
+            return state.calls.clear();
+        }
         let now = state.clock.now();
         for action in state.core.step(input, now) {
             self.act(state, action);
@@ -417,6 +421,11 @@ impl Functions {
             slot.said = Some(said);
             self.step(state, Input::InitFailed { instance: id });
         }
+    }
+
+    /// Whether the host has ended a process.
+    pub(crate) fn has_killed(&self, id: InstanceId) -> bool {
+        self.0.state.lock().slots.get(&id).is_some_and(|slot| slot.is_killed)
     }
 
     /// A process has ended, or could not be started.

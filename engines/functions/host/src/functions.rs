@@ -89,6 +89,8 @@ pub(crate) struct State {
     pub(crate) clock: Clock,
     /// When the timer looks again.
     pub(crate) armed: Option<Micros>,
+    /// From here on nothing is decided any more.
+    pub(crate) is_closing: bool,
 }
 
 pub(crate) struct Shared {
@@ -170,6 +172,7 @@ impl Functions {
             logs: BTreeMap::new(),
             clock: Clock::begin(),
             armed: None,
+            is_closing: false,
         };
         let functions = Self(Arc::new(Shared {
             state: Mutex::new(state),
@@ -589,17 +592,18 @@ impl Functions {
         reason.unwrap_or_default()
     }
 
-    /// Ends all instances, and makes everything durable that was accepted.
+    /// Ends all instances, and makes everything durable that was accepted. What they worked on has not ended with them: events run again.
     ///
     /// # Errors
     /// The log had ended before.
     pub fn close(&self) -> Result<(), HostError> {
-        self.0.ended.send_if_modified(|reason| reason.is_none().then(|| *reason = Some(String::new())).is_some());
         {
             let mut state = self.0.state.lock();
+            state.is_closing = true;
             state.slots.values_mut().for_each(Slot::kill);
             state.calls.clear();
         }
+        self.0.ended.send_if_modified(|reason| reason.is_none().then(|| *reason = Some(String::new())).is_some());
         Ok(self.0.journal.close()?)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -96,6 +97,12 @@ impl Machine {
         Ok(Self { launcher, confinement, memory, spawner, pythons, bases, runtime, ports })
     }
 
+    /// Whether a process that ends by a signal may have been told to by whoever ends the host, too. What keeps processes without namespaces kills them then.
+    const fn is_told_to_end_by(&self, signal: i32) -> bool {
+        matches!(signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP)
+            || signal == libc::SIGKILL && !self.confinement.has_root()
+    }
+
     /// What instances are kept from, and who sees to their memory.
     pub(crate) fn described(&self) -> String {
         let kept = match self.confinement {
@@ -143,6 +150,9 @@ fn try_out(launcher: &Path, confinement: Confinement, bases: &Path, runtime: &Pa
     }
 }
 
+/// Who stops a service may tell all of its processes to end, and the host is closed a little later than they have ended: what they worked on is not over then.
+const STOP_TIME: Duration = Duration::from_secs(3);
+
 /// What an instance runs.
 pub(crate) struct Begun {
     pub(crate) name: String,
@@ -159,7 +169,14 @@ type Ended = (&'static str, String);
 pub(crate) async fn run(functions: Functions, id: InstanceId, begun: Begun, log: Arc<FunctionLog>) {
     let base = functions.0.machine.bases.join(id.0.to_string());
     let end = match begin(&functions, id, &begun, &base, log).await {
-        Ok(running) => running.until_the_end().await,
+        Ok(running) => {
+            let (end, by) = running.until_the_end().await;
+            if by.is_some_and(|by| functions.0.machine.is_told_to_end_by(by)) && !functions.has_killed(id) {
+                let mut ended = functions.0.ended.subscribe();
+                let _ = tokio::time::timeout(STOP_TIME, ended.wait_for(Option::is_some)).await;
+            }
+            end
+        }
         Err(end) => end,
     };
     functions.over(id, end);
@@ -255,7 +272,8 @@ async fn begin(
 }
 
 impl Running {
-    async fn until_the_end(self) -> Ended {
+    /// How it has ended, and by which signal if by one.
+    async fn until_the_end(self) -> (Ended, Option<i32>) {
         let Self { process, log, serving, mut following } = self;
         let ended = process.wait().await;
         serving.abort();
@@ -264,13 +282,15 @@ impl Running {
             following.abort();
         }
         log.drain();
-        match ended {
+        let by = ended.as_ref().ok().and_then(|status| status.signal());
+        let end = match ended {
             Ok(status) if status.code() == Some(i32::from(FAILED)) => {
                 ("Runtime.StartError", String::from_utf8_lossy(&log.tail()).trim().to_owned())
             }
             Ok(status) => ("Runtime.ExitError", described(status)),
             Err(error) => failed(&error),
-        }
+        };
+        (end, by)
     }
 }
 

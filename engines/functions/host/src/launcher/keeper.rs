@@ -151,8 +151,14 @@ fn wait_for(process: libc::pid_t) -> io::Result<libc::c_int> {
 /// Ends as another process did.
 fn end_as(status: libc::c_int) -> io::Result<ExitCode> {
     if libc::WIFSIGNALED(status) {
-        // SAFETY: it sends a signal to this process itself.
-        unsafe { libc::raise(libc::WTERMSIG(status)) };
+        // It may be one that was waited for.
+        // SAFETY: the library and the kernel write and read the set, which lives until the calls are over; a signal is sent to this process itself.
+        unsafe {
+            let mut all = std::mem::zeroed::<libc::sigset_t>();
+            checked(libc::sigfillset(&raw mut all))?;
+            checked(libc::sigprocmask(libc::SIG_UNBLOCK, &raw const all, std::ptr::null_mut()))?;
+            libc::raise(libc::WTERMSIG(status));
+        }
     }
     Ok(ExitCode::from(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX)))
 }

@@ -4,5 +4,6 @@ mod bounds;
 mod elsewhere;
 mod hostile;
 mod invocations;
+mod stopping;
 mod support;
 mod zips;
