@@ -145,7 +145,9 @@ impl CodeStore {
             return Ok(remote.wait(remote.store.put(&path, zip.into())).map(drop)?);
         }
         let path = self.path(&code.sha256);
-        if !path.exists() {
+        // What is there may be damaged by now.
+        let is_there = fs::read(&path).is_ok_and(|kept| Self::code_of(&kept) == *code);
+        if !is_there {
             let coming = self.zips.join(format!("{}.{:x}.coming", code.sha256, rand::random::<u64>()));
             let written = fs::File::create_new(&coming).and_then(|mut file| {
                 file.write_all(bytes)?;
@@ -156,9 +158,9 @@ impl CodeStore {
                 let _ = fs::remove_file(&coming);
                 return Err(error.into());
             }
-            fs::File::open(&self.zips)?.sync_all()?;
         }
-        Ok(())
+        // Whoever has made it may not have come so far.
+        Ok(fs::File::open(&self.zips)?.sync_all()?)
     }
 
     /// A zip as it was given. Blocks, also where it comes from elsewhere.

@@ -129,6 +129,21 @@ fn code_that_no_function_has_any_more_goes_while_the_host_runs() {
 }
 
 #[test]
+fn code_that_was_damaged_on_the_disk_is_there_again_when_it_is_uploaded_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = Host::open(directory.path(), 1);
+    host.python("f", ECHO);
+    let zips =
+        || std::fs::read_dir(directory.path().join("functions/code")).unwrap().map(|entry| entry.unwrap().path());
+    let path = zips().next().unwrap();
+    let zip = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &zip[1..]).unwrap();
+    update(&host, "f", ECHO).unwrap();
+    assert_eq!((std::fs::read(&path).unwrap() == zip, zips().count()), (true, 1));
+    host.close();
+}
+
+#[test]
 fn code_that_runs_stays_until_it_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let host = Host::open(directory.path(), 1);
