@@ -273,7 +273,7 @@ impl Core {
     pub(super) fn time_out(&mut self, now: Micros, actions: &mut Vec<Action>) {
         let is_over = |(id, instance): (&InstanceId, &Instance)| {
             let over = self.over_at(instance)? <= now;
-            over.then(|| (*id, matches!(instance.state, State::Starting { .. })))
+            over.then_some((*id, matches!(instance.state, State::Starting { .. })))
         };
         let over: Vec<(InstanceId, bool)> = self.instances.iter().filter_map(is_over).collect();
         for (id, is_starting) in over {

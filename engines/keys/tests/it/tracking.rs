@@ -100,7 +100,7 @@ fn old_copies(seed: u64, words: &[&str]) -> usize {
     let mut keepers: Vec<Keeper> =
         (0..5).map(|index| Keeper::new(&mut world, index % usize::from(actors), words)).collect();
     let writers: Vec<Client> = (0..3).map(|index| world.client(index % usize::from(actors))).collect();
-    let has_replicas = seed % 3 == 0;
+    let has_replicas = seed.is_multiple_of(3);
     if has_replicas {
         world.call(writers[0], &["SAV.REPLICATE", "a", "FULL"]);
         world.call(writers[0], &["SAV.REPLICATE", "b", "2"]);

@@ -66,9 +66,12 @@ pub(crate) struct World {
     arrived: HashMap<(usize, SessionId, Ticket), Tape>,
     kept: u64,
     /// What sessions were told late, in its order, if that is kept: replies, and without a place what they did not ask for.
-    told_sessions: Option<HashMap<(usize, SessionId), Vec<(Option<Ticket>, Tape)>>>,
+    told_sessions: Option<HashMap<(usize, SessionId), Vec<Told>>>,
     pub(crate) chance: Chance,
 }
+
+/// A reply that came late, or without a place what a session did not ask for.
+type Told = (Option<Ticket>, Tape);
 
 /// What goes wrong with what replicas tell each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
