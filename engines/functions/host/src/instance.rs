@@ -88,8 +88,8 @@ impl Machine {
                     reason,
                     "functions are not kept apart as they could be (namespaces and Landlock); functions.isolation = required refuses to run them so"
                 );
-                let less = [Confinement::Namespaces, Confinement::Landlock].into_iter();
-                less.filter(|less| try_out(*less).is_ok()).next().unwrap_or(Confinement::None)
+                let mut less = [Confinement::Namespaces, Confinement::Landlock].into_iter();
+                less.find(|less| try_out(*less).is_ok()).unwrap_or(Confinement::None)
             }
         };
         let spawner = Spawner::begin().map_err(HostError::Thread)?;
@@ -373,7 +373,10 @@ fn environment(
 pub(crate) async fn watch_memory(functions: Functions) {
     const INTERVAL: Duration = Duration::from_millis(100);
     let mut ended = functions.0.ended.subscribe();
-    while matches!(functions.0.machine.memory, MemoryLimit::Watched) {
+    if !matches!(functions.0.machine.memory, MemoryLimit::Watched) {
+        return;
+    }
+    loop {
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
             _ = ended.wait_for(Option::is_some) => return,

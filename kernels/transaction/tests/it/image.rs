@@ -302,7 +302,7 @@ fn differs(seed: u64, rows: Rows) -> Option<String> {
     }
     stayed.drain();
     // As a database moves: whoever waits is taken back, and asks again.
-    let are_taken_back = seed % 2 == 0;
+    let are_taken_back = seed.is_multiple_of(2);
     let places = if are_taken_back { take_back(&mut stayed.manager, &names.txns) } else { Vec::new() };
     let mut manager = match taken_over(&stayed.manager, rows) {
         Ok(manager) => manager,
