@@ -89,7 +89,8 @@ pub(crate) fn alias(region: &str, function: &Function, name: &str, alias: &Alias
 
 /// What becomes of events.
 pub(crate) fn events(region: &str, function: &Function, qualifier: &str, config: &EventConfig) -> Value {
-    let place = |place: &Option<String>| place.as_ref().map_or(json!({}), |place| json!({ "Destination": place }));
+    let place =
+        |place: &Option<String>| place.as_ref().map_or_else(|| json!({}), |place| json!({ "Destination": place }));
     let mut shown = json!({
         "FunctionArn": arn(region, &function.name, Some(qualifier)),
         // Seconds since 1970.

@@ -232,7 +232,8 @@ impl Functions {
             (Outcome::InitTimedOut, _) => timed_out(10),
             (Outcome::Success | Outcome::Failed | Outcome::InitFailed, Some(said)) => said,
             _ => {
-                let (kind, message) = slot.end.clone().unwrap_or_else(|| ("Runtime.ExitError", "Runtime exited".to_owned()));
+                let (kind, message) =
+                    slot.end.clone().unwrap_or_else(|| ("Runtime.ExitError", "Runtime exited".to_owned()));
                 error(kind, message)
             }
         };

@@ -88,7 +88,8 @@ pub(crate) async fn get(asked: &Asked<'_>, name: &str) -> Result<Answer, Refusal
         let qualifier = named.qualifier.as_deref();
         let asked_for = qualifier.unwrap_or(LATEST);
         function.check_qualifier(asked_for, region)?;
-        let (version_name, version) = function.version(asked_for).unwrap_or((LATEST.to_owned(), &function.latest));
+        let (version_name, version) =
+            function.version(asked_for).unwrap_or_else(|| (LATEST.to_owned(), &function.latest));
         let location = format!("http://{address}/savanna/code/{}", version.code.sha256);
         let mut shown = json!({
             "Configuration": shown::configuration(region, function, &version_name, version, qualifier),
@@ -112,7 +113,7 @@ pub(crate) async fn get_configuration(asked: &Asked<'_>, name: &str) -> Result<A
         let qualifier = named.qualifier.as_deref();
         function.check_qualifier(qualifier.unwrap_or(LATEST), region)?;
         let version = function.version(qualifier.unwrap_or(LATEST));
-        let (version_name, version) = version.unwrap_or((LATEST.to_owned(), &function.latest));
+        let (version_name, version) = version.unwrap_or_else(|| (LATEST.to_owned(), &function.latest));
         Ok(shown::configuration(region, function, &version_name, version, qualifier))
     });
     Ok(answer::json(200, &shown.await?))
@@ -180,7 +181,7 @@ pub(crate) async fn unreserve(asked: &Asked<'_>, name: &str) -> Result<Answer, R
 pub(crate) async fn reserved(asked: &Asked<'_>, name: &str) -> Result<Answer, Refusal> {
     let (name, region) = (unqualified(asked, name)?, asked.functions.region());
     let reserved = asked.functions.read(|catalog| Ok(catalog.function(&name, region)?.concurrency)).await?;
-    let shown = reserved.map_or(json!({}), |reserved| json!({ "ReservedConcurrentExecutions": reserved }));
+    let shown = reserved.map_or_else(|| json!({}), |reserved| json!({ "ReservedConcurrentExecutions": reserved }));
     Ok(answer::json(200, &shown))
 }
 

@@ -298,7 +298,7 @@ fn a_machine_without_namespaces_keeps_functions_from_files_and_ports_and_ends_al
         "system_call(29, 0, 4096, 0o1600)".to_owned(),
         format!("os.listdir('{path}')"),
         format!("os.kill({own}, 0)"),
-        format!("os.kill(os.getppid(), 0)"),
+        "os.kill(os.getppid(), 0)".to_owned(),
         format!("connects(socket.SOCK_STREAM, 0, {port})"),
         format!("connects(socket.SOCK_STREAM, 262, {port})"),
         "listens(socket.AF_INET)".to_owned(),
