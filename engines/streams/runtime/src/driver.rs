@@ -222,6 +222,16 @@ impl Driver {
         }
     }
 
+    /// The same, where the query does not begin anew: which partitions have ended, the instant of the epoch behind which it begins, and
+    /// that of the last one that had rows. Windows of processing time may be open.
+    #[must_use]
+    pub fn with_rows_at(mut self, ended: &[bool], sealed_at: EventTime, rows_at: EventTime) -> Self {
+        for (known, ended) in self.ended.iter_mut().zip(ended) {
+            *known |= ended;
+        }
+        Self { sealed_at, rows_at, ..self }
+    }
+
     /// The last committed epoch.
     pub fn committed(&self) -> Epoch {
         self.committed

@@ -55,6 +55,11 @@ impl Gathered {
         Ok(std::mem::take(self).batches)
     }
 
+    /// What is kept.
+    pub(crate) fn batches(&self) -> &[RecordBatch] {
+        &self.batches
+    }
+
     /// Memory held, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -16,6 +16,7 @@ use crate::error::broken;
 use crate::interval_join::{IntervalJoin, Watermarks};
 use crate::member::{Outgoing, StageOperator};
 use crate::output::OutputOperator;
+use crate::snapshot::State;
 
 /// The operator of one member.
 pub(crate) struct JoinOperator {
@@ -68,5 +69,17 @@ impl StageOperator for JoinOperator {
 
     fn bytes(&self) -> usize {
         self.join.bytes() + self.output.bytes()
+    }
+
+    fn signature(&self) -> String {
+        self.join.signature()
+    }
+
+    fn state(&mut self) -> Result<State> {
+        self.join.state()
+    }
+
+    fn restore(&mut self, state: &State) -> Result<()> {
+        self.join.restore(state)
     }
 }

@@ -49,6 +49,7 @@ mod query;
 pub mod records;
 mod scan;
 mod sink_stage;
+pub mod snapshot;
 mod splits;
 mod topology;
 mod window_stage;

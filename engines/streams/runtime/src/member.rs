@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use savanna_streams_api::Result;
-use savanna_streams_api::ids::{Epoch, MemberId};
+use savanna_streams_api::ids::{Epoch, MemberId, StageId};
 use savanna_streams_model::payload::Payload;
 
 use crate::arena::{Arena, CollectedInput, InputKey, Inserted};
+use crate::snapshot::State;
 
 /// A payload and who gets it.
 #[derive(Clone, Debug)]
@@ -74,6 +76,37 @@ pub trait StageOperator: Send {
     fn finish(&mut self) -> Result<()> {
         Ok(())
     }
+
+    /// What its state is, in words: where these differ, a state does not fit. Nothing if it has none.
+    fn signature(&self) -> String {
+        String::new()
+    }
+
+    /// All that later epochs need, without taking it away.
+    ///
+    /// # Errors
+    /// A value cannot be computed.
+    fn state(&mut self) -> Result<State> {
+        Ok(State::default())
+    }
+
+    /// A fresh operator becomes one that has applied the epochs which a state is of.
+    ///
+    /// # Errors
+    /// The state does not fit.
+    fn restore(&mut self, state: &State) -> Result<()> {
+        let _ = state;
+        Ok(())
+    }
+}
+
+/// Who gets the states of members.
+pub trait Snapshots: Send + Sync {
+    /// Whether members hand out their state behind this epoch.
+    fn is_due(&self, epoch: Epoch) -> bool;
+
+    /// The state of a member, by its stage and the part of the keys that it owns. Does not wait.
+    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: State);
 }
 
 /// What an invocation came to (Flock, C2).
@@ -110,6 +143,8 @@ pub struct Member {
     retained: Retained,
     operator: Box<dyn StageOperator>,
     rules: MemberRules,
+    /// Who gets its state, and as whose.
+    snapshots: Option<(Arc<dyn Snapshots>, StageId, u16)>,
 }
 
 impl fmt::Debug for Member {
@@ -122,13 +157,31 @@ impl Member {
     /// A fresh member.
     pub fn new(inputs: Vec<InputKey>, operator: Box<dyn StageOperator>, rules: MemberRules) -> Self {
         let arena = if rules.ignore_duplicates { Arena::new(inputs) } else { Arena::counting(inputs) };
-        Self { arena, applied: Epoch::ZERO, retained: Retained::default(), operator, rules }
+        Self { arena, applied: Epoch::ZERO, retained: Retained::default(), operator, rules, snapshots: None }
     }
 
     /// The member of a query that begins behind an epoch.
     #[must_use]
     pub fn behind(self, epoch: Epoch) -> Self {
         Self { applied: epoch, ..self }
+    }
+
+    /// It hands its state out from now on, as that of this part of a stage.
+    pub fn hand_over_to(&mut self, to: Arc<dyn Snapshots>, stage: StageId, shuffle: u16) {
+        self.snapshots = Some((to, stage, shuffle));
+    }
+
+    /// The state of a former process.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn restore(&mut self, state: &State) -> Result<()> {
+        self.operator.restore(state)
+    }
+
+    /// What its state is, in words.
+    pub fn signature(&self) -> String {
+        self.operator.signature()
     }
 
     /// The last epoch that was computed.
@@ -166,6 +219,9 @@ impl Member {
             };
             let outputs = self.operator.apply(next, inputs)?;
             self.applied = self.applied.max(next);
+            if let Some((snapshots, stage, shuffle)) = self.snapshots.as_ref().filter(|(to, ..)| to.is_due(next)) {
+                snapshots.hand_over(next, *stage, *shuffle, self.operator.state()?);
+            }
             send.extend_from_slice(&outputs);
             self.retained.keep(next, outputs);
             outcome = Outcome::Ready;

@@ -20,10 +20,12 @@ use crate::expand::{check_window_columns, window_columns};
 use crate::member::{Outgoing, StageOperator};
 use crate::output::OutputOperator;
 use crate::query::Progress;
+use crate::snapshot::State;
 
 /// The operator of one member.
 pub(crate) struct MergeOperator {
     state: WindowState,
+    spec: Arc<AggregateSpec>,
     schema: SchemaRef,
     output: OutputOperator,
     /// Where closed windows are counted, if they are counted here.
@@ -40,7 +42,7 @@ impl MergeOperator {
         let spec = Arc::new(AggregateSpec::decode(&stage.aggregate, functions)?);
         let schema = Arc::clone(output.input());
         check_window_columns(&schema)?;
-        Ok(Self { state: WindowState::new(spec)?, schema, output, progress })
+        Ok(Self { state: WindowState::new(Arc::clone(&spec))?, spec, schema, output, progress })
     }
 
     fn rows(&self, closed: ClosedWindows) -> Result<RecordBatch> {
@@ -79,5 +81,17 @@ impl StageOperator for MergeOperator {
 
     fn bytes(&self) -> usize {
         self.state.bytes() + self.output.bytes()
+    }
+
+    fn signature(&self) -> String {
+        self.state.signature(&self.spec)
+    }
+
+    fn state(&mut self) -> Result<State> {
+        self.state.state()
+    }
+
+    fn restore(&mut self, state: &State) -> Result<()> {
+        self.state.restore(state)
     }
 }

@@ -26,6 +26,8 @@ pub struct RuntimeOptions {
     pub max_epochs_in_flight: usize,
     /// Rows per batch asked of sources, and the size to which small filtered batches are joined.
     pub batch_rows: usize,
+    /// How often a snapshot is made of a query that outlives its process; never, if none.
+    pub snapshot_interval: Option<Duration>,
     /// How payloads reach members.
     pub invoker: InvokerChoice,
     /// How long a complete epoch may take to be committed before its payloads are sent again.
@@ -106,6 +108,7 @@ impl Default for RuntimeOptions {
             epoch: EpochPolicy::default(),
             max_epochs_in_flight: 4,
             batch_rows: 8192,
+            snapshot_interval: Some(Duration::from_secs(60)),
             invoker: InvokerChoice::InProcess,
             replay_timeout: Duration::from_secs(30),
             replay_limit: 20,

@@ -21,6 +21,7 @@ use crate::key_cut::KeyCut;
 use crate::lookup::LookupRows;
 use crate::member::Outgoing;
 use crate::options::{Mode, RuntimeOptions};
+use crate::snapshot::Due;
 use crate::topology::Outlet;
 
 /// The output of one source partition or member.
@@ -34,6 +35,7 @@ pub(crate) struct OutputOperator {
     cut: KeyCut,
     outlet: Outlet,
     mode: Mode,
+    due: Due,
 }
 
 /// What happens to rows after the chain.
@@ -80,7 +82,13 @@ impl OutputOperator {
         };
         let first_rows = output.first_rows.as_ref().map(|plan| FirstRows::decode(plan, functions)).transpose()?;
         let small = chain.filters().then(|| SmallBatches::new(chain.output(), batch_rows));
-        Ok(Self { chain, small, lookups, end, first_rows, cut, outlet, mode: options.mode })
+        Ok(Self { chain, small, lookups, end, first_rows, cut, outlet, mode: options.mode, due: Due::default() })
+    }
+
+    /// An output that keeps nothing over the end of an epoch of which there is a snapshot.
+    #[must_use]
+    pub(crate) fn with_snapshots(self, due: Due) -> Self {
+        Self { due, ..self }
     }
 
     /// The columns that the operator must give.
@@ -174,6 +182,7 @@ impl OutputOperator {
             End::Aggregate(state) => {
                 let upto = match self.mode {
                     Mode::Serverless => EventTime::MAX,
+                    Mode::Provisioned if self.due.is(epoch) => EventTime::MAX,
                     Mode::Provisioned => watermark,
                 };
                 self.cut.delta(state.freeze(epoch, upto)?, members)?.into_iter().map(Body::Delta).collect()

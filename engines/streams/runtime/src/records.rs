@@ -201,6 +201,38 @@ pub fn skippable(records: &[EpochRecord], held: Epoch, reach: &Reach) -> Result<
     }
 }
 
+/// Puts the record of a snapshot before those that follow it. False if the snapshot is of no use: the records begin later.
+pub fn join_snapshot(records: &mut Vec<EpochRecord>, snapshot: &EpochRecord) -> bool {
+    let epoch = snapshot.epoch;
+    match (records.first(), records.last()) {
+        (Some(first), _) if first.epoch > epoch.next() => return false,
+        (Some(first), _) if first.epoch == epoch.next() => records.insert(0, snapshot.clone()),
+        (Some(_), Some(last)) if last.epoch >= epoch => {
+            // It says that the sinks hold its epoch, which the record could not.
+            if let Some(record) = records.iter_mut().find(|record| record.epoch == epoch) {
+                record.committed = record.committed.max(snapshot.committed);
+            }
+        }
+        _ => *records = vec![snapshot.clone()],
+    }
+    true
+}
+
+/// How many of the records a query need not read again, and whether it needs the state of the snapshot: it begins behind it, or where no
+/// state is needed if that is later.
+///
+/// # Errors
+/// The first record is not that of epoch 1, all are needed, and there is no snapshot.
+pub fn beginning(records: &[EpochRecord], held: Epoch, reach: &Reach, snapshot: Option<Epoch>) -> Result<(usize, bool)> {
+    let by_reach = skippable(records, held, reach);
+    let of_snapshot = |record: &EpochRecord| Some(record.epoch) == snapshot && record.epoch <= held;
+    match (records.iter().position(of_snapshot), &by_reach) {
+        (Some(place), Ok(skippable)) if place < *skippable => Ok((*skippable, false)),
+        (Some(place), _) => Ok((place + 1, true)),
+        (None, _) => by_reach.map(|skippable| (skippable, false)),
+    }
+}
+
 /// Which records of a running query are still needed.
 #[derive(Debug)]
 pub struct Kept {

@@ -19,6 +19,7 @@ use crate::member::{Outgoing, StageOperator};
 use crate::output::OutputOperator;
 use crate::plan_run::PlanRun;
 use crate::query::Progress;
+use crate::snapshot::State;
 
 /// The operator of the stage's member.
 pub(crate) struct WindowOperator {
@@ -66,6 +67,11 @@ impl WindowOperator {
         }
         Ok(())
     }
+}
+
+/// The name of an input's rows, which have the end of their window, in a state.
+fn rows_of(input: usize) -> String {
+    format!("input {input}")
 }
 
 /// The rows of each window; usually a batch holds rows of one, and nothing is copied.
@@ -125,5 +131,34 @@ impl StageOperator for WindowOperator {
     fn bytes(&self) -> usize {
         let open: usize = self.open.values().flatten().map(Gathered::bytes).sum();
         open + self.output.bytes()
+    }
+
+    fn signature(&self) -> String {
+        let input = |input: &Input| format!("{} by column {}", input.stage, input.window_end);
+        format!("rows of windows: {}", self.inputs.iter().map(input).collect::<Vec<_>>().join(", "))
+    }
+
+    fn state(&mut self) -> Result<State> {
+        let mut state = State::default();
+        for (end, window) in &self.open {
+            for (input, gathered) in window.iter().enumerate() {
+                for rows in gathered.batches() {
+                    state.put(&rows_of(input), [*end, 0], rows.clone());
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    fn restore(&mut self, state: &State) -> Result<()> {
+        let inputs = self.inputs.len();
+        for input in 0..inputs {
+            for (at, rows) in state.of(&rows_of(input)) {
+                let window = self.open.entry(at[0]);
+                let window = window.or_insert_with(|| (0..inputs).map(|_| Gathered::default()).collect());
+                window[input].push(rows.clone(), None)?;
+            }
+        }
+        Ok(())
     }
 }

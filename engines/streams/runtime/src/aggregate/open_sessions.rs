@@ -198,9 +198,15 @@ impl OpenSessions {
 
     /// Everything, one row per session, and the end of it.
     pub(super) fn take_all(&mut self, spec: &AggregateSpec) -> Result<Option<RecordBatch>> {
+        let all = self.all(spec)?;
+        *self = Self::new(spec)?;
+        Ok(all)
+    }
+
+    /// Everything, one row per session.
+    pub(super) fn all(&self, spec: &AggregateSpec) -> Result<Option<RecordBatch>> {
         let open: Vec<u32> = (0_u32..).zip(&self.sessions).filter(|(_, s)| !s.over).map(|(number, _)| number).collect();
         let Some(schema) = self.batches.first().map(RecordBatch::schema).filter(|_| !open.is_empty()) else {
-            *self = Self::new(spec)?;
             return Ok(None);
         };
         let (mut columns, accumulators) = self.merged(spec, &open)?;
@@ -209,9 +215,7 @@ impl OpenSessions {
         };
         columns.extend([times(|session| session.first), times(|session| session.last)]);
         columns.extend(accumulators.state()?);
-        let rows = batch_of(&schema, columns, open.len())?;
-        *self = Self::new(spec)?;
-        Ok(Some(rows))
+        batch_of(&schema, columns, open.len()).map(Some)
     }
 
     /// The keys of some sessions, and their partial aggregates merged: group `i` is `sessions[i]`.

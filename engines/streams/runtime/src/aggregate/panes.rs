@@ -49,6 +49,9 @@ pub struct PaneState {
 /// Windows of so many panes are merged pane by pane: runs would not pay.
 const FEW_PANES: i64 = 8;
 
+/// A pane has at most so many parts, each of what came between two snapshots.
+const PARTS_MAX: usize = 8;
+
 /// A pane, and the end of the first window that its rows count for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PaneKey {
@@ -83,6 +86,8 @@ struct Pane {
     live: Option<PaneTable>,
     /// Whether a window has read it.
     read: bool,
+    /// Whether what is frozen stays as it is: a window may read it again, or a snapshot has it.
+    stays: bool,
 }
 
 impl PaneState {
@@ -138,6 +143,35 @@ impl PaneState {
     /// Every delta of these epochs has been merged: their ids need not be remembered one by one.
     pub fn complete(&mut self, epoch: Epoch) {
         self.merged.complete(epoch);
+    }
+
+    /// All that is there, and the instant up to which windows are closed. Nothing is taken away.
+    ///
+    /// # Errors
+    /// A value cannot be computed.
+    pub fn state(&mut self) -> Result<(Delta, i64)> {
+        let fresh = self.drain_fresh()?;
+        self.absorb(&fresh)?;
+        let mut panes = Vec::new();
+        for (key, pane) in &mut self.panes {
+            pane.settle(&self.spec, &mut self.ids)?;
+            let delta = |rows: &RecordBatch| PaneDelta {
+                pane: key.pane,
+                first_window_end: key.first_window_end,
+                rows: rows.clone(),
+            };
+            panes.extend(pane.frozen.iter().map(delta));
+        }
+        Ok((Delta { panes, ..Delta::default() }, self.closed_upto))
+    }
+
+    /// Empty state becomes what [`Self::state`] gave.
+    ///
+    /// # Errors
+    /// The state does not fit.
+    pub fn restore(&mut self, state: &Delta, closed_upto: i64) -> Result<()> {
+        self.closed_upto = closed_upto;
+        self.absorb(state)
     }
 
     fn update_rows(&mut self, rows: &RecordBatch, first_window_end: Option<i64>) -> Result<()> {
@@ -237,7 +271,11 @@ impl PaneState {
 
     /// The results of a pane that no other window will read.
     fn take_results(&mut self, key: PaneKey) -> Result<Results> {
-        let pane = self.panes.remove(&key).unwrap_or_default();
+        let mut pane = self.panes.remove(&key).unwrap_or_default();
+        if !pane.frozen.is_empty() {
+            // In the order in which they came.
+            pane.freeze(&self.spec)?;
+        }
         let mut table = match (pane.live, pane.frozen.as_slice()) {
             (None, [rows]) => return Results::of_state(&self.spec, rows),
             (None, _) => PaneTable::new(&self.spec)?,
@@ -341,7 +379,7 @@ impl Pane {
             Some(table) => table,
             live => live.insert(PaneTable::new(spec)?),
         };
-        if !self.read {
+        if !self.stays {
             for rows in self.frozen.drain(..) {
                 table.merge(spec, &rows, ids)?;
             }
@@ -349,10 +387,23 @@ impl Pane {
         table.merge(spec, rows, ids)
     }
 
+    /// What a window reads.
     fn freeze(&mut self, spec: &AggregateSpec) -> Result<()> {
-        self.read = true;
+        (self.read, self.stays) = (true, true);
         if let Some(table) = self.live.take() {
             self.frozen.push(table.into_state(spec)?);
+        }
+        Ok(())
+    }
+
+    /// What a snapshot reads: what came since the last one is apart. Once there are many of these, they are joined.
+    fn settle(&mut self, spec: &AggregateSpec, ids: &mut Vec<usize>) -> Result<()> {
+        self.stays = true;
+        if let Some(table) = self.live.take() {
+            self.frozen.push(table.into_state(spec)?);
+        }
+        if self.frozen.len() > PARTS_MAX {
+            self.frozen = vec![merged(spec, &self.frozen, ids)?];
         }
         Ok(())
     }

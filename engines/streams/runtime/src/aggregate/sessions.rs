@@ -74,6 +74,21 @@ impl SessionState {
         self.merged.complete(epoch);
     }
 
+    /// All that is there. Nothing is taken away.
+    ///
+    /// # Errors
+    /// A value cannot be computed.
+    pub fn state(&mut self) -> Result<Delta> {
+        let fresh = self.drain_fresh()?;
+        self.absorb(&fresh)?;
+        Ok(Delta { fragments: self.open.all(&self.spec)?.into_iter().collect(), ..Delta::default() })
+    }
+
+    /// The columns of fragments.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
     fn drain_fresh(&mut self) -> Result<Delta> {
         let rows = self.fresh.take().map(|fragments| fragments.into_rows(&self.schema)).transpose()?;
         Ok(Delta { fragments: rows.into_iter().collect(), ..Delta::default() })

@@ -6,10 +6,18 @@ use arrow::array::{ArrayRef, RecordBatch};
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_api::Result;
 use savanna_streams_api::ids::Epoch;
-use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState};
+use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState, PaneDelta};
 use savanna_streams_model::time::{EventTime, Windows};
 
 use super::{AggregateSpec, PaneState, SessionState};
+use crate::snapshot::{State, columns};
+
+/// The rows of panes, with the start of the pane and the end of the first window that they count for.
+const PANES: &str = "panes";
+/// Up to where windows are closed.
+const CLOSED: &str = "closed";
+/// The rows of sessions.
+const FRAGMENTS: &str = "fragments";
 
 /// Rows of windows that are complete.
 #[derive(Clone, Debug)]
@@ -84,6 +92,54 @@ impl WindowState {
             Self::Panes(panes) => panes.complete(epoch),
             Self::Sessions(sessions) => sessions.complete(epoch),
         }
+    }
+
+    /// All that is there. Nothing is taken away.
+    pub(crate) fn state(&mut self) -> Result<State> {
+        let mut state = State::default();
+        match self {
+            Self::Panes(panes) => {
+                let (delta, closed_upto) = panes.state()?;
+                state.marks.insert(CLOSED.into(), closed_upto);
+                for PaneDelta { pane, first_window_end, rows } in delta.panes {
+                    state.put(PANES, [pane, first_window_end], rows);
+                }
+            }
+            Self::Sessions(sessions) => {
+                for rows in sessions.state()?.fragments {
+                    state.put(FRAGMENTS, [0; 2], rows);
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    /// Empty state becomes what [`Self::state`] gave.
+    pub(crate) fn restore(&mut self, state: &State) -> Result<()> {
+        match self {
+            Self::Panes(panes) => {
+                let pane = |(at, rows): (&[i64; 2], &RecordBatch)| PaneDelta {
+                    pane: at[0],
+                    first_window_end: at[1],
+                    rows: rows.clone(),
+                };
+                let delta = Delta { panes: state.of(PANES).map(pane).collect(), ..Delta::default() };
+                panes.restore(&delta, state.mark(CLOSED).0)
+            }
+            Self::Sessions(sessions) => {
+                let fragments = state.of(FRAGMENTS).map(|(_, rows)| rows.clone()).collect();
+                sessions.install(&Delta { fragments, ..Delta::default() })
+            }
+        }
+    }
+
+    /// What it holds, in words.
+    pub(crate) fn signature(&self, spec: &AggregateSpec) -> String {
+        let (kind, schema) = match self {
+            Self::Panes(_) => (PANES, spec.delta_schema()),
+            Self::Sessions(sessions) => (FRAGMENTS, sessions.schema()),
+        };
+        format!("{kind} of {:?}, {} keys: {}", spec.windows(), spec.key_columns(), columns(schema))
     }
 
     pub(crate) fn bytes(&self) -> usize {

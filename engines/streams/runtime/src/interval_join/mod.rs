@@ -39,6 +39,7 @@ use crate::error::broken;
 use crate::key_cut::KeyCut;
 use crate::key_numbers::KeyNumbers;
 use crate::pair_condition::PairCondition;
+use crate::snapshot::{State, columns};
 
 /// So many pairs are looked at together.
 const PAIRS: usize = 8192;
@@ -47,6 +48,10 @@ const EXPIRED_MIN: usize = if cfg!(test) { 16 } else { 8192 };
 
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
+
+/// By side: the name of its rows in a state, and of the instant before which its rows have expired.
+const NAMES: [(&str, &str); 2] = [("left", "left.oldest"), ("right", "right.oldest")];
+const WATERMARK: &str = "watermark";
 
 /// The watermarks of the two inputs after an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +150,41 @@ impl IntervalJoin {
     /// No row with an earlier time, on whichever side, comes out any more.
     pub fn watermark(&self) -> EventTime {
         self.watermark
+    }
+
+    /// What it holds, in words.
+    pub(crate) fn signature(&self) -> String {
+        let side = |side: usize| {
+            let SidePlan { keys, time, reach, .. } = &self.plans[side];
+            format!("{keys:?}, time {time}, reach {reach:?}: {}", columns(self.sides[side].schema()))
+        };
+        format!("{:?} join of {} with {}", self.kind, side(LEFT), side(RIGHT))
+    }
+
+    /// All that is there. Nothing is taken away.
+    pub(crate) fn state(&self) -> Result<State> {
+        let mut state = State::default();
+        state.marks.insert(WATERMARK.into(), self.watermark.0);
+        for (side, (name, oldest)) in self.sides.iter().zip(NAMES) {
+            state.marks.insert(oldest.into(), side.oldest());
+            for rows in side.live_rows()? {
+                state.put(name, [0; 2], rows);
+            }
+        }
+        Ok(state)
+    }
+
+    /// An empty join becomes what [`Self::state`] gave.
+    pub(crate) fn restore(&mut self, state: &State) -> Result<()> {
+        for (side, (name, oldest)) in [LEFT, RIGHT].into_iter().zip(NAMES) {
+            for (_, marked) in state.of(name) {
+                let rows = Rows::unmarked(marked, self.sides[side].schema(), self.plans[side].time)?;
+                self.keep(side, rows)?;
+            }
+            self.sides[side].expire(state.mark(oldest).0, None);
+        }
+        self.watermark = state.mark(WATERMARK);
+        Ok(())
     }
 
     /// Keeps the new rows of a side and pairs them with what is there of the other.

@@ -76,6 +76,28 @@ impl Side {
         &self.schema
     }
 
+    /// Rows before this instant have expired.
+    pub(super) fn oldest(&self) -> i64 {
+        self.oldest
+    }
+
+    /// The rows that have not expired, with a column that says which have met a partner.
+    pub(super) fn live_rows(&self) -> Result<Vec<RecordBatch>> {
+        let live = self.segments.iter().filter_map(|segment| Some((segment, segment.rows.as_ref()?)));
+        let marked = |(segment, batch): (&Segment, &RecordBatch)| {
+            let numbers = segment.live();
+            let numbers = numbers.start as usize..numbers.end as usize;
+            Rows {
+                batch: batch.slice(segment.expired as usize, numbers.len()),
+                times: Vec::new(),
+                matched: self.matched[numbers].to_vec(),
+                copied: false,
+            }
+            .marked()
+        };
+        live.map(marked).collect()
+    }
+
     pub(super) fn live(&self) -> usize {
         self.times.len() - self.expired
     }

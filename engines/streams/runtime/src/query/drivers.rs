@@ -112,10 +112,18 @@ impl Driven {
 
     fn act(&mut self, input: Input) -> Option<Outcome> {
         let controls = &self.shared.controls;
+        if let (Input::Committed { epoch }, Some(snapshots)) = (&input, &self.shared.snapshots) {
+            snapshots.held(*epoch);
+        }
         for action in self.driver.step(input, self.shared.started.elapsed()) {
             match action {
                 Action::Open(epoch) => controls.iter().for_each(|control| control.open(epoch)),
-                Action::Cut(epoch) => controls.iter().for_each(|control| control.cut(epoch)),
+                Action::Cut(epoch) => {
+                    if let Some(snapshots) = &self.shared.snapshots {
+                        snapshots.cut(epoch);
+                    }
+                    controls.iter().for_each(|control| control.cut(epoch));
+                }
                 Action::Replay(epoch) => {
                     tracing::warn!(query = %self.shared.id, %epoch, "an epoch is overdue and sent again");
                     controls.iter().for_each(|control| control.replay(epoch));

@@ -166,6 +166,9 @@ impl Shared {
         };
         let outcome = finish.err().map_or(outcome, Outcome::Failed);
         tracing::debug!(query = %self.id, ?outcome, "the query is over");
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.end();
+        }
         self.note_end(&outcome);
         self.publish_end(outcome);
         self.groups.dissolve();

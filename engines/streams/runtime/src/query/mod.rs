@@ -9,6 +9,7 @@ mod memory;
 mod partition;
 mod progress;
 mod sink_thread;
+mod snapshots;
 mod standings;
 mod survival;
 mod turns;
@@ -28,7 +29,7 @@ use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::{Alignment, Operator, Output, ProcessingTime, Scan, Stage, StageGraph, Waiting};
 use savanna_streams_model::sink::{GiveUp, Sink};
 use savanna_streams_model::source::{Connectors, Repeats, Source, SourceReader};
-use savanna_streams_model::time::Windows;
+use savanna_streams_model::time::{EventTime, Windows};
 
 use self::again::Again;
 use self::control::Control;
@@ -39,8 +40,9 @@ pub(crate) use self::memory::Memory;
 use self::partition::{ScanLimits, ScanPartition};
 pub(crate) use self::progress::Progress;
 pub(crate) use self::sink_thread::SinkThread;
+use self::snapshots::Snapshotting;
 use self::standings::{Standing, Standings};
-use self::survival::Recording;
+use self::survival::{Beginning, Recording};
 pub use self::survival::{Survival, cannot_survive};
 use crate::chain::Chain;
 use crate::clock::Instants;
@@ -54,6 +56,7 @@ use crate::options::RuntimeOptions;
 use crate::output::OutputOperator;
 use crate::scan::ScanOperator;
 use crate::sink_stage::{SideTable, SinkOperator};
+use crate::snapshot::Due;
 use crate::topology::{Topology, keeps_late_rows};
 use crate::window_stage::WindowOperator;
 
@@ -81,6 +84,8 @@ pub(crate) struct Shared {
     record: Mutex<Option<EpochRecord>>,
     /// Where its epochs are recorded, if it outlives its process.
     recording: Option<Recording>,
+    /// Snapshots of it, if there are any.
+    snapshots: Option<Arc<Snapshotting>>,
     /// Ends the waiting of a sink on other machines.
     give_up: Option<GiveUp>,
     end: Mutex<Option<End>>,
@@ -141,7 +146,7 @@ impl Query {
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<Arc<Self>> {
-        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival: None }.start(sink)
+        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival: None, due: Due::default() }.start(sink)
     }
 
     /// Starts a query that outlives its process, or goes on with it: epochs that are recorded are read and computed again, and the sink
@@ -162,7 +167,7 @@ impl Query {
             return Err(StreamError::invalid(format!("the query cannot outlive its process: {reason}")));
         }
         let survival = Some(survival);
-        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival }.start(sink)
+        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival, due: Due::default() }.start(sink)
     }
 
     /// Where the query stands. The statement is empty: whoever started the query knows it.
@@ -266,6 +271,9 @@ impl Shared {
         };
         status.more.insert("peak_bytes".into(), self.memory.peak() as f64);
         self.progress.fill(&mut status);
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.fill(&mut status);
+        }
         status
     }
 
@@ -326,13 +334,16 @@ struct Starting {
     /// The tables of each stage's look-ups.
     lookups: BTreeMap<StageId, Vec<Promised>>,
     survival: Option<Survival>,
+    /// The epoch of which a snapshot is made.
+    due: Due,
 }
 
 impl Starting {
     fn start(mut self, mut sink: Box<dyn Sink>) -> Result<Arc<Query>> {
         self.check_late_tables()?;
+        self.begin_at_snapshot()?;
         let sources = self.sources()?;
-        let (behind, records) = self.records(sink.as_mut(), &sources)?;
+        let Beginning { behind, records, snapshot } = self.records(sink.as_mut(), &sources)?;
         let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
         let tables = self.open_lookups()?;
         let partitions = self.open_sources(&sources, behind.as_ref())?;
@@ -351,8 +362,10 @@ impl Starting {
             None => None,
         };
         let recorded = recording.as_ref().map_or(Epoch::ZERO, |recording| recording.recorded);
-        let (members, give_up) =
+        let (mut members, give_up) =
             self.members(&topology, &progress, &driver, sink, recording.as_ref(), partitions.len())?;
+        let rows_at = snapshot.as_ref().map_or(EventTime::MIN, |snapshot| snapshot.manifest.rows_at);
+        let snapshots = self.snapshots(&topology, &mut members, &sources, snapshot, recorded)?;
         let members = members.into_iter().map(|stage| stage.into_iter().map(|member| member.behind(from)).collect());
         let groups = Arc::new(FunctionGroups::new(
             members.collect(),
@@ -367,6 +380,9 @@ impl Starting {
         let known = behind.iter().chain(&records).map(|record| (record.epoch, record.processing_time)).collect();
         let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock), known));
         let standings = standings(&self.graph, &partitions).map(Arc::new);
+        let mark_of = |source: usize| behind.as_ref().and_then(|record| record.sources.get(source));
+        let ended: Vec<bool> = (0..partitions.len()).map(|source| mark_of(source).is_some_and(|mark| mark.ended)).collect();
+        let sealed_at = behind.as_ref().map_or(EventTime::MIN, |record| record.processing_time);
         let mut scans = Vec::with_capacity(partitions.len());
         for (source, mut partition) in partitions.into_iter().enumerate() {
             let marks: VecDeque<_> = records.iter().filter_map(|record| record.sources.get(source).cloned()).collect();
@@ -378,7 +394,7 @@ impl Starting {
             let late_outlet = topology.late_outlet(partition.stage.id, partition.number);
             let splits = partition.reader.splits();
             let mut operator = ScanOperator::decode(partition.scan, output, &self.functions, late_outlet, splits)?;
-            if let Some(mark) = behind.as_ref().and_then(|record| record.sources.get(source)) {
+            if let Some(mark) = mark_of(source) {
                 operator.splits().go_on(mark.watermark);
                 if mark.idle && !mark.ended {
                     operator.splits().rest_at(mark.watermark);
@@ -403,6 +419,7 @@ impl Starting {
                 limits,
                 again,
                 behind: from,
+                ended: ended[source],
                 gathers: !partition.bounded,
                 room: room.clone(),
             });
@@ -420,6 +437,7 @@ impl Starting {
             give_back: self.options.give_back,
             record: Mutex::new(None),
             recording,
+            snapshots,
             give_up,
             end: Mutex::new(None),
             ended: Condvar::new(),
@@ -429,7 +447,7 @@ impl Starting {
         let ready = Ready {
             shared: Arc::clone(&shared),
             mailbox: driver.clone(),
-            driver: Driver::going_on(scans.len(), self.driver_options(), from, recorded),
+            driver: Driver::going_on(scans.len(), self.driver_options(), from, recorded).with_rows_at(&ended, sealed_at, rows_at),
             clock: Arc::clone(&self.options.clock),
             scans,
         };
@@ -585,7 +603,8 @@ impl Starting {
         let lookups = output.lookups.iter().zip(tables);
         let lookups = lookups.map(|(lookup, table)| LookupRows::decode(lookup, Arc::clone(table), &self.functions));
         let lookups = lookups.collect::<Result<Vec<_>>>()?;
-        OutputOperator::decode(output, lookups, &stage.exchange, &self.functions, &self.options, outlet)
+        let output = OutputOperator::decode(output, lookups, &stage.exchange, &self.functions, &self.options, outlet)?;
+        Ok(output.with_snapshots(self.due.clone()))
     }
 
     /// Opens the tables of all look-ups, once for all instances of a stage. They are read before the query runs.

@@ -61,6 +61,8 @@ pub(crate) struct ScanPartition {
     pub(crate) again: Again,
     /// Behind which epoch it begins.
     pub(crate) behind: Epoch,
+    /// Whether it had ended there.
+    pub(crate) ended: bool,
     /// Whether its rows are let gather, because they come without end.
     pub(crate) gathers: bool,
     /// Whether the sink takes more rows now.
@@ -108,8 +110,12 @@ pub(crate) struct Filling {
 
 impl ScanPartition {
     /// At the beginning of its first epoch.
-    pub(crate) fn begin(self) -> Filling {
-        Filling {
+    pub(crate) fn begin(mut self) -> Filling {
+        let ended = self.ended;
+        if ended {
+            self.operator.end();
+        }
+        let filling = Filling {
             epoch: self.behind.next(),
             scan: self,
             events: 0,
@@ -118,7 +124,7 @@ impl ScanPartition {
             told_enough: false,
             told_waits: false,
             arrived: false,
-            ended: false,
+            ended,
             blocked: 0,
             retained: Retained::default(),
             batches: 0,
@@ -127,7 +133,12 @@ impl ScanPartition {
             cpu: Duration::ZERO,
             turn_began: Duration::ZERO,
             cpu_before: Duration::ZERO,
+        };
+        if ended {
+            // It has no turns in which others would hear of it.
+            filling.publish();
         }
+        filling
     }
 }
 

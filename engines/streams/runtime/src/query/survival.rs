@@ -1,19 +1,24 @@
 //! A query that outlives its process: what it needs for that, and how its epochs are recorded.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use savanna_streams_api::Result;
-use savanna_streams_api::ids::Epoch;
+use savanna_streams_api::ids::{Epoch, StageId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::graph::{Operator, Output, ProcessingTime, StageGraph};
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{Connectors, Repeats};
-use savanna_streams_model::time::Windows;
+use savanna_streams_model::time::{EventTime, Windows};
 
 use parking_lot::Mutex;
 
+use super::snapshots::{Of, Snapshotting};
 use super::{Shared, Sources, Starting};
 use crate::driver::{EpochRecord, Outcome};
+use crate::member::{Member, Snapshots};
 use crate::records::{self, EpochLog, Kept, Reach, RecordGate, Recorded};
+use crate::snapshot::{self, Snapshot, SnapshotStore};
+use crate::topology::Topology;
 
 /// Results reach further back than the windows and joins of a query are long by at most this (`window_time` is a millisecond before
 /// the end of its window), in microseconds.
@@ -26,8 +31,37 @@ const FORGOTTEN_AT_ONCE: usize = 64;
 pub struct Survival {
     /// Where its epochs are recorded.
     pub log: Arc<dyn EpochLog>,
-    /// What was recorded in former processes, from epoch 1 on; nothing for a query that begins.
+    /// What was recorded in former processes, from epoch 1 on or behind the snapshot; nothing for a query that begins.
     pub records: Vec<EpochRecord>,
+    /// Where snapshots of it go, if there are to be any.
+    pub snapshots: Option<Arc<dyn SnapshotStore>>,
+    /// The last snapshot that counts.
+    pub found: Option<Snapshot>,
+}
+
+/// Where a query begins.
+pub(super) struct Beginning {
+    /// Behind this record, if not at the start of its sources.
+    pub(super) behind: Option<EpochRecord>,
+    /// The records that follow it.
+    pub(super) records: Vec<EpochRecord>,
+    /// The state behind it, if what follows needs one.
+    pub(super) snapshot: Option<Snapshot>,
+}
+
+/// Why there are no snapshots of a query, if there are none: it is computed again from its records.
+fn needs_no_snapshots(graph: &StageGraph, connectors: &dyn Connectors, reach: &Reach) -> Result<Option<String>> {
+    if *reach == Reach::Epoch {
+        return Ok(Some("it keeps nothing over the end of an epoch".into()));
+    }
+    for stage in &graph.stages {
+        let Operator::Scan(scan) = &stage.operator else { continue };
+        let table = &scan.source.table;
+        if connectors.source(table)?.repeats() != Repeats::ByEvents {
+            return Ok(Some(format!("the files of table {} come again only from their start", table.name)));
+        }
+    }
+    Ok(None)
 }
 
 /// Why a query cannot outlive its process, if it cannot: then it could not write each row exactly once.
@@ -117,19 +151,98 @@ impl Starting {
         reach(&self.graph, self.connectors.as_ref(), &partitions)
     }
 
-    /// The record behind which the query begins, if not at the start of its sources, and those that follow it.
+    /// Where the query begins.
     pub(super) fn records(
-        &self,
+        &mut self,
         sink: &mut dyn Sink,
         sources: &Sources,
-    ) -> Result<(Option<EpochRecord>, Vec<EpochRecord>)> {
-        let Some(survival) = &self.survival else { return Ok((None, Vec::new())) };
+    ) -> Result<Beginning> {
+        let reach = self.reach(sources)?;
+        let Some(survival) = &mut self.survival else {
+            return Ok(Beginning { behind: None, records: Vec::new(), snapshot: None });
+        };
         let held = sink.last_committed(&self.id)?.unwrap_or(Epoch::ZERO);
         // First: who has lost what it held needs no other records.
         records::check_held(&survival.records, "the sink", held)?;
-        let skipped = records::skippable(&survival.records, held, &self.reach(sources)?)?;
+        let snapshot = survival.found.as_ref().map(|found| found.manifest.record.epoch);
+        let (skipped, by_snapshot) = records::beginning(&survival.records, held, &reach, snapshot)?;
         let (before, after) = survival.records.split_at(skipped);
-        Ok((before.last().cloned(), after.to_vec()))
+        let snapshot = survival.found.take().filter(|_| by_snapshot);
+        Ok(Beginning { behind: before.last().cloned(), records: after.to_vec(), snapshot })
+    }
+
+    /// The snapshot's own record stands before those that follow it, if they do.
+    ///
+    /// # Errors
+    /// It is one of another query.
+    pub(super) fn begin_at_snapshot(&mut self) -> Result<()> {
+        let Some(survival) = &mut self.survival else { return Ok(()) };
+        let Some(found) = &survival.found else { return Ok(()) };
+        if found.manifest.query != self.id {
+            return Err(StreamError::invalid(format!(
+                "the snapshot is one of query {}, and not of {}; put the query's own snapshots back",
+                found.manifest.query, self.id
+            )));
+        }
+        if !records::join_snapshot(&mut survival.records, &found.manifest.record) {
+            survival.found = None;
+        }
+        Ok(())
+    }
+
+    /// Gives the members the state that they had, and has them hand it out from now on, if there are to be snapshots.
+    ///
+    /// # Errors
+    /// The state does not fit.
+    pub(super) fn snapshots(
+        &self,
+        topology: &Topology,
+        members: &mut [Vec<Member>],
+        sources: &Sources,
+        from: Option<Snapshot>,
+        recorded: Epoch,
+    ) -> Result<Option<Arc<Snapshotting>>> {
+        let Some(survival) = &self.survival else { return Ok(None) };
+        let signatures: Vec<String> =
+            members.iter().map(|stage| stage.first().map_or_else(String::new, Member::signature)).collect();
+        let holding: BTreeMap<StageId, u16> = (self.graph.stages.iter())
+            .filter(|stage| !matches!(stage.operator, Operator::Scan(_) | Operator::Sink(_)))
+            .map(|stage| (stage.id, topology.members(stage.id)))
+            .collect();
+        let member_of = |stage: StageId, shuffle: u16| usize::from(topology.member(stage, shuffle).member);
+        let rows_at = from.as_ref().map_or(EventTime::MIN, |from| from.manifest.rows_at);
+        if let Some(Snapshot { manifest, states }) = from {
+            snapshot::check(&manifest, &signatures, &holding)?;
+            for (part, state) in manifest.parts.iter().zip(&states) {
+                let member = member_of(part.stage, part.shuffle);
+                members[usize::from(part.stage.0)][member].restore(state)?;
+            }
+        }
+        let (Some(store), Some(interval)) = (&survival.snapshots, self.options.snapshot_interval) else {
+            return Ok(None);
+        };
+        if let Some(reason) = needs_no_snapshots(&self.graph, self.connectors.as_ref(), &self.reach(sources)?)? {
+            tracing::debug!(query = %self.id, reason, "there are no snapshots of a query");
+            return Ok(None);
+        }
+        let snapshots = Snapshotting::new(Of {
+            query: self.id.clone(),
+            due: self.due.clone(),
+            store: Arc::clone(store),
+            log: Arc::clone(&survival.log),
+            signatures,
+            members: holding.clone(),
+            recorded,
+            rows_at,
+            interval,
+        });
+        for (stage, count) in holding {
+            for shuffle in 0..count {
+                let to = Arc::clone(&snapshots) as Arc<dyn Snapshots>;
+                members[usize::from(stage.0)][member_of(stage, shuffle)].hand_over_to(to, stage, shuffle);
+            }
+        }
+        Ok(Some(snapshots))
     }
 }
 
@@ -166,6 +279,9 @@ impl Shared {
             if let Some(first) = recording.kept.lock().note(&record) {
                 recording.log.forget_before(first);
             }
+        }
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.sealed(&record);
         }
         *self.record.lock() = Some(record);
     }

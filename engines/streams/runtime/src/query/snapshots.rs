@@ -1,0 +1,225 @@
+//! Makes snapshots of a running query, beside it: members hand their states over and go on; a thread for each snapshot writes them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use savanna_streams_api::Result;
+use savanna_streams_api::handle::QueryStatus;
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
+use savanna_streams_model::time::EventTime;
+
+use super::drivers::panicked;
+use crate::driver::EpochRecord;
+use crate::error::broken;
+use crate::member::Snapshots;
+use crate::records::EpochLog;
+use crate::snapshot::{Due, Manifest, Part, Schedule, SnapshotStore, State, Step, write_state};
+
+/// What snapshots are of, and where they go.
+pub(super) struct Of {
+    pub(super) query: QueryId,
+    pub(super) due: Due,
+    pub(super) store: Arc<dyn SnapshotStore>,
+    pub(super) log: Arc<dyn EpochLog>,
+    /// Of all stages.
+    pub(super) signatures: Vec<String>,
+    /// How many members the groups have that hold state.
+    pub(super) members: BTreeMap<StageId, u16>,
+    /// Epochs up to this one were recorded by former processes: there are no snapshots of them.
+    pub(super) recorded: Epoch,
+    /// The instant of the last epoch that had rows.
+    pub(super) rows_at: EventTime,
+    pub(super) interval: Duration,
+}
+
+/// The snapshots of a running query.
+pub(super) struct Snapshotting {
+    of: Arc<Of>,
+    began: Instant,
+    making: Mutex<Making>,
+    counts: AtomicU64,
+    bytes: AtomicU64,
+    failed: AtomicU64,
+}
+
+struct Making {
+    schedule: Schedule,
+    work: Option<Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+    /// The record of the epoch, once all partitions have sealed it, and the instant of the last epoch with rows then.
+    record: Option<(EpochRecord, EventTime)>,
+    rows_at: EventTime,
+}
+
+enum Work {
+    Write(StageId, u16, State),
+    /// The sinks hold the epoch, and all parts were written before.
+    Switch,
+}
+
+impl fmt::Debug for Snapshotting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshotting").field("query", &self.of.query).finish_non_exhaustive()
+    }
+}
+
+impl Snapshotting {
+    pub(super) fn new(of: Of) -> Arc<Self> {
+        let parts = of.members.values().map(|members| usize::from(*members)).sum();
+        let schedule = Schedule::new(of.interval, parts);
+        let making = Making { schedule, work: None, thread: None, record: None, rows_at: of.rows_at };
+        Arc::new(Self {
+            of: Arc::new(of),
+            began: Instant::now(),
+            making: Mutex::new(making),
+            counts: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        })
+    }
+
+    /// An epoch is about to be cut.
+    pub(super) fn cut(self: &Arc<Self>, epoch: Epoch) {
+        let mut making = self.making.lock();
+        if epoch <= self.of.recorded || !making.schedule.cut(epoch, self.began.elapsed()) {
+            return;
+        }
+        // That of the last snapshot has ended.
+        drop(making.thread.take());
+        let (work, comes) = channel();
+        let writing = Arc::clone(self);
+        match thread::Builder::new().name("query-snapshot".into()).spawn(move || writing.run(epoch, &comes)) {
+            Ok(thread) => {
+                (making.work, making.thread, making.record) = (Some(work), Some(thread), None);
+                self.of.due.set(epoch);
+            }
+            Err(error) => {
+                tracing::warn!(query = %self.of.query, %error, "no thread could be started for a snapshot");
+                making.schedule.over(self.began.elapsed());
+            }
+        }
+    }
+
+    /// All partitions have sealed an epoch.
+    pub(super) fn sealed(&self, record: &EpochRecord) {
+        let mut making = self.making.lock();
+        if record.sources.iter().any(|mark| mark.events > 0) {
+            making.rows_at = making.rows_at.max(record.processing_time);
+        }
+        if self.is_due(record.epoch) {
+            // The snapshot counts only if the sinks hold its epoch.
+            let record = EpochRecord { committed: record.epoch, ..record.clone() };
+            making.record = Some((record, making.rows_at));
+        }
+    }
+
+    /// All sinks hold an epoch.
+    pub(super) fn held(&self, epoch: Epoch) {
+        let mut making = self.making.lock();
+        if making.schedule.held(epoch) != Step::Wait
+            && let Some(work) = &making.work
+        {
+            // A thread that has ended has given the snapshot up.
+            let _ = work.send(Work::Switch);
+        }
+    }
+
+    /// The query is over. A snapshot that is not complete never counts.
+    pub(super) fn end(&self) {
+        let thread = {
+            let mut making = self.making.lock();
+            making.work = None;
+            making.thread.take()
+        };
+        if let Some(thread) = thread {
+            // Its panics were caught.
+            let _ = thread.join();
+        }
+    }
+
+    /// Shows where it stands.
+    pub(super) fn fill(&self, status: &mut QueryStatus) {
+        for (name, figure) in
+            [("snapshot_epoch", &self.counts), ("snapshot_bytes", &self.bytes), ("snapshots_failed", &self.failed)]
+        {
+            status.more.insert(name.into(), figure.load(Ordering::Relaxed) as f64);
+        }
+    }
+
+    /// Makes the snapshot of an epoch.
+    fn run(&self, epoch: Epoch, work: &Receiver<Work>) {
+        let made = catch_unwind(AssertUnwindSafe(|| self.make(epoch, work)))
+            .unwrap_or_else(|panic| Err(panicked("the thread of a snapshot", panic.as_ref())));
+        self.of.due.set(Epoch::ZERO);
+        match made {
+            Ok(true) => self.of.log.forget_before(epoch.next()),
+            Ok(false) => self.of.store.tidy(),
+            Err(error) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(query = %self.of.query, %epoch, %error, "a snapshot could not be made; the query goes on, and its records stay");
+                self.of.store.tidy();
+            }
+        }
+        // Only now may the next one begin: tidying would take its parts away.
+        let mut making = self.making.lock();
+        making.work = None;
+        making.schedule.over(self.began.elapsed());
+    }
+
+    /// Tells whether the snapshot counts; it does not if the query ends first.
+    fn make(&self, epoch: Epoch, work: &Receiver<Work>) -> Result<bool> {
+        let mut parts = Vec::new();
+        for work in work {
+            let is_complete = match work {
+                Work::Write(stage, shuffle, state) => {
+                    parts.push(self.write(epoch, stage, shuffle, &state)?);
+                    self.making.lock().schedule.written() != Step::Wait
+                }
+                Work::Switch => true,
+            };
+            if is_complete {
+                self.switch(epoch, parts)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn write(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: &State) -> Result<Part> {
+        let mut write = |out: &mut dyn std::io::Write| write_state(state, out);
+        let (name, bytes, checksum) = self.of.store.put(epoch, stage, shuffle, &mut write)?;
+        let members = self.of.members.get(&stage).copied().unwrap_or_default();
+        Ok(Part { stage, shuffle, members, name, bytes, checksum })
+    }
+
+    fn switch(&self, epoch: Epoch, parts: Vec<Part>) -> Result<()> {
+        let record = self.making.lock().record.take();
+        let (record, rows_at) = record.ok_or_else(|| broken(format!("epoch {epoch} is held and was never sealed")))?;
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let (query, signatures) = (self.of.query.clone(), self.of.signatures.clone());
+        self.of.store.switch(&Manifest { query, record, rows_at, signatures, parts })?;
+        self.counts.store(epoch.0, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Snapshots for Snapshotting {
+    fn is_due(&self, epoch: Epoch) -> bool {
+        self.of.due.is(epoch)
+    }
+
+    fn hand_over(&self, _: Epoch, stage: StageId, shuffle: u16, state: State) {
+        if let Some(work) = &self.making.lock().work {
+            // A thread that has ended has given the snapshot up.
+            let _ = work.send(Work::Write(stage, shuffle, state));
+        }
+    }
+}

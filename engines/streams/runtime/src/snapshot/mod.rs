@@ -1,0 +1,188 @@
+//! Snapshots: the state of all members of a query behind one epoch, so that a query need not be computed from its beginning again.
+//!
+//! ```text
+//!   cut of s --> scans send all that they hold --> each member applies s, hands its state out and goes on
+//!                                                     |  encoded and written in the background
+//!   all parts durable, and every sink holds s ------> manifest is switched --> records up to s go
+//! ```
+//!
+//! A snapshot is complete when the sinks hold its epoch, and counts when the manifest that names it is durable. Nothing that it replaces
+//! goes before. [`Schedule`] decides this and does nothing else.
+
+mod form;
+mod schedule;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
+use savanna_streams_model::time::EventTime;
+use serde::{Deserialize, Serialize};
+
+pub use self::form::{read_state, write_state};
+pub use self::schedule::{Schedule, Step};
+use crate::driver::EpochRecord;
+
+/// The epoch of which a snapshot is made, or none: behind it members hand their states out, and before it everything is sent that would
+/// otherwise wait. Set before the epoch is cut.
+#[derive(Clone, Debug, Default)]
+pub struct Due(Arc<AtomicU64>);
+
+impl Due {
+    /// A snapshot of this epoch is made; of none if it is 0.
+    pub fn set(&self, epoch: Epoch) {
+        self.0.store(epoch.0, Ordering::Release);
+    }
+
+    /// Whether it is this epoch.
+    pub fn is(&self, epoch: Epoch) -> bool {
+        epoch > Epoch::ZERO && self.0.load(Ordering::Acquire) == epoch.0
+    }
+}
+
+/// What a member holds behind an epoch. The rows are shared with the member, which changes none of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    /// Instants by name, in microseconds.
+    pub marks: BTreeMap<String, i64>,
+    /// Rows. Those of one name have one schema.
+    pub tables: Vec<Table>,
+}
+
+/// Rows of a state, and what they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// The kind of rows.
+    pub name: String,
+    /// What belongs to all of them, such as the bounds of a pane.
+    pub at: [i64; 2],
+    /// The rows.
+    pub rows: RecordBatch,
+}
+
+/// The columns of a schema in words.
+pub(crate) fn columns(schema: &Schema) -> String {
+    let column = |field: &Arc<Field>| format!("{} {}", field.name(), field.data_type());
+    schema.fields().iter().map(column).collect::<Vec<_>>().join(", ")
+}
+
+impl State {
+    /// Adds rows of some kind.
+    pub(crate) fn put(&mut self, name: &str, at: [i64; 2], rows: RecordBatch) {
+        self.tables.push(Table { name: name.to_owned(), at, rows });
+    }
+
+    /// An instant; before all others if it is not there.
+    pub(crate) fn mark(&self, name: &str) -> EventTime {
+        self.marks.get(name).map_or(EventTime::MIN, |at| EventTime(*at))
+    }
+
+    /// The rows of some kind, with what belongs to them.
+    pub(crate) fn of<'s>(&'s self, name: &'s str) -> impl Iterator<Item = (&'s [i64; 2], &'s RecordBatch)> {
+        self.tables.iter().filter(move |table| table.name == name).map(|table| (&table.at, &table.rows))
+    }
+}
+
+/// What a snapshot consists of. It is the snapshot: what it does not name is no part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The query.
+    pub query: QueryId,
+    /// The record of its epoch: where the sources stood.
+    pub record: EpochRecord,
+    /// The instant of processing time of the last epoch that had rows.
+    pub rows_at: EventTime,
+    /// What the members of each stage hold, in words; it must be the same where the snapshot is read.
+    pub signatures: Vec<String>,
+    /// One for each member.
+    pub parts: Vec<Part>,
+}
+
+/// The state of one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The member's stage.
+    pub stage: StageId,
+    /// The part of the keys that it owns.
+    pub shuffle: u16,
+    /// How many members its group has.
+    pub members: u16,
+    /// Where it is, by a name that belongs to the store.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Its CRC-32C, by the store.
+    pub checksum: u32,
+}
+
+/// A snapshot that was found.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// What it consists of.
+    pub manifest: Manifest,
+    /// The state of each part, in their order.
+    pub states: Vec<State>,
+}
+
+/// Whether a snapshot fits a query whose stages hold this, with so many members that hold state.
+///
+/// # Errors
+/// It does not.
+pub fn check(manifest: &Manifest, signatures: &[String], members: &BTreeMap<StageId, u16>) -> Result<()> {
+    let epoch = manifest.record.epoch;
+    if let Some((held, came)) = signatures.iter().zip(&manifest.signatures).find(|(held, came)| held != came) {
+        return Err(unfit(epoch, &format!("{held:?}"), &format!("{came:?}")));
+    }
+    if signatures.len() != manifest.signatures.len() {
+        return Err(unfit(epoch, &format!("{} stages", signatures.len()), &format!("{}", manifest.signatures.len())));
+    }
+    let expected = members.iter().flat_map(|(stage, members)| (0..*members).map(|shuffle| (*stage, shuffle, *members)));
+    let expected: Vec<_> = expected.collect();
+    let mut came: Vec<_> = manifest.parts.iter().map(|part| (part.stage, part.shuffle, part.members)).collect();
+    came.sort_unstable();
+    if expected != came {
+        let words = |parts: &[(StageId, u16, u16)]| {
+            let part = |(stage, shuffle, members): &(StageId, u16, u16)| format!("{stage}: {shuffle} of {members}");
+            parts.iter().map(part).collect::<Vec<_>>().join(", ")
+        };
+        return Err(unfit(epoch, &words(&expected), &words(&came)));
+    }
+    Ok(())
+}
+
+fn unfit(epoch: Epoch, expected: &str, came: &str) -> StreamError {
+    StreamError::invalid(format!(
+        "the snapshot of epoch {epoch} does not fit what this release would keep (expected {expected}, got {came}); go on with the release \
+         that wrote it, or drop the query and start it again with another place for its rows"
+    ))
+}
+
+/// Where the snapshots of a query are kept. Called by one thread at a time.
+pub trait SnapshotStore: Debug + Send + Sync {
+    /// Writes a part of the snapshot of an epoch, which is durable then. Returns its name, length and checksum.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn put(
+        &self,
+        epoch: Epoch,
+        stage: StageId,
+        shuffle: u16,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(String, u64, u32)>;
+
+    /// Makes a snapshot the one that counts, in one step that is durable then. Only who has the query may do so. What it replaces goes.
+    ///
+    /// # Errors
+    /// It cannot be written, or another process has the query.
+    fn switch(&self, manifest: &Manifest) -> Result<()>;
+
+    /// Removes all parts that the snapshot that counts does not name.
+    fn tidy(&self);
+}

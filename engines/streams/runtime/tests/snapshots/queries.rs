@@ -1,0 +1,170 @@
+//! Real queries that end at any moment and go on from their snapshots.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use savanna_streams_api::handle::QueryState;
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_model::graph::StageGraph;
+use savanna_streams_model::time::Windows;
+use savanna_streams_runtime::{Mode, RuntimeOptions};
+
+use crate::graphs::{MILLI, identity, input_schema, scan, window, windowed};
+use crate::memory::{Memory, Row, Then};
+use crate::oracle::{groups, truth};
+use crate::support::{Disk, FOREVER, until};
+
+fn rows(count: i64) -> Vec<Vec<Row>> {
+    let row = |partition: i64| move |i: i64| Row { time: Some(i - i % 7 * partition), key: Some(i % 5), value: i % 13 };
+    (0..2).map(|partition| (0..count).map(row(partition)).collect()).collect()
+}
+
+/// Snapshots follow one another without a pause.
+fn options(mode: Mode) -> RuntimeOptions {
+    let mut options = RuntimeOptions { members: 2, batch_rows: 4, mode, ..RuntimeOptions::default() };
+    options.snapshot_interval = Some(Duration::ZERO);
+    (options.epoch.target, options.epoch.max_events) = (Duration::from_millis(1), 24);
+    options
+}
+
+fn graph(windows: impl Into<Windows>) -> StageGraph {
+    windowed(scan("t", 3), identity(&input_schema()), windows, true)
+}
+
+/// Starts a query again and again, ends it after a snapshot or a few epochs, and lets it come to its end. Tells how many events its
+/// processes have read, and how many there were.
+fn ended_again_and_again(disk: &Disk, memory: &Arc<Memory>, graph: &StageGraph, options: &RuntimeOptions) -> (u64, u32) {
+    let (mut events, mut runs) = (0, 0);
+    loop {
+        runs += 1;
+        let (held, counted) = (disk.sink.lock().len(), disk.switched.lock().len());
+        let query = disk.start(memory, graph.clone(), options.clone()).unwrap();
+        let has_come_on = || match runs % 3 {
+            0 => disk.sink.lock().len() >= held + 20,
+            _ => disk.switched.lock().len() > counted,
+        };
+        until("it comes on", || has_come_on() || query.status().state.is_over());
+        query.cancel();
+        let status = query.wait_timeout(FOREVER).unwrap().unwrap();
+        events += status.events;
+        if status.state == QueryState::Finished {
+            return (events, runs);
+        }
+    }
+}
+
+#[test]
+fn windows_go_on_from_their_snapshots_and_are_written_once() {
+    let partitions = rows(3_000);
+    // Windows without overlap, some that overlap, and such as are longer than all that is read.
+    for window in [window(10, 10, 0), window(40, 5, 3), window(100_000, 50_000, 0)] {
+        let expected = truth(&partitions, &window, 3, false, true).windows;
+        for mode in [Mode::Serverless, Mode::Provisioned] {
+            let (memory, disk) = (Arc::new(Memory::with("t", partitions.clone())), Disk::default());
+            let (_, runs) = ended_again_and_again(&disk, &memory, &graph(window), &options(mode));
+            assert!(runs > 3, "{runs} runs");
+            assert_eq!(groups(&disk.rows(), true), expected, "{window:?}, {mode:?}");
+            let epochs: Vec<u64> = disk.sink.lock().keys().map(|epoch| epoch.0).collect();
+            assert_eq!(epochs, (1..=epochs.len() as u64).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn what_is_behind_a_snapshot_is_not_read_again_and_its_records_are_gone() {
+    let partitions = rows(6_000);
+    // One window has all rows: without snapshots nothing could be left out.
+    let all = window(1_000_000, 1_000_000, 0);
+    let expected = truth(&partitions, &all, 3, false, true).windows;
+    let (memory, disk) = (Arc::new(Memory::with("t", partitions)), Disk::default());
+    let query = disk.start(&memory, graph(all), options(Mode::Provisioned)).unwrap();
+    until("there are snapshots", || disk.switched.lock().len() > 3 || query.status().state.is_over());
+    query.cancel();
+    assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled);
+    let manifest = disk.manifest.lock().clone().unwrap();
+    let before: u64 = manifest.record.sources.iter().map(|mark| mark.offset.0.parse::<u64>().unwrap()).sum();
+    assert!(before > 0);
+    assert!(disk.records.lock().iter().all(|record| record.epoch > manifest.record.epoch));
+    assert_eq!(disk.parts.lock().len(), manifest.parts.len(), "what was replaced is gone");
+    let query = disk.start(&memory, graph(all), options(Mode::Provisioned)).unwrap();
+    let status = query.wait_timeout(FOREVER).unwrap().unwrap();
+    assert_eq!((status.state, status.events), (QueryState::Finished, 12_000 - before));
+    assert_eq!(groups(&disk.rows(), true), expected);
+}
+
+#[test]
+fn sessions_go_on_from_their_snapshots() {
+    let row = |i: i64| Row { time: Some(i + i / 50 * 20), key: Some(i % 3), value: i % 13 };
+    let partitions: Vec<Vec<Row>> = vec![(0..4_000).map(row).collect()];
+    let sessions = Windows::Session { gap: 15 * MILLI };
+    let whole = Disk::default();
+    let memory = Arc::new(Memory::with("t", partitions));
+    let query = whole.start(&memory, graph(sessions), options(Mode::Serverless)).unwrap();
+    query.wait_timeout(FOREVER).unwrap().unwrap();
+    let expected = groups(&whole.rows(), true);
+    assert!(expected.len() > 200);
+    for mode in [Mode::Serverless, Mode::Provisioned] {
+        let disk = Disk::default();
+        let (_, runs) = ended_again_and_again(&disk, &memory, &graph(sessions), &options(mode));
+        assert!(runs > 3 && disk.records.lock().first().is_none_or(|first| first.epoch > Epoch(1)));
+        assert_eq!(groups(&disk.rows(), true), expected);
+    }
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_written_keeps_no_query_from_going_on() {
+    let partitions = rows(2_000);
+    let expected = truth(&partitions, &window(10, 10, 0), 3, false, true).windows;
+    let (memory, disk) = (Arc::new(Memory::with("t", partitions)), Disk::default());
+    disk.is_full.store(true, Ordering::Release);
+    let query = disk.start(&memory, graph(window(10, 10, 0)), options(Mode::Serverless)).unwrap();
+    let status = query.wait_timeout(FOREVER).unwrap().unwrap();
+    assert_eq!(status.state, QueryState::Finished);
+    assert!(status.more["snapshots_failed"] > 0.0, "{:?}", status.more);
+    assert!(disk.switched.lock().is_empty() && disk.parts.lock().is_empty());
+    assert_eq!(groups(&disk.rows(), true), expected);
+}
+
+#[test]
+fn no_snapshot_counts_before_the_sink_holds_its_epoch() {
+    let (memory, disk) = (Arc::new(Memory::with("t", rows(2_000))), Disk::default());
+    disk.is_shut.store(true, Ordering::Release);
+    let query = disk.start(&memory, graph(window(10, 10, 0)), options(Mode::Serverless)).unwrap();
+    query.wait_timeout(FOREVER).unwrap_err();
+    assert!(disk.manifest.lock().is_none() && disk.parts.lock().is_empty());
+    assert_eq!(disk.records.lock().first().map(|record| record.epoch), Some(Epoch(1)));
+}
+
+#[test]
+fn a_snapshot_of_another_query_or_of_another_form_is_refused() {
+    let (memory, disk) = (Arc::new(Memory::with("t", rows(3_000)).then(Then::Wait)), Disk::default());
+    let long = window(1_000_000, 1_000_000, 0);
+    let query = disk.start(&memory, graph(long), options(Mode::Serverless)).unwrap();
+    until("there is a snapshot", || !disk.switched.lock().is_empty());
+    query.cancel();
+    query.wait_timeout(FOREVER).unwrap().unwrap();
+    let other = QueryId { code: "0123456789ab".into(), job: 2 };
+    let error = disk.start_as(other, &memory, graph(long), options(Mode::Serverless)).unwrap_err().to_string();
+    assert!(error.contains("the snapshot is one of query 0123456789ab-1, and not of 0123456789ab-2"), "{error}");
+    let wider = graph(window(2_000_000, 2_000_000, 0));
+    let error = disk.start(&memory, wider, options(Mode::Serverless)).unwrap_err().to_string();
+    assert!(error.contains("does not fit what this release would keep"), "{error}");
+    let more = RuntimeOptions { members: 3, ..options(Mode::Serverless) };
+    let error = disk.start(&memory, graph(long), more).unwrap_err().to_string();
+    assert!(error.contains("does not fit what this release would keep"), "{error}");
+    // The sink has lost what it held.
+    disk.sink.lock().clear();
+    let error = disk.start(&memory, graph(long), options(Mode::Serverless)).unwrap_err().to_string();
+    assert!(error.contains("what it wrote was removed or moved away"), "{error}");
+    // Without the snapshot, nobody knows what was in it.
+    let epoch = disk.manifest.lock().take().unwrap().record.epoch;
+    *disk.sink.lock() = BTreeMap::from([(epoch, Vec::new())]);
+    let records = disk.records.lock().clone();
+    if records.is_empty() {
+        return;
+    }
+    let error = disk.start(&memory, graph(long), options(Mode::Serverless)).unwrap_err().to_string();
+    assert!(error.contains("it needs all of them") || error.contains("records"), "{error}");
+}

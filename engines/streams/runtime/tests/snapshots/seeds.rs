@@ -1,0 +1,444 @@
+//! Seeded: the driver, the records of epochs in the journal, members with state, their snapshots and the sink as the judge, with crashes
+//! between any two steps. What the sink holds in the end is what the definition says, each window once; and not if a snapshot counts before the
+//! sink holds its epoch, or records go before their snapshot counts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use savanna_epoch::NodeEpoch;
+use savanna_journal::sim::{SimDisk, Step, SteppedJournal};
+use savanna_journal::{Draft, JournalError, Lsn, Options, Record};
+use savanna_streams_api::StreamError;
+use savanna_streams_api::ids::Epoch;
+use savanna_streams_model::source::Offset;
+use savanna_streams_model::time::EventTime;
+use savanna_streams_runtime::EpochPolicy;
+use savanna_streams_runtime::driver::{Action, Driver, DriverOptions, EpochRecord, Input, Outcome, SourceMark};
+use savanna_streams_runtime::records::{Reach, Recorded, beginning, check, join_snapshot};
+use savanna_streams_runtime::snapshot;
+use savanna_streams_runtime::snapshot::Schedule;
+
+/// Size of the windows in microseconds.
+const WINDOW: i64 = 40;
+const MEMBERS: usize = 2;
+
+/// What is broken, to see that it is found out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// A snapshot counts before the sink holds its epoch.
+    Early,
+    /// Records go before the snapshot counts.
+    CutFirst,
+    /// A member hands out its state an epoch too late.
+    Mixed,
+}
+
+/// Windows that are open: rows by end.
+type Open = BTreeMap<i64, usize>;
+
+/// What survives a crash, and what is true.
+struct World {
+    rng: ChaCha8Rng,
+    disk: Arc<SimDisk>,
+    /// Event times by partition, in order.
+    rows: Vec<Vec<i64>>,
+    sink: BTreeMap<Epoch, Vec<(i64, usize)>>,
+    snapshot: Option<(EpochRecord, Vec<Open>)>,
+    flaw: Flaw,
+    crashes: u32,
+    /// How often a process began behind a snapshot.
+    restored: u32,
+}
+
+/// One partition, as the product's partitions act.
+#[derive(Default)]
+struct Partition {
+    at: usize,
+    epoch: Epoch,
+    events: u64,
+    opened: Epoch,
+    cut: Epoch,
+    ended: bool,
+    arrived: bool,
+    again: VecDeque<SourceMark>,
+}
+
+impl Partition {
+    fn step(&mut self, source: usize, rows: &[i64], rng: &mut ChaCha8Rng) -> Option<Input> {
+        let epoch = self.epoch;
+        if self.cut >= epoch {
+            return Some(self.seal(source, rows));
+        }
+        if self.opened < epoch {
+            return None;
+        }
+        let target = self.again.front().cloned();
+        let left = target.as_ref().map_or(u64::MAX, |mark| mark.events - self.events);
+        if target.as_ref().is_some_and(|mark| left == 0 && self.ended == mark.ended) {
+            return (!std::mem::replace(&mut self.arrived, true)).then_some(Input::Full { source, epoch });
+        }
+        let there = (rows.len() - self.at) as u64;
+        if self.ended {
+            return None;
+        }
+        if there == 0 {
+            self.ended = true;
+            return Some(Input::Ended { source, epoch });
+        }
+        let read = rng.random_range(1..=3).min(there).min(left);
+        self.at += read as usize;
+        self.events += read;
+        target.is_none().then_some(Input::Data { source, epoch, enough: true })
+    }
+
+    fn seal(&mut self, source: usize, rows: &[i64]) -> Input {
+        let newest = rows[..self.at].last().map_or(EventTime::MIN, |time| EventTime(*time));
+        let watermark = if self.ended { EventTime::MAX } else { newest };
+        let (offset, events) = (Offset(self.at.to_string()), self.events);
+        let mark = SourceMark { offset, watermark, events, idle: false, ended: self.ended };
+        if let Some(before) = self.again.pop_front() {
+            assert_eq!(mark, before, "an epoch that is read again is the same");
+        }
+        let epoch = self.epoch;
+        (self.epoch, self.events, self.arrived) = (epoch.next(), 0, false);
+        Input::Sealed { source, epoch, mark, instant: EventTime(0) }
+    }
+}
+
+/// A member counts the rows of every other window.
+struct Member {
+    open: Open,
+    applied: Epoch,
+    /// Windows that were closed, by epoch.
+    closed: BTreeMap<Epoch, Vec<(i64, usize)>>,
+}
+
+/// A snapshot that is being made.
+struct Making {
+    epoch: Epoch,
+    handed: [Option<Open>; MEMBERS],
+    unwritten: Vec<usize>,
+    complete: bool,
+}
+
+/// A process.
+struct Process {
+    driver: Driver,
+    partitions: Vec<Partition>,
+    members: Vec<Member>,
+    journal: SteppedJournal<Epoch>,
+    recorded: Recorded,
+    /// Up to which epoch records were there when it began.
+    former: Epoch,
+    places: BTreeMap<Epoch, Lsn>,
+    sealed: BTreeMap<Epoch, EpochRecord>,
+    schedule: Schedule,
+    making: Option<Making>,
+    /// The snapshot counts, and its records are to go.
+    passed: Option<Epoch>,
+    next: Epoch,
+    now: u64,
+    inputs: VecDeque<Input>,
+}
+
+enum Ended {
+    Finished,
+    Crashed,
+    Refused,
+}
+
+fn offsets(record: &EpochRecord) -> Vec<usize> {
+    record.sources.iter().map(|mark| mark.offset.0.parse().unwrap()).collect()
+}
+
+fn end_of(time: i64) -> i64 {
+    (time / WINDOW + 1) * WINDOW
+}
+
+impl World {
+    fn new(seed: u64, flaw: Flaw) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut partition = |_| {
+            let mut time = 0;
+            let mut next = |_| {
+                time += rng.random_range(0..6);
+                time
+            };
+            (0..60).map(&mut next).collect::<Vec<i64>>()
+        };
+        let rows = (0..2).map(&mut partition).collect();
+        let disk = SimDisk::new(seed);
+        Self { rng, disk, rows, sink: BTreeMap::new(), snapshot: None, flaw, crashes: 0, restored: 0 }
+    }
+
+    fn held(&self) -> Epoch {
+        self.sink.last_key_value().map_or(Epoch::ZERO, |(epoch, _)| *epoch)
+    }
+
+    fn start(&mut self) -> Result<Process, String> {
+        let (mut records, mut places) = (Vec::<EpochRecord>::new(), BTreeMap::new());
+        let options = Options::disk(Arc::clone(&self.disk) as _).segment_bytes(1 << 10);
+        let mut replay = |record: Record| {
+            let decoded: EpochRecord = serde_json::from_slice(&record.payload).map_err(|e| e.to_string())?;
+            places.insert(decoded.epoch, record.lsn);
+            records.push(decoded);
+            Ok::<(), String>(())
+        };
+        let opened = SteppedJournal::open(&options, NodeEpoch(u64::from(self.crashes) + 1), &mut replay);
+        let journal = opened.map_err(|e: JournalError| format!("the journal: {e}"))?;
+        let snapshot = self.snapshot.clone().filter(|(record, _)| join_snapshot(&mut records, record));
+        check(&records, self.rows.len(), "the sink", self.held()).map_err(|e| e.to_string())?;
+        let of_snapshot = snapshot.as_ref().map(|(record, _)| record.epoch);
+        let (skipped, restores) =
+            beginning(&records, self.held(), &Reach::All, of_snapshot).map_err(|e| e.to_string())?;
+        self.restored += u32::from(restores);
+        let behind = skipped.checked_sub(1).map(|place| records[place].clone());
+        let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
+        let former = records.last().map_or(Epoch::ZERO, |record| record.epoch);
+        let policy =
+            EpochPolicy { target: Duration::from_millis(5), min_events: 1, max_events: 1_000, fixed_events: None };
+        let replay_timeout = Duration::from_secs(3_600);
+        let options =
+            DriverOptions { policy, max_in_flight: 3, replay_timeout, replay_limit: 1, clock_windows: Vec::new() };
+        let mark = |source: usize| behind.as_ref().map(|record: &EpochRecord| &record.sources[source]);
+        let partition = |source: usize| Partition {
+            at: mark(source).map_or(0, |mark| mark.offset.0.parse().unwrap()),
+            ended: mark(source).is_some_and(|mark| mark.ended),
+            epoch: from.next(),
+            again: records[skipped..].iter().map(|record| record.sources[source].clone()).collect(),
+            ..Partition::default()
+        };
+        let partitions: Vec<Partition> = (0..self.rows.len()).map(partition).collect();
+        let ended: Vec<bool> = partitions.iter().map(|partition| partition.ended).collect();
+        let states = snapshot.filter(|_| restores).map_or_else(|| vec![Open::new(); MEMBERS], |(_, states)| states);
+        let member = |open| Member { open, applied: from, closed: BTreeMap::new() };
+        Ok(Process {
+            driver: Driver::going_on(self.rows.len(), options, from, former).with_rows_at(&ended, EventTime(0), EventTime::MIN),
+            partitions,
+            members: states.into_iter().map(member).collect(),
+            journal,
+            recorded: Recorded::up_to(former),
+            former,
+            places,
+            sealed: behind.into_iter().map(|record| (record.epoch, record)).collect(),
+            schedule: Schedule::new(Duration::from_millis(3), MEMBERS),
+            making: None,
+            passed: None,
+            next: from.next(),
+            now: 0,
+            inputs: [Input::Start].into(),
+        })
+    }
+
+    /// One process, from its start to its end.
+    fn live(&mut self, may_crash: bool) -> Ended {
+        let Ok(mut process) = self.start() else { return Ended::Refused };
+        loop {
+            if may_crash && self.rng.random_ratio(1, 150) {
+                self.crashes += 1;
+                drop(process);
+                self.disk.crash();
+                return Ended::Crashed;
+            }
+            if let Some(outcome) = self.step(&mut process) {
+                assert_eq!(outcome, Outcome::Finished);
+                return Ended::Finished;
+            }
+        }
+    }
+
+    /// Something of what could happen next.
+    fn step(&mut self, process: &mut Process) -> Option<Outcome> {
+        match self.rng.random_range(0..7) {
+            0 => {
+                let source = self.rng.random_range(0..process.partitions.len());
+                let input = process.partitions[source].step(source, &self.rows[source], &mut self.rng);
+                process.inputs.extend(input);
+            }
+            1 => {
+                if let Step::Released { replies, outcome } = process.journal.step() {
+                    for epoch in replies {
+                        process.recorded.note(epoch, outcome.clone().map_err(|_| StreamError::Cancelled));
+                    }
+                }
+            }
+            2 => self.commit(process),
+            3 => {
+                process.now += 1;
+                process.inputs.push_back(Input::Tick);
+            }
+            4 => {
+                let member = self.rng.random_range(0..MEMBERS);
+                self.apply(process, member);
+            }
+            5 => self.write(process),
+            _ => self.switch(process),
+        }
+        let input = process.inputs.pop_front()?;
+        self.drive(process, input)
+    }
+
+    /// A member computes its next epoch.
+    fn apply(&self, process: &mut Process, number: usize) {
+        let member = &mut process.members[number];
+        let epoch = member.applied.next();
+        let Some(record) = process.sealed.get(&epoch) else { return };
+        let before = process.sealed.get(&member.applied).map_or_else(|| vec![0; self.rows.len()], offsets);
+        let state = member.open.clone();
+        for ((rows, from), to) in self.rows.iter().zip(before).zip(offsets(record)) {
+            for time in rows[from..to].iter().filter(|time| end_of(**time) / WINDOW % MEMBERS as i64 == number as i64) {
+                *member.open.entry(end_of(*time)).or_default() += 1;
+            }
+        }
+        let watermark = record.sources.iter().map(|mark| mark.watermark.0).min().unwrap();
+        let still_open = member.open.split_off(&watermark.saturating_add(1));
+        member.closed.insert(epoch, std::mem::replace(&mut member.open, still_open).into_iter().collect());
+        member.applied = epoch;
+        if let Some(making) = process.making.as_mut().filter(|making| making.epoch == epoch) {
+            let handed = if self.flaw == Flaw::Mixed && number == 0 { state } else { member.open.clone() };
+            making.handed[number] = Some(handed);
+            making.unwritten.push(number);
+        }
+    }
+
+    /// The sink takes the next epoch, if all members have computed it and its record is durable.
+    fn commit(&mut self, process: &mut Process) {
+        let epoch = process.next;
+        if process.members.iter().any(|member| member.applied < epoch) || !process.recorded.allows(epoch).unwrap() {
+            return;
+        }
+        let closed = process.members.iter_mut().flat_map(|member| member.closed.remove(&epoch).unwrap_or_default());
+        let closed: Vec<_> = closed.collect();
+        if epoch > self.held() {
+            self.sink.insert(epoch, closed);
+        }
+        process.next = epoch.next();
+        let complete = process.schedule.held(epoch) != snapshot::Step::Wait;
+        if let Some(making) = &mut process.making {
+            making.complete |= complete;
+        }
+        process.inputs.push_back(Input::Committed { epoch });
+    }
+
+    /// A part of the snapshot becomes durable.
+    fn write(&mut self, process: &mut Process) {
+        let Some(making) = &mut process.making else { return };
+        if making.unwritten.pop().is_some() {
+            making.complete |= process.schedule.written() != snapshot::Step::Wait;
+        }
+    }
+
+    /// The manifest is switched; or it was, and the records go.
+    fn switch(&mut self, process: &mut Process) {
+        if let Some(passed) = process.passed.take() {
+            cut(process, passed);
+            process.schedule.over(Duration::from_millis(process.now));
+            return;
+        }
+        let early = self.flaw == Flaw::Early;
+        let is_complete = |making: &Making| making.complete || early && making.handed.iter().all(Option::is_some);
+        let Some(making) = process.making.take_if(|making| is_complete(making)) else { return };
+        if self.flaw == Flaw::CutFirst {
+            cut(process, making.epoch);
+        }
+        // The process may die before this.
+        if self.rng.random_ratio(1, 3) && self.crashes < 12 {
+            process.making = Some(making);
+            return;
+        }
+        let record = EpochRecord { committed: making.epoch, ..process.sealed[&making.epoch].clone() };
+        self.snapshot = Some((record, making.handed.into_iter().flatten().collect()));
+        process.passed = Some(making.epoch);
+    }
+
+    fn drive(&mut self, process: &mut Process, input: Input) -> Option<Outcome> {
+        for action in process.driver.step(input, Duration::from_millis(process.now)) {
+            match action {
+                Action::Open(epoch) => process.partitions.iter_mut().for_each(|partition| partition.opened = epoch),
+                Action::Cut(epoch) => {
+                    if epoch > process.former && process.schedule.cut(epoch, Duration::from_millis(process.now)) {
+                        let handed = [const { None }; MEMBERS];
+                        process.making = Some(Making { epoch, handed, unwritten: Vec::new(), complete: false });
+                    }
+                    process.partitions.iter_mut().for_each(|partition| partition.cut = epoch);
+                }
+                Action::Record(record) => {
+                    if record.epoch > process.former {
+                        let payload = serde_json::to_vec(&record).unwrap();
+                        let lsn = process.journal.append(&[Draft { shard: 0, kind: 1, payload: &payload }]).unwrap();
+                        process.journal.hold(lsn, record.epoch);
+                        process.places.insert(record.epoch, lsn);
+                    }
+                    process.sealed.insert(record.epoch, record);
+                }
+                Action::Replay(_) => {}
+                Action::Stop(outcome) => return Some(outcome),
+            }
+        }
+        None
+    }
+
+    fn truth(&self) -> Vec<(i64, usize)> {
+        let mut counts = Open::new();
+        for time in self.rows.iter().flatten() {
+            *counts.entry(end_of(*time)).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+}
+
+/// The records up to an epoch go.
+fn cut(process: &mut Process, passed: Epoch) {
+    if let Some((_, first)) = process.places.range(passed.next()..).next() {
+        process.journal.truncate_before(*first);
+    }
+}
+
+/// Whether the sink holds the truth in the end, after how many crashes, and how often a process began behind a snapshot.
+fn holds(seed: u64, flaw: Flaw) -> (bool, u32, u32) {
+    let mut world = World::new(seed, flaw);
+    loop {
+        let may_crash = world.crashes < 12;
+        match world.live(may_crash) {
+            Ended::Crashed => {}
+            Ended::Refused => return (false, world.crashes, world.restored),
+            Ended::Finished => break,
+        }
+    }
+    let mut rows: Vec<(i64, usize)> = world.sink.values().flatten().copied().collect();
+    rows.sort_unstable();
+    (rows == world.truth(), world.crashes, world.restored)
+}
+
+#[test]
+fn each_window_is_written_once_whatever_steps_a_process_with_snapshots_dies_between() {
+    let (mut crashes, mut restored) = (0, 0);
+    for seed in 0..400 {
+        let (right, crashed, began) = holds(seed, Flaw::None);
+        assert!(right, "seed {seed}");
+        (crashes, restored) = (crashes + crashed, restored + began);
+    }
+    assert!(crashes > 1_000 && restored > 400, "{crashes} crashes, {restored} times behind a snapshot");
+}
+
+#[test]
+fn a_snapshot_that_counts_before_the_sink_holds_its_epoch_is_found_out() {
+    let wrong = (0..400).filter(|seed| !holds(*seed, Flaw::Early).0).count();
+    assert!(wrong > 10, "{wrong} of 400 seeds");
+}
+
+#[test]
+fn records_that_go_before_their_snapshot_counts_are_found_out() {
+    let wrong = (0..400).filter(|seed| !holds(*seed, Flaw::CutFirst).0).count();
+    assert!(wrong > 10, "{wrong} of 400 seeds");
+}
+
+#[test]
+fn a_member_whose_state_is_that_of_another_epoch_is_found_out() {
+    let wrong = (0..400).filter(|seed| !holds(*seed, Flaw::Mixed).0).count();
+    assert!(wrong > 10, "{wrong} of 400 seeds");
+}

@@ -1,0 +1,163 @@
+//! Records, snapshots and a sink in memory, which outlive queries.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use parking_lot::Mutex;
+use savanna_streams_api::ids::{Epoch, QueryId, StageId};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::graph::StageGraph;
+use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_runtime::driver::{EpochRecord, Outcome};
+use savanna_streams_runtime::records::{EpochLog, WhenDurable};
+use savanna_streams_runtime::snapshot::{Manifest, Snapshot, SnapshotStore, read_state};
+use savanna_streams_runtime::{Query, RuntimeOptions, Survival};
+
+use crate::graphs::functions;
+use crate::memory::Memory;
+
+/// Far beyond what any of these tests needs; only a hang reaches it.
+pub(crate) const FOREVER: Duration = Duration::from_secs(600);
+
+/// What outlives a process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) records: Arc<Mutex<Vec<EpochRecord>>>,
+    pub(crate) sink: Arc<Mutex<BTreeMap<Epoch, Vec<RecordBatch>>>>,
+    pub(crate) parts: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    pub(crate) manifest: Arc<Mutex<Option<Manifest>>>,
+    /// No part can be written.
+    pub(crate) is_full: Arc<AtomicBool>,
+    /// The sink takes nothing.
+    pub(crate) is_shut: Arc<AtomicBool>,
+    /// How many snapshots have counted.
+    pub(crate) switched: Arc<Mutex<Vec<Epoch>>>,
+}
+
+impl EpochLog for Disk {
+    fn append(&self, record: &EpochRecord, when_durable: WhenDurable) {
+        self.records.lock().push(record.clone());
+        when_durable(Ok(()));
+    }
+
+    fn forget_before(&self, epoch: Epoch) {
+        let mut records = self.records.lock();
+        records.retain(|record| record.epoch >= epoch);
+    }
+
+    fn ended(&self, _: &Outcome) {}
+}
+
+impl SnapshotStore for Disk {
+    fn put(
+        &self,
+        epoch: Epoch,
+        stage: StageId,
+        shuffle: u16,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(String, u64, u32)> {
+        if self.is_full.load(Ordering::Acquire) {
+            return Err(StreamError::io("writing a part", &"the disk is full"));
+        }
+        let (name, mut bytes) = (format!("{epoch}-{stage}-{shuffle}"), Vec::new());
+        write(&mut bytes).map_err(|e| StreamError::io("writing a part", &e))?;
+        let length = bytes.len() as u64;
+        self.parts.lock().insert(name.clone(), bytes);
+        Ok((name, length, 0))
+    }
+
+    fn switch(&self, manifest: &Manifest) -> Result<()> {
+        let held = self.sink.lock().last_key_value().map(|(epoch, _)| *epoch);
+        assert!(held >= Some(manifest.record.epoch), "a snapshot counts that the sink does not hold: {held:?}");
+        let first = self.records.lock().first().map(|record| record.epoch);
+        assert!(first.is_none_or(|first| first <= manifest.record.epoch.next()), "records went before: {first:?}");
+        *self.manifest.lock() = Some(manifest.clone());
+        self.switched.lock().push(manifest.record.epoch);
+        self.tidy();
+        Ok(())
+    }
+
+    fn tidy(&self) {
+        let named = |name: &String| {
+            self.manifest.lock().iter().any(|manifest| manifest.parts.iter().any(|part| part.name == *name))
+        };
+        self.parts.lock().retain(|name, _| named(name));
+    }
+}
+
+impl Disk {
+    /// The snapshot that counts.
+    pub(crate) fn found(&self) -> Option<Snapshot> {
+        let manifest = self.manifest.lock().clone()?;
+        let parts = self.parts.lock();
+        let states = manifest.parts.iter().map(|part| read_state(&parts[&part.name]).unwrap()).collect();
+        Some(Snapshot { manifest, states })
+    }
+
+    /// What the sink holds.
+    pub(crate) fn rows(&self) -> Vec<RecordBatch> {
+        self.sink.lock().values().flatten().cloned().collect()
+    }
+
+    /// Goes on with the query of a graph, or begins it.
+    pub(crate) fn start(&self, memory: &Arc<Memory>, graph: StageGraph, options: RuntimeOptions) -> Result<Arc<Query>> {
+        let id = QueryId { code: "0123456789ab".into(), job: 1 };
+        self.start_as(id, memory, graph, options)
+    }
+
+    pub(crate) fn start_as(
+        &self,
+        id: QueryId,
+        memory: &Arc<Memory>,
+        graph: StageGraph,
+        options: RuntimeOptions,
+    ) -> Result<Arc<Query>> {
+        let records = self.records.lock().clone();
+        let found = self.found();
+        let log = Arc::new(self.clone());
+        let survival = Survival { log: log.clone(), records, snapshots: Some(log), found };
+        let sink = Box::new(Judge(self.clone()));
+        Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, sink, options, survival)
+    }
+}
+
+/// A sink that stores epochs with their rows.
+struct Judge(Disk);
+
+impl Sink for Judge {
+    fn last_committed(&mut self, _: &QueryId) -> Result<Option<Epoch>> {
+        Ok(self.0.sink.lock().last_key_value().map(|(epoch, _)| *epoch))
+    }
+
+    fn commit(&mut self, _: &QueryId, epoch: Epoch, rows: &[RecordBatch]) -> Result<()> {
+        if self.0.is_shut.load(Ordering::Acquire) {
+            return Err(StreamError::io("writing the test's sink", &"it is shut"));
+        }
+        let mut held = self.0.sink.lock();
+        if held.last_key_value().is_none_or(|(last, _)| epoch > *last) {
+            held.insert(epoch, rows.to_vec());
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn delivery(&self) -> Delivery {
+        Delivery::ExactlyOnce
+    }
+}
+
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < FOREVER, "{what}");
+        thread::sleep(Duration::from_micros(50));
+    }
+}
