@@ -1,13 +1,14 @@
 //! The form of a part: a header that says what the rows are, then Arrow IPC streams, one for each kind of rows.
 //!
 //! ```text
-//!   "SVNSTATE" | version u32 | length of the header u32 | header, JSON | for each kind: length u64 | Arrow IPC stream
+//!   "SVNSTATE" | version u32 | length of the header u32 | header, JSON | for each kind: Arrow IPC stream with its end
 //! ```
 //!
 //! Numbers are little-endian.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
@@ -56,24 +57,18 @@ pub fn write_state(state: &State, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&VERSION.to_le_bytes())?;
     out.write_all(&u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes())?;
     out.write_all(&header)?;
-    for (_, tables) in kinds {
-        let stream = stream(&tables)?;
-        out.write_all(&(stream.len() as u64).to_le_bytes())?;
-        out.write_all(&stream)?;
-    }
-    Ok(())
+    kinds.iter().try_for_each(|(_, tables)| stream(tables, out).map_err(io::Error::other))
 }
 
-fn stream(tables: &[&Table]) -> io::Result<Vec<u8>> {
+fn stream(tables: &[&Table], out: &mut dyn Write) -> Result<(), ArrowError> {
     let schema = tables[0].rows.schema();
-    let mut writer = StreamWriter::try_new(Vec::new(), &schema).map_err(io::Error::other)?;
+    let mut writer = StreamWriter::try_new(out, &schema)?;
     for table in tables {
         // Of a text that shares a buffer with others, the whole buffer would be written.
-        let rows = without_shared_strings(&table.rows).map_err(io::Error::other)?;
-        let rows = rows.with_schema(schema.clone()).map_err(io::Error::other)?;
-        writer.write(&rows).map_err(io::Error::other)?;
+        let rows = without_shared_strings(&table.rows).map_err(|e| ArrowError::ComputeError(e.to_string()))?;
+        writer.write(&rows.with_schema(Arc::clone(&schema))?)?;
     }
-    writer.into_inner().map_err(io::Error::other)
+    writer.finish()
 }
 
 /// Reads what [`write_state`] wrote.
@@ -95,10 +90,7 @@ pub fn read_state(bytes: &[u8]) -> Result<State, String> {
         serde_json::from_slice(take(&mut rest, length)?).map_err(|e| format!("expected the header of a state: {e}"))?;
     let mut state = State { marks: header.marks, tables: Vec::new() };
     for kind in header.kinds {
-        let mut length = [0; 8];
-        rest.read_exact(&mut length).map_err(|_| ended(8, 0))?;
-        let length = usize::try_from(u64::from_le_bytes(length)).map_err(|e| e.to_string())?;
-        let batches = batches(take(&mut rest, length)?).map_err(|e| format!("expected rows of {}: {e}", kind.name))?;
+        let batches = batches(&mut rest).map_err(|e| format!("expected rows of {}: {e}", kind.name))?;
         if batches.len() != kind.at.len() {
             return Err(format!("expected {} batches of {}, got {}", kind.at.len(), kind.name, batches.len()));
         }
@@ -108,8 +100,8 @@ pub fn read_state(bytes: &[u8]) -> Result<State, String> {
     if rest.is_empty() { Ok(state) } else { Err(format!("expected the end of a state, got {} more bytes", rest.len())) }
 }
 
-fn batches(stream: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
-    StreamReader::try_new(stream, None)?.collect()
+fn batches(rest: &mut &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
+    StreamReader::try_new(rest, None)?.collect()
 }
 
 fn take<'b>(rest: &mut &'b [u8], length: usize) -> Result<&'b [u8], String> {
@@ -125,4 +117,70 @@ fn number(rest: &mut &[u8]) -> Result<u32, String> {
 
 fn ended(expected: usize, got: usize) -> String {
     format!("expected {expected} more bytes of a state, got {got}")
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+
+    use super::*;
+
+    fn state() -> State {
+        let rows = |from: i64| {
+            let numbers: ArrayRef = Arc::new(Int64Array::from_iter((from..from + 3).map(Some).chain([None])));
+            let text = |i: i64| format!("a text that is too long for its view, number {i}");
+            let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values((from..from + 4).map(text)));
+            RecordBatch::try_from_iter_with_nullable([("n", numbers, true), ("s", texts, true)]).unwrap()
+        };
+        let mut state = State { marks: [("closed".to_owned(), i64::MIN)].into(), tables: Vec::new() };
+        state.put("panes", [1, 2], rows(0));
+        state.put("others", [0; 2], rows(10).project(&[0]).unwrap());
+        state.put("panes", [3, i64::MAX], rows(20).slice(1, 2));
+        state
+    }
+
+    #[test]
+    fn a_state_comes_back_as_it_was() {
+        let mut bytes = Vec::new();
+        write_state(&state(), &mut bytes).unwrap();
+        let again = read_state(&bytes).unwrap();
+        assert_eq!(again.marks, state().marks);
+        for name in ["panes", "others"] {
+            assert_eq!(again.of(name).collect::<Vec<_>>(), state().of(name).collect::<Vec<_>>());
+        }
+        let mut nothing = Vec::new();
+        write_state(&State::default(), &mut nothing).unwrap();
+        assert_eq!(read_state(&nothing).unwrap(), State::default());
+        let mut long = Vec::new();
+        let mut one = State::default();
+        let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values((0..9_000).map(|i| format!("{i:>40}"))));
+        one.put("rows", [0; 2], RecordBatch::try_from_iter([("s", texts)]).unwrap().slice(0, 1));
+        write_state(&one, &mut long).unwrap();
+        assert!(long.len() < 4_000, "{} bytes of one row", long.len());
+    }
+
+    #[test]
+    fn what_is_no_state_or_of_a_later_release_says_so() {
+        let mut bytes = Vec::new();
+        write_state(&state(), &mut bytes).unwrap();
+        let error = |bytes: &[u8]| read_state(bytes).unwrap_err();
+        assert!(error(b"something else").starts_with("expected a state, which begins with"));
+        for end in 0..bytes.len() {
+            error(&bytes[..end]);
+        }
+        let mut later = bytes.clone();
+        later[8] = 2;
+        assert!(error(&later).contains("got version 2"));
+        bytes.push(0);
+        assert!(error(&bytes).contains("1 more bytes"));
+    }
+
+    /// The bytes that the first release with them wrote.
+    #[test]
+    fn states_of_version_1_are_read() {
+        let bytes = include_bytes!("state-1.bin");
+        let again = read_state(bytes).unwrap();
+        assert_eq!(again.marks, state().marks);
+        assert_eq!(again.of("panes").collect::<Vec<_>>(), state().of("panes").collect::<Vec<_>>());
+    }
 }

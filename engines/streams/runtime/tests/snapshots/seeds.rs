@@ -168,7 +168,7 @@ impl World {
                 time += rng.random_range(0..6);
                 time
             };
-            (0..60).map(&mut next).collect::<Vec<i64>>()
+            (0..150).map(&mut next).collect::<Vec<i64>>()
         };
         let rows = (0..2).map(&mut partition).collect();
         let disk = SimDisk::new(seed);
@@ -181,7 +181,7 @@ impl World {
 
     fn start(&mut self) -> Result<Process, String> {
         let (mut records, mut places) = (Vec::<EpochRecord>::new(), BTreeMap::new());
-        let options = Options::disk(Arc::clone(&self.disk) as _).segment_bytes(1 << 10);
+        let options = Options::disk(Arc::clone(&self.disk) as _).segment_bytes(4 << 10);
         let mut replay = |record: Record| {
             let decoded: EpochRecord = serde_json::from_slice(&record.payload).map_err(|e| e.to_string())?;
             places.insert(decoded.epoch, record.lsn);
@@ -200,7 +200,7 @@ impl World {
         let from = behind.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
         let former = records.last().map_or(Epoch::ZERO, |record| record.epoch);
         let policy =
-            EpochPolicy { target: Duration::from_millis(5), min_events: 1, max_events: 1_000, fixed_events: None };
+            EpochPolicy { target: Duration::from_millis(2), min_events: 1, max_events: 1_000, fixed_events: None };
         let replay_timeout = Duration::from_secs(3_600);
         let options =
             DriverOptions { policy, max_in_flight: 3, replay_timeout, replay_limit: 1, clock_windows: Vec::new() };
@@ -225,7 +225,7 @@ impl World {
             former,
             places,
             sealed: behind.into_iter().map(|record| (record.epoch, record)).collect(),
-            schedule: Schedule::new(Duration::from_millis(3), MEMBERS),
+            schedule: Schedule::new(Duration::from_millis(1), MEMBERS),
             making: None,
             passed: None,
             next: from.next(),
@@ -345,8 +345,8 @@ impl World {
         if self.flaw == Flaw::CutFirst {
             cut(process, making.epoch);
         }
-        // The process may die before this.
-        if self.rng.random_ratio(1, 3) && self.crashes < 12 {
+        // The manifest takes a while.
+        if self.rng.random_ratio(9, 10) {
             process.making = Some(making);
             return;
         }
@@ -368,7 +368,9 @@ impl World {
                 }
                 Action::Record(record) => {
                     if record.epoch > process.former {
-                        let payload = serde_json::to_vec(&record).unwrap();
+                        let mut payload = serde_json::to_vec(&record).unwrap();
+                        // Few records in a segment: what may go does.
+                        payload.resize(payload.len().max(1_500), b' ');
                         let lsn = process.journal.append(&[Draft { shard: 0, kind: 1, payload: &payload }]).unwrap();
                         process.journal.hold(lsn, record.epoch);
                         process.places.insert(record.epoch, lsn);
