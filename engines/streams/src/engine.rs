@@ -692,8 +692,10 @@ impl Inner {
             Show::Views => show::relations(&self.catalog.all(), "view"),
             Show::Queries => {
                 let stored = self.store.as_ref().map_or_else(Vec::new, |store| store.queries());
+                let running = |query: &StoredQuery| Some((query.id.clone(), self.queries.running(&query.id)?.snapshots()));
+                let snapshots = stored.iter().filter_map(running).collect();
                 let names = stored.into_iter().map(|query| (query.id, query.name)).collect();
-                show::queries(&self.all_queries(), &names)
+                show::queries(&self.all_queries(), &names, &snapshots)
             }
             Show::Connectors => show::connectors(&self.options.connectors.list()),
             Show::Functions => {

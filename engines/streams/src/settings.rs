@@ -17,7 +17,7 @@ struct Setting {
 }
 
 /// The settings that change how queries run.
-const SETTINGS: [Setting; 6] = [
+const SETTINGS: [Setting; 7] = [
     Setting {
         name: "parallelism",
         meaning: "partitions requested from each source, 1 to 1024",
@@ -81,6 +81,20 @@ const SETTINGS: [Setting; 6] = [
         apply: |options, value| {
             let events: u64 = value.parse().ok()?;
             options.epoch.fixed_events = (events > 0).then_some(events);
+            Some(())
+        },
+    },
+    Setting {
+        name: "snapshot-interval",
+        meaning: "how often the state of a query that outlives its process is kept, such as 60s, 10ms at least, or none",
+        show: |options| {
+            let shown = |interval: Duration| format!("{}ms", interval.as_millis());
+            options.snapshot_interval.map_or_else(|| "none".to_owned(), shown)
+        },
+        apply: |options, value| {
+            let least = Duration::from_millis(10);
+            let interval = || parse_duration(value).filter(|interval| *interval >= least);
+            options.snapshot_interval = if value == "none" { None } else { Some(interval()?) };
             Some(())
         },
     },

@@ -38,8 +38,12 @@ pub(crate) fn relations(all: &[(String, Relation)], kind: &str) -> Result<Rows> 
 
 /// `SHOW QUERIES`.
 ///
-/// `names` has the names of those that outlive the process, by id.
-pub(crate) fn queries(all: &[QueryStatus], names: &BTreeMap<QueryId, String>) -> Result<Rows> {
+/// `names` has the names of those that outlive the process, by id, and `snapshots` which snapshots there are of those that run.
+pub(crate) fn queries(
+    all: &[QueryStatus],
+    names: &BTreeMap<QueryId, String>,
+    snapshots: &BTreeMap<QueryId, String>,
+) -> Result<Rows> {
     let rows: Vec<Vec<String>> = all
         .iter()
         .map(|q| {
@@ -52,10 +56,11 @@ pub(crate) fn queries(all: &[QueryStatus], names: &BTreeMap<QueryId, String>) ->
                 q.epoch.to_string(),
                 q.statement.clone(),
                 names.get(&q.query).cloned().unwrap_or_default(),
+                snapshots.get(&q.query).cloned().unwrap_or_default(),
             ]
         })
         .collect();
-    table(&["query", "state", "events", "result_rows", "late_rows", "epoch", "statement", "name"], &rows)
+    table(&["query", "state", "events", "result_rows", "late_rows", "epoch", "statement", "name", "snapshot"], &rows)
 }
 
 fn state(state: QueryState) -> &'static str {

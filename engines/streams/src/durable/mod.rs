@@ -3,6 +3,7 @@
 //! ```text
 //!   DATA/streams/catalog/          a journal: tables, views, queries and where they stand
 //!   DATA/streams/queries/<job>/    a journal for each query: the records of its epochs
+//!   DATA/streams/snapshots/<job>/  the last snapshot of its state
 //! ```
 //!
 //! Nothing is there before the first table or query. What is stored is SQL, options and settings, in a form of our own
@@ -10,6 +11,7 @@
 
 mod image;
 mod query_log;
+mod snapshots;
 mod store;
 mod stored;
 

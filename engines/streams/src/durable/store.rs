@@ -9,13 +9,14 @@ use std::sync::{Arc, mpsc};
 
 use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
-use savanna_journal::{Disk, Draft, Journal, Lsn, Options, Record};
+use savanna_journal::{Disk, Draft, Journal, Lsn, Options, OsDisk, Record};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::Survival;
 use savanna_streams_runtime::driver::Outcome;
 
 use super::image::Image;
 use super::query_log::{QueryLog, failed};
+use super::snapshots::QuerySnapshots;
 use super::stored::{Entry, Standing, StoredQuery, StoredRelation, decode, encode};
 
 /// The only kind of record in the catalog; what it is stands inside.
@@ -105,6 +106,10 @@ impl Store {
         self.options.directory.join("queries").join(job.to_string())
     }
 
+    fn snapshots_of(&self, job: u64) -> PathBuf {
+        self.options.directory.join("snapshots").join(job.to_string())
+    }
+
     /// Opens the journal and reads it. Tells how many bytes were read, too.
     fn open_journal(&self) -> Result<(Journal, usize)> {
         let (mut image, mut bytes) = (Image::default(), 0);
@@ -139,10 +144,10 @@ impl Store {
             .map_err(|e| failed("shorten the catalog of streams in", &self.catalog(), &e))
     }
 
-    /// Removes the records of queries that are gone: the process ended before they were removed.
+    /// Removes the records and snapshots of queries that are gone: the process ended before they were removed.
     fn remove_forgotten(&self) {
-        let Ok(entries) = fs::read_dir(self.options.directory.join("queries")) else { return };
-        for entry in entries.flatten() {
+        let of = |what| fs::read_dir(self.options.directory.join(what)).into_iter().flatten();
+        for entry in of("queries").chain(of("snapshots")).flatten() {
             let job = entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
             if job.is_some_and(|job| !self.image.lock().queries.contains_key(&job)) {
                 remove(&entry.path());
@@ -256,17 +261,18 @@ impl Store {
         self.write(Entry::Standing(job, standing))
     }
 
-    /// Forgets a query and the records of its epochs. It does not run.
+    /// Forgets a query, the records of its epochs and its snapshots. It does not run.
     pub(crate) fn forget(&self, job: u64) -> Result<()> {
         self.write(Entry::QueryDropped(job))?;
         remove(&self.records_of(job));
+        remove(&self.snapshots_of(job));
         Ok(())
     }
 
     /// What a query needs to go on. It does not run.
     ///
     /// # Errors
-    /// The records of its epochs cannot be read.
+    /// The records of its epochs or its snapshot cannot be read.
     pub(crate) fn survival(self: &Arc<Self>, job: u64) -> Result<Survival> {
         let directory = self.records_of(job);
         self.make(&directory)?;
@@ -274,7 +280,12 @@ impl Store {
         let when_ended = Box::new(move |outcome: &Outcome| store.note_end(job, outcome));
         let (log, records) =
             QueryLog::open(&directory, self.options.epoch, self.options.may_commit.clone(), when_ended)?;
-        Ok(Survival { log, records })
+        let (store, directory) = (Arc::clone(self), self.snapshots_of(job));
+        let disk = Arc::new(OsDisk::new(&directory));
+        let make = Box::new(move || if directory.exists() { Ok(()) } else { store.make(&directory) });
+        let (snapshots, found) =
+            QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make)?;
+        Ok(Survival { log, records, snapshots: Some(snapshots), found })
     }
 
     /// A query that was cancelled was stopped, which is noted, or its process ends.

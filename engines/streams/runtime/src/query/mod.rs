@@ -86,6 +86,8 @@ pub(crate) struct Shared {
     recording: Option<Recording>,
     /// Snapshots of it, if there are any.
     snapshots: Option<Arc<Snapshotting>>,
+    /// Why there are none, if it outlives its process.
+    no_snapshots: String,
     /// Ends the waiting of a sink on other machines.
     give_up: Option<GiveUp>,
     end: Mutex<Option<End>>,
@@ -146,7 +148,7 @@ impl Query {
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<Arc<Self>> {
-        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival: None, due: Due::default() }.start(sink)
+        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival: None, due: Due::default(), counts: Epoch::ZERO }.start(sink)
     }
 
     /// Starts a query that outlives its process, or goes on with it: epochs that are recorded are read and computed again, and the sink
@@ -167,12 +169,21 @@ impl Query {
             return Err(StreamError::invalid(format!("the query cannot outlive its process: {reason}")));
         }
         let survival = Some(survival);
-        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival, due: Due::default() }.start(sink)
+        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival, due: Due::default(), counts: Epoch::ZERO }.start(sink)
     }
 
     /// Where the query stands. The statement is empty: whoever started the query knows it.
     pub fn status(&self) -> QueryStatus {
         self.shared.status()
+    }
+
+    /// Which snapshot of its state counts, or why there is none, in words; nothing for a query that ends with its process.
+    pub fn snapshots(&self) -> String {
+        match &self.shared.snapshots {
+            Some(snapshots) => snapshots.words(),
+            None if self.shared.no_snapshots.is_empty() => String::new(),
+            None => format!("none: {}", self.shared.no_snapshots),
+        }
     }
 
     /// The last epoch that was sealed.
@@ -336,6 +347,8 @@ struct Starting {
     survival: Option<Survival>,
     /// The epoch of which a snapshot is made.
     due: Due,
+    /// The epoch of the snapshot that counts.
+    counts: Epoch,
 }
 
 impl Starting {
@@ -366,6 +379,10 @@ impl Starting {
             self.members(&topology, &progress, &driver, sink, recording.as_ref(), partitions.len())?;
         let rows_at = snapshot.as_ref().map_or(EventTime::MIN, |snapshot| snapshot.manifest.rows_at);
         let snapshots = self.snapshots(&topology, &mut members, &sources, snapshot, recorded)?;
+        let (snapshots, no_snapshots) = match snapshots {
+            Ok(snapshots) => (Some(snapshots), String::new()),
+            Err(reason) => (None, reason),
+        };
         let members = members.into_iter().map(|stage| stage.into_iter().map(|member| member.behind(from)).collect());
         let groups = Arc::new(FunctionGroups::new(
             members.collect(),
@@ -438,6 +455,7 @@ impl Starting {
             record: Mutex::new(None),
             recording,
             snapshots,
+            no_snapshots,
             give_up,
             end: Mutex::new(None),
             ended: Condvar::new(),

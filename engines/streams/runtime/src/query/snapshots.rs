@@ -37,6 +37,8 @@ pub(super) struct Of {
     /// The instant of the last epoch that had rows.
     pub(super) rows_at: EventTime,
     pub(super) interval: Duration,
+    /// The epoch of the snapshot that counts.
+    pub(super) counts: Epoch,
 }
 
 /// The snapshots of a running query.
@@ -74,12 +76,13 @@ impl Snapshotting {
     pub(super) fn new(of: Of) -> Arc<Self> {
         let parts = of.members.values().map(|members| usize::from(*members)).sum();
         let schedule = Schedule::new(of.interval, parts);
+        let counts = AtomicU64::new(of.counts.0);
         let making = Making { schedule, work: None, thread: None, record: None, rows_at: of.rows_at };
         Arc::new(Self {
             of: Arc::new(of),
             began: Instant::now(),
             making: Mutex::new(making),
-            counts: AtomicU64::new(0),
+            counts,
             bytes: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         })
@@ -142,6 +145,16 @@ impl Snapshotting {
             // Its panics were caught.
             let _ = thread.join();
         }
+    }
+
+    /// Which snapshot counts, in words.
+    pub(super) fn words(&self) -> String {
+        let counts = self.counts.load(Ordering::Relaxed);
+        let failed = match self.failed.load(Ordering::Relaxed) {
+            0 => String::new(),
+            failed => format!(", {failed} failed"),
+        };
+        if counts == 0 { format!("none yet{failed}") } else { format!("epoch {counts}{failed}") }
     }
 
     /// Shows where it stands.

@@ -187,10 +187,12 @@ impl Starting {
         if !records::join_snapshot(&mut survival.records, &found.manifest.record) {
             survival.found = None;
         }
+        self.counts = survival.found.as_ref().map_or(Epoch::ZERO, |found| found.manifest.record.epoch);
         Ok(())
     }
 
-    /// Gives the members the state that they had, and has them hand it out from now on, if there are to be snapshots.
+    /// Gives the members the state that they had, and has them hand it out from now on, if there are to be snapshots; otherwise tells why
+    /// there are none.
     ///
     /// # Errors
     /// The state does not fit.
@@ -201,8 +203,8 @@ impl Starting {
         sources: &Sources,
         from: Option<Snapshot>,
         recorded: Epoch,
-    ) -> Result<Option<Arc<Snapshotting>>> {
-        let Some(survival) = &self.survival else { return Ok(None) };
+    ) -> Result<Result<Arc<Snapshotting>, String>> {
+        let Some(survival) = &self.survival else { return Ok(Err(String::new())) };
         let signatures: Vec<String> =
             members.iter().map(|stage| stage.first().map_or_else(String::new, Member::signature)).collect();
         let holding: BTreeMap<StageId, u16> = (self.graph.stages.iter())
@@ -219,11 +221,10 @@ impl Starting {
             }
         }
         let (Some(store), Some(interval)) = (&survival.snapshots, self.options.snapshot_interval) else {
-            return Ok(None);
+            return Ok(Err("'snapshot-interval' is none".into()));
         };
         if let Some(reason) = needs_no_snapshots(&self.graph, self.connectors.as_ref(), &self.reach(sources)?)? {
-            tracing::debug!(query = %self.id, reason, "there are no snapshots of a query");
-            return Ok(None);
+            return Ok(Err(reason));
         }
         let snapshots = Snapshotting::new(Of {
             query: self.id.clone(),
@@ -235,6 +236,7 @@ impl Starting {
             recorded,
             rows_at,
             interval,
+            counts: self.counts,
         });
         for (stage, count) in holding {
             for shuffle in 0..count {
@@ -242,7 +244,7 @@ impl Starting {
                 members[usize::from(stage.0)][member_of(stage, shuffle)].hand_over_to(to, stage, shuffle);
             }
         }
-        Ok(Some(snapshots))
+        Ok(Ok(snapshots))
     }
 }
 

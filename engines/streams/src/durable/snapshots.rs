@@ -1,0 +1,212 @@
+//! The snapshots of one query on a disk.
+//!
+//! ```text
+//!   manifest                          what the snapshot that counts consists of; switched by a rename
+//!   <owner>-<epoch>-<stage>-<part>    the state of a member
+//! ```
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use savanna_epoch::NodeEpoch;
+use savanna_journal::{Disk, DiskFile};
+use savanna_streams_api::ids::{Epoch, StageId};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_runtime::snapshot::{Manifest, Snapshot, SnapshotStore, read_state};
+use serde::{Deserialize, Serialize};
+
+use super::store::HasItsPlace;
+use super::stored::{decode, encode};
+
+const MANIFEST: &str = "manifest";
+const NEXT_MANIFEST: &str = "manifest.next";
+/// A manifest that is longer is none: it has 200 bytes for each member.
+const MANIFEST_MAX: u64 = 64 << 20;
+/// So many bytes are written at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Where the snapshots of a query are.
+pub(crate) struct QuerySnapshots {
+    disk: Arc<dyn Disk>,
+    owner: NodeEpoch,
+    has_its_place: Option<HasItsPlace>,
+    /// Makes the directory.
+    make: Box<dyn Fn() -> Result<()> + Send + Sync>,
+}
+
+/// The form of a manifest: its CRC-32C, then a record.
+#[derive(Serialize, Deserialize)]
+struct Owned {
+    /// The epoch of the node that switched it.
+    owner: NodeEpoch,
+    manifest: Manifest,
+}
+
+impl fmt::Debug for QuerySnapshots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuerySnapshots").field("manifest", &self.disk.describe(MANIFEST)).finish_non_exhaustive()
+    }
+}
+
+impl QuerySnapshots {
+    /// Opens the snapshots on a disk, and reads the one that counts.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged: with file and place.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        owner: NodeEpoch,
+        has_its_place: Option<HasItsPlace>,
+        make: Box<dyn Fn() -> Result<()> + Send + Sync>,
+    ) -> Result<(Arc<Self>, Option<Snapshot>)> {
+        let snapshots = Self { disk, owner, has_its_place, make };
+        let found = snapshots.manifest()?.map(|Owned { manifest, .. }| {
+            let states = manifest.parts.iter().map(|part| {
+                let read = |bytes: Vec<u8>| {
+                    let came = (bytes.len() as u64, crc32c::crc32c(&bytes));
+                    if came != (part.bytes, part.checksum) {
+                        return Err(format!(
+                            "it is damaged: expected {} bytes with checksum {:08x}, got {} with {:08x}",
+                            part.bytes, part.checksum, came.0, came.1
+                        ));
+                    }
+                    read_state(&bytes)
+                };
+                let bytes = snapshots.disk.read(&part.name, part.bytes.saturating_add(1));
+                let state = bytes.map_err(|e| e.to_string()).and_then(read);
+                state.map_err(|cause| snapshots.unreadable(&part.name, &cause))
+            });
+            let states = states.collect::<Result<Vec<_>>>();
+            states.map(|states| Snapshot { manifest, states })
+        });
+        let found = found.transpose()?;
+        snapshots.tidy();
+        Ok((Arc::new(snapshots), found))
+    }
+
+    fn manifest(&self) -> Result<Option<Owned>> {
+        let bytes = match self.disk.read(MANIFEST, MANIFEST_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.unreadable(MANIFEST, &error.to_string())),
+        };
+        let owned = match bytes.split_first_chunk::<4>() {
+            Some((checksum, rest)) if u32::from_le_bytes(*checksum) == crc32c::crc32c(rest) => decode(rest),
+            _ => Err(format!("it is damaged: its {} bytes do not have its checksum", bytes.len())),
+        };
+        owned.map(Some).map_err(|cause| self.unreadable(MANIFEST, &cause))
+    }
+
+    fn unreadable(&self, name: &str, cause: &str) -> StreamError {
+        let cause = format!("{cause}; restore it, or remove the directory: the query is computed from its records, if they reach far enough");
+        StreamError::io(format!("read the snapshot in {}", self.disk.describe(name)), &cause)
+    }
+
+    fn failed(&self, name: &str, error: &dyn fmt::Display) -> StreamError {
+        StreamError::io(format!("write {}", self.disk.describe(name)), &error.to_string())
+    }
+
+    /// Writes a file in the place of one of its name, durably but for its name.
+    fn write(
+        &self,
+        name: &str,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(u64, u32)> {
+        let mut written = || {
+            if self.disk.exists(name)? {
+                self.disk.remove(name)?;
+            }
+            let file = Summed { file: self.disk.create(name)?, at: 0, checksum: 0 };
+            let mut out = io::BufWriter::with_capacity(WRITE_BYTES, file);
+            write(&mut out)?;
+            let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+            file.file.sync()?;
+            Ok((file.at, file.checksum))
+        };
+        written().map_err(|error: io::Error| self.failed(name, &error))
+    }
+
+    /// The owner of a part, by its name.
+    fn owner_of(name: &str) -> Option<NodeEpoch> {
+        name.split('-').next()?.parse().ok().map(NodeEpoch)
+    }
+}
+
+impl SnapshotStore for QuerySnapshots {
+    fn put(
+        &self,
+        epoch: Epoch,
+        stage: StageId,
+        shuffle: u16,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(String, u64, u32)> {
+        (self.make)()?;
+        let name = format!("{}-{}-{}-{shuffle}", self.owner.0, epoch.0, stage.0);
+        let (bytes, checksum) = self.write(&name, write)?;
+        Ok((name, bytes, checksum))
+    }
+
+    fn switch(&self, manifest: &Manifest) -> Result<()> {
+        if self.has_its_place.as_ref().is_some_and(|has_its_place| !(has_its_place.0)()) {
+            return Err(self.failed(MANIFEST, &"another process may have this data directory"));
+        }
+        if let Some(other) = self.manifest()?.map(|owned| owned.owner).filter(|owner| *owner > self.owner) {
+            let cause = format!("it was written by the owner of epoch {}, and this one has epoch {}", other.0, self.owner.0);
+            return Err(self.failed(MANIFEST, &cause));
+        }
+        let record = encode(&Owned { owner: self.owner, manifest: manifest.clone() })?;
+        self.write(NEXT_MANIFEST, &mut |out| {
+            out.write_all(&crc32c::crc32c(&record).to_le_bytes())?;
+            out.write_all(&record)
+        })?;
+        let rename = || {
+            // The names of the parts first.
+            self.disk.sync_dir()?;
+            self.disk.rename(NEXT_MANIFEST, MANIFEST)?;
+            self.disk.sync_dir()
+        };
+        rename().map_err(|error| self.failed(MANIFEST, &error))?;
+        self.tidy();
+        Ok(())
+    }
+
+    fn tidy(&self) {
+        let tidied = || {
+            let counts = self.manifest()?.map_or_else(Vec::new, |owned| owned.manifest.parts);
+            for name in self.disk.list().map_err(|error| self.failed(MANIFEST, &error))? {
+                let is_named = counts.iter().any(|part| part.name == name);
+                // Those of an owner that came later are its own.
+                let is_ours = Self::owner_of(&name).is_none_or(|owner| owner <= self.owner);
+                if name != MANIFEST && !is_named && is_ours {
+                    self.disk.remove(&name).map_err(|error| self.failed(&name, &error))?;
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = tidied() {
+            let error: StreamError = error;
+            tracing::warn!(%error, "what snapshots have left behind stays");
+        }
+    }
+}
+
+/// A file that is written from its beginning, with its CRC-32C.
+struct Summed {
+    file: Box<dyn DiskFile>,
+    at: u64,
+    checksum: u32,
+}
+
+impl Write for Summed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write_at(bytes, self.at)?;
+        self.at += written as u64;
+        self.checksum = crc32c::crc32c_append(self.checksum, &bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! Queries that go on from snapshots of their state: an engine over a directory, ended at any moment.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{Array, AsArray};
+use savanna_epoch::NodeEpoch;
+use savanna_streams::{EngineOptions, StoreOptions, StreamEngine};
+use savanna_streams_api::handle::{QueryState, SessionId, StreamHandle, StreamReply, StreamRequest};
+use savanna_streams_api::ids::QueryId;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Far beyond what any of these tests needs; only a hang reaches it.
+const FOREVER: Duration = Duration::from_secs(300);
+const EVENTS: u64 = 120_000;
+
+/// An engine over a directory, with one session.
+struct Process {
+    engine: Arc<StreamEngine>,
+    session: SessionId,
+}
+
+impl Process {
+    async fn start(directory: &Path, epoch: u64) -> Self {
+        let directory = directory.join("streams");
+        let kept = StoreOptions { directory, epoch: NodeEpoch(epoch), high_water: None, may_commit: None };
+        let options = EngineOptions::default();
+        let engine = tokio::task::spawn_blocking(move || StreamEngine::open(options, kept)).await.unwrap().unwrap();
+        let opened = engine.call(StreamRequest::OpenSession { user: "test".into() }).await;
+        let Ok(StreamReply::Session { session }) = opened else { panic!("{opened:?}") };
+        Self { engine, session }
+    }
+
+    async fn try_run(&self, sql: &str) -> Result<StreamReply, String> {
+        let request = StreamRequest::Execute { session: self.session, sql: sql.into(), parameters: Vec::new() };
+        self.engine.call(request).await.map_err(|error| error.to_string())
+    }
+
+    async fn run(&self, sql: &str) -> StreamReply {
+        self.try_run(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// What `SHOW QUERIES` says of the snapshots of the newest query.
+    async fn snapshot(&self) -> String {
+        let StreamReply::Rows { cursor, .. } = self.run("SHOW QUERIES").await else { panic!("no rows") };
+        let fetch = StreamRequest::Fetch { session: self.session, cursor, max_rows: 10, wait_ms: 1_000 };
+        let Ok(StreamReply::Fetched { rows, .. }) = self.engine.call(fetch).await else { panic!("no rows") };
+        let column = rows.batches[0].column_by_name("snapshot").unwrap();
+        let texts = column.as_string::<i32>();
+        if texts.is_empty() { String::new() } else { texts.value(0).to_owned() }
+    }
+
+    fn state(&self, query: &QueryId) -> Option<QueryState> {
+        self.engine.queries().into_iter().find(|status| status.query == *query).map(|status| status.state)
+    }
+
+    fn events(&self, query: &QueryId) -> u64 {
+        self.engine.queries().into_iter().find(|status| status.query == *query).map_or(0, |status| status.events)
+    }
+
+    async fn end(self) {
+        self.engine.shutdown().await;
+    }
+}
+
+/// Tables of events and of results, and a view of bids.
+async fn tables(process: &Process, out: &Path, rate: u64) {
+    for statement in [
+        format!(
+            "CREATE TABLE events (event_type INT, bid ROW<auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR, dateTime TIMESTAMP(3), \
+             extra VARCHAR>, at AS bid.dateTime, WATERMARK FOR at AS at - INTERVAL '1' SECOND) WITH ('connector' = 'nexmark', 'events.num' = '{EVENTS}', \
+             'rate-limited' = '{}', 'first-event.rate' = '{rate}', 'base-time' = '2026-01-01 00:00:00')",
+            rate > 0
+        )
+        .replace("'first-event.rate' = '0'", "'first-event.rate' = '40000'"),
+        "CREATE VIEW bids AS SELECT bid.auction AS auction, bid.price AS price, bid.channel AS channel, at FROM events WHERE event_type = 2".to_owned(),
+        format!(
+            "CREATE TABLE out (at TIMESTAMP(3), auction BIGINT, n BIGINT) WITH ('connector' = 'file', 'path' = '{}', 'format' = 'csv', 'csv.header' = 'false')",
+            out.display()
+        ),
+    ] {
+        process.run(&statement).await;
+    }
+}
+
+/// The lines of all parts, each as often as it is there.
+fn lines(out: &Path) -> Vec<String> {
+    let parts = fs::read_dir(out).into_iter().flatten().flatten().map(|entry| entry.path());
+    let visible = parts.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("part-"));
+    let mut lines: Vec<String> =
+        visible.flat_map(|path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// What a query gives that is never disturbed.
+async fn undisturbed(select: &str) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, &directory.path().join("out"), 0).await;
+    let StreamReply::Started { query } = process.run(&format!("INSERT INTO out {select}")).await else { panic!() };
+    let begun = Instant::now();
+    while process.state(&query) == Some(QueryState::Running) {
+        assert!(begun.elapsed() < FOREVER);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    process.end().await;
+    lines(&directory.path().join("out"))
+}
+
+const SHAPES: [&str; 4] = [
+    "SELECT window_start, auction, count(*) FROM TABLE(HOP(TABLE bids, DESCRIPTOR(at), INTERVAL '5' MINUTE, INTERVAL '1' HOUR)) \
+     GROUP BY window_start, window_end, auction",
+    "SELECT window_start, auction, count(*) FROM TABLE(SESSION(TABLE bids PARTITION BY auction, DESCRIPTOR(at), INTERVAL '0.05' SECOND)) \
+     GROUP BY auction, window_start, window_end",
+    "SELECT l.at, l.auction, r.price FROM bids l LEFT JOIN bids r ON l.auction = r.auction AND l.at BETWEEN r.at - INTERVAL '0.5' SECOND \
+     AND r.at + INTERVAL '0.01' SECOND AND l.price > 10 * r.price WHERE l.auction % 20 = 7",
+    "SELECT window_start, auction, price FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC, channel) AS place \
+     FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '2' SECOND))) WHERE place <= 50",
+];
+
+#[tokio::test]
+async fn queries_of_many_shapes_go_on_from_their_snapshots_and_write_each_row_once() {
+    for (number, select) in SHAPES.iter().enumerate() {
+        let expected = undisturbed(select).await;
+        assert!(expected.len() > 20, "shape {number}: {} lines", expected.len());
+        let directory = tempfile::tempdir().unwrap();
+        let out = directory.path().join("out");
+        let mut process = Process::start(directory.path(), 1).await;
+        tables(&process, &out, 40_000).await;
+        let mode = if number % 2 == 0 { "provisioned" } else { "serverless" };
+        for set in [format!("SET 'mode' = '{mode}'"), "SET 'group-size' = '2'".into(), "SET 'parallelism' = '2'".into()] {
+            process.run(&set).await;
+        }
+        process.run("SET 'snapshot-interval' = '20ms'").await;
+        process.run("SET 'epoch-target' = '20ms'").await;
+        process.run("SET 'query.name' = 'q'").await;
+        let StreamReply::Started { query } = process.run(&format!("INSERT INTO out {select}")).await else { panic!() };
+        let mut seen = BTreeSet::new();
+        let begun = Instant::now();
+        for epoch in 2.. {
+            let before = process.events(&query);
+            while process.state(&query) == Some(QueryState::Running) && process.events(&query) < before + 25_000 {
+                assert!(begun.elapsed() < FOREVER);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            if process.state(&query) != Some(QueryState::Running) {
+                break;
+            }
+            seen.insert(process.snapshot().await);
+            process.end().await;
+            process = Process::start(directory.path(), epoch).await;
+            // What is there of those that go on is that of the former process, or newer.
+            assert!(process.state(&query).is_some(), "{}", seen.last().unwrap());
+        }
+        assert!(seen.iter().filter(|seen| seen.starts_with("epoch ")).count() > 1, "shape {number}: {seen:?}");
+        assert!(process.events(&query) < EVENTS / 2, "shape {number}: {} events were read in the end", process.events(&query));
+        process.end().await;
+        assert_eq!(lines(&out), expected, "shape {number}");
+        let left = directory.path().join("streams/snapshots");
+        assert_eq!(fs::read_dir(left).unwrap().count(), 0, "the snapshots of a query go with it");
+    }
+}
+
+#[tokio::test]
+async fn show_queries_says_why_there_are_no_snapshots() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, &directory.path().join("out"), 1_000).await;
+    process.run("SET 'query.name' = 'q'").await;
+    process.run("INSERT INTO out SELECT at, auction, price FROM bids").await;
+    assert_eq!(process.snapshot().await, "none: it keeps nothing over the end of an epoch");
+    process.run("SET 'snapshot-interval' = 'none'").await;
+    process.run("SET 'query.name' = 'r'").await;
+    process.run(&format!("INSERT INTO out {}", SHAPES[0])).await;
+    assert_eq!(process.snapshot().await, "none: 'snapshot-interval' is none");
+    process.run("RESET 'snapshot-interval'").await;
+    process.run("SET 'query.name' = 's'").await;
+    process.run(&format!("INSERT INTO out {}", SHAPES[0])).await;
+    assert_eq!(process.snapshot().await, "none yet");
+    let error = process.try_run("SET 'snapshot-interval' = '1ms'").await.unwrap_err();
+    assert!(error.contains("10ms at least"), "{error}");
+    process.end().await;
+}
