@@ -53,8 +53,9 @@ def states(node):
     return {row["name"] or row["query"]: row for row in rows}
 
 
-def killed_at_random(tmp_path, statements, out, query, rounds, pause=(0.3, 1.5)):
-    """Starts a query and kills its node again and again; then lets it come to its end. Tells how often it was killed while it ran."""
+def killed_at_random(tmp_path, statements, out, query, rounds, pause=(0.3, 1.5), snapshots=None):
+    """Starts a query and kills its node again and again; then lets it come to its end. Tells how often it was killed while it ran, and which snapshot counted
+    before each kill."""
     dice = random.Random(SEED)
     kills = 0
     node = Node(tmp_path)
@@ -64,9 +65,11 @@ def killed_at_random(tmp_path, statements, out, query, rounds, pause=(0.3, 1.5))
                 connection.execute(statement)
         for _ in range(rounds):
             time.sleep(dice.uniform(*pause))
-            over = query not in states(node)
+            now = states(node)
             node.kill()
-            kills += not over
+            kills += query in now
+            if snapshots is not None and query in now:
+                snapshots.append(now[query]["snapshot"])
             node = Node(tmp_path)
         deadline = time.monotonic() + 120
         while query in (now := states(node)):
@@ -119,6 +122,74 @@ def test_queries_of_many_shapes_write_each_row_once(tmp_path, shape):
     subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
     assert len(lines(expected)) > 100
     assert lines(out) == lines(expected), f"seed {SEED}"
+
+
+LONG = {
+    "windows longer than all that is read": """SELECT window_start, auction, count(*) FROM TABLE(HOP(TABLE priced, DESCRIPTOR(at), INTERVAL '10' MINUTE,
+        INTERVAL '1' HOUR)) GROUP BY window_start, window_end, auction""",
+    "sessions": SHAPES["sessions"],
+    "a join of streams": SHAPES["a join of streams"].replace("'0.02' SECOND", "'0.5' SECOND").replace("% 20 = 7", "% 100 = 7"),
+    "the first of windows over windows": SHAPES["the first of windows over windows"],
+}
+
+
+@pytest.mark.parametrize("mode, shape", [("provisioned", "windows longer than all that is read"), ("serverless", "sessions"), ("serverless", "a join of streams"),
+                                         ("provisioned", "the first of windows over windows")])
+def test_queries_go_on_from_their_snapshots_and_write_each_row_once(tmp_path, mode, shape):
+    out, expected = tmp_path / "out", tmp_path / "expected"
+    priced = "CREATE VIEW priced AS SELECT bid.auction AS auction, bid.price AS price, at FROM events WHERE event_type = 2"
+    insert = f"INSERT INTO hot {LONG[shape]}"
+    settings = [f"SET 'mode' = '{mode}'", "SET 'group-size' = '2'", "SET 'parallelism' = '2'", "SET 'snapshot-interval' = '50ms'"]
+    snapshots = []
+    kills = killed_at_random(tmp_path, [NEXMARK, priced, hot(out), *settings, insert], out, "hot", rounds=6, pause=(0.5, 1.5), snapshots=snapshots)
+    assert kills >= 2, f"seed {SEED}: it was over too soon"
+    assert [told for told in snapshots if told.startswith("epoch ")], f"seed {SEED}: {snapshots}"
+    told = ";\n".join([NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), priced, hot(expected), insert])
+    subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
+    assert len(lines(expected)) > 100
+    assert lines(out) == lines(expected), f"seed {SEED}"
+    assert not list((tmp_path / "data/streams/snapshots").iterdir()), "the snapshots of a query go with it"
+
+
+def test_what_is_behind_a_snapshot_is_not_read_again_and_its_records_go(tmp_path):
+    out = tmp_path / "out"
+    insert = LONG["windows longer than all that is read"].replace("TABLE priced", "TABLE bids")
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS, hot(out), named("hot"), "SET 'snapshot-interval' = '100ms'", f"INSERT INTO hot {insert}"]:
+            connection.execute(statement)
+    until(lambda: int(states(node)["hot"]["events"]) > EVENTS // 2 and states(node)["hot"]["snapshot"].startswith("epoch "))
+    node.kill()
+    node = Node(tmp_path)
+    assert states(node)["hot"]["snapshot"].startswith("epoch "), "it is that of the former process"
+    until(lambda: next(iter(states(node).values()))["state"] == "finished")
+    row = next(iter(states(node).values()))
+    assert int(row["events"]) < EVENTS * 2 // 3, row
+    assert node.stop() == 0
+    assert len(set(lines(out))) == len(lines(out)) > 1000
+
+
+def test_a_damaged_snapshot_is_told_of_with_its_place(tmp_path):
+    out = tmp_path / "out"
+    insert = LONG["windows longer than all that is read"].replace("TABLE priced", "TABLE bids")
+    node = Node(tmp_path)
+    with connect(node) as connection:
+        for statement in [NEXMARK, BIDS, hot(out), named("hot"), "SET 'snapshot-interval' = '100ms'", f"INSERT INTO hot {insert}"]:
+            connection.execute(statement)
+    until(lambda: states(node)["hot"]["snapshot"].startswith("epoch "))
+    node.kill()
+    [manifest] = (tmp_path / "data/streams/snapshots").glob("*/manifest")
+    good = manifest.read_bytes()
+    manifest.write_bytes(good[:-5] + b"?" + good[-4:])
+    node = Node(tmp_path)
+    try:
+        assert states(node)["hot"]["state"] == "failed"
+        assert str(manifest) in node.log.read_text() and "it is damaged" in node.log.read_text()
+        manifest.write_bytes(good)
+        until(lambda: states(node)["hot"]["state"] == "running")
+        assert node.stop() == 0
+    finally:
+        node.kill()
 
 
 def test_windows_over_files_are_those_of_the_definition_however_often_the_node_is_killed(tmp_path):

@@ -210,3 +210,127 @@ impl Write for Summed {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use savanna_journal::sim::SimDisk;
+    use savanna_streams_api::ids::QueryId;
+    use savanna_streams_model::time::EventTime;
+    use savanna_streams_runtime::driver::EpochRecord;
+    use savanna_streams_runtime::snapshot::{Part, State, write_state};
+
+    use super::*;
+
+    fn open(disk: &Arc<SimDisk>, owner: u64) -> Result<(Arc<QuerySnapshots>, Option<Snapshot>)> {
+        QuerySnapshots::open(Arc::clone(disk) as _, NodeEpoch(owner), None, Box::new(|| Ok(())))
+    }
+
+    fn state(number: i64) -> State {
+        State { marks: BTreeMap::from([("number".to_owned(), number)]), tables: Vec::new() }
+    }
+
+    fn part(snapshots: &QuerySnapshots, epoch: u64) -> Part {
+        let mut write = |out: &mut dyn Write| write_state(&state(epoch as i64), out);
+        let (name, bytes, checksum) = snapshots.put(Epoch(epoch), StageId(1), 0, &mut write).unwrap();
+        Part { stage: StageId(1), shuffle: 0, members: 1, name, bytes, checksum }
+    }
+
+    fn manifest(epoch: u64, part: Part) -> Manifest {
+        let epoch = Epoch(epoch);
+        let record = EpochRecord { epoch, processing_time: EventTime(7), sources: Vec::new(), committed: epoch };
+        let query = QueryId { code: "0123456789ab".into(), job: 7 };
+        Manifest { query, record, rows_at: EventTime(7), signatures: vec!["panes".into()], parts: vec![part] }
+    }
+
+    fn counts(disk: &Arc<SimDisk>, owner: u64) -> Option<(u64, Vec<State>)> {
+        let (_, found) = open(disk, owner).unwrap();
+        found.map(|found| (found.manifest.record.epoch.0, found.states))
+    }
+
+    #[test]
+    fn the_snapshot_that_was_switched_last_counts_whenever_the_power_fails() {
+        let disk = SimDisk::new(1);
+        let (snapshots, found) = open(&disk, 1).unwrap();
+        assert!(found.is_none());
+        let first = part(&snapshots, 3);
+        disk.crash();
+        assert_eq!(counts(&disk, 2), None, "no manifest names it");
+        assert!(disk.list().unwrap().is_empty(), "{first:?} is of no use");
+        let (snapshots, _) = open(&disk, 3).unwrap();
+        snapshots.switch(&manifest(5, part(&snapshots, 5))).unwrap();
+        part(&snapshots, 9);
+        disk.crash();
+        assert_eq!(counts(&disk, 4), Some((5, vec![state(5)])));
+        let (snapshots, _) = open(&disk, 5).unwrap();
+        snapshots.switch(&manifest(9, part(&snapshots, 9))).unwrap();
+        disk.crash();
+        assert_eq!(counts(&disk, 6), Some((9, vec![state(9)])));
+        assert_eq!(disk.list().unwrap().len(), 2, "what it replaces is gone: {:?}", disk.list());
+    }
+
+    #[test]
+    fn a_former_owner_switches_nothing_and_removes_nothing_of_the_one_that_came_later() {
+        let disk = SimDisk::new(1);
+        let (former, _) = open(&disk, 1).unwrap();
+        let of_former = part(&former, 4);
+        let (later, _) = open(&disk, 2).unwrap();
+        let of_later = part(&later, 4);
+        former.tidy();
+        later.switch(&manifest(4, of_later)).unwrap();
+        let error = former.switch(&manifest(4, of_former)).unwrap_err().to_string();
+        assert!(error.contains("it was written by the owner of epoch 2, and this one has epoch 1"), "{error}");
+        let has_its_place = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&has_its_place);
+        let place = Some(HasItsPlace(Arc::new(move || asked.load(Ordering::Acquire))));
+        let (paused, _) =
+            QuerySnapshots::open(Arc::clone(&disk) as _, NodeEpoch(3), place, Box::new(|| Ok(()))).unwrap();
+        let of_paused = part(&paused, 8);
+        assert!(paused.switch(&manifest(8, of_paused.clone())).unwrap_err().to_string().contains("another process"));
+        has_its_place.store(true, Ordering::Release);
+        paused.switch(&manifest(8, of_paused)).unwrap();
+        assert_eq!(counts(&disk, 4), Some((8, vec![state(8)])));
+    }
+
+    #[test]
+    fn a_snapshot_that_is_damaged_is_refused_with_its_place() {
+        let disk = SimDisk::new(1);
+        let (snapshots, _) = open(&disk, 1).unwrap();
+        let part = part(&snapshots, 5);
+        snapshots.switch(&manifest(5, part.clone())).unwrap();
+        let overwrite = |name: &str, bytes: &[u8]| {
+            disk.remove(name).unwrap();
+            disk.create(name).unwrap().write_at(bytes, 0).unwrap();
+        };
+        let refused = || open(&disk, 2).unwrap_err().to_string();
+        let good = disk.read(MANIFEST, MANIFEST_MAX).unwrap();
+        let mut bad = good.clone();
+        bad[20] ^= 1;
+        overwrite(MANIFEST, &bad);
+        assert!(refused().contains("manifest") && refused().contains("it is damaged"), "{}", refused());
+        overwrite(MANIFEST, &good);
+        let whole = disk.read(&part.name, part.bytes).unwrap();
+        let mut bad = whole.clone();
+        bad[9] ^= 1;
+        overwrite(&part.name, &bad);
+        assert!(refused().contains(&part.name) && refused().contains("it is damaged"), "{}", refused());
+        overwrite(&part.name, &whole[..whole.len() - 1]);
+        assert!(refused().contains("it is damaged: expected"), "{}", refused());
+        disk.remove(&part.name).unwrap();
+        assert!(refused().contains(&part.name), "{}", refused());
+    }
+
+    /// The bytes that the first release with them wrote.
+    #[test]
+    fn manifests_of_version_1_are_read() {
+        let record = b"\x01{\"owner\":1,\"manifest\":{\"query\":{\"code\":\"0123456789ab\",\"job\":7},\"record\":{\"epoch\":5,\"processing_time\":7,\
+            \"sources\":[],\"committed\":5},\"rows_at\":7,\"signatures\":[\"panes\"],\"parts\":[]}}";
+        let disk = SimDisk::new(1);
+        let mut file = disk.create(MANIFEST).unwrap();
+        file.write_at(&[&crc32c::crc32c(record).to_le_bytes(), record.as_slice()].concat(), 0).unwrap();
+        let (epoch, states) = counts(&disk, 2).unwrap();
+        assert_eq!((epoch, states.len()), (5, 0));
+    }
+}

@@ -244,7 +244,7 @@ fn is_unknown(code: RDKafkaErrorCode) -> bool {
 }
 
 /// Whether it is no use to write again. That a broker does not know the topic passes: it may have just begun. Whether there is none is what the
-/// library says, after half a minute.
+/// library says when it looks again, which is every 5 min.
 pub(super) fn is_hopeless_to_write(code: RDKafkaErrorCode) -> bool {
     use RDKafkaErrorCode::{UnknownPartition, UnknownTopic};
     is_log_in(code) || is_denied(code) || is_refused_for_good(code) || matches!(code, UnknownTopic | UnknownPartition)

@@ -19,8 +19,8 @@ use datafusion::prelude::SessionContext;
 use savanna_streams_api::ids::StageId;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::graph::{
-    Aggregate, Exchange, LateRows, Lateness, Operator, Output, Scan, SinkSpec, Stage, StageGraph, Waiting, Watermark,
-    WindowAggregate,
+    Aggregate, Exchange, LateRows, Lateness, Operator, Output, ProcessingTime, Scan, SinkSpec, Stage, StageGraph, Waiting,
+    Watermark, WindowAggregate, with_processing_time,
 };
 use savanna_streams_model::plan::{Leaf, PlanBytes};
 use savanna_streams_model::source::ScanSpec;
@@ -206,4 +206,40 @@ pub(crate) fn windowed(scan: Scan, chain: PlanBytes, windows: impl Into<Windows>
         sink(2, &[1]),
     ];
     StageGraph { stages, output: windowed_schema(keyed).as_ref().clone() }
+}
+
+/// `SELECT k, COUNT(*), window_start, .. FROM TUMBLE(t, PROCTIME(), 10 s) GROUP BY k, window_start, window_end`
+pub(crate) fn by_the_clock() -> StageGraph {
+    let rows = with_processing_time(&input_schema());
+    let count = AggregateExprBuilder::new(count_udaf(), vec![lit(1_i64)]).schema(Arc::clone(&rows)).alias("n");
+    let keys = PhysicalGroupBy::new_single(vec![(col("k", &rows).unwrap(), "k".to_owned())]);
+    let count = Arc::new(count.build().unwrap());
+    let input = leaf(0, &rows);
+    let exec =
+        AggregateExec::try_new(AggregateMode::Single, keys, vec![count], vec![None], input, Arc::clone(&rows)).unwrap();
+    let merged = counted_schema(&exec.schema());
+    let exec: Arc<dyn ExecutionPlan> = Arc::new(exec);
+    let window = WindowSpec::tumble(10_000 * MILLI);
+    let aggregate =
+        WindowAggregate { time_column: 3, windows: window.into(), aggregate: PlanBytes::encode(&exec).unwrap() };
+    let scan = Scan {
+        source: ScanSpec::everything(table("t")),
+        watermark: None,
+        processing_time: Some(ProcessingTime::Watermark),
+    };
+    let panes = Output { aggregate: Some(aggregate.clone()), ..Output::rows(identity(&rows)) };
+    let merge = Operator::Aggregate(Aggregate { inputs: vec![StageId(0)], aggregate });
+    let stages = vec![
+        stage(0, Operator::Scan(scan), panes, Exchange::KeyGroup { columns: vec![0] }, 1),
+        stage(1, merge, Output::rows(identity(&merged)), Exchange::Single, 2),
+        sink(2, &[1]),
+    ];
+    StageGraph { stages, output: merged.as_ref().clone() }
+}
+
+fn counted_schema(aggregated: &Schema) -> SchemaRef {
+    let time = DataType::Timestamp(TimeUnit::Millisecond, None);
+    let window =
+        ["window_start", "window_end", "window_time"].map(|name| Arc::new(Field::new(name, time.clone(), false)));
+    Arc::new(Schema::new(aggregated.fields().iter().cloned().chain(window).collect::<Vec<_>>()))
 }

@@ -7,63 +7,17 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimestampMillisecondType};
-use datafusion::functions_aggregate::count::count_udaf;
-use datafusion::physical_expr::aggregate::AggregateExprBuilder;
-use datafusion::physical_expr::expressions::{col, lit};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
+use arrow::datatypes::{Int64Type, TimestampMillisecondType};
 use savanna_streams_api::Result;
-use savanna_streams_api::ids::{Epoch, QueryId, StageId};
-use savanna_streams_model::graph::{
-    Aggregate, Exchange, Operator, Output, ProcessingTime, Scan, StageGraph, WindowAggregate, with_processing_time,
-};
-use savanna_streams_model::plan::PlanBytes;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_model::sink::{Delivery, Sink};
-use savanna_streams_model::source::ScanSpec;
-use savanna_streams_model::time::{EventTime, WindowSpec};
+use savanna_streams_model::time::EventTime;
 use savanna_streams_runtime::{Clock, Query, RuntimeOptions};
 
-use crate::graphs::{functions, identity, input_schema, leaf, sink, stage, table};
+use crate::graphs::{by_the_clock, functions};
 use crate::memory::{Memory, MemorySink, Row, Then};
 
 const SECOND: i64 = 1_000_000;
-
-/// `SELECT k, COUNT(*), window_start, .. FROM TUMBLE(t, PROCTIME(), 10 s) GROUP BY k, window_start, window_end`
-fn graph() -> StageGraph {
-    let rows = with_processing_time(&input_schema());
-    let count = AggregateExprBuilder::new(count_udaf(), vec![lit(1_i64)]).schema(Arc::clone(&rows)).alias("n");
-    let keys = PhysicalGroupBy::new_single(vec![(col("k", &rows).unwrap(), "k".to_owned())]);
-    let count = Arc::new(count.build().unwrap());
-    let input = leaf(0, &rows);
-    let exec =
-        AggregateExec::try_new(AggregateMode::Single, keys, vec![count], vec![None], input, Arc::clone(&rows)).unwrap();
-    let merged = merged_schema(&exec.schema());
-    let exec: Arc<dyn ExecutionPlan> = Arc::new(exec);
-    let window = WindowSpec::tumble(10 * SECOND);
-    let aggregate =
-        WindowAggregate { time_column: 3, windows: window.into(), aggregate: PlanBytes::encode(&exec).unwrap() };
-    let scan = Scan {
-        source: ScanSpec::everything(table("t")),
-        watermark: None,
-        processing_time: Some(ProcessingTime::Watermark),
-    };
-    let panes = Output { aggregate: Some(aggregate.clone()), ..Output::rows(identity(&rows)) };
-    let merge = Operator::Aggregate(Aggregate { inputs: vec![StageId(0)], aggregate });
-    let stages = vec![
-        stage(0, Operator::Scan(scan), panes, Exchange::KeyGroup { columns: vec![0] }, 1),
-        stage(1, merge, Output::rows(identity(&merged)), Exchange::Single, 2),
-        sink(2, &[1]),
-    ];
-    StageGraph { stages, output: merged.as_ref().clone() }
-}
-
-fn merged_schema(aggregated: &Schema) -> SchemaRef {
-    let time = DataType::Timestamp(arrow::datatypes::TimeUnit::Millisecond, None);
-    let window =
-        ["window_start", "window_end", "window_time"].map(|name| Arc::new(Field::new(name, time.clone(), false)));
-    Arc::new(Schema::new(aggregated.fields().iter().cloned().chain(window).collect::<Vec<_>>()))
-}
 
 /// Window start in seconds and key, with the count.
 fn counts(batches: &[RecordBatch]) -> BTreeMap<(i64, i64), i64> {
@@ -109,7 +63,7 @@ fn rows_are_counted_by_the_instants_of_their_epochs() {
         let sink = MemorySink::default();
         let found = Arc::clone(&sink.rows);
         let id = QueryId { code: "code".into(), job: 1 };
-        let query = Query::start(id, graph(), functions(), memory, Box::new(sink), options).unwrap();
+        let query = Query::start(id, by_the_clock(), functions(), memory, Box::new(sink), options).unwrap();
         let status = query.wait().unwrap();
         assert_eq!(status.late_rows, 0, "no row is late for processing time");
         let found: Vec<RecordBatch> = found.lock().iter().flat_map(|(_, rows)| rows.clone()).collect();
@@ -163,7 +117,7 @@ fn a_window_ends_when_its_time_has_come_although_nothing_is_read() {
     let (sender, epochs) = channel();
     let id = QueryId { code: "code".into(), job: 1 };
     let sink = Box::new(TellingSink(sender));
-    let query = Query::start(id, graph(), functions(), Arc::new(memory), sink, options).unwrap();
+    let query = Query::start(id, by_the_clock(), functions(), Arc::new(memory), sink, options).unwrap();
     let first = epochs.recv().unwrap();
     assert_eq!(counts(&first), [].into(), "the window is open");
     clock.0.store(50 * SECOND, Ordering::SeqCst);

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use arrow::array::RecordBatch;
 use savanna_streams_api::handle::QueryState;
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_model::graph::StageGraph;
-use savanna_streams_model::time::Windows;
-use savanna_streams_runtime::{Mode, RuntimeOptions};
+use savanna_streams_model::time::{EventTime, Windows};
+use savanna_streams_runtime::{Clock, Mode, RuntimeOptions};
 
-use crate::graphs::{MILLI, identity, input_schema, scan, window, windowed};
+use crate::graphs::{MILLI, by_the_clock, identity, input_schema, scan, window, windowed};
 use crate::memory::{Memory, Row, Then};
 use crate::oracle::{groups, truth};
 use crate::support::{Disk, FOREVER, until};
@@ -78,7 +79,7 @@ fn what_is_behind_a_snapshot_is_not_read_again_and_its_records_are_gone() {
     // One window has all rows: without snapshots nothing could be left out.
     let all = window(1_000_000, 1_000_000, 0);
     let expected = truth(&partitions, &all, 3, false, true).windows;
-    let (memory, disk) = (Arc::new(Memory::with("t", partitions)), Disk::default());
+    let (memory, disk) = (Arc::new(Memory::with("t", partitions)), Disk { needs_all: true, ..Disk::default() });
     let query = disk.start(&memory, graph(all), options(Mode::Provisioned)).unwrap();
     until("there are snapshots", || disk.switched.lock().len() > 3 || query.status().state.is_over());
     query.cancel();
@@ -92,6 +93,56 @@ fn what_is_behind_a_snapshot_is_not_read_again_and_its_records_are_gone() {
     let status = query.wait_timeout(FOREVER).unwrap().unwrap();
     assert_eq!((status.state, status.events), (QueryState::Finished, 12_000 - before));
     assert_eq!(groups(&disk.rows(), true), expected);
+}
+
+#[test]
+fn a_partition_that_has_ended_keeps_its_query_neither_from_snapshots_nor_from_going_on() {
+    let mut partitions = rows(3_000);
+    partitions[0].truncate(500);
+    let windows = window(40, 10, 0);
+    let expected = truth(&partitions, &windows, 3, false, true).windows;
+    let (memory, disk) = (Arc::new(Memory::with("t", partitions)), Disk::default());
+    let (_, runs) = ended_again_and_again(&disk, &memory, &graph(windows), &options(Mode::Provisioned));
+    assert!(runs > 3, "{runs} runs");
+    assert_eq!(groups(&disk.rows(), true), expected);
+    assert!(disk.manifest.lock().iter().any(|manifest| manifest.record.sources[0].ended), "there is one of afterwards");
+}
+
+/// A clock that the test sets.
+#[derive(Debug, Default)]
+struct Hand(AtomicI64);
+
+impl Clock for Hand {
+    fn now(&self) -> EventTime {
+        EventTime(self.0.load(Ordering::Acquire))
+    }
+
+    fn until(&self, instant: EventTime) -> Duration {
+        let left = instant.0.saturating_sub(self.now().0);
+        if left > 0 { Duration::from_millis(1) } else { Duration::ZERO }
+    }
+}
+
+#[test]
+fn windows_of_processing_time_that_were_open_end_at_their_time_although_nothing_comes() {
+    let row = |key| Row { time: None, key: Some(key), value: 0 };
+    let memory = Arc::new(Memory::with("t", vec![(0..20).map(|i| row(i % 2)).collect()]).then(Then::Wait));
+    let (disk, clock) = (Disk::default(), Arc::new(Hand::default()));
+    // One epoch has all rows.
+    let options = RuntimeOptions { clock: Arc::clone(&clock) as _, batch_rows: 100, ..options(Mode::Serverless) };
+    clock.0.store(1_000 * MILLI, Ordering::Release);
+    let query = disk.start(&memory, by_the_clock(), options.clone()).unwrap();
+    let has_all = || disk.manifest.lock().as_ref().is_some_and(|manifest| manifest.record.sources[0].offset.0 == "20");
+    until("there is a snapshot", || has_all() || query.status().state.is_over());
+    query.cancel();
+    assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled);
+    let query = disk.start(&memory, by_the_clock(), options).unwrap();
+    clock.0.store(10_000 * MILLI, Ordering::Release);
+    let counted = || disk.rows().iter().map(RecordBatch::num_rows).sum::<usize>();
+    until("the window ends", || counted() == 2 || query.status().state.is_over());
+    assert_eq!((counted(), query.status().events), (2, 0));
+    query.cancel();
+    query.wait_timeout(FOREVER).unwrap().unwrap();
 }
 
 #[test]
