@@ -86,8 +86,9 @@ impl StreamHandle for Refusing {
 }
 
 fn options_in_node(config: &NodeConfig) -> EngineOptions {
-    let connectors = Arc::new(BuiltinConnectors::with_roots(roots(config)));
-    EngineOptions { connectors, ..options(config) }
+    let roots = roots(config);
+    let connectors = Arc::new(BuiltinConnectors::with_roots(roots.clone()));
+    EngineOptions { connectors, roots, ..options(config) }
 }
 
 fn options(config: &NodeConfig) -> EngineOptions {

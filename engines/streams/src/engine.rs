@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -17,7 +18,7 @@ use savanna_streams_api::handle::{
 };
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_connectors::BuiltinConnectors;
+use savanna_streams_connectors::{BuiltinConnectors, Roots};
 use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::StageGraph;
@@ -28,7 +29,7 @@ use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 
 use crate::catalog::{IfExists, NotingCatalog, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
-use crate::durable::{EMISSION, Standing, Store, StoreOptions, StoredQuery, StoredRelation};
+use crate::durable::{EMISSION, Savepoint, Standing, Store, StoreOptions, StoredQuery, StoredRelation};
 use crate::queries::{self, Queries};
 use crate::session::Sessions;
 use crate::statement_thread::{self, StatementThreads, Waiting};
@@ -50,6 +51,8 @@ pub struct EngineOptions {
     pub runtime: RuntimeOptions,
     /// Where tables live.
     pub connectors: Arc<dyn Connectors>,
+    /// The folders in which queries may be saved.
+    pub roots: Roots,
     /// Most sessions open at once.
     pub max_sessions: usize,
     /// Most results open in one session.
@@ -70,6 +73,7 @@ impl Default for EngineOptions {
         Self {
             runtime: RuntimeOptions::default(),
             connectors: Arc::new(BuiltinConnectors::default()),
+            roots: Roots::anywhere(),
             max_sessions: 1_000,
             max_cursors: 64,
             max_queries: 256,
@@ -286,9 +290,17 @@ impl Inner {
                 self.sessions.reset(session, name.as_deref())?;
                 Ok(done("RESET"))
             }
-            Statement::StopQuery { id } => {
-                self.stop(&self.find_query(&id)?)?;
+            Statement::StopQuery { id, savepoint } => {
+                let id = self.find_query(&id)?;
+                match savepoint {
+                    Some(directory) => self.save(&id, Path::new(&directory))?,
+                    None => self.stop(&id)?,
+                }
                 Ok(done("STOP QUERY"))
+            }
+            Statement::ResumeSavepoint { directory } => {
+                self.resume_saved(Path::new(&directory))?;
+                Ok(done("RESUME QUERY"))
             }
             Statement::ResumeQuery { id } => {
                 self.resume_stopped(&id)?;
@@ -509,12 +521,7 @@ impl Inner {
         if self.queries.running(&stored.id).is_some() {
             return Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first")));
         }
-        store.stand(stored.id.job, Standing::Running)?;
-        if let Err(error) = self.resume(store, &stored) {
-            store.stand(stored.id.job, stored.standing)?;
-            return Err(error);
-        }
-        Ok(())
+        self.go_on_stored(store, &stored)
     }
 
     /// Stops a query. One that is stored does not go on by itself, whether it runs now or not.
@@ -530,6 +537,52 @@ impl Inner {
         }
         // Of those that have ended, only the last are known.
         cancelled(self.queries.cancel(id) || stored.is_some())
+    }
+
+    /// `STOP QUERY .. WITH SAVEPOINT`: stops a stored query, waits for its end, and writes it to a directory.
+    fn save(&self, id: &QueryId, directory: &Path) -> Result<()> {
+        self.options.roots.check(directory)?;
+        if self.stored(&id.to_string()).is_none() {
+            return Err(StreamError::invalid(format!(
+                "query {id} does not outlive its process, so that nothing of it can be saved; SET 'query.name' before its INSERT INTO"
+            )));
+        }
+        self.stop(id)?;
+        self.queries.wait(id);
+        let _changing = self.changing.lock();
+        let (Some(store), Some(stored)) = (&self.store, self.stored(&id.to_string())) else {
+            return Err(StreamError::invalid(format!("query {id} has finished; there is nothing to save")));
+        };
+        if self.queries.running(id).is_some() {
+            return Err(StreamError::invalid(format!("query {id} was resumed meanwhile; STOP QUERY it again")));
+        }
+        store.savepoint(&stored)?.write(directory)
+    }
+
+    /// `RESUME QUERY FROM SAVEPOINT`: a query of another node goes on in this one.
+    fn resume_saved(&self, directory: &Path) -> Result<()> {
+        self.options.roots.check(directory)?;
+        let Some(store) = &self.store else {
+            return Err(StreamError::invalid("only a node that is no member of a cluster keeps queries"));
+        };
+        let _changing = self.changing.lock();
+        let stored = store.take_in(Savepoint::read(directory)?)?;
+        self.queries.begin_after(stored.id.job);
+        if let Err(error) = self.go_on_stored(store, &stored) {
+            store.forget(stored.id.job)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Goes on with a stored query that does not run.
+    fn go_on_stored(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
+        store.stand(stored.id.job, Standing::Running)?;
+        if let Err(error) = self.resume(store, stored) {
+            store.stand(stored.id.job, stored.standing.clone())?;
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// `DROP QUERY`: stops it, and forgets it if it is stored. What it wrote stays.
@@ -692,7 +745,8 @@ impl Inner {
             Show::Views => show::relations(&self.catalog.all(), "view"),
             Show::Queries => {
                 let stored = self.store.as_ref().map_or_else(Vec::new, |store| store.queries());
-                let running = |query: &StoredQuery| Some((query.id.clone(), self.queries.running(&query.id)?.snapshots()));
+                let running =
+                    |query: &StoredQuery| Some((query.id.clone(), self.queries.running(&query.id)?.snapshots()));
                 let snapshots = stored.iter().filter_map(running).collect();
                 let names = stored.into_iter().map(|query| (query.id, query.name)).collect();
                 show::queries(&self.all_queries(), &names, &snapshots)

@@ -35,7 +35,7 @@ impl Roots {
     ///
     /// # Errors
     /// [`StreamError::Denied`] if it may not.
-    pub(crate) fn check(&self, path: &Path) -> Result<()> {
+    pub fn check(&self, path: &Path) -> Result<()> {
         let Some(folders) = &self.0 else { return Ok(()) };
         let depth = |roots: &[PathBuf]| {
             let place = resolved(path)?;

@@ -223,7 +223,12 @@ pub fn join_snapshot(records: &mut Vec<EpochRecord>, snapshot: &EpochRecord) -> 
 ///
 /// # Errors
 /// The first record is not that of epoch 1, all are needed, and there is no snapshot.
-pub fn beginning(records: &[EpochRecord], held: Epoch, reach: &Reach, snapshot: Option<Epoch>) -> Result<(usize, bool)> {
+pub fn beginning(
+    records: &[EpochRecord],
+    held: Epoch,
+    reach: &Reach,
+    snapshot: Option<Epoch>,
+) -> Result<(usize, bool)> {
     let by_reach = skippable(records, held, reach);
     let of_snapshot = |record: &EpochRecord| Some(record.epoch) == snapshot && record.epoch <= held;
     match (records.iter().position(of_snapshot), &by_reach) {

@@ -122,15 +122,22 @@ pub enum Statement {
         /// The setting.
         name: Option<String>,
     },
-    /// `STOP QUERY id` or `CANCEL QUERY id`.
+    /// `STOP QUERY id` or `CANCEL QUERY id`, `WITH SAVEPOINT 'directory'` or without.
     StopQuery {
         /// The query.
         id: String,
+        /// Where all that another node needs to go on with it is written.
+        savepoint: Option<String>,
     },
     /// `RESUME QUERY id`: it goes on where it was stopped or failed.
     ResumeQuery {
         /// The query.
         id: String,
+    },
+    /// `RESUME QUERY FROM SAVEPOINT 'directory'`: a query of another node goes on here.
+    ResumeSavepoint {
+        /// Where it was saved.
+        directory: String,
     },
     /// `DROP QUERY id`: it does not go on.
     DropQuery {

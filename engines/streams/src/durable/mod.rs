@@ -11,10 +11,12 @@
 
 mod image;
 mod query_log;
+mod savepoint;
 mod snapshots;
 mod store;
 mod stored;
 
+pub(crate) use savepoint::Savepoint;
 pub(crate) use store::Store;
 pub use store::{HasItsPlace, StoreOptions};
 pub(crate) use stored::{EMISSION, Standing, StoredQuery, StoredRelation};

@@ -13,7 +13,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, DiskFile};
 use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_runtime::snapshot::{Manifest, Snapshot, SnapshotStore, read_state};
+use savanna_streams_runtime::snapshot::{Manifest, Part, Snapshot, SnapshotStore, State, read_state};
 use serde::{Deserialize, Serialize};
 
 use super::store::HasItsPlace;
@@ -62,22 +62,8 @@ impl QuerySnapshots {
     ) -> Result<(Arc<Self>, Option<Snapshot>)> {
         let snapshots = Self { disk, owner, has_its_place, make };
         let found = snapshots.manifest()?.map(|Owned { manifest, .. }| {
-            let states = manifest.parts.iter().map(|part| {
-                let read = |bytes: Vec<u8>| {
-                    let came = (bytes.len() as u64, crc32c::crc32c(&bytes));
-                    if came != (part.bytes, part.checksum) {
-                        return Err(format!(
-                            "it is damaged: expected {} bytes with checksum {:08x}, got {} with {:08x}",
-                            part.bytes, part.checksum, came.0, came.1
-                        ));
-                    }
-                    read_state(&bytes)
-                };
-                let bytes = snapshots.disk.read(&part.name, part.bytes.saturating_add(1));
-                let state = bytes.map_err(|e| e.to_string()).and_then(read);
-                state.map_err(|cause| snapshots.unreadable(&part.name, &cause))
-            });
-            let states = states.collect::<Result<Vec<_>>>();
+            let states = read_parts(snapshots.disk.as_ref(), &manifest);
+            let states = states.map_err(|(name, cause)| snapshots.unreadable(&name, &cause));
             states.map(|states| Snapshot { manifest, states })
         });
         let found = found.transpose()?;
@@ -99,7 +85,9 @@ impl QuerySnapshots {
     }
 
     fn unreadable(&self, name: &str, cause: &str) -> StreamError {
-        let cause = format!("{cause}; restore it, or remove the directory: the query is computed from its records, if they reach far enough");
+        let cause = format!(
+            "{cause}; restore it, or remove the directory: the query is computed from its records, if they reach far enough"
+        );
         StreamError::io(format!("read the snapshot in {}", self.disk.describe(name)), &cause)
     }
 
@@ -107,30 +95,46 @@ impl QuerySnapshots {
         StreamError::io(format!("write {}", self.disk.describe(name)), &error.to_string())
     }
 
-    /// Writes a file in the place of one of its name, durably but for its name.
-    fn write(
-        &self,
-        name: &str,
-        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(u64, u32)> {
-        let mut written = || {
-            if self.disk.exists(name)? {
-                self.disk.remove(name)?;
-            }
-            let file = Summed { file: self.disk.create(name)?, at: 0, checksum: 0 };
-            let mut out = io::BufWriter::with_capacity(WRITE_BYTES, file);
-            write(&mut out)?;
-            let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-            file.file.sync()?;
-            Ok((file.at, file.checksum))
-        };
-        written().map_err(|error: io::Error| self.failed(name, &error))
-    }
-
     /// The owner of a part, by its name.
     fn owner_of(name: &str) -> Option<NodeEpoch> {
         name.split('-').next()?.parse().ok().map(NodeEpoch)
     }
+}
+
+/// Writes a file in the place of one of its name, durably but for its name. Tells its length and CRC-32C.
+pub(super) fn write_file(
+    disk: &dyn Disk,
+    name: &str,
+    write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<(u64, u32)> {
+    if disk.exists(name)? {
+        disk.remove(name)?;
+    }
+    let file = Summed { file: disk.create(name)?, at: 0, checksum: 0 };
+    let mut out = io::BufWriter::with_capacity(WRITE_BYTES, file);
+    write(&mut out)?;
+    let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.file.sync()?;
+    Ok((file.at, file.checksum))
+}
+
+/// The states that a manifest names.
+///
+/// # Errors
+/// The file that cannot be read, and why.
+pub(super) fn read_parts(disk: &dyn Disk, manifest: &Manifest) -> Result<Vec<State>, (String, String)> {
+    let read = |part: &Part| {
+        let bytes = disk.read(&part.name, part.bytes.saturating_add(1)).map_err(|e| e.to_string())?;
+        let came = (bytes.len() as u64, crc32c::crc32c(&bytes));
+        if came != (part.bytes, part.checksum) {
+            return Err(format!(
+                "it is damaged: expected {} bytes with checksum {:08x}, got {} with {:08x}",
+                part.bytes, part.checksum, came.0, came.1
+            ));
+        }
+        read_state(&bytes)
+    };
+    manifest.parts.iter().map(|part| read(part).map_err(|cause| (part.name.clone(), cause))).collect()
 }
 
 impl SnapshotStore for QuerySnapshots {
@@ -143,7 +147,7 @@ impl SnapshotStore for QuerySnapshots {
     ) -> Result<(String, u64, u32)> {
         (self.make)()?;
         let name = format!("{}-{}-{}-{shuffle}", self.owner.0, epoch.0, stage.0);
-        let (bytes, checksum) = self.write(&name, write)?;
+        let (bytes, checksum) = write_file(self.disk.as_ref(), &name, write).map_err(|e| self.failed(&name, &e))?;
         Ok((name, bytes, checksum))
     }
 
@@ -152,15 +156,16 @@ impl SnapshotStore for QuerySnapshots {
             return Err(self.failed(MANIFEST, &"another process may have this data directory"));
         }
         if let Some(other) = self.manifest()?.map(|owned| owned.owner).filter(|owner| *owner > self.owner) {
-            let cause = format!("it was written by the owner of epoch {}, and this one has epoch {}", other.0, self.owner.0);
+            let cause =
+                format!("it was written by the owner of epoch {}, and this one has epoch {}", other.0, self.owner.0);
             return Err(self.failed(MANIFEST, &cause));
         }
         let record = encode(&Owned { owner: self.owner, manifest: manifest.clone() })?;
-        self.write(NEXT_MANIFEST, &mut |out| {
-            out.write_all(&crc32c::crc32c(&record).to_le_bytes())?;
-            out.write_all(&record)
-        })?;
         let rename = || {
+            write_file(self.disk.as_ref(), NEXT_MANIFEST, &mut |out| {
+                out.write_all(&crc32c::crc32c(&record).to_le_bytes())?;
+                out.write_all(&record)
+            })?;
             // The names of the parts first.
             self.disk.sync_dir()?;
             self.disk.rename(NEXT_MANIFEST, MANIFEST)?;
@@ -220,7 +225,7 @@ mod tests {
     use savanna_streams_api::ids::QueryId;
     use savanna_streams_model::time::EventTime;
     use savanna_streams_runtime::driver::EpochRecord;
-    use savanna_streams_runtime::snapshot::{Part, State, write_state};
+    use savanna_streams_runtime::snapshot::write_state;
 
     use super::*;
 

@@ -12,10 +12,12 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Draft, Journal, Lsn, Options, OsDisk, Record};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::Survival;
-use savanna_streams_runtime::driver::Outcome;
+use savanna_streams_runtime::driver::{EpochRecord, Outcome};
+use savanna_streams_runtime::snapshot::{Snapshot, write_state};
 
 use super::image::Image;
 use super::query_log::{QueryLog, failed};
+use super::savepoint::Savepoint;
 use super::snapshots::QuerySnapshots;
 use super::stored::{Entry, Standing, StoredQuery, StoredRelation, decode, encode};
 
@@ -246,7 +248,7 @@ impl Store {
     /// There is a query of that name, or it cannot be stored.
     pub(crate) fn add(&self, query: StoredQuery) -> Result<()> {
         self.write_with(|image| {
-            if image.queries.values().any(|other| other.name == query.name) {
+            if image.queries.values().any(|other| other.name == query.name || other.id.job == query.id.job) {
                 return Err(StreamError::invalid(format!(
                     "query {} exists already; RESUME QUERY or DROP QUERY it, or SET another 'query.name'",
                     query.name
@@ -283,9 +285,43 @@ impl Store {
         let (store, directory) = (Arc::clone(self), self.snapshots_of(job));
         let disk = Arc::new(OsDisk::new(&directory));
         let make = Box::new(move || if directory.exists() { Ok(()) } else { store.make(&directory) });
-        let (snapshots, found) =
-            QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make)?;
+        let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make)?;
         Ok(Survival { log, records, snapshots: Some(snapshots), found })
+    }
+
+    /// A stored query that does not run, with all that another node needs to go on with it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn savepoint(self: &Arc<Self>, query: &StoredQuery) -> Result<Savepoint> {
+        let Survival { log, mut records, found, .. } = self.survival(query.id.job)?;
+        log.ended(&Outcome::Cancelled);
+        if let Some(found) = &found {
+            // Those behind the snapshot; where records begin later, it is of no use.
+            let from = found.manifest.record.epoch;
+            records.retain(|record| record.epoch > from);
+        }
+        Ok(Savepoint { query: query.clone(), records, snapshot: found })
+    }
+
+    /// Stores a query that was saved. It does not run.
+    ///
+    /// # Errors
+    /// It is there already, or cannot be stored: then nothing of it is.
+    pub(crate) fn take_in(self: &Arc<Self>, saved: Savepoint) -> Result<StoredQuery> {
+        let Savepoint { query, records, snapshot } = saved;
+        let query = StoredQuery { standing: Standing::Stopped, ..query };
+        self.add(query.clone())?;
+        let taken = self.survival(query.id.job).and_then(|survival| {
+            let taken = put_in(&survival, &records, snapshot);
+            survival.log.ended(&Outcome::Cancelled);
+            taken
+        });
+        if let Err(error) = taken {
+            self.forget(query.id.job)?;
+            return Err(error);
+        }
+        Ok(query)
     }
 
     /// A query that was cancelled was stopped, which is noted, or its process ends.
@@ -299,6 +335,24 @@ impl Store {
             tracing::error!(job, %error, "how a query ended could not be noted; the next process goes on with it");
         }
     }
+}
+
+/// Writes the records and the snapshot of a query anew.
+fn put_in(survival: &Survival, records: &[EpochRecord], snapshot: Option<Snapshot>) -> Result<()> {
+    for record in records {
+        let (tell, told) = mpsc::sync_channel(1);
+        survival.log.append(record, Box::new(move |outcome| drop(tell.send(outcome))));
+        told.recv().map_err(|_| StreamError::Internal("a journal ended without an answer".into()))??;
+    }
+    if let (Some(Snapshot { mut manifest, states }), Some(store)) = (snapshot, &survival.snapshots) {
+        for (part, state) in manifest.parts.iter_mut().zip(&states) {
+            let mut write = |out: &mut dyn io::Write| write_state(state, out);
+            (part.name, part.bytes, part.checksum) =
+                store.put(manifest.record.epoch, part.stage, part.shuffle, &mut write)?;
+        }
+        store.switch(&manifest)?;
+    }
+    Ok(())
 }
 
 fn remove(directory: &Path) {
@@ -316,7 +370,6 @@ mod tests {
 
     use savanna_streams_api::ids::{Epoch, QueryId};
     use savanna_streams_model::time::EventTime;
-    use savanna_streams_runtime::driver::EpochRecord;
 
     use super::*;
     use crate::catalog::Relation;
@@ -439,7 +492,7 @@ mod tests {
         fs::remove_dir_all(directory.path().join("streams")).unwrap();
         open(directory.path(), 2).unwrap();
         let with_mark = |epoch| {
-            let mark: Arc<dyn Disk> = Arc::new(savanna_journal::OsDisk::new(directory.path().join("mark")));
+            let mark: Arc<dyn Disk> = Arc::new(OsDisk::new(directory.path().join("mark")));
             let (directory, epoch) = (directory.path().join("streams"), NodeEpoch(epoch));
             Store::open(StoreOptions { directory, epoch, high_water: Some(mark), may_commit: None })
         };

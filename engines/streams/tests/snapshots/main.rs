@@ -92,8 +92,9 @@ async fn tables(process: &Process, out: &Path, rate: u64) {
 fn lines(out: &Path) -> Vec<String> {
     let parts = fs::read_dir(out).into_iter().flatten().flatten().map(|entry| entry.path());
     let visible = parts.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("part-"));
-    let mut lines: Vec<String> =
-        visible.flat_map(|path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let mut lines: Vec<String> = visible
+        .flat_map(|path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
     lines.sort_unstable();
     lines
 }
@@ -134,7 +135,8 @@ async fn queries_of_many_shapes_go_on_from_their_snapshots_and_write_each_row_on
         let mut process = Process::start(directory.path(), 1).await;
         tables(&process, &out, 40_000).await;
         let mode = if number % 2 == 0 { "provisioned" } else { "serverless" };
-        for set in [format!("SET 'mode' = '{mode}'"), "SET 'group-size' = '2'".into(), "SET 'parallelism' = '2'".into()] {
+        for set in [format!("SET 'mode' = '{mode}'"), "SET 'group-size' = '2'".into(), "SET 'parallelism' = '2'".into()]
+        {
             process.run(&set).await;
         }
         process.run("SET 'snapshot-interval' = '20ms'").await;
@@ -159,12 +161,68 @@ async fn queries_of_many_shapes_go_on_from_their_snapshots_and_write_each_row_on
             assert!(process.state(&query).is_some(), "{}", seen.last().unwrap());
         }
         assert!(seen.iter().filter(|seen| seen.starts_with("epoch ")).count() > 1, "shape {number}: {seen:?}");
-        assert!(process.events(&query) < EVENTS / 2, "shape {number}: {} events were read in the end", process.events(&query));
+        assert!(
+            process.events(&query) < EVENTS / 2,
+            "shape {number}: {} events were read in the end",
+            process.events(&query)
+        );
         process.end().await;
         assert_eq!(lines(&out), expected, "shape {number}");
         let left = directory.path().join("streams/snapshots");
         assert_eq!(fs::read_dir(left).unwrap().count(), 0, "the snapshots of a query go with it");
     }
+}
+
+#[tokio::test]
+async fn a_query_that_was_saved_goes_on_in_another_node_and_writes_each_row_once() {
+    let select = SHAPES[1];
+    let expected = undisturbed(select).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (out, saved) = (directory.path().join("out"), directory.path().join("saved"));
+    let (here, there) = (directory.path().join("here"), directory.path().join("there"));
+    let stop = format!("STOP QUERY 'q' WITH SAVEPOINT '{}'", saved.display());
+    let resume = format!("RESUME QUERY FROM SAVEPOINT '{}'", saved.display());
+    fs::create_dir_all(&here).unwrap();
+    fs::create_dir_all(&there).unwrap();
+    let process = Process::start(&here, 1).await;
+    tables(&process, &out, 40_000).await;
+    assert!(process.try_run(&stop).await.unwrap_err().contains("does not exist"));
+    process.run("SET 'snapshot-interval' = '20ms'").await;
+    process.run("SET 'query.name' = 'q'").await;
+    let StreamReply::Started { query } = process.run(&format!("INSERT INTO out {select}")).await else { panic!() };
+    let begun = Instant::now();
+    while !process.snapshot().await.starts_with("epoch ") || process.events(&query) < EVENTS / 3 {
+        assert!(begun.elapsed() < FOREVER && process.state(&query) == Some(QueryState::Running));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    process.run(&stop).await;
+    assert_eq!(process.state(&query), Some(QueryState::Cancelled));
+    let error = process.try_run(&resume).await.unwrap_err();
+    assert!(error.contains("query q exists already"), "{error}");
+    let error = process.try_run(&stop).await.unwrap_err();
+    assert!(error.contains("there is something in it"), "{error}");
+    // Damage is told of, and nothing is left behind by the attempt.
+    let other = Process::start(&there, 1).await;
+    let whole = fs::read(saved.join("savepoint")).unwrap();
+    fs::write(saved.join("savepoint"), &whole[..whole.len() - 1]).unwrap();
+    let error = other.try_run(&resume).await.unwrap_err();
+    assert!(error.contains("it is damaged") && error.contains("saved"), "{error}");
+    fs::write(saved.join("savepoint"), whole).unwrap();
+    other.run(&resume).await;
+    let first = other.events(&query);
+    while other.state(&query) == Some(QueryState::Running) {
+        assert!(begun.elapsed() < FOREVER);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(other.state(&query), Some(QueryState::Finished));
+    assert!(first < EVENTS / 3 && other.events(&query) < EVENTS, "it did not begin anew");
+    assert_eq!(lines(&out), expected);
+    // Where it was, its records end before what the sink holds.
+    let error = process.try_run("RESUME QUERY 'q'").await.unwrap_err();
+    assert!(error.contains("records were lost"), "{error}");
+    process.end().await;
+    other.end().await;
+    assert_eq!(lines(&out), expected);
 }
 
 #[tokio::test]

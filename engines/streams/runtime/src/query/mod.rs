@@ -148,7 +148,18 @@ impl Query {
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<Arc<Self>> {
-        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival: None, due: Due::default(), counts: Epoch::ZERO }.start(sink)
+        Starting {
+            id,
+            graph,
+            functions,
+            connectors,
+            options,
+            lookups: BTreeMap::new(),
+            survival: None,
+            due: Due::default(),
+            counts: Epoch::ZERO,
+        }
+        .start(sink)
     }
 
     /// Starts a query that outlives its process, or goes on with it: epochs that are recorded are read and computed again, and the sink
@@ -169,7 +180,18 @@ impl Query {
             return Err(StreamError::invalid(format!("the query cannot outlive its process: {reason}")));
         }
         let survival = Some(survival);
-        Starting { id, graph, functions, connectors, options, lookups: BTreeMap::new(), survival, due: Due::default(), counts: Epoch::ZERO }.start(sink)
+        Starting {
+            id,
+            graph,
+            functions,
+            connectors,
+            options,
+            lookups: BTreeMap::new(),
+            survival,
+            due: Due::default(),
+            counts: Epoch::ZERO,
+        }
+        .start(sink)
     }
 
     /// Where the query stands. The statement is empty: whoever started the query knows it.
@@ -398,7 +420,8 @@ impl Starting {
         let instants = Arc::new(Instants::new(Arc::clone(&self.options.clock), known));
         let standings = standings(&self.graph, &partitions).map(Arc::new);
         let mark_of = |source: usize| behind.as_ref().and_then(|record| record.sources.get(source));
-        let ended: Vec<bool> = (0..partitions.len()).map(|source| mark_of(source).is_some_and(|mark| mark.ended)).collect();
+        let ended: Vec<bool> =
+            (0..partitions.len()).map(|source| mark_of(source).is_some_and(|mark| mark.ended)).collect();
         let sealed_at = behind.as_ref().map_or(EventTime::MIN, |record| record.processing_time);
         let mut scans = Vec::with_capacity(partitions.len());
         for (source, mut partition) in partitions.into_iter().enumerate() {
@@ -465,7 +488,8 @@ impl Starting {
         let ready = Ready {
             shared: Arc::clone(&shared),
             mailbox: driver.clone(),
-            driver: Driver::going_on(scans.len(), self.driver_options(), from, recorded).with_rows_at(&ended, sealed_at, rows_at),
+            driver: Driver::going_on(scans.len(), self.driver_options(), from, recorded)
+                .with_rows_at(&ended, sealed_at, rows_at),
             clock: Arc::clone(&self.options.clock),
             scans,
         };

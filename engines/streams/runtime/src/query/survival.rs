@@ -152,11 +152,7 @@ impl Starting {
     }
 
     /// Where the query begins.
-    pub(super) fn records(
-        &mut self,
-        sink: &mut dyn Sink,
-        sources: &Sources,
-    ) -> Result<Beginning> {
+    pub(super) fn records(&mut self, sink: &mut dyn Sink, sources: &Sources) -> Result<Beginning> {
         let reach = self.reach(sources)?;
         let Some(survival) = &mut self.survival else {
             return Ok(Beginning { behind: None, records: Vec::new(), snapshot: None });

@@ -1,7 +1,7 @@
 //! The form of a part: a header that says what the rows are, then Arrow IPC streams, one for each kind of rows.
 //!
 //! ```text
-//!   "SVNSTATE" | version u32 | length of the header u32 | header, JSON | for each kind: Arrow IPC stream with its end
+//!   "SVNSTATE" | version u32 | length of the header u32 | header, JSON | for each kind: Arrow IPC stream | "SVNSTATE"
 //! ```
 //!
 //! Numbers are little-endian.
@@ -57,7 +57,9 @@ pub fn write_state(state: &State, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&VERSION.to_le_bytes())?;
     out.write_all(&u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes())?;
     out.write_all(&header)?;
-    kinds.iter().try_for_each(|(_, tables)| stream(tables, out).map_err(io::Error::other))
+    kinds.iter().try_for_each(|(_, tables)| stream(tables, out).map_err(io::Error::other))?;
+    // A stream may end between any two messages.
+    out.write_all(MAGIC)
 }
 
 fn stream(tables: &[&Table], out: &mut dyn Write) -> Result<(), ArrowError> {
@@ -83,7 +85,9 @@ pub fn read_state(bytes: &[u8]) -> Result<State, String> {
     }
     let version = number(&mut rest)?;
     if version != VERSION {
-        return Err(format!("expected a state of version {VERSION}, got version {version}; start the release that wrote it"));
+        return Err(format!(
+            "expected a state of version {VERSION}, got version {version}; start the release that wrote it"
+        ));
     }
     let length = number(&mut rest)? as usize;
     let header: Header =
@@ -96,6 +100,9 @@ pub fn read_state(bytes: &[u8]) -> Result<State, String> {
         }
         let table = |(rows, at)| Table { name: kind.name.clone(), at, rows };
         state.tables.extend(batches.into_iter().zip(kind.at).map(table));
+    }
+    if take(&mut rest, MAGIC.len())? != MAGIC {
+        return Err("expected the end of a state, got something else".into());
     }
     if rest.is_empty() { Ok(state) } else { Err(format!("expected the end of a state, got {} more bytes", rest.len())) }
 }

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema};
-use savanna_streams_api::{Result, StreamError};
 use savanna_streams_api::ids::{Epoch, QueryId, StageId};
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::time::EventTime;
 use serde::{Deserialize, Serialize};
 

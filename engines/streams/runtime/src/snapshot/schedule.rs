@@ -94,7 +94,10 @@ mod tests {
         let mut schedule = Schedule::new(SECOND, 2);
         assert!(!schedule.cut(Epoch(1), SECOND / 2) && schedule.cut(Epoch(2), SECOND));
         assert!(!schedule.cut(Epoch(3), SECOND * 5), "one at a time");
-        assert_eq!((schedule.held(Epoch(1)), schedule.written(), schedule.written()), (Step::Wait, Step::Wait, Step::Wait));
+        assert_eq!(
+            (schedule.held(Epoch(1)), schedule.written(), schedule.written()),
+            (Step::Wait, Step::Wait, Step::Wait)
+        );
         assert_eq!(schedule.held(Epoch(2)), Step::Switch(Epoch(2)));
         assert_eq!(schedule.held(Epoch(3)), Step::Wait, "it was told");
         schedule.over(SECOND * 2);

@@ -19,8 +19,8 @@ use datafusion::prelude::SessionContext;
 use savanna_streams_api::ids::StageId;
 use savanna_streams_model::catalog::{ColumnDef, TableDef};
 use savanna_streams_model::graph::{
-    Aggregate, Exchange, LateRows, Lateness, Operator, Output, ProcessingTime, Scan, SinkSpec, Stage, StageGraph, Waiting,
-    Watermark, WindowAggregate, with_processing_time,
+    Aggregate, Exchange, LateRows, Lateness, Operator, Output, ProcessingTime, Scan, SinkSpec, Stage, StageGraph,
+    Waiting, Watermark, WindowAggregate, with_processing_time,
 };
 use savanna_streams_model::plan::{Leaf, PlanBytes};
 use savanna_streams_model::source::ScanSpec;

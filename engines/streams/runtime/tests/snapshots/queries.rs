@@ -36,7 +36,12 @@ fn graph(windows: impl Into<Windows>) -> StageGraph {
 
 /// Starts a query again and again, ends it after a snapshot or a few epochs, and lets it come to its end. Tells how many events its
 /// processes have read, and how many there were.
-fn ended_again_and_again(disk: &Disk, memory: &Arc<Memory>, graph: &StageGraph, options: &RuntimeOptions) -> (u64, u32) {
+fn ended_again_and_again(
+    disk: &Disk,
+    memory: &Arc<Memory>,
+    graph: &StageGraph,
+    options: &RuntimeOptions,
+) -> (u64, u32) {
     let (mut events, mut runs) = (0, 0);
     loop {
         runs += 1;

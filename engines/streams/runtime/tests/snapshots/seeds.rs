@@ -217,7 +217,11 @@ impl World {
         let states = snapshot.filter(|_| restores).map_or_else(|| vec![Open::new(); MEMBERS], |(_, states)| states);
         let member = |open| Member { open, applied: from, closed: BTreeMap::new() };
         Ok(Process {
-            driver: Driver::going_on(self.rows.len(), options, from, former).with_rows_at(&ended, EventTime(0), EventTime::MIN),
+            driver: Driver::going_on(self.rows.len(), options, from, former).with_rows_at(
+                &ended,
+                EventTime(0),
+                EventTime::MIN,
+            ),
             partitions,
             members: states.into_iter().map(member).collect(),
             journal,

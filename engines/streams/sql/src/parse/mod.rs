@@ -119,6 +119,9 @@ impl StatementParser<'_> {
             "RESUME" => {
                 self.parser.next_token();
                 self.expect_word("QUERY")?;
+                if self.words(&["FROM", "SAVEPOINT"]) {
+                    return Ok(Statement::ResumeSavepoint { directory: self.savepoint()? });
+                }
                 Ok(Statement::ResumeQuery { id: self.query_id()? })
             }
             "BEGIN" => self.transaction(Statement::Begin),
@@ -304,7 +307,34 @@ impl StatementParser<'_> {
     fn stop_query(&mut self) -> Result<Statement> {
         self.parser.next_token();
         self.expect_word("QUERY")?;
-        Ok(Statement::StopQuery { id: self.query_id()? })
+        match self.saved_query() {
+            Some(id) => Ok(Statement::StopQuery { id, savepoint: Some(self.savepoint()?) }),
+            None => Ok(Statement::StopQuery { id: self.query_id()?, savepoint: None }),
+        }
+    }
+
+    /// A query's name, or its id in quotes, before `WITH SAVEPOINT`.
+    fn saved_query(&mut self) -> Option<String> {
+        let id = match &self.parser.peek_nth_token_ref(0).token {
+            Token::SingleQuotedString(id) | Token::DoubleQuotedString(id) => id.clone(),
+            Token::Word(name) => name.value.clone(),
+            _ => return None,
+        };
+        let is_word = |place: usize, word: &str| tokens::is_word(&self.parser.peek_nth_token_ref(place).token, word);
+        if !is_word(1, "WITH") || !is_word(2, "SAVEPOINT") {
+            return None;
+        }
+        for _ in 0..3 {
+            self.parser.next_token();
+        }
+        Some(id)
+    }
+
+    fn savepoint(&mut self) -> Result<String> {
+        if self.at_end() {
+            return Err(self.expected("the directory of the savepoint in quotes"));
+        }
+        Ok(self.rest_unquoted())
     }
 
     fn query_id(&mut self) -> Result<String> {
