@@ -20,7 +20,7 @@ use crate::driver::EpochRecord;
 use crate::error::broken;
 use crate::member::Snapshots;
 use crate::records::EpochLog;
-use crate::snapshot::{Due, Manifest, Part, Schedule, SnapshotStore, State, Step, write_state};
+use crate::snapshot::{self, Due, Manifest, MemberPart, Part, Schedule, SnapshotStore, State, Step, write_state};
 
 /// What snapshots are of, and where they go.
 pub(super) struct Of {
@@ -61,7 +61,7 @@ struct Making {
 }
 
 enum Work {
-    Write(StageId, u16, State),
+    Write(Epoch, MemberPart, State),
     /// The sinks hold the epoch, and all parts were written before.
     Switch,
 }
@@ -74,7 +74,7 @@ impl fmt::Debug for Snapshotting {
 
 impl Snapshotting {
     pub(super) fn new(of: Of) -> Arc<Self> {
-        let parts = of.members.values().map(|members| usize::from(*members)).sum();
+        let parts = of.members.iter().flat_map(|(stage, members)| (0..*members).map(|shuffle| (*stage, shuffle)));
         let schedule = Schedule::new(of.interval, parts);
         let counts = AtomicU64::new(of.counts.0);
         let making = Making { schedule, work: None, thread: None, record: None, rows_at: of.rows_at };
@@ -188,24 +188,27 @@ impl Snapshotting {
 
     /// Tells whether the snapshot counts; it does not if the query ends first.
     fn make(&self, epoch: Epoch, work: &Receiver<Work>) -> Result<bool> {
-        let mut parts = Vec::new();
+        let mut parts = BTreeMap::new();
         for work in work {
             let is_complete = match work {
-                Work::Write(stage, shuffle, state) => {
-                    parts.push(self.write(epoch, stage, shuffle, &state)?);
-                    self.making.lock().schedule.written() != Step::Wait
+                Work::Write(of, _, _) if of != epoch => {
+                    return Err(broken(format!("a state of epoch {of} came to the snapshot of epoch {epoch}")));
+                }
+                Work::Write(_, member, state) => {
+                    parts.insert(member, self.write(epoch, member, &state)?);
+                    self.making.lock().schedule.written(epoch, member) != Step::Wait
                 }
                 Work::Switch => true,
             };
             if is_complete {
-                self.switch(epoch, parts)?;
+                self.switch(epoch, parts.into_values().collect())?;
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn write(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: &State) -> Result<Part> {
+    fn write(&self, epoch: Epoch, (stage, shuffle): MemberPart, state: &State) -> Result<Part> {
         let mut write = |out: &mut dyn std::io::Write| write_state(state, out);
         let (name, bytes, checksum) = self.of.store.put(epoch, stage, shuffle, &mut write)?;
         let members = self.of.members.get(&stage).copied().unwrap_or_default();
@@ -217,7 +220,10 @@ impl Snapshotting {
         let (record, rows_at) = record.ok_or_else(|| broken(format!("epoch {epoch} is held and was never sealed")))?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let (query, signatures) = (self.of.query.clone(), self.of.signatures.clone());
-        self.of.store.switch(&Manifest { query, record, rows_at, signatures, parts })?;
+        let manifest = Manifest { query, record, rows_at, signatures, parts };
+        // What would be refused when it is read counts never.
+        snapshot::check(&manifest, &self.of.signatures, &self.of.members)?;
+        self.of.store.switch(&manifest)?;
         self.counts.store(epoch.0, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
         Ok(())
@@ -229,10 +235,15 @@ impl Snapshots for Snapshotting {
         self.of.due.is(epoch)
     }
 
-    fn hand_over(&self, _: Epoch, stage: StageId, shuffle: u16, state: State) {
-        if let Some(work) = &self.making.lock().work {
+    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: State) {
+        let making = self.making.lock();
+        // The snapshot for which it was asked may have been given up, and the next one begun, while the state was computed.
+        if let Some(work) = making.work.as_ref().filter(|_| making.schedule.takes(epoch)) {
             // A thread that has ended has given the snapshot up.
-            let _ = work.send(Work::Write(stage, shuffle, state));
+            let _ = work.send(Work::Write(epoch, (stage, shuffle), state));
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

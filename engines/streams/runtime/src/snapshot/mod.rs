@@ -26,7 +26,7 @@ use savanna_streams_model::time::EventTime;
 use serde::{Deserialize, Serialize};
 
 pub use self::form::{read_state, write_state};
-pub use self::schedule::{Schedule, Step};
+pub use self::schedule::{MemberPart, Schedule, Step};
 use crate::driver::EpochRecord;
 
 /// The epoch of which a snapshot is made, or none: behind it members hand their states out, and before it everything is sent that would

@@ -12,7 +12,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::sim::{SimDisk, Step, SteppedJournal};
 use savanna_journal::{Draft, JournalError, Lsn, Options, Record};
 use savanna_streams_api::StreamError;
-use savanna_streams_api::ids::Epoch;
+use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_model::source::Offset;
 use savanna_streams_model::time::EventTime;
 use savanna_streams_runtime::EpochPolicy;
@@ -151,6 +151,10 @@ enum Ended {
     Refused,
 }
 
+fn part(member: usize) -> (StageId, u16) {
+    (StageId(1), member as u16)
+}
+
 fn offsets(record: &EpochRecord) -> Vec<usize> {
     record.sources.iter().map(|mark| mark.offset.0.parse().unwrap()).collect()
 }
@@ -229,7 +233,7 @@ impl World {
             former,
             places,
             sealed: behind.into_iter().map(|record| (record.epoch, record)).collect(),
-            schedule: Schedule::new(Duration::from_millis(1), MEMBERS),
+            schedule: Schedule::new(Duration::from_millis(1), (0..MEMBERS).map(part)),
             making: None,
             passed: None,
             next: from.next(),
@@ -331,8 +335,8 @@ impl World {
     /// A part of the snapshot becomes durable.
     fn write(&mut self, process: &mut Process) {
         let Some(making) = &mut process.making else { return };
-        if making.unwritten.pop().is_some() {
-            making.complete |= process.schedule.written() != snapshot::Step::Wait;
+        if let Some(number) = making.unwritten.pop() {
+            making.complete |= process.schedule.written(making.epoch, part(number)) != snapshot::Step::Wait;
         }
     }
 

@@ -1,0 +1,163 @@
+//! The snapshots of a query of two members, on a disk in memory.
+
+use std::io::{self, Write};
+use std::sync::atomic::AtomicUsize;
+
+use savanna_streams_api::StreamError;
+
+use super::*;
+use crate::driver::Outcome;
+use crate::records::WhenDurable;
+use crate::snapshot::read_state;
+
+const STAGE: StageId = StageId(1);
+/// Far beyond what any of these tests needs; only a hang reaches it.
+const FOREVER: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Default)]
+struct Disk {
+    /// So many parts cannot be written.
+    failures: AtomicUsize,
+    /// How many parts were asked for.
+    asked: AtomicUsize,
+    /// Parts wait while somebody has it.
+    gate: Mutex<()>,
+    parts: Mutex<BTreeMap<String, State>>,
+    manifest: Mutex<Option<Manifest>>,
+    /// Records before this one are gone.
+    first: AtomicU64,
+}
+
+impl SnapshotStore for Disk {
+    fn put(
+        &self,
+        epoch: Epoch,
+        stage: StageId,
+        shuffle: u16,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(String, u64, u32)> {
+        self.asked.fetch_add(1, Ordering::AcqRel);
+        drop(self.gate.lock());
+        if self.failures.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok() {
+            return Err(StreamError::io("write a part", &"the disk is full"));
+        }
+        let mut bytes = Vec::new();
+        write(&mut bytes).map_err(|e| StreamError::io("write a part", &e))?;
+        let name = format!("{epoch}-{stage}-{shuffle}");
+        self.parts.lock().insert(name.clone(), read_state(&bytes).unwrap());
+        Ok((name, bytes.len() as u64, 0))
+    }
+
+    fn switch(&self, manifest: &Manifest) -> Result<()> {
+        *self.manifest.lock() = Some(manifest.clone());
+        Ok(())
+    }
+
+    fn tidy(&self) {}
+}
+
+impl EpochLog for Disk {
+    fn append(&self, _: &EpochRecord, when_durable: WhenDurable) {
+        when_durable(Ok(()));
+    }
+
+    fn forget_before(&self, epoch: Epoch) {
+        self.first.store(epoch.0, Ordering::Release);
+    }
+
+    fn ended(&self, _: &Outcome) {}
+}
+
+impl Disk {
+    /// The epochs of which the states in the snapshot that counts are.
+    fn counts(&self) -> Option<(u64, Vec<i64>)> {
+        let manifest = self.manifest.lock().clone()?;
+        let parts = self.parts.lock();
+        let states = manifest.parts.iter().map(|part| parts[&part.name].marks["epoch"]).collect();
+        Some((manifest.record.epoch.0, states))
+    }
+}
+
+fn snapshots(disk: &Arc<Disk>) -> Arc<Snapshotting> {
+    Snapshotting::new(Of {
+        query: QueryId { code: "0123456789ab".into(), job: 1 },
+        due: Due::default(),
+        store: Arc::clone(disk) as _,
+        log: Arc::clone(disk) as _,
+        signatures: vec![String::new(), "numbers".into()],
+        members: BTreeMap::from([(STAGE, 2)]),
+        recorded: Epoch::ZERO,
+        rows_at: EventTime::MIN,
+        interval: Duration::ZERO,
+        counts: Epoch::ZERO,
+    })
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < FOREVER, "{what}");
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn hand_over(snapshots: &Snapshotting, epoch: u64, member: u16) {
+    let state = State { marks: BTreeMap::from([("epoch".to_owned(), epoch as i64)]), tables: Vec::new() };
+    snapshots.hand_over(Epoch(epoch), STAGE, member, state);
+}
+
+/// Cuts epochs until a snapshot is begun: one that took a while is followed by a pause.
+fn cut(snapshots: &Arc<Snapshotting>, epoch: u64) {
+    until("a snapshot is begun", || {
+        snapshots.cut(Epoch(epoch));
+        snapshots.is_due(Epoch(epoch))
+    });
+}
+
+fn sealed(snapshots: &Snapshotting, epoch: u64) {
+    let epoch = Epoch(epoch);
+    let record = EpochRecord { epoch, processing_time: EventTime(7), sources: Vec::new(), committed: Epoch::ZERO };
+    snapshots.sealed(&record);
+}
+
+fn failed(snapshots: &Snapshotting) -> u64 {
+    snapshots.failed.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_state_of_an_epoch_whose_snapshot_was_given_up_gets_into_no_other_one() {
+    let disk = Arc::new(Disk { failures: AtomicUsize::new(1), ..Disk::default() });
+    let snapshots = snapshots(&disk);
+    cut(&snapshots, 3);
+    sealed(&snapshots, 3);
+    hand_over(&snapshots, 3, 0);
+    until("it is given up", || failed(&snapshots) == 1 && snapshots.making.lock().work.is_none());
+    cut(&snapshots, 5);
+    sealed(&snapshots, 5);
+    // A member that was asked for epoch 3, and took its time.
+    hand_over(&snapshots, 3, 1);
+    hand_over(&snapshots, 5, 0);
+    snapshots.held(Epoch(5));
+    until("its part is written", || disk.parts.lock().contains_key("5-1-0"));
+    assert_eq!(disk.counts(), None);
+    hand_over(&snapshots, 5, 1);
+    until("it counts", || disk.counts().is_some());
+    assert_eq!(disk.counts(), Some((5, vec![5, 5])));
+    until("the records go", || disk.first.load(Ordering::Acquire) == 6);
+    assert_eq!(failed(&snapshots), 1);
+    snapshots.end();
+}
+
+#[test]
+fn a_snapshot_that_would_be_refused_does_not_count() {
+    let disk = Arc::new(Disk::default());
+    let snapshots = snapshots(&disk);
+    let one_part = snapshots.switch(Epoch(3), Vec::new()).unwrap_err().to_string();
+    assert!(one_part.contains("held and was never sealed"), "{one_part}");
+    cut(&snapshots, 3);
+    sealed(&snapshots, 3);
+    let error = snapshots.switch(Epoch(3), Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("does not fit"), "{error}");
+    assert!(disk.manifest.lock().is_none());
+    snapshots.end();
+}
