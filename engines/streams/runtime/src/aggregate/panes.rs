@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use savanna_ownership::KeyGroupSet;
-use savanna_streams_api::Result;
 use savanna_streams_api::ids::Epoch;
+use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState, PaneDelta};
 use savanna_streams_model::time::{EventTime, WindowSpec};
 
@@ -44,13 +44,12 @@ pub struct PaneState {
     without_time: u64,
     constants: Constants,
     ids: Vec<usize>,
+    /// Rows were lost while the state was computed: nothing that follows would be right.
+    lost: Option<StreamError>,
 }
 
 /// Windows of so many panes are merged pane by pane: runs would not pay.
 const FEW_PANES: i64 = 8;
-
-/// A pane has at most so many parts, each of what came between two snapshots.
-const PARTS_MAX: usize = 8;
 
 /// A pane, and the end of the first window that its rows count for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +109,7 @@ impl PaneState {
             without_time: 0,
             constants: Constants::default(),
             ids: Vec::new(),
+            lost: None,
         })
     }
 
@@ -148,8 +148,12 @@ impl PaneState {
     /// All that is there, and the instant up to which windows are closed. Nothing is taken away.
     ///
     /// # Errors
-    /// A value cannot be computed.
+    /// A value cannot be computed. What is asked afterwards fails with the same error.
     pub fn state(&mut self) -> Result<(Delta, i64)> {
+        self.settled().inspect_err(|error| self.lost = Some(error.clone()))
+    }
+
+    fn settled(&mut self) -> Result<(Delta, i64)> {
         let fresh = self.drain_fresh()?;
         self.absorb(&fresh)?;
         let mut panes = Vec::new();
@@ -217,6 +221,9 @@ impl PaneState {
     }
 
     fn absorb(&mut self, delta: &Delta) -> Result<()> {
+        if let Some(error) = &self.lost {
+            return Err(error.clone());
+        }
         for part in &delta.panes {
             let key = PaneKey { pane: part.pane, first_window_end: part.first_window_end };
             if !self.open_windows_of(key) {
@@ -396,14 +403,19 @@ impl Pane {
         Ok(())
     }
 
-    /// What a snapshot reads: what came since the last one is apart. Once there are many of these, they are joined.
+    /// What a snapshot reads: what came since the last one is apart. Two parts are joined unless the later one is less than half of the
+    /// one before: together they are at most twice the first, however many snapshots there were.
     fn settle(&mut self, spec: &AggregateSpec, ids: &mut Vec<usize>) -> Result<()> {
         self.stays = true;
         if let Some(table) = self.live.take() {
             self.frozen.push(table.into_state(spec)?);
         }
-        if self.frozen.len() > PARTS_MAX {
-            self.frozen = vec![merged(spec, &self.frozen, ids)?];
+        while let [.., before, last] = self.frozen.as_slice()
+            && last.num_rows() >= before.num_rows() / 2
+        {
+            let joined = merged(spec, &self.frozen[self.frozen.len() - 2..], ids)?;
+            self.frozen.truncate(self.frozen.len() - 2);
+            self.frozen.push(joined);
         }
         Ok(())
     }

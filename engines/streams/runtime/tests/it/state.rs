@@ -115,6 +115,41 @@ proptest! {
     }
 
     #[test]
+    fn a_state_that_is_handed_out_changes_nothing_and_goes_on_elsewhere(
+        first in rows(), late in rows(), after in rows(), window in any_window(), keyed: bool, closed in -40_i64..160, at in 1_usize..4,
+    ) {
+        let upto = closed * MILLI;
+        let (mut whole, mut here, mut there) = (state(window, keyed), state(window, keyed), state(window, keyed));
+        let mut handed = None;
+        for (step, rows) in [&first, &late, &after].into_iter().enumerate() {
+            let from = if step == 0 { i64::MIN } else { upto };
+            for state in [&mut whole, &mut here].into_iter().chain((step >= at).then_some(&mut there)) {
+                state.update_from(&batch(rows), from).unwrap();
+            }
+            if step == 0 {
+                prop_assert_eq!(close(&mut here, upto, keyed), close(&mut whole, upto, keyed));
+            }
+            // More than once: parts are joined.
+            let taken = here.state().unwrap();
+            if step + 1 == at {
+                there.restore(&taken.0, taken.1).unwrap();
+                handed = Some(taken);
+            }
+        }
+        // What was handed out is as it was, whatever came afterwards.
+        let (delta, closed_upto) = handed.unwrap();
+        let mut again = state(window, keyed);
+        again.restore(&delta, closed_upto).unwrap();
+        for rows in [&first, &late, &after].into_iter().skip(at) {
+            again.update_from(&batch(rows), upto).unwrap();
+        }
+        let expected = close(&mut whole, i64::MAX, keyed);
+        prop_assert_eq!(&close(&mut here, i64::MAX, keyed), &expected);
+        prop_assert_eq!(&close(&mut there, i64::MAX, keyed), &expected);
+        prop_assert_eq!(&close(&mut again, i64::MAX, keyed), &expected);
+    }
+
+    #[test]
     fn state_moves_by_key_group_and_comes_back(
         before in rows(), after in rows(), window in any_window(), moved in key_groups(), upto in -40_i64..160,
     ) {
@@ -189,4 +224,33 @@ fn sum(closed: &ClosedWindows) -> i64 {
     let counts = closed.columns[2].as_primitive::<Int64Type>();
     assert_eq!(counts.len(), closed.starts.len());
     counts.values().iter().sum()
+}
+
+#[test]
+fn snapshots_of_keys_that_come_again_and_again_take_no_more_than_a_few_times_their_state() {
+    let window = WindowSpec::hop(1_000_000 * MILLI, 1_000_000 * MILLI);
+    let (mut plain, mut with_snapshots) = (state(window, true), state(window, true));
+    let rows: Vec<Row> = (0..1_000).map(|key| Row { time: Some(5), key: Some(key), value: 1 }).collect();
+    for _ in 0..20 {
+        for state in [&mut plain, &mut with_snapshots] {
+            state.update(&batch(&rows)).unwrap();
+            // It is merged when a window is asked for.
+            assert!(state.scan(0).unwrap().is_empty());
+        }
+        let (whole, kept) = (plain.bytes(), with_snapshots.bytes());
+        assert!(kept * 2 <= whole * 5, "{kept} bytes with snapshots, {whole} without");
+        let (delta, _) = with_snapshots.state().unwrap();
+        assert!(delta.panes.iter().map(|pane| pane.rows.num_rows()).sum::<usize>() <= 2_000);
+    }
+    // Of some keys only, so that parts stay apart.
+    for part in 0..40_i64 {
+        let some: Vec<Row> = rows.iter().filter(|row| row.key.is_some_and(|key| key % 40 == part)).copied().collect();
+        with_snapshots.update(&batch(&some)).unwrap();
+        let (delta, _) = with_snapshots.state().unwrap();
+        assert!(delta.panes.iter().map(|pane| pane.rows.num_rows()).sum::<usize>() <= 2_000);
+    }
+    let sums = |closed: Vec<ClosedWindows>| groups_of(closed, true);
+    for state in [&mut plain, &mut with_snapshots] {
+        state.scan(i64::MAX).map(sums).unwrap();
+    }
 }
