@@ -8,11 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
+use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +23,8 @@ use crate::compact::without_shared_strings;
 
 const MAGIC: &[u8; 8] = b"SVNSTATE";
 const VERSION: u32 = 1;
+/// Stands before the length of each message.
+const CONTINUATION: u32 = u32::MAX;
 
 #[derive(Serialize, Deserialize)]
 struct Header {
@@ -108,7 +112,35 @@ pub fn read_state(bytes: &[u8]) -> Result<State, String> {
 }
 
 fn batches(rest: &mut &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
-    StreamReader::try_new(rest, None)?.collect()
+    check_lengths(rest)?;
+    // Its reader panics where an array lies outside of its message.
+    catch_unwind(AssertUnwindSafe(|| StreamReader::try_new(rest, None)?.collect()))
+        .unwrap_or_else(|_| Err(ArrowError::IpcError("expected rows of Arrow, got something else".into())))
+}
+
+/// Whether all that a stream says of lengths is there: its reader takes memory for what is said. Texts that are longer than they were
+/// written, because they are compressed, are in none of them.
+fn check_lengths(mut rest: &[u8]) -> Result<(), ArrowError> {
+    let failed = |cause: String| ArrowError::IpcError(cause);
+    loop {
+        let mut length = number(&mut rest).map_err(failed)?;
+        if length == CONTINUATION {
+            length = number(&mut rest).map_err(failed)?;
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        // Its numbers lie at multiples of their size.
+        let message = take(&mut rest, length as usize).map_err(failed)?.to_vec();
+        let message = root_as_message(&message).map_err(|e| failed(format!("expected a message: {e}")))?;
+        let rows = message.header_as_record_batch();
+        let rows = rows.or_else(|| message.header_as_dictionary_batch().and_then(|dictionary| dictionary.data()));
+        if rows.is_some_and(|rows| rows.compression().is_some()) {
+            return Err(failed("expected rows that are not compressed".into()));
+        }
+        let body = usize::try_from(message.bodyLength()).map_err(|e| failed(e.to_string()))?;
+        take(&mut rest, body).map_err(failed)?;
+    }
 }
 
 fn take<'b>(rest: &mut &'b [u8], length: usize) -> Result<&'b [u8], String> {
@@ -180,6 +212,28 @@ mod tests {
         assert!(error(&later).contains("got version 2"));
         bytes.push(0);
         assert!(error(&bytes).contains("1 more bytes"));
+    }
+
+    #[test]
+    fn no_more_memory_is_taken_than_there_are_bytes() {
+        let mut bytes = Vec::new();
+        write_state(&state(), &mut bytes).unwrap();
+        // The length of the first message of the first stream, and any number within it that may be the length of its rows.
+        let header = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+        let stream = 16 + header;
+        assert_eq!(bytes[stream..stream + 4], CONTINUATION.to_le_bytes());
+        let mut long = bytes.clone();
+        long[stream + 4..stream + 8].copy_from_slice(&0x7fff_fff0_u32.to_le_bytes());
+        let error = read_state(&long).unwrap_err();
+        assert!(error.contains("expected 2147483632 more bytes"), "{error}");
+        let mut refused = 0;
+        for at in (stream..bytes.len() - 8).step_by(8) {
+            let mut long = bytes.clone();
+            long[at..at + 8].copy_from_slice(&(1_i64 << 50).to_le_bytes());
+            refused +=
+                i32::from(read_state(&long).is_err_and(|error| error.contains(&format!("{} more bytes", 1_i64 << 50))));
+        }
+        assert!(refused > 0, "no length of rows was found");
     }
 
     /// The bytes that the first release with them wrote.
