@@ -92,6 +92,6 @@ impl StageOperator for MergeOperator {
     }
 
     fn restore(&mut self, state: &State) -> Result<()> {
-        self.state.restore(state)
+        self.state.restore(&self.spec, state)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
+use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use savanna_streams_api::Result;
 use savanna_streams_api::ids::{Epoch, StageId};
@@ -19,7 +20,7 @@ use crate::member::{Outgoing, StageOperator};
 use crate::output::OutputOperator;
 use crate::plan_run::PlanRun;
 use crate::query::Progress;
-use crate::snapshot::State;
+use crate::snapshot::{State, check_columns, columns};
 
 /// The operator of the stage's member.
 pub(crate) struct WindowOperator {
@@ -34,6 +35,7 @@ pub(crate) struct WindowOperator {
 
 struct Input {
     stage: StageId,
+    schema: SchemaRef,
     window_end: usize,
     first_rows: Option<FirstRows>,
 }
@@ -47,7 +49,8 @@ impl WindowOperator {
     ) -> Result<Self> {
         let input = |input: &WindowInput| {
             let first_rows = input.first_rows.as_ref().map(|plan| FirstRows::decode(plan, functions)).transpose()?;
-            Ok(Input { stage: input.stage, window_end: input.window_end, first_rows })
+            let schema = Arc::clone(&input.schema);
+            Ok(Input { stage: input.stage, schema, window_end: input.window_end, first_rows })
         };
         let inputs = stage.inputs.iter().map(input).collect::<Result<_>>()?;
         let plan = PlanRun::new(stage.plan.decode(functions)?, Arc::clone(functions))?;
@@ -56,7 +59,7 @@ impl WindowOperator {
 
     fn gather(&mut self, from: StageId, rows: &RecordBatch) -> Result<()> {
         let inputs = self.inputs.len();
-        for (index, Input { stage, window_end, first_rows }) in self.inputs.iter_mut().enumerate() {
+        for (index, Input { stage, window_end, first_rows, .. }) in self.inputs.iter_mut().enumerate() {
             if *stage != from {
                 continue;
             }
@@ -134,8 +137,11 @@ impl StageOperator for WindowOperator {
     }
 
     fn signature(&self) -> String {
-        let input = |input: &Input| format!("{} by column {}", input.stage, input.window_end);
-        format!("rows of windows: {}", self.inputs.iter().map(input).collect::<Vec<_>>().join(", "))
+        let input = |input: &Input| {
+            let kept = if input.first_rows.is_some() { "the first rows" } else { "all rows" };
+            format!("{kept} of {} by column {}: {}", input.stage, input.window_end, columns(&input.schema))
+        };
+        format!("rows of windows: {}", self.inputs.iter().map(input).collect::<Vec<_>>().join("; "))
     }
 
     fn state(&mut self) -> Result<State> {
@@ -154,6 +160,7 @@ impl StageOperator for WindowOperator {
         let inputs = self.inputs.len();
         for input in 0..inputs {
             for (at, rows) in state.of(&rows_of(input)) {
+                check_columns(rows, &self.inputs[input].schema)?;
                 let window = self.open.entry(at[0]);
                 let window = window.or_insert_with(|| (0..inputs).map(|_| Gathered::default()).collect());
                 window[input].push(rows.clone(), None)?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
 use savanna_ownership::KeyGroupSet;
 use savanna_streams_api::Result;
 use savanna_streams_api::ids::Epoch;
@@ -10,7 +11,7 @@ use savanna_streams_model::state::{Delta, DeltaId, KeyedState, MovableState, Pan
 use savanna_streams_model::time::{EventTime, Windows};
 
 use super::{AggregateSpec, PaneState, SessionState};
-use crate::snapshot::{State, columns};
+use crate::snapshot::{State, check_columns, columns};
 
 /// The rows of panes, with the start of the pane and the end of the first window that they count for.
 const PANES: &str = "panes";
@@ -115,7 +116,9 @@ impl WindowState {
     }
 
     /// Empty state becomes what [`Self::state`] gave.
-    pub(crate) fn restore(&mut self, state: &State) -> Result<()> {
+    pub(crate) fn restore(&mut self, spec: &AggregateSpec, state: &State) -> Result<()> {
+        let (name, schema) = self.rows(spec);
+        state.of(name).try_for_each(|(_, rows)| check_columns(rows, schema))?;
         match self {
             Self::Panes(panes) => {
                 let pane = |(at, rows): (&[i64; 2], &RecordBatch)| PaneDelta {
@@ -135,11 +138,16 @@ impl WindowState {
 
     /// What it holds, in words.
     pub(crate) fn signature(&self, spec: &AggregateSpec) -> String {
-        let (kind, schema) = match self {
+        let (kind, schema) = self.rows(spec);
+        format!("{kind} of {:?}, {} keys: {}", spec.windows(), spec.key_columns(), columns(schema))
+    }
+
+    /// The kind of its rows, and their columns.
+    fn rows<'a>(&'a self, spec: &'a AggregateSpec) -> (&'static str, &'a SchemaRef) {
+        match self {
             Self::Panes(_) => (PANES, spec.delta_schema()),
             Self::Sessions(sessions) => (FRAGMENTS, sessions.schema()),
-        };
-        format!("{kind} of {:?}, {} keys: {}", spec.windows(), spec.key_columns(), columns(schema))
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {

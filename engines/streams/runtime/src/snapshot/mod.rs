@@ -72,6 +72,22 @@ pub(crate) fn columns(schema: &Schema) -> String {
     schema.fields().iter().map(column).collect::<Vec<_>>().join(", ")
 }
 
+/// Whether rows of a state have the columns that its operator will look into: what the manifest says of them is only words.
+///
+/// # Errors
+/// They do not.
+pub(crate) fn check_columns(rows: &RecordBatch, expected: &Schema) -> Result<()> {
+    let types = |schema: &Schema| schema.fields().iter().map(|field| field.data_type().clone()).collect::<Vec<_>>();
+    let came = rows.schema();
+    if types(&came) == types(expected) {
+        return Ok(());
+    }
+    let (expected, came) = (columns(expected), columns(&came));
+    Err(StreamError::invalid(format!(
+        "a state does not fit what this release would keep (expected {expected}, got {came})"
+    )))
+}
+
 impl State {
     /// Adds rows of some kind.
     pub(crate) fn put(&mut self, name: &str, at: [i64; 2], rows: RecordBatch) {
@@ -159,7 +175,8 @@ pub fn check(manifest: &Manifest, signatures: &[String], members: &BTreeMap<Stag
 fn unfit(epoch: Epoch, expected: &str, came: &str) -> StreamError {
     StreamError::invalid(format!(
         "the snapshot of epoch {epoch} does not fit what this release would keep (expected {expected}, got {came}); go on with the release \
-         that wrote it, or drop the query and start it again with another place for its rows"
+         that wrote it, or remove its directory in streams/snapshots if its records reach far enough, or drop the query and start it again with another \
+         place for its rows"
     ))
 }
 
