@@ -29,7 +29,9 @@ use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 
 use crate::catalog::{IfExists, NotingCatalog, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
-use crate::durable::{EMISSION, Savepoint, Standing, Store, StoreOptions, StoredQuery, StoredRelation};
+use crate::durable::{
+    EMISSION, Savepoint, Standing, Store, StoreOptions, StoredQuery, StoredRelation, prepare_savepoint,
+};
 use crate::queries::{self, Queries};
 use crate::session::Sessions;
 use crate::statement_thread::{self, StatementThreads, Waiting};
@@ -442,7 +444,7 @@ impl Inner {
             self.queries.begin_after(stored.id.job);
             self.queries.add_at_rest(match &stored.standing {
                 Standing::Running => queries::going_on(&stored.id, &stored.statement),
-                Standing::Stopped => queries::at_rest(&stored.id, &stored.statement, None),
+                Standing::Stopped | Standing::TakingIn => queries::at_rest(&stored.id, &stored.statement, None),
                 Standing::Failed(error) => queries::at_rest(&stored.id, &stored.statement, Some(error.clone())),
             });
             if stored.standing == Standing::Running {
@@ -547,6 +549,8 @@ impl Inner {
                 "query {id} does not outlive its process, so that nothing of it can be saved; SET 'query.name' before its INSERT INTO"
             )));
         }
+        // Before the query stops for nothing.
+        prepare_savepoint(directory)?;
         self.stop(id)?;
         self.queries.wait(id);
         let _changing = self.changing.lock();
@@ -556,7 +560,14 @@ impl Inner {
         if self.queries.running(id).is_some() {
             return Err(StreamError::invalid(format!("query {id} was resumed meanwhile; STOP QUERY it again")));
         }
-        store.savepoint(&stored)?.write(directory)
+        let saved = store.savepoint(&stored).and_then(|savepoint| savepoint.write(directory));
+        saved.map_err(|error| match error {
+            StreamError::Io { what, cause } => {
+                let cause = format!("{cause}; the query is stopped, and RESUME QUERY goes on with it");
+                StreamError::Io { what, cause }
+            }
+            other => other,
+        })
     }
 
     /// `RESUME QUERY FROM SAVEPOINT`: a query of another node goes on in this one.
@@ -565,10 +576,17 @@ impl Inner {
         let Some(store) = &self.store else {
             return Err(StreamError::invalid("only a node that is no member of a cluster keeps queries"));
         };
+        // Nobody else waits for what is read.
+        let savepoint = Savepoint::read(directory)?;
         let _changing = self.changing.lock();
-        let stored = store.take_in(Savepoint::read(directory)?)?;
+        let stored = store.take_in(savepoint)?;
         self.queries.begin_after(stored.id.job);
-        if let Err(error) = self.go_on_stored(store, &stored) {
+        let go_on = || self.go_on_stored(store, &stored);
+        let gone_on = catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| {
+            Err(StreamError::Internal("going on with the query panicked; the log says where".into()))
+        });
+        if let Err(error) = gone_on {
+            self.queries.cancel(&stored.id);
             store.forget(stored.id.job)?;
             return Err(error);
         }
@@ -616,7 +634,7 @@ impl Inner {
             let error = match stored.standing {
                 Standing::Failed(error) => Some(error),
                 Standing::Running => Some(StreamError::invalid("the query could not go on; RESUME QUERY says why")),
-                Standing::Stopped => None,
+                Standing::Stopped | Standing::TakingIn => None,
             };
             all.push(queries::at_rest(&stored.id, &stored.statement, error));
         }

@@ -85,7 +85,7 @@ pub trait StageOperator: Send {
     /// All that later epochs need, without taking it away.
     ///
     /// # Errors
-    /// A value cannot be computed.
+    /// A value cannot be computed. If that has changed the state, the next epoch fails.
     fn state(&mut self) -> Result<State> {
         Ok(State::default())
     }
@@ -105,8 +105,8 @@ pub trait Snapshots: Send + Sync {
     /// Whether members hand out their state behind this epoch.
     fn is_due(&self, epoch: Epoch) -> bool;
 
-    /// The state of a member, by its stage and the part of the keys that it owns. Does not wait.
-    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: State);
+    /// The state of a member, by its stage and the part of the keys that it owns, or why it cannot be computed. Does not wait.
+    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: Result<State>);
 }
 
 /// What an invocation came to (Flock, C2).
@@ -220,7 +220,7 @@ impl Member {
             let outputs = self.operator.apply(next, inputs)?;
             self.applied = self.applied.max(next);
             if let Some((snapshots, stage, shuffle)) = self.snapshots.as_ref().filter(|(to, ..)| to.is_due(next)) {
-                snapshots.hand_over(next, *stage, *shuffle, self.operator.state()?);
+                snapshots.hand_over(next, *stage, *shuffle, self.operator.state());
             }
             send.extend_from_slice(&outputs);
             self.retained.keep(next, outputs);

@@ -238,6 +238,17 @@ pub fn beginning(
     }
 }
 
+/// Whether a query can be computed from its records although its snapshot cannot be read.
+///
+/// # Errors
+/// It cannot: with what is wrong with the snapshot.
+pub fn reach_without(records: &[EpochRecord], held: Epoch, reach: &Reach, error: &StreamError) -> Result<()> {
+    match skippable(records, held, reach) {
+        Ok(_) if !records.is_empty() => Ok(()),
+        _ => Err(error.clone()),
+    }
+}
+
 /// Which records of a running query are still needed.
 #[derive(Debug)]
 pub struct Kept {

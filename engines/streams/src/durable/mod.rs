@@ -9,6 +9,7 @@
 //! Nothing is there before the first table or query. What is stored is SQL, options and settings, in a form of our own
 //! (`stored.rs`); plans are made again. `docs/design/0017-streams-that-survive.md` has the reasons.
 
+mod folder;
 mod image;
 mod query_log;
 mod savepoint;
@@ -16,7 +17,7 @@ mod snapshots;
 mod store;
 mod stored;
 
-pub(crate) use savepoint::Savepoint;
+pub(crate) use savepoint::{Savepoint, prepare as prepare_savepoint};
 pub(crate) use store::Store;
 pub use store::{HasItsPlace, StoreOptions};
 pub(crate) use stored::{EMISSION, Standing, StoredQuery, StoredRelation};

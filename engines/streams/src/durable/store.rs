@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use parking_lot::Mutex;
@@ -27,6 +28,9 @@ const ENTRY: u16 = 1;
 const SEGMENT_BYTES: usize = 16 << 20;
 /// A journal with more bytes than this, most of them of what is gone, is written anew when it is opened.
 const REWRITE_BYTES: usize = 1 << 20;
+
+/// So many records of a query that is taken in are written before it is waited for them.
+const RECORDS_AT_ONCE: usize = 256;
 
 /// Whether this process has its place still, at this instant.
 #[derive(Clone)]
@@ -78,6 +82,7 @@ impl Store {
             let (journal, bytes) = store.open_journal()?;
             store.rewrite(&journal, bytes)?;
             *store.journal.lock() = Some(journal);
+            store.forget_half_taken_in()?;
             store.remove_forgotten();
         }
         Ok(Arc::new(store))
@@ -144,6 +149,13 @@ impl Store {
         journal
             .truncate_before(Lsn(before.0 + 1))
             .map_err(|e| failed("shorten the catalog of streams in", &self.catalog(), &e))
+    }
+
+    /// Forgets the queries that a process was taking in when it ended.
+    fn forget_half_taken_in(&self) -> Result<()> {
+        let queries = self.queries();
+        let mut half = queries.iter().filter(|query| query.standing == Standing::TakingIn);
+        half.try_for_each(|query| self.forget(query.id.job))
     }
 
     /// Removes the records and snapshots of queries that are gone: the process ended before they were removed.
@@ -284,8 +296,16 @@ impl Store {
             QueryLog::open(&directory, self.options.epoch, self.options.may_commit.clone(), when_ended)?;
         let (store, directory) = (Arc::clone(self), self.snapshots_of(job));
         let disk = Arc::new(OsDisk::new(&directory));
-        let make = Box::new(move || if directory.exists() { Ok(()) } else { store.make(&directory) });
-        let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make)?;
+        // Once in each process: one before may have ended between the directory and its name.
+        let made = AtomicBool::new(false);
+        let make = Box::new(move || {
+            if !made.load(Ordering::Acquire) {
+                store.make(&directory)?;
+                made.store(true, Ordering::Release);
+            }
+            Ok(())
+        });
+        let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make);
         Ok(Survival { log, records, snapshots: Some(snapshots), found })
     }
 
@@ -296,6 +316,7 @@ impl Store {
     pub(crate) fn savepoint(self: &Arc<Self>, query: &StoredQuery) -> Result<Savepoint> {
         let Survival { log, mut records, found, .. } = self.survival(query.id.job)?;
         log.ended(&Outcome::Cancelled);
+        let found = found?;
         if let Some(found) = &found {
             // Those behind the snapshot; where records begin later, it is of no use.
             let from = found.manifest.record.epoch;
@@ -310,18 +331,20 @@ impl Store {
     /// It is there already, or cannot be stored: then nothing of it is.
     pub(crate) fn take_in(self: &Arc<Self>, saved: Savepoint) -> Result<StoredQuery> {
         let Savepoint { query, records, snapshot } = saved;
-        let query = StoredQuery { standing: Standing::Stopped, ..query };
+        let query = StoredQuery { standing: Standing::TakingIn, ..query };
         self.add(query.clone())?;
         let taken = self.survival(query.id.job).and_then(|survival| {
             let taken = put_in(&survival, &records, snapshot);
             survival.log.ended(&Outcome::Cancelled);
             taken
         });
+        // From here on it is whole.
+        let taken = taken.and_then(|()| self.stand(query.id.job, Standing::Stopped));
         if let Err(error) = taken {
             self.forget(query.id.job)?;
             return Err(error);
         }
-        Ok(query)
+        Ok(StoredQuery { standing: Standing::Stopped, ..query })
     }
 
     /// A query that was cancelled was stopped, which is noted, or its process ends.
@@ -339,10 +362,17 @@ impl Store {
 
 /// Writes the records and the snapshot of a query anew.
 fn put_in(survival: &Survival, records: &[EpochRecord], snapshot: Option<Snapshot>) -> Result<()> {
-    for record in records {
-        let (tell, told) = mpsc::sync_channel(1);
-        survival.log.append(record, Box::new(move |outcome| drop(tell.send(outcome))));
-        told.recv().map_err(|_| StreamError::Internal("a journal ended without an answer".into()))??;
+    // Many are waited for at once: each alone would take a flush of its own.
+    for records in records.chunks(RECORDS_AT_ONCE) {
+        let (tell, told) = mpsc::channel();
+        for record in records {
+            let tell = tell.clone();
+            survival.log.append(record, Box::new(move |outcome| drop(tell.send(outcome))));
+        }
+        drop(tell);
+        for _ in records {
+            told.recv().map_err(|_| StreamError::Internal("a journal ended without an answer".into()))??;
+        }
     }
     if let (Some(Snapshot { mut manifest, states }), Some(store)) = (snapshot, &survival.snapshots) {
         for (part, state) in manifest.parts.iter_mut().zip(&states) {
@@ -458,6 +488,55 @@ mod tests {
         let standings: Vec<_> = store.queries().into_iter().map(|query| (query.id.job, query.standing)).collect();
         assert_eq!(standings, [(2, Standing::Failed(StreamError::Cancelled)), (3, Standing::Running)]);
         assert!(!store.records_of(1).exists() && store.records_of(2).exists());
+    }
+
+    fn saved(job: u64) -> Savepoint {
+        Savepoint { query: query(job, "saved"), records: (1..=200).map(record).collect(), snapshot: None }
+    }
+
+    #[test]
+    fn a_query_that_was_taken_in_is_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        let taken = store.take_in(saved(7)).unwrap();
+        assert_eq!(taken.standing, Standing::Stopped);
+        let error = store.take_in(saved(7)).unwrap_err().to_string();
+        assert!(error.starts_with("query saved exists already"), "{error}");
+        drop(store);
+        let store = open(directory.path(), 2).unwrap();
+        assert_eq!(store.query("saved"), Some(taken));
+        assert_eq!(store.survival(7).unwrap().records, saved(7).records);
+    }
+
+    #[test]
+    fn a_query_that_was_half_taken_in_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        store.add(query(6, "other")).unwrap();
+        // The process ends within taking it in.
+        let Savepoint { query, records, .. } = saved(7);
+        store.add(StoredQuery { standing: Standing::TakingIn, ..query }).unwrap();
+        append(&store.survival(7).unwrap(), &records[0]);
+        drop(store);
+        let store = open(directory.path(), 2).unwrap();
+        let names: Vec<_> = store.queries().into_iter().map(|query| query.name).collect();
+        assert_eq!(names, ["other"]);
+        assert!(!store.records_of(7).exists());
+        store.take_in(saved(7)).unwrap();
+    }
+
+    #[test]
+    fn nothing_stays_of_a_query_that_could_not_be_taken_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path(), 1).unwrap();
+        store.add(query(6, "other")).unwrap();
+        // Its records cannot be there.
+        fs::create_dir_all(directory.path().join("streams/queries")).unwrap();
+        fs::write(store.records_of(7), "").unwrap();
+        store.take_in(saved(7)).unwrap_err();
+        assert_eq!(store.query("saved"), None);
+        fs::remove_file(store.records_of(7)).unwrap();
+        store.take_in(saved(7)).unwrap();
     }
 
     #[test]

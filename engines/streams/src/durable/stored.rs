@@ -59,6 +59,8 @@ pub(crate) enum Standing {
     Stopped,
     /// It failed with this error.
     Failed(StreamError),
+    /// It comes from a savepoint, and is not whole yet. The next process forgets it: the savepoint has it.
+    TakingIn,
 }
 
 /// A query of `INSERT INTO`.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray};
 use savanna_epoch::NodeEpoch;
+use savanna_streams::connectors::Roots;
 use savanna_streams::{EngineOptions, StoreOptions, StreamEngine};
 use savanna_streams_api::handle::{QueryState, SessionId, StreamHandle, StreamReply, StreamRequest};
 use savanna_streams_api::ids::QueryId;
@@ -27,9 +28,12 @@ struct Process {
 
 impl Process {
     async fn start(directory: &Path, epoch: u64) -> Self {
+        Self::start_with(EngineOptions::default(), directory, epoch).await
+    }
+
+    async fn start_with(options: EngineOptions, directory: &Path, epoch: u64) -> Self {
         let directory = directory.join("streams");
         let kept = StoreOptions { directory, epoch: NodeEpoch(epoch), high_water: None, may_commit: None };
-        let options = EngineOptions::default();
         let engine = tokio::task::spawn_blocking(move || StreamEngine::open(options, kept)).await.unwrap().unwrap();
         let opened = engine.call(StreamRequest::OpenSession { user: "test".into() }).await;
         let Ok(StreamReply::Session { session }) = opened else { panic!("{opened:?}") };
@@ -195,6 +199,13 @@ async fn a_query_that_was_saved_goes_on_in_another_node_and_writes_each_row_once
         assert!(begun.elapsed() < FOREVER && process.state(&query) == Some(QueryState::Running));
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    // Where there is something already, nothing is written, and the query runs on.
+    fs::create_dir(&saved).unwrap();
+    fs::write(saved.join("other"), "").unwrap();
+    let error = process.try_run(&stop).await.unwrap_err();
+    assert!(error.contains("there is something in it"), "{error}");
+    assert_eq!(process.state(&query), Some(QueryState::Running));
+    fs::remove_dir_all(&saved).unwrap();
     process.run(&stop).await;
     assert_eq!(process.state(&query), Some(QueryState::Cancelled));
     let error = process.try_run(&resume).await.unwrap_err();
@@ -223,6 +234,27 @@ async fn a_query_that_was_saved_goes_on_in_another_node_and_writes_each_row_once
     process.end().await;
     other.end().await;
     assert_eq!(lines(&out), expected);
+}
+
+#[tokio::test]
+async fn savepoints_are_kept_to_the_folders_that_tables_may_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let (files, elsewhere) = (directory.path().join("files"), directory.path().join("elsewhere"));
+    fs::create_dir(&files).unwrap();
+    let roots = Roots::below(vec![files.clone()], Vec::new(), "start it with --files DIR");
+    let process = Process::start_with(EngineOptions { roots, ..EngineOptions::default() }, directory.path(), 1).await;
+    tables(&process, &files.join("out"), 1_000).await;
+    process.run("SET 'query.name' = 'q'").await;
+    let StreamReply::Started { query } = process.run(&format!("INSERT INTO out {}", SHAPES[0])).await else { panic!() };
+    for statement in ["STOP QUERY 'q' WITH SAVEPOINT", "RESUME QUERY FROM SAVEPOINT"] {
+        let error = process.try_run(&format!("{statement} '{}'", elsewhere.display())).await.unwrap_err();
+        assert!(error.contains("lies outside of the folders"), "{statement}: {error}");
+    }
+    assert_eq!(process.state(&query), Some(QueryState::Running));
+    assert!(!elsewhere.exists());
+    process.run(&format!("STOP QUERY 'q' WITH SAVEPOINT '{}'", files.join("saved").display())).await;
+    assert!(files.join("saved/savepoint").exists());
+    process.end().await;
 }
 
 #[tokio::test]

@@ -102,3 +102,49 @@ fn the_check_notices_a_member_that_does_not_wait() {
     let rules = MemberRules { in_order: false, ..MemberRules::default() };
     assert!(check(rules, 2, &[(2, 0), (2, 1)]).is_err());
 }
+
+/// Whose state cannot be computed.
+struct Stateless(Recorder);
+
+impl StageOperator for Stateless {
+    fn apply(&mut self, epoch: Epoch, inputs: Vec<CollectedInput>) -> Result<Vec<Outgoing>> {
+        self.0.apply(epoch, inputs)
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn state(&mut self) -> Result<State> {
+        Err(savanna_streams_api::StreamError::invalid("too long"))
+    }
+}
+
+/// What was handed over.
+#[derive(Default)]
+struct Handed(Mutex<Vec<(Epoch, bool)>>);
+
+impl Snapshots for Handed {
+    fn is_due(&self, epoch: Epoch) -> bool {
+        epoch == Epoch(2)
+    }
+
+    fn hand_over(&self, epoch: Epoch, _: StageId, _: u16, state: Result<State>) {
+        self.0.lock().unwrap().push((epoch, state.is_ok()));
+    }
+}
+
+#[test]
+fn a_state_that_cannot_be_computed_keeps_no_member_from_going_on() {
+    let applied = Applied::default();
+    let inputs = vec![InputKey { from: StageId(0), shuffle: 0 }];
+    let operator = Box::new(Stateless(Recorder(Arc::clone(&applied))));
+    let mut member = Member::new(inputs, operator, MemberRules::default());
+    let handed = Arc::new(Handed::default());
+    member.hand_over_to(Arc::clone(&handed) as _, StageId(1), 0);
+    for epoch in 1..=3 {
+        receive(&mut member, epoch, 0, 0);
+        assert_eq!(receive(&mut member, epoch, 1, 0).0, Outcome::Ready);
+    }
+    assert_eq!(*handed.0.lock().unwrap(), [(Epoch(2), false)]);
+}

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ pub(super) struct Of {
     pub(super) due: Due,
     pub(super) store: Arc<dyn SnapshotStore>,
     pub(super) log: Arc<dyn EpochLog>,
+    /// Results reach back over a bounded time, so that records which they need not go anyway.
+    pub(super) is_bounded: bool,
     /// Of all stages.
     pub(super) signatures: Vec<String>,
     /// How many members the groups have that hold state.
@@ -49,6 +52,8 @@ pub(super) struct Snapshotting {
     counts: AtomicU64,
     bytes: AtomicU64,
     failed: AtomicU64,
+    /// The query is over: what is not written yet is given up.
+    ends: AtomicBool,
 }
 
 struct Making {
@@ -61,9 +66,19 @@ struct Making {
 }
 
 enum Work {
-    Write(Epoch, MemberPart, State),
+    Write(Epoch, MemberPart, Result<State>),
     /// The sinks hold the epoch, and all parts were written before.
     Switch,
+}
+
+/// What became of a snapshot.
+#[derive(Debug)]
+enum Made {
+    Nothing,
+    /// It counts. Records that results need no more go anyway, and those behind which they reach lead back, too.
+    BesideRecords,
+    /// It counts, and records before it are of no use.
+    InsteadOfRecords,
 }
 
 impl fmt::Debug for Snapshotting {
@@ -85,6 +100,7 @@ impl Snapshotting {
             counts,
             bytes: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            ends: AtomicBool::new(false),
         })
     }
 
@@ -134,8 +150,9 @@ impl Snapshotting {
         }
     }
 
-    /// The query is over. A snapshot that is not complete never counts.
+    /// The query is over. A snapshot that is not complete never counts, and what is left of it is not waited for.
     pub(super) fn end(&self) {
+        self.ends.store(true, Ordering::Release);
         let thread = {
             let mut making = self.making.lock();
             making.work = None;
@@ -172,8 +189,10 @@ impl Snapshotting {
             .unwrap_or_else(|panic| Err(panicked("the thread of a snapshot", panic.as_ref())));
         self.of.due.set(Epoch::ZERO);
         match made {
-            Ok(true) => self.of.log.forget_before(epoch.next()),
-            Ok(false) => self.of.store.tidy(),
+            Ok(Made::InsteadOfRecords) => self.of.log.forget_before(epoch.next()),
+            Ok(Made::BesideRecords) => {}
+            Ok(Made::Nothing) => self.of.store.tidy(),
+            Err(_) if self.ends.load(Ordering::Acquire) => self.of.store.tidy(),
             Err(error) => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(query = %self.of.query, %epoch, %error, "a snapshot could not be made; the query goes on, and its records stay");
@@ -186,36 +205,36 @@ impl Snapshotting {
         making.schedule.over(self.began.elapsed());
     }
 
-    /// Tells whether the snapshot counts; it does not if the query ends first.
-    fn make(&self, epoch: Epoch, work: &Receiver<Work>) -> Result<bool> {
+    /// No snapshot counts if the query ends first.
+    fn make(&self, epoch: Epoch, work: &Receiver<Work>) -> Result<Made> {
         let mut parts = BTreeMap::new();
         for work in work {
             let is_complete = match work {
                 Work::Write(of, _, _) if of != epoch => {
                     return Err(broken(format!("a state of epoch {of} came to the snapshot of epoch {epoch}")));
                 }
+                Work::Write(..) if self.ends.load(Ordering::Acquire) => return Ok(Made::Nothing),
                 Work::Write(_, member, state) => {
-                    parts.insert(member, self.write(epoch, member, &state)?);
+                    parts.insert(member, self.write(epoch, member, &state?)?);
                     self.making.lock().schedule.written(epoch, member) != Step::Wait
                 }
                 Work::Switch => true,
             };
             if is_complete {
-                self.switch(epoch, parts.into_values().collect())?;
-                return Ok(true);
+                return self.switch(epoch, parts.into_values().collect());
             }
         }
-        Ok(false)
+        Ok(Made::Nothing)
     }
 
     fn write(&self, epoch: Epoch, (stage, shuffle): MemberPart, state: &State) -> Result<Part> {
-        let mut write = |out: &mut dyn std::io::Write| write_state(state, out);
+        let mut write = |out: &mut dyn io::Write| write_state(state, &mut While { not: &self.ends, out });
         let (name, bytes, checksum) = self.of.store.put(epoch, stage, shuffle, &mut write)?;
         let members = self.of.members.get(&stage).copied().unwrap_or_default();
         Ok(Part { stage, shuffle, members, name, bytes, checksum })
     }
 
-    fn switch(&self, epoch: Epoch, parts: Vec<Part>) -> Result<()> {
+    fn switch(&self, epoch: Epoch, parts: Vec<Part>) -> Result<Made> {
         let record = self.making.lock().record.take();
         let (record, rows_at) = record.ok_or_else(|| broken(format!("epoch {epoch} is held and was never sealed")))?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
@@ -226,7 +245,28 @@ impl Snapshotting {
         self.of.store.switch(&manifest)?;
         self.counts.store(epoch.0, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
-        Ok(())
+        // How far results reach back is not known once a partition has ended.
+        let has_ended = manifest.record.sources.iter().any(|mark| mark.ended);
+        Ok(if self.of.is_bounded && !has_ended { Made::BesideRecords } else { Made::InsteadOfRecords })
+    }
+}
+
+/// Writes while the query is not over.
+struct While<'a> {
+    not: &'a AtomicBool,
+    out: &'a mut dyn io::Write,
+}
+
+impl io::Write for While<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.not.load(Ordering::Acquire) {
+            true => Err(io::Error::other("the query is over")),
+            false => self.out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 
@@ -235,7 +275,7 @@ impl Snapshots for Snapshotting {
         self.of.due.is(epoch)
     }
 
-    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: State) {
+    fn hand_over(&self, epoch: Epoch, stage: StageId, shuffle: u16, state: Result<State>) {
         let making = self.making.lock();
         // The snapshot for which it was asked may have been given up, and the next one begun, while the state was computed.
         if let Some(work) = making.work.as_ref().filter(|_| making.schedule.takes(epoch)) {

@@ -35,8 +35,8 @@ pub struct Survival {
     pub records: Vec<EpochRecord>,
     /// Where snapshots of it go, if there are to be any.
     pub snapshots: Option<Arc<dyn SnapshotStore>>,
-    /// The last snapshot that counts.
-    pub found: Option<Snapshot>,
+    /// The last snapshot that counts, or why it cannot be read: then the query is computed from its records, if they reach far enough.
+    pub found: Result<Option<Snapshot>>,
 }
 
 /// Where a query begins.
@@ -160,10 +160,18 @@ impl Starting {
         let held = sink.last_committed(&self.id)?.unwrap_or(Epoch::ZERO);
         // First: who has lost what it held needs no other records.
         records::check_held(&survival.records, "the sink", held)?;
-        let snapshot = survival.found.as_ref().map(|found| found.manifest.record.epoch);
+        let found = match std::mem::replace(&mut survival.found, Ok(None)) {
+            Ok(found) => found,
+            Err(error) => {
+                records::reach_without(&survival.records, held, &reach, &error)?;
+                tracing::warn!(query = %self.id, %error, "a snapshot cannot be read; the query is computed from its records");
+                None
+            }
+        };
+        let snapshot = found.as_ref().map(|found| found.manifest.record.epoch);
         let (skipped, by_snapshot) = records::beginning(&survival.records, held, &reach, snapshot)?;
         let (before, after) = survival.records.split_at(skipped);
-        let snapshot = survival.found.take().filter(|_| by_snapshot);
+        let snapshot = found.filter(|_| by_snapshot);
         Ok(Beginning { behind: before.last().cloned(), records: after.to_vec(), snapshot })
     }
 
@@ -173,7 +181,7 @@ impl Starting {
     /// It is one of another query.
     pub(super) fn begin_at_snapshot(&mut self) -> Result<()> {
         let Some(survival) = &mut self.survival else { return Ok(()) };
-        let Some(found) = &survival.found else { return Ok(()) };
+        let Ok(Some(found)) = &survival.found else { return Ok(()) };
         if found.manifest.query != self.id {
             return Err(StreamError::invalid(format!(
                 "the snapshot is one of query {}, and not of {}; put the query's own snapshots back",
@@ -181,9 +189,12 @@ impl Starting {
             )));
         }
         if !records::join_snapshot(&mut survival.records, &found.manifest.record) {
-            survival.found = None;
+            survival.found = Ok(None);
         }
-        self.counts = survival.found.as_ref().map_or(Epoch::ZERO, |found| found.manifest.record.epoch);
+        self.counts = match &survival.found {
+            Ok(Some(found)) => found.manifest.record.epoch,
+            _ => Epoch::ZERO,
+        };
         Ok(())
     }
 
@@ -211,15 +222,17 @@ impl Starting {
         let rows_at = from.as_ref().map_or(EventTime::MIN, |from| from.manifest.rows_at);
         if let Some(Snapshot { manifest, states }) = from {
             snapshot::check(&manifest, &signatures, &holding)?;
-            for (part, state) in manifest.parts.iter().zip(&states) {
+            // Each goes when its member has it.
+            for (part, state) in manifest.parts.iter().zip(states) {
                 let member = member_of(part.stage, part.shuffle);
-                members[usize::from(part.stage.0)][member].restore(state)?;
+                members[usize::from(part.stage.0)][member].restore(&state)?;
             }
         }
         let (Some(store), Some(interval)) = (&survival.snapshots, self.options.snapshot_interval) else {
             return Ok(Err("'snapshot-interval' is none".into()));
         };
-        if let Some(reason) = needs_no_snapshots(&self.graph, self.connectors.as_ref(), &self.reach(sources)?)? {
+        let reach = self.reach(sources)?;
+        if let Some(reason) = needs_no_snapshots(&self.graph, self.connectors.as_ref(), &reach)? {
             return Ok(Err(reason));
         }
         let snapshots = Snapshotting::new(Of {
@@ -227,6 +240,7 @@ impl Starting {
             due: self.due.clone(),
             store: Arc::clone(store),
             log: Arc::clone(&survival.log),
+            is_bounded: reach != Reach::All,
             signatures,
             members: holding.clone(),
             recorded,

@@ -65,7 +65,9 @@ impl Schedule {
         if !self.takes(epoch) {
             return Step::Wait;
         }
-        self.change(|making| drop(making.written.insert(part)))
+        self.change(|making| {
+            making.written.insert(part);
+        })
     }
 
     /// All sinks hold an epoch.

@@ -151,7 +151,7 @@ fn start_with(
     let graph = windowed(scan, identity(&input_schema()), window(10, 10, 0), true);
     let id = QueryId { code: graph.code(), job: 1 };
     let records = log.durable.lock().clone();
-    let survival = Survival { log: Arc::clone(log) as _, records, snapshots: None, found: None };
+    let survival = Survival { log: Arc::clone(log) as _, records, snapshots: None, found: Ok(None) };
     Query::start_recorded(id, graph, functions(), Arc::clone(memory) as _, Box::new(sink), options, survival)
 }
 

@@ -79,7 +79,7 @@ fn windows_go_on_from_their_snapshots_and_are_written_once() {
 }
 
 #[test]
-fn what_is_behind_a_snapshot_is_not_read_again_and_its_records_are_gone() {
+fn what_is_behind_a_snapshot_is_not_read_again() {
     let partitions = rows(6_000);
     // One window has all rows: without snapshots nothing could be left out.
     let all = window(1_000_000, 1_000_000, 0);
@@ -92,7 +92,7 @@ fn what_is_behind_a_snapshot_is_not_read_again_and_its_records_are_gone() {
     let manifest = disk.manifest.lock().clone().unwrap();
     let before: u64 = manifest.record.sources.iter().map(|mark| mark.offset.0.parse::<u64>().unwrap()).sum();
     assert!(before > 0);
-    assert!(disk.records.lock().iter().all(|record| record.epoch > manifest.record.epoch));
+    assert_eq!(disk.records.lock()[0].epoch, Epoch(1), "they lead back, too");
     assert_eq!(disk.parts.lock().len(), manifest.parts.len(), "what was replaced is gone");
     let query = disk.start(&memory, graph(all), options(Mode::Provisioned)).unwrap();
     let status = query.wait_timeout(FOREVER).unwrap().unwrap();
@@ -110,7 +110,9 @@ fn a_partition_that_has_ended_keeps_its_query_neither_from_snapshots_nor_from_go
     let (_, runs) = ended_again_and_again(&disk, &memory, &graph(windows), &options(Mode::Provisioned));
     assert!(runs > 3, "{runs} runs");
     assert_eq!(groups(&disk.rows(), true), expected);
-    assert!(disk.manifest.lock().iter().any(|manifest| manifest.record.sources[0].ended), "there is one of afterwards");
+    let manifest = disk.manifest.lock().clone().unwrap();
+    assert!(manifest.record.sources[0].ended, "there is one of afterwards");
+    assert!(disk.records.lock().iter().all(|record| record.epoch > manifest.record.epoch), "the records are of no use");
 }
 
 /// A clock that the test sets.
@@ -169,6 +171,33 @@ fn sessions_go_on_from_their_snapshots() {
     }
 }
 
+/// Starts a query and ends it once there were a few snapshots.
+fn ended_behind_snapshots(disk: &Disk, memory: &Arc<Memory>, graph: &StageGraph) {
+    let query = disk.start(memory, graph.clone(), options(Mode::Provisioned)).unwrap();
+    until("there are snapshots", || disk.switched.lock().len() > 3 || query.status().state.is_over());
+    query.cancel();
+    assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Cancelled);
+}
+
+#[test]
+fn a_query_whose_snapshot_cannot_be_read_goes_on_from_its_records_if_they_reach() {
+    let partitions = rows(6_000);
+    let windows = window(40, 10, 3);
+    let expected = truth(&partitions, &windows, 3, false, true).windows;
+    let (memory, disk) = (Arc::new(Memory::with("t", partitions)), Disk::default());
+    ended_behind_snapshots(&disk, &memory, &graph(windows));
+    disk.is_damaged.store(true, Ordering::Release);
+    let query = disk.start(&memory, graph(windows), options(Mode::Provisioned)).unwrap();
+    assert_eq!(query.wait_timeout(FOREVER).unwrap().unwrap().state, QueryState::Finished);
+    assert_eq!(groups(&disk.rows(), true), expected);
+    // Sessions reach back anywhere: nothing but the snapshot leads there.
+    let (sessions, disk) = (Windows::Session { gap: 15 * MILLI }, Disk::default());
+    ended_behind_snapshots(&disk, &memory, &graph(sessions));
+    disk.is_damaged.store(true, Ordering::Release);
+    let error = disk.start(&memory, graph(sessions), options(Mode::Provisioned)).unwrap_err().to_string();
+    assert!(error.contains("it is damaged"), "{error}");
+}
+
 #[test]
 fn a_snapshot_that_cannot_be_written_keeps_no_query_from_going_on() {
     let partitions = rows(2_000);
@@ -215,7 +244,8 @@ fn a_snapshot_of_another_query_or_of_another_form_is_refused() {
     let error = disk.start(&memory, graph(long), options(Mode::Serverless)).unwrap_err().to_string();
     assert!(error.contains("what it wrote was removed or moved away"), "{error}");
     // Without the snapshot, nobody knows what was in it.
-    *disk.manifest.lock() = None;
+    let snapshot = disk.manifest.lock().take().unwrap().record.epoch;
+    disk.records.lock().retain(|record| record.epoch > snapshot);
     let Some(last) = disk.records.lock().last().map(|record| record.epoch) else { return };
     *disk.sink.lock() = BTreeMap::from([(last, Vec::new())]);
     let error = disk.start(&memory, graph(long), options(Mode::Serverless)).unwrap_err().to_string();

@@ -33,6 +33,8 @@ pub(crate) struct Disk {
     pub(crate) manifest: Arc<Mutex<Option<Manifest>>>,
     /// No part can be written.
     pub(crate) is_full: Arc<AtomicBool>,
+    /// The snapshot cannot be read.
+    pub(crate) is_damaged: Arc<AtomicBool>,
     /// The sink takes nothing.
     pub(crate) is_shut: Arc<AtomicBool>,
     /// Without a snapshot, all records are needed.
@@ -102,11 +104,14 @@ impl SnapshotStore for Disk {
 
 impl Disk {
     /// The snapshot that counts.
-    pub(crate) fn found(&self) -> Option<Snapshot> {
-        let manifest = self.manifest.lock().clone()?;
+    pub(crate) fn found(&self) -> Result<Option<Snapshot>> {
+        if self.is_damaged.load(Ordering::Acquire) {
+            return Err(StreamError::io("reading the snapshot", &"it is damaged"));
+        }
+        let Some(manifest) = self.manifest.lock().clone() else { return Ok(None) };
         let parts = self.parts.lock();
         let states = manifest.parts.iter().map(|part| read_state(&parts[&part.name]).unwrap()).collect();
-        Some(Snapshot { manifest, states })
+        Ok(Some(Snapshot { manifest, states }))
     }
 
     /// What the sink holds.

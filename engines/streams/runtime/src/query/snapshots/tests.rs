@@ -1,6 +1,6 @@
 //! The snapshots of a query of two members, on a disk in memory.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::atomic::AtomicUsize;
 
 use savanna_streams_api::StreamError;
@@ -84,6 +84,7 @@ fn snapshots(disk: &Arc<Disk>) -> Arc<Snapshotting> {
         due: Due::default(),
         store: Arc::clone(disk) as _,
         log: Arc::clone(disk) as _,
+        is_bounded: false,
         signatures: vec![String::new(), "numbers".into()],
         members: BTreeMap::from([(STAGE, 2)]),
         recorded: Epoch::ZERO,
@@ -103,7 +104,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn hand_over(snapshots: &Snapshotting, epoch: u64, member: u16) {
     let state = State { marks: BTreeMap::from([("epoch".to_owned(), epoch as i64)]), tables: Vec::new() };
-    snapshots.hand_over(Epoch(epoch), STAGE, member, state);
+    snapshots.hand_over(Epoch(epoch), STAGE, member, Ok(state));
 }
 
 /// Cuts epochs until a snapshot is begun: one that took a while is followed by a pause.
@@ -159,5 +160,44 @@ fn a_snapshot_that_would_be_refused_does_not_count() {
     let error = snapshots.switch(Epoch(3), Vec::new()).unwrap_err().to_string();
     assert!(error.contains("does not fit"), "{error}");
     assert!(disk.manifest.lock().is_none());
+    snapshots.end();
+}
+
+#[test]
+fn the_end_of_a_query_does_not_wait_for_states_that_are_not_written() {
+    let disk = Arc::new(Disk::default());
+    let snapshots = snapshots(&disk);
+    let gate = disk.gate.lock();
+    cut(&snapshots, 3);
+    sealed(&snapshots, 3);
+    hand_over(&snapshots, 3, 0);
+    hand_over(&snapshots, 3, 1);
+    snapshots.held(Epoch(3));
+    until("the first is being written", || disk.asked.load(Ordering::Acquire) == 1);
+    let ended = thread::scope(|scope| {
+        let ended = scope.spawn(|| snapshots.end());
+        until("it ends", || snapshots.ends.load(Ordering::Acquire));
+        drop(gate);
+        ended.join()
+    });
+    ended.unwrap();
+    assert_eq!(disk.asked.load(Ordering::Acquire), 1, "the second one is given up");
+    assert!(disk.parts.lock().is_empty() && disk.manifest.lock().is_none());
+    assert_eq!(failed(&snapshots), 0, "that is no failure");
+}
+
+#[test]
+fn a_state_that_cannot_be_computed_is_a_snapshot_that_failed() {
+    let disk = Arc::new(Disk::default());
+    let snapshots = snapshots(&disk);
+    cut(&snapshots, 3);
+    snapshots.hand_over(Epoch(3), STAGE, 0, Err(StreamError::invalid("too long")));
+    until("it is given up", || failed(&snapshots) == 1 && snapshots.making.lock().work.is_none());
+    cut(&snapshots, 4);
+    sealed(&snapshots, 4);
+    hand_over(&snapshots, 4, 0);
+    hand_over(&snapshots, 4, 1);
+    snapshots.held(Epoch(4));
+    until("the next one counts", || disk.counts() == Some((4, vec![4, 4])));
     snapshots.end();
 }
