@@ -153,8 +153,6 @@ fn a_state_of_an_epoch_whose_snapshot_was_given_up_gets_into_no_other_one() {
 fn a_snapshot_that_would_be_refused_does_not_count() {
     let disk = Arc::new(Disk::default());
     let snapshots = snapshots(&disk);
-    let one_part = snapshots.switch(Epoch(3), Vec::new()).unwrap_err().to_string();
-    assert!(one_part.contains("held and was never sealed"), "{one_part}");
     cut(&snapshots, 3);
     sealed(&snapshots, 3);
     let error = snapshots.switch(Epoch(3), Vec::new()).unwrap_err().to_string();
