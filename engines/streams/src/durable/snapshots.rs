@@ -514,7 +514,9 @@ mod tests {
     #[test]
     fn a_former_owner_that_renames_late_changes_nothing() {
         // The next owner has made the snapshot its own, and no more.
-        let disk = paused_in_its_switch(1, |disk| drop(unopened(disk, 3).claim().unwrap()));
+        let disk = paused_in_its_switch(1, |disk| {
+            unopened(disk, 3).claim().unwrap();
+        });
         assert_eq!(counts(&disk, 4), Some((5, vec![state(5)])));
         // It has removed what the former one had written for its next snapshot.
         let disk = paused_in_its_switch(1, |disk| drop(open(disk, 3).unwrap()));
