@@ -171,14 +171,15 @@ def test_what_is_behind_a_snapshot_is_not_read_again_and_its_records_go(tmp_path
 
 def test_a_damaged_snapshot_is_told_of_with_its_place(tmp_path):
     out = tmp_path / "out"
-    insert = LONG["windows longer than all that is read"].replace("TABLE priced", "TABLE bids")
+    insert = LONG["sessions"].replace("TABLE priced", "TABLE bids")
     node = Node(tmp_path)
     with connect(node) as connection:
         for statement in [NEXMARK, BIDS, hot(out), named("hot"), "SET 'snapshot-interval' = '100ms'", f"INSERT INTO hot {insert}"]:
             connection.execute(statement)
     until(lambda: states(node)["hot"]["snapshot"].startswith("epoch "))
     node.kill()
-    [manifest] = (tmp_path / "data/streams/snapshots").glob("*/manifest")
+    manifests = [path for path in (tmp_path / "data/streams/snapshots").glob("*/manifest-*") if path.suffix != ".next"]
+    manifest = max(manifests, key=lambda path: int(path.name.rsplit("-")[-1]))
     good = manifest.read_bytes()
     manifest.write_bytes(good[:-5] + b"?" + good[-4:])
     node = Node(tmp_path)
