@@ -108,7 +108,7 @@ impl Default for RuntimeOptions {
             epoch: EpochPolicy::default(),
             max_epochs_in_flight: 4,
             batch_rows: 8192,
-            snapshot_interval: Some(Duration::from_secs(60)),
+            snapshot_interval: None,
             invoker: InvokerChoice::InProcess,
             replay_timeout: Duration::from_secs(30),
             replay_limit: 20,

@@ -262,14 +262,15 @@ async fn show_queries_says_why_there_are_no_snapshots() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), 1).await;
     tables(&process, &directory.path().join("out"), 1_000).await;
+    process.run("SET 'snapshot-interval' = '60s'").await;
     process.run("SET 'query.name' = 'q'").await;
     process.run("INSERT INTO out SELECT at, auction, price FROM bids").await;
     assert_eq!(process.snapshot().await, "none: it keeps nothing over the end of an epoch");
-    process.run("SET 'snapshot-interval' = 'none'").await;
+    process.run("RESET 'snapshot-interval'").await;
     process.run("SET 'query.name' = 'r'").await;
     process.run(&format!("INSERT INTO out {}", SHAPES[0])).await;
     assert_eq!(process.snapshot().await, "none: 'snapshot-interval' is none");
-    process.run("RESET 'snapshot-interval'").await;
+    process.run("SET 'snapshot-interval' = '60s'").await;
     process.run("SET 'query.name' = 's'").await;
     process.run(&format!("INSERT INTO out {}", SHAPES[0])).await;
     assert_eq!(process.snapshot().await, "none yet");
