@@ -482,6 +482,7 @@ mod tests {
         let (later, _) = open(&disk, 2).unwrap();
         let of_later = part(&later, 4);
         former.tidy();
+        assert!(disk.exists(&of_later.name).unwrap(), "it is its successor's");
         later.switch(&manifest(4, of_later)).unwrap();
         let error = former.switch(&manifest(4, of_former)).unwrap_err().to_string();
         assert!(error.contains("was written by the owner of epoch 2, and this one has epoch 1"), "{error}");
