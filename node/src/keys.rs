@@ -31,11 +31,13 @@ pub(crate) enum KeysError {
 
 /// Reads the log where it is `shared`. Blocks while it reads.
 pub(crate) fn open(config: &NodeConfig, shared: &Shared, membership: &Membership) -> Result<Opened, KeysError> {
-    let host = HostOptions {
-        log: Some((shared.keys_log()?, membership.log_epoch)),
-        lease: Some(membership.guard.clone()),
-        ..options(config)?
-    };
+    let mut options = options(config)?;
+    // A store has no files.
+    if let (None, Shared::Directory(directory)) = (&options.config.dump_directory, shared) {
+        options.config.dump_directory = Some(directory.clone());
+    }
+    let log = Some((shared.keys_log()?, membership.log_epoch));
+    let host = HostOptions { log, lease: Some(membership.guard.clone()), ..options };
     Ok(Opened::open(server_options(config, host))?)
 }
 

@@ -193,6 +193,10 @@ pub struct Config {
     pub tracked_keys_max: usize,
     /// What clients are told that becomes of keys.
     pub events: EventClasses,
+    /// Where all keys are saved to a file of Redis, and read from at the first start; none to do neither.
+    pub dump_directory: Option<PathBuf>,
+    /// What that file is called.
+    pub dump_name: String,
 }
 
 impl Default for Config {
@@ -221,6 +225,8 @@ impl Default for Config {
             script_millis_max: 5000,
             tracked_keys_max: 1_000_000,
             events: EventClasses::default(),
+            dump_directory: None,
+            dump_name: "dump.rdb".to_owned(),
         }
     }
 }
@@ -274,6 +280,8 @@ impl Config {
             ("client-query-buffer-limit", self.query_bytes_max.to_string()),
             ("busy-reply-threshold", self.script_millis_max.to_string()),
             ("lua-time-limit", self.script_millis_max.to_string()),
+            ("dbfilename", self.dump_name.clone()),
+            ("dir", self.dump_directory.as_ref().map_or_else(String::new, path)),
             ("databases", crate::keyspace::DATABASES.to_string()),
             ("maxclients", self.clients_max.to_string()),
             ("maxmemory", self.memory_max.to_string()),
@@ -314,6 +322,13 @@ impl Config {
         let path = || PathBuf::from(OsStr::from_bytes(value));
         match name.to_ascii_lowercase().as_slice() {
             b"aclfile" => self.users_file = (!value.is_empty()).then(path),
+            b"dir" => self.dump_directory = (!value.is_empty()).then(path),
+            b"dbfilename" => {
+                if value.is_empty() || text.contains('/') || text.contains('\0') || matches!(&*text, "." | "..") {
+                    return Err(format!("dbfilename must be the name of a file without a path, came '{text}'"));
+                }
+                self.dump_name = text.into_owned();
+            }
             b"tls-port" => {
                 self.tls.port = text.parse().map_err(|_| format!("tls-port must be a port, came '{text}'"))?;
             }
@@ -441,6 +456,8 @@ impl Config {
             }
             "appendonly" | "databases" | "aclfile" | "tls-port" | "tls-cert-file" | "tls-key-file"
             | "tls-ca-cert-file" | "tls-auth-clients" => return Err("can't set immutable config".to_owned()),
+            // Who may send commands does not write files where he likes.
+            "dir" | "dbfilename" => return Err("can't set protected config".to_owned()),
             other if !Self::has_effect(other.as_bytes()) => {}
             _ => return Err("Unknown option or number of arguments for CONFIG SET".to_owned()),
         }

@@ -34,7 +34,10 @@ fn serve() -> Result<(), Box<dyn Error>> {
             "--address" => ip = value.parse()?,
             "--port" => port = value.parse()?,
             "--threads" => threads = value.parse()?,
-            "--dir" => log = Some((Options::dir(value), NodeEpoch(1))),
+            "--dir" => {
+                config.dump_directory = Some(value.clone().into());
+                log = Some((Options::dir(value), NodeEpoch(1)));
+            }
             other => config.set_at_start(other.trim_start_matches('-').as_bytes(), value.as_bytes())?,
         }
     }

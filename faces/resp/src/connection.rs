@@ -1,9 +1,11 @@
 //! A client's socket, with what was read and not yet run, and what was answered and not yet sent.
 
 use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use savanna_keys::actor::Progress;
 use savanna_keys::actor::message::Part;
+use savanna_keys::actor::saving::FileCopy;
 use savanna_keys::config::OutputLimit;
 use savanna_keys::reply::{Answering, Reply as _};
 use savanna_keys::session::{SessionId, Ticket};
@@ -34,6 +36,8 @@ pub(crate) struct Connection {
     pub parser: Parser,
     /// What it is to be told.
     pub output: Output,
+    /// A file that it is to be told behind that; nothing else comes then.
+    pub copy: Option<Copying>,
     /// A reply before which no further request may run.
     pub awaits: Option<Ticket>,
     /// How many replies may be awaited: so many as are no more than a pause's worth of bytes, if they are as long as those
@@ -78,6 +82,16 @@ pub(crate) enum ReadOutcome {
     Gone,
 }
 
+/// A file that is being sent.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    copy: FileCopy,
+    /// How many of its bytes are among what is to be sent, or sent.
+    sent: u64,
+}
+
+/// So much of a file is sent at once.
+const COPIED_BYTES: u64 = 256 << 10;
 /// With more than this to be sent, a client is not read from.
 const OUTPUT_PAUSE_BYTES: usize = 1 << 20;
 /// No reply is longer.
@@ -100,6 +114,7 @@ impl Connection {
             input: Vec::new(),
             parser: Parser::default(),
             output: Output::default(),
+            copy: None,
             awaits: None,
             awaited_max: AWAITED_FIRST,
             is_readable: false,
@@ -125,6 +140,7 @@ impl Connection {
             && !self.is_dismissed
             && !self.is_held_back
             && !self.is_held
+            && self.copy.is_none()
             && self.output.len() < OUTPUT_PAUSE_BYTES
             && self.output.awaited_count() < self.awaited_max
     }
@@ -158,8 +174,38 @@ impl Connection {
         }
     }
 
+    /// Begins to send a file in the place of a reply that was awaited.
+    pub(crate) fn begin_copy(&mut self, ticket: Ticket, greeting: &str, copy: FileCopy) {
+        self.output.fill(ticket, |bytes, _| bytes.extend_from_slice(greeting.as_bytes()));
+        if self.awaits == Some(ticket) {
+            self.awaits = None;
+        }
+        self.copy = Some(Copying { copy, sent: 0 });
+    }
+
+    /// Puts the next part of a file to what is to be sent, if that is all sent. Says whether it could be read.
+    fn go_on_copying(&mut self) -> bool {
+        let Some(copying) = self.copy.as_mut().filter(|_| self.output.is_empty()) else { return true };
+        let left = copying.copy.bytes - copying.sent;
+        let mut part = vec![0; left.min(COPIED_BYTES) as usize];
+        if copying.copy.file.read_exact_at(&mut part, copying.sent).is_err() {
+            return false;
+        }
+        copying.sent += part.len() as u64;
+        if copying.sent == copying.copy.bytes {
+            self.copy = None;
+            self.is_closing = true;
+        }
+        self.output.next().extend_from_slice(&part);
+        self.output.release(None);
+        true
+    }
+
     /// Sends what may be sent. Says whether the client is still there.
     pub(crate) fn write(&mut self, now: UnixMillis) -> bool {
+        if self.copy.is_some() && !self.go_on_copying() {
+            return false;
+        }
         while self.is_writable && !(self.output.sendable().is_empty() && self.stream.is_flushed()) {
             let sendable = self.output.sendable();
             let written = if sendable.is_empty() {

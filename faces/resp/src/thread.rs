@@ -132,6 +132,7 @@ impl Thread {
             self.inspect();
             self.worker.finish_turn()?;
             self.put_replies();
+            self.begin_copies();
             self.write_all()?;
         }
         Ok(self.worker.finish()?)

@@ -101,6 +101,8 @@ pub const SETTINGS: &[SettingSpec] = &[
         "bytes that a client may leave unread: class, hard limit, soft limit, its seconds",
     ),
     setting("keys.client_query_buffer_limit", "1073741824", "the longest request"),
+    setting("keys.dbfilename", "dump.rdb", "what the file is called that SAVE writes, and the first start reads"),
+    setting("keys.dir", "", "where that file is; empty for the data directory"),
     setting("keys.lua_time_limit", "5000", "milliseconds that a script may run"),
     setting("keys.maxclients", "10000", "clients that may be connected"),
     setting("keys.maxmemory", "0", "memory for keys and values, 0 for no limit"),

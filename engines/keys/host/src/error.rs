@@ -1,5 +1,7 @@
 //! What ends the service, or keeps it from beginning.
 
+use std::path::PathBuf;
+
 use savanna_journal::JournalError;
 
 /// Why the service did not begin, or ended.
@@ -11,6 +13,17 @@ pub enum HostError {
     /// The log could not be opened.
     #[error("could not read the log of the keys service: {0}")]
     Log(#[source] JournalError),
+    /// The file of Redis that there is for the first start cannot be used.
+    #[error(
+        "the file {path} of Redis is to be read because there are no keys yet, and cannot be: {reason}; nothing of it was kept for use. Move it \
+         away to start without it (and {path}.loading, if that is there)"
+    )]
+    Dump {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// The log ended. Nothing more is told to anybody.
     #[error(transparent)]
     Ended(JournalError),

@@ -121,6 +121,7 @@ impl<L: Log> Host<L> {
                 let number = self.actor.serve(&request);
                 self.calls.begin(number, answer);
             }
+            Mail::Saved(outcome) => self.actor.end_save(&outcome),
             // For whoever drives it.
             Mail::Answered(_) | Mail::Stop => {}
         }

@@ -18,11 +18,13 @@ mod courier;
 mod error;
 mod gate;
 mod host;
+mod loading;
 mod log;
 mod mailbox;
 mod meanwhile;
 mod memory;
 mod rewrite;
+mod saving;
 mod service;
 mod worker;
 

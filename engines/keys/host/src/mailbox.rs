@@ -8,6 +8,7 @@ use std::task::Waker;
 
 use savanna_journal::Lsn;
 use savanna_keys::actor::message::Message;
+use savanna_keys::actor::saving::SaveOutcome;
 use savanna_keys::handle::{HandleError, KeysReply};
 use savanna_keys::placement::ActorId;
 
@@ -39,6 +40,8 @@ pub enum Mail {
     Call(Call),
     /// What became of what this thread asked the owner of the keys.
     Answered(Box<Result<KeysReply, HandleError>>),
+    /// What became of a file with all keys.
+    Saved(Arc<SaveOutcome>),
     /// The service ends.
     Stop,
 }

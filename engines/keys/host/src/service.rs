@@ -22,9 +22,11 @@ use crate::calls::Call;
 use crate::courier::Courier;
 use crate::error::HostError;
 use crate::host::Host;
+use crate::loading::load;
 use crate::mailbox::{Bell, Mail, Slot, mailbox};
 use crate::memory::Release;
-use crate::worker::{Abroad, Worker};
+use crate::saving::Desk;
+use crate::worker::{Abroad, Worker, unix_now};
 
 /// What a service is to be.
 #[derive(Debug)]
@@ -89,10 +91,16 @@ impl Service {
         actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
         let journal = log.map(|(options, epoch)| recover(options, epoch, &mut actors)).transpose();
         let journal = journal.map_err(HostError::Log)?;
+        let dump = config.dump_directory.as_ref().map(|directory| directory.join(&config.dump_name));
+        if let (Some(place), Some(journal)) = (&dump, &journal) {
+            load(place, journal, &mut actors, unix_now())?;
+        }
         let (slots, mailboxes): (Vec<_>, Vec<_>) = wakers.into_iter().map(mailbox).unzip();
+        let slots: Arc<[Slot]> = slots.into();
+        let desk = Arc::new(Desk::new(dump, journal.clone(), Arc::clone(&slots)));
         let figures = actors.iter().map(|actor| Arc::new(Mutex::new(actor.figures()))).collect();
         let owner = elsewhere.as_ref().map(|elsewhere| elsewhere.owner.clone());
-        let service = Self { slots: slots.into(), placement, figures, journal, lease: lease.clone(), owner };
+        let service = Self { slots, placement, figures, journal, lease: lease.clone(), owner };
         let workers = actors.into_iter().zip(mailboxes).zip(service.figures.iter());
         let workers = workers.map(|((actor, mailbox), figures)| Worker {
             host: Host::new(actor, service.journal.clone()),
@@ -103,6 +111,8 @@ impl Service {
                 courier: Courier::new(owner.clone(), *patience),
                 nodes: Arc::clone(nodes),
             }),
+            desk: Arc::clone(&desk),
+            saves_at: Duration::ZERO,
             has_log_failed: Arc::new(AtomicBool::new(false)),
             figures: Arc::clone(figures),
             told_figures_at: UnixMillis(0),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use savanna_journal::{Journal, JournalError};
 use savanna_keys::actor::message::Replies;
+use savanna_keys::actor::saving::CopyFor;
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::figures::Figures;
 use savanna_keys::handle::{Answer, HandleError, KeysNodes, KeysReply};
@@ -25,6 +26,7 @@ use crate::host::Host;
 use crate::mailbox::{Bell, Mail, Mailbox, Slot};
 use crate::meanwhile::{Attendance, Clients};
 use crate::memory::Release;
+use crate::saving::Desk;
 
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
@@ -32,6 +34,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(10);
 const LEASE_PAUSE: Duration = Duration::from_millis(10);
 /// With more replies and messages for sessions than this, a turn takes no more mail.
 const HEARD_BYTES: usize = 8 << 20;
+/// About as much of the keys is written for a file in a fraction of a millisecond.
+const SAVE_BYTES: usize = 256 << 10;
+/// How often that is done. The thread sleeps between: one that never does waits for its core when a request comes.
+const SAVE_PERIOD: Duration = Duration::from_millis(1);
 /// How old the figures of the service may be.
 const FIGURES_PERIOD: Duration = Duration::from_secs(1);
 
@@ -49,6 +55,9 @@ pub struct Worker {
     pub(crate) lease: Option<LeaseGuard>,
     /// Asks for keys, if another node has them.
     pub(crate) abroad: Option<Abroad>,
+    /// Where what is written for a file with all keys goes, and when to go on with that.
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) saves_at: Duration,
     pub(crate) has_log_failed: Arc<AtomicBool>,
     /// Its figures, for whoever watches.
     pub(crate) figures: Arc<Mutex<Figures>>,
@@ -79,7 +88,7 @@ fn since_begin() -> Duration {
     BEGIN.get().map_or(Duration::ZERO, Instant::elapsed)
 }
 
-fn unix_now() -> UnixMillis {
+pub(crate) fn unix_now() -> UnixMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(since.as_millis() as u64)
 }
@@ -177,11 +186,35 @@ impl Worker {
     /// # Errors
     /// The log has ended. Nothing may be told.
     pub fn finish_turn(&mut self) -> Result<(), HostError> {
+        // There is to be a file before anybody writes for it.
+        if let Some(target) = self.host.actor_mut().take_save_begun() {
+            self.desk.begin(target);
+        }
         let now = if self.actor().is_rewriting() { since_begin() } else { Duration::ZERO };
         self.host.finish_turn(now, post_to(&self.slots)).map_err(HostError::Ended)?;
+        self.save_some();
         self.ask();
         self.tell_figures();
         Ok(())
+    }
+
+    /// Goes on with a file with all keys, if one is being written. What the actor changed is appended.
+    fn save_some(&mut self) {
+        if !self.actor().is_saving() || since_begin() < self.saves_at {
+            return;
+        }
+        self.saves_at = since_begin() + SAVE_PERIOD;
+        let bytes = if self.desk.takes_more() { SAVE_BYTES } else { 0 };
+        let saved = self.host.actor_mut().save_some(bytes);
+        if saved.is_done || saved.pieces.byte_count() > 0 {
+            self.desk.put(saved, self.host.depends().get());
+        }
+    }
+
+    /// Takes the files that clients are to be sent.
+    #[must_use]
+    pub fn take_copies(&mut self) -> Vec<CopyFor> {
+        self.host.actor_mut().take_copies()
     }
 
     /// Ends: hands to the log what is not there.
@@ -277,6 +310,9 @@ impl Worker {
         }
         if let Some(due) = self.host.rewrite_due() {
             timeout = timeout.min(due.saturating_sub(since_begin()));
+        }
+        if actor.is_saving() {
+            timeout = timeout.min(self.saves_at.saturating_sub(since_begin()));
         }
         if let Some(due) = self.abroad.as_ref().and_then(|abroad| abroad.courier.due()) {
             timeout = timeout.min(due.saturating_sub(since_begin()));

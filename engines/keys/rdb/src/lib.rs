@@ -23,7 +23,7 @@ mod writer;
 pub const FUNCTIONS: u8 = opcode::FUNCTIONS;
 
 pub use reader::{Entry, FileError, FileReader, Item};
-pub use writer::{FileWriter, Writer};
+pub use writer::{FileWriter, Pieces, Writer};
 
 /// The version that is written, that of Redis 7.0.
 pub const VERSION: u16 = 10;

@@ -57,6 +57,49 @@ impl Writer {
 /// How many bytes stand behind the value in a payload: the version, and the checksum.
 const SEAL_BYTES: usize = 10;
 
+/// Keys as a file has them, to be put into one with [`FileWriter::pieces`].
+#[derive(Debug, Default)]
+pub struct Pieces {
+    writer: Writer,
+    database: Option<u64>,
+}
+
+impl Pieces {
+    /// Adds a key whose value is of a kind, with the content that `write` writes. Keys of one database come best one behind the other.
+    pub fn key(
+        &mut self,
+        database: u64,
+        key: &[u8],
+        expires_at: Option<u64>,
+        kind: u8,
+        write: impl FnOnce(&mut Writer),
+    ) {
+        if self.database.replace(database) != Some(database) {
+            self.writer.byte(opcode::DATABASE);
+            self.writer.length(database);
+        }
+        if let Some(at) = expires_at {
+            self.writer.byte(opcode::EXPIRES_AT_MILLIS);
+            self.writer.bytes(&at.to_le_bytes());
+        }
+        self.writer.byte(kind);
+        self.writer.string(key);
+        write(&mut self.writer);
+    }
+
+    /// Adds a library of functions, as its source text.
+    pub fn library(&mut self, text: &[u8]) {
+        self.writer.byte(opcode::FUNCTIONS);
+        self.writer.string(text);
+    }
+
+    /// How many bytes they have.
+    #[must_use]
+    pub const fn byte_count(&self) -> usize {
+        self.writer.0.len()
+    }
+}
+
 /// A file that is being written.
 #[derive(Debug)]
 pub struct FileWriter<W> {
@@ -98,10 +141,19 @@ impl<W: Write> FileWriter<W> {
     /// # Errors
     /// If it cannot be written.
     pub fn library(&mut self, text: &[u8]) -> io::Result<()> {
-        let mut piece = Writer::default();
-        piece.byte(opcode::FUNCTIONS);
-        piece.string(text);
-        self.put(&piece.0)
+        let mut pieces = Pieces::default();
+        pieces.library(text);
+        self.put(&pieces.writer.0)
+    }
+
+    /// Writes keys that were put together before.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn pieces(&mut self, pieces: &Pieces) -> io::Result<()> {
+        // They say of which database they are.
+        self.database = pieces.database.or(self.database);
+        self.put(&pieces.writer.0)
     }
 
     /// Writes a key whose value is in the payload of a `DUMP`. Keys of one database come one behind the other.
@@ -111,19 +163,9 @@ impl<W: Write> FileWriter<W> {
     pub fn key(&mut self, database: u64, key: &[u8], expires_at: Option<u64>, payload: &[u8]) -> io::Result<()> {
         let value = payload.split_last_chunk::<SEAL_BYTES>().and_then(|(value, _)| value.split_first());
         let (kind, content) = value.ok_or_else(|| io::Error::other("expected the payload of a DUMP, found less"))?;
-        let mut piece = Writer::default();
-        if self.database != Some(database) {
-            piece.byte(opcode::DATABASE);
-            piece.length(database);
-            self.database = Some(database);
-        }
-        if let Some(at) = expires_at {
-            piece.byte(opcode::EXPIRES_AT_MILLIS);
-            piece.bytes(&at.to_le_bytes());
-        }
-        piece.byte(*kind);
-        piece.string(key);
-        self.put(&piece.0)?;
+        let mut pieces = Pieces { database: self.database, ..Pieces::default() };
+        pieces.key(database, key, expires_at, *kind, |_| ());
+        self.pieces(&pieces)?;
         self.put(content)
     }
 

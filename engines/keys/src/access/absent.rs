@@ -8,10 +8,9 @@ pub(super) fn is_absent(word: &str) -> bool {
 
 #[rustfmt::skip]
 const ABSENT: &[&str] = &[
-    "asking", "bgsave", "cluster", "debug", "failover",
+    "asking", "cluster", "debug", "failover",
     "latency", "lolwut", "migrate", "module",
-    "psync", "readonly", "readwrite", "replconf", "replicaof", "restore-asking", "role", "save", "shutdown", "slaveof",
-    "sync",
+    "readonly", "readwrite", "replicaof", "restore-asking", "role", "shutdown", "slaveof",
 ];
 
 #[cfg(test)]

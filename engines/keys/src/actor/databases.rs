@@ -21,8 +21,10 @@
 use savanna_lattice::Hlc;
 
 use super::message::{Destination, Message};
+use super::saving::SaveTarget;
 use super::{Actor, FIRST, Progress, Work};
 use crate::error::{CommandError, Outcome};
+use crate::keyspace::Database;
 use crate::placement::ActorId;
 use crate::reply::Reply;
 use crate::session::Session;
@@ -34,6 +36,8 @@ pub enum DatabaseChange {
     Swap(u8, u8),
     /// One is emptied, or all.
     Flush(Option<u8>),
+    /// Nothing: all are saved as they are.
+    Save(SaveTarget),
 }
 
 /// What has become of whole databases while all keys were held.
@@ -45,6 +49,8 @@ pub enum Thawed {
     Swapped(u8, u8, Hlc),
     /// One is to be emptied, or all, and the sender to be told under its number for that.
     Flush(Option<u8>, u64),
+    /// Nothing; from now on they are saved as they are.
+    Saved(SaveTarget),
 }
 
 /// A change that is under way, at the first actor.
@@ -81,6 +87,7 @@ impl Actor {
                     self.flush(flushed);
                     self.look_again(|database| flushed.is_none_or(|flushed| flushed == database));
                 }
+                DatabaseChange::Save(target) => self.begin_save(target),
             }
             reply.ok();
             return Ok(Progress::Answered);
@@ -102,7 +109,7 @@ impl Actor {
             DatabaseChange::Swap(..) if self.keys.has_replicas() => Err(CommandError::text(
                 "ERR keys with replicas cannot move to another database; set them to one replica with SAV.REPLICATE first",
             )),
-            DatabaseChange::Swap(..) => Ok(()),
+            DatabaseChange::Swap(..) | DatabaseChange::Save(_) => Ok(()),
             DatabaseChange::Flush(database) => self.keys.ask_for_flush(database),
         }
     }
@@ -142,12 +149,13 @@ impl Actor {
             _ if obstacle.is_some() => Thawed::Unchanged,
             DatabaseChange::Swap(one, other) => Thawed::Swapped(one, other, self.keys.swap(one, other)),
             DatabaseChange::Flush(database) => Thawed::Flush(database, self.gather_acknowledgements(from, to)),
+            DatabaseChange::Save(target) => Thawed::Saved(target),
         };
         for actor in self.placement.all().filter(|actor| *actor != FIRST) {
             self.send(actor, Message::Thaw { thawed });
         }
-        // A flush is acknowledged by all.
-        if !matches!(thawed, Thawed::Flush(..)) {
+        // A flush is acknowledged by all, a save when the file is there.
+        if !matches!(thawed, Thawed::Flush(..) | Thawed::Saved(_)) {
             let mut replies = self.take_replies(from);
             replies.push(to, |reply| match &obstacle {
                 Some(obstacle) => obstacle.answer(reply),
@@ -166,6 +174,9 @@ impl Actor {
     }
 
     fn thaw(&mut self, thawed: Thawed) {
+        if let Thawed::Saved(target) = thawed {
+            self.begin_save(target);
+        }
         if let Thawed::Flush(database, gather) = thawed {
             self.flush(database);
             let mut replies = self.take_replies(FIRST);
@@ -185,9 +196,14 @@ impl Actor {
 
     /// Deletes this actor's keys of a database, or of all.
     fn flush(&mut self, database: Option<u8>) {
+        let flushed = self.keys.flush(database);
+        self.drop_later(flushed);
+    }
+
+    /// Drops databases, elsewhere if they have many keys.
+    pub(super) fn drop_later(&mut self, flushed: Vec<Box<Database>>) {
         /// Giving the memory of more keys back takes longer than a turn may.
         const FEW: usize = 10_000;
-        let flushed = self.keys.flush(database);
         if flushed.iter().map(|database| database.key_count()).sum::<usize>() > FEW {
             self.dropping.push(std::thread::spawn(move || drop(flushed)));
         }

@@ -63,7 +63,19 @@ impl Actor {
 /// Whether a command is about more than its connection, and its node, and cannot be sent to the owner of keys yet.
 fn needs_keys_here(command: &Command) -> bool {
     matches!(command.group, Group::PubSub | Group::Scripting)
-        || matches!(command.name, "watch" | "wait" | "flushdb" | "flushall" | "swapdb" | "bgrewriteaof")
+        || matches!(
+            command.name,
+            "watch"
+                | "wait"
+                | "flushdb"
+                | "flushall"
+                | "swapdb"
+                | "bgrewriteaof"
+                | "save"
+                | "bgsave"
+                | "sync"
+                | "psync"
+        )
 }
 
 impl Actor {

@@ -90,6 +90,17 @@ impl Actor {
         self.put_replies(FIRST, replies);
     }
 
+    /// Loads a library at all actors of a node, and keeps it. Gives the actor that does.
+    pub(super) fn load_library(
+        actors: &mut [Self],
+        request: LibraryRequest,
+    ) -> Result<Option<&mut Self>, CommandError> {
+        let Some((first, others)) = actors.split_first_mut() else { return Ok(None) };
+        let change = first.make_change(&request)?;
+        others.iter_mut().for_each(|actor| actor.scripts.take_libraries(&change));
+        Ok(Some(first))
+    }
+
     /// Loads the libraries that were read back from the log, at all actors of a node. One that cannot be loaded stays in the log.
     pub(crate) fn recover_libraries(actors: &mut [Self]) {
         let Some((first, others)) = actors.split_first_mut() else { return };

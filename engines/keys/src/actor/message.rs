@@ -10,7 +10,7 @@
 //! | `Gossip`: what was heard by the actor's place in this node | its [`Item`](crate::keyspace::replica::Item)s as they are; what was heard, by node |
 //! | `Await`, `Ready`, `Forget`: who waits, at its session's actor | not: a command that waits does so at the owner of its keys |
 //! | `Borrow`, `Lent`, `Return`: the only copy of a key travels | never: a node that dies with it takes the key along |
-//! | `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
+//! | `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Save`, `Copy`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
 
 use std::ops::Range;
 
@@ -32,6 +32,7 @@ use super::gossip::Gossip;
 use super::logbook::Note;
 use super::pause::Pause;
 use super::program::Program;
+use super::saving::{CopyFor, SaveWish};
 
 /// What a request that waits wants of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,6 +182,15 @@ pub enum Message {
         /// What has changed.
         change: LibraryChange,
     },
+    /// A session of the sender wants all keys saved, by the receiver.
+    Save {
+        /// Where the reply goes.
+        to: Destination,
+        /// What it wants.
+        wish: SaveWish,
+    },
+    /// A file with all keys for a session of the receiver.
+    Copy(Box<CopyFor>),
     /// How many of the sender's sessions keep copies of values.
     Trackers {
         /// How many.

@@ -23,6 +23,7 @@ pub mod gossip;
 mod hosting;
 mod hot_keys;
 mod libraries;
+pub mod loading;
 pub mod logbook;
 mod meanwhile;
 pub mod message;
@@ -32,6 +33,7 @@ pub mod pause;
 pub mod program;
 mod pubsub;
 mod room;
+pub mod saving;
 mod scripts;
 mod terms;
 pub mod tracking;
@@ -57,6 +59,7 @@ use self::gather::Gather;
 use self::gossip::Rounds;
 use self::hot_keys::HotKeys;
 pub(crate) use self::hot_keys::KEPT as HOT_KEYS_KEPT;
+use self::loading::Loaded;
 use self::logbook::Logbook;
 pub use self::meanwhile::Attendant;
 use self::message::{Destination, Message, Notice, Replies, Requests};
@@ -65,6 +68,7 @@ use self::program::{Program, ProgramUser};
 use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
+use self::saving::Saves;
 pub use self::terms::SessionLimits;
 use self::tracking::Trackers;
 use self::transaction::Transaction;
@@ -146,6 +150,10 @@ pub struct Actor {
     freezes: HashMap<u64, Freeze>,
     /// What was flushed, and takes longer to drop than a turn may.
     dropping: Vec<JoinHandle<()>>,
+    /// What was read from a file at the start.
+    pub(crate) loaded: Loaded,
+    /// Files with all keys.
+    pub(crate) saves: Saves,
     rounds: Rounds,
     waiters: Waiters,
     pub(crate) scripts: Scripts,
@@ -223,6 +231,8 @@ impl Actor {
             front: None,
             freezes: HashMap::new(),
             dropping: Vec::new(),
+            loaded: Loaded::default(),
+            saves: Saves::default(),
             rounds: Rounds::new(placement.actors()),
             waiters: Waiters::default(),
             watches: vec![scripts.watch().clone()],
@@ -532,6 +542,8 @@ impl Actor {
             }
             Message::Ready { waiter, key, place } => self.hear_ready(waiter, key, place),
             Message::Forget { waiter, database, key } => self.hear_forget(from, waiter, database, key),
+            Message::Save { to, wish } => self.hear_save(from, to, wish),
+            Message::Copy(copy) => self.hear_copy(*copy),
             Message::Trackers { count } => self.hear_trackers(from, count),
             Message::Changed(changes) => self.hear_changes(changes),
             Message::Redirect { session, to } => self.hear_redirect(from, session, to),

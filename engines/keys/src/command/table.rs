@@ -6,8 +6,8 @@ use super::key_uses::{ADD, CHANGE, CREATE, DROP, EXCHANGE, GATHER, KeyUses, LOOK
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
     acl, bitfields, bitmaps, clients, connection, dump, expiry, functions, generic, geo, hashes, hot_keys,
-    hyperloglogs, lcs, lists, pubsub, replication, scripts, server, sets, slowlog, sort, sorted_sets, streams, strings,
-    transactions,
+    hyperloglogs, lcs, lists, pubsub, replication, saving, scripts, server, sets, slowlog, sort, sorted_sets, streams,
+    strings, transactions,
 };
 
 /// All commands, by group; those that came later at the end. A command's place is its [number](super::CommandNumber) for other
@@ -231,7 +231,7 @@ pub static TABLE: &[Command] = &[
     row("sunsubscribe", -1, Flags::PUBSUB.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::PubSub, "7.0.0", "Stops listening to channels of shards.", Session(pubsub::sunsubscribe)),
     row("spublish", 3, Flags::PUBSUB.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::PubSub, "7.0.0", "Sends a message to all who listen to a channel of shards.", Session(pubsub::spublish)),
     row("waitaof", 4, Flags::NONE, Keys::None, NO_KEYS, Class::Session, Group::Generic, "7.2.0", "Waits until what was changed before is on the disk.", Session(server::waitaof)),
-    row("lastsave", 1, Flags::ADMIN.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Gives the time since which all changes are in the log: when the server began.", Session(server::lastsave)),
+    row("lastsave", 1, Flags::ADMIN.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Gives when all keys were last saved to a file; without a save, when the server began.", Session(saving::lastsave)),
     row("xadd", -5, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Stream, "5.0.0", "Adds an entry, and trims the stream.", OnKeys(streams::xadd)),
     row("xlen", 2, Flags::READONLY.and(Flags::FAST), Keys::ONE, LOOK, Class::Read, Group::Stream, "5.0.0", "Gives the number of entries.", OnKeys(streams::xlen)),
     row("xrange", -4, Flags::READONLY, Keys::ONE, READ, Class::Read, Group::Stream, "5.0.0", "Gives the entries in a range.", OnKeys(streams::xrange)),
@@ -251,6 +251,11 @@ pub static TABLE: &[Command] = &[
     row("fcall", -3, Flags::NONE, Keys::Counted { at: 2, also: 0 }, EXCHANGE, Class::Primary, Group::Scripting, "7.0.0", "Calls a function.", Script(functions::fcall)),
     row("fcall_ro", -3, Flags::READONLY, Keys::Counted { at: 2, also: 0 }, READ, Class::Read, Group::Scripting, "7.0.0", "Calls a function that changes nothing.", Script(functions::fcall_ro)),
     row("function", -2, Flags::NONE, Keys::None, NO_KEYS, Class::Session, Group::Scripting, "7.0.0", "Loads, lists, deletes, dumps and restores libraries of functions.", Session(functions::function)),
+    row("save", 1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Saves all keys of this moment to a file, and waits for it.", Session(saving::save)),
+    row("bgsave", -1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Begins to save all keys of this moment to a file.", Session(saving::bgsave)),
+    row("sync", 1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Gives all keys of this moment as a file, and disconnects.", Session(saving::sync)),
+    row("psync", -3, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "2.8.0", "Gives all keys of this moment as a file, and disconnects; what changes later does not follow.", Session(saving::psync)),
+    row("replconf", -1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "3.0.0", "Says what a replica can do, before SYNC or PSYNC.", Session(saving::replconf)),
 ];
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]

@@ -17,6 +17,7 @@ pub mod lcs;
 pub mod lists;
 pub mod pubsub;
 pub mod replication;
+pub mod saving;
 pub mod scripts;
 pub mod server;
 pub mod sets;

@@ -36,12 +36,6 @@ pub fn monitor(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mu
     Ok(Progress::Answered)
 }
 
-/// `LASTSAVE`
-pub fn lastsave(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
-    reply.count((actor.counters.started.0 / 1000) as usize);
-    Ok(Progress::Answered)
-}
-
 /// `WAITAOF numlocal numreplicas timeout`
 pub fn waitaof(actor: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     let local = parse_integer(&args[1])?;
@@ -336,10 +330,27 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("maxmemory_policy", actor.config.eviction.name().to_owned()),
         ],
     );
+    let saved_since = actor.saves.file_since();
     section(
         "Persistence",
         &[
             ("loading", "0".to_owned()),
+            ("async_loading", "0".to_owned()),
+            ("rdb_changes_since_last_save", actor.unsaved_changes().to_string()),
+            ("rdb_bgsave_in_progress", u8::from(saved_since.is_some()).to_string()),
+            ("rdb_last_save_time", (actor.last_saved_at().0 / 1000).to_string()),
+            ("rdb_last_bgsave_status", if actor.saves.has_failed { "err" } else { "ok" }.to_owned()),
+            (
+                "rdb_last_bgsave_time_sec",
+                actor.saves.last_millis.map_or_else(|| "-1".to_owned(), |millis| (millis / 1000).to_string()),
+            ),
+            (
+                "rdb_current_bgsave_time_sec",
+                saved_since.map_or_else(|| "-1".to_owned(), |since| (now.saturating_sub(since.0) / 1000).to_string()),
+            ),
+            ("rdb_saves", actor.saves.count.to_string()),
+            ("rdb_last_load_keys_expired", actor.loaded.expired.to_string()),
+            ("rdb_last_load_keys_loaded", actor.loaded.keys.to_string()),
             ("aof_enabled", u8::from(actor.config.is_logged).to_string()),
             (
                 "aof_rewrite_in_progress",
@@ -381,7 +392,8 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
 
 /// Puts the actors' parts of `INFO` together: what counts is added up, what is the same for all is told once.
 pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
-    const ADDED: [&str; 16] = [
+    const ADDED: [&str; 17] = [
+        "rdb_changes_since_last_save",
         "tracking_clients",
         "tracking_total_keys",
         "tracking_total_items",

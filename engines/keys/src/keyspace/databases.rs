@@ -23,7 +23,7 @@ impl Keyspace {
                 self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
             }
             self.counters.changes += database.key_count() as u64;
-            flushed.push(database);
+            flushed.extend(self.keep_flushed(number, database));
         }
         flushed
     }
@@ -56,6 +56,7 @@ impl Keyspace {
     pub fn hear_swap(&mut self, one: u8, other: u8, version: Hlc) {
         self.observe(version);
         self.log.write_all(|_| ());
+        self.keep_swapped(one, other);
         self.databases.swap(usize::from(one), usize::from(other));
         for database in [one, other] {
             self.swapped[usize::from(database)] = version;

@@ -16,6 +16,7 @@ impl Keyspace {
         if at <= self.now {
             return self.delete(key);
         }
+        self.keep(self.selected, hash, key);
         let version = self.next_version();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));

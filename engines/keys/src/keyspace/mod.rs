@@ -15,6 +15,7 @@ pub mod payload;
 mod replay;
 pub mod replica;
 mod rewrite;
+mod saving;
 mod scan;
 mod types;
 
@@ -26,6 +27,7 @@ use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 use self::events::{EventClasses, Events};
 pub(crate) use self::libraries::is_of_library;
 use self::replica::Replicas;
+pub use self::saving::Saved;
 pub use self::{
     content::log_whole,
     database::{Database, NEAR_MAX},
@@ -114,6 +116,8 @@ pub struct Keyspace {
     rewriting: Option<rewrite::Place>,
     /// Whether what first replicas hear is logged.
     logs_heard: bool,
+    /// All keys of one moment, while they are being written.
+    saving: Option<Box<saving::Saving>>,
     placement: Placement,
     /// Keys that have replicas at other actors, too.
     replicas: Replicas,
@@ -173,6 +177,7 @@ impl Keyspace {
             has_borrowed: false,
             rewriting: None,
             logs_heard: false,
+            saving: None,
             placement,
             replicas: Replicas::new(placement),
         }
@@ -409,6 +414,7 @@ impl Keyspace {
         if self.events.are_wanted() {
             self.note_arrival(hash, key);
         }
+        self.keep(self.selected, hash, key);
         let version = self.next_version();
         let now = self.now;
         self.counters.changes += 1;
@@ -472,6 +478,7 @@ impl Keyspace {
     ) -> Result<R, CommandError> {
         let hash = KeyHash::of(key);
         self.expire_if_due(hash, key);
+        self.keep(self.selected, hash, key);
         let version = self.next_version();
         let now = self.now;
         let database =
@@ -519,6 +526,7 @@ impl Keyspace {
     ) -> Result<R, CommandError> {
         let hash = KeyHash::of(key);
         self.expire_if_due(hash, key);
+        self.keep(self.selected, hash, key);
         let version = self.next_version();
         let now = self.now;
         let database =
@@ -587,6 +595,7 @@ impl Keyspace {
         if self.events.are_wanted() {
             self.note_arrival(hash, key);
         }
+        self.keep(self.selected, hash, key);
         let version = self.next_version();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
@@ -632,6 +641,7 @@ impl Keyspace {
     /// Deletes a key and gives what it was.
     pub fn take(&mut self, key: &[u8]) -> Option<Box<Entry>> {
         let hash = KeyHash::of(key);
+        self.keep(self.selected, hash, key);
         let entry = self.database_mut()?.remove(hash, key)?;
         let version = self.next_version();
         self.log.delete(Header { database: self.selected, key, base: entry.version, version });
@@ -678,15 +688,19 @@ impl Keyspace {
 
     /// Gives a key's entry away, to another actor's transaction. Not a deletion: the log knows nothing of it.
     pub fn lend(&mut self, database: u8, key: &[u8]) -> Option<Box<Entry>> {
-        self.databases[usize::from(database)].as_mut()?.remove(KeyHash::of(key), key)
+        let hash = KeyHash::of(key);
+        self.keep(database, hash, key);
+        self.databases[usize::from(database)].as_mut()?.remove(hash, key)
     }
 
     /// Takes an entry in, lent or given back.
     pub fn adopt(&mut self, database: u8, entry: Box<Entry>) {
         self.observe(entry.version);
+        let hash = KeyHash::of(&entry.key);
+        self.keep(database, hash, &entry.key);
         let database =
             self.databases[usize::from(database)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
-        database.insert(KeyHash::of(&entry.key), entry);
+        database.insert(hash, entry);
     }
 
     /// Hears of a version, so that later changes are later than it.

@@ -1,6 +1,7 @@
 //! What clients are told: replies that came from elsewhere, and bytes that go out.
 
 use savanna_keys::actor::message::Destination;
+use savanna_keys::actor::saving::CopyFor;
 
 use super::{Thread, ThreadError};
 use crate::encode::Encoder;
@@ -39,6 +40,18 @@ impl Thread {
         self.worker.recycle(replies);
     }
 
+    /// Begins to send files to who asked for them.
+    pub(super) fn begin_copies(&mut self) {
+        for CopyFor { session, ticket, copy, greeting } in self.worker.take_copies() {
+            let place = session.place as usize;
+            let Some(Some(connection)) = self.state.connections.get_mut(place) else { continue };
+            if connection.session == session {
+                connection.begin_copy(ticket, &greeting, copy);
+                self.touch(place);
+            }
+        }
+    }
+
     /// Writes to the connections that have something to be sent.
     pub(super) fn write_all(&mut self) -> Result<(), ThreadError> {
         let clearance = self.worker.clear()?;
@@ -58,11 +71,15 @@ impl Thread {
             let is_there = connection.write(self.worker.actor().now());
             let leaves_too_much = !connection.output.is_empty() && self.leaves_too_much(&mut connection);
             let stays = is_there && !connection.is_finished() && !connection.is_dismissed && !leaves_too_much;
+            let copies = connection.copy.is_some() && connection.is_writable;
             connection.is_touched = connection.output.is_held();
             let is_touched = connection.is_touched;
             self.settle(*place, connection, stays);
             if stays {
                 self.go_on(*place);
+            }
+            if stays && copies {
+                self.list(*place);
             }
             stays && is_touched
         });

@@ -42,21 +42,38 @@ type Read<T> = Result<T, NoValue>;
 #[must_use]
 pub fn dump(value: &Value) -> Vec<u8> {
     let mut writer = Writer::with_capacity(value.heap_bytes());
+    writer.byte(kind_of(value));
+    write(&mut writer, value);
+    seal(writer.into_bytes(), VERSION)
+}
+
+/// The byte that says of what kind a value is.
+#[must_use]
+pub const fn kind_of(value: &Value) -> u8 {
     match value {
-        Value::String(bytes) => write_string(&mut writer, bytes),
-        Value::Buffer(bytes) => write_string(&mut writer, bytes),
+        Value::String(_) | Value::Buffer(_) => kind::STRING,
+        Value::List(_) => kind::LIST,
+        Value::Set(_) => kind::SET,
+        Value::Hash(_) => kind::HASH,
+        Value::SortedSet(_) => kind::SORTED_SET,
+        Value::Stream(_) => kind::STREAM_2,
+    }
+}
+
+/// Writes what stands behind the byte of the kind.
+pub fn write(writer: &mut Writer, value: &Value) {
+    match value {
+        Value::String(bytes) => writer.string(bytes),
+        Value::Buffer(bytes) => writer.string(bytes),
         Value::List(list) => {
-            writer.byte(kind::LIST);
             writer.length(list.len() as u64);
             list.iter().for_each(|element| writer.string(element));
         }
         Value::Set(set) => {
-            writer.byte(kind::SET);
             writer.length(set.len() as u64);
             set.iter().for_each(|member| writer.string(member));
         }
         Value::Hash(hash) => {
-            writer.byte(kind::HASH);
             writer.length(hash.len() as u64);
             for (field, value) in hash.iter() {
                 writer.string(field);
@@ -64,7 +81,6 @@ pub fn dump(value: &Value) -> Vec<u8> {
             }
         }
         Value::SortedSet(set) => {
-            writer.byte(kind::SORTED_SET);
             writer.length(set.len() as u64);
             // The highest first, as Redis, which reads them faster so.
             for (member, score) in set.iter().rev() {
@@ -72,17 +88,8 @@ pub fn dump(value: &Value) -> Vec<u8> {
                 writer.bytes(&score.get().to_le_bytes());
             }
         }
-        Value::Stream(stream) => {
-            writer.byte(kind::STREAM_2);
-            streams::write(&mut writer, stream);
-        }
+        Value::Stream(stream) => streams::write(writer, stream),
     }
-    seal(writer.into_bytes(), VERSION)
-}
-
-fn write_string(writer: &mut Writer, bytes: &[u8]) {
-    writer.byte(kind::STRING);
-    writer.string(bytes);
 }
 
 /// The value of bytes that [`dump`] or a Redis gave.

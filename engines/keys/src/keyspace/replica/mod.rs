@@ -332,6 +332,7 @@ impl Keyspace {
         let version = version.unwrap_or_else(|| self.next_version());
         self.log.note_changed(key);
         let hash = KeyHash::of(key);
+        self.keep(number, hash, key);
         let Some(replica) = self.replicas.get(number, key) else { return };
         let database =
             self.databases[usize::from(number)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));

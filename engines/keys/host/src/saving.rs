@@ -1,0 +1,169 @@
+//! The file with all keys that `SAVE` leaves: what the threads write of their keys is put into it, by a thread of its own.
+//!
+//! The file is written beside its place, flushed, and renamed, when what it has is durable in the log: it never has something that a crash
+//! could take back.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use parking_lot::Mutex;
+use savanna_journal::{Journal, Lsn};
+use savanna_keys::actor::saving::{FileCopy, SaveOutcome, SaveTarget};
+use savanna_keys::keyspace::Saved;
+use savanna_keys_rdb::FileWriter;
+
+use crate::mailbox::{Mail, Slot};
+
+/// No more keys are written while the file is so many bytes behind.
+const AHEAD_BYTES: usize = 8 << 20;
+/// A save is given up when it is so many bytes behind, because what changes meanwhile is more than the disk takes.
+const BEHIND_BYTES_MAX: usize = 1 << 30;
+/// Of writes to the file.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// What a thread has written of its keys, and what that depends on.
+#[derive(Debug)]
+struct Part {
+    saved: Saved,
+    depends: Lsn,
+}
+
+/// Where all threads bring what they have written for the file.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    /// Where the file is to be, if it may be anywhere.
+    place: Option<PathBuf>,
+    journal: Option<Arc<Journal>>,
+    slots: Arc<[Slot]>,
+    /// To the thread that writes; of the save that is under way.
+    sender: Mutex<Option<Sender<Part>>>,
+    /// Bytes that it has not written.
+    behind: Arc<AtomicUsize>,
+}
+
+impl Desk {
+    pub(crate) fn new(place: Option<PathBuf>, journal: Option<Arc<Journal>>, slots: Arc<[Slot]>) -> Self {
+        Self { place, journal, slots, sender: Mutex::new(None), behind: Arc::default() }
+    }
+
+    /// Begins a file. All threads are told what becomes of it.
+    pub(crate) fn begin(&self, target: SaveTarget) {
+        let (sender, parts) = channel();
+        *self.sender.lock() = Some(sender);
+        self.behind.store(0, Ordering::Relaxed);
+        let (place, journal, slots) = (self.place.clone(), self.journal.clone(), Arc::clone(&self.slots));
+        let behind = Arc::clone(&self.behind);
+        let run = move || {
+            let written = write(target, place.as_deref(), journal.as_deref(), &parts, &behind, slots.len());
+            let (problem, copy) = match written {
+                Ok(copy) => (None, copy),
+                Err(problem) => (Some(problem), None),
+            };
+            if let Some(problem) = &problem {
+                tracing::error!(%problem, "all keys were to be saved to a file, and were not");
+            }
+            tell(&slots, SaveOutcome { target, problem, copy });
+        };
+        if let Err(error) = std::thread::Builder::new().name("keys-save".to_owned()).spawn(run) {
+            let problem = Some(format!("a thread that writes the file could not be started: {error}"));
+            tell(&self.slots, SaveOutcome { target, problem, copy: None });
+        }
+    }
+
+    /// Whether more keys are to be written now.
+    pub(crate) fn takes_more(&self) -> bool {
+        self.behind.load(Ordering::Relaxed) < AHEAD_BYTES
+    }
+
+    /// Takes what a thread has written, which depends on the log up to a position.
+    pub(crate) fn put(&self, saved: Saved, depends: Lsn) {
+        self.behind.fetch_add(saved.pieces.byte_count(), Ordering::Relaxed);
+        // A thread that has ended has told why.
+        if let Some(sender) = &*self.sender.lock() {
+            let _ = sender.send(Part { saved, depends });
+        }
+    }
+}
+
+/// Tells all threads, the first one last: it may begin the next save.
+fn tell(slots: &[Slot], outcome: SaveOutcome) {
+    let outcome = Arc::new(outcome);
+    slots.iter().rev().for_each(|slot| slot.put(Mail::Saved(Arc::clone(&outcome))));
+}
+
+/// Writes the parts of all threads to a file, until each has given its last.
+fn write(
+    target: SaveTarget,
+    place: Option<&Path>,
+    journal: Option<&Journal>,
+    parts: &Receiver<Part>,
+    behind: &AtomicUsize,
+    threads: usize,
+) -> Result<Option<FileCopy>, String> {
+    let place = place.ok_or("there is no directory for a file with all keys")?;
+    let beside = beside(place, if target == SaveTarget::File { "part" } else { "copy" });
+    let failed = |error: io::Error| format!("{} could not be written: {error}", place.display());
+    let begun = begin_file(&beside);
+    let written = begun.map_err(failed).and_then(|file| {
+        let mut writer = FileWriter::new(BufWriter::with_capacity(BUFFER_BYTES, file)).map_err(failed)?;
+        writer.field("redis-ver", savanna_keys::commands::server::REDIS_VERSION).map_err(failed)?;
+        writer.field("redis-bits", "64").map_err(failed)?;
+        writer.field("written-by", concat!("savanna ", env!("CARGO_PKG_VERSION"))).map_err(failed)?;
+        let (mut missing, mut depends) = (threads, Lsn::NONE);
+        while missing > 0 {
+            let part = parts.recv().map_err(|_| "the service ended while the file was written".to_owned())?;
+            let is_behind = behind.fetch_sub(part.saved.pieces.byte_count(), Ordering::Relaxed) > BEHIND_BYTES_MAX;
+            if is_behind || part.saved.is_failed {
+                return Err("there is no memory for the values that change while the file is written".to_owned());
+            }
+            writer.pieces(&part.saved.pieces).map_err(failed)?;
+            depends = depends.max(part.depends);
+            missing -= usize::from(part.saved.is_done);
+        }
+        let mut writer = writer.end().map_err(failed)?;
+        writer.flush().map_err(failed)?;
+        let file = writer.into_inner().map_err(|error| failed(error.into_error()))?;
+        wait_for_log(journal, depends)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        if target == SaveTarget::Copy {
+            return Ok(Some(FileCopy { file: Arc::new(file), bytes }));
+        }
+        file.sync_all().map_err(failed)?;
+        std::fs::rename(&beside, place).map_err(failed)?;
+        let directory = place.parent().map_or_else(|| Path::new("."), |parent| parent);
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+        tracing::info!(path = %place.display(), bytes, "all keys were saved to a file");
+        Ok(None)
+    });
+    if target == SaveTarget::Copy || written.is_err() {
+        // It is open as long as somebody needs it. One that is left is written over by the next.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+/// A file beside another one.
+pub(crate) fn beside(place: &Path, ending: &str) -> PathBuf {
+    let mut name = place.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+/// A file that nobody else reads, and that has nothing yet.
+fn begin_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(0o600).open(path)
+}
+
+/// Waits until the log is durable up to a position.
+fn wait_for_log(journal: Option<&Journal>, depends: Lsn) -> Result<(), String> {
+    let Some(journal) = journal else { return Ok(()) };
+    let (sender, outcome) = channel();
+    journal.gate().hold(depends, move |durable| drop(sender.send(durable.map_err(|error| error.to_string()))));
+    outcome.recv().unwrap_or_else(|_| Err("the log has ended".to_owned()))
+}

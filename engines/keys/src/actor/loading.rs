@@ -1,0 +1,86 @@
+//! Keys and libraries out of a file of Redis, before anybody is served.
+
+use savanna_lattice::UnixMillis;
+
+use super::{Actor, FIRST};
+use crate::error::CommandError;
+use crate::keyspace::entry::LATEST_EXPIRY;
+use crate::keyspace::{DATABASES, payload};
+use crate::placement::KeyHash;
+use crate::scripting::LibraryRequest;
+
+/// What a file had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Keys that are there now.
+    pub keys: u64,
+    /// Keys whose time had come.
+    pub expired: u64,
+    /// Libraries of functions.
+    pub libraries: u64,
+}
+
+/// Actors, all of a node in the order of their numbers, that take what a file has.
+#[derive(Debug)]
+pub struct Loading<'a> {
+    actors: &'a mut [Actor],
+    now: UnixMillis,
+    loaded: Loaded,
+}
+
+impl<'a> Loading<'a> {
+    /// Actors that serve nobody yet, at this time.
+    #[must_use]
+    pub fn new(actors: &'a mut [Actor], now: UnixMillis) -> Self {
+        actors.iter_mut().for_each(|actor| actor.keys.set_now(now));
+        Self { actors, now, loaded: Loaded::default() }
+    }
+
+    /// Takes a key, in the place of what is there. Says which actor has changes now.
+    ///
+    /// # Errors
+    /// A text that says why it cannot be taken.
+    pub fn key(
+        &mut self,
+        database: u64,
+        key: &[u8],
+        expires_at: Option<u64>,
+        value: &[u8],
+    ) -> Result<&mut Actor, String> {
+        let number = u8::try_from(database).ok().filter(|number| *number < DATABASES);
+        let number = number.ok_or_else(|| format!("expected a database below {DATABASES}, found {database}"))?;
+        let value = payload::restore(value).map_err(|error| match error {
+            payload::NoValue::Memory => error.to_string(),
+            _ => "its value is of no type that there is here (values of modules are not)".to_owned(),
+        })?;
+        let placement = self.actors[FIRST.index()].placement;
+        let actor = &mut self.actors[placement.actor_of(KeyHash::of(key).group()).index()];
+        let expires_at = expires_at.map_or(UnixMillis::NEVER, |at| UnixMillis(at).min(LATEST_EXPIRY));
+        if expires_at <= self.now {
+            self.loaded.expired += 1;
+        } else {
+            actor.keys.select(number);
+            actor.keys.put(key, value, expires_at);
+            self.loaded.keys += 1;
+        }
+        Ok(actor)
+    }
+
+    /// Takes a library of functions. Gives the actor that has changes now.
+    ///
+    /// # Errors
+    /// If it cannot be loaded.
+    pub fn library(&mut self, text: Vec<u8>) -> Result<Option<&mut Actor>, CommandError> {
+        self.loaded.libraries += 1;
+        Actor::load_library(self.actors, LibraryRequest::Load { text, replaces: true })
+    }
+
+    /// Ends, and says what there was.
+    pub fn end(self) -> Loaded {
+        for actor in self.actors {
+            actor.loaded = self.loaded;
+            actor.keys.select(0);
+        }
+        self.loaded
+    }
+}

@@ -1,0 +1,266 @@
+//! Saving all keys of one moment to a file (`SAVE`, `BGSAVE`), or for a client that takes the file (`SYNC`, `PSYNC`).
+//!
+//! The first actor does one save after the other. All actors hold all their keys for a moment, as for a change of whole databases
+//! ([`super::databases`]); each then writes its keys as they were at that moment, while it serves. What is written goes to the host, which has
+//! the file, and says what became of it to all actors.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use savanna_lattice::UnixMillis;
+
+use super::message::{Destination, Message};
+use super::{Actor, DatabaseChange, FIRST, Progress};
+use crate::error::CommandError;
+use crate::keyspace::Saved;
+use crate::placement::ActorId;
+use crate::reply::Reply;
+use crate::session::{Session, SessionId, Ticket};
+
+/// What a save is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveTarget {
+    /// The file in the data directory.
+    File,
+    /// Clients.
+    Copy,
+}
+
+/// What a session asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveWish {
+    /// To hear when the file is there.
+    Wait,
+    /// To hear that it will be there; also where one that is under way has to end first, if it is to be so.
+    Begin {
+        /// Whether it may begin later.
+        later: bool,
+    },
+    /// The file itself.
+    Copy {
+        /// Whether it is told in front of it of which history the file is.
+        says_history: bool,
+    },
+}
+
+impl SaveWish {
+    const fn target(self) -> SaveTarget {
+        match self {
+            Self::Wait | Self::Begin { .. } => SaveTarget::File,
+            Self::Copy { .. } => SaveTarget::Copy,
+        }
+    }
+}
+
+/// What became of a save.
+#[derive(Debug)]
+pub struct SaveOutcome {
+    /// What it was for.
+    pub target: SaveTarget,
+    /// Why there is no file, if there is none.
+    pub problem: Option<String>,
+    /// The file, if clients wait for it.
+    pub copy: Option<FileCopy>,
+}
+
+/// A file with all keys, for clients.
+#[derive(Clone, Debug)]
+pub struct FileCopy {
+    /// The file. Nobody changes it.
+    pub file: Arc<File>,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
+/// A file for a session.
+#[derive(Debug)]
+pub struct CopyFor {
+    /// Whose it is.
+    pub session: SessionId,
+    /// Where it comes among the session's replies.
+    pub ticket: Ticket,
+    /// The file.
+    pub copy: FileCopy,
+    /// What is told in front of it.
+    pub greeting: String,
+}
+
+/// Who waits for a save.
+#[derive(Debug)]
+struct Waiter {
+    from: ActorId,
+    to: Destination,
+    wish: SaveWish,
+}
+
+/// What an actor knows of saves; the first one has those that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Saves {
+    /// What is being saved, and since when.
+    under_way: Option<(SaveTarget, UnixMillis)>,
+    served: Vec<Waiter>,
+    waiting: Vec<Waiter>,
+    /// What is to begin, for the host.
+    begun: Option<SaveTarget>,
+    /// Files for sessions of this actor.
+    copies: Vec<CopyFor>,
+    /// When the file was last there, if it was since the server began.
+    pub(crate) last_at: Option<UnixMillis>,
+    /// Whether the last save failed.
+    pub(crate) has_failed: bool,
+    /// How many milliseconds the last save took.
+    pub(crate) last_millis: Option<u64>,
+    /// How many saves there were.
+    pub(crate) count: u64,
+    /// How many changes there had been when the last save began, or the one that is under way.
+    changes_before: u64,
+    changes_then: u64,
+}
+
+impl Saves {
+    /// Since when the file is being written, if it is.
+    pub(crate) fn file_since(&self) -> Option<UnixMillis> {
+        self.under_way.filter(|(target, _)| *target == SaveTarget::File).map(|(_, since)| since)
+    }
+}
+
+impl Actor {
+    /// Saves all keys for one of this actor's sessions.
+    ///
+    /// # Errors
+    /// If there is no place for the file.
+    pub(crate) fn save(&mut self, session: &mut Session, wish: SaveWish) -> Result<Progress, CommandError> {
+        if self.config.dump_directory.is_none() {
+            return Err(CommandError::text(
+                "ERR there is no directory for a file with all keys; set keys.dir, or start with a data directory",
+            ));
+        }
+        let ticket = session.ticket();
+        let to = Destination::Session(session.id, ticket);
+        if self.id == FIRST {
+            self.hear_save(FIRST, to, wish);
+        } else {
+            self.send(FIRST, Message::Save { to, wish });
+        }
+        Ok(Progress::LaterAlone(ticket))
+    }
+
+    pub(super) fn hear_save(&mut self, from: ActorId, to: Destination, wish: SaveWish) {
+        let is_later = self.saves.file_since().is_some();
+        if is_later && matches!(wish, SaveWish::Wait | SaveWish::Begin { later: false }) {
+            return self.answer_save(from, to, |reply| reply.error("ERR Background save already in progress"));
+        }
+        if let SaveWish::Begin { .. } = wish {
+            let words = if is_later { "Background saving scheduled" } else { "Background saving started" };
+            self.answer_save(from, to, |reply| reply.simple(words));
+        }
+        self.saves.waiting.push(Waiter { from, to, wish });
+        self.begin_next_save();
+    }
+
+    /// Begins to save for those who wait, unless a save is under way.
+    fn begin_next_save(&mut self) {
+        let Some(first) = self.saves.waiting.first().filter(|_| self.saves.under_way.is_none()) else { return };
+        let target = first.wish.target();
+        self.saves.under_way = Some((target, self.keys.now()));
+        self.saves.served = self.saves.waiting.extract_if(.., |waiter| waiter.wish.target() == target).collect();
+        if self.placement.actors() == 1 {
+            self.begin_save(target);
+        } else {
+            self.begin_freeze(FIRST, Destination::Gather(0), DatabaseChange::Save(target));
+        }
+    }
+
+    /// Begins to write this actor's keys, which are all here, as they are now.
+    pub(super) fn begin_save(&mut self, target: SaveTarget) {
+        self.saves.under_way = Some((target, self.keys.now()));
+        self.saves.changes_then = self.keys.counters.changes;
+        self.keys.begin_save();
+        if self.id == FIRST {
+            self.saves.begun = Some(target);
+        }
+    }
+
+    /// What a save that begins is for, once, at the first actor: there is to be a file before anything is written.
+    pub const fn take_save_begun(&mut self) -> Option<SaveTarget> {
+        self.saves.begun.take()
+    }
+
+    /// Whether keys are being written for a file.
+    #[must_use]
+    pub const fn is_saving(&self) -> bool {
+        self.keys.is_saving()
+    }
+
+    /// Takes what was written for a file, with more keys of up to about `bytes`.
+    pub fn save_some(&mut self, bytes: usize) -> Saved {
+        let mut saved = self.keys.save_some(bytes);
+        self.drop_later(std::mem::take(&mut saved.dropped));
+        saved
+    }
+
+    /// Hears what became of a save.
+    pub fn end_save(&mut self, outcome: &SaveOutcome) {
+        let Some((target, since)) = self.saves.under_way.take() else { return };
+        let now = self.keys.now();
+        if target == SaveTarget::File {
+            self.saves.has_failed = outcome.problem.is_some();
+            self.saves.last_millis = Some(now.0.saturating_sub(since.0));
+            self.saves.count += 1;
+            if outcome.problem.is_none() {
+                self.saves.last_at = Some(now);
+                self.saves.changes_before = self.saves.changes_then;
+            }
+        }
+        for Waiter { from, to, wish } in std::mem::take(&mut self.saves.served) {
+            match (&outcome.problem, wish) {
+                (_, SaveWish::Begin { .. }) => {}
+                (Some(problem), _) => self.answer_save(from, to, |reply| reply.error(&format!("ERR {problem}"))),
+                (None, SaveWish::Wait) => self.answer_save(from, to, |reply| reply.ok()),
+                (None, SaveWish::Copy { says_history }) => {
+                    let (Some(copy), Destination::Session(session, ticket)) = (&outcome.copy, to) else { continue };
+                    let history =
+                        if says_history { format!("+FULLRESYNC {} 0\r\n", self.history()) } else { String::new() };
+                    let greeting = format!("{history}${}\r\n", copy.bytes);
+                    let copy = CopyFor { session, ticket, copy: copy.clone(), greeting };
+                    if from == self.id {
+                        self.saves.copies.push(copy);
+                    } else {
+                        self.send(from, Message::Copy(Box::new(copy)));
+                    }
+                }
+            }
+        }
+        self.begin_next_save();
+    }
+
+    pub(super) fn hear_copy(&mut self, copy: CopyFor) {
+        self.saves.copies.push(copy);
+    }
+
+    /// Takes the files that sessions of this actor are to be sent; nothing else comes behind them.
+    pub fn take_copies(&mut self) -> Vec<CopyFor> {
+        std::mem::take(&mut self.saves.copies)
+    }
+
+    /// When the file was written last; if it was not, when the server began.
+    pub(crate) fn last_saved_at(&self) -> UnixMillis {
+        self.saves.last_at.unwrap_or(self.counters.started)
+    }
+
+    /// Changes since the file was written last.
+    pub(crate) const fn unsaved_changes(&self) -> u64 {
+        self.keys.counters.changes.saturating_sub(self.saves.changes_before)
+    }
+
+    /// A name for what this process has kept since it began, as replicas of a Redis expect one.
+    fn history(&self) -> String {
+        format!("{:016x}{:016x}{:08x}", self.counters.started.0, u64::from(std::process::id()), 0)
+    }
+
+    fn answer_save(&mut self, from: ActorId, to: Destination, write: impl FnOnce(&mut dyn Reply)) {
+        let mut replies = self.take_replies(from);
+        replies.push(to, |reply| write(reply));
+        self.put_replies(from, replies);
+    }
+}
