@@ -30,6 +30,15 @@ pub const VERSION: u16 = 10;
 /// The highest version that is read, that of Redis 7.4.
 pub const VERSION_MAX: u16 = 12;
 
+/// The version that a value of a kind needs: [`VERSION`], unless later Redis alone has such.
+#[must_use]
+pub const fn version_of(kind: u8) -> u16 {
+    match kind {
+        kind::HASH_EXPIRING | kind::HASH_LISTPACK_EXPIRING => VERSION_MAX,
+        _ => VERSION,
+    }
+}
+
 /// What is between keys in a file.
 mod opcode {
     pub(crate) const SLOT: u8 = 244;

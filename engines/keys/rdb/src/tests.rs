@@ -1,5 +1,7 @@
 //! Files that were written here or made by hand are read.
 
+use std::io::Cursor;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -34,13 +36,13 @@ fn what_is_written_is_read() {
         seal(value.into_bytes(), VERSION)
     };
     let long = vec![b'x'; 70_000];
-    let mut writer = FileWriter::new(Vec::new()).expect("memory");
+    let mut writer = FileWriter::new(Cursor::new(Vec::new())).expect("memory");
     writer.field("redis-ver", "7.0.0").expect("memory");
     writer.key(0, b"a", None, &text(b"1")).expect("memory");
     writer.key(3, b"b", Some(4_000_000_000_123), &text(&long)).expect("memory");
     writer.key(3, b"", None, &text(b"")).expect("memory");
     assert!(writer.key(3, b"", None, b"short").is_err());
-    let bytes = writer.end().expect("memory");
+    let bytes = writer.end().expect("memory").into_inner();
     let expected = [
         Item::Field { name: b"redis-ver".to_vec(), value: b"7.0.0".to_vec() },
         key(0, b"a", None, text(b"1")),

@@ -1,8 +1,8 @@
 //! Writing what Redis reads, piece by piece.
 
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 
-use crate::{VERSION, crc64, opcode};
+use crate::{VERSION, crc64, opcode, version_of};
 
 /// Bytes that are being written.
 #[derive(Debug, Default)]
@@ -62,6 +62,8 @@ const SEAL_BYTES: usize = 10;
 pub struct Pieces {
     writer: Writer,
     database: Option<u64>,
+    /// The version that they need.
+    version: u16,
 }
 
 impl Pieces {
@@ -82,6 +84,7 @@ impl Pieces {
             self.writer.byte(opcode::EXPIRES_AT_MILLIS);
             self.writer.bytes(&at.to_le_bytes());
         }
+        self.version = self.version.max(version_of(kind));
         self.writer.byte(kind);
         self.writer.string(key);
         write(&mut self.writer);
@@ -105,7 +108,15 @@ impl Pieces {
 pub struct FileWriter<W> {
     inner: W,
     checksum: u64,
+    bytes: u64,
     database: Option<u64>,
+    /// The version that what was written needs.
+    version: u16,
+}
+
+/// How a file of a version begins.
+fn header(version: u16) -> String {
+    format!("REDIS{version:04}")
 }
 
 impl<W: Write> FileWriter<W> {
@@ -114,13 +125,14 @@ impl<W: Write> FileWriter<W> {
     /// # Errors
     /// If it cannot be written.
     pub fn new(inner: W) -> io::Result<Self> {
-        let mut file = Self { inner, checksum: 0, database: None };
-        file.put(format!("REDIS{VERSION:04}").as_bytes())?;
+        let mut file = Self { inner, checksum: 0, bytes: 0, database: None, version: VERSION };
+        file.put(header(VERSION).as_bytes())?;
         Ok(file)
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.checksum = crc64::after(self.checksum, bytes);
+        self.bytes += bytes.len() as u64;
         self.inner.write_all(bytes)
     }
 
@@ -153,6 +165,7 @@ impl<W: Write> FileWriter<W> {
     pub fn pieces(&mut self, pieces: &Pieces) -> io::Result<()> {
         // They say of which database they are.
         self.database = pieces.database.or(self.database);
+        self.version = self.version.max(pieces.version);
         self.put(&pieces.writer.0)
     }
 
@@ -168,13 +181,24 @@ impl<W: Write> FileWriter<W> {
         self.pieces(&pieces)?;
         self.put(content)
     }
+}
 
-    /// Ends the file, and gives back where it was written.
+impl<W: Write + Seek> FileWriter<W> {
+    /// Ends the file, and gives back where it was written. It is of the version of Redis 7.0, unless something in it needs a later one.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn end(mut self) -> io::Result<W> {
         self.put(&[opcode::END])?;
+        if self.version != VERSION {
+            let (before, after) = (header(VERSION), header(self.version));
+            let difference: Vec<u8> = before.bytes().zip(after.bytes()).map(|(a, b)| a ^ b).collect();
+            // The checksum of what differs is the difference of the checksums.
+            self.checksum ^= crc64::before_zeros(crc64::of(&difference), self.bytes - difference.len() as u64);
+            self.inner.seek(SeekFrom::Start(0))?;
+            self.inner.write_all(after.as_bytes())?;
+            self.inner.seek(SeekFrom::End(0))?;
+        }
         self.inner.write_all(&self.checksum.to_le_bytes())?;
         Ok(self.inner)
     }

@@ -426,6 +426,7 @@ impl Actor {
                             return Err(out_of_memory());
                         }
                         self.keys.select(session.database);
+                        self.remove_late_fields(command, args);
                         self.ask_for_log(command, args, 0)?;
                         if self.hot_keys.is_next() {
                             self.note_hot(command, args);
@@ -585,6 +586,7 @@ impl Actor {
     /// Runs one command whose keys are here.
     fn run_with_room(&mut self, database: u8, command: &'static Command, args: Args<'_>, reply: &mut dyn Reply) {
         self.keys.select(database);
+        self.remove_late_fields(command, args);
         if self.hot_keys.is_next() {
             self.note_hot(command, args);
         }
@@ -601,6 +603,16 @@ impl Actor {
         }
         if let Err(error) = outcome {
             error.answer(reply);
+        }
+    }
+
+    /// Removes fields whose time has come from the hashes that a request is about, where there were too many to be removed at once.
+    #[inline]
+    fn remove_late_fields(&mut self, command: &'static Command, args: Args<'_>) {
+        if self.keys.has_late_fields() && !self.is_still() {
+            for key in command.keys.of(args).into_iter().flatten() {
+                self.keys.expire_fields_of(key, usize::MAX);
+            }
         }
     }
 
@@ -653,13 +665,14 @@ impl Actor {
             None if self.is_still() => None,
             None => self.keys.expire_due(PATIENCE),
         };
+        let fields_due = if self.is_still() { None } else { self.keys.expire_fields_due(PATIENCE) };
         let absent = self.keys.end_absent(PATIENCE);
         // Who waits as one of a group of a stream that has expired hears of it.
         self.serve_ready();
         self.note_request();
         self.make_owed_room();
         self.gossip();
-        due.into_iter().chain(absent).min()
+        due.into_iter().chain(fields_due).chain(absent).min()
     }
 
     fn number(&mut self) -> u64 {

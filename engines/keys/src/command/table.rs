@@ -5,9 +5,9 @@ use super::WaitsFor::{AnyKey, FirstKey};
 use super::key_uses::{ADD, CHANGE, CREATE, DROP, EXCHANGE, GATHER, KeyUses, LOOK, NO_KEYS, READ, REMOVE, TAKE, WRITE};
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
-    acl, bitfields, bitmaps, clients, connection, dump, expiry, functions, generic, geo, hashes, hot_keys,
-    hyperloglogs, lcs, lists, pubsub, replication, saving, scripts, server, sets, slowlog, sort, sorted_sets, streams,
-    strings, transactions,
+    acl, bitfields, bitmaps, clients, connection, dump, expiry, field_expiry, functions, generic, geo, hashes,
+    hot_keys, hyperloglogs, lcs, lists, pubsub, replication, saving, scripts, server, sets, slowlog, sort, sorted_sets,
+    streams, strings, transactions,
 };
 
 /// All commands, by group; those that came later at the end. A command's place is its [number](super::CommandNumber) for other
@@ -256,6 +256,18 @@ pub static TABLE: &[Command] = &[
     row("sync", 1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Gives all keys of this moment as a file, and disconnects.", Session(saving::sync)),
     row("psync", -3, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "2.8.0", "Gives all keys of this moment as a file, and disconnects; what changes later does not follow.", Session(saving::psync)),
     row("replconf", -1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "3.0.0", "Says what a replica can do, before SYNC or PSYNC.", Session(saving::replconf)),
+    row("hexpire", -6, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Hash, "7.4.0", "Lets fields expire after seconds.", OnKeys(field_expiry::hexpire)),
+    row("hpexpire", -6, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Hash, "7.4.0", "Lets fields expire after milliseconds.", OnKeys(field_expiry::hpexpire)),
+    row("hexpireat", -6, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Hash, "7.4.0", "Lets fields expire at a time in seconds since 1970.", OnKeys(field_expiry::hexpireat)),
+    row("hpexpireat", -6, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Hash, "7.4.0", "Lets fields expire at a time in milliseconds since 1970.", OnKeys(field_expiry::hpexpireat)),
+    row("hpersist", -5, Flags::WRITE.and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Hash, "7.4.0", "Removes the expiry of fields.", OnKeys(field_expiry::hpersist)),
+    row("httl", -5, Flags::READONLY.and(Flags::FAST), Keys::ONE, READ, Class::Read, Group::Hash, "7.4.0", "Gives the seconds until fields expire.", OnKeys(field_expiry::httl)),
+    row("hpttl", -5, Flags::READONLY.and(Flags::FAST), Keys::ONE, READ, Class::Read, Group::Hash, "7.4.0", "Gives the milliseconds until fields expire.", OnKeys(field_expiry::hpttl)),
+    row("hexpiretime", -5, Flags::READONLY.and(Flags::FAST), Keys::ONE, READ, Class::Read, Group::Hash, "7.4.0", "Gives when fields expire in seconds since 1970.", OnKeys(field_expiry::hexpiretime)),
+    row("hpexpiretime", -5, Flags::READONLY.and(Flags::FAST), Keys::ONE, READ, Class::Read, Group::Hash, "7.4.0", "Gives when fields expire in milliseconds since 1970.", OnKeys(field_expiry::hpexpiretime)),
+    row("hgetdel", -5, Flags::WRITE.and(Flags::FAST), Keys::ONE, TAKE, Class::Primary, Group::Hash, "8.0.0", "Gives fields' values and removes the fields.", OnKeys(field_expiry::hgetdel)),
+    row("hgetex", -5, Flags::WRITE.and(Flags::FAST), Keys::ONE, EXCHANGE, Class::Primary, Group::Hash, "8.0.0", "Gives fields' values and changes when the fields expire.", OnKeys(field_expiry::hgetex)),
+    row("hsetex", -6, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Hash, "8.0.0", "Writes fields and when they expire.", OnKeys(field_expiry::hsetex)),
 ];
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]

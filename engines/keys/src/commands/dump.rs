@@ -55,10 +55,12 @@ pub fn restore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
         at if is_absolute => UnixMillis(at).min(LATEST_EXPIRY),
         millis => UnixMillis(keys.now().0.saturating_add(millis)).min(LATEST_EXPIRY),
     };
+    keys.check_may_be_at(keys.selected(), &args[1], &value)?;
     if expires_at > keys.now() {
         keys.ask_for_log(value.whole_bytes() + args[1].len())?;
         keys.put_as_new(&args[1], value, expires_at);
         keys.note_event(EventClasses::GENERIC, "restore", &args[1]);
+        keys.expire_fields_of(&args[1], usize::MAX);
     } else if keys.delete(&args[1]) {
         keys.note_event(EventClasses::GENERIC, "del", &args[1]);
     }

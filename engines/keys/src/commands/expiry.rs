@@ -17,6 +17,15 @@ pub struct Unit {
     is_relative: bool,
 }
 
+impl Unit {
+    /// So many of it after 1970, or after `now`; none if that is no time.
+    #[must_use]
+    pub fn after(self, number: u64, now: UnixMillis) -> Option<UnixMillis> {
+        let base = if self.is_relative { now.0 } else { 0 };
+        number.checked_mul(self.millis.unsigned_abs())?.checked_add(base).map(UnixMillis)
+    }
+}
+
 /// Seconds from now.
 pub const SECONDS: Unit = Unit { millis: 1000, is_relative: true };
 /// Milliseconds from now.

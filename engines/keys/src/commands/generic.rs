@@ -74,6 +74,9 @@ fn rename_key(keys: &mut Keyspace, from: &[u8], to: &[u8]) -> Outcome {
         return if keys.contains(from) { Ok(()) } else { Err(CommandError::NoSuchKey) };
     }
     keys.ask_for_log_of(std::iter::once(from))?;
+    if let Some(entry) = keys.peek(from) {
+        keys.check_may_be_at(keys.selected(), to, &entry.value)?;
+    }
     let entry = keys.take(from).ok_or(CommandError::NoSuchKey)?;
     let expires_at = entry.expires_at();
     keys.put_as_new(to, entry.value, expires_at);
@@ -106,6 +109,7 @@ pub fn copy(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     memory::ask_for_value(entry.whole_bytes())?;
     keys.ask_for_log_of(std::iter::once(&args[1]))?;
     let Some(entry) = keys.peek(&args[1]) else { return Err(CommandError::NoSuchKey) };
+    keys.check_may_be_at(database, &args[2], &entry.value)?;
     let (value, expires_at) = (entry.value.clone(), entry.expires_at());
     keys.select(database);
     let is_put = replaces || !keys.contains(&args[2]);
@@ -129,6 +133,9 @@ pub fn move_key(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
     let is_free = !keys.contains(&args[1]);
     keys.select(here);
     keys.ask_for_log_of(std::iter::once(&args[1]))?;
+    if let Some(entry) = keys.peek(&args[1]) {
+        keys.check_may_be_at(there, &args[1], &entry.value)?;
+    }
     let entry = if is_free { keys.take(&args[1]) } else { None };
     reply.flag(entry.is_some());
     if let Some(entry) = entry {

@@ -134,7 +134,7 @@ pub fn hincrby(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
         let not_a_number = CommandError::text("ERR hash value is not an integer");
         let number = hash.get(&args[2]).map_or(Ok(0), |value| integer(value).ok_or(not_a_number))?;
         let sum = number.checked_add(amount).ok_or(CommandError::text("ERR increment or decrement would overflow"))?;
-        hash.put(&args[2], Digits::of(sum).as_bytes());
+        hash.put_in_its_time(&args[2], Digits::of(sum).as_bytes());
         Ok(sum)
     })?;
     keys.note_event(EventClasses::HASH, "hincrby", &args[1]);
@@ -156,7 +156,7 @@ pub fn hincrbyfloat(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) 
             return Err(CommandError::text("ERR increment would produce NaN or Infinity"));
         }
         let text = plain(sum);
-        hash.put(&args[2], text.as_bytes());
+        hash.put_in_its_time(&args[2], text.as_bytes());
         Ok(text)
     })?;
     keys.note_event(EventClasses::HASH, "hincrbyfloat", &args[1]);

@@ -7,6 +7,7 @@ pub mod clients;
 pub mod connection;
 pub mod dump;
 pub mod expiry;
+pub mod field_expiry;
 pub mod functions;
 pub mod generic;
 pub mod geo;

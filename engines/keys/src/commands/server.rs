@@ -364,6 +364,7 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("total_connections_received", figures.connections.to_string()),
             ("total_commands_processed", figures.commands.to_string()),
             ("expired_keys", figures.expired.to_string()),
+            ("expired_subkeys", actor.keys.counters.expired_fields.to_string()),
             ("evicted_keys", figures.evicted.to_string()),
             ("evicted_replicas", figures.copies_given_up.to_string()),
             ("keyspace_hits", figures.hits.to_string()),
@@ -392,7 +393,8 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
 
 /// Puts the actors' parts of `INFO` together: what counts is added up, what is the same for all is told once.
 pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
-    const ADDED: [&str; 17] = [
+    const ADDED: [&str; 18] = [
+        "expired_subkeys",
         "rdb_changes_since_last_save",
         "tracking_clients",
         "tracking_total_keys",

@@ -1,7 +1,7 @@
 //! The keys of one database, by key group.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::hint::black_box;
 use std::ops::Range;
 
@@ -29,6 +29,8 @@ pub struct Database {
     /// comes.
     expiries: BinaryHeap<Reverse<Note>>,
     renewal: Option<Renewal>,
+    /// Hashes whose fields expire, by when the first of each does.
+    field_expiries: BTreeSet<Note>,
     expiring: usize,
     bytes: usize,
 }
@@ -70,7 +72,16 @@ impl Database {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let groups = (0..KEY_GROUPS).map(|_| HashTable::new()).collect();
-        Self { groups, seed, len: 0, expiries: BinaryHeap::new(), renewal: None, expiring: 0, bytes: 0 }
+        Self {
+            groups,
+            seed,
+            len: 0,
+            expiries: BinaryHeap::new(),
+            renewal: None,
+            field_expiries: BTreeSet::new(),
+            expiring: 0,
+            bytes: 0,
+        }
     }
 
     /// How many keys there are, expired ones included.
@@ -130,12 +141,14 @@ impl Database {
     /// Puts an entry in the place of the one of the same key.
     pub fn insert(&mut self, hash: KeyHash, entry: Box<Entry>) -> &mut Entry {
         let (seed, slot) = (self.seed, Slot::of(hash, &entry.key, self.seed));
+        let place = slot;
         let expires_at = entry.expires_at();
         if expires_at != UnixMillis::NEVER {
             self.expiring += 1;
             self.note(expires_at, slot);
         }
         self.bytes += entry.byte_count();
+        let fields_expire_at = entry.value.first_field_expiry();
         // All entries of the table are of this key group.
         let rehash = |other: &Entry| Slot::of(hash, &other.key, seed).within();
         match self.groups[slot.group()].entry(slot.within(), |other| other.key == entry.key, |other| rehash(other)) {
@@ -143,10 +156,13 @@ impl Database {
                 let old = std::mem::replace(slot.get_mut(), entry);
                 self.expiring -= usize::from(old.expires_at() != UnixMillis::NEVER);
                 self.bytes = self.bytes.saturating_sub(old.byte_count());
+                let before = old.value.first_field_expiry();
+                Self::note_first_field(&mut self.field_expiries, place, before, fields_expire_at);
                 slot.into_mut()
             }
             Place::Vacant(slot) => {
                 self.len += 1;
+                Self::note_first_field(&mut self.field_expiries, place, None, fields_expire_at);
                 slot.insert(entry).into_mut()
             }
         }
@@ -158,6 +174,7 @@ impl Database {
         let found = self.groups[slot.group()].find_entry(slot.within(), |entry| *entry.key == *key).ok()?;
         let (entry, _) = found.remove();
         self.len -= 1;
+        Self::note_first_field(&mut self.field_expiries, slot, entry.value.first_field_expiry(), None);
         self.expiring -= usize::from(entry.expires_at() != UnixMillis::NEVER);
         self.bytes = self.bytes.saturating_sub(entry.byte_count());
         Some(entry)
@@ -175,6 +192,48 @@ impl Database {
         if after != UnixMillis::NEVER {
             self.note(after, Slot::of(hash, key, self.seed));
         }
+    }
+
+    /// Hears that the first field of a hash expires at another time than before.
+    pub fn note_field_expiry(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        before: Option<UnixMillis>,
+        after: Option<UnixMillis>,
+    ) {
+        if before != after {
+            Self::note_first_field(&mut self.field_expiries, Slot::of(hash, key, self.seed), before, after);
+        }
+    }
+
+    fn note_first_field(notes: &mut BTreeSet<Note>, slot: Slot, before: Option<UnixMillis>, after: Option<UnixMillis>) {
+        if let Some(before) = before {
+            notes.remove(&(before, slot));
+        }
+        if let Some(after) = after {
+            notes.insert((after, slot));
+        }
+    }
+
+    /// When the next field of a hash expires.
+    #[must_use]
+    pub fn next_field_expiry(&self) -> Option<UnixMillis> {
+        self.field_expiries.first().map(|(at, _)| *at)
+    }
+
+    /// A hash with a field whose time has come, if there is one.
+    #[must_use]
+    pub fn next_with_expired_fields(&self, now: UnixMillis) -> Option<&Entry> {
+        let due = self.field_expiries.iter().take_while(|(at, _)| *at <= now);
+        due.filter_map(|(at, slot)| {
+            let is_it = |entry: &Entry| {
+                entry.value.first_field_expiry() == Some(*at)
+                    && Slot::of(KeyHash::of(&entry.key), &entry.key, self.seed) == *slot
+            };
+            self.groups[slot.group()].find(slot.within(), |entry| is_it(entry)).map(|entry| &**entry)
+        })
+        .next()
     }
 
     /// Notes when a key expires; what is not true any more is forgotten in time.

@@ -155,6 +155,15 @@ impl Value {
         }
     }
 
+    /// When the first of its fields expires, if any does.
+    #[must_use]
+    pub fn first_field_expiry(&self) -> Option<UnixMillis> {
+        match self {
+            Self::Hash(hash) => hash.first_expiry().map(|(at, _)| at),
+            _ => None,
+        }
+    }
+
     /// How many elements a collection has, 1 of a string.
     #[must_use]
     pub fn element_count(&self) -> usize {

@@ -72,6 +72,8 @@ pub struct Counters {
     pub misses: u64,
     /// Keys whose time came.
     pub expired: u64,
+    /// Fields of hashes whose time came.
+    pub expired_fields: u64,
     /// Keys that were deleted because memory was full.
     pub evicted: u64,
     /// Copies of other actors' keys that were given up because memory was full.
@@ -116,6 +118,8 @@ pub struct Keyspace {
     rewriting: Option<rewrite::Place>,
     /// Whether what first replicas hear is logged.
     logs_heard: bool,
+    /// Whether fields of hashes are still there whose time has come.
+    has_late_fields: bool,
     /// All keys of one moment, while they are being written.
     saving: Option<Box<saving::Saving>>,
     placement: Placement,
@@ -177,6 +181,7 @@ impl Keyspace {
             has_borrowed: false,
             rewriting: None,
             logs_heard: false,
+            has_late_fields: false,
             saving: None,
             placement,
             replicas: Replicas::new(placement),
@@ -430,6 +435,7 @@ impl Keyspace {
                     Expiry::At(at) => at,
                 };
                 let size_before = entry.value.heap_bytes();
+                let fields_before = entry.value.first_field_expiry();
                 match &mut entry.value {
                     Value::String(mine) => mine.assign(bytes),
                     other => {
@@ -442,6 +448,7 @@ impl Keyspace {
                 entry.expire_at(after);
                 entry.touch(now);
                 database.note_size(size_before, size_after);
+                database.note_field_expiry(hash, key, fields_before, None);
                 (base, before, after)
             }
             None => {
@@ -552,6 +559,7 @@ impl Keyspace {
             return result;
         };
         let size_before = entry.value.heap_bytes();
+        let fields_before = entry.value.first_field_expiry();
         let header = Header { database: self.selected, key, base: entry.version, version };
         let value = T::of_mut(&mut entry.value).ok_or(CommandError::WrongType)?;
         let repeats = self.replicas.get(self.selected, key).is_some();
@@ -566,7 +574,9 @@ impl Keyspace {
         }
         entry.touch(now);
         let size_after = entry.value.heap_bytes();
+        let fields_after = entry.value.first_field_expiry();
         database.note_size(size_before, size_after);
+        database.note_field_expiry(hash, key, fields_before, fields_after);
         if is_empty {
             database.remove(hash, key);
             self.note_deletion(hash, version);

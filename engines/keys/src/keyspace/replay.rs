@@ -62,10 +62,13 @@ impl Keyspace {
             Body::Operations { tag, operations } => match present {
                 Some(entry) if entry.version == header.base => {
                     let size_before = entry.value.heap_bytes();
+                    let fields_before = entry.value.first_field_expiry();
                     let is_empty = apply_operations(&mut entry.value, tag, operations)?;
                     entry.version = version;
                     let size_after = entry.value.heap_bytes();
+                    let fields_after = entry.value.first_field_expiry();
                     database.note_size(size_before, size_after);
+                    database.note_field_expiry(hash, key, fields_before, fields_after);
                     if is_empty {
                         database.remove(hash, key);
                         self.note_deletion(hash, version);

@@ -193,6 +193,7 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::io::Cursor;
 
     use proptest::prelude::*;
     use savanna_keys_rdb::{FileReader, FileWriter, Item};
@@ -281,9 +282,9 @@ mod tests {
 
     /// What a file of these pieces has; each key once.
     fn read(pieces: &[Pieces]) -> Keys {
-        let mut writer = FileWriter::new(Vec::new()).expect("memory");
+        let mut writer = FileWriter::new(Cursor::new(Vec::new())).expect("memory");
         pieces.iter().for_each(|pieces| writer.pieces(pieces).expect("memory"));
-        let bytes = writer.end().expect("memory");
+        let bytes = writer.end().expect("memory").into_inner();
         let mut reader = FileReader::new(&bytes[..]).expect("a file");
         let mut keys = Keys::new();
         while let Some(item) = reader.next_item().expect("a file") {

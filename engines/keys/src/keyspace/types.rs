@@ -4,6 +4,7 @@
 //! and a scan that walks *down* from the end misses nothing that stays: what is swapped in comes from where the scan has
 //! been, or moves further down.
 
+mod field_expiries;
 mod hash;
 mod list;
 mod set;
@@ -18,6 +19,7 @@ pub use self::{
     stream::{Entry as StreamEntry, Group as StreamGroup, Kept, Stream, StreamId, StreamOperation, Trim},
 };
 
+pub(super) use self::hash::OfField;
 use crate::delta::{Malformed, OpReader, OpWriter};
 use crate::keyspace::entry::Value;
 

@@ -14,12 +14,15 @@ mod packed;
 mod reader;
 mod streams;
 
-use savanna_keys_rdb::{FUNCTIONS, VERSION, VERSION_MAX, Writer, crc64, kind, seal};
+use savanna_keys_rdb::{FUNCTIONS, VERSION, VERSION_MAX, Writer, crc64, kind, seal, version_of};
+use savanna_lattice::UnixMillis;
 
 use self::packed::{intset, listpack, ziplist};
 use self::reader::Reader;
+use super::entry::LATEST_EXPIRY;
 use super::types::{Collection as _, Hash, List, Score, Set, SortedSet};
 use super::{STRING_BYTES_MAX, Value};
+use crate::number::integer;
 use crate::short_bytes::ShortBytes;
 
 /// Why bytes are no value.
@@ -42,18 +45,20 @@ type Read<T> = Result<T, NoValue>;
 #[must_use]
 pub fn dump(value: &Value) -> Vec<u8> {
     let mut writer = Writer::with_capacity(value.heap_bytes());
-    writer.byte(kind_of(value));
+    let kind = kind_of(value);
+    writer.byte(kind);
     write(&mut writer, value);
-    seal(writer.into_bytes(), VERSION)
+    seal(writer.into_bytes(), version_of(kind))
 }
 
 /// The byte that says of what kind a value is.
 #[must_use]
-pub const fn kind_of(value: &Value) -> u8 {
+pub fn kind_of(value: &Value) -> u8 {
     match value {
         Value::String(_) | Value::Buffer(_) => kind::STRING,
         Value::List(_) => kind::LIST,
         Value::Set(_) => kind::SET,
+        Value::Hash(hash) if hash.first_expiry().is_some() => kind::HASH_EXPIRING,
         Value::Hash(_) => kind::HASH,
         Value::SortedSet(_) => kind::SORTED_SET,
         Value::Stream(_) => kind::STREAM_2,
@@ -74,8 +79,16 @@ pub fn write(writer: &mut Writer, value: &Value) {
             set.iter().for_each(|member| writer.string(member));
         }
         Value::Hash(hash) => {
+            let first = hash.first_expiry().map(|(at, _)| at);
+            if let Some(first) = first {
+                writer.bytes(&first.0.to_le_bytes());
+            }
             writer.length(hash.len() as u64);
             for (field, value) in hash.iter() {
+                if let Some(first) = first {
+                    // Counted from the first, from 1; 0 is never.
+                    writer.length(hash.expiry_of(field).map_or(0, |at| at.0 - first.0 + 1));
+                }
                 writer.string(field);
                 writer.string(value);
             }
@@ -172,6 +185,31 @@ fn read(reader: &mut Reader<'_>) -> Read<Value> {
         kind::SET_INTSET => set_of(&intset(&reader.packed()?)?)?,
         kind::SET_LISTPACK => set_of(&listpack(&reader.packed()?)?)?,
         kind::HASH => hash_of(&reader.strings(2)?)?,
+        kind::HASH_EXPIRING => {
+            let first = u64::from_le_bytes(reader.chunk()?);
+            let mut hash = Hash::default();
+            for _ in 0..reader.length()? {
+                let at = match reader.length()? {
+                    0 => None,
+                    after => Some(first.checked_add(after - 1).ok_or(NoValue::Format)?),
+                };
+                let (field, value) = (reader.string()?, reader.string()?);
+                put_expiring(&mut hash, &field, &value, at)?;
+            }
+            not_empty(hash)?
+        }
+        kind::HASH_LISTPACK_EXPIRING => {
+            // The first is among them.
+            reader.take(size_of::<u64>())?;
+            let mut hash = Hash::default();
+            let words = listpack(&reader.packed()?)?;
+            let (fields, rest) = words.as_chunks::<3>();
+            for [field, value, at] in fields {
+                let at = integer(at).and_then(|at| u64::try_from(at).ok()).ok_or(NoValue::Format)?;
+                put_expiring(&mut hash, field, value, Some(at).filter(|at| *at != 0))?;
+            }
+            if rest.is_empty() { not_empty(hash)? } else { return Err(NoValue::Format) }
+        }
         kind::HASH_ZIPLIST => hash_of(&ziplist(&reader.packed()?)?)?,
         kind::HASH_LISTPACK => hash_of(&listpack(&reader.packed()?)?)?,
         of_text @ (kind::SORTED_SET | kind::SORTED_SET_IN_TEXT) => {
@@ -208,6 +246,15 @@ fn hash_of(words: &[Vec<u8>]) -> Read<Value> {
     let mut hash = Hash::default();
     let are_new = pairs.iter().all(|[field, value]| hash.put(field, value));
     if are_new && rest.is_empty() { not_empty(hash) } else { Err(NoValue::Format) }
+}
+
+/// Puts a field that is new, and expires at a time in milliseconds since 1970.
+fn put_expiring(hash: &mut Hash, field: &[u8], value: &[u8], at: Option<u64>) -> Read<()> {
+    let is_new = hash.put(field, value);
+    if let Some(at) = at {
+        hash.expire(field, UnixMillis(at).min(LATEST_EXPIRY));
+    }
+    if is_new { Ok(()) } else { Err(NoValue::Format) }
 }
 
 fn sorted_set_of(words: &[Vec<u8>]) -> Read<Value> {

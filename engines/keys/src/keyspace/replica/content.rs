@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes::Bytes;
 use crate::delta::{Malformed, OpReader, STRING_TAG};
 use crate::keyspace::entry::Value;
-use crate::keyspace::types::{Collection, Hash, List, Operation, Score, Set, SortedSet, Stream};
+use crate::keyspace::types::{Collection, Hash, List, OfField, Operation, Score, Set, SortedSet, Stream};
 use crate::number::{Digits, integer};
 use crate::short_bytes::ShortBytes;
 
@@ -94,9 +94,11 @@ impl Content {
                 let mut delta = None;
                 while let Some(operation) = Hash::operation(&mut operations)? {
                     delta.merge(Some(match operation {
-                        Operation::Put(field, value) => {
+                        Operation::Put(field, OfField::Value(value)) => {
                             fields.insert(writer, field.into(), Lww::write(stamp, value.into()))
                         }
+                        // It is refused for a key with replicas.
+                        Operation::Put(_, OfField::ExpiresAt(_)) => continue,
                         Operation::Remove(field) => fields.remove(field),
                     }));
                 }

@@ -34,7 +34,7 @@ pub(super) use self::table::Replicas;
 pub use self::{content::Content, loan::LentReplica, reclaim::ABSENCE};
 use super::{Arrival, Entry, Keyspace, Value, log_whole};
 use crate::delta::{DeltaLog, Header};
-use crate::error::CommandError;
+use crate::error::{CommandError, Outcome};
 use crate::keyspace::Database;
 use crate::placement::{ActorId, KeyHash};
 
@@ -225,6 +225,28 @@ impl Keyspace {
         vector.map_or(1, |vector| vector.value.0.min(self.placement.actors()))
     }
 
+    /// Whether fields of a hash of the selected database may expire.
+    ///
+    /// # Errors
+    /// If the key has replicas.
+    pub(crate) fn check_fields_may_expire(&self, key: &[u8]) -> Outcome {
+        match self.replicas.get(self.selected, key) {
+            Some(_) => Err(no_expiring_fields()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a value may be that of a key.
+    ///
+    /// # Errors
+    /// If the key has replicas, and the value is a hash whose fields expire.
+    pub(crate) fn check_may_be_at(&self, database: u8, key: &[u8], value: &Value) -> Outcome {
+        match (self.replicas.get(database, key), value.first_field_expiry()) {
+            (Some(_), Some(_)) => Err(no_expiring_fields()),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives a key of this actor so many replicas, [`FULL`] for one at each actor.
     ///
     /// # Errors
@@ -235,6 +257,9 @@ impl Keyspace {
                 "ERR expected a key without a value, or a string, hash, set or sorted set, came a list or a stream; these \
                  cannot have replicas, because several writers cannot keep their order",
             ));
+        }
+        if copies > 1 && self.peek(key).is_some_and(|entry| entry.value.first_field_expiry().is_some()) {
+            return Err(no_expiring_fields());
         }
         self.ask_for_log_of(std::iter::once(key))?;
         self.translate_changes();
@@ -378,6 +403,12 @@ impl Keyspace {
             }
         }
     }
+}
+
+fn no_expiring_fields() -> CommandError {
+    CommandError::text(
+        "ERR a key with replicas cannot have fields that expire; set it to one replica with SAV.REPLICATE first",
+    )
 }
 
 /// Logs a state. Says how many bytes it has there.
