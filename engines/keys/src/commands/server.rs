@@ -422,7 +422,9 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
                 None => lines.push((key.to_owned(), value.to_owned())),
                 Some((_, mine)) if ADDED.contains(&key) => *mine = added(mine, value),
                 // At any of the actors.
-                Some((_, mine)) if key == "aof_rewrite_in_progress" => *mine = value.max(mine).to_owned(),
+                Some((_, mine)) if matches!(key, "aof_rewrite_in_progress" | "rdb_bgsave_in_progress") => {
+                    *mine = value.max(mine).to_owned();
+                }
                 Some((_, mine)) if key.starts_with("db") => {
                     let fields = mine.split(',').zip(value.split(','));
                     let sums = fields.map(|(a, b)| match (a.split_once('='), b.split_once('=')) {
