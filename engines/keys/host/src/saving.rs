@@ -13,8 +13,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use parking_lot::Mutex;
 use savanna_journal::{Journal, Lsn};
-use savanna_keys::actor::saving::{FileCopy, SaveOutcome, SaveTarget};
+use savanna_keys::actor::saving::{FileCopy, SaveOrder, SaveOutcome, SaveTarget};
 use savanna_keys::keyspace::Saved;
+use savanna_keys::placement::ActorId;
 use savanna_keys_rdb::FileWriter;
 
 use crate::mailbox::{Mail, Slot};
@@ -29,6 +30,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// What a thread has written of its keys, and what that depends on.
 #[derive(Debug)]
 struct Part {
+    from: ActorId,
     saved: Saved,
     depends: Lsn,
 }
@@ -40,26 +42,32 @@ pub(crate) struct Desk {
     place: Option<PathBuf>,
     journal: Option<Arc<Journal>>,
     slots: Arc<[Slot]>,
-    /// To the thread that writes; of the save that is under way.
-    sender: Mutex<Option<Sender<Part>>>,
+    under_way: Mutex<Option<UnderWay>>,
+}
+
+/// A save whose file is being written.
+#[derive(Debug)]
+struct UnderWay {
+    number: u64,
+    /// To the thread that writes.
+    sender: Sender<Part>,
     /// Bytes that it has not written.
     behind: Arc<AtomicUsize>,
 }
 
 impl Desk {
     pub(crate) fn new(place: Option<PathBuf>, journal: Option<Arc<Journal>>, slots: Arc<[Slot]>) -> Self {
-        Self { place, journal, slots, sender: Mutex::new(None), behind: Arc::default() }
+        Self { place, journal, slots, under_way: Mutex::new(None) }
     }
 
     /// Begins a file. All threads are told what becomes of it.
-    pub(crate) fn begin(&self, target: SaveTarget) {
+    pub(crate) fn begin(&self, order: SaveOrder) {
         let (sender, parts) = channel();
-        *self.sender.lock() = Some(sender);
-        self.behind.store(0, Ordering::Relaxed);
+        let behind = Arc::<AtomicUsize>::default();
+        *self.under_way.lock() = Some(UnderWay { number: order.number, sender, behind: Arc::clone(&behind) });
         let (place, journal, slots) = (self.place.clone(), self.journal.clone(), Arc::clone(&self.slots));
-        let behind = Arc::clone(&self.behind);
         let run = move || {
-            let written = write(target, place.as_deref(), journal.as_deref(), &parts, &behind, slots.len());
+            let written = write(order.target, place.as_deref(), journal.as_deref(), &parts, &behind, slots.len());
             let (problem, copy) = match written {
                 Ok(copy) => (None, copy),
                 Err(problem) => (Some(problem), None),
@@ -67,26 +75,31 @@ impl Desk {
             if let Some(problem) = &problem {
                 tracing::error!(%problem, "all keys were to be saved to a file, and were not");
             }
-            tell(&slots, SaveOutcome { target, problem, copy });
+            tell(&slots, SaveOutcome { order, problem, copy });
         };
         if let Err(error) = std::thread::Builder::new().name("keys-save".to_owned()).spawn(run) {
             let problem = Some(format!("a thread that writes the file could not be started: {error}"));
-            tell(&self.slots, SaveOutcome { target, problem, copy: None });
+            tell(&self.slots, SaveOutcome { order, problem, copy: None });
         }
     }
 
     /// Whether more keys are to be written now.
     pub(crate) fn takes_more(&self) -> bool {
-        self.behind.load(Ordering::Relaxed) < AHEAD_BYTES
+        self.under_way.lock().as_ref().is_some_and(|it| it.behind.load(Ordering::Relaxed) < AHEAD_BYTES)
     }
 
-    /// Takes what a thread has written, which depends on the log up to a position.
-    pub(crate) fn put(&self, saved: Saved, depends: Lsn) {
-        self.behind.fetch_add(saved.pieces.byte_count(), Ordering::Relaxed);
+    /// Takes what a thread has written, which depends on the log up to a position. Says whether anybody wants more: not if it is of a save
+    /// that has ended, which may have begun again with the keys of another moment.
+    pub(crate) fn put(&self, from: ActorId, saved: Saved, depends: Lsn) -> bool {
+        let mut under_way = self.under_way.lock();
+        let Some(it) = under_way.as_ref().filter(|it| it.number == saved.number) else { return false };
+        it.behind.fetch_add(saved.pieces.byte_count(), Ordering::Relaxed);
         // A thread that has ended has told why.
-        if let Some(sender) = &*self.sender.lock() {
-            let _ = sender.send(Part { saved, depends });
+        let is_taken = it.sender.send(Part { from, saved, depends }).is_ok();
+        if !is_taken {
+            *under_way = None;
         }
+        is_taken
     }
 }
 
@@ -114,8 +127,8 @@ fn write(
         writer.field("redis-ver", savanna_keys::commands::server::REDIS_VERSION).map_err(failed)?;
         writer.field("redis-bits", "64").map_err(failed)?;
         writer.field("written-by", concat!("savanna ", env!("CARGO_PKG_VERSION"))).map_err(failed)?;
-        let (mut missing, mut depends) = (threads, Lsn::NONE);
-        while missing > 0 {
+        let (mut done, mut depends) = (vec![false; threads], Lsn::NONE);
+        while done.contains(&false) {
             let part = parts.recv().map_err(|_| "the service ended while the file was written".to_owned())?;
             let is_behind = behind.fetch_sub(part.saved.pieces.byte_count(), Ordering::Relaxed) > BEHIND_BYTES_MAX;
             if is_behind || part.saved.is_failed {
@@ -123,7 +136,7 @@ fn write(
             }
             writer.pieces(&part.saved.pieces).map_err(failed)?;
             depends = depends.max(part.depends);
-            missing -= usize::from(part.saved.is_done);
+            done[part.from.index()] |= part.saved.is_done;
         }
         let mut writer = writer.end().map_err(failed)?;
         writer.flush().map_err(failed)?;
@@ -166,4 +179,72 @@ fn wait_for_log(journal: Option<&Journal>, depends: Lsn) -> Result<(), String> {
     let (sender, outcome) = channel();
     journal.gate().hold(depends, move |durable| drop(sender.send(durable.map_err(|error| error.to_string()))));
     outcome.recv().unwrap_or_else(|_| Err("the log has ended".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+    use std::task::Waker;
+    use std::time::{Duration, Instant};
+
+    use savanna_keys_rdb::{FileReader, Item, Pieces};
+
+    use super::*;
+    use crate::mailbox::{Mailbox, mailbox};
+
+    fn desk(place: &Path) -> (Desk, Vec<Mailbox>) {
+        let (slots, mailboxes): (Vec<_>, Vec<_>) = (0..2).map(|_| mailbox(Waker::noop().clone())).unzip();
+        (Desk::new(Some(place.to_owned()), None, slots.into()), mailboxes)
+    }
+
+    fn file(number: u64) -> SaveOrder {
+        SaveOrder { number, target: SaveTarget::File }
+    }
+
+    /// The last of a thread's keys, which is one.
+    fn last(number: u64, key: &str) -> Saved {
+        let mut pieces = Pieces::default();
+        pieces.key(0, key.as_bytes(), None, 0, |writer| writer.string(b"value"));
+        Saved { number, pieces, is_done: true, ..Saved::default() }
+    }
+
+    fn outcome(mailbox: &Mailbox) -> Arc<SaveOutcome> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(Mail::Saved(outcome)) = mailbox.take() {
+                return outcome;
+            }
+            assert!(Instant::now() < deadline, "nobody tells what became of the file");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn keys(place: &Path) -> Vec<Vec<u8>> {
+        let mut reader = FileReader::new(BufReader::new(File::open(place).expect("a file"))).expect("a file");
+        let mut keys = Vec::new();
+        while let Some(item) = reader.next_item().expect("a file") {
+            if let Item::Key(entry) = item {
+                keys.push(entry.key);
+            }
+        }
+        keys
+    }
+
+    #[test]
+    fn what_a_thread_has_left_of_a_save_that_failed_is_not_taken_for_the_next() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().join("later").join("dump.rdb");
+        let (desk, mailboxes) = desk(&place);
+        desk.begin(file(1));
+        assert!(outcome(&mailboxes[0]).problem.is_some(), "there is no directory");
+        std::fs::create_dir(folder.path().join("later")).expect("a folder");
+        desk.begin(file(2));
+        // The second thread has not heard that the first save has ended.
+        assert!(!desk.put(ActorId(1), last(1, "old"), Lsn::NONE));
+        assert!(desk.put(ActorId(0), last(2, "one"), Lsn::NONE));
+        assert!(desk.put(ActorId(1), last(2, "other"), Lsn::NONE));
+        let told = outcome(&mailboxes[0]);
+        assert_eq!((told.order, told.problem.as_deref()), (file(2), None));
+        assert_eq!(keys(&place), [b"one".to_vec(), b"other".to_vec()]);
+    }
 }

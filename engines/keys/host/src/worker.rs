@@ -187,8 +187,8 @@ impl Worker {
     /// The log has ended. Nothing may be told.
     pub fn finish_turn(&mut self) -> Result<(), HostError> {
         // There is to be a file before anybody writes for it.
-        if let Some(target) = self.host.actor_mut().take_save_begun() {
-            self.desk.begin(target);
+        if let Some(order) = self.host.actor_mut().take_save_begun() {
+            self.desk.begin(order);
         }
         let now = if self.actor().is_rewriting() { since_begin() } else { Duration::ZERO };
         self.host.finish_turn(now, post_to(&self.slots)).map_err(HostError::Ended)?;
@@ -205,9 +205,12 @@ impl Worker {
         }
         self.saves_at = since_begin() + SAVE_PERIOD;
         let bytes = if self.desk.takes_more() { SAVE_BYTES } else { 0 };
-        let saved = self.host.actor_mut().save_some(bytes);
-        if saved.is_done || saved.pieces.byte_count() > 0 {
-            self.desk.put(saved, self.host.depends().get());
+        let depends = self.host.depends().get();
+        let actor = self.host.actor_mut();
+        let saved = actor.save_some(bytes);
+        let number = saved.number;
+        if (saved.is_done || saved.pieces.byte_count() > 0) && !self.desk.put(actor.id(), saved, depends) {
+            actor.end_walk(number);
         }
     }
 

@@ -21,7 +21,7 @@
 use savanna_lattice::Hlc;
 
 use super::message::{Destination, Message};
-use super::saving::SaveTarget;
+use super::saving::SaveOrder;
 use super::{Actor, FIRST, Progress, Work};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::Database;
@@ -37,7 +37,7 @@ pub enum DatabaseChange {
     /// One is emptied, or all.
     Flush(Option<u8>),
     /// Nothing: all are saved as they are.
-    Save(SaveTarget),
+    Save(SaveOrder),
 }
 
 /// What has become of whole databases while all keys were held.
@@ -50,7 +50,7 @@ pub enum Thawed {
     /// One is to be emptied, or all, and the sender to be told under its number for that.
     Flush(Option<u8>, u64),
     /// Nothing; from now on they are saved as they are.
-    Saved(SaveTarget),
+    Saved(SaveOrder),
 }
 
 /// A change that is under way, at the first actor.
@@ -87,7 +87,7 @@ impl Actor {
                     self.flush(flushed);
                     self.look_again(|database| flushed.is_none_or(|flushed| flushed == database));
                 }
-                DatabaseChange::Save(target) => self.begin_save(target),
+                DatabaseChange::Save(order) => self.begin_save(order),
             }
             reply.ok();
             return Ok(Progress::Answered);
@@ -149,7 +149,7 @@ impl Actor {
             _ if obstacle.is_some() => Thawed::Unchanged,
             DatabaseChange::Swap(one, other) => Thawed::Swapped(one, other, self.keys.swap(one, other)),
             DatabaseChange::Flush(database) => Thawed::Flush(database, self.gather_acknowledgements(from, to)),
-            DatabaseChange::Save(target) => Thawed::Saved(target),
+            DatabaseChange::Save(order) => Thawed::Saved(order),
         };
         for actor in self.placement.all().filter(|actor| *actor != FIRST) {
             self.send(actor, Message::Thaw { thawed });
@@ -173,9 +173,9 @@ impl Actor {
         self.thaw(thawed);
     }
 
-    fn thaw(&mut self, thawed: Thawed) {
-        if let Thawed::Saved(target) = thawed {
-            self.begin_save(target);
+    pub(super) fn thaw(&mut self, thawed: Thawed) {
+        if let Thawed::Saved(order) = thawed {
+            self.begin_save(order);
         }
         if let Thawed::Flush(database, gather) = thawed {
             self.flush(database);

@@ -26,6 +26,15 @@ pub enum SaveTarget {
     Copy,
 }
 
+/// One save among those of a node, which are numbered: what is said of one is not taken for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaveOrder {
+    /// The later the higher, from 1.
+    pub number: u64,
+    /// What it is for.
+    pub target: SaveTarget,
+}
+
 /// What a session asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaveWish {
@@ -55,8 +64,8 @@ impl SaveWish {
 /// What became of a save.
 #[derive(Debug)]
 pub struct SaveOutcome {
-    /// What it was for.
-    pub target: SaveTarget,
+    /// Which one.
+    pub order: SaveOrder,
     /// Why there is no file, if there is none.
     pub problem: Option<String>,
     /// The file, if clients wait for it.
@@ -97,11 +106,15 @@ struct Waiter {
 #[derive(Debug, Default)]
 pub(crate) struct Saves {
     /// What is being saved, and since when.
-    under_way: Option<(SaveTarget, UnixMillis)>,
+    under_way: Option<(SaveOrder, UnixMillis)>,
+    /// The last save that began, at the first actor.
+    numbered: u64,
+    /// The last save that has ended.
+    ended: u64,
     served: Vec<Waiter>,
     waiting: Vec<Waiter>,
     /// What is to begin, for the host.
-    begun: Option<SaveTarget>,
+    begun: Option<SaveOrder>,
     /// Files for sessions of this actor.
     copies: Vec<CopyFor>,
     /// When the file was last there, if it was since the server began.
@@ -120,7 +133,7 @@ pub(crate) struct Saves {
 impl Saves {
     /// Since when the file is being written, if it is.
     pub(crate) fn file_since(&self) -> Option<UnixMillis> {
-        self.under_way.filter(|(target, _)| *target == SaveTarget::File).map(|(_, since)| since)
+        self.under_way.filter(|(order, _)| order.target == SaveTarget::File).map(|(_, since)| since)
     }
 }
 
@@ -162,27 +175,32 @@ impl Actor {
     fn begin_next_save(&mut self) {
         let Some(first) = self.saves.waiting.first().filter(|_| self.saves.under_way.is_none()) else { return };
         let target = first.wish.target();
-        self.saves.under_way = Some((target, self.keys.now()));
+        self.saves.numbered += 1;
+        let order = SaveOrder { number: self.saves.numbered, target };
+        self.saves.under_way = Some((order, self.keys.now()));
         self.saves.served = self.saves.waiting.extract_if(.., |waiter| waiter.wish.target() == target).collect();
         if self.placement.actors() == 1 {
-            self.begin_save(target);
+            self.begin_save(order);
         } else {
-            self.begin_freeze(FIRST, Destination::Gather(0), DatabaseChange::Save(target));
+            self.begin_freeze(FIRST, Destination::Gather(0), DatabaseChange::Save(order));
         }
     }
 
     /// Begins to write this actor's keys, which are all here, as they are now.
-    pub(super) fn begin_save(&mut self, target: SaveTarget) {
-        self.saves.under_way = Some((target, self.keys.now()));
+    pub(super) fn begin_save(&mut self, order: SaveOrder) {
+        if order.number <= self.saves.ended {
+            return; // The file failed before this actor was asked for its keys.
+        }
+        self.saves.under_way = Some((order, self.keys.now()));
         self.saves.changes_then = self.keys.counters.changes;
-        self.keys.begin_save();
+        self.keys.begin_save(order.number);
         if self.id == FIRST {
-            self.saves.begun = Some(target);
+            self.saves.begun = Some(order);
         }
     }
 
-    /// What a save that begins is for, once, at the first actor: there is to be a file before anything is written.
-    pub const fn take_save_begun(&mut self) -> Option<SaveTarget> {
+    /// A save that begins, once, at the first actor: there is to be a file before anything is written.
+    pub const fn take_save_begun(&mut self) -> Option<SaveOrder> {
         self.saves.begun.take()
     }
 
@@ -199,11 +217,20 @@ impl Actor {
         saved
     }
 
-    /// Hears what became of a save.
+    /// Ends the walk of a save: nobody takes its keys any more.
+    pub fn end_walk(&mut self, number: u64) {
+        let flushed = self.keys.end_save(number);
+        self.drop_later(flushed);
+    }
+
+    /// Hears what became of a save. What is left of its walk ends.
     pub fn end_save(&mut self, outcome: &SaveOutcome) {
-        let Some((target, since)) = self.saves.under_way.take() else { return };
+        let number = outcome.order.number;
+        self.saves.ended = self.saves.ended.max(number);
+        self.end_walk(number);
+        let Some((order, since)) = self.saves.under_way.take_if(|(order, _)| order.number == number) else { return };
         let now = self.keys.now();
-        if target == SaveTarget::File {
+        if order.target == SaveTarget::File {
             self.saves.has_failed = outcome.problem.is_some();
             self.saves.last_millis = Some(now.0.saturating_sub(since.0));
             self.saves.count += 1;
@@ -262,5 +289,52 @@ impl Actor {
         let mut replies = self.take_replies(from);
         replies.push(to, |reply| write(reply));
         self.put_replies(from, replies);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actor::databases::Thawed;
+    use crate::config::Config;
+    use crate::placement::Placement;
+    use crate::reply::Tape;
+    use crate::request::OwnedArgs;
+
+    fn actors(count: u16) -> Vec<Actor> {
+        let placement = Placement::over(count);
+        let config = Config { dump_directory: Some("somewhere".into()), ..Config::default() };
+        let mut actors: Vec<Actor> = placement.all().map(|id| Actor::new(id, placement, config.clone(), 1)).collect();
+        Actor::introduce(&mut actors);
+        actors
+    }
+
+    /// What a new session hears at once of a request.
+    fn ask(actor: &mut Actor, words: &[&[u8]]) -> String {
+        let session = actor.open_session(String::new(), String::new());
+        let mut tape = Tape::new();
+        actor.request(session, OwnedArgs::of_words(words).args(), &mut tape);
+        let later = actor.take_own_replies();
+        later.iter().for_each(|(_, part)| part.play(&mut tape));
+        tape.to_string()
+    }
+
+    fn failed(order: SaveOrder) -> SaveOutcome {
+        SaveOutcome { order, problem: Some("no disk".to_owned()), copy: None }
+    }
+
+    #[test]
+    fn a_walk_ends_with_its_save_and_does_not_begin_after_it() {
+        let mut actors = actors(2);
+        let [first, last] = [1, 2].map(|number| SaveOrder { number, target: SaveTarget::File });
+        let actor = &mut actors[1];
+        actor.begin_save(first);
+        assert!(actor.is_saving());
+        actor.end_save(&failed(first));
+        assert!(!actor.is_saving(), "nobody takes its keys any more");
+        // The file may fail before this actor hears that it is to write its keys.
+        actor.end_save(&failed(last));
+        actor.thaw(Thawed::Saved(last));
+        assert!(!actor.is_saving() && actor.saves.file_since().is_none());
     }
 }

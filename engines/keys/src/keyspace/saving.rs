@@ -16,6 +16,8 @@ use crate::placement::KeyHash;
 /// Keys that are being written as they were at one moment.
 #[derive(Debug)]
 pub(super) struct Saving {
+    /// Which save it is.
+    number: u64,
     /// The moment: keys whose time had come are left out.
     at: UnixMillis,
     /// The first place that the walk has not come to. Databases have the numbers of the moment.
@@ -35,6 +37,8 @@ pub(super) struct Saving {
 /// What was written of all keys.
 #[derive(Debug, Default)]
 pub struct Saved {
+    /// Of which save.
+    pub number: u64,
     /// Keys as a file has them.
     pub pieces: Pieces,
     /// Whether these were the last.
@@ -98,10 +102,11 @@ impl Saving {
 
 impl Keyspace {
     /// Begins to write all keys of this actor as they are now. All of them are here.
-    pub fn begin_save(&mut self) {
+    pub fn begin_save(&mut self, number: u64) {
         let mut pieces = Pieces::default();
         self.libraries().for_each(|(_, text)| pieces.library(text));
         self.saving = Some(Box::new(Saving {
+            number,
             at: self.now,
             next: (0, self.own_groups().start, KeyHash::default()),
             numbers: std::array::from_fn(|number| number as u8),
@@ -110,6 +115,12 @@ impl Keyspace {
             pieces,
             is_failed: false,
         }));
+    }
+
+    /// Ends to write keys for a save. Gives what was emptied since it began, so that it can be dropped elsewhere.
+    pub fn end_save(&mut self, number: u64) -> Vec<Box<Database>> {
+        let ended = self.saving.take_if(|saving| saving.number == number);
+        ended.into_iter().flat_map(|saving| saving.flushed).flatten().collect()
     }
 
     /// Whether keys are being written.
@@ -123,6 +134,7 @@ impl Keyspace {
         let own = self.own_groups();
         let mut saved = Saved { is_done: true, ..Saved::default() };
         let Some(mut saving) = self.saving.take() else { return saved };
+        saved.number = saving.number;
         while saving.next.0 < DATABASES && !saving.is_failed {
             let number = saving.next.0;
             let flushed = saving.flushed[usize::from(number)].take();
@@ -307,7 +319,7 @@ mod tests {
             before.iter().for_each(|step| perform(&mut keys, step));
             keys.set_now(UnixMillis(1_025));
             let expected = present(&keys);
-            keys.begin_save();
+            keys.begin_save(1);
             let mut pieces = Vec::new();
             for (place, step) in meanwhile.iter().enumerate() {
                 keys.set_now(UnixMillis(1_025 + place as u64));
