@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use crate::mailbox::{Mail, Slot};
 
 /// No more keys are written while the file is so many bytes behind.
 const AHEAD_BYTES: usize = 8 << 20;
-/// A save is given up when it is so many bytes behind, because what changes meanwhile is more than the disk takes.
+/// A save is given up when it is more bytes behind, because what changes meanwhile is more than the disk takes, or the disk hangs.
 const BEHIND_BYTES_MAX: usize = 1 << 30;
 /// Of writes to the file.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -51,8 +51,27 @@ struct UnderWay {
     number: u64,
     /// To the thread that writes.
     sender: Sender<Part>,
-    /// Bytes that it has not written.
-    behind: Arc<AtomicUsize>,
+    backlog: Arc<Backlog>,
+}
+
+/// What waits for the thread that writes.
+#[derive(Debug, Default)]
+struct Backlog {
+    bytes: AtomicUsize,
+    /// Whether it was too much: the save is given up.
+    is_too_much: AtomicBool,
+}
+
+impl UnderWay {
+    /// Takes a part unless more than `behind_max` bytes wait already. Says whether it did.
+    fn put(&self, part: Part, behind_max: usize) -> bool {
+        if self.backlog.bytes.fetch_add(part.saved.pieces.byte_count(), Ordering::Relaxed) > behind_max {
+            self.backlog.is_too_much.store(true, Ordering::Release);
+            return false;
+        }
+        // A thread that has ended has told why.
+        self.sender.send(part).is_ok()
+    }
 }
 
 impl Desk {
@@ -63,11 +82,11 @@ impl Desk {
     /// Begins a file. All threads are told what becomes of it.
     pub(crate) fn begin(&self, order: SaveOrder) {
         let (sender, parts) = channel();
-        let behind = Arc::<AtomicUsize>::default();
-        *self.under_way.lock() = Some(UnderWay { number: order.number, sender, behind: Arc::clone(&behind) });
+        let backlog = Arc::<Backlog>::default();
+        *self.under_way.lock() = Some(UnderWay { number: order.number, sender, backlog: Arc::clone(&backlog) });
         let (place, journal, slots) = (self.place.clone(), self.journal.clone(), Arc::clone(&self.slots));
         let run = move || {
-            let written = write(order.target, place.as_deref(), journal.as_deref(), &parts, &behind, slots.len());
+            let written = write(order.target, place.as_deref(), journal.as_deref(), &parts, &backlog, slots.len());
             let (problem, copy) = match written {
                 Ok(copy) => (None, copy),
                 Err(problem) => (Some(problem), None),
@@ -85,7 +104,7 @@ impl Desk {
 
     /// Whether more keys are to be written now.
     pub(crate) fn takes_more(&self) -> bool {
-        self.under_way.lock().as_ref().is_some_and(|it| it.behind.load(Ordering::Relaxed) < AHEAD_BYTES)
+        self.under_way.lock().as_ref().is_some_and(|it| it.backlog.bytes.load(Ordering::Relaxed) < AHEAD_BYTES)
     }
 
     /// Takes what a thread has written, which depends on the log up to a position. Says whether anybody wants more: not if it is of a save
@@ -93,9 +112,7 @@ impl Desk {
     pub(crate) fn put(&self, from: ActorId, saved: Saved, depends: Lsn) -> bool {
         let mut under_way = self.under_way.lock();
         let Some(it) = under_way.as_ref().filter(|it| it.number == saved.number) else { return false };
-        it.behind.fetch_add(saved.pieces.byte_count(), Ordering::Relaxed);
-        // A thread that has ended has told why.
-        let is_taken = it.sender.send(Part { from, saved, depends }).is_ok();
+        let is_taken = it.put(Part { from, saved, depends }, BEHIND_BYTES_MAX);
         if !is_taken {
             *under_way = None;
         }
@@ -115,7 +132,7 @@ fn write(
     place: Option<&Path>,
     journal: Option<&Journal>,
     parts: &Receiver<Part>,
-    behind: &AtomicUsize,
+    backlog: &Backlog,
     threads: usize,
 ) -> Result<Option<FileCopy>, String> {
     let place = place.ok_or("there is no directory for a file with all keys")?;
@@ -129,9 +146,13 @@ fn write(
         writer.field("written-by", concat!("savanna ", env!("CARGO_PKG_VERSION"))).map_err(failed)?;
         let (mut done, mut depends) = (vec![false; threads], Lsn::NONE);
         while done.contains(&false) {
-            let part = parts.recv().map_err(|_| "the service ended while the file was written".to_owned())?;
-            let is_behind = behind.fetch_sub(part.saved.pieces.byte_count(), Ordering::Relaxed) > BEHIND_BYTES_MAX;
-            if is_behind || part.saved.is_failed {
+            let part = parts.recv();
+            if backlog.is_too_much.load(Ordering::Acquire) {
+                return Err("the disk was slower than what changes while the file is written".to_owned());
+            }
+            let part = part.map_err(|_| "the service ended while the file was written".to_owned())?;
+            backlog.bytes.fetch_sub(part.saved.pieces.byte_count(), Ordering::Relaxed);
+            if part.saved.is_failed {
                 return Err("there is no memory for the values that change while the file is written".to_owned());
             }
             writer.pieces(&part.saved.pieces).map_err(failed)?;
@@ -246,5 +267,20 @@ mod tests {
         let told = outcome(&mailboxes[0]);
         assert_eq!((told.order, told.problem.as_deref()), (file(2), None));
         assert_eq!(keys(&place), [b"one".to_vec(), b"other".to_vec()]);
+    }
+
+    #[test]
+    fn a_save_whose_disk_hangs_is_given_up_before_too_much_waits_for_it() {
+        let (sender, parts) = channel();
+        let backlog = Arc::<Backlog>::default();
+        let hanging = UnderWay { number: 1, sender, backlog: Arc::clone(&backlog) };
+        let part = |key: &str| Part { from: ActorId(0), saved: last(1, key), depends: Lsn::NONE };
+        assert!(hanging.put(part("a"), 10) && !hanging.put(part("b"), 10));
+        drop(hanging);
+        // The disk goes on.
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().join("dump.rdb");
+        let problem = write(SaveTarget::File, Some(&place), None, &parts, &backlog, 1).expect_err("keys are missing");
+        assert!(problem.contains("slower") && !place.exists(), "{problem}");
     }
 }
