@@ -131,6 +131,16 @@ pub(crate) struct Saves {
 }
 
 impl Saves {
+    /// Whether a file is being written, or is to be.
+    pub(crate) fn has_file_to_come(&self) -> bool {
+        self.file_since().is_some() || self.awaits_file()
+    }
+
+    /// Whether a file is to be written that has not begun.
+    fn awaits_file(&self) -> bool {
+        self.waiting.iter().any(|waiter| waiter.wish.target() == SaveTarget::File)
+    }
+
     /// Since when the file is being written, if it is.
     pub(crate) fn file_since(&self) -> Option<UnixMillis> {
         self.under_way.filter(|(order, _)| order.target == SaveTarget::File).map(|(_, since)| since)
@@ -159,13 +169,28 @@ impl Actor {
     }
 
     pub(super) fn hear_save(&mut self, from: ActorId, to: Destination, wish: SaveWish) {
-        let is_later = self.saves.file_since().is_some();
-        if is_later && matches!(wish, SaveWish::Wait | SaveWish::Begin { later: false }) {
-            return self.answer_save(from, to, |reply| reply.error("ERR Background save already in progress"));
-        }
-        if let SaveWish::Begin { .. } = wish {
-            let words = if is_later { "Background saving scheduled" } else { "Background saving started" };
-            self.answer_save(from, to, |reply| reply.simple(words));
+        let is_later = self.saves.under_way.is_some();
+        match wish {
+            SaveWish::Wait | SaveWish::Begin { later: false } if self.saves.file_since().is_some() => {
+                return self.answer_save(from, to, |reply| reply.error("ERR Background save already in progress"));
+            }
+            SaveWish::Begin { later: false } if is_later => {
+                return self.answer_save(from, to, |reply| {
+                    reply.error(
+                        "ERR Another child process is active (SYNC): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a BGSAVE \
+                         whenever possible.",
+                    );
+                });
+            }
+            SaveWish::Begin { .. } => {
+                let words = if is_later { "Background saving scheduled" } else { "Background saving started" };
+                self.answer_save(from, to, |reply| reply.simple(words));
+                // One that is to come has what there is now, too.
+                if self.saves.awaits_file() {
+                    return;
+                }
+            }
+            SaveWish::Wait | SaveWish::Copy { .. } => {}
         }
         self.saves.waiting.push(Waiter { from, to, wish });
         self.begin_next_save();
@@ -336,5 +361,28 @@ mod tests {
         actor.end_save(&failed(last));
         actor.thaw(Thawed::Saved(last));
         assert!(!actor.is_saving() && actor.saves.file_since().is_none());
+    }
+
+    #[test]
+    fn a_file_does_not_begin_beside_one_for_clients_and_one_that_is_scheduled_is_under_way() {
+        let mut actors = actors(1);
+        let actor = &mut actors[0];
+        let in_progress = |actor: &mut Actor| ask(actor, &[b"INFO", b"persistence"]).contains("rdb_bgsave_in_progress:1");
+        ask(actor, &[b"SYNC"]);
+        let refusal = ask(actor, &[b"BGSAVE"]);
+        assert!(refusal.contains("can't BGSAVE right now"), "{refusal}");
+        assert!(!in_progress(actor));
+        for _ in 0..3 {
+            assert!(ask(actor, &[b"BGSAVE", b"SCHEDULE"]).contains("scheduled"));
+        }
+        assert_eq!(actor.saves.waiting.len(), 1);
+        assert!(in_progress(actor), "who waits for the file waits for the one that is to come");
+        let (copy, _) = actor.saves.under_way.expect("for a client");
+        actor.end_save(&failed(copy));
+        assert!(in_progress(actor) && actor.saves.waiting.is_empty());
+        let (file, _) = actor.saves.under_way.expect("what was scheduled");
+        assert_eq!(file, SaveOrder { number: 2, target: SaveTarget::File });
+        actor.end_save(&failed(file));
+        assert!(!in_progress(actor));
     }
 }

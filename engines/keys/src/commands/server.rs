@@ -337,7 +337,7 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("loading", "0".to_owned()),
             ("async_loading", "0".to_owned()),
             ("rdb_changes_since_last_save", actor.unsaved_changes().to_string()),
-            ("rdb_bgsave_in_progress", u8::from(saved_since.is_some()).to_string()),
+            ("rdb_bgsave_in_progress", u8::from(actor.saves.has_file_to_come()).to_string()),
             ("rdb_last_save_time", (actor.last_saved_at().0 / 1000).to_string()),
             ("rdb_last_bgsave_status", if actor.saves.has_failed { "err" } else { "ok" }.to_owned()),
             (
@@ -413,6 +413,8 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
         "requests_to_other_threads",
         "transactions_over_threads",
     ];
+    const GREATEST: [&str; 3] =
+        ["aof_rewrite_in_progress", "rdb_bgsave_in_progress", "rdb_current_bgsave_time_sec"];
     let mut lines: Vec<(String, String)> = Vec::new();
     for part in parts {
         let Some(Value::Verbatim(text)) = part.first() else { continue };
@@ -422,8 +424,9 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
                 None => lines.push((key.to_owned(), value.to_owned())),
                 Some((_, mine)) if ADDED.contains(&key) => *mine = added(mine, value),
                 // At any of the actors.
-                Some((_, mine)) if matches!(key, "aof_rewrite_in_progress" | "rdb_bgsave_in_progress") => {
-                    *mine = value.max(mine).to_owned();
+                Some((_, mine)) if GREATEST.contains(&key) => {
+                    let number = |text: &str| text.parse().unwrap_or(i64::MIN);
+                    *mine = number(value).max(number(mine)).to_string();
                 }
                 Some((_, mine)) if key.starts_with("db") => {
                     let fields = mine.split(',').zip(value.split(','));
