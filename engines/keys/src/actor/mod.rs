@@ -606,12 +606,17 @@ impl Actor {
         }
     }
 
-    /// Removes fields whose time has come from the hashes that a request is about, where there were too many to be removed at once.
+    /// Removes fields whose time has come from the hashes that a request is about, where that was not done at the turn's beginning.
     #[inline]
     fn remove_late_fields(&mut self, command: &'static Command, args: Args<'_>) {
         if self.keys.has_late_fields() && !self.is_still() {
             for key in command.keys.of(args).into_iter().flatten() {
                 self.keys.expire_fields_of(key, usize::MAX);
+            }
+            if let Run::Finds { named, .. } = command.run {
+                for key in named(&self.keys, args) {
+                    self.keys.expire_fields_of(&key, usize::MAX);
+                }
             }
         }
     }

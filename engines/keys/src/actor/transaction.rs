@@ -486,3 +486,71 @@ fn refuse(program: &Program, refusal: &CommandError, reply: &mut dyn Reply) {
         refusal.answer(reply);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use savanna_lattice::UnixMillis;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::placement::Placement;
+    use crate::request::OwnedArgs;
+    use crate::session::SessionId;
+
+    const NOW: u64 = 1_800_000_000_000;
+
+    fn ask(actor: &mut Actor, session: SessionId, words: &[&[u8]]) -> String {
+        let mut tape = Tape::new();
+        actor.request(session, OwnedArgs::of_words(words).args(), &mut tape);
+        tape.to_string()
+    }
+
+    /// Brings all messages where they belong.
+    fn deliver_all(actors: &mut [Actor]) {
+        let ids: Vec<ActorId> = actors[0].actors().collect();
+        for _ in 0..10 {
+            for (from, to) in ids.iter().flat_map(|from| ids.iter().map(move |to| (*from, *to))) {
+                for message in actors[from.index()].take_outbox(to) {
+                    actors[to.index()].deliver(from, message);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fields_whose_time_comes_while_a_transaction_borrows_their_hash_are_gone_for_it() {
+        let placement = Placement::over(2);
+        let mut actors: Vec<Actor> =
+            placement.all().map(|id| Actor::new(id, placement, Config::default(), u64::from(id.0))).collect();
+        Actor::introduce(&mut actors);
+        let of = |actor: u16| {
+            let names = (0..).map(|number: u32| number.to_string().into_bytes());
+            let is_there = |name: &Vec<u8>| placement.actor_of(KeyHash::of(name).group()) == ActorId(actor);
+            names.into_iter().find(is_there).expect("a name")
+        };
+        let (here, hash) = (of(0), of(1));
+        for actor in &mut actors {
+            actor.tick(UnixMillis(NOW));
+        }
+        let [one, other] = [0, 1].map(|actor: usize| actors[actor].open_session(String::new(), String::new()));
+        ask(&mut actors[1], other, &[b"HSET", &hash, b"user", b"amina"]);
+        ask(&mut actors[1], other, &[b"HSETEX", &hash, b"PX", b"10", b"FIELDS", b"1", b"token", b"81f2"]);
+        for words in [
+            &[&b"MULTI"[..]][..],
+            &[b"SET", &here, b"1"],
+            &[b"HPERSIST", &hash, b"FIELDS", b"1", b"token"],
+            &[b"HKEYS", &hash],
+            &[b"EXEC"],
+        ] {
+            ask(&mut actors[0], one, words);
+        }
+        // It waits for another thread. The hash comes in the midst of a turn.
+        actors[0].tick(UnixMillis(NOW + 20));
+        deliver_all(&mut actors);
+        let mut told = Tape::new();
+        actors[0].take_own_replies().iter().for_each(|(_, part)| part.play(&mut told));
+        assert_eq!(told.to_string(), "[3] OK [1] -2 [1] \"user\"");
+        // Where the clock is behind, it is gone, too.
+        assert_eq!(ask(&mut actors[1], other, &[b"HLEN", &hash]), "1");
+    }
+}

@@ -70,7 +70,6 @@ impl Keyspace {
     pub fn expire_fields_due(&mut self, mut patience: usize) -> Option<UnixMillis> {
         let due = self.databases.iter().flatten().filter_map(|database| database.next_field_expiry()).min()?;
         if due > self.now {
-            self.has_late_fields = false;
             return Some(due);
         }
         let before = self.selected;
@@ -89,17 +88,18 @@ impl Keyspace {
         }
         self.selected = before;
         let next = self.databases.iter().flatten().filter_map(|database| database.next_field_expiry()).min();
-        self.has_late_fields = next.is_some_and(|next| next <= self.now);
-        if self.has_late_fields && self.ask_for_log(FIELDS_LOG_BYTES).is_err() {
+        if next.is_some_and(|next| next <= self.now) && self.ask_for_log(FIELDS_LOG_BYTES).is_err() {
             return Some(UnixMillis(self.now.0 + PAUSE_MILLIS));
         }
         next
     }
 
-    /// Whether there are fields whose time has come and that are still there.
+    /// Whether there are fields in the selected database whose time has come and that are still there: in the midst of a turn keys come from
+    /// other actors, or all are released that were held.
+    #[inline]
     #[must_use]
-    pub const fn has_late_fields(&self) -> bool {
-        self.has_late_fields
+    pub fn has_late_fields(&self) -> bool {
+        self.database().and_then(Database::next_field_expiry).is_some_and(|at| at <= self.now)
     }
 
     /// Removes up to so many fields of a hash whose time has come. Says how many; none if the log has no space for that.

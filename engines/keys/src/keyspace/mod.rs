@@ -118,8 +118,6 @@ pub struct Keyspace {
     rewriting: Option<rewrite::Place>,
     /// Whether what first replicas hear is logged.
     logs_heard: bool,
-    /// Whether fields of hashes are still there whose time has come.
-    has_late_fields: bool,
     /// All keys of one moment, while they are being written.
     saving: Option<Box<saving::Saving>>,
     placement: Placement,
@@ -181,7 +179,6 @@ impl Keyspace {
             has_borrowed: false,
             rewriting: None,
             logs_heard: false,
-            has_late_fields: false,
             saving: None,
             placement,
             replicas: Replicas::new(placement),
