@@ -27,6 +27,10 @@ const DELTAS: u16 = 1;
 const BEGINNING: u16 = 2;
 const MIDDLE: u16 = 3;
 const END: u16 = 4;
+/// A file is being put into the log: what is there before is of one that was not there as a whole, and void. And: it is there as a whole.
+/// Builds that do not know these find no deltas in them.
+const LOADING: u16 = 5;
+const LOADED: u16 = 6;
 
 /// Deltas that have to be in the log together are cut into records of at most so many bytes.
 const RECORD_BYTES_MAX: usize = 32 << 20;
@@ -41,18 +45,32 @@ const RECORD_BYTES_MAX: usize = 32 << 20;
 pub fn recover(options: Options, epoch: NodeEpoch, actors: &mut [Actor]) -> Result<Arc<Journal>, JournalError> {
     let placement = Placement::over(actors.len() as u16);
     let mut keyspaces: Vec<&mut Keyspace> = actors.iter_mut().map(|actor| &mut actor.keys).collect();
-    let journal = recover_keyspaces(options, epoch, placement, &mut keyspaces)?;
+    let (journal, is_half_loaded) = recover_keyspaces(options, epoch, placement, &mut keyspaces)?;
+    actors[FIRST.index()].is_half_loaded = is_half_loaded;
     Actor::recover_libraries(actors);
     Ok(journal)
 }
 
+/// Says in the log that a file is being put into it, which makes all void that is there. It has to have nothing, or a part of a file.
+#[must_use]
+pub const fn loading() -> Draft<'static> {
+    Draft { shard: 0, kind: LOADING, payload: b"" }
+}
+
+/// Says in the log that the file is there as a whole. Without this behind it, nothing of it is kept.
+#[must_use]
+pub const fn loaded() -> Draft<'static> {
+    Draft { shard: 0, kind: LOADED, payload: b"" }
+}
+
+/// Gives the log, and whether a file was not put into it as a whole: then there are no keys.
 fn recover_keyspaces(
     options: Options,
     epoch: NodeEpoch,
     placement: Placement,
     keyspaces: &mut [&mut Keyspace],
-) -> Result<Arc<Journal>, JournalError> {
-    let mut latest = Hlc::ZERO;
+) -> Result<(Arc<Journal>, bool), JournalError> {
+    let (mut latest, mut is_half_loaded) = (Hlc::ZERO, false);
     let mut begun: HashMap<u64, Vec<u8>> = HashMap::new();
     let journal = Journal::open(options.segment_bytes(SEGMENT_BYTES).patience(PATIENCE), epoch, &mut |record| {
         let mut whole;
@@ -76,6 +94,16 @@ fn recover_keyspaces(
                     &whole
                 }
             },
+            LOADING => {
+                is_half_loaded = true;
+                begun.clear();
+                keyspaces.iter_mut().for_each(|keyspace| keyspace.forget_all());
+                return Ok(());
+            }
+            LOADED => {
+                is_half_loaded = false;
+                return Ok(());
+            }
             _ => &record.payload,
         };
         delta::read_all(deltas, &mut |header, body| {
@@ -90,6 +118,9 @@ fn recover_keyspaces(
             keyspaces[actor.index()].replay(header, body)
         })
     })?;
+    if is_half_loaded {
+        keyspaces.iter_mut().for_each(|keyspace| keyspace.forget_all());
+    }
     let journal = Arc::new(journal);
     let last = keyspaces.iter().map(|keyspace| keyspace.last_writer()).max().unwrap_or_default();
     for (keyspace, id) in keyspaces.iter_mut().zip(placement.all()) {
@@ -104,7 +135,7 @@ fn recover_keyspaces(
             keyspaces.iter_mut().for_each(|keyspace| keyspace.take_copy(first, &recovered));
         }
     }
-    Ok(journal)
+    Ok((journal, is_half_loaded))
 }
 
 /// How long changes wait for company before they are flushed, where replies do not wait for that.
@@ -208,7 +239,7 @@ mod tests {
     use crate::keyspace::Expiry;
 
     fn opened(folder: &std::path::Path, epoch: u64, keys: &mut Keyspace) -> Arc<Journal> {
-        recover_keyspaces(Options::dir(folder), NodeEpoch(epoch), Placement::over(1), &mut [keys]).expect("a log")
+        recover_keyspaces(Options::dir(folder), NodeEpoch(epoch), Placement::over(1), &mut [keys]).expect("a log").0
     }
 
     #[test]

@@ -15,8 +15,8 @@ pub enum HostError {
     Log(#[source] JournalError),
     /// The file of Redis that there is for the first start cannot be used.
     #[error(
-        "the file {path} of Redis is to be read because there are no keys yet, and cannot be: {reason}; nothing of it was kept for use. Move it \
-         away to start without it (and {path}.loading, if that is there)"
+        "the file {path} of Redis is to be read because there are no keys yet, and cannot be: {reason}; nothing of it is kept. Move it away to \
+         start without it"
     )]
     Dump {
         /// The file.

@@ -1,46 +1,94 @@
 //! The file of Redis that is read at the first start: a node without a log has what is in it.
 //!
-//! The file is read twice. What is wrong with it is found before anything is kept. While it is put into the log, a mark lies beside
-//! it: a start that was cut off is done again.
+//! The file is read twice. What is wrong with it is found before anything is kept. The log itself says when that begins and that all is
+//! there: what has begun and not ended is void, whoever opens the log next, and is done again.
 
 use std::fs::File;
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use savanna_journal::{Journal, JournalError, Lsn};
+use savanna_journal::{Draft, Journal, JournalError, Lsn};
 use savanna_keys::actor::Actor;
-use savanna_keys::actor::loading::{Loaded, Loading};
+use savanna_keys::actor::loading::{Check, Loaded, Loading, is_half_loaded};
 use savanna_keys::config::Sync;
+use savanna_keys::log::{loaded, loading};
 use savanna_keys_rdb::{FileReader, Item};
 use savanna_lattice::UnixMillis;
 
 use crate::error::HostError;
 use crate::log::Log;
-use crate::saving::beside;
 
 /// Of reads from the file.
 const BUFFER_BYTES: usize = 1 << 20;
 /// Changes of so many bytes are put into the log together.
 const CHANGES_BYTES: usize = 1 << 20;
 
-/// Reads the file at a place, if the log has nothing, or less than all of it. Says what there was.
+/// Reads the file at a place, if there is one and the log has nothing, or less than all of such a file. Says what there was.
 pub(crate) fn load(
-    place: &Path,
+    place: Option<&Path>,
     journal: &Arc<Journal>,
     actors: &mut [Actor],
     now: UnixMillis,
 ) -> Result<Option<Loaded>, HostError> {
-    let mark = beside(place, "loading");
-    let was_cut_off = mark.exists();
-    if !was_cut_off && (journal.appended() != Lsn::NONE || !place.exists()) {
+    let was_cut_off = is_half_loaded(actors);
+    let place = place.map(|place| {
+        place.try_exists().map(|is_there| is_there.then_some(place)).map_err(|error| failed(place, &error))
+    });
+    let place = place.transpose()?.flatten();
+    if !was_cut_off && journal.appended() != Lsn::NONE {
+        if let Some(place) = place {
+            tracing::info!(
+                path = %place.display(),
+                "a file of Redis is there, and is not read, because the log has what the keys are; `savanna keys import` brings its keys"
+            );
+        }
         return Ok(None);
     }
-    let failed = |reason: String| HostError::Dump { path: place.to_owned(), reason };
-    read(place, &mut |item| check(&item)).map_err(failed)?;
-    keep_mark(&mark).map_err(|error| failed(format!("{} could not be written: {error}", mark.display())))?;
+    let Some(place) = place else {
+        if was_cut_off {
+            tracing::warn!(
+                "a file of Redis was not read as a whole before, and is not there any more: there are no keys"
+            );
+            note(journal, loading()).and_then(|()| note(journal, loaded())).map_err(HostError::Log)?;
+            wait(journal)?;
+        }
+        return Ok(None);
+    };
+    check(place).map_err(|reason| failed(place, &reason))?;
+    note(journal, loading()).map_err(HostError::Log)?;
+    let had = take(place, journal, actors, now).map_err(|reason| failed(place, &reason))?;
+    for actor in actors {
+        append(actor, journal).map_err(HostError::Log)?;
+    }
+    note(journal, loaded()).map_err(HostError::Log)?;
+    wait(journal)?;
+    tracing::info!(
+        path = %place.display(), keys = had.keys, libraries = had.libraries, expired = had.expired, again = was_cut_off,
+        "a file of Redis was read, because there were no keys yet; from now on they are in the log, and the file is not read again"
+    );
+    Ok(Some(had))
+}
+
+fn failed(place: &Path, reason: &dyn std::fmt::Display) -> HostError {
+    HostError::Dump { path: place.to_owned(), reason: reason.to_string() }
+}
+
+/// Whether all that a file has can be taken.
+fn check(place: &Path) -> Result<(), String> {
+    let mut check = Check::default();
+    read(place, &mut |item| match item {
+        Item::Key(entry) => check
+            .key(entry.database, &entry.payload)
+            .map_err(|reason| format!("the key {}: {reason}", entry.key.escape_ascii())),
+        Item::Functions(text) => check.library(text).map_err(|error| error.to_string()),
+        Item::Field { .. } => Ok(()),
+    })
+}
+
+/// Takes all that a file has, and appends most of it.
+fn take(place: &Path, journal: &Arc<Journal>, actors: &mut [Actor], now: UnixMillis) -> Result<Loaded, String> {
     let mut loading = Loading::new(actors, now);
-    let mut appended = Ok(());
     read(place, &mut |item| {
         let changed = match item {
             Item::Field { .. } => None,
@@ -50,23 +98,12 @@ pub(crate) fn load(
                 Some(taken.map_err(|reason| format!("the key {}: {reason}", entry.key.escape_ascii()))?)
             }
         };
-        if let Some(actor) = changed.filter(|actor| actor.changes().len() >= CHANGES_BYTES) {
-            appended = append(actor, journal);
+        match changed.filter(|actor| actor.changes().len() >= CHANGES_BYTES) {
+            Some(actor) => append(actor, journal).map_err(|error| error.to_string()),
+            None => Ok(()),
         }
-        appended.as_ref().map_or_else(|error| Err(error.to_string()), |()| Ok(()))
-    })
-    .map_err(failed)?;
-    let loaded = loading.end();
-    for actor in actors {
-        append(actor, journal).map_err(HostError::Log)?;
-    }
-    wait(journal)?;
-    std::fs::remove_file(&mark).map_err(|error| failed(format!("{} could not be removed: {error}", mark.display())))?;
-    tracing::info!(
-        path = %place.display(), keys = loaded.keys, libraries = loaded.libraries, expired = loaded.expired, again = was_cut_off,
-        "a file of Redis was read, because there were no keys yet; from now on they are in the log, and the file is not read again"
-    );
-    Ok(Some(loaded))
+    })?;
+    Ok(loading.end())
 }
 
 /// Gives all that a file has to `take`, up to its end with the right checksum.
@@ -80,20 +117,8 @@ fn read(place: &Path, take: &mut dyn FnMut(Item) -> Result<(), String>) -> Resul
     Ok(())
 }
 
-/// Whether something could be taken.
-fn check(item: &Item) -> Result<(), String> {
-    match item {
-        Item::Key(entry) => savanna_keys::keyspace::payload::restore(&entry.payload)
-            .map(drop)
-            .map_err(|_| format!("the value of the key {} is of no type that there is here", entry.key.escape_ascii())),
-        Item::Field { .. } | Item::Functions(_) => Ok(()),
-    }
-}
-
-fn keep_mark(mark: &Path) -> std::io::Result<()> {
-    File::create(mark)?.sync_all()?;
-    let directory = mark.parent().map_or_else(PathBuf::new, Path::to_owned);
-    File::open(directory)?.sync_all()
+fn note(journal: &Arc<Journal>, draft: Draft<'_>) -> Result<(), JournalError> {
+    Log::append(journal, draft, Sync::EverySecond).map(drop)
 }
 
 fn append(actor: &mut Actor, journal: &Arc<Journal>) -> Result<(), JournalError> {
@@ -107,5 +132,123 @@ fn wait(journal: &Journal) -> Result<(), HostError> {
     match outcome.recv() {
         Ok(durable) => durable.map_err(HostError::Log),
         Err(_) => Err(HostError::Log(JournalError::Stopped { reason: "the log has ended".to_owned() })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use savanna_epoch::NodeEpoch;
+    use savanna_journal::Options;
+    use savanna_keys::config::Config;
+    use savanna_keys::log::recover;
+    use savanna_keys::placement::Placement;
+    use savanna_keys_rdb::{FileWriter, Pieces};
+
+    use super::*;
+    use crate::service::{HostOptions, Service};
+    use crate::worker::unix_now;
+
+    /// A folder with a log and a file; each opening has its own epoch.
+    struct Node {
+        folder: tempfile::TempDir,
+        epoch: u64,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            Self { folder: tempfile::tempdir().expect("a folder"), epoch: 0 }
+        }
+
+        fn file(&self) -> std::path::PathBuf {
+            self.folder.path().join("dump.rdb")
+        }
+
+        fn log(&mut self) -> (Options, NodeEpoch) {
+            self.epoch += 1;
+            (Options::dir(self.folder.path().join("log")), NodeEpoch(self.epoch))
+        }
+
+        /// Puts keys into a database of the file, with a library.
+        fn write(&self, database: u64, keys: &[&str], library: Option<&str>) {
+            let mut pieces = Pieces::default();
+            library.into_iter().for_each(|text| pieces.library(text.as_bytes()));
+            for key in keys {
+                pieces.key(database, key.as_bytes(), None, 0, |writer| writer.string(b"value"));
+            }
+            let mut writer = FileWriter::new(File::create(self.file()).expect("a file")).expect("a disk");
+            writer.pieces(&pieces).expect("a disk");
+            writer.end().expect("a disk");
+        }
+
+        /// Starts it and ends it. Says how many keys there are.
+        fn start(&mut self) -> Result<u64, String> {
+            let config = Config { dump_directory: Some(self.folder.path().to_owned()), ..Config::default() };
+            let log = Some(self.log());
+            let options = HostOptions { threads: 2, config, log, lease: None, seed: 1, elsewhere: None };
+            let opened = Service::open(options, vec![Waker::noop().clone(); 2]).map_err(|error| error.to_string());
+            let (mut service, workers) = opened?;
+            let count = workers.iter().map(|worker| worker.actor().figures().keys).sum();
+            drop(workers);
+            service.close().expect("a log");
+            Ok(count)
+        }
+
+        /// A start that is cut off when it has put the file into the log but for the last word.
+        fn start_in_part(&mut self) {
+            let placement = Placement::over(2);
+            let mut actors: Vec<Actor> =
+                placement.all().map(|id| Actor::new(id, placement, Config::default(), 1)).collect();
+            let (options, epoch) = self.log();
+            let journal = recover(options, epoch, &mut actors).expect("a log");
+            note(&journal, loading()).expect("a log");
+            take(&self.file(), &journal, &mut actors, unix_now()).expect("a file");
+            actors.iter_mut().for_each(|actor| append(actor, &journal).expect("a log"));
+            wait(&journal).expect("a log");
+            journal.close().expect("a log");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_taken_stops_the_start_and_leaves_nothing() {
+        let broken = "#!lua name=broken\nerror('not now')";
+        for (database, library, reason) in [(20, None, "database"), (0, Some(broken), "not now")] {
+            let mut node = Node::new();
+            node.write(database, &["a", "b"], library);
+            let refusal = node.start().expect_err("it cannot be taken");
+            assert!(refusal.contains(reason), "{refusal}");
+            let mut actors =
+                [Actor::new(savanna_keys::placement::ActorId(0), Placement::over(1), Config::default(), 1)];
+            let (options, epoch) = node.log();
+            let journal = recover(options, epoch, &mut actors).expect("a log");
+            assert_eq!(journal.appended(), Lsn::NONE, "nothing was put into the log");
+        }
+    }
+
+    #[test]
+    fn a_file_of_which_a_part_was_loaded_is_not_served_in_part() {
+        let mut node = Node::new();
+        node.write(0, &["a", "b", "c"], None);
+        node.start_in_part();
+        std::fs::remove_file(node.file()).expect("it is there");
+        assert_eq!(node.start(), Ok(0));
+        assert_eq!(node.start(), Ok(0));
+        node.write(0, &["later"], None);
+        assert_eq!(node.start(), Ok(0), "the node has begun without it");
+    }
+
+    #[test]
+    fn a_load_that_was_cut_off_is_done_again_with_the_file_that_is_there() {
+        let mut node = Node::new();
+        node.write(0, &["a", "b", "c"], None);
+        node.start_in_part();
+        node.start_in_part();
+        node.write(0, &["d", "e"], None);
+        assert_eq!(node.start(), Ok(2));
+        node.write(0, &["f"], None);
+        assert_eq!(node.start(), Ok(2), "it is not read again");
+        std::fs::remove_file(node.file()).expect("it is there");
+        assert_eq!(node.start(), Ok(2));
     }
 }

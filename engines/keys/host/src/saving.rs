@@ -182,7 +182,7 @@ fn write(
 }
 
 /// A file beside another one.
-pub(crate) fn beside(place: &Path, ending: &str) -> PathBuf {
+fn beside(place: &Path, ending: &str) -> PathBuf {
     let mut name = place.as_os_str().to_owned();
     name.push(".");
     name.push(ending);

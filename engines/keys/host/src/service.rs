@@ -72,7 +72,7 @@ impl Service {
     /// Reads the log. Gives the service and a worker for each of the threads, which `wakers` wake. Blocks while it reads.
     ///
     /// # Errors
-    /// [`HostError::Users`], [`HostError::Log`].
+    /// [`HostError::Users`], [`HostError::Log`], [`HostError::Dump`].
     ///
     /// # Panics
     /// If there are not as many wakers as [`Placement::over`] gives actors to the threads.
@@ -92,8 +92,8 @@ impl Service {
         let journal = log.map(|(options, epoch)| recover(options, epoch, &mut actors)).transpose();
         let journal = journal.map_err(HostError::Log)?;
         let dump = config.dump_directory.as_ref().map(|directory| directory.join(&config.dump_name));
-        if let (Some(place), Some(journal)) = (&dump, &journal) {
-            load(place, journal, &mut actors, unix_now())?;
+        if let Some(journal) = &journal {
+            load(dump.as_deref(), journal, &mut actors, unix_now())?;
         }
         let (slots, mailboxes): (Vec<_>, Vec<_>) = wakers.into_iter().map(mailbox).unzip();
         let slots: Arc<[Slot]> = slots.into();

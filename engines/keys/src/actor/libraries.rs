@@ -73,6 +73,10 @@ impl Actor {
             return Err(out_of_memory());
         }
         self.check_log_space()?;
+        self.make_change_with_room(request)
+    }
+
+    fn make_change_with_room(&mut self, request: &LibraryRequest) -> Result<LibraryChange, CommandError> {
         self.keys.ask_for_log(request.byte_count())?;
         let change = self.scripts.change_libraries(request)?;
         if change.removes_all {
@@ -90,13 +94,13 @@ impl Actor {
         self.put_replies(FIRST, replies);
     }
 
-    /// Loads a library at all actors of a node, and keeps it. Gives the actor that does.
+    /// Loads a library at all actors of a node, and keeps it, whatever memory there is to be. Gives the actor that does.
     pub(super) fn load_library(
         actors: &mut [Self],
         request: LibraryRequest,
     ) -> Result<Option<&mut Self>, CommandError> {
         let Some((first, others)) = actors.split_first_mut() else { return Ok(None) };
-        let change = first.make_change(&request)?;
+        let change = first.make_change_with_room(&request)?;
         others.iter_mut().for_each(|actor| actor.scripts.take_libraries(&change));
         Ok(Some(first))
     }

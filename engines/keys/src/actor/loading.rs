@@ -5,9 +5,9 @@ use savanna_lattice::UnixMillis;
 use super::{Actor, FIRST};
 use crate::error::CommandError;
 use crate::keyspace::entry::LATEST_EXPIRY;
-use crate::keyspace::{DATABASES, payload};
+use crate::keyspace::{DATABASES, Value, payload};
 use crate::placement::KeyHash;
-use crate::scripting::LibraryRequest;
+use crate::scripting::{LibraryRequest, Scripts};
 
 /// What a file had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +18,49 @@ pub struct Loaded {
     pub expired: u64,
     /// Libraries of functions.
     pub libraries: u64,
+}
+
+/// Whether the log of a node's actors had a part of a file. It is void, and there are no keys.
+#[must_use]
+pub fn is_half_loaded(actors: &[Actor]) -> bool {
+    actors.first().is_some_and(|first| first.is_half_loaded)
+}
+
+/// Says what of a file cannot be taken, before any of it is.
+#[derive(Debug, Default)]
+pub struct Check {
+    scripts: Scripts,
+}
+
+impl Check {
+    /// Looks at a key.
+    ///
+    /// # Errors
+    /// A text that says why it cannot be taken.
+    pub fn key(&self, database: u64, value: &[u8]) -> Result<(), String> {
+        number_of(database)?;
+        value_of(value).map(drop)
+    }
+
+    /// Looks at a library of functions.
+    ///
+    /// # Errors
+    /// If it cannot be loaded, beside those before it.
+    pub fn library(&mut self, text: Vec<u8>) -> Result<(), CommandError> {
+        self.scripts.change_libraries(&LibraryRequest::Load { text, replaces: true }).map(drop)
+    }
+}
+
+fn number_of(database: u64) -> Result<u8, String> {
+    let number = u8::try_from(database).ok().filter(|number| *number < DATABASES);
+    number.ok_or_else(|| format!("expected a database below {DATABASES}, found {database}"))
+}
+
+fn value_of(payload: &[u8]) -> Result<Value, String> {
+    payload::restore(payload).map_err(|error| match error {
+        payload::NoValue::Memory => error.to_string(),
+        _ => "its value is of no type that there is here (values of modules are not)".to_owned(),
+    })
 }
 
 /// Actors, all of a node in the order of their numbers, that take what a file has.
@@ -47,12 +90,7 @@ impl<'a> Loading<'a> {
         expires_at: Option<u64>,
         value: &[u8],
     ) -> Result<&mut Actor, String> {
-        let number = u8::try_from(database).ok().filter(|number| *number < DATABASES);
-        let number = number.ok_or_else(|| format!("expected a database below {DATABASES}, found {database}"))?;
-        let value = payload::restore(value).map_err(|error| match error {
-            payload::NoValue::Memory => error.to_string(),
-            _ => "its value is of no type that there is here (values of modules are not)".to_owned(),
-        })?;
+        let (number, value) = (number_of(database)?, value_of(value)?);
         let placement = self.actors[FIRST.index()].placement;
         let actor = &mut self.actors[placement.actor_of(KeyHash::of(key).group()).index()];
         let expires_at = expires_at.map_or(UnixMillis::NEVER, |at| UnixMillis(at).min(LATEST_EXPIRY));

@@ -152,6 +152,8 @@ pub struct Actor {
     dropping: Vec<JoinHandle<()>>,
     /// What was read from a file at the start.
     pub(crate) loaded: Loaded,
+    /// Whether the log had a part of such a file, which is void. Kept by the first actor.
+    pub(crate) is_half_loaded: bool,
     /// Files with all keys.
     pub(crate) saves: Saves,
     rounds: Rounds,
@@ -232,6 +234,7 @@ impl Actor {
             freezes: HashMap::new(),
             dropping: Vec::new(),
             loaded: Loaded::default(),
+            is_half_loaded: false,
             saves: Saves::default(),
             rounds: Rounds::new(placement.actors()),
             waiters: Waiters::default(),

@@ -367,7 +367,8 @@ mod tests {
     fn a_file_does_not_begin_beside_one_for_clients_and_one_that_is_scheduled_is_under_way() {
         let mut actors = actors(1);
         let actor = &mut actors[0];
-        let in_progress = |actor: &mut Actor| ask(actor, &[b"INFO", b"persistence"]).contains("rdb_bgsave_in_progress:1");
+        let in_progress =
+            |actor: &mut Actor| ask(actor, &[b"INFO", b"persistence"]).contains("rdb_bgsave_in_progress:1");
         ask(actor, &[b"SYNC"]);
         let refusal = ask(actor, &[b"BGSAVE"]);
         assert!(refusal.contains("can't BGSAVE right now"), "{refusal}");

@@ -413,8 +413,7 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
         "requests_to_other_threads",
         "transactions_over_threads",
     ];
-    const GREATEST: [&str; 3] =
-        ["aof_rewrite_in_progress", "rdb_bgsave_in_progress", "rdb_current_bgsave_time_sec"];
+    const GREATEST: [&str; 3] = ["aof_rewrite_in_progress", "rdb_bgsave_in_progress", "rdb_current_bgsave_time_sec"];
     let mut lines: Vec<(String, String)> = Vec::new();
     for part in parts {
         let Some(Value::Verbatim(text)) = part.first() else { continue };

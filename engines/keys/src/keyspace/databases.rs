@@ -2,7 +2,8 @@
 
 use savanna_lattice::Hlc;
 
-use super::{DATABASES, Database, Keyspace, deletion_class, rewrite};
+use super::replica::Replicas;
+use super::{DATABASES, Database, Keyspace, TABLES, deletion_class, rewrite};
 use crate::delta::Header;
 use crate::error::Outcome;
 use crate::placement::KeyHash;
@@ -26,6 +27,12 @@ impl Keyspace {
             flushed.extend(self.keep_flushed(number, database));
         }
         flushed
+    }
+
+    /// Forgets all keys and libraries as if they had never been. The log hears nothing of it.
+    pub(crate) fn forget_all(&mut self) {
+        self.databases = [const { None }; TABLES as usize];
+        self.replicas = Replicas::new(self.placement);
     }
 
     /// Asks for space in the log for emptying a database, or all.
