@@ -1,5 +1,6 @@
 //! When fields of hashes expire, as in Redis 7.4; and commands of Redis 8 that read or write fields with that.
 
+use hashbrown::HashSet;
 use savanna_lattice::UnixMillis;
 
 use super::expiry::{MILLIS, SECONDS, UNIX_MILLIS, UNIX_SECONDS, Unit, unit_of};
@@ -211,7 +212,13 @@ fn answer_expiries(
 /// `HGETDEL key FIELDS numfields field [field ...]`
 pub fn hgetdel(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let fields = fields_at(args, 2, 1)?;
-    answer_values(keys, &args[1], fields, reply)?;
+    let hash = keys.collection::<Hash>(&args[1])?;
+    let mut named = HashSet::new();
+    reply.array(fields.len());
+    // One that is named again is not there any more.
+    for field in fields.from(0) {
+        reply.bulk_or_null(hash.filter(|_| named.insert(field)).and_then(|hash| hash.get(field)));
+    }
     let removed =
         keys.change_present::<Hash, _>(&args[1], |hash| Ok(fields.from(0).filter(|field| hash.remove(field)).count()))?;
     if removed.unwrap_or(0) > 0 {
@@ -421,6 +428,8 @@ mod tests {
             ("HTTL h FIELDS 2 e f", "[2] 5 5"),
             ("HSETEX h EXAT 1 FIELDS 2 e 1 g 2", "1"),
             ("HLEN h", "2"),
+            ("HSET h twice 1", "1"),
+            ("HGETDEL h FIELDS 3 twice none twice", "[3] \"1\" nil nil"),
         ] {
             assert_eq!(call(&mut keys, line), expected, "{line}");
         }
