@@ -117,9 +117,9 @@ impl<R: Read> FileReader<R> {
                 opcode::IDLE => skip::lengths(&mut self.bytes, 1)?,
                 opcode::FREQUENCY => skip::bytes(&mut self.bytes, 1)?,
                 opcode::EXPIRES_AT_SECONDS => {
-                    expires_at = Some(u64::from(u32::from_le_bytes(self.bytes.chunk()?)) * 1_000);
+                    expires_at = Some(past_or(i64::from(i32::from_le_bytes(self.bytes.chunk()?)) * 1_000));
                 }
-                opcode::EXPIRES_AT_MILLIS => expires_at = Some(u64::from_le_bytes(self.bytes.chunk()?)),
+                opcode::EXPIRES_AT_MILLIS => expires_at = Some(past_or(i64::from_le_bytes(self.bytes.chunk()?))),
                 opcode::MODULE => skip::module(&mut self.bytes)?,
                 opcode::FIELD => {
                     let (name, value) = (self.bytes.text()?, self.bytes.text()?);
@@ -264,4 +264,9 @@ impl<R: Read> Source<R> {
             Length::Encoded(_) => Err(self.wrong("a string")),
         }
     }
+}
+
+/// A time, or if it is before 1970 the first millisecond of it: 0 would be none for who restores the key.
+fn past_or(millis: i64) -> u64 {
+    u64::try_from(millis).unwrap_or(0).max(1)
 }

@@ -53,6 +53,16 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn a_time_before_1970_has_passed() {
+    let body = [&b"\xfc"[..], &(-5_i64).to_le_bytes(), b"\x00\x01a\x01x\xfd", &(-1_i32).to_le_bytes(), b"\x00\x01b\x01x"].concat();
+    let times = items(&file(&body)).expect("a file").into_iter().map(|item| match item {
+        Item::Key(entry) => entry.expires_at,
+        _ => None,
+    });
+    assert_eq!(times.collect::<Vec<_>>(), [Some(1), Some(1)], "it is no number of 8,000 years, and not none");
+}
+
+#[test]
 fn what_is_between_keys_is_passed_by() {
     let body = [
         &b"\xfa\x03abc\xc0\x7b"[..], // a field whose value is a number

@@ -186,7 +186,7 @@ fn read(reader: &mut Reader<'_>) -> Read<Value> {
         kind::SET_LISTPACK => set_of(&listpack(&reader.packed()?)?)?,
         kind::HASH => hash_of(&reader.strings(2)?)?,
         kind::HASH_EXPIRING => {
-            let first = u64::from_le_bytes(reader.chunk()?);
+            let first = u64::try_from(i64::from_le_bytes(reader.chunk()?)).map_err(|_| NoValue::Format)?;
             let mut hash = Hash::default();
             for _ in 0..reader.length()? {
                 let at = match reader.length()? {
