@@ -73,6 +73,7 @@ fn needs_keys_here(command: &Command) -> bool {
                 | "bgrewriteaof"
                 | "save"
                 | "bgsave"
+                | "lastsave"
                 | "sync"
                 | "psync"
         )

@@ -151,11 +151,17 @@ impl Actor {
     /// Saves all keys for one of this actor's sessions.
     ///
     /// # Errors
-    /// If there is no place for the file.
+    /// If there is no place for the file, or the session is told things that would come into its midst.
     pub(crate) fn save(&mut self, session: &mut Session, wish: SaveWish) -> Result<Progress, CommandError> {
         if self.config.dump_directory.is_none() {
             return Err(CommandError::text(
                 "ERR there is no directory for a file with all keys; set keys.dir, or start with a data directory",
+            ));
+        }
+        let is_told_more = session.listens() || session.is_monitor || session.tracking.is_some();
+        if is_told_more && wish.target() == SaveTarget::Copy {
+            return Err(CommandError::text(
+                "ERR SYNC needs a connection that neither subscribes, nor monitors, nor tracks keys: what it is told would come into the file",
             ));
         }
         let ticket = session.ticket();
@@ -361,6 +367,33 @@ mod tests {
         actor.end_save(&failed(last));
         actor.thaw(Thawed::Saved(last));
         assert!(!actor.is_saving() && actor.saves.file_since().is_none());
+    }
+
+    #[test]
+    fn a_node_without_keys_does_not_say_when_they_were_saved() {
+        let mut actors = actors(1);
+        actors[0].face_elsewhere();
+        for words in [&[&b"LASTSAVE"[..]], &[b"SAVE"]] {
+            let refusal = ask(&mut actors[0], words);
+            assert!(refusal.contains("node"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn who_is_told_other_things_in_between_takes_no_file() {
+        let mut actors = actors(1);
+        let actor = &mut actors[0];
+        for words in [&[&b"SUBSCRIBE"[..], b"news"][..], &[b"MONITOR"], &[b"CLIENT", b"TRACKING", b"ON"]] {
+            let session = actor.open_session(String::new(), String::new());
+            let mut tape = Tape::new();
+            for words in [&[&b"HELLO"[..], b"3"][..], words] {
+                actor.request(session, OwnedArgs::of_words(words).args(), &mut tape);
+            }
+            let mut tape = Tape::new();
+            actor.request(session, OwnedArgs::of_words(&[b"SYNC"]).args(), &mut tape);
+            assert!(tape.to_string().contains("SYNC needs a connection"), "{tape}");
+        }
+        assert!(actor.saves.under_way.is_none());
     }
 
     #[test]
