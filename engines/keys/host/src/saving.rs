@@ -17,6 +17,7 @@ use savanna_keys::actor::saving::{FileCopy, SaveOrder, SaveOutcome, SaveTarget};
 use savanna_keys::keyspace::Saved;
 use savanna_keys::placement::ActorId;
 use savanna_keys_rdb::FileWriter;
+use savanna_ownership::guard::LeaseGuard;
 
 use crate::mailbox::{Mail, Slot};
 
@@ -39,8 +40,10 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct Desk {
     /// Where the file is to be, if it may be anywhere.
-    place: Option<PathBuf>,
+    place: Option<Place>,
     journal: Option<Arc<Journal>>,
+    /// The lease under which it may take the place of another file; none where nobody else could have the keys.
+    lease: Option<LeaseGuard>,
     slots: Arc<[Slot]>,
     under_way: Mutex<Option<UnderWay>>,
 }
@@ -75,8 +78,17 @@ impl UnderWay {
 }
 
 impl Desk {
-    pub(crate) fn new(place: Option<PathBuf>, journal: Option<Arc<Journal>>, slots: Arc<[Slot]>) -> Self {
-        Self { place, journal, slots, under_way: Mutex::new(None) }
+    /// A desk for a file at a place; what a process before this epoch has left beside it goes.
+    pub(crate) fn new(
+        place: Option<Place>,
+        journal: Option<Arc<Journal>>,
+        lease: Option<LeaseGuard>,
+        slots: Arc<[Slot]>,
+    ) -> Self {
+        if let Some(place) = &place {
+            place.remove_left();
+        }
+        Self { place, journal, lease, slots, under_way: Mutex::new(None) }
     }
 
     /// Begins a file. All threads are told what becomes of it.
@@ -85,8 +97,9 @@ impl Desk {
         let backlog = Arc::<Backlog>::default();
         *self.under_way.lock() = Some(UnderWay { number: order.number, sender, backlog: Arc::clone(&backlog) });
         let (place, journal, slots) = (self.place.clone(), self.journal.clone(), Arc::clone(&self.slots));
+        let lease = self.lease.clone();
         let run = move || {
-            let written = write(order.target, place.as_deref(), journal.as_deref(), &parts, &backlog, slots.len());
+            let written = write(order.target, place.as_ref(), (journal.as_deref(), lease.as_ref()), &parts, &backlog, slots.len());
             let (problem, copy) = match written {
                 Ok(copy) => (None, copy),
                 Err(problem) => (Some(problem), None),
@@ -129,17 +142,19 @@ fn tell(slots: &[Slot], outcome: SaveOutcome) {
 /// Writes the parts of all threads to a file, until each has given its last.
 fn write(
     target: SaveTarget,
-    place: Option<&Path>,
-    journal: Option<&Journal>,
+    place: Option<&Place>,
+    (journal, lease): (Option<&Journal>, Option<&LeaseGuard>),
     parts: &Receiver<Part>,
     backlog: &Backlog,
     threads: usize,
 ) -> Result<Option<FileCopy>, String> {
     let place = place.ok_or("there is no directory for a file with all keys")?;
-    let beside = beside(place, if target == SaveTarget::File { "part" } else { "copy" });
+    let beside = place.beside(if target == SaveTarget::File { PART } else { COPY });
+    let Place { file: place, .. } = place;
     let failed = |error: io::Error| format!("{} could not be written: {error}", place.display());
     let begun = begin_file(&beside);
     let written = begun.map_err(failed).and_then(|file| {
+        let file = Flushed { file, unflushed: 0, flushes: target == SaveTarget::File };
         let mut writer = FileWriter::new(BufWriter::with_capacity(BUFFER_BYTES, file)).map_err(failed)?;
         writer.field("redis-ver", savanna_keys::commands::server::REDIS_VERSION).map_err(failed)?;
         writer.field("redis-bits", "64").map_err(failed)?;
@@ -161,16 +176,22 @@ fn write(
         }
         let mut writer = writer.end().map_err(failed)?;
         writer.flush().map_err(failed)?;
-        let file = writer.into_inner().map_err(|error| failed(error.into_error()))?;
+        let Flushed { file, .. } = writer.into_inner().map_err(|error| failed(error.into_error()))?;
         wait_for_log(journal, depends)?;
         let bytes = file.metadata().map_err(failed)?.len();
         if target == SaveTarget::Copy {
             return Ok(Some(FileCopy { file: Arc::new(file), bytes }));
         }
         file.sync_all().map_err(failed)?;
+        // Who has the keys by now may have written a later file.
+        if !lease.is_none_or(LeaseGuard::serving) {
+            return Err("this node has not renewed its lease of the keys, which another one may have by now".to_owned());
+        }
         std::fs::rename(&beside, place).map_err(failed)?;
-        let directory = place.parent().map_or_else(|| Path::new("."), |parent| parent);
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+        let flushed = File::open(directory_of(place)).and_then(|directory| directory.sync_all());
+        flushed.map_err(|error| {
+            format!("{} was written, and may be gone after a power failure: its directory could not be flushed: {error}", place.display())
+        })?;
         tracing::info!(path = %place.display(), bytes, "all keys were saved to a file");
         Ok(None)
     });
@@ -181,17 +202,93 @@ fn write(
     written
 }
 
-/// A file beside another one.
-fn beside(place: &Path, ending: &str) -> PathBuf {
-    let mut name = place.as_os_str().to_owned();
-    name.push(".");
-    name.push(ending);
-    name.into()
+/// Where a file is to be, and under which epoch it is written beside that: a process that has lost the keys may still write, to its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    file: PathBuf,
+    epoch: u64,
 }
 
-/// A file that nobody else reads, and that has nothing yet.
+/// How files beside it end, before the epoch.
+const PART: &str = "part";
+const COPY: &str = "copy";
+
+impl Place {
+    pub(crate) const fn new(file: PathBuf, epoch: u64) -> Self {
+        Self { file, epoch }
+    }
+
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// A file beside it.
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut name = self.file.as_os_str().to_owned();
+        name.push(format!(".{ending}-{}", self.epoch));
+        name.into()
+    }
+
+    /// Removes what processes of this epoch or before were writing when they ended: it may be as long as all keys.
+    fn remove_left(&self) {
+        let Some(name) = self.file.file_name().and_then(|name| name.to_str()) else { return };
+        let Ok(present) = std::fs::read_dir(directory_of(&self.file)) else { return };
+        for entry in present.flatten() {
+            let epoch_of = |ending| {
+                let left = entry.file_name();
+                left.to_str()?.strip_prefix(name)?.strip_prefix(ending)?.parse::<u64>().ok()
+            };
+            if epoch_of(".part-").or_else(|| epoch_of(".copy-")).is_some_and(|epoch| epoch <= self.epoch) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn directory_of(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}
+
+/// A new file that nobody else reads, in the place of what there is.
 fn begin_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(0o600).open(path)
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(path)
+}
+
+/// A file that is flushed while it is written: at the end it would keep the log's disk for long.
+#[derive(Debug)]
+struct Flushed {
+    file: File,
+    unflushed: usize,
+    flushes: bool,
+}
+
+/// So much is flushed at once.
+const FLUSH_BYTES: usize = 32 << 20;
+
+impl io::Write for Flushed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.unflushed += count;
+        if self.flushes && self.unflushed >= FLUSH_BYTES {
+            self.file.sync_data()?;
+            self.unflushed = 0;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl io::Seek for Flushed {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
 }
 
 /// Waits until the log is durable up to a position.
@@ -205,17 +302,19 @@ fn wait_for_log(journal: Option<&Journal>, depends: Lsn) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use std::io::BufReader;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::task::Waker;
     use std::time::{Duration, Instant};
 
     use savanna_keys_rdb::{FileReader, Item, Pieces};
+    use savanna_ownership::time::BootClock;
 
     use super::*;
     use crate::mailbox::{Mailbox, mailbox};
 
     fn desk(place: &Path) -> (Desk, Vec<Mailbox>) {
         let (slots, mailboxes): (Vec<_>, Vec<_>) = (0..2).map(|_| mailbox(Waker::noop().clone())).unzip();
-        (Desk::new(Some(place.to_owned()), None, slots.into()), mailboxes)
+        (Desk::new(Some(Place::new(place.to_owned(), 7)), None, None, slots.into()), mailboxes)
     }
 
     fn file(number: u64) -> SaveOrder {
@@ -280,7 +379,50 @@ mod tests {
         // The disk goes on.
         let folder = tempfile::tempdir().expect("a folder");
         let place = folder.path().join("dump.rdb");
-        let problem = write(SaveTarget::File, Some(&place), None, &parts, &backlog, 1).expect_err("keys are missing");
+        let there = Place::new(place.clone(), 1);
+        let written = write(SaveTarget::File, Some(&there), (None, None), &parts, &backlog, 1);
+        let problem = written.expect_err("keys are missing");
         assert!(problem.contains("slower") && !place.exists(), "{problem}");
+    }
+
+    /// Writes a file with one key under an epoch.
+    fn save(place: &Path, epoch: u64, lease: Option<&LeaseGuard>) -> Result<Option<FileCopy>, String> {
+        let (sender, parts) = channel();
+        sender.send(Part { from: ActorId(0), saved: last(1, "a"), depends: Lsn::NONE }).expect("it is there");
+        let there = Place::new(place.to_owned(), epoch);
+        write(SaveTarget::File, Some(&there), (None, lease), &parts, &Backlog::default(), 1)
+    }
+
+    #[test]
+    fn who_has_lost_the_keys_leaves_the_file_of_the_next_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().join("dump.rdb");
+        std::fs::write(&place, "of the next").expect("a disk");
+        std::fs::write(folder.path().join("dump.rdb.part-4"), "which is being written").expect("a disk");
+        let lost = LeaseGuard::new(Arc::new(BootClock));
+        let problem = save(&place, 3, Some(&lost)).expect_err("it has no lease");
+        assert!(problem.contains("lease"), "{problem}");
+        assert_eq!(std::fs::read(&place).expect("a file"), b"of the next");
+        assert!(folder.path().join("dump.rdb.part-4").exists() && !folder.path().join("dump.rdb.part-3").exists());
+    }
+
+    #[test]
+    fn a_file_is_begun_anew_for_this_user_alone_and_what_was_left_goes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [place, other, part] = ["dump.rdb", "other", "dump.rdb.part-7"].map(|name| folder.path().join(name));
+        std::fs::write(&other, "of somebody else").expect("a disk");
+        std::os::unix::fs::symlink(&other, &part).expect("a disk");
+        save(&place, 7, None).expect("a disk");
+        assert_eq!(std::fs::read(&other).expect("a file"), b"of somebody else", "no link is followed");
+        let metadata = std::fs::symlink_metadata(&place).expect("a file");
+        assert!(metadata.is_file() && metadata.permissions().mode() & 0o077 == 0);
+        for left in ["dump.rdb.part-6", "dump.rdb.copy-7", "dump.rdb.copy-8", "dump.rdb.part-x"] {
+            std::fs::write(folder.path().join(left), "all keys").expect("a disk");
+        }
+        desk(&place);
+        let mut names: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|it| it.file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["dump.rdb", "dump.rdb.copy-8", "dump.rdb.part-x", "other"], "of this epoch or before");
+        assert_eq!(directory_of(Path::new("dump.rdb")), Path::new("."));
     }
 }

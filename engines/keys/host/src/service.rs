@@ -25,7 +25,7 @@ use crate::host::Host;
 use crate::loading::load;
 use crate::mailbox::{Bell, Mail, Slot, mailbox};
 use crate::memory::Release;
-use crate::saving::Desk;
+use crate::saving::{Desk, Place};
 use crate::worker::{Abroad, Worker, unix_now};
 
 /// What a service is to be.
@@ -89,15 +89,17 @@ impl Service {
             actors.iter_mut().for_each(Actor::face_elsewhere);
         }
         actors.iter_mut().for_each(|actor| actor.change_users(|all| *all = users.clone()));
+        let epoch = log.as_ref().map_or(0, |(_, epoch)| epoch.0);
         let journal = log.map(|(options, epoch)| recover(options, epoch, &mut actors)).transpose();
         let journal = journal.map_err(HostError::Log)?;
-        let dump = config.dump_directory.as_ref().map(|directory| directory.join(&config.dump_name));
+        let dump = config.dump_directory.as_ref();
+        let dump = dump.map(|directory| Place::new(directory.join(&config.dump_name), epoch));
         if let Some(journal) = &journal {
-            load(dump.as_deref(), journal, &mut actors, unix_now())?;
+            load(dump.as_ref().map(Place::file), journal, &mut actors, unix_now())?;
         }
         let (slots, mailboxes): (Vec<_>, Vec<_>) = wakers.into_iter().map(mailbox).unzip();
         let slots: Arc<[Slot]> = slots.into();
-        let desk = Arc::new(Desk::new(dump, journal.clone(), Arc::clone(&slots)));
+        let desk = Arc::new(Desk::new(dump, journal.clone(), lease.clone(), Arc::clone(&slots)));
         let figures = actors.iter().map(|actor| Arc::new(Mutex::new(actor.figures()))).collect();
         let owner = elsewhere.as_ref().map(|elsewhere| elsewhere.owner.clone());
         let service = Self { slots, placement, figures, journal, lease: lease.clone(), owner };
