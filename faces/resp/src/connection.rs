@@ -90,6 +90,8 @@ pub(crate) struct Copying {
     sent: u64,
 }
 
+/// A client that takes nothing of its file for so long is disconnected: as long as it is there, so is the file.
+const COPY_PATIENCE_MILLIS: u64 = 60_000;
 /// So much of a file is sent at once.
 const COPIED_BYTES: u64 = 256 << 10;
 /// With more than this to be sent, a client is not read from.
@@ -175,12 +177,23 @@ impl Connection {
     }
 
     /// Begins to send a file in the place of a reply that was awaited.
-    pub(crate) fn begin_copy(&mut self, ticket: Ticket, greeting: &str, copy: FileCopy) {
+    pub(crate) fn begin_copy(&mut self, ticket: Ticket, greeting: &str, copy: FileCopy, now: UnixMillis) {
         self.output.fill(ticket, |bytes, _| bytes.extend_from_slice(greeting.as_bytes()));
         if self.awaits == Some(ticket) {
             self.awaits = None;
         }
         self.copy = Some(Copying { copy, sent: 0 });
+        self.heard_at = now;
+    }
+
+    /// Whether the client has taken nothing of its file for too long.
+    pub(crate) fn neglects_copy(&self, now: UnixMillis) -> bool {
+        self.copy.is_some() && now.0.saturating_sub(self.heard_at.0) >= COPY_PATIENCE_MILLIS
+    }
+
+    /// Whether more of a file may be sent at once. What waits for the log is sent first, and wakes the thread.
+    pub(crate) fn may_go_on_copying(&self) -> bool {
+        self.copy.is_some() && self.is_writable && !self.output.is_held()
     }
 
     /// Puts the next part of a file to what is to be sent, if that is all sent. Says whether it could be read.
@@ -338,5 +351,38 @@ impl Connection {
             }
         }
         limit.hard != 0 && waiting > limit.hard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_client_that_takes_nothing_of_its_file_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let _client = TcpStream::connect(listener.local_addr().expect("a port")).expect("a client");
+        let (socket, _) = listener.accept().expect("a client");
+        socket.set_nonblocking(true).expect("a socket");
+        let stream = Stream::new(mio::net::TcpStream::from_std(socket), None).expect("no TLS");
+        let mut connection = Connection::new(stream, SessionId { place: 0, serial: 0 }, UnixMillis(0));
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(1 << 30).expect("a disk");
+        connection.output.wait(Ticket(1), Some(2));
+        let copy = FileCopy { file: Arc::new(file), bytes: 1 << 30 };
+        connection.begin_copy(Ticket(1), "$1073741824\r\n", copy, UnixMillis(70_000));
+        assert!(!connection.neglects_copy(UnixMillis(129_999)), "it was not heard before, but the file has only come");
+        // What waits for the log wakes the thread, which is not to turn until then.
+        connection.output.release(Some(savanna_keys_host::Lsn(1)));
+        assert!(connection.write(UnixMillis(71_000)) && !connection.may_go_on_copying());
+        connection.output.hear_durable(savanna_keys_host::Lsn(1));
+        while connection.is_writable {
+            assert!(connection.may_go_on_copying() && connection.write(UnixMillis(72_000)));
+        }
+        assert!(!connection.neglects_copy(UnixMillis(131_999)));
+        assert!(connection.neglects_copy(UnixMillis(132_000)));
     }
 }

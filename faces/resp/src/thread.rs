@@ -219,6 +219,7 @@ impl Thread {
                 && !listens
                 && connection.is_quiet();
             connection.is_dismissed |= is_idle
+                || connection.neglects_copy(now)
                 || self.worker.actor().is_late(connection.session, connection.stream.is_established())
                 || self.leaves_too_much(&mut connection);
             let is_dismissed = connection.is_dismissed;

@@ -42,11 +42,12 @@ impl Thread {
 
     /// Begins to send files to who asked for them.
     pub(super) fn begin_copies(&mut self) {
+        let now = self.worker.actor().now();
         for CopyFor { session, ticket, copy, greeting } in self.worker.take_copies() {
             let place = session.place as usize;
             let Some(Some(connection)) = self.state.connections.get_mut(place) else { continue };
             if connection.session == session {
-                connection.begin_copy(ticket, &greeting, copy);
+                connection.begin_copy(ticket, &greeting, copy, now);
                 self.touch(place);
             }
         }
@@ -71,7 +72,7 @@ impl Thread {
             let is_there = connection.write(self.worker.actor().now());
             let leaves_too_much = !connection.output.is_empty() && self.leaves_too_much(&mut connection);
             let stays = is_there && !connection.is_finished() && !connection.is_dismissed && !leaves_too_much;
-            let copies = connection.copy.is_some() && connection.is_writable;
+            let copies = connection.may_go_on_copying();
             connection.is_touched = connection.output.is_held();
             let is_touched = connection.is_touched;
             self.settle(*place, connection, stays);
