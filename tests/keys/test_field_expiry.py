@@ -55,6 +55,11 @@ def test_times_of_fields_are_in_the_log(server):
     assert client.call("EXISTS", "only") == 0
     assert client.call("BGREWRITEAOF") == "Background append only file rewriting started"
     client.call("SET", "other", 1)
+    deadline = time.monotonic() + 60
+    while "aof_rewrite_in_progress:1" in client.call("INFO", "persistence").decode():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    # The beginning goes when what was written is durable.
     time.sleep(0.3)
     server.kill()
     server.start()

@@ -99,7 +99,14 @@ impl Desk {
         let (place, journal, slots) = (self.place.clone(), self.journal.clone(), Arc::clone(&self.slots));
         let lease = self.lease.clone();
         let run = move || {
-            let written = write(order.target, place.as_ref(), (journal.as_deref(), lease.as_ref()), &parts, &backlog, slots.len());
+            let written = write(
+                order.target,
+                place.as_ref(),
+                (journal.as_deref(), lease.as_ref()),
+                &parts,
+                &backlog,
+                slots.len(),
+            );
             let (problem, copy) = match written {
                 Ok(copy) => (None, copy),
                 Err(problem) => (Some(problem), None),
@@ -190,7 +197,10 @@ fn write(
         std::fs::rename(&beside, place).map_err(failed)?;
         let flushed = File::open(directory_of(place)).and_then(|directory| directory.sync_all());
         flushed.map_err(|error| {
-            format!("{} was written, and may be gone after a power failure: its directory could not be flushed: {error}", place.display())
+            format!(
+                "{} was written, and may be gone after a power failure: its directory could not be flushed: {error}",
+                place.display()
+            )
         })?;
         tracing::info!(path = %place.display(), bytes, "all keys were saved to a file");
         Ok(None)
@@ -325,7 +335,9 @@ mod tests {
     fn last(number: u64, key: &str) -> Saved {
         let mut pieces = Pieces::default();
         pieces.key(0, key.as_bytes(), None, 0, |writer| writer.string(b"value"));
-        Saved { number, pieces, is_done: true, ..Saved::default() }
+        let mut saved = Saved::default();
+        (saved.number, saved.pieces, saved.is_done) = (number, pieces, true);
+        saved
     }
 
     fn outcome(mailbox: &Mailbox) -> Arc<SaveOutcome> {
@@ -420,7 +432,8 @@ mod tests {
             std::fs::write(folder.path().join(left), "all keys").expect("a disk");
         }
         desk(&place);
-        let mut names: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|it| it.file_name()).collect();
+        let mut names: Vec<_> =
+            std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|it| it.file_name()).collect();
         names.sort();
         assert_eq!(names, ["dump.rdb", "dump.rdb.copy-8", "dump.rdb.part-x", "other"], "of this epoch or before");
         assert_eq!(directory_of(Path::new("dump.rdb")), Path::new("."));

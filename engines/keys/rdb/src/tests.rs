@@ -54,7 +54,9 @@ fn what_is_written_is_read() {
 
 #[test]
 fn a_time_before_1970_has_passed() {
-    let body = [&b"\xfc"[..], &(-5_i64).to_le_bytes(), b"\x00\x01a\x01x\xfd", &(-1_i32).to_le_bytes(), b"\x00\x01b\x01x"].concat();
+    let body =
+        [&b"\xfc"[..], &(-5_i64).to_le_bytes(), b"\x00\x01a\x01x\xfd", &(-1_i32).to_le_bytes(), b"\x00\x01b\x01x"]
+            .concat();
     let times = items(&file(&body)).expect("a file").into_iter().map(|item| match item {
         Item::Key(entry) => entry.expires_at,
         _ => None,
