@@ -48,6 +48,8 @@ pub enum Scope {
 pub enum Order {
     /// The one that was used longest ago.
     LeastRecent,
+    /// The one that is used most rarely.
+    LeastFrequent,
     /// The one that would expire first.
     FirstToExpire,
     /// Any.
@@ -55,11 +57,13 @@ pub enum Order {
 }
 
 impl Eviction {
-    const NAMES: [(&str, Self); 6] = [
+    const NAMES: [(&str, Self); 8] = [
         ("volatile-lru", Self::Evict(Scope::Expiring, Order::LeastRecent)),
+        ("volatile-lfu", Self::Evict(Scope::Expiring, Order::LeastFrequent)),
         ("volatile-random", Self::Evict(Scope::Expiring, Order::Chance)),
         ("volatile-ttl", Self::Evict(Scope::Expiring, Order::FirstToExpire)),
         ("allkeys-lru", Self::Evict(Scope::All, Order::LeastRecent)),
+        ("allkeys-lfu", Self::Evict(Scope::All, Order::LeastFrequent)),
         ("allkeys-random", Self::Evict(Scope::All, Order::Chance)),
         ("noeviction", Self::Refuse),
     ];
@@ -157,6 +161,8 @@ pub struct Config {
     pub memory_max: usize,
     /// What happens when they do.
     pub eviction: Eviction,
+    /// How much rarer a use is counted with each that was, and the minutes without a use that take one away.
+    pub use_counting: (u32, u8),
     /// The longest word of a request.
     pub request_bytes_max: usize,
     /// When changes are durable.
@@ -193,6 +199,8 @@ pub struct Config {
     pub tracked_keys_max: usize,
     /// What clients are told that becomes of keys.
     pub events: EventClasses,
+    /// Milliseconds from which on what takes so long is kept for `LATENCY`; 0 to keep nothing.
+    pub latency_millis: u64,
     /// Where all keys are saved to a file of Redis, and read from at the first start; none to do neither.
     pub dump_directory: Option<PathBuf>,
     /// What that file is called.
@@ -207,6 +215,7 @@ impl Default for Config {
             is_protected: true,
             memory_max: 0,
             eviction: Eviction::default(),
+            use_counting: (10, 1),
             request_bytes_max: 512 << 20,
             sync: Sync::default(),
             is_logged: false,
@@ -225,6 +234,7 @@ impl Default for Config {
             script_millis_max: 5000,
             tracked_keys_max: 1_000_000,
             events: EventClasses::default(),
+            latency_millis: 0,
             dump_directory: None,
             dump_name: "dump.rdb".to_owned(),
         }
@@ -254,6 +264,12 @@ const WITHOUT_EFFECT: [(&str, &str); 15] = [
 ];
 
 impl Config {
+    /// How uses of keys are counted, if the policy needs that.
+    #[must_use]
+    pub fn counting(&self) -> Option<(u32, u8)> {
+        matches!(self.eviction, Eviction::Evict(_, Order::LeastFrequent)).then_some(self.use_counting)
+    }
+
     /// Names and values whose names match a pattern.
     #[must_use]
     pub fn matching(&self, wanted: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
@@ -283,6 +299,9 @@ impl Config {
             ("dbfilename", self.dump_name.clone()),
             ("dir", self.dump_directory.as_ref().map_or_else(String::new, path)),
             ("databases", crate::keyspace::DATABASES.to_string()),
+            ("latency-monitor-threshold", self.latency_millis.to_string()),
+            ("lfu-decay-time", self.use_counting.1.to_string()),
+            ("lfu-log-factor", self.use_counting.0.to_string()),
             ("maxclients", self.clients_max.to_string()),
             ("maxmemory", self.memory_max.to_string()),
             ("maxmemory-policy", self.eviction.name().to_owned()),
@@ -404,6 +423,9 @@ impl Config {
             }
             "maxmemory" => self.memory_max = bytes(value).ok_or("argument must be a memory value")?,
             "maxmemory-policy" => self.eviction = Eviction::of_name(&text())?,
+            "lfu-log-factor" => self.use_counting.0 = within(number()?, 0..=i32::MAX as usize)? as u32,
+            "lfu-decay-time" => self.use_counting.1 = within(number()?, 0..=usize::from(u8::MAX))? as u8,
+            "latency-monitor-threshold" => self.latency_millis = within(number()?, 0..=i32::MAX as usize)? as u64,
             "notify-keyspace-events" => {
                 self.events =
                     EventClasses::parse(value).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;

@@ -17,6 +17,47 @@ pub struct HotKey {
     pub requests: u64,
 }
 
+/// The memory of the process, as the operating system counts it; 0 where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProcessMemory {
+    /// Bytes that are in memory.
+    pub(crate) resident: u64,
+    /// The most that ever were.
+    pub(crate) peak: u64,
+}
+
+/// The value in bytes of a line such as `VmRSS:   1234 kB`.
+fn kilobytes(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+        .map_or(0, |kilobytes| kilobytes << 10)
+}
+
+impl ProcessMemory {
+    /// As it is now.
+    pub(crate) fn now() -> Self {
+        let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Self { resident: kilobytes(&text, "VmRSS"), peak: kilobytes(&text, "VmHWM") }
+    }
+}
+
+/// The memory of the machine in bytes, 0 where it is not known.
+pub(crate) fn machine_memory() -> u64 {
+    kilobytes(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal")
+}
+
+/// Seconds of processor time of this process: in the kernel, and outside of it.
+pub(crate) fn processor_seconds() -> (f64, f64) {
+    /// Ticks per second in what Linux tells.
+    const TICKS: f64 = 100.0;
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may have spaces, in brackets.
+    let mut fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let mut next = |skipped| fields.nth(skipped).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0) / TICKS;
+    let outside = next(11);
+    (next(0), outside)
+}
+
 /// The figures of one actor. Those that count begin again with its process and with `CONFIG RESETSTAT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {

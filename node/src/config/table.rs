@@ -103,6 +103,13 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("keys.client_query_buffer_limit", "1073741824", "the longest request"),
     setting("keys.dbfilename", "dump.rdb", "what the file is called that SAVE writes, and the first start reads"),
     setting("keys.dir", "", "where that file is; empty for the data directory"),
+    setting(
+        "keys.latency_monitor_threshold",
+        "0",
+        "milliseconds from which on LATENCY keeps what takes so long, 0 to keep nothing",
+    ),
+    setting("keys.lfu_decay_time", "1", "minutes without a use that count one less, under a policy by frequency"),
+    setting("keys.lfu_log_factor", "10", "how much rarer each further use is counted, under a policy by frequency"),
     setting("keys.lua_time_limit", "5000", "milliseconds that a script may run"),
     setting("keys.maxclients", "10000", "clients that may be connected"),
     setting("keys.maxmemory", "0", "memory for keys and values, 0 for no limit"),

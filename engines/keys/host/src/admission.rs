@@ -39,6 +39,11 @@ impl<'a> Admission<'a> {
         session
     }
 
+    /// Notes a client that was sent away because there were too many.
+    pub const fn note_rejected(&mut self) {
+        self.0.note_rejected();
+    }
+
     /// Ends a session.
     pub fn close(&mut self, session: SessionId) {
         self.0.close_session(session);

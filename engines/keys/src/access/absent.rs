@@ -9,7 +9,7 @@ pub(super) fn is_absent(word: &str) -> bool {
 #[rustfmt::skip]
 const ABSENT: &[&str] = &[
     "asking", "cluster", "debug", "failover",
-    "latency", "lolwut", "migrate", "module",
+    "lolwut", "migrate", "module",
     "readonly", "readwrite", "replicaof", "restore-asking", "role", "shutdown", "slaveof",
 ];
 

@@ -37,7 +37,7 @@ impl Actor {
             self.answered.push((number, call.reply));
             return number;
         }
-        self.calls.insert(number, call);
+        self.asked.insert(number, call);
         for (place, part) in request.parts().take(held).enumerate() {
             let to = Destination::Call { number, part: place as u32 };
             if let Err(error) = self.serve_part(to, part) {
@@ -60,11 +60,11 @@ impl Actor {
 
     /// Hears the reply to a part of a request of another node.
     pub(super) fn hear_answer(&mut self, number: u64, place: u32, part: &Part<'_>) {
-        let Some(call) = self.calls.get_mut(&number) else { return };
+        let Some(call) = self.asked.get_mut(&number) else { return };
         call.reply.answer(place as usize, |reply| part.play(reply));
         call.missing -= 1;
         if call.missing == 0
-            && let Some(call) = self.calls.remove(&number)
+            && let Some(call) = self.asked.remove(&number)
         {
             self.answered.push((number, call.reply));
         }

@@ -98,7 +98,8 @@ impl Actor {
 
     /// Whether what all actors answer is put together, also if there is one only.
     pub(super) fn needs_parts(&self, combine: Combine) -> bool {
-        self.placement.actors() > 1 || combine == Combine::HotKeys
+        self.placement.actors() > 1
+            || matches!(combine, Combine::HotKeys | Combine::Histograms | Combine::MemoryStats | Combine::MemoryAdvice)
     }
 
     /// Runs a command on all actors.

@@ -5,7 +5,7 @@ use super::{Actor, Progress, Work};
 use crate::command::{Combine, Command, Run};
 use crate::commands::generic::combine_random;
 use crate::commands::server::combine_info;
-use crate::commands::{clients, hot_keys};
+use crate::commands::{clients, hot_keys, latency, memory};
 use crate::error::CommandError;
 use crate::placement::ActorId;
 use crate::random::Random;
@@ -147,5 +147,8 @@ fn combined(combine: Combine, parts: &[Tape], random: &mut Random, reply: &mut d
         Combine::HotKeys => hot_keys::combine(parts, reply),
         Combine::Clients => clients::combine(parts, reply),
         Combine::Killed => clients::combine_killed(parts, reply),
+        Combine::Histograms => latency::combine(parts, reply),
+        Combine::MemoryStats => memory::combine_stats(parts, reply),
+        Combine::MemoryAdvice => memory::combine_advice(parts, reply),
     }
 }

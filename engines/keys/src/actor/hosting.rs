@@ -16,6 +16,11 @@ impl Actor {
         self.counters.started = self.keys.now();
     }
 
+    /// Notes a client that was sent away because there were too many.
+    pub const fn note_rejected(&mut self) {
+        self.counters.rejected += 1;
+    }
+
     /// What time it is, as of the last [`Actor::tick`].
     #[must_use]
     pub const fn now(&self) -> UnixMillis {

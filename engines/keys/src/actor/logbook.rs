@@ -1,10 +1,11 @@
 //! What the first actor keeps for all: requests that took long, and those that were refused to their users.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use savanna_lattice::UnixMillis;
 
+use super::call_counts::Timing;
 use super::message::Message;
 use super::{Actor, FIRST};
 use crate::command::{Command, Flags, Group, Keys};
@@ -18,6 +19,15 @@ pub enum Note {
     Slow(SlowRequest),
     /// A request, or who made it, was refused.
     Denied(DeniedRequest),
+    /// Something took longer than it should.
+    Late {
+        /// What: `command`, or `fast-command` for those that should always be fast.
+        event: &'static str,
+        /// When.
+        at: UnixMillis,
+        /// How long.
+        millis: u64,
+    },
 }
 
 /// A request that took long.
@@ -65,7 +75,20 @@ pub(crate) struct Logbook {
     slow: VecDeque<(i64, SlowRequest)>,
     slow_count: i64,
     denied: VecDeque<Denials>,
+    late: BTreeMap<&'static str, Late>,
 }
+
+/// What took longer than it should.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// The seconds since 1970 in which that was, with the milliseconds that it took at most in it; the oldest first.
+    pub(crate) samples: VecDeque<(u64, u64)>,
+    /// The most that it ever took.
+    pub(crate) most: u64,
+}
+
+/// So many seconds are kept of each event, as in Redis.
+const LATE_KEPT: usize = 160;
 
 /// Refusals that come later than this after those that are alike are counted anew.
 const ALIKE_MILLIS: u64 = 60_000;
@@ -93,6 +116,18 @@ impl Logbook {
                 };
                 self.denied.push_front(Denials { count: count + 1, last: denied });
             }
+            Note::Late { event, at, millis } => {
+                let late = self.late.entry(event).or_default();
+                late.most = late.most.max(millis);
+                let second = at.0 / 1000;
+                match late.samples.back_mut() {
+                    Some((last, most)) if *last == second => *most = millis.max(*most),
+                    _ => late.samples.push_back((second, millis)),
+                }
+                if late.samples.len() > LATE_KEPT {
+                    late.samples.pop_front();
+                }
+            }
         }
         self.slow.truncate(slow_kept);
         self.denied.truncate(denied_kept);
@@ -106,6 +141,18 @@ impl Logbook {
     /// Refusals, the newest first.
     pub(crate) fn denied(&self) -> impl ExactSizeIterator<Item = &Denials> {
         self.denied.iter()
+    }
+
+    /// What took longer than it should, by event.
+    pub(crate) const fn late(&self) -> &BTreeMap<&'static str, Late> {
+        &self.late
+    }
+
+    /// Forgets what took longer than it should, of all events or of those named. Says how many events these were.
+    pub(crate) fn forget_late(&mut self, names: &[&[u8]]) -> usize {
+        let before = self.late.len();
+        self.late.retain(|event, _| !names.is_empty() && !names.contains(&event.as_bytes()));
+        before - self.late.len()
     }
 
     /// Forgets the slow requests.
@@ -129,20 +176,34 @@ impl Actor {
         }
     }
 
-    /// When a command begins, if its time is taken: two looks at the clock cost as much as a short command. Those that always
-    /// take the same short time, and those on one string, are looked at only if what they take may be called slow.
-    pub(super) fn begin_timing(&self, command: &Command) -> Option<Duration> {
+    /// When a command begins, if its time is taken: two looks at the clock cost as much as a short command. Of those that always
+    /// take the same short time, and those on one string, all are looked at only if what they take may be called slow.
+    pub(super) fn begin_timing(&mut self, command: &Command) -> Option<Timing> {
         /// No short command takes this long.
         const FAST_MICROS: i64 = 1000;
         let slow = self.config.slow_micros;
         let is_short = command.flags.has(Flags::FAST) || command.group == Group::String && command.keys == Keys::ONE;
         let is_timed = slow >= 0 && (slow < FAST_MICROS || !is_short);
-        is_timed.then(self.stopwatch)
+        self.take_time(is_timed || self.config.latency_millis > 0 && !is_short)
     }
 
     /// Notes a request that took long since `began`.
-    pub(super) fn end_timing(&mut self, began: Duration, command: &Command, args: Args<'_>, session: Option<&Session>) {
-        let took = (self.stopwatch)().saturating_sub(began);
+    pub(super) fn end_timing(
+        &mut self,
+        began: Timing,
+        command: &'static Command,
+        args: Args<'_>,
+        session: Option<&Session>,
+    ) {
+        let took = self.took_since(began, command);
+        let millis = took.as_millis() as u64;
+        if self.config.latency_millis > 0 && millis >= self.config.latency_millis {
+            let event = if command.flags.has(Flags::FAST) { "fast-command" } else { "command" };
+            self.note(Note::Late { event, at: self.keys.now(), millis });
+        }
+        if self.config.slow_micros < 0 {
+            return;
+        }
         if i64::try_from(took.as_micros()).unwrap_or(i64::MAX) < self.config.slow_micros {
             return;
         }

@@ -13,6 +13,7 @@
 //! ```
 
 mod access;
+mod call_counts;
 mod calls;
 mod claims;
 mod databases;
@@ -48,6 +49,7 @@ use hashbrown::HashMap;
 use savanna_lattice::{UnixMillis, WriterId};
 
 pub(crate) use self::access::context_of;
+use self::call_counts::CallCounts;
 use self::calls::Call;
 use self::claims::Claims;
 pub(crate) use self::databases::DatabaseChange;
@@ -76,7 +78,8 @@ pub(crate) use self::waiting::Ending;
 use self::waiting::Waiters;
 use self::work::Work;
 use crate::access::{Access, Users};
-use crate::command::{Class, Command, Flags, Run};
+use crate::command::{Class, Command, Flags, Group, Run};
+use crate::commands;
 use crate::commands::clients::asks_others;
 use crate::commands::parse_cursor;
 use crate::commands::sort::patterns;
@@ -121,6 +124,10 @@ pub struct Actor {
     pub(crate) config: Config,
     /// What was counted.
     pub(crate) counters: Counters,
+    /// How often commands ran.
+    pub(crate) calls: CallCounts,
+    /// When requests were counted last, how many there had been, and how many there were per second then.
+    pace: (UnixMillis, u64, u64),
     /// What time it is for those who want to know how long something takes.
     stopwatch: fn() -> Duration,
     users: Users,
@@ -141,7 +148,7 @@ pub struct Actor {
     transactions: HashMap<u64, Transaction>,
     gathers: HashMap<u64, Gather>,
     /// Requests of other nodes that are under way.
-    calls: HashMap<u64, Call>,
+    asked: HashMap<u64, Call>,
     /// Those that are answered.
     answered: Vec<(u64, KeysReply)>,
     /// What is asked of another node, if that has the keys.
@@ -199,6 +206,8 @@ pub(crate) struct Counters {
     pub(crate) started: UnixMillis,
     /// How many sessions had been opened when counting began.
     pub(crate) opened_before: u32,
+    /// Clients that were sent away because there were too many.
+    pub(crate) rejected: u64,
 }
 
 impl Actor {
@@ -209,6 +218,7 @@ impl Actor {
         let mut keys = Keyspace::new(placement, seed ^ u64::from(id.0));
         keys.belong_to(id, WriterId(0));
         keys.events.want(config.events);
+        keys.count_uses(config.counting());
         Self {
             id,
             placement,
@@ -220,6 +230,8 @@ impl Actor {
             logbook: Logbook::default(),
             config,
             counters: Counters::default(),
+            calls: CallCounts::default(),
+            pace: (UnixMillis(0), 0, 0),
             stopwatch: || Duration::ZERO,
             is_rewrite_wanted: false,
             is_flush_awaited: false,
@@ -228,7 +240,7 @@ impl Actor {
             claims: Claims::default(),
             transactions: HashMap::new(),
             gathers: HashMap::new(),
-            calls: HashMap::new(),
+            asked: HashMap::new(),
             answered: Vec::new(),
             front: None,
             freezes: HashMap::new(),
@@ -260,6 +272,8 @@ impl Actor {
         let (_, opened_before) = self.sessions.counts();
         self.counters = Counters { started: self.counters.started, opened_before, ..Counters::default() };
         self.keys.counters = keyspace::Counters::default();
+        self.calls = CallCounts::default();
+        self.pace = (self.keys.now(), 0, 0);
     }
 
     /// Which actor it is.
@@ -380,6 +394,7 @@ impl Actor {
             reply.simple("QUEUED");
             return Ok(Progress::Answered);
         }
+        self.calls.note(command);
         self.dispatch(session, command, args, reply)
     }
 
@@ -392,6 +407,9 @@ impl Actor {
     ) -> Result<Progress, CommandError> {
         if self.front.is_some() {
             return self.ask_owner(session, command, args, reply);
+        }
+        if args.len() == 2 && command.group == Group::Server && command.name == "memory" {
+            return commands::memory::of_all(self, session, args, reply);
         }
         match command.run {
             Run::Session(run) => run(self, session, args, reply),
@@ -624,6 +642,22 @@ impl Actor {
         }
     }
 
+    /// Notes once a second how many requests there are.
+    fn note_pace(&mut self) {
+        let (now, (since, before, _)) = (self.keys.now(), self.pace);
+        let millis = now.0.saturating_sub(since.0);
+        if millis >= 1000 {
+            let more = self.counters.requests.saturating_sub(before);
+            self.pace = (now, self.counters.requests, more.saturating_mul(1000) / millis);
+        }
+    }
+
+    /// How many requests of its sessions there were in the last second.
+    pub(crate) fn requests_per_second(&mut self) -> u64 {
+        self.note_pace();
+        self.pace.2
+    }
+
     /// Counts the keys of a request in the selected database.
     #[cold]
     fn note_hot(&mut self, command: &'static Command, args: Args<'_>) {
@@ -662,6 +696,7 @@ impl Actor {
         /// Keys that may be deleted in one turn: about 1 ms.
         const PATIENCE: usize = 2_000;
         self.keys.set_now(now);
+        self.note_pace();
         self.end_pause_by(now);
         if self.end_overdue(now) {
             self.serve_ready();

@@ -312,7 +312,7 @@ impl Actor {
     }
 
     /// A name for what this process has kept since it began, as replicas of a Redis expect one.
-    fn history(&self) -> String {
+    pub(crate) fn history(&self) -> String {
         format!("{:016x}{:016x}{:08x}", self.counters.started.0, u64::from(std::process::id()), 0)
     }
 

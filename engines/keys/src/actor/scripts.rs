@@ -81,6 +81,9 @@ impl Actor {
             }
             Ok(command)
         });
+        if let Ok(command) = &admitted {
+            self.calls.note(command);
+        }
         let outcome = admitted.and_then(|command| match command.run {
             Run::Session(run) => run(self, session, args, reply).map(|_: Progress| ()),
             _ => {

@@ -371,6 +371,7 @@ impl Actor {
         let mut database = program.database;
         let user_before = std::mem::replace(&mut self.script_user, program.user.clone());
         for (command, args) in program.steps() {
+            self.calls.note(command);
             match (command.run, &mut session) {
                 (Run::Session(run), Some(session)) => {
                     session.database = database;

@@ -270,6 +270,12 @@ pub enum Combine {
     Clients,
     /// Numbers of clients: whether there are any.
     Killed,
+    /// How many calls took how long, added up.
+    Histograms,
+    /// What takes how much memory, added up.
+    MemoryStats,
+    /// The same, and what there is to say about it.
+    MemoryAdvice,
 }
 
 impl Command {

@@ -6,8 +6,8 @@ use super::key_uses::{ADD, CHANGE, CREATE, DROP, EXCHANGE, GATHER, KeyUses, LOOK
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
     acl, bitfields, bitmaps, clients, connection, dump, expiry, field_expiry, functions, generic, geo, hashes,
-    hot_keys, hyperloglogs, lcs, lists, pubsub, replication, saving, scripts, server, sets, slowlog, sort, sorted_sets,
-    streams, strings, transactions,
+    hot_keys, hyperloglogs, latency, lcs, lists, memory, pubsub, replication, saving, scripts, server, sets, slowlog,
+    sort, sorted_sets, streams, strings, transactions,
 };
 
 /// All commands, by group; those that came later at the end. A command's place is its [number](super::CommandNumber) for other
@@ -97,7 +97,7 @@ pub static TABLE: &[Command] = &[
     // Server
     row("command", -1, Flags::NONE, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.8.13", "Describes commands.", Session(server::command)),
     row("acl", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "6.0.0", "Shows and changes what users may do.", Session(acl::acl)),
-    row("config", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "2.0.0", "Shows and changes settings.", Session(server::config)),
+    row("config", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.0.0", "Shows and changes settings.", Session(server::config)),
     row("info", -1, Flags::KEYLESS, Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Reports on the server.", Everywhere(server::info, Combine::Info)),
     row("slowlog", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "2.2.12", "Lists requests that took long.", Session(slowlog::slowlog)),
     row("time", 1, Flags::FAST, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.6.0", "Gives the server's time.", Session(server::time)),
@@ -107,7 +107,7 @@ pub static TABLE: &[Command] = &[
     row("flushdb", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Deletes all keys of a database.", Session(generic::flushdb)),
     row("flushall", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Deletes all keys.", Session(generic::flushall)),
     row("swapdb", 3, Flags::WRITE.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "4.0.0", "Swaps two databases.", Session(server::swapdb)),
-    row("memory", -3, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, LOOK, Class::Read, Group::Server, "4.0.0", "Estimates how many bytes a key takes.", OnKeys(server::memory)),
+    row("memory", -3, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, LOOK, Class::Read, Group::Server, "4.0.0", "Estimates how many bytes keys take.", OnKeys(memory::memory)),
     // Bitmap
     row("setbit", 4, Flags::WRITE.and(Flags::DENYOOM), Keys::ONE, EXCHANGE, Class::Primary, Group::Bitmap, "2.2.0", "Writes a bit.", OnKeys(bitmaps::setbit)),
     row("getbit", 3, Flags::READONLY.and(Flags::FAST), Keys::ONE, READ, Class::Read, Group::Bitmap, "2.2.0", "Gives a bit.", OnKeys(bitmaps::getbit)),
@@ -268,6 +268,7 @@ pub static TABLE: &[Command] = &[
     row("hgetdel", -5, Flags::WRITE.and(Flags::FAST), Keys::ONE, TAKE, Class::Primary, Group::Hash, "8.0.0", "Gives fields' values and removes the fields.", OnKeys(field_expiry::hgetdel)),
     row("hgetex", -5, Flags::WRITE.and(Flags::FAST), Keys::ONE, EXCHANGE, Class::Primary, Group::Hash, "8.0.0", "Gives fields' values and changes when the fields expire.", OnKeys(field_expiry::hgetex)),
     row("hsetex", -6, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Hash, "8.0.0", "Writes fields and when they expire.", OnKeys(field_expiry::hsetex)),
+    row("latency", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.8.13", "Tells what takes how long.", Session(latency::latency)),
 ];
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]

@@ -85,6 +85,9 @@ fn set_info(session: &mut Session, what: &[u8], value: &[u8]) -> Outcome {
 pub(crate) fn asks_others(command: &Command, args: Args<'_>) -> bool {
     const THEY: [&[u8]; 7] = [b"list", b"kill", b"pause", b"unpause", b"unblock", b"reply", b"tracking"];
     matches!(command.name, "swapdb" | "flushdb" | "flushall")
+        || command.name == "config" && [&b"set"[..], b"resetstat"].iter().any(|name| args[1].eq_ignore_ascii_case(name))
+        || command.name == "latency"
+        || command.name == "memory" && args.len() == 2
         || command.name == "client" && THEY.iter().any(|name| args[1].eq_ignore_ascii_case(name))
 }
 

@@ -25,7 +25,7 @@ pub fn dump(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
 
 /// `RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`
 pub fn restore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let (mut replaces, mut is_absolute) = (false, false);
+    let (mut replaces, mut is_absolute, mut use_count) = (false, false, None);
     let mut options = args.from(4);
     while let Some(option) = options.next() {
         match option.to_ascii_lowercase().as_slice() {
@@ -37,9 +37,9 @@ pub fn restore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
                 }
             }
             b"freq" => {
-                if !(0..=255).contains(&parse_integer(options.next().ok_or(CommandError::Syntax)?)?) {
-                    return Err(CommandError::text("ERR Invalid FREQ value, must be >= 0 and <= 255"));
-                }
+                let count = u8::try_from(parse_integer(options.next().ok_or(CommandError::Syntax)?)?);
+                use_count =
+                    Some(count.map_err(|_| CommandError::text("ERR Invalid FREQ value, must be >= 0 and <= 255"))?);
             }
             _ => return Err(CommandError::Syntax),
         }
@@ -59,6 +59,9 @@ pub fn restore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
     if expires_at > keys.now() {
         keys.ask_for_log(value.whole_bytes() + args[1].len())?;
         keys.put_as_new(&args[1], value, expires_at);
+        if let Some(count) = use_count {
+            keys.set_use_count(&args[1], count);
+        }
         keys.note_event(EventClasses::GENERIC, "restore", &args[1]);
         keys.expire_fields_of(&args[1], usize::MAX);
     } else if keys.delete(&args[1]) {

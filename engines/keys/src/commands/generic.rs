@@ -357,9 +357,19 @@ pub fn object(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
     };
     match subcommand.as_slice() {
         b"encoding" => reply.bulk(encoding(&entry.value).as_bytes()),
+        b"idletime" if keys.use_count(entry).is_some() => {
+            return Err(CommandError::text(
+                "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+                 policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
+        }
         b"idletime" => reply.integer(i64::from(entry.idle_seconds(now))),
         b"refcount" => reply.integer(1),
         b"freq" => {
+            if let Some(count) = keys.use_count(entry) {
+                reply.integer(i64::from(count));
+                return Ok(());
+            }
             return Err(CommandError::text(
                 "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
                  switching between policies at runtime LRU and LFU data will take some time to adjust.",

@@ -8,7 +8,8 @@ use crate::access::categories_of;
 use crate::actor::{Actor, DatabaseChange, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::figures::{ProcessMemory, machine_memory, processor_seconds};
+use crate::keyspace::DATABASES;
 use crate::number::{integer, parse_integer};
 use crate::pattern;
 use crate::reply::{Reply, Tape, Value};
@@ -273,6 +274,7 @@ fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         }
     }
     actor.keys.events.want(actor.config.events);
+    actor.keys.count_uses(actor.config.counting());
     actor.make_room_now();
     reply.ok();
     Ok(())
@@ -282,10 +284,13 @@ fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outco
 pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let sections: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_ascii_lowercase).collect();
     let wants = |name: &str| {
-        sections.is_empty()
-            || sections
-                .iter()
-                .any(|s| matches!(s.as_slice(), b"all" | b"everything" | b"default") || *s == name.as_bytes())
+        let is_usual = name != "commandstats";
+        sections.is_empty() && is_usual
+            || sections.iter().any(|section| match section.as_slice() {
+                b"all" | b"everything" => true,
+                b"default" => is_usual,
+                section => section == name.as_bytes(),
+            })
     };
     let mut text = String::new();
     let mut section = |name: &str, lines: &[(&str, String)]| {
@@ -304,7 +309,15 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
         &[
             ("redis_version", REDIS_VERSION.to_owned()),
             ("savanna_version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("redis_git_sha1", "00000000".to_owned()),
+            ("redis_git_dirty", "0".to_owned()),
+            ("redis_build_id", env!("CARGO_PKG_VERSION").to_owned()),
             ("redis_mode", "standalone".to_owned()),
+            ("os", std::env::consts::OS.to_owned()),
+            ("arch_bits", usize::BITS.to_string()),
+            ("multiplexing_api", "epoll".to_owned()),
+            ("run_id", actor.history()),
+            ("server_time_usec", (now * 1000).to_string()),
             ("process_id", std::process::id().to_string()),
             ("threads", actor.actors().count().to_string()),
             ("uptime_in_seconds", uptime.to_string()),
@@ -312,6 +325,7 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
         ],
     );
     let figures = actor.figures();
+    let (process, machine) = (ProcessMemory::now(), machine_memory());
     let tracking = actor.tracking_figures();
     section(
         "Clients",
@@ -319,6 +333,7 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("connected_clients", figures.clients.to_string()),
             ("blocked_clients", figures.blocked_clients.to_string()),
             ("tracking_clients", tracking.clients.to_string()),
+            ("cluster_connections", "0".to_owned()),
             ("maxclients", actor.config.clients_max.to_string()),
         ],
     );
@@ -326,7 +341,18 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
         "Memory",
         &[
             ("used_memory", figures.bytes.to_string()),
+            ("used_memory_human", human(figures.bytes)),
+            ("used_memory_dataset", figures.bytes.to_string()),
+            ("used_memory_rss", process.resident.to_string()),
+            ("used_memory_rss_human", human(process.resident)),
+            ("used_memory_peak", process.peak.to_string()),
+            ("used_memory_peak_human", human(process.peak)),
+            ("total_system_memory", machine.to_string()),
+            ("total_system_memory_human", human(machine)),
+            ("mem_fragmentation_ratio", ratio(process.resident, figures.bytes)),
+            ("mem_allocator", "mimalloc".to_owned()),
             ("maxmemory", actor.config.memory_max.to_string()),
+            ("maxmemory_human", human(actor.config.memory_max as u64)),
             ("maxmemory_policy", actor.config.eviction.name().to_owned()),
         ],
     );
@@ -363,6 +389,9 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
         &[
             ("total_connections_received", figures.connections.to_string()),
             ("total_commands_processed", figures.commands.to_string()),
+            ("instantaneous_ops_per_sec", actor.requests_per_second().to_string()),
+            ("rejected_connections", actor.counters.rejected.to_string()),
+            ("latest_fork_usec", "0".to_owned()),
             ("expired_keys", figures.expired.to_string()),
             ("expired_subkeys", actor.keys.counters.expired_fields.to_string()),
             ("evicted_keys", figures.evicted.to_string()),
@@ -376,7 +405,32 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("transactions_over_threads", figures.transactions.to_string()),
         ],
     );
-    section("Replication", &[("role", "master".to_owned()), ("connected_slaves", "0".to_owned())]);
+    section(
+        "Replication",
+        &[
+            ("role", "master".to_owned()),
+            ("connected_slaves", "0".to_owned()),
+            ("master_replid", actor.history()),
+            ("master_repl_offset", "0".to_owned()),
+        ],
+    );
+    let (in_kernel, outside) = processor_seconds();
+    section(
+        "CPU",
+        &[
+            ("used_cpu_sys", format!("{in_kernel:.6}")),
+            ("used_cpu_user", format!("{outside:.6}")),
+            ("used_cpu_sys_children", "0.000000".to_owned()),
+            ("used_cpu_user_children", "0.000000".to_owned()),
+        ],
+    );
+    let calls: Vec<(String, String)> = (actor.calls.each())
+        .map(|(command, calls)| {
+            (format!("cmdstat_{}", command.name), call_line(calls.count, calls.took.as_micros() as u64))
+        })
+        .collect();
+    let lines: Vec<(&str, String)> = calls.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    section("Commandstats", &lines);
     section("Cluster", &[("cluster_enabled", "0".to_owned())]);
     let databases: Vec<(String, String)> = actor
         .keys
@@ -391,9 +445,30 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     Ok(())
 }
 
+fn call_line(calls: u64, micros: u64) -> String {
+    format!("calls={calls},usec={micros},usec_per_call={:.2}", micros as f64 / calls.max(1) as f64)
+}
+
+/// How many times what is used is in memory.
+fn ratio(resident: u64, used: u64) -> String {
+    format!("{:.2}", if used == 0 { 0.0 } else { resident as f64 / used as f64 })
+}
+
+/// A number of bytes as people read it: `1.50M`.
+fn human(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    match UNITS.into_iter().find(|(size, _)| bytes >= *size) {
+        Some((size, unit)) => format!("{:.2}{unit}", bytes as f64 / size as f64),
+        None => format!("{bytes}B"),
+    }
+}
+
 /// Puts the actors' parts of `INFO` together: what counts is added up, what is the same for all is told once.
 pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
-    const ADDED: [&str; 18] = [
+    const ADDED: [&str; 21] = [
+        "instantaneous_ops_per_sec",
+        "rejected_connections",
+        "used_memory_dataset",
         "expired_subkeys",
         "rdb_changes_since_last_save",
         "tracking_clients",
@@ -427,6 +502,14 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
                     let number = |text: &str| text.parse().unwrap_or(i64::MIN);
                     *mine = number(value).max(number(mine)).to_string();
                 }
+                Some((_, mine)) if key.starts_with("cmdstat_") => {
+                    let number = |line: &str, name: &str| -> u64 {
+                        let found = line.split(',').find_map(|field| field.strip_prefix(name));
+                        found.and_then(|number| number.parse().ok()).unwrap_or(0)
+                    };
+                    let sum = |name: &str| number(mine, name) + number(value, name);
+                    *mine = call_line(sum("calls="), sum("usec="));
+                }
                 Some((_, mine)) if key.starts_with("db") => {
                     let fields = mine.split(',').zip(value.split(','));
                     let sums = fields.map(|(a, b)| match (a.split_once('='), b.split_once('=')) {
@@ -437,6 +520,19 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
                 }
                 Some(_) => {}
             }
+        }
+    }
+    // What is computed from sums.
+    let number_of = |name: &str| {
+        let found = lines.iter().find(|(key, _)| key == name);
+        found.and_then(|(_, value)| value.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let (used, resident) = (number_of("used_memory"), number_of("used_memory_rss"));
+    for (key, value) in &mut lines {
+        match key.as_str() {
+            "used_memory_human" => *value = human(used),
+            "mem_fragmentation_ratio" => *value = ratio(resident, used),
+            _ => {}
         }
     }
     let mut text = String::new();
@@ -473,19 +569,4 @@ pub fn bgrewriteaof(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut
     actor.is_rewrite_wanted = true;
     reply.simple("Background append only file rewriting started");
     Ok(Progress::Answered)
-}
-
-/// `MEMORY USAGE key [SAMPLES count]`
-pub fn memory(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    if !args[1].eq_ignore_ascii_case(b"usage") {
-        return Err(CommandError::from(format!(
-            "ERR unknown subcommand '{}'. Try MEMORY HELP.",
-            args[1].escape_ascii()
-        )));
-    }
-    match keys.bytes_of(&args[2]) {
-        Some(bytes) => reply.count(bytes),
-        None => reply.null(),
-    }
-    Ok(())
 }

@@ -60,8 +60,37 @@ impl Entry {
     }
 
     /// Notes an access.
-    pub const fn touch(&mut self, now: UnixMillis) {
-        self.life.0 = self.life.0 >> ACCESS_BITS << ACCESS_BITS | access_clock(now) as u64;
+    pub fn touch(&mut self, used: Use) {
+        let access = match used.counting {
+            None => access_clock(used.now),
+            Some(counting) => {
+                let count = match self.life.0 as u16 {
+                    // It is new.
+                    0 => COUNT_OF_NEW,
+                    _ => counting.one_more(self.use_count(used.now, counting.decay_minutes)),
+                };
+                use_clock(used.now) << 8 | u16::from(count)
+            }
+        };
+        self.life.0 = self.life.0 >> ACCESS_BITS << ACCESS_BITS | u64::from(access);
+    }
+
+    /// How often it was used, on a scale that grows ever more slowly; where uses are counted. Each `decay_minutes` without a use
+    /// take one away, 0 none. After 4 hours without one, that begins anew.
+    #[must_use]
+    pub const fn use_count(&self, now: UnixMillis, decay_minutes: u8) -> u8 {
+        let [since, count] = (self.life.0 as u16).to_be_bytes();
+        let minutes = (use_clock(now) as u8).wrapping_sub(since);
+        match minutes.checked_div(decay_minutes) {
+            None => count,
+            Some(less) => count.saturating_sub(less),
+        }
+    }
+
+    /// Says how often it was used, where uses are counted.
+    pub fn set_use_count(&mut self, now: UnixMillis, count: u8) {
+        let access = use_clock(now) << 8 | u16::from(count);
+        self.life.0 = self.life.0 >> ACCESS_BITS << ACCESS_BITS | u64::from(access);
     }
 
     /// Whole seconds since the last access; wrong after 18 hours without one.
@@ -81,6 +110,43 @@ impl Entry {
     pub fn whole_bytes(&self) -> usize {
         self.byte_count().max(size_of::<Self>() + self.key.len() + self.value.whole_bytes())
     }
+}
+
+/// A use of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// When.
+    pub now: UnixMillis,
+    /// How it is counted, if it is; else its time is noted.
+    pub counting: Option<Counting>,
+}
+
+/// How uses are counted: the more there were, the rarer is one counted (Morris' counter, as Redis has it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counting {
+    /// A number by chance.
+    pub chance: u32,
+    /// How much rarer with each that was counted.
+    pub log_factor: u32,
+    /// The minutes that take one away.
+    pub decay_minutes: u8,
+}
+
+/// What a new key begins with, so that it is not the first to go.
+const COUNT_OF_NEW: u8 = 5;
+
+impl Counting {
+    /// The count after one more use.
+    fn one_more(self, count: u8) -> u8 {
+        let rarity = u64::from(count.saturating_sub(COUNT_OF_NEW)) * u64::from(self.log_factor) + 1;
+        let is_counted = u64::from(self.chance) * rarity <= u64::from(u32::MAX);
+        count.saturating_add(u8::from(is_counted))
+    }
+}
+
+/// Minutes, of which 4 hours can be told apart.
+const fn use_clock(now: UnixMillis) -> u16 {
+    (now.0 / 60_000 % 256) as u16
 }
 
 const fn access_clock(now: UnixMillis) -> u16 {
@@ -214,16 +280,42 @@ mod tests {
     fn expiry_and_access_do_not_disturb_each_other() {
         let mut entry = Entry::new(b"k", Value::String(ShortBytes::EMPTY), Hlc::ZERO);
         let now = UnixMillis(1_800_000_000_123);
-        entry.touch(now);
+        let at = |now| Use { now, counting: None };
+        entry.touch(at(now));
         assert!(!entry.has_expired(UnixMillis::NEVER));
         entry.expire_at(now);
         assert_eq!((entry.expires_at(), entry.idle_seconds(UnixMillis(now.0 + 5_000))), (now, 5));
         assert!(entry.has_expired(now) && !entry.has_expired(UnixMillis(now.0 - 1)));
-        entry.touch(UnixMillis(now.0 + 5_000));
+        entry.touch(at(UnixMillis(now.0 + 5_000)));
         assert_eq!(entry.expires_at(), now);
         entry.expire_at(UnixMillis(u64::MAX - 1));
         assert_eq!(entry.expires_at(), LATEST_EXPIRY);
         entry.expire_at(UnixMillis::NEVER);
         assert_eq!(entry.expires_at(), UnixMillis::NEVER);
+    }
+
+    #[test]
+    fn uses_are_counted_ever_more_rarely_and_forgotten_in_time() {
+        let mut entry = Entry::new(b"k", Value::String(ShortBytes::EMPTY), Hlc::ZERO);
+        let now = UnixMillis(1_800_000_000_000);
+        let mut random = crate::random::Random::new(1);
+        let mut counts = Vec::new();
+        for uses in 1..=100_000 {
+            let chance = random.next() as u32;
+            entry.touch(Use { now, counting: Some(Counting { chance, log_factor: 10, decay_minutes: 1 }) });
+            if matches!(uses, 1 | 100 | 1_000 | 100_000) {
+                counts.push(entry.use_count(now, 1));
+            }
+        }
+        // As the table in redis.conf: 10 after 100 hits, 18 after 1000, 142 after 100000.
+        assert_eq!(counts[0], 5);
+        assert!((8..=13).contains(&counts[1]), "{counts:?}");
+        assert!((15..=23).contains(&counts[2]), "{counts:?}");
+        assert!((125..=160).contains(&counts[3]), "{counts:?}");
+        let later = UnixMillis(now.0 + 10 * 60_000);
+        assert_eq!(entry.use_count(later, 1), counts[3] - 10);
+        assert_eq!(entry.use_count(later, 0), counts[3]);
+        entry.expire_at(later);
+        assert_eq!((entry.expires_at(), entry.use_count(later, 5)), (later, counts[3] - 2));
     }
 }

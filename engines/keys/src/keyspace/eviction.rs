@@ -52,7 +52,11 @@ impl Keyspace {
             let place = self.replicas.next_turn();
             let Some((database, key)) = self.replicas.copy_at(place) else { continue };
             let Some(entry) = self.peek_in(database, key) else { continue };
-            sample.push((entry.idle_seconds(self.now), place));
+            let coldness = match self.use_count(entry) {
+                Some(count) => u16::from(u8::MAX - count),
+                None => entry.idle_seconds(self.now),
+            };
+            sample.push((coldness, place));
             if sample.len() == SAMPLE {
                 break;
             }
@@ -76,12 +80,13 @@ impl Keyspace {
         })?;
         let own = self.own_groups();
         let database = self.databases[number].as_deref_mut()?;
-        let now = self.now;
+        let (now, decay_minutes) = (self.now, self.counts_uses.map_or(0, |(_, decay_minutes)| decay_minutes));
+        let rank = |entry: &Entry| rank(entry, order, now, decay_minutes);
         let best = match scope {
-            Scope::All => database.sample(own, &mut self.random, SAMPLE).max_by_key(|entry| rank(entry, order, now)),
+            Scope::All => database.sample(own, &mut self.random, SAMPLE).max_by_key(|entry| rank(entry)),
             Scope::Expiring => {
                 let sample = database.sample_expiring(own, &mut self.random, SAMPLE);
-                sample.into_iter().max_by_key(|entry| rank(entry, order, now))
+                sample.into_iter().max_by_key(|entry| rank(entry))
             }
         };
         Some((number as u8, Box::from(&*best?.key)))
@@ -89,9 +94,10 @@ impl Keyspace {
 }
 
 /// The higher, the rather it goes.
-fn rank(entry: &Entry, order: Order, now: UnixMillis) -> (u16, Reverse<UnixMillis>) {
+fn rank(entry: &Entry, order: Order, now: UnixMillis, decay_minutes: u8) -> (u16, Reverse<UnixMillis>) {
     match order {
         Order::LeastRecent => (entry.idle_seconds(now), Reverse(UnixMillis(0))),
+        Order::LeastFrequent => (u16::from(u8::MAX - entry.use_count(now, decay_minutes)), Reverse(UnixMillis(0))),
         Order::FirstToExpire => (0, Reverse(entry.expires_at())),
         Order::Chance => (0, Reverse(UnixMillis(0))),
     }

@@ -31,7 +31,7 @@ pub use self::saving::Saved;
 pub use self::{
     content::log_whole,
     database::{Database, NEAR_MAX},
-    entry::{Entry, Value},
+    entry::{Counting, Entry, Use, Value},
     types::{
         Collection, End, Hash, Kept, List, Score, ScoreRange, Set, SortedSet, Stream, StreamEntry, StreamGroup,
         StreamId, StreamOperation, Trim,
@@ -118,6 +118,8 @@ pub struct Keyspace {
     rewriting: Option<rewrite::Place>,
     /// Whether what first replicas hear is logged.
     logs_heard: bool,
+    /// How uses of keys are counted, if they are.
+    counts_uses: Option<(u32, u8)>,
     /// All keys of one moment, while they are being written.
     saving: Option<Box<saving::Saving>>,
     placement: Placement,
@@ -179,6 +181,7 @@ impl Keyspace {
             has_borrowed: false,
             rewriting: None,
             logs_heard: false,
+            counts_uses: None,
             saving: None,
             placement,
             replicas: Replicas::new(placement),
@@ -189,6 +192,37 @@ impl Keyspace {
     #[must_use]
     pub const fn now(&self) -> UnixMillis {
         self.now
+    }
+
+    /// A use of a key now.
+    pub(crate) fn use_now(&mut self) -> Use {
+        let counting = self.counts_uses.map(|(log_factor, decay_minutes)| Counting {
+            chance: self.random.next() as u32,
+            log_factor,
+            decay_minutes,
+        });
+        Use { now: self.now, counting }
+    }
+
+    /// Says whether uses of keys are counted, and how: how much rarer with each, and the minutes that take one away.
+    pub const fn count_uses(&mut self, counts: Option<(u32, u8)>) {
+        self.counts_uses = counts;
+    }
+
+    /// How often a key was used, where that is counted; see [`Entry::use_count`].
+    #[must_use]
+    pub fn use_count(&self, entry: &Entry) -> Option<u8> {
+        self.counts_uses.map(|(_, decay_minutes)| entry.use_count(self.now, decay_minutes))
+    }
+
+    /// Says how often a key was used, where that is counted.
+    pub fn set_use_count(&mut self, key: &[u8], count: u8) {
+        let now = self.now;
+        if self.counts_uses.is_some()
+            && let Some(entry) = self.database_mut().and_then(|all| all.find_mut(KeyHash::of(key), key))
+        {
+            entry.set_use_count(now, count);
+        }
     }
 
     /// Hears what time it is.
@@ -352,11 +386,12 @@ impl Keyspace {
     pub fn get(&mut self, key: &[u8]) -> Option<&Value> {
         let hash = KeyHash::of(key);
         let now = self.now;
+        let used = self.use_now();
         let found = self.databases[usize::from(self.selected)].as_mut().and_then(|d| d.find_mut(hash, key));
         match found {
             Some(entry) if !entry.has_expired(now) => {
                 self.counters.hits += 1;
-                entry.touch(now);
+                entry.touch(used);
                 Some(&entry.value)
             }
             _ => {
@@ -419,6 +454,7 @@ impl Keyspace {
         self.keep(self.selected, hash, key);
         let version = self.next_version();
         let now = self.now;
+        let used = self.use_now();
         self.counters.changes += 1;
         let mut was_stream = false;
         let database =
@@ -443,7 +479,7 @@ impl Keyspace {
                 let size_after = entry.value.heap_bytes();
                 let base = std::mem::replace(&mut entry.version, version);
                 entry.expire_at(after);
-                entry.touch(now);
+                entry.touch(used);
                 database.note_size(size_before, size_after);
                 database.note_field_expiry(hash, key, fields_before, None);
                 (base, before, after)
@@ -455,7 +491,7 @@ impl Keyspace {
                 };
                 let mut entry = Box::new(Entry::new(key, Value::String(bytes.into()), version));
                 entry.expire_at(after);
-                entry.touch(now);
+                entry.touch(used);
                 database.insert(hash, entry);
                 (Hlc::ZERO, after, after)
             }
@@ -484,7 +520,7 @@ impl Keyspace {
         self.expire_if_due(hash, key);
         self.keep(self.selected, hash, key);
         let version = self.next_version();
-        let now = self.now;
+        let used = self.use_now();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let Some(entry) = database.find_mut(hash, key) else {
@@ -513,7 +549,7 @@ impl Keyspace {
             entry.version = version;
             self.counters.changes += 1;
         }
-        entry.touch(now);
+        entry.touch(used);
         let size_after = entry.value.heap_bytes();
         database.note_size(size_before, size_after);
         Ok(result)
@@ -532,7 +568,7 @@ impl Keyspace {
         self.expire_if_due(hash, key);
         self.keep(self.selected, hash, key);
         let version = self.next_version();
-        let now = self.now;
+        let used = self.use_now();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let Some(entry) = database.find_mut(hash, key) else {
@@ -548,7 +584,7 @@ impl Keyspace {
             }
             if !value.is_empty() {
                 let mut entry = Box::new(Entry::new(key, value.into_value(), version));
-                entry.touch(now);
+                entry.touch(used);
                 database.insert(hash, entry);
                 self.note_event(EventClasses::NEW, "new", key);
                 self.note_ready(key);
@@ -569,7 +605,7 @@ impl Keyspace {
             entry.version = version;
             self.counters.changes += 1;
         }
-        entry.touch(now);
+        entry.touch(used);
         let size_after = entry.value.heap_bytes();
         let fields_after = entry.value.first_field_expiry();
         database.note_size(size_before, size_after);
@@ -603,13 +639,14 @@ impl Keyspace {
             self.note_arrival(hash, key);
         }
         self.keep(self.selected, hash, key);
+        let used = self.use_now();
         let version = self.next_version();
         let database =
             self.databases[usize::from(self.selected)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
         let base = database.find(hash, key).map_or(Hlc::ZERO, |entry| entry.version);
         let mut entry = Box::new(Entry::new(key, value, version));
         entry.expire_at(expires_at);
-        entry.touch(self.now);
+        entry.touch(used);
         let header = Header { database: self.selected, key, base, version };
         log_whole(&mut self.log, header, &entry);
         database.insert(hash, entry);

@@ -212,6 +212,7 @@ impl Acceptor {
             let (number, _) = self.pending().arrive((client, Instant::now()));
             return Some(Accepted { stream, is_encrypted, pending: PendingClient { client, number } });
         } else {
+            admission.note_rejected();
             FULL
         };
         // It is sent away, whether it hears why or not.

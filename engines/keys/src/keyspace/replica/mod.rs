@@ -358,6 +358,7 @@ impl Keyspace {
         self.log.note_changed(key);
         let hash = KeyHash::of(key);
         self.keep(number, hash, key);
+        let used = self.use_now();
         let Some(replica) = self.replicas.get(number, key) else { return };
         let database =
             self.databases[usize::from(number)].get_or_insert_with(|| Box::new(Database::new(self.table_seed)));
@@ -390,7 +391,7 @@ impl Keyspace {
             Some(value) => {
                 let mut entry = Box::new(Entry::new(key, value, version));
                 entry.expire_at(expires_at);
-                entry.touch(self.now);
+                entry.touch(used);
                 database.insert(hash, entry);
                 if self.is_awaited {
                     self.ready.push(Arrival::alone(number, key.into()));

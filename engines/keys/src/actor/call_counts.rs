@@ -1,0 +1,85 @@
+//! How often commands ran, and how long.
+//!
+//! Two looks at the clock cost as much as a short command: of those that always take the same short time, one of many is timed, and
+//! counts for all.
+
+use std::time::Duration;
+
+use super::Actor;
+use crate::command::{Command, CommandNumber, TABLE};
+
+/// One of so many short commands is timed.
+const TIMED_OF: u32 = 64;
+/// Classes of durations: up to 1 microsecond, up to 2, up to 4, ..
+pub(crate) const CLASSES: usize = 32;
+
+/// When a command began, and for how many it counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    began: Duration,
+    counts_for: u32,
+}
+
+/// The calls of one command.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls {
+    /// How many.
+    pub(crate) count: u64,
+    /// How long they took, about.
+    pub(crate) took: Duration,
+    /// How many of them took how long, about, by class.
+    pub(crate) classes: Option<Box<[u64; CLASSES]>>,
+}
+
+/// The calls of all commands.
+#[derive(Debug)]
+pub(crate) struct CallCounts {
+    commands: Box<[Calls]>,
+    untimed: u32,
+}
+
+impl Default for CallCounts {
+    fn default() -> Self {
+        Self { commands: vec![Calls::default(); TABLE.len()].into(), untimed: 0 }
+    }
+}
+
+impl CallCounts {
+    fn of_mut(&mut self, command: &'static Command) -> Option<&mut Calls> {
+        self.commands.get_mut(usize::from(u16::from(CommandNumber::of(command)?)))
+    }
+
+    /// Notes a call.
+    pub(super) fn note(&mut self, command: &'static Command) {
+        if let Some(calls) = self.of_mut(command) {
+            calls.count += 1;
+        }
+    }
+
+    /// The commands that were called, or ran here for other actors.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static Command, &Calls)> {
+        TABLE.iter().zip(&self.commands).filter(|(_, calls)| calls.count > 0 || calls.classes.is_some())
+    }
+}
+
+impl Actor {
+    /// When a command begins, if its time is taken; those that always take so long as to be worth it, and of others one of many.
+    pub(super) fn take_time(&mut self, is_worth_it: bool) -> Option<Timing> {
+        let counts_for = if is_worth_it { 1 } else { TIMED_OF };
+        self.calls.untimed = self.calls.untimed.wrapping_add(1);
+        let is_timed = is_worth_it || self.calls.untimed.is_multiple_of(TIMED_OF);
+        is_timed.then(|| Timing { began: (self.stopwatch)(), counts_for })
+    }
+
+    /// How long a command took, which is noted.
+    pub(super) fn took_since(&mut self, timing: Timing, command: &'static Command) -> Duration {
+        let took = (self.stopwatch)().saturating_sub(timing.began);
+        if let Some(calls) = self.calls.of_mut(command) {
+            calls.took += took * timing.counts_for;
+            let micros = (took.as_nanos().div_ceil(1000) as u64).max(1);
+            let class = micros.next_power_of_two().trailing_zeros() as usize;
+            calls.classes.get_or_insert_default()[class.min(CLASSES - 1)] += u64::from(timing.counts_for);
+        }
+        took
+    }
+}
