@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use object_store::ObjectStore;
 use savanna_journal::Options as JournalOptions;
 use savanna_lambda::{Abilities, Bounds, HostOptions, Key, KeyError, Prices, Server, ServerError, ServerOptions};
 
@@ -27,6 +29,9 @@ pub(crate) enum FunctionsError {
     /// The key cannot be had.
     #[error("functions.secret_file: {0}")]
     Key(#[from] KeyError),
+    /// The object store of code cannot be had.
+    #[error("functions.store cannot be used: {0}; check the bucket and the credentials in the environment")]
+    Store(object_store::Error),
     /// What is paid cannot be had.
     #[error(
         "functions.prices: {path}: {reason}; expected {{\"per_million_requests\": 0.2, \"per_gigabyte_second\": 0.0000166667}}"
@@ -62,7 +67,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Serv
         lease: Some(membership.guard.clone()),
         // Processes with a root of their own see it from elsewhere.
         directory: std::path::absolute(&directory).unwrap_or(directory),
-        store: None,
+        store: store(config)?,
         region: config.functions_region.clone(),
         launcher: PathBuf::from(PROGRAM),
         isolation: config.functions_isolation,
@@ -95,6 +100,12 @@ fn check_access(config: &NodeConfig, has_key: bool) -> Result<(), FunctionsError
         return Ok(());
     };
     Err(FunctionsError::Open { why })
+}
+
+/// Where code is, if not in the data directory.
+fn store(config: &NodeConfig) -> Result<Option<(Arc<dyn ObjectStore>, object_store::path::Path)>, FunctionsError> {
+    let Some((bucket, path)) = &config.functions_store else { return Ok(None) };
+    Ok(Some((Arc::new(bucket.connect().map_err(FunctionsError::Store)?), path.clone())))
 }
 
 fn prices(path: &Path) -> Result<Prices, FunctionsError> {

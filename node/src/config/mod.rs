@@ -242,6 +242,8 @@ pub struct NodeConfig {
     pub functions_threads: Option<u16>,
     /// Clients of functions that may be connected.
     pub functions_max_clients: usize,
+    /// The bucket and the path where code of functions is; none for the data directory.
+    pub functions_store: Option<(Bucket, Path)>,
     /// The region in ARNs.
     pub functions_region: String,
     /// The file with the key that requests are signed with; none to ask for nothing.

@@ -204,6 +204,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "none",
         "TCP ports that functions may connect to, with commas between them, beside that of their runtime",
     ),
+    setting(
+        "functions.store",
+        "local",
+        "where code of functions is kept: local (the data directory), or s3://BUCKET/PATH that is nobody else's",
+    ),
     setting("functions.concurrency", "100", "invocations that all functions may have at once"),
     setting("functions.idle", "5min", "an instance of a function with nothing to do ends after this"),
     setting(
@@ -460,6 +465,10 @@ impl NodeConfig {
                     ports => ports.split(',').map(|port| port.trim().parse().ok()).collect(),
                 },
             )?,
+            functions_store: read.get("functions.store", "local, or s3://BUCKET/PATH", |text| match text {
+                "local" => Some(None),
+                url => Bucket::of_url(url).map(Some),
+            })?,
             functions_concurrency: read.count("functions.concurrency")?,
             functions_idle: read.time("functions.idle")?,
             functions_retry_minute: read.time("functions.retry_minute")?,
