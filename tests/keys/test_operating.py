@@ -141,7 +141,8 @@ def test_uses_are_counted_and_what_is_rarely_used_goes(server):
     left = [number for number in range(600) if client.call("EXISTS", f"key:{number}")]
     assert 200 < len(left) < 500
     often = sum(number % 2 for number in left)
-    assert often > 0.75 * len(left), (often, len(left))
+    # Of 300 each: whom to remove is chosen from samples.
+    assert often > 270 and len(left) - often < 150, (often, len(left))
 
 
 def test_settings_are_read_in_transactions(server):

@@ -235,14 +235,16 @@ def test_rules_mean_what_they_mean_to_redis(redis, savanna, seed):
 
 def test_categories_are_those_of_redis(redis, savanna):
     theirs, ours = Client(redis.port), Client(savanna.port)
+    known = set()
     for command in COMMANDS:
         (expected,), (came,) = theirs.call("COMMAND", "INFO", command), ours.call("COMMAND", "INFO", command)
         if expected:
+            known.add(command.encode())
             assert set(came[6]) == set(expected[6]), command
     assert ours.call("ACL", "CAT") == theirs.call("ACL", "CAT")
     for category in theirs.call("ACL", "CAT"):
         names = [set(client.call("ACL", "CAT", category)) for client in (theirs, ours)]
-        ours_only = {name for name in names[1] - names[0] if name.split(b"|")[0] in {c.encode() for c in COMMANDS}}
+        ours_only = {name for name in names[1] - names[0] if name.split(b"|")[0] in known}
         # What Redis got later, or has as an option of its client program.
         assert ours_only <= {b"client|setinfo", b"client|no-touch", b"hotkeys", b"waitaof"}, category
 

@@ -107,7 +107,7 @@ pub static TABLE: &[Command] = &[
     row("flushdb", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Deletes all keys of a database.", Session(generic::flushdb)),
     row("flushall", -1, Flags::WRITE, Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Deletes all keys.", Session(generic::flushall)),
     row("swapdb", 3, Flags::WRITE.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "4.0.0", "Swaps two databases.", Session(server::swapdb)),
-    row("memory", -3, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, LOOK, Class::Read, Group::Server, "4.0.0", "Estimates how many bytes keys take.", OnKeys(memory::memory)),
+    row("memory", -2, Flags::READONLY, Keys::Range { first: 2, last: 2, step: 1 }, LOOK, Class::Read, Group::Server, "4.0.0", "Estimates how many bytes keys take.", OnKeys(memory::memory)),
     // Bitmap
     row("setbit", 4, Flags::WRITE.and(Flags::DENYOOM), Keys::ONE, EXCHANGE, Class::Primary, Group::Bitmap, "2.2.0", "Writes a bit.", OnKeys(bitmaps::setbit)),
     row("getbit", 3, Flags::READONLY.and(Flags::FAST), Keys::ONE, READ, Class::Read, Group::Bitmap, "2.2.0", "Gives a bit.", OnKeys(bitmaps::getbit)),
