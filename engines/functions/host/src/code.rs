@@ -168,7 +168,13 @@ impl CodeStore {
         let bytes = match &self.remote {
             Some(remote) => {
                 let path = remote.path(sha256);
-                remote.wait(async { remote.store.get(&path).await?.bytes().await })?.to_vec()
+                match remote.wait(async { remote.store.get(&path).await?.bytes().await }) {
+                    // It was kept here before there was a store.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        fs::read(self.path(sha256)).map_err(|_| error)?
+                    }
+                    other => other?.to_vec(),
+                }
             }
             None => fs::read(self.path(sha256))?,
         };
@@ -184,9 +190,11 @@ impl CodeStore {
 
     /// The folder of unpacked code, which stays as long as whoever asks has it pinned.
     pub(crate) fn task(&self, sha256: &str) -> Result<PathBuf, ZipError> {
+        let is_unpacked = self.unpacked.lock().tasks.contains_key(sha256);
+        // While it comes from elsewhere others are served.
+        let zip = if is_unpacked { None } else { Some(self.zip(sha256)?) };
         let mut unpacked = self.unpacked.lock();
-        if !unpacked.tasks.contains_key(sha256) {
-            let zip = self.zip(sha256)?;
+        if let Some(zip) = zip {
             self.unpack(&mut unpacked, sha256, &zip)?;
         }
         unpacked.asked += 1;
@@ -206,6 +214,8 @@ impl CodeStore {
         self.forget(&mut unpacked, sha256)?;
         if let Some(remote) = &self.remote {
             drop(unpacked);
+            // What was kept here before there was a store.
+            let _ = fs::remove_file(self.path(sha256));
             return match remote.wait(remote.store.delete(&remote.path(sha256))) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),

@@ -334,7 +334,7 @@ impl Functions {
                 !is_settled || state.catalog.codes().any(|code| code.sha256 == *hash)
             });
             if let Err(error) = removed {
-                tracing::warn!(%error, code = hash, "code that no function has any more cannot be removed; it is at the next start");
+                tracing::warn!(%error, code = hash, "code that no function has any more cannot be removed; from the data directory it is at the next start, in a bucket it stays");
             }
         }
         is_settled

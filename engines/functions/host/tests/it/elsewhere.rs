@@ -44,6 +44,21 @@ fn code_in_an_object_store_is_there_when_the_disk_has_none() {
 }
 
 #[test]
+fn code_that_was_kept_before_there_was_a_store_runs_and_is_removed() {
+    let (directory, store) = (tempfile::tempdir().unwrap(), Arc::new(InMemory::new()));
+    let begun = Host::try_open(directory.path(), 1, Isolation::Preferred, 8, Parts::default()).unwrap();
+    begun.python("f", "def handler(event, context):\n    return event\n");
+    begun.close();
+    let again = host(directory.path(), 2, &store);
+    assert_eq!(again.answer("f", &json!(1)), json!(1));
+    let removed = again.functions.change(|_, _| Ok((Some(Change::Remove("f".to_owned())), ())));
+    again.runtime.block_on(removed).unwrap();
+    let kept = directory.path().join("functions/code");
+    wait("it is removed with its function", || std::fs::read_dir(&kept).unwrap().next().is_none());
+    again.close();
+}
+
+#[test]
 fn code_that_is_not_what_its_client_has_sent_does_not_run() {
     let (directory, store) = (tempfile::tempdir().unwrap(), Arc::new(InMemory::new()));
     let begun = host(directory.path(), 1, &store);
