@@ -81,11 +81,11 @@ impl Drop for Worker {
     }
 }
 
-/// What all threads count durations from.
-static BEGIN: OnceLock<Instant> = OnceLock::new();
+/// What all threads count durations from, and when that was.
+static BEGIN: OnceLock<(Instant, UnixMillis)> = OnceLock::new();
 
 fn since_begin() -> Duration {
-    BEGIN.get().map_or(Duration::ZERO, Instant::elapsed)
+    BEGIN.get().map_or(Duration::ZERO, |(begin, _)| begin.elapsed())
 }
 
 pub(crate) fn unix_now() -> UnixMillis {
@@ -111,8 +111,8 @@ impl Worker {
         let actor = self.host.actor_mut();
         actor.employ(Box::new(attendance));
         let due = actor.tick(unix_now());
-        BEGIN.get_or_init(Instant::now);
-        actor.keep_time(since_begin, instant);
+        let (_, began) = BEGIN.get_or_init(|| (Instant::now(), unix_now()));
+        actor.keep_time(since_begin, instant, *began);
         due
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Actor;
 use crate::command::{Command, CommandNumber, TABLE};
 
-/// One of so many short commands is timed.
+/// One of so many short commands is timed, on average.
 const TIMED_OF: u32 = 64;
 /// Classes of durations: up to 1 microsecond, up to 2, up to 4, ..
 pub(crate) const CLASSES: usize = 32;
@@ -35,18 +35,32 @@ pub(crate) struct Calls {
 #[derive(Debug)]
 pub(crate) struct CallCounts {
     commands: Box<[Calls]>,
+    /// How many short commands are not timed before the next.
     untimed: u32,
+    /// For the next distance, which differs each time: clients that repeat the same few commands would have the same one timed.
+    chance: u32,
 }
 
 impl Default for CallCounts {
     fn default() -> Self {
-        Self { commands: vec![Calls::default(); TABLE.len()].into(), untimed: 0 }
+        Self { commands: vec![Calls::default(); TABLE.len()].into(), untimed: TIMED_OF, chance: 1 }
     }
 }
 
 impl CallCounts {
     fn of_mut(&mut self, command: &'static Command) -> Option<&mut Calls> {
         self.commands.get_mut(usize::from(u16::from(CommandNumber::of(command)?)))
+    }
+
+    /// Whether the next short command is timed.
+    fn is_next_timed(&mut self) -> bool {
+        self.untimed -= 1;
+        if self.untimed > 0 {
+            return false;
+        }
+        self.chance = self.chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.untimed = 1 + (self.chance >> 16) % (2 * TIMED_OF - 1);
+        true
     }
 
     /// Notes a call.
@@ -66,8 +80,7 @@ impl Actor {
     /// When a command begins, if its time is taken; those that always take so long as to be worth it, and of others one of many.
     pub(super) fn take_time(&mut self, is_worth_it: bool) -> Option<Timing> {
         let counts_for = if is_worth_it { 1 } else { TIMED_OF };
-        self.calls.untimed = self.calls.untimed.wrapping_add(1);
-        let is_timed = is_worth_it || self.calls.untimed.is_multiple_of(TIMED_OF);
+        let is_timed = is_worth_it || self.calls.is_next_timed();
         is_timed.then(|| Timing { began: (self.stopwatch)(), counts_for })
     }
 
@@ -81,5 +94,20 @@ impl Actor {
             calls.classes.get_or_insert_default()[class.min(CLASSES - 1)] += u64::from(timing.counts_for);
         }
         took
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_commands_in_turn_each_is_timed_and_one_of_64_in_all() {
+        let mut counts = CallCounts::default();
+        let mut timed = [0_u32; 2];
+        for turn in 0..64_000 {
+            timed[turn % 2] += u32::from(counts.is_next_timed());
+        }
+        assert!(timed.iter().all(|&timed| (400..600).contains(&timed)), "{timed:?}");
     }
 }

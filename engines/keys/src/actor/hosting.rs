@@ -10,10 +10,11 @@ use crate::config;
 use crate::keyspace::Keyspace;
 
 impl Actor {
-    /// Begins to count and to keep time: `stopwatch` is for durations, `instant` for the order of changes.
-    pub fn keep_time(&mut self, stopwatch: fn() -> Duration, instant: fn() -> Hlc) {
+    /// Begins to count and to keep time: `stopwatch` is for durations, `instant` for the order of changes. `began` is when the
+    /// process did, for all its actors alike: it is part of the name by which clients tell processes apart.
+    pub fn keep_time(&mut self, stopwatch: fn() -> Duration, instant: fn() -> Hlc, began: UnixMillis) {
         (self.stopwatch, self.keys.instant) = (stopwatch, instant);
-        self.counters.started = self.keys.now();
+        self.counters.started = began;
     }
 
     /// Notes a client that was sent away because there were too many.

@@ -183,8 +183,7 @@ impl Actor {
         const FAST_MICROS: i64 = 1000;
         let slow = self.config.slow_micros;
         let is_short = command.flags.has(Flags::FAST) || command.group == Group::String && command.keys == Keys::ONE;
-        let is_timed = slow >= 0 && (slow < FAST_MICROS || !is_short);
-        self.take_time(is_timed || self.config.latency_millis > 0 && !is_short)
+        self.take_time(self.config.latency_millis > 0 || slow >= 0 && (slow < FAST_MICROS || !is_short))
     }
 
     /// Notes a request that took long since `began`.

@@ -4,6 +4,7 @@ use crate::actor::{Actor, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
 use crate::figures::ProcessMemory;
+use crate::keyspace::entry::Entry;
 use crate::keyspace::{DATABASES, Keyspace};
 use crate::reply::{Reply, Tape, Value};
 use crate::request::Args;
@@ -124,8 +125,8 @@ impl Sums {
     }
 }
 
-/// About how many bytes of a key are beside its name and value: its entry, and its place in the table.
-const ENTRY_BYTES: i64 = 64 + 9;
+/// What is counted of a key beside its name and value, which may be in there if they are short.
+const ENTRY_BYTES: i64 = size_of::<Entry>() as i64;
 /// Of a key that expires, its note.
 const NOTE_BYTES: i64 = 16;
 

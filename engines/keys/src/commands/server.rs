@@ -492,10 +492,14 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
     let mut lines: Vec<(String, String)> = Vec::new();
     for part in parts {
         let Some(Value::Verbatim(text)) = part.first() else { continue };
-        for line in text.split("\r\n") {
+        // Where the line before has its place, so that one which others do not have stays in its section.
+        let mut behind = 0;
+        for line in text.split("\r\n").filter(|line| !line.is_empty()) {
             let (key, value) = line.split_once(':').unwrap_or((line, ""));
-            match lines.iter_mut().find(|(other, _)| other == key && !key.is_empty()) {
-                None => lines.push((key.to_owned(), value.to_owned())),
+            let place = lines.iter().position(|(other, _)| other == key);
+            let mine = place.map(|place| &mut lines[place]);
+            match mine {
+                None => lines.insert(behind, (key.to_owned(), value.to_owned())),
                 Some((_, mine)) if ADDED.contains(&key) => *mine = added(mine, value),
                 // At any of the actors.
                 Some((_, mine)) if GREATEST.contains(&key) => {
@@ -520,6 +524,7 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
                 }
                 Some(_) => {}
             }
+            behind = place.unwrap_or(behind) + 1;
         }
     }
     // What is computed from sums.
@@ -536,7 +541,7 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
         }
     }
     let mut text = String::new();
-    for (key, value) in lines.iter().filter(|(key, _)| !key.is_empty()) {
+    for (key, value) in &lines {
         let _ = match key.strip_prefix("# ") {
             Some(_) => write!(text, "{}{key}\r\n", if text.is_empty() { "" } else { "\r\n" }),
             None => write!(text, "{key}:{value}\r\n"),

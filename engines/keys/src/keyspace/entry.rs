@@ -79,7 +79,11 @@ impl Entry {
     /// take one away, 0 none. After 4 hours without one, that begins anew.
     #[must_use]
     pub const fn use_count(&self, now: UnixMillis, decay_minutes: u8) -> u8 {
-        let [since, count] = (self.life.0 as u16).to_be_bytes();
+        let [since, count] = match self.life.0 as u16 {
+            // It was read from the log, and is new.
+            0 => return COUNT_OF_NEW,
+            noted => noted.to_be_bytes(),
+        };
         let minutes = (use_clock(now) as u8).wrapping_sub(since);
         match minutes.checked_div(decay_minutes) {
             None => count,
@@ -139,7 +143,7 @@ impl Counting {
     /// The count after one more use.
     fn one_more(self, count: u8) -> u8 {
         let rarity = u64::from(count.saturating_sub(COUNT_OF_NEW)) * u64::from(self.log_factor) + 1;
-        let is_counted = u64::from(self.chance) * rarity <= u64::from(u32::MAX);
+        let is_counted = u64::from(self.chance) <= u64::from(u32::MAX) / rarity;
         count.saturating_add(u8::from(is_counted))
     }
 }

@@ -529,7 +529,9 @@ impl Keyspace {
             if changed.is_some() {
                 let header = Header { database: self.selected, key, base: Hlc::ZERO, version };
                 self.log.string(header, UnixMillis::NEVER, &bytes, false);
-                database.insert(hash, Box::new(Entry::new(key, Value::Buffer(Box::new(bytes)), version)));
+                let mut entry = Box::new(Entry::new(key, Value::Buffer(Box::new(bytes)), version));
+                entry.touch(used);
+                database.insert(hash, entry);
                 self.counters.changes += 1;
                 self.note_event(EventClasses::NEW, "new", key);
             }

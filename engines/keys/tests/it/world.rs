@@ -206,7 +206,7 @@ impl World {
     pub(crate) fn keep_time(&mut self) {
         INSTANT.set(Duration::from_millis(self.now.0));
         if self.fault != Fault::SlowClocks {
-            self.actors_mut().for_each(|actor| actor.keep_time(|| Duration::ZERO, next_instant));
+            self.actors_mut().for_each(|actor| actor.keep_time(|| Duration::ZERO, next_instant, NOW));
         }
     }
 
