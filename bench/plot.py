@@ -192,6 +192,41 @@ def cluster_moves():
     save(figure, "cluster_moves.svg")
 
 
+def cluster_shapes():
+    """How windows and latencies of moves change with each thing that is varied, by technique: the last figures of each."""
+    rows = {(row["shape"], row["value"], row["technique"]): row for row in figures("cluster_shapes.jsonl")}
+    shapes = list(dict.fromkeys(shape for shape, _, _ in rows))
+    measures = (("window_p50_ms", "nobody is served, ms (log)"), ("latency_change_percent", "latency behind a move to that before it, %"))
+    figure, panes = pyplot.subplots(len(measures), len(shapes), figsize=(3.2 * len(shapes), 6), squeeze=False)
+    for shape, column in zip(shapes, panes.T):
+        mine = {key: row for key, row in rows.items() if key[0] == shape}
+        values = [value for _, value in sorted({(row["place"], value) for (_, value, _), row in mine.items()})]
+        for (measure, label), axes in zip(measures, column):
+            for technique in dict.fromkeys(technique for _, _, technique in mine):
+                found = [(at, mine[shape, value, technique]) for at, value in enumerate(values) if (shape, value, technique) in mine]
+                at, heights = [at for at, row in found if row["moves"]], [row[measure] for _, row in found if row["moves"]]
+                [line] = axes.plot(at, heights, marker="o", linewidth=1, label=technique)
+                if measure == "window_p50_ms":
+                    for place, row in found:
+                        if row["moves"] and row["failed"] + row["aborted"]:
+                            text = f"{row['failed'] + row['aborted']} lost"
+                            axes.annotate(text, (place, row[measure]), (3, 3), textcoords="offset points", fontsize=6, color=line.get_color())
+            axes.set(xticks=range(len(values)), xmargin=0.15)
+            axes.set_xticklabels(values, fontsize=6)
+            if measure == "window_p50_ms":
+                axes.set(yscale="log")
+                axes.yaxis.set_major_formatter("{x:g}")
+                axes.yaxis.set_minor_formatter("{x:g}")
+                axes.tick_params(which="both", labelsize=6)
+            else:
+                axes.axhline(0, color="#a8a29e", linewidth=0.8, linestyle=":")
+            if shape == shapes[0]:
+                axes.set(ylabel=label)
+        column[0].set(title=shape)
+    panes[0, 0].legend(fontsize=7)
+    save(figure, "cluster_shapes.svg")
+
+
 def cluster_balance():
     """What each node does while the load wanders, with the balance off and on: the last run of each."""
     rows = {row["balance"]: row for row in figures("cluster_balance.jsonl")}
@@ -219,11 +254,12 @@ MADE_BY = {
     "cluster_failover": "bench/cluster/failover.py",
     "cluster_scale": "bench/cluster/scale.py",
     "cluster_moves": "bench/cluster/moves.py",
+    "cluster_shapes": "bench/cluster/shapes.py",
     "cluster_balance": "bench/cluster/balance.py",
 }
 
 if __name__ == "__main__":
-    for draw in (flink, arrow, contention, bullfrog, tenants, cluster_failover, cluster_scale, cluster_moves, cluster_balance):
+    for draw in (flink, arrow, contention, bullfrog, tenants, cluster_failover, cluster_scale, cluster_moves, cluster_shapes, cluster_balance):
         name = draw.__name__
         if (HERE / "results" / f"{name}.jsonl").exists():
             draw()
