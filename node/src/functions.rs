@@ -102,8 +102,11 @@ fn check_access(config: &NodeConfig, has_key: bool) -> Result<(), FunctionsError
     Err(FunctionsError::Open { why })
 }
 
+/// A bucket and a folder in it.
+type Folder = (Arc<dyn ObjectStore>, object_store::path::Path);
+
 /// Where code is, if not in the data directory.
-fn store(config: &NodeConfig) -> Result<Option<(Arc<dyn ObjectStore>, object_store::path::Path)>, FunctionsError> {
+fn store(config: &NodeConfig) -> Result<Option<Folder>, FunctionsError> {
     let Some((bucket, path)) = &config.functions_store else { return Ok(None) };
     Ok(Some((Arc::new(bucket.connect().map_err(FunctionsError::Store)?), path.clone())))
 }

@@ -86,7 +86,7 @@ def test_memory_is_told_of_all_threads(server):
     reply = client.call("MEMORY", "STATS")
     stats = dict(zip(reply[::2], reply[1::2], strict=True))
     assert stats[b"keys.count"] == 801
-    assert stats[b"total.allocated"] > 8_000_000 and stats[b"dataset.bytes"] >= 8_000_000
+    assert stats[b"total.allocated"] > 8_000_000 and stats[b"dataset.bytes"] > 7_990_000
     assert 9_000 < stats[b"keys.bytes-per-key"] < 20_000
     third = dict(zip(stats[b"db.3"][::2], stats[b"db.3"][1::2], strict=True))
     assert set(third) == {b"overhead.hashtable.main", b"overhead.hashtable.expires"}

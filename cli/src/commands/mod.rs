@@ -29,7 +29,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, CliError> {
     start_logs(&args, &config)?;
     match args.command {
         Command::Dev(Dev { nodes: Some(nodes), netns, .. }) => cluster::run(&config, &args.shared, nodes, netns).await,
-        Command::Dev(_) => dev::run(config, format).await,
+        Command::Dev(_) => Box::pin(dev::run(config, format)).await,
         Command::Node(node) => dev::join(config, &node.join, format, node.stop_with_stdin).await,
         Command::Status(of) => status::run(&config, format, &of).await,
         Command::Metrics(of) => metrics::run(&config, format, &of).await,

@@ -201,6 +201,7 @@ impl Actor {
     }
 
     /// Drops databases, elsewhere if they have many keys.
+    #[expect(clippy::vec_box, reason = "they are in boxes where they come from")]
     pub(super) fn drop_later(&mut self, flushed: Vec<Box<Database>>) {
         /// Giving the memory of more keys back takes longer than a turn may.
         const FEW: usize = 10_000;

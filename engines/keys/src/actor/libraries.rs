@@ -95,12 +95,12 @@ impl Actor {
     }
 
     /// Loads a library at all actors of a node, and keeps it, whatever memory there is to be. Gives the actor that does.
-    pub(super) fn load_library(
-        actors: &mut [Self],
-        request: LibraryRequest,
-    ) -> Result<Option<&mut Self>, CommandError> {
+    pub(super) fn load_library<'a>(
+        actors: &'a mut [Self],
+        request: &LibraryRequest,
+    ) -> Result<Option<&'a mut Self>, CommandError> {
         let Some((first, others)) = actors.split_first_mut() else { return Ok(None) };
-        let change = first.make_change_with_room(&request)?;
+        let change = first.make_change_with_room(request)?;
         others.iter_mut().for_each(|actor| actor.scripts.take_libraries(&change));
         Ok(Some(first))
     }

@@ -110,7 +110,7 @@ impl<'a> Loading<'a> {
     /// If it cannot be loaded.
     pub fn library(&mut self, text: Vec<u8>) -> Result<Option<&mut Actor>, CommandError> {
         self.loaded.libraries += 1;
-        Actor::load_library(self.actors, LibraryRequest::Load { text, replaces: true })
+        Actor::load_library(self.actors, &LibraryRequest::Load { text, replaces: true })
     }
 
     /// Ends, and says what there was.

@@ -46,6 +46,7 @@ pub struct Saved {
     /// Whether some are missing, for want of memory.
     pub is_failed: bool,
     /// Databases that were emptied, and are not needed any more.
+    #[expect(clippy::vec_box, reason = "they are in boxes where they come from")]
     pub(crate) dropped: Vec<Box<Database>>,
 }
 

@@ -1,12 +1,11 @@
 //! Snapshots of queries: over real queries, and seeded over the pure cores.
 
-#[allow(dead_code)]
+#[expect(dead_code, reason = "the other tests use more of it")]
 #[path = "../it/graphs.rs"]
 mod graphs;
-#[allow(dead_code)]
+#[expect(dead_code, reason = "the other tests use more of it")]
 #[path = "../it/memory.rs"]
 mod memory;
-#[allow(dead_code)]
 #[path = "../it/oracle.rs"]
 mod oracle;
 mod queries;
