@@ -531,11 +531,13 @@ pub(crate) enum QueriesCommand {
     #[command(after_help = "Example:\n  savanna queries show 0123456789ab-1")]
     Show(OneQuery),
     /// Stops a query; its open windows are not fired
-    #[command(after_help = "Example:\n  savanna queries stop 0123456789ab-1")]
-    Stop(OneQuery),
+    #[command(after_help = "Examples:\n  savanna queries stop 0123456789ab-1\n  \
+        savanna queries stop hot-items --with-savepoint /backup/hot-items")]
+    Stop(StopQuery),
     /// Goes on with a query that was stopped or has failed, from where its sink is
-    #[command(after_help = "Example:\n  savanna queries resume hot-items")]
-    Resume(OneQuery),
+    #[command(after_help = "Examples:\n  savanna queries resume hot-items\n  \
+        savanna queries resume --from-savepoint /backup/hot-items")]
+    Resume(ResumeQuery),
     /// Stops a query and forgets it; what it wrote stays
     #[command(after_help = "Example:\n  savanna queries drop hot-items")]
     Drop(OneQuery),
@@ -661,6 +663,28 @@ pub(crate) struct OneQuery {
     /// The query's id or name, as `queries list` shows them
     #[arg(value_name = "QUERY")]
     pub(crate) query: String,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct StopQuery {
+    #[command(flatten)]
+    pub(crate) one: OneQuery,
+    /// A directory of the node's machine, empty or not there yet, to which the query is written, so that it can go on in another node; it
+    /// must have a name
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) with_savepoint: Option<String>,
+}
+
+#[derive(Debug, Arguments)]
+pub(crate) struct ResumeQuery {
+    /// The query's id or name, as `queries list` shows them
+    #[arg(value_name = "QUERY", required_unless_present = "from_savepoint", conflicts_with = "from_savepoint")]
+    pub(crate) query: Option<String>,
+    /// A directory of the node's machine to which a query was written; it goes on under the same name and id
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) from_savepoint: Option<String>,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }

@@ -133,6 +133,11 @@ impl Client {
         send(self.request(Method::POST, path).json(body)).await.map(drop)
     }
 
+    /// As [`create`](Self::create), for what takes as long as it takes.
+    pub(crate) async fn create_long(&self, path: &str, body: &impl Serialize) -> Result<(), RequestError> {
+        send(self.long_request(Method::POST, path).json(body)).await.map(drop)
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Result<(), RequestError> {
         send(self.request(Method::DELETE, path)).await.map(drop)
     }

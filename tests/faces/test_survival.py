@@ -193,6 +193,42 @@ def test_a_damaged_snapshot_is_told_of_with_its_place_and_the_query_is_computed_
         node.kill()
 
 
+def test_a_query_goes_on_in_another_node_from_a_savepoint(tmp_path):
+    out, expected, saved = tmp_path / "out", tmp_path / "expected", tmp_path / "saved"
+    insert = LONG["sessions"].replace("TABLE priced", "TABLE bids")
+
+    def queries(node, *words):
+        return subprocess.run([SAVANNA, "queries", *words, "--url", f"http://127.0.0.1:{node.ports['http']}"], capture_output=True, text=True, timeout=60)
+
+    nodes = []
+    try:
+        for name in ("first", "second"):
+            (tmp_path / name).mkdir()
+            nodes.append(Node(tmp_path / name))
+        first, second = nodes
+        with connect(first) as connection:
+            for statement in [NEXMARK, BIDS, hot(out), named("hot"), f"INSERT INTO hot {insert}"]:
+                connection.execute(statement)
+        until(lambda: len(lines(out)) > 100)
+        before = queries(second, "resume", "--from-savepoint", saved)
+        assert before.returncode != 0 and str(saved) in before.stderr, before.stderr
+        stopped = queries(first, "stop", "hot", "--with-savepoint", saved)
+        assert (stopped.returncode, stopped.stdout) == (0, f"query hot is stopped, and is in {saved}\n"), stopped.stderr
+        again = queries(first, "stop", "hot", "--with-savepoint", saved)
+        assert again.returncode != 0 and "empty" in again.stderr, again.stderr
+        assert queries(first, "drop", "hot").returncode == 0
+        resumed = queries(second, "resume", "--from-savepoint", saved, "--output", "json")
+        assert json.loads(resumed.stdout) == {"savepoint": str(saved), "done": "resume"}, resumed.stderr
+        assert states(second)["hot"]["state"] == "running"
+        until(lambda: next(iter(states(second).values()))["state"] == "finished")
+    finally:
+        for node in nodes:
+            node.kill()
+    told = ";\n".join([NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), BIDS, hot(expected), f"INSERT INTO hot {insert}"])
+    subprocess.run([SAVANNA, "sql", "-c", told], check=True, capture_output=True, timeout=120)
+    assert lines(out) == lines(expected)
+
+
 def test_windows_over_files_are_those_of_the_definition_however_often_the_node_is_killed(tmp_path):
     dice = random.Random(SEED)
     source = tmp_path / "source"

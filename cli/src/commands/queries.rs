@@ -1,10 +1,11 @@
 //! `savanna queries`.
 
-use savanna_http::types::{Queries, Query};
+use savanna_http::types::{Queries, Query, Savepoint};
 use savanna_node::Config;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::{Format, OneQuery, QueriesCommand, Remote};
+use crate::args::{Format, OneQuery, QueriesCommand, Remote, ResumeQuery, StopQuery};
 use crate::client::Client;
 use crate::error::{CliError, Exit};
 use crate::output;
@@ -16,9 +17,11 @@ pub(crate) async fn run(config: &Config, format: Format, command: &QueriesComman
     match command {
         QueriesCommand::List(remote) => list(&client(config, remote)?, format).await,
         QueriesCommand::Show(one) => show(&client(config, &one.remote)?, format, one).await,
-        QueriesCommand::Stop(one) => stop(&client(config, &one.remote)?, format, one).await,
-        QueriesCommand::Resume(one) => tell(&client(config, &one.remote)?, format, one, "resume", "goes on").await,
-        QueriesCommand::Drop(one) => tell(&client(config, &one.remote)?, format, one, "drop", "is gone").await,
+        QueriesCommand::Stop(stop) => self::stop(&client(config, &stop.one.remote)?, format, stop).await,
+        QueriesCommand::Resume(resume) => self::resume(&client(config, &resume.remote)?, format, resume).await,
+        QueriesCommand::Drop(one) => {
+            tell(&client(config, &one.remote)?, format, &one.query, "drop", &json!({}), "is gone").await
+        }
     }
 }
 
@@ -85,23 +88,50 @@ async fn show(client: &Client, format: Format, one: &OneQuery) -> Result<Exit, C
     Ok(Exit::Done)
 }
 
-async fn stop(client: &Client, format: Format, one: &OneQuery) -> Result<Exit, CliError> {
-    let path = format!("queries/{}", path_part(&one.query)?);
+async fn stop(client: &Client, format: Format, stop: &StopQuery) -> Result<Exit, CliError> {
+    let query = &stop.one.query;
+    if let Some(directory) = &stop.with_savepoint {
+        let savepoint = Savepoint { directory: directory.clone() };
+        let done = format!("is stopped, and is in {directory}");
+        return tell(client, format, query, "savepoint", &savepoint, &done).await;
+    }
+    let path = format!("queries/{}", path_part(query)?);
     client.delete(&path).await.map_err(|error| client.explain(error))?;
     match format {
-        Format::Json => output::write_json(&json!({ "query": one.query, "stopped": true }))?,
-        Format::Table => output::write(format!("query {} stops\n", one.query).as_bytes())?,
+        Format::Json => output::write_json(&json!({ "query": query, "stopped": true }))?,
+        Format::Table => output::write(format!("query {query} stops\n").as_bytes())?,
+    }
+    Ok(Exit::Done)
+}
+
+async fn resume(client: &Client, format: Format, resume: &ResumeQuery) -> Result<Exit, CliError> {
+    if let Some(query) = &resume.query {
+        return tell(client, format, query, "resume", &json!({}), "goes on").await;
+    }
+    let directory = resume.from_savepoint.clone().unwrap_or_default();
+    let savepoint = Savepoint { directory };
+    client.create_long("queries", &savepoint).await.map_err(|error| client.explain(error))?;
+    match format {
+        Format::Json => output::write_json(&json!({ "savepoint": savepoint.directory, "done": "resume" }))?,
+        Format::Table => output::write(format!("the query of {} goes on\n", savepoint.directory).as_bytes())?,
     }
     Ok(Exit::Done)
 }
 
 /// Has the node do something with a query of which there is no more to say than that it was done.
-async fn tell(client: &Client, format: Format, one: &OneQuery, verb: &str, done: &str) -> Result<Exit, CliError> {
-    let path = format!("queries/{}/{verb}", path_part(&one.query)?);
-    client.create(&path, &json!({})).await.map_err(|error| client.explain(error))?;
+async fn tell(
+    client: &Client,
+    format: Format,
+    query: &str,
+    verb: &str,
+    body: &impl Serialize,
+    done: &str,
+) -> Result<Exit, CliError> {
+    let path = format!("queries/{}/{verb}", path_part(query)?);
+    client.create_long(&path, body).await.map_err(|error| client.explain(error))?;
     match format {
-        Format::Json => output::write_json(&json!({ "query": one.query, "done": verb }))?,
-        Format::Table => output::write(format!("query {} {done}\n", one.query).as_bytes())?,
+        Format::Json => output::write_json(&json!({ "query": query, "done": verb }))?,
+        Format::Table => output::write(format!("query {query} {done}\n").as_bytes())?,
     }
     Ok(Exit::Done)
 }

@@ -35,6 +35,8 @@ use crate::api::{health, node, nodes, queries, sql, tables, tenants};
         queries::get,
         queries::cancel,
         queries::resume,
+        queries::save,
+        queries::resume_saved,
         queries::forget,
         sql::split,
         sql::open,

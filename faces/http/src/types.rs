@@ -329,6 +329,15 @@ pub struct Settings {
     pub settings: Vec<Setting>,
 }
 
+/// Where a query is that was stopped and written to a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Savepoint {
+    /// A directory of the node's machine that tables may use; empty, or not there yet, when it is written.
+    #[schema(example = "/backup/hot-items")]
+    pub directory: String,
+}
+
 /// All queries, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Queries {

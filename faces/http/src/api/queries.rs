@@ -10,9 +10,9 @@ use savanna_streams_api::ids::QueryId;
 
 use crate::Problem;
 use crate::api::tables;
-use crate::extract::Path;
+use crate::extract::{Json as Body, Path};
 use crate::server::Face;
-use crate::types::{Queries, Query, parse_query_id};
+use crate::types::{Queries, Query, Savepoint, parse_query_id};
 
 /// Queries that run, and those that have lately ended.
 #[utoipa::path(
@@ -77,7 +77,43 @@ pub(crate) async fn cancel(State(face): State<Face>, Path(query): Path<String>) 
     )
 )]
 pub(crate) async fn resume(State(face): State<Face>, Path(query): Path<String>) -> Result<StatusCode, Problem> {
-    tell(&face, "RESUME", &query).await
+    run(&face, format!("RESUME QUERY {}", named_in_sql(&query)?)).await
+}
+
+/// Stops a query and writes it to a directory, from which it goes on in another node. The answer comes when that is done.
+#[utoipa::path(
+    post,
+    path = "/api/v1/queries/{query}/savepoint",
+    tag = "queries",
+    params(("query" = String, Path, description = "Its name or id")),
+    request_body = Savepoint,
+    responses(
+        (status = 204, description = "The query is stopped, and written"),
+        (status = 400, description = "It does not outlive its end, or the directory is none for a savepoint", body = Problem),
+        (status = 404, description = "No such query", body = Problem),
+    )
+)]
+pub(crate) async fn save(
+    State(face): State<Face>,
+    Path(query): Path<String>,
+    Body(to): Body<Savepoint>,
+) -> Result<StatusCode, Problem> {
+    run(&face, format!("STOP QUERY {} WITH SAVEPOINT {}", named_in_sql(&query)?, text_in_sql(&to.directory))).await
+}
+
+/// Goes on with a query that was written to a directory, also by another node.
+#[utoipa::path(
+    post,
+    path = "/api/v1/queries",
+    tag = "queries",
+    request_body = Savepoint,
+    responses(
+        (status = 204, description = "The query runs"),
+        (status = 400, description = "There is no savepoint in the directory, or it cannot go on here", body = Problem),
+    )
+)]
+pub(crate) async fn resume_saved(State(face): State<Face>, Body(from): Body<Savepoint>) -> Result<StatusCode, Problem> {
+    run(&face, format!("RESUME QUERY FROM SAVEPOINT {}", text_in_sql(&from.directory))).await
 }
 
 /// Stops a query and forgets it; it does not go on when the node starts again. What it wrote stays.
@@ -92,17 +128,24 @@ pub(crate) async fn resume(State(face): State<Face>, Path(query): Path<String>) 
     )
 )]
 pub(crate) async fn forget(State(face): State<Face>, Path(query): Path<String>) -> Result<StatusCode, Problem> {
-    tell(&face, "DROP", &query).await
+    run(&face, format!("DROP QUERY {}", named_in_sql(&query)?)).await
 }
 
-/// `RESUME QUERY` or `DROP QUERY`.
-async fn tell(face: &Face, verb: &str, query: &str) -> Result<StatusCode, Problem> {
-    let harmless = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if !query.chars().all(harmless) {
-        return Err(unknown(query));
-    }
-    tables::ask(&face.handle, format!("{verb} QUERY '{query}'")).await?;
+/// Runs a statement of which there is nothing to tell.
+async fn run(face: &Face, statement: String) -> Result<StatusCode, Problem> {
+    tables::ask(&face.handle, statement).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// An id or a name in a statement. What cannot be one is that of no query.
+fn named_in_sql(query: &str) -> Result<String, Problem> {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if query.chars().all(harmless) { Ok(text_in_sql(query)) } else { Err(unknown(query)) }
+}
+
+/// A text in a statement.
+fn text_in_sql(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// The names of queries by id; none where the engine does not tell.
