@@ -10,7 +10,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use savanna_files_host::Files;
 use savanna_http::{Figure, FigureValue};
-use savanna_keys::figures::Figures as KeysFigures;
+use savanna_keys::figures::{CommandFigures as KeysCommand, Figures as KeysFigures};
 use savanna_keys_host::Gauge;
 use savanna_lambda::{Functions, Totals as FunctionTotals};
 use savanna_ownership::guard::LeaseGuard;
@@ -115,7 +115,7 @@ const TENANTS_LOG: LogNames = [
 /// A figure of a thread of keys: its name, its help, whether it only grows, and where it is.
 type KeysFigure = (&'static str, &'static str, Kind, fn(&KeysFigures) -> u64);
 
-const KEYS: [KeysFigure; 13] = [
+const KEYS: [KeysFigure; 18] = [
     ("savanna_keys_clients", "Clients that are connected", Kind::Gauge, |f| f.clients),
     ("savanna_keys_blocked_clients", "Clients that wait for a key or a pause", Kind::Gauge, |f| f.blocked_clients),
     ("savanna_keys_connections", "Connections taken", Kind::Counter, |f| f.connections),
@@ -135,7 +135,37 @@ const KEYS: [KeysFigure; 13] = [
     }),
     ("savanna_keys_keys", "Keys that are there", Kind::Gauge, |f| f.keys),
     ("savanna_keys_memory_bytes", "Memory that keys take", Kind::Gauge, |f| f.bytes),
+    ("savanna_keys_client_memory_bytes", "Memory that connections take", Kind::Gauge, |f| f.client_bytes),
+    ("savanna_keys_clients_evicted", "Clients disconnected because all took too much memory", Kind::Counter, |f| {
+        f.evicted_clients
+    }),
+    ("savanna_keys_errors", "Errors that clients were told", Kind::Counter, |f| f.errors),
+    ("savanna_keys_received_bytes", "Bytes that came from clients", Kind::Counter, |f| f.bytes_in),
+    ("savanna_keys_sent_bytes", "Bytes that went to clients", Kind::Counter, |f| f.bytes_out),
 ];
+
+/// A figure of a command of keys: its name, its help, and where it is.
+type CommandFigure = (&'static str, &'static str, fn(&KeysCommand) -> f64);
+
+const KEYS_COMMANDS: [CommandFigure; 3] = [
+    ("savanna_keys_command_calls", "Calls of a command", |c| c.calls as f64),
+    ("savanna_keys_command_failures", "Calls of a command that failed or were refused", |c| c.failures as f64),
+    ("savanna_keys_command_seconds", "Time that calls of a command took, about", |c| c.micros as f64 / 1e6),
+];
+
+/// What each command did on each thread.
+fn commands_of_keys(threads: &[KeysFigures]) -> impl Iterator<Item = Figure> + use<'_> {
+    KEYS_COMMANDS.into_iter().flat_map(move |(name, help, value)| {
+        threads.iter().enumerate().flat_map(move |(thread, figures)| {
+            figures.by_command.iter().map(move |command| Figure {
+                name,
+                help,
+                labels: vec![("thread", thread.to_string()), ("command", command.name.to_owned())],
+                value: Kind::Counter.of(value(command)),
+            })
+        })
+    })
+}
 
 /// The keys service: each thread, the keys that are asked for most, and the log of all.
 pub(crate) fn of_keys(keys: &Gauge) -> Vec<Figure> {
@@ -149,7 +179,7 @@ pub(crate) fn of_keys(keys: &Gauge) -> Vec<Figure> {
         })
     });
     let log = keys.log().map(|log| of_log(KEYS_LOG, &log));
-    figures.chain(hot_keys(&threads)).chain(log.into_iter().flatten()).collect()
+    figures.chain(commands_of_keys(&threads)).chain(hot_keys(&threads)).chain(log.into_iter().flatten()).collect()
 }
 
 /// The keys that are asked for most. Replicas of a key are asked at several threads; names that begin alike, or are of several databases, are

@@ -506,3 +506,62 @@ def test_fractions_are_added_with_64_bits(redis, savanna):
                 assert came == expected
             else:
                 assert abs(float(came) - float(expected)) <= 1e-12 * max(1, abs(float(expected)))
+
+
+def test_small_values_are_walked_through_in_one_step_and_in_order(redis, savanna):
+    theirs, ours = Client(redis.port), Client(savanna.port)
+    fill = [
+        ["FLUSHALL"], ["SADD", "numbers", *range(200, 100, -1)], ["ZADD", "scores", *(word for n in range(100) for word in (100 - n, f"m{n}"))],
+        ["HSET", "hash", *(word for n in range(300) for word in (f"f{n}", n))],
+    ]  # fmt: skip
+    for command in fill:
+        assert ours.call(*command) == theirs.call(*command)
+    for walk in (
+        ["SSCAN", "numbers", "0"], ["SSCAN", "numbers", "0", "MATCH", "1?0", "COUNT", "2"], ["SSCAN", "numbers", "7"], ["ZSCAN", "scores", "0"],
+        ["ZSCAN", "scores", "0", "MATCH", "m1*"], ["HSCAN", "hash", "0", "COUNT", "1"], ["HSCAN", "hash", "0", "MATCH", "f29?"], ["SSCAN", "missing", "0"],
+    ):  # fmt: skip
+        assert ours.call(*walk) == theirs.call(*walk), walk
+
+
+def test_a_walk_goes_on_at_the_next_thread_in_the_same_step(savanna):
+    client = Client(savanna.port)
+    client.call("FLUSHALL")
+    for number in range(9):
+        client.call("SET", f"key:{number}", "x")
+        client.call("SADD", f"set:{number}", "x")
+    cursor, keys = client.call("SCAN", "0", "COUNT", "100")
+    assert cursor == b"0" and len(keys) == len(set(keys)) == 18
+    cursor, keys = client.call("SCAN", "0", "COUNT", "100", "TYPE", "set", "MATCH", "*:3")
+    assert (cursor, keys) == (b"0", [b"set:3"])
+    seen, steps, cursor = [], 0, b"0"
+    while steps == 0 or cursor != b"0":
+        cursor, keys = client.call("SCAN", cursor, "COUNT", "5")
+        assert len(keys) <= 5
+        seen, steps = seen + keys, steps + 1
+    assert len(seen) == len(set(seen)) == 18 and 4 <= steps <= 7
+    assert client.call("SCAN", "x") == Refused("ERR invalid cursor") and client.call("SCAN", "0", "COUNT", "0") == Refused("ERR syntax error")
+
+
+def test_encodings_are_told_by_the_settings_of_redis(redis, savanna):
+    theirs, ours = Client(redis.port), Client(savanna.port)
+    names = ["hash-max-listpack-entries", "hash-max-listpack-value", "set-max-intset-entries", "zset-max-listpack-entries", "zset-max-ziplist-value"]
+    before = {name: theirs.call("CONFIG", "GET", name)[1] for name in names}
+    assert before == {name: ours.call("CONFIG", "GET", name)[1] for name in names}
+    fill = [
+        ["SET", "int", "12"], ["SET", "embstr", "x" * 44], ["SET", "raw", "x" * 45], ["RPUSH", "list", "a"], ["SADD", "intset", 1, 2, 3, 4],
+        ["SADD", "set", "a"], ["HSET", "hash", "a", "1", "b", "2", "c", "3", "d", "4"], ["HSET", "wide", "a", "x" * 20],
+        ["ZADD", "zset", 1, "a", 2, "b", 3, "c", 4, "d"], ["ZADD", "wzset", 1, "x" * 20], ["XADD", "stream", "1-1", "a", "b"],
+    ]  # fmt: skip
+    try:
+        for limits in ({}, dict.fromkeys(names, "3"), dict.fromkeys(names, "30")):
+            for client in (theirs, ours):
+                client.call("FLUSHALL")
+                for name, value in limits.items():
+                    assert client.call("CONFIG", "SET", name, value) == "OK"
+            for command in fill:
+                assert ours.call(*command) == theirs.call(*command)
+                assert ours.call("OBJECT", "ENCODING", command[1]) == theirs.call("OBJECT", "ENCODING", command[1]), (limits, command)
+    finally:
+        for client in (theirs, ours):
+            for name, value in before.items():
+                client.call("CONFIG", "SET", name, value)

@@ -174,3 +174,81 @@ def test_settings_are_read_in_transactions(server):
         client.call("MULTI")
         client.call("CONFIG", "GET", "timeout")
         assert client.call("EXEC") == [[b"timeout", b"0"]]
+
+
+def test_errors_and_refusals_are_counted(server):
+    clients = [Client(server.port) for _ in range(3)]
+    clients[0].call("CONFIG", "RESETSTAT")
+    clients[0].call("SET", "text", "x")
+    for client in clients:
+        assert client.call("LPUSH", "text", "x").startswith("WRONGTYPE")
+        assert client.call("GET").startswith("ERR wrong number")
+        assert client.call("NOTHING").startswith("ERR unknown command")
+    assert clients[1].call("EVAL", "return redis.error_reply('OWN code of a script')", 0) == Refused("OWN code of a script")
+    clients[2].call("MULTI")
+    clients[2].call("LPUSH", "text", "x")
+    assert clients[2].call("EXEC")[0].startswith("WRONGTYPE")
+    figures = info(clients[0], "everything")
+    assert (figures["errorstat_WRONGTYPE"], figures["errorstat_ERR"], figures["errorstat_OWN"]) == ("count=4", "count=6", "count=1")
+    assert figures["total_error_replies"] == "11"
+    assert figures["cmdstat_lpush"].endswith(",rejected_calls=0,failed_calls=4")
+    assert figures["cmdstat_get"].startswith("calls=0,") and figures["cmdstat_get"].endswith(",rejected_calls=3,failed_calls=0")
+    clients[0].call("CONFIG", "RESETSTAT")
+    figures = info(clients[0], "everything")
+    assert figures["total_error_replies"] == "0" and not [name for name in figures if name.startswith("errorstat_")]
+
+
+def test_latencies_are_told_as_percentiles(server):
+    client = Client(server.port)
+    client.call("CONFIG", "SET", "slowlog-log-slower-than", 0)
+    for number in range(50):
+        client.call("SET", f"key:{number}", "x")
+    line = info(client, "latencystats")["latency_percentiles_usec_set"]
+    assert [field.split("=")[0] for field in line.split(",")] == ["p50", "p99", "p99.9"]
+    values = [float(field.split("=")[1]) for field in line.split(",")]
+    assert 1 <= values[0] <= values[1] <= values[2]
+    client.call("CONFIG", "SET", "latency-tracking-info-percentiles", "0 50.5")
+    assert info(client, "latencystats")["latency_percentiles_usec_set"].startswith("p0=")
+    assert client.call("CONFIG", "SET", "latency-tracking-info-percentiles", "101").startswith("ERR")
+    client.call("CONFIG", "SET", "latency-tracking-info-percentiles", "")
+    assert info(client, "latencystats")["latency_percentiles_usec_set"] == ""
+    client.call("CONFIG", "SET", "latency-tracking", "no")
+    client.call("CONFIG", "RESETSTAT")
+    client.call("GET", "key:1")
+    assert not [name for name in info(client, "everything") if name.startswith("latency_percentiles")]
+    assert "cmdstat_get" in info(client, "commandstats")
+
+
+def test_traffic_is_counted(server):
+    client = Client(server.port)
+    client.call("SET", "long", "x" * 100_000)
+    for _ in range(10):
+        client.call("GET", "long")
+    figures = info(client)
+    assert int(figures["total_net_input_bytes"]) > 100_000 and int(figures["total_net_output_bytes"]) > 1_000_000
+    assert int(figures["total_reads_processed"]) >= 11 and int(figures["total_writes_processed"]) >= 11
+    assert figures["tcp_port"] == str(server.port)
+
+
+def test_a_fast_command_with_many_words_is_in_the_slow_log(server):
+    client = Client(server.port)
+    client.call("CONFIG", "SET", "slowlog-log-slower-than", 1000)
+    client.call("SLOWLOG", "RESET")
+    client.call("SADD", "{a}set", *range(100_000))
+    words = [entry[3][0] for entry in client.call("SLOWLOG", "GET", "-1")]
+    assert b"SADD" in words
+
+
+def test_latency_graph_is_a_picture(server):
+    client = Client(server.port)
+    assert client.call("LATENCY", "GRAPH", "command") == Refused("ERR No samples available for event 'command'")
+    client.call("CONFIG", "SET", "latency-monitor-threshold", 1)
+    client.call("EVAL", "local t = 0 for i = 1, 3000000 do t = t + i end return t", 0)
+    picture = client.call("LATENCY", "GRAPH", "command").decode()
+    assert picture.startswith("command - high ") and "all time high" in picture.splitlines()[0]
+
+
+@pytest.mark.parametrize("command", ["ACL", "CLIENT", "COMMAND", "CONFIG", "FUNCTION", "LATENCY", "MEMORY", "OBJECT", "PUBSUB", "SCRIPT", "SLOWLOG", "XGROUP", "XINFO"])
+def test_containers_tell_their_subcommands(savanna, command):
+    lines = Client(savanna.port).call(command, "HELP")
+    assert len(lines) > 2 and lines[0].startswith(command)

@@ -180,9 +180,29 @@ def test_users_are_saved_and_loaded(tmp_path):
 def test_blocked_rules_leave_the_user_as_it_was(savanna, admin):
     admin.call("ACL", "SETUSER", "same", "on", ">p", "~a", "+get")
     before = admin.call("ACL", "GETUSER", "same")
-    for rules in (["+set", "+nothing"], ["~b", "(+set ~x)"], ["nopass", "%Q~x"]):
+    for rules in (["+set", "+nothing"], ["~b", "(+nothing ~x)"], ["(+set ~x)", "(on)"], ["nopass", "%Q~x"]):
         assert admin.call("ACL", "SETUSER", "same", *rules).startswith("ERR Error in ACL SETUSER modifier")
+    assert admin.call("ACL", "SETUSER", "same", "(+set", "~x") == Refused("ERR Unmatched parenthesis in acl selector starting at '(+set ~x'.")
     assert admin.call("ACL", "GETUSER", "same") == before
+
+
+def test_selectors_allow_whole_requests(savanna, admin):
+    admin.call("ACL", "SETUSER", "two", "reset", "on", ">p", "+get", "~in:*", "(+set", "~out:*", "&news)", "(+publish +subscribe &news)")
+    client = connect(savanna, "two", "p")
+    denied = Refused("NOPERM this user has no permissions to access one of the keys used as arguments")
+    assert client.call("SET", "out:1", "x") == "OK" and client.call("GET", "in:1") is None
+    assert client.call("GET", "out:1") == denied and client.call("SET", "in:1", "x") == denied
+    assert client.call("PUBLISH", "news", "x") == 0 and client.call("PUBLISH", "other", "x").startswith("NOPERM")
+    assert client.call("DEL", "out:1") == Refused("NOPERM this user has no permissions to run the 'del' command")
+    described = admin.call("ACL", "GETUSER", "two")
+    assert described[described.index(b"selectors") + 1] == [
+        [b"commands", b"-@all +set", b"keys", b"~out:*", b"channels", b"&news"],
+        [b"commands", b"-@all +publish +subscribe", b"keys", b"", b"channels", b"&news"],
+    ]
+    assert any(line.endswith(b"(~out:* resetchannels &news -@all +set) (resetchannels &news -@all +publish +subscribe)") for line in admin.call("ACL", "LIST"))
+    admin.call("ACL", "SETUSER", "two", "clearselectors")
+    assert client.call("SET", "out:1", "x").startswith("NOPERM")
+    admin.call("ACL", "DELUSER", "two")
 
 
 COMMANDS = re.findall(r'row\("([a-z_]+)"', (ROOT / "engines/keys/src/command/table.rs").read_text())
@@ -218,10 +238,22 @@ def test_rules_mean_what_they_mean_to_redis(redis, savanna, seed):
                 chance.choice(marks) + chance.choice("abc*") + chance.choice(["*", ":?", ":1"]), "&" + chance.choice(["n*", "m*", "*", "n1"]),
                 chance.choice(["allkeys", "resetkeys", "resetchannels", "nopass", "off", "#" + "a" * 64, "<p", "!00", "clearselectors"]),
             ]))  # fmt: skip
+        for _ in range(chance.randint(0, 3)):
+            words = [chance.choice(["+@all", "+@read", "+@write", "-@all", "+get", "+set", "+mget", "+subscribe", "-@dangerous"]) for _ in range(chance.randint(0, 3))]
+            words += [chance.choice(marks) + chance.choice("abc*") + chance.choice(["*", ":?", ":1"]) for _ in range(chance.randint(0, 2))]
+            words += chance.sample(["&n*", "&m1", "allkeys", "allchannels", "on", "resetkeys"], chance.randint(0, 2))
+            rules.append("(" + " ".join(words) + ")")
         for client in (theirs, ours):
             client.call("ACL", "SETUSER", "u", "reset")
         for rule in rules:
             assert ours.call("ACL", "SETUSER", "u", rule) == theirs.call("ACL", "SETUSER", "u", rule), rules
+        found = [client.call("ACL", "GETUSER", "u") for client in (theirs, ours)]
+        for field in (b"keys", b"channels"):
+            expected, came = (each[each.index(field) + 1] for each in found)
+            assert came == expected, rules
+        # Redis writes some rules about commands in other words.
+        expected, came = ([selector[2:] for selector in each[each.index(b"selectors") + 1]] for each in found)
+        assert came == expected, rules
         for request in REQUESTS:
             expected, came = theirs.call("ACL", "DRYRUN", "u", *request), ours.call("ACL", "DRYRUN", "u", *request)
             assert came == expected, (rules, request)

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use savanna_identity::Users as Administrators;
 
+use crate::keyspace::encodings::EncodingLimits;
 use crate::keyspace::events::EventClasses;
-use crate::number::integer;
+use crate::number::{float, integer};
 use crate::pattern;
 
 /// When changes are durable.
@@ -94,6 +95,34 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
+/// How much memory all clients together may take, for what they ask and are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientsMemory {
+    /// So many bytes, 0 for no limit.
+    Bytes(usize),
+    /// So many percent of what keys may take.
+    Percent(u8),
+}
+
+impl ClientsMemory {
+    fn parse(text: &[u8]) -> Option<Self> {
+        match text.strip_suffix(b"%") {
+            Some(digits) => {
+                let percent = integer(digits).and_then(|percent| u8::try_from(percent).ok());
+                percent.filter(|percent| (1..=100).contains(percent)).map(Self::Percent)
+            }
+            None => bytes(text).map(Self::Bytes),
+        }
+    }
+
+    fn shown(self) -> String {
+        match self {
+            Self::Bytes(bytes) => bytes.to_string(),
+            Self::Percent(percent) => format!("{percent}%"),
+        }
+    }
+}
+
 /// Something that nobody is shown by mistake.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<[u8]>);
@@ -149,7 +178,7 @@ pub enum TlsClients {
 }
 
 /// An actor's configuration; all actors of a node have the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// What clients have to know, if anything.
     pub password: Option<Secret>,
@@ -167,6 +196,8 @@ pub struct Config {
     pub request_bytes_max: usize,
     /// When changes are durable.
     pub sync: Sync,
+    /// The port that clients come to, as `INFO` tells it.
+    pub port: u16,
     /// Whether there is a log.
     pub is_logged: bool,
     /// Clients of the node.
@@ -201,6 +232,14 @@ pub struct Config {
     pub events: EventClasses,
     /// Milliseconds from which on what takes so long is kept for `LATENCY`; 0 to keep nothing.
     pub latency_millis: u64,
+    /// Up to which size `OBJECT ENCODING` tells Redis' small forms.
+    pub encodings: EncodingLimits,
+    /// Whether it is counted how many calls of each command took how long.
+    pub tracks_latency: bool,
+    /// The parts of the calls, in percent, of which `INFO latencystats` tells how long they took at most.
+    pub latency_percentiles: Vec<f64>,
+    /// What all clients together may take.
+    pub clients_memory: ClientsMemory,
     /// Where all keys are saved to a file of Redis, and read from at the first start; none to do neither.
     pub dump_directory: Option<PathBuf>,
     /// What that file is called.
@@ -218,6 +257,7 @@ impl Default for Config {
             use_counting: (10, 1),
             request_bytes_max: 512 << 20,
             sync: Sync::default(),
+            port: 0,
             is_logged: false,
             clients_max: 10_000,
             idle_seconds_max: 0,
@@ -235,6 +275,10 @@ impl Default for Config {
             tracked_keys_max: 1_000_000,
             events: EventClasses::default(),
             latency_millis: 0,
+            encodings: EncodingLimits::default(),
+            tracks_latency: true,
+            latency_percentiles: vec![50.0, 99.0, 99.9],
+            clients_memory: ClientsMemory::Bytes(0),
             dump_directory: None,
             dump_name: "dump.rdb".to_owned(),
         }
@@ -244,14 +288,16 @@ impl Default for Config {
 /// The limit of Redis for its replicas, of which there are none here.
 const NO_REPLICAS: OutputLimit = OutputLimit { hard: 256 << 20, soft: 64 << 20, soft_seconds: 60 };
 
-/// Settings that tune how Redis stores things. Savanna does not store them so; clients that set them may.
-const WITHOUT_EFFECT: [(&str, &str); 15] = [
+/// Settings that tune how Redis stores things. Savanna does not store them so; clients that set them may, and some are what
+/// `OBJECT ENCODING` goes by.
+const WITHOUT_EFFECT: [(&str, &str); 16] = [
     ("save", ""),
-    ("list-max-listpack-size", "128"),
-    ("list-max-ziplist-size", "128"),
-    ("hash-max-listpack-entries", "128"),
+    ("list-max-listpack-size", "-2"),
+    ("list-max-ziplist-size", "-2"),
+    ("list-compress-depth", "0"),
+    ("hash-max-listpack-entries", "512"),
     ("hash-max-listpack-value", "64"),
-    ("hash-max-ziplist-entries", "128"),
+    ("hash-max-ziplist-entries", "512"),
     ("hash-max-ziplist-value", "64"),
     ("set-max-intset-entries", "512"),
     ("zset-max-listpack-entries", "128"),
@@ -268,6 +314,17 @@ impl Config {
     #[must_use]
     pub fn counting(&self) -> Option<(u32, u8)> {
         matches!(self.eviction, Eviction::Evict(_, Order::LeastFrequent)).then_some(self.use_counting)
+    }
+
+    /// How many bytes all clients together may take, if there is a limit: never so few that nobody could ask for more.
+    #[must_use]
+    pub fn clients_bytes_max(&self) -> Option<usize> {
+        const LEAST: usize = 128 << 10;
+        let bytes = match self.clients_memory {
+            ClientsMemory::Bytes(bytes) => bytes,
+            ClientsMemory::Percent(percent) => (self.memory_max as u128 * u128::from(percent) / 100) as usize,
+        };
+        (bytes > 0).then_some(bytes.max(LEAST))
     }
 
     /// Names and values whose names match a pattern.
@@ -300,10 +357,16 @@ impl Config {
             ("dir", self.dump_directory.as_ref().map_or_else(String::new, path)),
             ("databases", crate::keyspace::DATABASES.to_string()),
             ("latency-monitor-threshold", self.latency_millis.to_string()),
+            ("latency-tracking", if self.tracks_latency { "yes" } else { "no" }.to_owned()),
+            (
+                "latency-tracking-info-percentiles",
+                self.latency_percentiles.iter().map(f64::to_string).collect::<Vec<_>>().join(" "),
+            ),
             ("lfu-decay-time", self.use_counting.1.to_string()),
             ("lfu-log-factor", self.use_counting.0.to_string()),
             ("maxclients", self.clients_max.to_string()),
             ("maxmemory", self.memory_max.to_string()),
+            ("maxmemory-clients", self.clients_memory.shown()),
             ("maxmemory-policy", self.eviction.name().to_owned()),
             ("notify-keyspace-events", self.events.to_text()),
             ("proto-max-bulk-len", self.request_bytes_max.to_string()),
@@ -319,7 +382,10 @@ impl Config {
             ("tls-key-file", path(&self.tls.key)),
             ("tls-port", self.tls.port.to_string()),
         ];
-        let without_effect = WITHOUT_EFFECT.map(|(name, value)| (name, value.to_owned()));
+        let mut encodings = self.encodings;
+        let without_effect = WITHOUT_EFFECT.map(|(name, value)| {
+            (name, encodings.of_setting(name).map_or_else(|| value.to_owned(), |limit| limit.to_string()))
+        });
         let wanted = wanted.to_ascii_lowercase();
         let texts = own.into_iter().chain(without_effect).map(|(name, value)| (name, value.into_bytes()));
         let all = texts.chain([("requirepass", password)]);
@@ -422,10 +488,23 @@ impl Config {
                 };
             }
             "maxmemory" => self.memory_max = bytes(value).ok_or("argument must be a memory value")?,
+            "maxmemory-clients" => {
+                self.clients_memory = ClientsMemory::parse(value)
+                    .ok_or("argument must be a memory or percent value, such as 64mb or 5%")?;
+            }
             "maxmemory-policy" => self.eviction = Eviction::of_name(&text())?,
             "lfu-log-factor" => self.use_counting.0 = within(number()?, 0..=i32::MAX as usize)? as u32,
             "lfu-decay-time" => self.use_counting.1 = within(number()?, 0..=usize::from(u8::MAX))? as u8,
             "latency-monitor-threshold" => self.latency_millis = within(number()?, 0..=i32::MAX as usize)? as u64,
+            "latency-tracking" => self.tracks_latency = yes_or_no(value)?,
+            "latency-tracking-info-percentiles" => {
+                let words = value.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+                let percentiles: Option<Vec<f64>> = words.map(float).collect();
+                let is_percent = |percent: &f64| (0.0..=100.0).contains(percent);
+                self.latency_percentiles = percentiles
+                    .filter(|all| all.len() <= PERCENTILES_MAX && all.iter().all(is_percent))
+                    .ok_or("latency-tracking-info-percentiles argument(s) must be numbers between 0.0 and 100.0")?;
+            }
             "notify-keyspace-events" => {
                 self.events =
                     EventClasses::parse(value).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
@@ -438,11 +517,7 @@ impl Config {
                 self.request_bytes_max = limit.min(u32::MAX as usize / 2);
             }
             "protected-mode" => {
-                self.is_protected = match value {
-                    b"yes" => true,
-                    b"no" => false,
-                    _ => return Err("argument must be 'yes' or 'no'".to_owned()),
-                };
+                self.is_protected = yes_or_no(value)?;
             }
             "requirepass" => {
                 if value.len() > PASSWORD_BYTES_MAX {
@@ -480,6 +555,7 @@ impl Config {
             | "tls-ca-cert-file" | "tls-auth-clients" => return Err("can't set immutable config".to_owned()),
             // Who may send commands does not write files where he likes.
             "dir" | "dbfilename" => return Err("can't set protected config".to_owned()),
+            other if let Some(limit) = self.encodings.of_setting(other) => *limit = number()?,
             other if !Self::has_effect(other.as_bytes()) => {}
             _ => return Err("Unknown option or number of arguments for CONFIG SET".to_owned()),
         }
@@ -489,6 +565,17 @@ impl Config {
 
 /// No more slow or refused requests are kept.
 const KEPT_MAX: usize = 1 << 20;
+
+/// No more percentiles are told of each command.
+const PERCENTILES_MAX: usize = 16;
+
+fn yes_or_no(value: &[u8]) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_slice() {
+        b"yes" => Ok(true),
+        b"no" => Ok(false),
+        _ => Err("argument must be 'yes' or 'no'".to_owned()),
+    }
+}
 
 fn within(number: usize, range: RangeInclusive<usize>) -> Result<usize, String> {
     let refusal = || format!("argument must be between {} and {}, came {number}", range.start(), range.end());
@@ -539,7 +626,26 @@ mod tests {
         }
         assert!(config.set(b"maxmemory", b"2xb").is_err());
         assert!(config.set(b"no-such-thing", b"1").is_err());
-        assert_eq!(config.matching(b"max*").len(), 3);
+        assert_eq!(config.matching(b"max*").len(), 4);
+    }
+
+    #[test]
+    fn the_memory_of_clients_is_a_number_of_bytes_or_a_part_of_that_of_keys() {
+        let mut config = Config::default();
+        assert_eq!(config.clients_bytes_max(), None);
+        for (value, shown, limit) in
+            [("1mb", "1048576", Some(1 << 20)), ("1", "1", Some(128 << 10)), ("5%", "5%", None), ("0", "0", None)]
+        {
+            config.set(b"maxmemory-clients", value.as_bytes()).expect(value);
+            assert_eq!(config.matching(b"maxmemory-clients")[0].1, shown.as_bytes());
+            assert_eq!(config.clients_bytes_max(), limit);
+        }
+        config.set(b"maxmemory", b"100mb").expect("a limit");
+        config.set(b"maxmemory-clients", b"5%").expect("a part of it");
+        assert_eq!(config.clients_bytes_max(), Some(5 << 20));
+        for value in ["0%", "101%", "-1", "x", "%"] {
+            assert!(config.set(b"maxmemory-clients", value.as_bytes()).is_err(), "{value}");
+        }
     }
 
     #[test]

@@ -17,6 +17,19 @@ pub struct HotKey {
     pub requests: u64,
 }
 
+/// The calls of one command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandFigures {
+    /// The command, in small letters.
+    pub name: &'static str,
+    /// How often it was called, counted.
+    pub calls: u64,
+    /// How many calls failed, or were refused before they ran, counted.
+    pub failures: u64,
+    /// How long they took, about, in microseconds.
+    pub micros: u64,
+}
+
 /// The memory of the process, as the operating system counts it; 0 where it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessMemory {
@@ -87,6 +100,18 @@ pub struct Figures {
     pub keys: u64,
     /// About how many bytes they take.
     pub bytes: u64,
+    /// Clients that were disconnected because all together took too much memory, counted.
+    pub evicted_clients: u64,
+    /// Errors that clients were told, counted.
+    pub errors: u64,
+    /// Bytes that came from clients, counted.
+    pub bytes_in: u64,
+    /// Bytes that went to clients, counted.
+    pub bytes_out: u64,
+    /// Memory that connections take.
+    pub client_bytes: u64,
+    /// The commands that were called.
+    pub by_command: Vec<CommandFigures>,
     /// The keys that it is asked for most, these first.
     pub hot_keys: Vec<HotKey>,
 }
@@ -113,6 +138,19 @@ impl Actor {
             copies_given_up: counters.given_up,
             keys: (0..DATABASES).map(|database| self.keys.count_keys(database).0 as u64).sum(),
             bytes: self.keys.byte_count() as u64,
+            evicted_clients: self.counters.evicted_clients,
+            errors: self.errors.total(),
+            bytes_in: self.traffic.bytes_in,
+            bytes_out: self.traffic.bytes_out,
+            client_bytes: self.client_memory().total as u64,
+            by_command: (self.calls.each())
+                .map(|(command, calls)| CommandFigures {
+                    name: command.name,
+                    calls: calls.count,
+                    failures: calls.failed + calls.rejected,
+                    micros: calls.took.as_micros() as u64,
+                })
+                .collect(),
             hot_keys,
         }
     }

@@ -18,6 +18,7 @@ pub mod commands;
 pub mod config;
 pub mod delta;
 pub mod error;
+pub mod error_counts;
 pub mod figures;
 pub mod geo;
 pub mod handle;

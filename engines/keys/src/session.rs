@@ -38,6 +38,17 @@ pub struct Watched {
     pub version: Hlc,
 }
 
+/// What a client's connection takes, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientMemory {
+    /// Of requests that are not complete, or did not run.
+    pub input: usize,
+    /// Of what the client has not taken.
+    pub output: usize,
+    /// All, with what is reserved for more.
+    pub total: usize,
+}
+
 /// A connection's state.
 #[derive(Debug)]
 pub struct Session {
@@ -83,6 +94,10 @@ pub struct Session {
     pub shards: BTreeSet<Box<[u8]>>,
     /// Whether it hears of every request.
     pub is_monitor: bool,
+    /// Whether it stays when clients take too much memory.
+    pub is_kept: bool,
+    /// What its connection takes.
+    pub memory: ClientMemory,
     /// Of which keys it keeps copies, if of any.
     pub tracking: Option<Box<Tracking>>,
     /// Keys with whose first replica it stays, the latest last.
@@ -119,6 +134,8 @@ impl Session {
             patterns: BTreeSet::new(),
             shards: BTreeSet::new(),
             is_monitor: false,
+            is_kept: false,
+            memory: ClientMemory::default(),
             tracking: None,
             with_first: VecDeque::new(),
             next_ticket: 0,
@@ -174,6 +191,12 @@ impl Session {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         ticket
+    }
+
+    /// Bytes of the requests that MULTI has queued.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.queued.as_ref().map_or(0, Program::byte_count)
     }
 
     /// Whether it listens to channels.
@@ -243,6 +266,11 @@ impl Sessions {
     #[must_use]
     pub fn get(&self, id: SessionId) -> Option<&Session> {
         self.places.get(id.place as usize)?.as_deref().filter(|session| session.id == id)
+    }
+
+    /// A session, to be changed.
+    pub fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.places.get_mut(id.place as usize)?.as_deref_mut().filter(|session| session.id == id)
     }
 
     /// All sessions.

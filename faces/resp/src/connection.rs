@@ -3,12 +3,13 @@
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use savanna_keys::actor::Progress;
 use savanna_keys::actor::message::Part;
 use savanna_keys::actor::saving::FileCopy;
+use savanna_keys::actor::{Progress, Traffic};
 use savanna_keys::config::OutputLimit;
+use savanna_keys::error_counts::ErrorCounts;
 use savanna_keys::reply::{Answering, Reply as _};
-use savanna_keys::session::{SessionId, Ticket};
+use savanna_keys::session::{ClientMemory, Session, SessionId, Ticket};
 use savanna_lattice::UnixMillis;
 
 use crate::encode::Encoder;
@@ -61,6 +62,12 @@ pub(crate) struct Connection {
     pub heard_at: UnixMillis,
     /// Since when more was waiting to be sent than the soft limit.
     pub over_soft_since: Option<UnixMillis>,
+    /// Errors that it was told since they were taken.
+    pub errors: ErrorCounts,
+    /// Bytes and system calls since they were taken.
+    pub traffic: Traffic,
+    /// What it took when that was last looked at, and whether it may be sent away if all take too much.
+    pub weight: (usize, bool),
     /// Whether it is in the list of those that are to be served in this turn.
     pub is_listed: bool,
     /// Whether it is in the list of those that may have something to be sent.
@@ -128,6 +135,9 @@ impl Connection {
             is_dismissed: false,
             heard_at: now,
             over_soft_since: None,
+            errors: ErrorCounts::new(),
+            traffic: Traffic::default(),
+            weight: (0, false),
             is_listed: false,
             is_touched: false,
             was_stopped: false,
@@ -164,6 +174,8 @@ impl Connection {
                 Ok((count, may_be_more)) => {
                     // The end may have been announced together with the last bytes, and is not announced again.
                     self.is_readable = may_be_more || self.is_hung_up;
+                    self.traffic.bytes_in += count as u64;
+                    self.traffic.reads += 1;
                     return ReadOutcome::Bytes(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -231,6 +243,8 @@ impl Connection {
                 Ok(Some(0)) => return false,
                 Ok(Some(count)) => {
                     self.heard_at = now;
+                    self.traffic.bytes_out += count as u64;
+                    self.traffic.writes += 1;
                     self.output.note_sent(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
@@ -259,6 +273,7 @@ impl Connection {
         let progress = run(self.session, &mut encoder);
         let had_room = encoder.finish();
         self.protocol = encoder.protocol;
+        self.errors.add(&encoder.errors);
         self.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
         let mut protocol = Some(self.protocol);
         if let Some(answering) = encoder.answering
@@ -306,6 +321,7 @@ impl Connection {
             let mut encoder = Encoder::new(bytes, protocol).at_most(room);
             part.play(&mut encoder);
             had_room = encoder.finish();
+            self.errors.add(&encoder.errors);
         });
         self.is_dismissed |= !had_room && room < REPLY_BYTES_MAX;
         self.note_awaited(count);
@@ -324,6 +340,14 @@ impl Connection {
             Answering::SkipNext if before == Some(Answering::Off) => before,
             Answering::SkipNext => Some(Answering::Skip),
         };
+    }
+
+    /// What it takes.
+    #[must_use]
+    pub(crate) fn memory(&self) -> ClientMemory {
+        let (input, output) = (self.input.len(), self.output.len());
+        let total = size_of::<Self>() + size_of::<Session>() + self.input.capacity() + self.output.capacity();
+        ClientMemory { input, output, total }
     }
 
     /// Whether nothing is on its way to it.

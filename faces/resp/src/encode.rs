@@ -1,5 +1,6 @@
 //! Replies in RESP2 and RESP3.
 
+use savanna_keys::error_counts::ErrorCounts;
 use savanna_keys::memory::reserve;
 use savanna_keys::number::{fixed, shortest, write_digits};
 use savanna_keys::reply::{Answering, Reply, TOO_LONG};
@@ -20,6 +21,8 @@ pub struct Encoder<'a> {
     pub protocol: u8,
     /// Whether the client wants replies; `None` if it does and did not just say so.
     pub answering: Option<Answering>,
+    /// Errors that were written.
+    pub errors: ErrorCounts,
     /// Whether the reply is made of what the client is told also if it wants no replies.
     is_pushed: bool,
 }
@@ -49,7 +52,16 @@ impl<'a> Encoder<'a> {
     /// Writes to `out` in this version of the protocol.
     pub const fn new(out: &'a mut Vec<u8>, protocol: u8) -> Self {
         let start = out.len();
-        Self { out, start, stop: usize::MAX, is_too_long: false, protocol, answering: None, is_pushed: false }
+        Self {
+            out,
+            start,
+            stop: usize::MAX,
+            is_too_long: false,
+            protocol,
+            answering: None,
+            errors: ErrorCounts::new(),
+            is_pushed: false,
+        }
     }
 
     /// Lets the reply have at most so many bytes. What is above is not kept.
@@ -124,6 +136,7 @@ impl Reply for Encoder<'_> {
     }
 
     fn error(&mut self, text: &str) {
+        self.errors.note(text);
         self.text(b'-', text);
     }
 

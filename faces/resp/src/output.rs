@@ -174,6 +174,12 @@ impl Output {
         self.bytes.len() - self.sent + self.behind.len() - self.moved + self.early
     }
 
+    /// Bytes that are reserved.
+    #[must_use]
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.behind.capacity() + self.early
+    }
+
     /// Replies that did not come at once and are not among the bytes to be sent.
     #[must_use]
     pub(crate) fn awaited_count(&self) -> usize {

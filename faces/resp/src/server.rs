@@ -16,6 +16,7 @@ use savanna_keys::handle::SharedKeysHandle;
 use savanna_keys::placement::Placement;
 use savanna_keys_host::{Gauge, HostError, HostOptions, Service, Stopper, Worker};
 
+use crate::thread::eviction::{Scales, Weight};
 use crate::thread::{Acceptor, Arrivals, LISTEN, LISTEN_TLS, Lent, State, Thread, ThreadError, WAKE};
 use crate::tls::{self, TlsError};
 
@@ -99,11 +100,12 @@ impl Opened {
     /// # Errors
     /// [`ServerError::Listen`], [`ServerError::Host`], [`ServerError::Tls`], [`ServerError::Start`].
     pub fn open(options: ServerOptions) -> Result<Self, ServerError> {
-        let ServerOptions { address, host } = options;
+        let ServerOptions { address, mut host } = options;
         let tls_address = SocketAddr::new(address.ip(), host.config.tls.port);
         let tls = if host.config.tls.port == 0 { None } else { Some(tls::configuration(&host.config.tls)?) };
         let (listener, address) = listen(address)?;
         let tls_listener = tls.as_ref().map(|_| listen(tls_address)).transpose()?.map(|(listener, _)| listener);
+        host.config.port = address.port();
         allow_files(host.config.clients_max);
         let (mut polls, mut wakers) = (Vec::new(), Vec::new());
         for _ in Placement::over(host.threads).all() {
@@ -124,6 +126,7 @@ impl Opened {
         let Self { address, listener, mut tls_listener, tls, polls, service, workers } = self;
         let mut listener = Some(listener);
         let arrivals: Arc<[Arrivals]> = service.bells().cloned().map(Arrivals::new).collect();
+        let weights = (0..arrivals.len()).map(|_| Weight::default()).collect();
         let pending = Arc::new(Mutex::new(PendingClients::new(usize::MAX)));
         let mut server = Server { address, service, threads: Vec::new(), client_count: Arc::default() };
         for (number, (worker, poll)) in workers.into_iter().zip(polls).enumerate() {
@@ -144,7 +147,8 @@ impl Opened {
                 pending: Arc::clone(&pending),
                 next_client: Arc::default(),
             };
-            let mut thread = Thread { worker, poll, acceptor, lent: Lent::default(), state: State::new() };
+            let scales = Scales::new(number, Arc::clone(&weights), Arc::clone(&arrivals));
+            let mut thread = Thread { worker, poll, acceptor, lent: Lent::default(), scales, state: State::new() };
             let run = move || {
                 let ended = thread.run();
                 if let Err(error) = &ended {

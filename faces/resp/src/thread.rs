@@ -6,6 +6,7 @@
 
 mod accept;
 mod attend;
+pub(crate) mod eviction;
 mod replies;
 mod serve;
 
@@ -20,6 +21,7 @@ use savanna_lattice::UnixMillis;
 use self::accept::Connections;
 pub(crate) use self::accept::{Acceptor, Arrivals, PendingClient};
 pub(crate) use self::attend::Lent;
+use self::eviction::Scales;
 use crate::connection::Connection;
 use crate::parse::Parser;
 
@@ -52,6 +54,7 @@ pub(crate) struct Thread {
     pub(crate) poll: Poll,
     pub(crate) acceptor: Acceptor,
     pub(crate) lent: Lent,
+    pub(crate) scales: Scales,
     pub(crate) state: State,
 }
 
@@ -134,6 +137,7 @@ impl Thread {
             self.put_replies();
             self.begin_copies();
             self.write_all()?;
+            self.evict_clients();
         }
         Ok(self.worker.finish()?)
     }
@@ -170,6 +174,9 @@ impl Thread {
         }
         let mut patience = Duration::MAX;
         if self.worker.actor().idle_seconds_max() > 0 || self.state.is_any_over_soft {
+            patience = patience.min(INSPECTION_PERIOD);
+        }
+        if self.scales.are_wanted() {
             patience = patience.min(INSPECTION_PERIOD);
         }
         if self.state.must_accept_again {
@@ -222,6 +229,7 @@ impl Thread {
                 || connection.neglects_copy(now)
                 || self.worker.actor().is_late(connection.session, connection.stream.is_established())
                 || self.leaves_too_much(&mut connection);
+            self.weigh(&mut connection);
             let is_dismissed = connection.is_dismissed;
             self.state.connections[place] = Some(connection);
             if is_dismissed {
@@ -279,6 +287,7 @@ impl Thread {
         if stays {
             self.state.connections[place] = Some(connection);
         } else {
+            self.scales.forget(&mut connection);
             self.acceptor.close(&mut connection, &mut self.worker.admission());
         }
     }

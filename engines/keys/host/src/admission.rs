@@ -44,6 +44,11 @@ impl<'a> Admission<'a> {
         self.0.note_rejected();
     }
 
+    /// Notes a client that was sent away because all together took too much memory.
+    pub const fn note_evicted(&mut self) {
+        self.0.note_evicted_client();
+    }
+
     /// Ends a session.
     pub fn close(&mut self, session: SessionId) {
         self.0.close_session(session);

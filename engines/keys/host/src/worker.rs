@@ -8,13 +8,14 @@ use parking_lot::Mutex;
 use savanna_journal::{Journal, JournalError};
 use savanna_keys::actor::message::Replies;
 use savanna_keys::actor::saving::CopyFor;
-use savanna_keys::actor::{Actor, Progress};
+use savanna_keys::actor::{Actor, Progress, Traffic};
+use savanna_keys::error_counts::ErrorCounts;
 use savanna_keys::figures::Figures;
 use savanna_keys::handle::{Answer, HandleError, KeysNodes, KeysReply};
 use savanna_keys::placement::ActorId;
 use savanna_keys::reply::Reply;
 use savanna_keys::request::Args;
-use savanna_keys::session::SessionId;
+use savanna_keys::session::{ClientMemory, SessionId};
 use savanna_lattice::{Hlc, UnixMillis};
 use savanna_ownership::guard::LeaseGuard;
 
@@ -131,6 +132,21 @@ impl Worker {
     #[inline]
     pub fn request(&mut self, session: SessionId, args: Args<'_>, reply: &mut dyn Reply) -> Progress {
         self.host.request(session, args, reply)
+    }
+
+    /// Notes errors that clients were told.
+    pub fn note_errors(&mut self, errors: &ErrorCounts) {
+        self.host.actor_mut().note_errors(errors);
+    }
+
+    /// Notes what came from clients and went to them.
+    pub const fn note_traffic(&mut self, traffic: Traffic) {
+        self.host.actor_mut().note_traffic(traffic);
+    }
+
+    /// Notes what a session's connection takes. Says how much the client takes, and whether it may be sent away for that.
+    pub fn note_client_memory(&mut self, session: SessionId, memory: ClientMemory) -> (usize, bool) {
+        self.host.actor_mut().note_client_memory(session, memory)
     }
 
     /// Whether it was told to stop.

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use self::permissions::Need;
-pub(crate) use self::permissions::{CATEGORIES, Categories, Permission, categories_of, has_subcommands, permissions};
+pub(crate) use self::permissions::{
+    CATEGORIES, Categories, Permission, categories_of, has_subcommands, permissions, subcommands_of,
+};
 pub(crate) use self::rules::{RuleError, hexadecimal};
 use crate::command::{Command, Run};
 use crate::commands::sort::patterns;
@@ -49,12 +51,21 @@ pub struct User {
     passwords: Vec<Sha>,
     /// Who it is in the whole node, where its password is kept and it may do everything.
     administrator: Option<savanna_identity::User>,
+    /// What the rules outside of parentheses allow.
+    root: Rights,
+    /// What those in parentheses allow, each pair by itself: a request has to be allowed as a whole by one of them, or by the root.
+    selectors: Vec<Rights>,
+}
+
+type Sha = [u8; 32];
+
+/// What may be done, on which keys and channels.
+#[derive(Clone, Debug)]
+struct Rights {
     commands: Commands,
     keys: Vec<KeyPattern>,
     channels: Vec<Box<[u8]>>,
 }
-
-type Sha = [u8; 32];
 
 /// Commands that a user may run.
 #[derive(Clone, Debug)]
@@ -103,6 +114,16 @@ impl Denial {
             Self::Key(name) | Self::Channel(name) => name,
         }
     }
+
+    /// How much of a request was allowed before this: of several refusals the one is told that came last.
+    fn progress(&self, args: Args<'_>) -> (u8, usize) {
+        let place = |name: &[u8]| args.from(0).position(|word| word == name).unwrap_or(0);
+        match self {
+            Self::Command(_) => (0, 0),
+            Self::Key(name) => (1, place(name)),
+            Self::Channel(name) => (2, place(name)),
+        }
+    }
 }
 
 impl User {
@@ -114,9 +135,8 @@ impl User {
             has_nopass: false,
             passwords: Vec::new(),
             administrator: None,
-            commands: Commands::none(),
-            keys: Vec::new(),
-            channels: Vec::new(),
+            root: Rights::none(),
+            selectors: Vec::new(),
         }
     }
 
@@ -145,11 +165,11 @@ impl User {
     /// What a session of this user has.
     #[must_use]
     pub fn access(&self) -> Access {
-        if self.commands.are_all() && self.has_all_keys() && self.has_all_channels() {
-            Access::Full
-        } else {
-            Access::Restricted
-        }
+        if self.root.are_all() { Access::Full } else { Access::Restricted }
+    }
+
+    fn rights(&self) -> impl Iterator<Item = &Rights> {
+        std::iter::once(&self.root).chain(&self.selectors)
     }
 
     /// Whether it may run a request whose number of words is right.
@@ -157,6 +177,56 @@ impl User {
     /// # Errors
     /// What it may not.
     pub fn check(&self, command: &'static Command, args: Args<'_>) -> Result<(), Denial> {
+        let Err(mut denial) = self.root.check(command, args) else { return Ok(()) };
+        for selector in &self.selectors {
+            match selector.check(command, args) {
+                Ok(()) => return Ok(()),
+                Err(later) if later.progress(args) > denial.progress(args) => denial = later,
+                Err(_) => {}
+            }
+        }
+        Err(denial)
+    }
+
+    /// Whether it may publish to a channel and listen to it.
+    #[must_use]
+    pub fn may_use_channel(&self, name: &[u8]) -> bool {
+        self.rights().any(|rights| rights.may_use_channel(name))
+    }
+
+    /// Whether it may listen to all channels of a pattern: only to patterns that a rule names.
+    #[must_use]
+    pub fn may_listen_to_pattern(&self, name: &[u8]) -> bool {
+        self.rights().any(|rights| rights.may_listen_to_pattern(name))
+    }
+
+    fn accepts(&self, password: &[u8]) -> bool {
+        if let Some(administrator) = &self.administrator {
+            return administrator.has_password(password);
+        }
+        if password.len() > PASSWORD_BYTES_MAX {
+            return self.is_on && self.has_nopass;
+        }
+        let hash = sha_of(password);
+        // All are compared, each in the same time: how long it takes tells nothing.
+        let is_right = self.passwords.iter().fold(false, |found, expected| {
+            found | (expected.iter().zip(hash).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0)
+        });
+        self.is_on && (self.has_nopass || is_right)
+    }
+}
+
+impl Rights {
+    fn none() -> Self {
+        Self { commands: Commands::none(), keys: Vec::new(), channels: Vec::new() }
+    }
+
+    fn are_all(&self) -> bool {
+        self.commands.are_all() && self.has_all_keys() && self.has_all_channels()
+    }
+
+    /// Whether these allow all of a request.
+    fn check(&self, command: &'static Command, args: Args<'_>) -> Result<(), Denial> {
         if !self.commands.allow(command, args) {
             let name = permissions::permission_for(command, args).map(|index| permissions()[index].name());
             return Err(Denial::Command(name.unwrap_or_else(|| command.name.to_owned())));
@@ -194,15 +264,11 @@ impl User {
         names.find(|name| !self.may_use_channel(name)).map_or(Ok(()), |name| Err(Denial::Channel(name.into())))
     }
 
-    /// Whether it may publish to a channel and listen to it.
-    #[must_use]
-    pub fn may_use_channel(&self, name: &[u8]) -> bool {
+    fn may_use_channel(&self, name: &[u8]) -> bool {
         self.channels.iter().any(|pattern| pattern::matches(pattern, name))
     }
 
-    /// Whether it may listen to all channels of a pattern: only to patterns that a rule names.
-    #[must_use]
-    pub fn may_listen_to_pattern(&self, name: &[u8]) -> bool {
+    fn may_listen_to_pattern(&self, name: &[u8]) -> bool {
         self.has_all_channels() || self.channels.iter().any(|pattern| **pattern == *name)
     }
 
@@ -212,21 +278,6 @@ impl User {
 
     fn has_all_channels(&self) -> bool {
         self.channels.iter().any(|pattern| **pattern == *b"*")
-    }
-
-    fn accepts(&self, password: &[u8]) -> bool {
-        if let Some(administrator) = &self.administrator {
-            return administrator.has_password(password);
-        }
-        if password.len() > PASSWORD_BYTES_MAX {
-            return self.is_on && self.has_nopass;
-        }
-        let hash = sha_of(password);
-        // All are compared, each in the same time: how long it takes tells nothing.
-        let is_right = self.passwords.iter().fold(false, |found, expected| {
-            found | (expected.iter().zip(hash).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0)
-        });
-        self.is_on && (self.has_nopass || is_right)
     }
 }
 
@@ -342,18 +393,18 @@ impl Users {
         }
     }
 
-    /// Makes or changes a user by rules: by all or by none of them.
+    /// Makes or changes a user by rules: by all or by none of them. What is in parentheses is one rule, also if there are several words.
     ///
     /// # Errors
     /// The rule that is none, and why.
     pub(crate) fn change<'a>(
         &mut self,
         name: &[u8],
-        rules: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<(), (&'a [u8], RuleError)> {
+        words: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), (Vec<u8>, RuleError)> {
         let mut user = self.get(name).map_or_else(|| User::new(name), |user| User::clone(user));
-        for rule in rules {
-            user.apply(rule).map_err(|error| (rule, error))?;
+        for rule in rules::joined(words)? {
+            user.apply(&rule).map_err(|error| (rule, error))?;
         }
         self.put(user);
         Ok(())

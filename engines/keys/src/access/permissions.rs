@@ -184,6 +184,11 @@ pub(crate) fn has_subcommands(command: &Command) -> bool {
     permissions_of(command).len() > 1
 }
 
+/// The subcommands of a command.
+pub(crate) fn subcommands_of(command: &str) -> impl Iterator<Item = &'static str> {
+    SUBCOMMANDS.iter().filter(move |(name, ..)| *name == command).flat_map(|(.., names)| names.iter().copied())
+}
+
 /// The permission that a request needs, as an index; none for commands that are not in the table.
 #[must_use]
 pub(crate) fn permission_for(command: &Command, args: Args<'_>) -> Option<usize> {

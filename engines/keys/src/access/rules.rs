@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::permissions::{Categories, Need, permissions_of};
-use super::{Commands, KeyPattern, Sha, User, has_subcommands, permissions, sha_of};
+use super::{Commands, KeyPattern, Rights, Sha, User, has_subcommands, permissions, sha_of};
 use crate::command::Command;
 use crate::config::PASSWORD_BYTES_MAX;
 
@@ -32,8 +32,40 @@ pub(crate) enum RuleError {
     AllChannels,
     #[error("A password has at most {PASSWORD_BYTES_MAX} bytes")]
     LongPassword,
-    #[error("Selectors are not supported; give the user one set of rules, or make a second user")]
-    Selector,
+    #[error("Unmatched parenthesis")]
+    OpenSelector,
+}
+
+/// So many selectors a user may have: each request of it is compared with all.
+const SELECTORS_MAX: usize = 1024;
+
+/// Joins the words of each selector, `(` .. `)`, to one rule.
+///
+/// # Errors
+/// A selector has no end.
+pub(super) fn joined<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Vec<u8>>, (Vec<u8>, RuleError)> {
+    let mut rules: Vec<Vec<u8>> = Vec::new();
+    let mut is_open = false;
+    for word in words {
+        match rules.last_mut() {
+            Some(rule) if is_open => {
+                rule.push(b' ');
+                rule.extend_from_slice(word);
+            }
+            _ => {
+                rules.push(word.to_vec());
+                is_open = word.starts_with(b"(");
+            }
+        }
+        is_open &= !word.ends_with(b")");
+    }
+    match rules.pop() {
+        Some(rule) if is_open => Err((rule, RuleError::OpenSelector)),
+        last => {
+            rules.extend(last);
+            Ok(rules)
+        }
+    }
 }
 
 impl User {
@@ -50,15 +82,10 @@ impl User {
                 self.passwords.clear();
                 self.has_nopass = false;
             }
-            b"allkeys" => self.allow_keys(Need::BOTH, b"*")?,
-            b"resetkeys" => self.keys.clear(),
-            b"allchannels" => self.allow_channels(b"*")?,
-            b"resetchannels" => self.channels.clear(),
-            b"allcommands" => self.commands.set_all(true),
-            b"nocommands" => self.commands.set_all(false),
             b"reset" => *self = Self::new(&self.name),
-            // There are none to clear; nothing that is restored is trusted.
-            b"clearselectors" | b"sanitize-payload" | b"skip-sanitize-payload" => {}
+            b"clearselectors" => self.selectors.clear(),
+            // Nothing that is restored is trusted.
+            b"sanitize-payload" | b"skip-sanitize-payload" => {}
             _ => return self.apply_marked(rule),
         }
         Ok(())
@@ -67,38 +94,28 @@ impl User {
     /// Applies a rule whose first byte says what it is about.
     fn apply_marked(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         let (mark, word) = rule.split_first().ok_or(RuleError::Syntax)?;
-        // It is to be one word in a file of users; a password is kept as its hash.
-        let is_blank = |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control();
-        if !matches!(mark, b'>' | b'<' | b'(') && word.iter().any(is_blank) {
-            return Err(RuleError::Syntax);
-        }
         match mark {
             b'>' if word.len() > PASSWORD_BYTES_MAX => return Err(RuleError::LongPassword),
             b'>' => self.add_password(sha_of(word)),
             b'#' => self.add_password(sha_in(word)?),
             b'<' => return self.remove_password(&sha_of(word)),
             b'!' => return self.remove_password(&sha_in(word)?),
-            b'~' => return self.allow_keys(Need::BOTH, word),
-            b'%' => {
-                let end = word.iter().position(|byte| *byte == b'~').ok_or(RuleError::Syntax)?;
-                let mut allows = Need::LOOK;
-                for letter in &word[..end] {
-                    allows = allows.and(match letter.to_ascii_uppercase() {
-                        b'R' => Need::READ,
-                        b'W' => Need::WRITE,
-                        _ => return Err(RuleError::Syntax),
-                    });
-                }
-                if allows == Need::LOOK {
-                    return Err(RuleError::Syntax);
-                }
-                return self.allow_keys(allows, &word[end + 1..]);
-            }
-            b'&' => return self.allow_channels(word),
-            b'+' | b'-' => return self.commands.apply(*mark == b'+', word),
-            b'(' => return Err(RuleError::Selector),
-            _ => return Err(RuleError::Syntax),
+            b'(' => return self.add_selector(word),
+            _ => return self.root.apply(rule),
         }
+        Ok(())
+    }
+
+    /// Adds the selector of these rules, which end with a parenthesis.
+    fn add_selector(&mut self, rules: &[u8]) -> Result<(), RuleError> {
+        let rules = rules.strip_suffix(b")").ok_or(RuleError::Syntax)?;
+        if self.selectors.len() == SELECTORS_MAX {
+            return Err(RuleError::Syntax);
+        }
+        let mut selector = Rights::none();
+        let mut words = rules.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        words.try_for_each(|word| selector.apply(word))?;
+        self.selectors.push(selector);
         Ok(())
     }
 
@@ -113,6 +130,84 @@ impl User {
         let index = self.passwords.iter().position(|other| other == hash).ok_or(RuleError::NoSuchPassword)?;
         self.passwords.remove(index);
         Ok(())
+    }
+
+    /// What it is, as `ACL GETUSER` tells.
+    pub(crate) fn flags(&self) -> Vec<&'static str> {
+        let mut flags = vec![if self.is_on { "on" } else { "off" }];
+        flags.extend(self.has_nopass.then_some("nopass"));
+        flags
+    }
+
+    /// The hashes of its passwords, in hexadecimal digits.
+    pub(crate) fn password_hashes(&self) -> Vec<String> {
+        self.passwords.iter().map(|hash| hexadecimal(hash)).collect()
+    }
+
+    /// The commands, keys and channels that rules outside of parentheses allow, as rules.
+    pub(crate) fn root_rules(&self) -> [(&'static str, Vec<u8>); 3] {
+        self.root.described()
+    }
+
+    /// What each selector allows, as rules.
+    pub(crate) fn selector_rules(&self) -> impl ExactSizeIterator<Item = [(&'static str, Vec<u8>); 3]> {
+        self.selectors.iter().map(Rights::described)
+    }
+
+    /// All that makes it: `user NAME RULE ..`.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        let mut words = vec![b"user".to_vec(), self.name.to_vec()];
+        words.extend(self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()));
+        words.extend(self.password_hashes().into_iter().map(|hash| format!("#{hash}").into_bytes()));
+        words.push(self.root.line());
+        words.extend(self.selectors.iter().map(|selector| [b"(", &*selector.line(), b")"].concat()));
+        words.join(&b' ')
+    }
+}
+
+impl Rights {
+    /// Applies one rule about commands, keys or channels.
+    fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
+        match rule.to_ascii_lowercase().as_slice() {
+            b"allkeys" => self.allow_keys(Need::BOTH, b"*")?,
+            b"resetkeys" => self.keys.clear(),
+            b"allchannels" => self.allow_channels(b"*")?,
+            b"resetchannels" => self.channels.clear(),
+            b"allcommands" => self.commands.set_all(true),
+            b"nocommands" => self.commands.set_all(false),
+            _ => return self.apply_marked(rule),
+        }
+        Ok(())
+    }
+
+    fn apply_marked(&mut self, rule: &[u8]) -> Result<(), RuleError> {
+        let (mark, word) = rule.split_first().ok_or(RuleError::Syntax)?;
+        // It is to be one word in a file of users, and none that ends a selector.
+        let is_blank = |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control();
+        if word.iter().any(is_blank) {
+            return Err(RuleError::Syntax);
+        }
+        match mark {
+            b'~' => self.allow_keys(Need::BOTH, word),
+            b'%' => {
+                let end = word.iter().position(|byte| *byte == b'~').ok_or(RuleError::Syntax)?;
+                let mut allows = Need::LOOK;
+                for letter in &word[..end] {
+                    allows = allows.and(match letter.to_ascii_uppercase() {
+                        b'R' => Need::READ,
+                        b'W' => Need::WRITE,
+                        _ => return Err(RuleError::Syntax),
+                    });
+                }
+                if allows == Need::LOOK {
+                    return Err(RuleError::Syntax);
+                }
+                self.allow_keys(allows, &word[end + 1..])
+            }
+            b'&' => self.allow_channels(word),
+            b'+' | b'-' => self.commands.apply(*mark == b'+', word),
+            _ => Err(RuleError::Syntax),
+        }
     }
 
     fn allow_keys(&mut self, allows: Need, pattern: &[u8]) -> Result<(), RuleError> {
@@ -146,25 +241,13 @@ impl User {
         Ok(())
     }
 
-    /// What it is, as `ACL GETUSER` tells.
-    pub(crate) fn flags(&self) -> Vec<&'static str> {
-        let mut flags = vec![if self.is_on { "on" } else { "off" }];
-        flags.extend(self.has_nopass.then_some("nopass"));
-        flags
-    }
-
-    /// The hashes of its passwords, in hexadecimal digits.
-    pub(crate) fn password_hashes(&self) -> Vec<String> {
-        self.passwords.iter().map(|hash| hexadecimal(hash)).collect()
-    }
-
     /// The rules about commands.
-    pub(crate) fn command_rules(&self) -> String {
+    fn command_rules(&self) -> String {
         self.commands.rules.join(" ")
     }
 
     /// The rules about keys.
-    pub(crate) fn key_rules(&self) -> Vec<u8> {
+    fn key_rules(&self) -> Vec<u8> {
         let rule = |rule: &KeyPattern| {
             let mark: &[u8] = match rule.allows {
                 Need::READ => b"%R~",
@@ -177,15 +260,21 @@ impl User {
     }
 
     /// The rules about channels.
-    pub(crate) fn channel_rules(&self) -> Vec<u8> {
+    fn channel_rules(&self) -> Vec<u8> {
         self.channels.iter().map(|pattern| [b"&", &**pattern].concat()).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// All that makes it: `user NAME RULE ..`.
-    pub(crate) fn line(&self) -> Vec<u8> {
-        let mut words = vec![b"user".to_vec(), self.name.to_vec()];
-        words.extend(self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()));
-        words.extend(self.password_hashes().into_iter().map(|hash| format!("#{hash}").into_bytes()));
+    fn described(&self) -> [(&'static str, Vec<u8>); 3] {
+        [
+            ("commands", self.command_rules().into_bytes()),
+            ("keys", self.key_rules()),
+            ("channels", self.channel_rules()),
+        ]
+    }
+
+    /// All that makes them.
+    fn line(&self) -> Vec<u8> {
+        let mut words = Vec::new();
         if !self.keys.is_empty() {
             words.push(self.key_rules());
         }
@@ -395,12 +484,53 @@ mod tests {
             ("~a b", RuleError::Syntax),
             ("%X~a", RuleError::Syntax),
             ("%~a", RuleError::Syntax),
-            ("(+get ~a)", RuleError::Selector),
+            ("(+get ~a", RuleError::Syntax),
+            ("(on)", RuleError::Syntax),
+            ("((+get))", RuleError::Syntax),
+            ("(>secret)", RuleError::Syntax),
         ] {
             assert_eq!(user("on").apply(rule.as_bytes()), Err(expected), "{rule}");
         }
         assert_eq!(user("~*").apply(b"~a"), Err(RuleError::AllKeys));
         assert_eq!(user("&*").apply(b"&a"), Err(RuleError::AllChannels));
+    }
+
+    fn with_selectors(rules: &str) -> User {
+        let mut users = Users::new(&Config::default());
+        users.change(b"amina", rules.split(' ').map(str::as_bytes)).expect(rules);
+        users.get(b"amina").map(|user| User::clone(user)).expect("a user")
+    }
+
+    #[test]
+    fn a_request_is_allowed_as_a_whole_by_the_root_or_by_one_selector() {
+        let clerk =
+            with_selectors("on +@read ~in:* (+@write ~out:* ~both:*) (+get ~both:* &news) (%R~in:* %W~out:* +copy)");
+        assert!(may(&clerk, "GET in:1") && may(&clerk, "SET out:1 x") && may(&clerk, "GET both:1"));
+        assert!(!may(&clerk, "GET out:1") && !may(&clerk, "SET in:1 x"), "the command of one and the key of another");
+        assert!(!may(&clerk, "MGET in:1 both:1"), "no one allows both");
+        assert!(may(&clerk, "COPY in:1 out:1") && !may(&clerk, "COPY out:1 in:1"));
+        assert_eq!(clerk.access(), Access::Restricted);
+        assert!(clerk.may_use_channel(b"news") && !clerk.may_use_channel(b"other"));
+        // The refusal that came last is told.
+        assert_eq!(refusal(&clerk, "SET in:1 x"), Some(Denial::Key((*b"in:1").into())));
+        assert_eq!(refusal(&clerk, "PING"), Some(Denial::Command("ping".to_owned())));
+        assert!(with_selectors("on +@all ~* &* (+get)").access() == Access::Full);
+        assert!(!may(&with_selectors("(+get ~*) clearselectors"), "GET a"));
+        assert!(!may(&with_selectors("(+get ~*) reset"), "GET a"));
+    }
+
+    #[test]
+    fn selectors_are_told_and_read_back() {
+        let rules = "on nopass ~a resetchannels -@all +get ( +set  ~b ) (&* +@all) (%R~c";
+        let mut users = Users::new(&Config::default());
+        let (open, error) = users.change(b"a", rules.split(' ').map(str::as_bytes)).expect_err("no end");
+        assert_eq!((open.as_slice(), error), (&b"(%R~c"[..], RuleError::OpenSelector));
+        users.change(b"a", format!("{rules} -@all)").split(' ').map(str::as_bytes)).expect("rules");
+        let line = "user a on nopass ~a resetchannels -@all +get (~b resetchannels -@all +set) (&* +@all) (%R~c resetchannels -@all)";
+        let text = users.to_text();
+        assert!(String::from_utf8_lossy(&text).contains(line), "{}", text.escape_ascii());
+        let again = Users::of_text(&text, &Config::default()).expect("users");
+        assert_eq!(again.to_text(), text);
     }
 
     #[test]

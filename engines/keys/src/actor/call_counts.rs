@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Actor;
 use crate::command::{Command, CommandNumber, TABLE};
+use crate::error::CommandError;
 
 /// One of so many short commands is timed, on average.
 const TIMED_OF: u32 = 64;
@@ -27,6 +28,10 @@ pub(crate) struct Calls {
     pub(crate) count: u64,
     /// How long they took, about.
     pub(crate) took: Duration,
+    /// How many requests of it were refused before they ran.
+    pub(crate) rejected: u64,
+    /// How many ran and failed.
+    pub(crate) failed: u64,
     /// How many of them took how long, about, by class.
     pub(crate) classes: Option<Box<[u64; CLASSES]>>,
 }
@@ -70,10 +75,39 @@ impl CallCounts {
         }
     }
 
+    /// Notes a request that was refused before it ran.
+    pub(super) fn note_rejected(&mut self, command: &'static Command) {
+        if let Some(calls) = self.of_mut(command) {
+            calls.rejected += 1;
+        }
+    }
+
+    /// Notes a call that ended with this error: for want of memory it did not run.
+    pub(super) fn note_failed(&mut self, command: &'static Command, error: &CommandError) {
+        let is_rejection = matches!(error, CommandError::Other(text) if text.starts_with("OOM "));
+        if let Some(calls) = self.of_mut(command) {
+            *(if is_rejection { &mut calls.rejected } else { &mut calls.failed }) += 1;
+        }
+    }
+
     /// The commands that were called, or ran here for other actors.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&'static Command, &Calls)> {
-        TABLE.iter().zip(&self.commands).filter(|(_, calls)| calls.count > 0 || calls.classes.is_some())
+        let is_known = |calls: &Calls| calls.count + calls.rejected + calls.failed > 0 || calls.classes.is_some();
+        TABLE.iter().zip(&self.commands).filter(move |(_, calls)| is_known(calls))
     }
+}
+
+/// At most how many microseconds this part of the calls took, from how many took how long by class; none if there were no calls.
+#[must_use]
+pub(crate) fn percentile(classes: &[u64], percent: f64) -> Option<f64> {
+    let all: u64 = classes.iter().sum();
+    let wanted = (all as f64 * percent / 100.0).ceil().max(1.0) as u64;
+    let mut so_far = 0;
+    let class = classes.iter().position(|count| {
+        so_far += count;
+        so_far >= wanted
+    });
+    class.map(|class| (1_u64 << class) as f64)
 }
 
 impl Actor {
@@ -89,9 +123,11 @@ impl Actor {
         let took = (self.stopwatch)().saturating_sub(timing.began);
         if let Some(calls) = self.calls.of_mut(command) {
             calls.took += took * timing.counts_for;
-            let micros = (took.as_nanos().div_ceil(1000) as u64).max(1);
-            let class = micros.next_power_of_two().trailing_zeros() as usize;
-            calls.classes.get_or_insert_default()[class.min(CLASSES - 1)] += u64::from(timing.counts_for);
+            if self.config.tracks_latency {
+                let micros = (took.as_nanos().div_ceil(1000) as u64).max(1);
+                let class = micros.next_power_of_two().trailing_zeros() as usize;
+                calls.classes.get_or_insert_default()[class.min(CLASSES - 1)] += u64::from(timing.counts_for);
+            }
         }
         took
     }
@@ -109,5 +145,18 @@ mod tests {
             timed[turn % 2] += u32::from(counts.is_next_timed());
         }
         assert!(timed.iter().all(|&timed| (400..600).contains(&timed)), "{timed:?}");
+    }
+
+    #[test]
+    fn percentiles_are_the_ends_of_the_classes_that_reach_them() {
+        let mut classes = [0; CLASSES];
+        assert_eq!(percentile(&classes, 50.0), None);
+        (classes[0], classes[3], classes[10]) = (98, 1, 1);
+        assert_eq!(percentile(&classes, 0.0), Some(1.0));
+        assert_eq!(percentile(&classes, 50.0), Some(1.0));
+        assert_eq!(percentile(&classes, 98.0), Some(1.0));
+        assert_eq!(percentile(&classes, 99.0), Some(8.0));
+        assert_eq!(percentile(&classes, 99.9), Some(1024.0));
+        assert_eq!(percentile(&classes, 100.0), Some(1024.0));
     }
 }

@@ -3,7 +3,7 @@
 use super::message::{Destination, Part};
 use super::{Actor, Progress, Work};
 use crate::command::{Combine, Command, Run};
-use crate::commands::generic::combine_random;
+use crate::commands::generic::{combine_random, combine_scan, keys_in, part_ends_at, rest_of_scan};
 use crate::commands::server::combine_info;
 use crate::commands::{clients, hot_keys, latency, memory};
 use crate::error::CommandError;
@@ -21,6 +21,16 @@ pub(super) struct Gather {
     combine: Combine,
     missing: u16,
     parts: Vec<Tape>,
+    /// Of a walk, what was asked for: where the keys of one actor end, the next one is asked for the rest.
+    walk: Option<Walk>,
+}
+
+/// A walk through the keys of all actors.
+#[derive(Debug)]
+struct Walk {
+    database: u8,
+    command: &'static Command,
+    args: OwnedArgs,
 }
 
 impl Actor {
@@ -36,7 +46,7 @@ impl Actor {
     ) {
         let number = self.number();
         let missing = self.placement.actors();
-        self.gathers.insert(number, Gather { from, to, combine, missing, parts: Vec::new() });
+        self.gathers.insert(number, Gather { from, to, combine, missing, parts: Vec::new(), walk: None });
         let part = Destination::Gather(number);
         for actor in self.placement.all() {
             if actor == self.id {
@@ -63,24 +73,75 @@ impl Actor {
         }
         let (number, ticket) = (self.number(), session.ticket());
         let (from, to, missing) = (self.id, Destination::Session(session.id, ticket), self.placement.actors() - 1);
-        self.gathers.insert(number, Gather { from, to, combine, missing, parts: vec![own] });
+        self.gathers.insert(number, Gather { from, to, combine, missing, parts: vec![own], walk: None });
         for actor in self.placement.all().filter(|actor| *actor != from) {
             self.requests_to(actor).push(Destination::Gather(number), session.database, command, args);
         }
         Ok(Progress::LaterAlone(ticket))
     }
 
+    /// Begins a walk through the keys for a session, at this actor.
+    pub(super) fn begin_scan(
+        &mut self,
+        session: &mut Session,
+        first: ActorId,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Progress {
+        let (number, ticket, database) = (self.number(), session.ticket(), session.database);
+        let (from, to) = (self.id, Destination::Session(session.id, ticket));
+        let walk = Some(Walk { database, command, args: OwnedArgs::of(args) });
+        let (combine, parts) = (Combine::Scan, Vec::new());
+        self.gathers.insert(number, Gather { from, to, combine, missing: 1, parts, walk });
+        self.ask_for_scanned(number, first, database, command, OwnedArgs::of(args));
+        Progress::Later(ticket)
+    }
+
+    fn ask_for_scanned(
+        &mut self,
+        number: u64,
+        actor: ActorId,
+        database: u8,
+        command: &'static Command,
+        args: OwnedArgs,
+    ) {
+        let to = Destination::Gather(number);
+        if actor == self.id {
+            self.begin(Work::Task { from: self.id, to, database, command, args });
+        } else {
+            self.counters.sent += 1;
+            self.requests_to(actor).push(to, database, command, args.args());
+        }
+    }
+
+    /// Asks the next actor, if a walk has come to the end of one's keys and found fewer than were asked for.
+    fn goes_on_scanning(&mut self, number: u64) -> bool {
+        let placement = self.placement;
+        let rest = self.gathers.get(&number).and_then(|gather| {
+            let walk = gather.walk.as_ref()?;
+            let place = part_ends_at(gather.parts.last()?, placement)?;
+            let found = gather.parts.iter().map(keys_in).sum();
+            let rest = rest_of_scan(walk.args.args(), place, found)?;
+            Some((placement.actor_of(place.group()), walk.database, walk.command, rest))
+        });
+        let Some((actor, database, command, rest)) = rest else { return false };
+        self.ask_for_scanned(number, actor, database, command, rest);
+        true
+    }
+
     /// Puts what a request of all actors is answered with together, for parts that are no requests.
     pub(super) fn gather_acknowledgements(&mut self, from: ActorId, to: Destination) -> u64 {
         let (number, missing) = (self.number(), self.placement.actors());
-        self.gathers.insert(number, Gather { from, to, combine: Combine::First, missing, parts: Vec::new() });
+        self.gathers
+            .insert(number, Gather { from, to, combine: Combine::First, missing, parts: Vec::new(), walk: None });
         number
     }
 
     /// The same where this actor's part is there already, and is the reply.
     pub(super) fn gather_acknowledgements_of_others(&mut self, from: ActorId, to: Destination, own: Tape) -> u64 {
         let (number, missing) = (self.number(), self.placement.actors() - 1);
-        self.gathers.insert(number, Gather { from, to, combine: Combine::First, missing, parts: vec![own] });
+        self.gathers
+            .insert(number, Gather { from, to, combine: Combine::First, missing, parts: vec![own], walk: None });
         number
     }
 
@@ -112,6 +173,10 @@ impl Actor {
     pub(super) fn hear_part(&mut self, number: u64, part: &Part<'_>) {
         let Some(gather) = self.gathers.get_mut(&number) else { return };
         gather.parts.push(part.to_tape());
+        if self.goes_on_scanning(number) {
+            return;
+        }
+        let Some(gather) = self.gathers.get_mut(&number) else { return };
         gather.missing -= 1;
         if gather.missing > 0 {
             return;
@@ -143,6 +208,7 @@ fn combined(combine: Combine, parts: &[Tape], random: &mut Random, reply: &mut d
             }
         }
         Combine::Chance => combine_random(parts, random, reply),
+        Combine::Scan => combine_scan(parts, reply),
         Combine::Info => combine_info(parts, reply),
         Combine::HotKeys => hot_keys::combine(parts, reply),
         Combine::Clients => clients::combine(parts, reply),

@@ -22,6 +22,11 @@ impl Actor {
         self.counters.rejected += 1;
     }
 
+    /// Notes a client that was sent away because all together took too much memory.
+    pub const fn note_evicted_client(&mut self) {
+        self.counters.evicted_clients += 1;
+    }
+
     /// What time it is, as of the last [`Actor::tick`].
     #[must_use]
     pub const fn now(&self) -> UnixMillis {

@@ -177,12 +177,18 @@ impl Actor {
     }
 
     /// When a command begins, if its time is taken: two looks at the clock cost as much as a short command. Of those that always
-    /// take the same short time, and those on one string, all are looked at only if what they take may be called slow.
-    pub(super) fn begin_timing(&mut self, command: &Command) -> Option<Timing> {
+    /// take the same short time, and those on one string, all are looked at only if what they take may be called slow, or they have
+    /// many words or bytes.
+    pub(super) fn begin_timing(&mut self, command: &Command, args: Args<'_>) -> Option<Timing> {
         /// No short command takes this long.
         const FAST_MICROS: i64 = 1000;
+        /// With more words, or more bytes, a command may take long that is otherwise short.
+        const FEW_WORDS: usize = 64;
+        const FEW_BYTES: usize = 64 << 10;
         let slow = self.config.slow_micros;
-        let is_short = command.flags.has(Flags::FAST) || command.group == Group::String && command.keys == Keys::ONE;
+        let is_short = (command.flags.has(Flags::FAST) || command.group == Group::String && command.keys == Keys::ONE)
+            && args.len() <= FEW_WORDS
+            && args.byte_count() <= FEW_BYTES;
         self.take_time(self.config.latency_millis > 0 || slow >= 0 && (slow < FAST_MICROS || !is_short))
     }
 

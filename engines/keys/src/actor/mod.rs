@@ -50,6 +50,7 @@ use savanna_lattice::{UnixMillis, WriterId};
 
 pub(crate) use self::access::context_of;
 use self::call_counts::CallCounts;
+pub(crate) use self::call_counts::percentile;
 use self::calls::Call;
 use self::claims::Claims;
 pub(crate) use self::databases::DatabaseChange;
@@ -85,6 +86,7 @@ use crate::commands::parse_cursor;
 use crate::commands::sort::patterns;
 use crate::config::Config;
 use crate::error::CommandError;
+use crate::error_counts::ErrorCounts;
 use crate::handle::KeysReply;
 use crate::keyspace::{self, Keyspace, NEAR_MAX};
 use crate::memory;
@@ -126,8 +128,14 @@ pub struct Actor {
     pub(crate) counters: Counters,
     /// How often commands ran.
     pub(crate) calls: CallCounts,
+    /// The errors that its clients were told.
+    pub(crate) errors: ErrorCounts,
     /// When requests were counted last, how many there had been, and how many there were per second then.
     pace: (UnixMillis, u64, u64),
+    /// What came and went over the network.
+    pub(crate) traffic: Traffic,
+    /// How many bytes had come and gone when requests were counted last, and how many per second then did.
+    traffic_pace: (Traffic, Traffic),
     /// What time it is for those who want to know how long something takes.
     stopwatch: fn() -> Duration,
     users: Users,
@@ -208,6 +216,35 @@ pub(crate) struct Counters {
     pub(crate) opened_before: u32,
     /// Clients that were sent away because there were too many.
     pub(crate) rejected: u64,
+    /// Clients that were sent away because all together took too much memory.
+    pub(crate) evicted_clients: u64,
+}
+
+/// What came from clients and went to them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes that came.
+    pub bytes_in: u64,
+    /// Bytes that went.
+    pub bytes_out: u64,
+    /// How often was read.
+    pub reads: u64,
+    /// How often was written.
+    pub writes: u64,
+}
+
+impl Traffic {
+    const fn add(&mut self, other: Self) {
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.reads += other.reads;
+        self.writes += other.writes;
+    }
+}
+
+/// Whether a command tells of what was slow or refused, or is one of several that are noted themselves.
+fn is_about_others(command: &Command) -> bool {
+    matches!(command.name, "exec" | "slowlog" | "latency" | "monitor")
 }
 
 impl Actor {
@@ -218,6 +255,7 @@ impl Actor {
         let mut keys = Keyspace::new(placement, seed ^ u64::from(id.0));
         keys.belong_to(id, WriterId(0));
         keys.events.want(config.events);
+        keys.encodings = config.encodings;
         keys.count_uses(config.counting());
         Self {
             id,
@@ -231,7 +269,10 @@ impl Actor {
             config,
             counters: Counters::default(),
             calls: CallCounts::default(),
+            errors: ErrorCounts::new(),
             pace: (UnixMillis(0), 0, 0),
+            traffic: Traffic::default(),
+            traffic_pace: (Traffic::default(), Traffic::default()),
             stopwatch: || Duration::ZERO,
             is_rewrite_wanted: false,
             is_flush_awaited: false,
@@ -273,7 +314,10 @@ impl Actor {
         self.counters = Counters { started: self.counters.started, opened_before, ..Counters::default() };
         self.keys.counters = keyspace::Counters::default();
         self.calls = CallCounts::default();
+        self.errors = ErrorCounts::new();
         self.pace = (self.keys.now(), 0, 0);
+        self.traffic = Traffic::default();
+        self.traffic_pace = (Traffic::default(), Traffic::default());
     }
 
     /// Which actor it is.
@@ -339,6 +383,7 @@ impl Actor {
         if self.have_users_changed {
             self.renew_sessions();
         }
+        self.hear_own_parts();
         progress
     }
 
@@ -346,11 +391,23 @@ impl Actor {
     fn answer(&mut self, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Progress {
         let outcome = match Command::find(&args[0]) {
             None => Err(unknown_command(args)),
-            Some(command) if !command.takes(args.len()) => Err(CommandError::Arity(command.name.to_owned())),
-            Some(command) => self.admit(session, command, args, reply),
+            Some(command) => match self.admit(session, command, args, reply) {
+                Ok(Some(progress)) => Ok(progress),
+                Ok(None) => {
+                    self.calls.note(command);
+                    let outcome = self.dispatch(session, command, args, reply);
+                    outcome.inspect_err(|error| self.calls.note_failed(command, error))
+                }
+                Err(error) => {
+                    self.calls.note_rejected(command);
+                    Err(error)
+                }
+            },
         };
         outcome.unwrap_or_else(|error| session.refuse(&error, reply))
     }
+
+    /// Whether a request may run: then it is neither held back nor queued, which is answered here.
 
     fn admit(
         &mut self,
@@ -358,7 +415,10 @@ impl Actor {
         command: &'static Command,
         args: Args<'_>,
         reply: &mut dyn Reply,
-    ) -> Result<Progress, CommandError> {
+    ) -> Result<Option<Progress>, CommandError> {
+        if !command.takes(args.len()) {
+            return Err(CommandError::Arity(command.name.to_owned()));
+        }
         let flags = command.flags;
         (session.last, session.heard_at) = (Some(command), self.keys.now());
         if session.access != Access::Full {
@@ -366,7 +426,7 @@ impl Actor {
         }
         session.check_subscribed(command)?;
         if self.pause.is_some() && self.holds_back(session, command, args) {
-            return Ok(Progress::Held);
+            return Ok(Some(Progress::Held));
         }
         self.tell_monitors(session.database, &session.address, command, args);
         if flags.has(Flags::WRITE) {
@@ -387,15 +447,19 @@ impl Actor {
                     command.name.to_uppercase()
                 )));
             }
+            // What other threads have room for they say when it runs.
+            let is_here = || command.keys.of(args).is_ok_and(|keys| matches!(self.place(keys, None), Place::Here));
+            if flags.has(Flags::DENYOOM) && is_here() && command.is_refused(self.has_room_for(command), args) {
+                return Err(out_of_memory());
+            }
             if program.byte_count() + args.byte_count() > self.config.request_bytes_max {
                 return Err(CommandError::text("ERR the transaction is longer than proto-max-bulk-len"));
             }
             program.push(command, args);
             reply.simple("QUEUED");
-            return Ok(Progress::Answered);
+            return Ok(Some(Progress::Answered));
         }
-        self.calls.note(command);
-        self.dispatch(session, command, args, reply)
+        Ok(None)
     }
 
     fn dispatch(
@@ -412,7 +476,16 @@ impl Actor {
             return commands::memory::of_all(self, session, args, reply);
         }
         match command.run {
-            Run::Session(run) => run(self, session, args, reply),
+            Run::Session(run) => {
+                let began = self.begin_timing(command, args);
+                let outcome = run(self, session, args, reply);
+                if let Some(began) = began
+                    && !is_about_others(command)
+                {
+                    self.end_timing(began, command, args, Some(session));
+                }
+                outcome
+            }
             Run::Script(_) if session.access != Access::Full => {
                 let program = Box::new(Program::single(session.database, command, args));
                 self.execute(session, program, reply)
@@ -452,7 +525,7 @@ impl Actor {
                         if self.hot_keys.is_next() {
                             self.note_hot(command, args);
                         }
-                        let began = self.begin_timing(command);
+                        let began = self.begin_timing(command, args);
                         let outcome = match command.run {
                             Run::Keys(run) | Run::Waits(run, _) | Run::Finds { run, .. } => {
                                 run(&mut self.keys, args, reply)
@@ -476,9 +549,8 @@ impl Actor {
             }
             Run::Scan(run) => {
                 let cursor = KeyHash::from_cursor(parse_cursor(&args[1])?);
-                let actor = self.placement.actor_of(cursor.group());
-                if actor != self.id {
-                    return Ok(self.send_request(session, actor, command, args));
+                if self.placement.actors() > 1 {
+                    return Ok(self.begin_scan(session, self.placement.actor_of(cursor.group()), command, args));
                 }
                 if !self.claims.is_free() {
                     return Ok(self.wait_here(session, command, args));
@@ -598,6 +670,7 @@ impl Actor {
     fn run(&mut self, database: u8, command: &'static Command, args: Args<'_>, reply: &mut dyn Reply) {
         let has_room = self.has_room_for(command);
         if command.is_refused(has_room, args) {
+            self.calls.note_rejected(command);
             out_of_memory().answer(reply);
         } else {
             self.run_with_room(database, command, args, reply);
@@ -611,7 +684,7 @@ impl Actor {
         if self.hot_keys.is_next() {
             self.note_hot(command, args);
         }
-        let began = self.begin_timing(command);
+        let began = self.begin_timing(command, args);
         let outcome = self.ask_for_log(command, args, 0).and_then(|_| match command.run {
             Run::Keys(run) | Run::Waits(run, _) | Run::Scan(run) | Run::Finds { run, .. } => {
                 run(&mut self.keys, args, reply)
@@ -623,8 +696,19 @@ impl Actor {
             self.end_timing(began, command, args, None);
         }
         if let Err(error) = outcome {
+            self.calls.note_failed(command, &error);
             error.answer(reply);
         }
+    }
+
+    /// Notes errors that clients were told.
+    pub fn note_errors(&mut self, errors: &ErrorCounts) {
+        self.errors.add(errors);
+    }
+
+    /// Notes bytes that came from clients, and bytes that went to them, with how many system calls that took.
+    pub const fn note_traffic(&mut self, traffic: Traffic) {
+        self.traffic.add(traffic);
     }
 
     /// Removes fields whose time has come from the hashes that a request is about, where that was not done at the turn's beginning.
@@ -649,7 +733,20 @@ impl Actor {
         if millis >= 1000 {
             let more = self.counters.requests.saturating_sub(before);
             self.pace = (now, self.counters.requests, more.saturating_mul(1000) / millis);
+            let (before, traffic) = (self.traffic_pace.0, self.traffic);
+            let per_second = |now: u64, before: u64| now.saturating_sub(before).saturating_mul(1000) / millis;
+            let pace = Traffic {
+                bytes_in: per_second(traffic.bytes_in, before.bytes_in),
+                bytes_out: per_second(traffic.bytes_out, before.bytes_out),
+                ..Traffic::default()
+            };
+            self.traffic_pace = (traffic, pace);
         }
+    }
+
+    /// How many bytes came and went in the last second.
+    pub(crate) const fn traffic_per_second(&self) -> Traffic {
+        self.traffic_pace.1
     }
 
     /// How many requests of its sessions there were in the last second.
@@ -714,6 +811,7 @@ impl Actor {
         self.serve_ready();
         self.note_request();
         self.make_owed_room();
+        self.hear_own_parts();
         self.gossip();
         due.into_iter().chain(fields_due).chain(absent).min()
     }

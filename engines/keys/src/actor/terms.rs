@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::Actor;
 use crate::access::Access;
 use crate::config::{OutputLimit, TlsClients};
-use crate::session::{Session, SessionId};
+use crate::session::{ClientMemory, Session, SessionId};
 
 /// What a session may say at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,69 @@ impl Actor {
     }
 }
 
+/// What the clients of an actor take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientsMemoryNow {
+    /// All of it, in bytes.
+    pub(crate) total: usize,
+    /// The most that one takes for what it asks.
+    pub(crate) input_max: usize,
+    /// The most that one takes for what it is told.
+    pub(crate) output_max: usize,
+}
+
+impl Actor {
+    /// Notes what a session's connection takes. Says how much that is with what the session has, and whether the client may be sent away
+    /// when all together take too much.
+    pub fn note_client_memory(&mut self, session: SessionId, memory: ClientMemory) -> (usize, bool) {
+        let Some(session) = self.sessions.get_mut(session) else { return (0, false) };
+        session.memory = ClientMemory { total: memory.total + session.queued_bytes(), ..memory };
+        (session.memory.total, !session.is_kept)
+    }
+
+    /// How many bytes all clients may take, if there is a limit.
+    #[must_use]
+    pub fn clients_bytes_max(&self) -> Option<usize> {
+        self.config.clients_bytes_max()
+    }
+
+    /// What the clients take.
+    pub(crate) fn client_memory(&self) -> ClientsMemoryNow {
+        self.sessions.iter().fold(ClientsMemoryNow::default(), |now, session| ClientsMemoryNow {
+            total: now.total + session.memory.total,
+            input_max: now.input_max.max(session.memory.input),
+            output_max: now.output_max.max(session.memory.output),
+        })
+    }
+}
+
 /// Whether a client is on this machine.
 fn is_local(peer: Option<IpAddr>) -> bool {
     peer.is_some_and(|peer| peer.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::placement::{ActorId, Placement};
+    use crate::reply::Tape;
+    use crate::request::OwnedArgs;
+
+    #[test]
+    fn a_client_is_counted_with_what_it_has_queued_and_may_say_that_it_stays() {
+        let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 1);
+        let session = actor.open_session(String::new(), String::new());
+        let mut ask = |words: &[&[u8]]| {
+            actor.request(session, OwnedArgs::of_words(words).args(), &mut Tape::new());
+            actor.note_client_memory(session, ClientMemory { input: 1, output: 2, total: 1000 })
+        };
+        assert_eq!(ask(&[b"CLIENT", b"NO-EVICT", b"off"]), (1000, true));
+        assert_eq!(ask(&[b"CLIENT", b"NO-EVICT", b"on"]), (1000, false));
+        ask(&[b"MULTI"]);
+        let (total, _) = ask(&[b"SET", b"key", &[b'x'; 5000]]);
+        assert!(total > 6000);
+        let now = actor.client_memory();
+        assert_eq!((now.total, now.input_max, now.output_max), (total, 1, 2));
+    }
 }

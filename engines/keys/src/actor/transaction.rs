@@ -379,7 +379,10 @@ impl Actor {
                         Ok(Progress::Answered) => {}
                         Ok(Progress::Closing) => self.dismissed.push(session.id),
                         Ok(_) => reply.error("ERR this command cannot wait inside of a transaction"),
-                        Err(error) => error.answer(reply),
+                        Err(error) => {
+                            self.calls.note_failed(command, &error);
+                            error.answer(reply);
+                        }
                     }
                     database = session.database;
                 }

@@ -266,6 +266,8 @@ pub enum Combine {
     Info,
     /// Keys with numbers, added up; also if there is one actor only.
     HotKeys,
+    /// Parts of a walk, each of which begins where the one before ended.
+    Scan,
     /// Lines about clients, in the order of their numbers.
     Clients,
     /// Numbers of clients: whether there are any.

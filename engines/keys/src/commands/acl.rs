@@ -1,6 +1,6 @@
 //! Users and what they may do.
 
-use crate::access::{self, CATEGORIES, Categories, DEFAULT_USER, User, Users};
+use crate::access::{self, CATEGORIES, Categories, DEFAULT_USER, RuleError, User, Users};
 use crate::actor::{Actor, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
@@ -15,6 +15,7 @@ type Done = Result<Progress, CommandError>;
 /// LOAD | LOG [count | RESET] | SAVE | SETUSER name [rule ...] | USERS | WHOAMI`
 pub fn acl(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"help", 2) => super::help("acl", reply),
         (b"whoami", 2) => reply.bulk(session.user.name()),
         (b"users", 2) => {
             reply.array(actor.users().iter().len());
@@ -84,7 +85,12 @@ fn set_user(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     }
     not_administrator(actor, name)?;
     actor.change_users(|users| users.change(name, args.from(3))).map_err(|(rule, error)| {
-        CommandError::from(format!("ERR Error in ACL SETUSER modifier '{}': {error}", rule.escape_ascii()))
+        CommandError::from(match error {
+            RuleError::OpenSelector => {
+                format!("ERR Unmatched parenthesis in acl selector starting at '{}'.", rule.escape_ascii())
+            }
+            error => format!("ERR Error in ACL SETUSER modifier '{}': {error}", rule.escape_ascii()),
+        })
     })?;
     reply.ok();
     Ok(())
@@ -184,16 +190,20 @@ fn describe(user: &User, reply: &mut dyn Reply) {
     let passwords = user.password_hashes();
     reply.array(passwords.len());
     passwords.iter().for_each(|hash| reply.bulk(hash.as_bytes()));
-    for (name, rules) in [
-        ("commands", user.command_rules().into_bytes()),
-        ("keys", user.key_rules()),
-        ("channels", user.channel_rules()),
-    ] {
-        reply.bulk(name.as_bytes());
-        reply.bulk(&rules);
-    }
+    let tell = |rules: [(&str, Vec<u8>); 3], reply: &mut dyn Reply| {
+        for (name, rules) in rules {
+            reply.bulk(name.as_bytes());
+            reply.bulk(&rules);
+        }
+    };
+    tell(user.root_rules(), reply);
     reply.bulk(b"selectors");
-    reply.array(0);
+    let selectors = user.selector_rules();
+    reply.array(selectors.len());
+    for rules in selectors {
+        reply.map(rules.len());
+        tell(rules, reply);
+    }
 }
 
 /// A password that nobody guesses: hexadecimal digits, of four bits each.

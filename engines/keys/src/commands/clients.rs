@@ -20,6 +20,7 @@ type Done = Result<Progress, CommandError>;
 pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     let subcommand = args[1].to_ascii_lowercase();
     match (subcommand.as_slice(), args.len()) {
+        (b"help", 2) => super::help("client", reply),
         (b"id", 2) => reply.integer(actor.client_number(session.id)),
         (b"getname", 2) => reply.bulk_or_null((!session.name.is_empty()).then_some(&session.name)),
         (b"setname", 3) => {
@@ -46,8 +47,13 @@ pub fn client(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
         (b"getredir", 2) => reply.integer(redirect_of(session)),
         (b"trackinginfo", 2) => tracking_info(session, reply),
         (b"no-evict" | b"no-touch", 3) => {
-            if !args[2].eq_ignore_ascii_case(b"on") && !args[2].eq_ignore_ascii_case(b"off") {
-                return Err(CommandError::Syntax);
+            let is_on = match args[2].to_ascii_lowercase().as_slice() {
+                b"on" => true,
+                b"off" => false,
+                _ => return Err(CommandError::Syntax),
+            };
+            if subcommand == b"no-evict" {
+                session.is_kept = is_on;
             }
             reply.ok();
         }
@@ -221,6 +227,7 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
         (tracking.is_some(), 't'),
         (tracking.is_some_and(|tracking| tracking.is_broken), 'R'),
         (tracking.is_some_and(|tracking| tracking.mode == Mode::Broadcast), 'B'),
+        (session.is_kept, 'e'),
     ] {
         if is_so {
             flags.push(flag);
@@ -230,8 +237,8 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
         flags.push('N');
     }
     format!(
-        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} cmd={} \
-         user={} redir={} resp={} lib-name={} lib-ver={}\n",
+        "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} watch={} \
+         qbuf={} multi-mem={} omem={} tot-mem={} cmd={} user={} redir={} resp={} lib-name={} lib-ver={}\n",
         actor.client_number(session.id),
         session.address,
         session.local_address,
@@ -244,6 +251,10 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
         session.shards.len(),
         session.queued.as_ref().map_or(-1, |program| program.step_count() as i64),
         session.watched.len(),
+        session.memory.input,
+        session.queued_bytes(),
+        session.memory.output,
+        session.memory.total,
         session.last.map_or("NULL", |command| command.name),
         String::from_utf8_lossy(session.user.name()),
         redirect_of(session),

@@ -1,19 +1,19 @@
 //! Keys of any type.
 
-use savanna_ownership::KEY_GROUPS;
+use savanna_ownership::{KEY_GROUPS, KeyGroup};
 
 use super::parse_cursor;
 use crate::actor::{Actor, DatabaseChange, Progress};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
-use crate::keyspace::{Collection as _, DATABASES, Keyspace, Value};
+use crate::keyspace::{DATABASES, Keyspace};
 use crate::memory;
-use crate::number::{integer, parse_integer};
+use crate::number::parse_integer;
 use crate::pattern;
-use crate::placement::KeyHash;
+use crate::placement::{KeyHash, Placement};
 use crate::random::Random;
-use crate::reply::{self, Reply, Tape};
-use crate::request::Args;
+use crate::reply::{Reply, Tape, Value};
+use crate::request::{Args, OwnedArgs};
 use crate::session::Session;
 
 /// `DEL key [key ...]`, `UNLINK key [key ...]`
@@ -179,7 +179,7 @@ pub fn randomkey(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outco
 /// One of the actors' keys, each as likely as that actor has keys.
 pub(crate) fn combine_random(parts: &[Tape], random: &mut Random, reply: &mut dyn Reply) {
     let counted = |part: &Tape| match part.values().nth(1) {
-        Some(reply::Value::Integer(count)) => count as usize,
+        Some(Value::Integer(count)) => count as usize,
         _ => 0,
     };
     let mut place = random.below(parts.iter().map(counted).sum());
@@ -329,6 +329,43 @@ pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     Ok(())
 }
 
+/// Where a part of `SCAN` ended because its actor has no more keys, if there are other actors behind it.
+pub(crate) fn part_ends_at(part: &Tape, placement: Placement) -> Option<KeyHash> {
+    let Some(Value::Bulk(cursor)) = part.values().nth(1) else { return None };
+    let place = KeyHash::from_cursor(str::from_utf8(cursor).ok()?.parse().ok().filter(|cursor| *cursor > 0)?);
+    let is_boundary = place == KeyHash::first_of(place.group().get());
+    let before = place.group().get().checked_sub(1).and_then(|group| KeyGroup::new(group).ok())?;
+    (is_boundary && placement.actor_of(before) != placement.actor_of(place.group())).then_some(place)
+}
+
+/// How many keys a part of `SCAN` has.
+pub(crate) fn keys_in(part: &Tape) -> usize {
+    part.values().skip(3).count()
+}
+
+/// The request for the part from a place on, of at most so many keys less; none if there were enough.
+pub(crate) fn rest_of_scan(args: Args<'_>, place: KeyHash, found: usize) -> Option<OwnedArgs> {
+    let options = ScanOptions::parse(args, 2).ok()?;
+    let left = options.count.checked_sub(found).filter(|left| *left > 0)?;
+    let (cursor, left) = (place.cursor().to_string(), left.to_string());
+    let mut words: Vec<&[u8]> = vec![args.at(0), cursor.as_bytes()];
+    words.extend(args.from(2));
+    // The last one counts.
+    words.extend([&b"COUNT"[..], left.as_bytes()]);
+    Some(OwnedArgs::of_words(&words))
+}
+
+/// Puts parts of `SCAN` together, each of which begins where the one before ended.
+pub(crate) fn combine_scan(parts: &[Tape], reply: &mut dyn Reply) {
+    let Some(last) = parts.last() else { return };
+    reply.array(2);
+    if let Some(cursor) = last.values().nth(1) {
+        cursor.play(reply);
+    }
+    reply.array(parts.iter().map(keys_in).sum());
+    parts.iter().flat_map(|part| part.values().skip(3)).for_each(|key| key.play(reply));
+}
+
 /// `OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT key`, `OBJECT HELP`
 pub fn object(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let subcommand = args[1].to_ascii_lowercase();
@@ -356,7 +393,7 @@ pub fn object(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
         return Ok(());
     };
     match subcommand.as_slice() {
-        b"encoding" => reply.bulk(encoding(&entry.value).as_bytes()),
+        b"encoding" => reply.bulk(keys.encodings.name_of(&entry.value).as_bytes()),
         b"idletime" if keys.use_count(entry).is_some() => {
             return Err(CommandError::text(
                 "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
@@ -383,26 +420,4 @@ pub fn object(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
         }
     }
     Ok(())
-}
-
-/// The name of the encoding that Redis would have for a value of this size; Savanna's own are other ones.
-fn encoding(value: &Value) -> &'static str {
-    const FEW: usize = 128;
-    match value {
-        Value::String(bytes) if integer(bytes).is_some() => "int",
-        Value::String(bytes) if bytes.len() <= 44 => "embstr",
-        Value::String(_) | Value::Buffer(_) => "raw",
-        Value::Hash(hash) if hash.len() <= FEW && hash.iter().all(|(f, v)| f.len() <= 64 && v.len() <= 64) => {
-            "listpack"
-        }
-        Value::Hash(_) => "hashtable",
-        Value::Set(set) if set.len() <= 512 && set.iter().all(|member| integer(member).is_some()) => "intset",
-        Value::Set(set) if set.len() <= FEW && set.iter().all(|member| member.len() <= 64) => "listpack",
-        Value::Set(_) => "hashtable",
-        Value::List(list) if list.iter().map(<[u8]>::len).sum::<usize>() <= 8192 => "listpack",
-        Value::List(_) => "quicklist",
-        Value::SortedSet(set) if set.len() <= FEW && set.iter().all(|(member, _)| member.len() <= 64) => "listpack",
-        Value::SortedSet(_) => "skiplist",
-        Value::Stream(_) => "stream",
-    }
 }

@@ -204,11 +204,17 @@ pub fn hrandfield(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) ->
 pub fn hscan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let options = ScanOptions::parse(args, 3)?;
     let cursor = usize::try_from(parse_cursor(&args[2])?).unwrap_or(usize::MAX);
+    let limits = keys.encodings;
     let hash = keys.collection::<Hash>(&args[1])?;
-    let range = options.walk(cursor, hash.map_or(0, Hash::len));
-    let next = range.start;
-    let fields = range.rev().filter_map(|index| hash?.at(index));
-    let found: Vec<_> = fields.filter(|(field, _)| options.wants(field)).collect();
+    let (next, found): (usize, Vec<_>) = match hash.filter(|hash| limits.is_packed_hash(hash)) {
+        Some(hash) => (0, hash.iter().filter(|(field, _)| options.wants(field)).collect()),
+        None => {
+            let range = options.walk(cursor, hash.map_or(0, Hash::len));
+            let next = range.start;
+            let fields = range.rev().filter_map(|index| hash?.at(index));
+            (next, fields.filter(|(field, _)| options.wants(field)).collect())
+        }
+    };
     reply.array(2);
     reply.bulk(next.to_string().as_bytes());
     reply.array(found.len() * if options.no_values { 1 } else { 2 });

@@ -1,7 +1,9 @@
 //! What takes how long: `LATENCY`.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use crate::actor::logbook::Late;
 use crate::actor::{Actor, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
 use crate::error::{CommandError, Outcome};
@@ -9,7 +11,7 @@ use crate::reply::{Reply, Tape, Value};
 use crate::request::Args;
 use crate::session::Session;
 
-/// `LATENCY LATEST | HISTORY event | RESET [event ...] | DOCTOR | HISTOGRAM [command ...] | HELP`
+/// `LATENCY LATEST | HISTORY event | GRAPH event | RESET [event ...] | DOCTOR | HISTOGRAM [command ...] | HELP`
 pub fn latency(
     actor: &mut Actor,
     session: &mut Session,
@@ -19,9 +21,10 @@ pub fn latency(
     match args[1].to_ascii_lowercase().as_slice() {
         b"histogram" => actor.ask_everybody(session, &HISTOGRAM, args, reply),
         b"help" => {
-            const HELP: [&str; 6] = [
+            const HELP: [&str; 7] = [
                 "LATENCY LATEST: what took longer than latency-monitor-threshold, and when it did last.",
                 "LATENCY HISTORY event: when that was, and how long it took.",
+                "LATENCY GRAPH event: the same as a picture.",
                 "LATENCY RESET [event ...]: forgets that.",
                 "LATENCY DOCTOR: what there is to say about it.",
                 "LATENCY HISTOGRAM [command ...]: how many calls took how many microseconds at most.",
@@ -75,6 +78,13 @@ fn answer(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
                 [at, millis].into_iter().for_each(|number| reply.integer(*number as i64));
             }
         }
+        (b"graph", 3) => {
+            let found = late.iter().find(|(event, _)| event.as_bytes() == &args[2]);
+            let (event, late) = found.ok_or_else(|| {
+                CommandError::from(format!("ERR No samples available for event '{}'", args[2].escape_ascii()))
+            })?;
+            reply.verbatim(&graph(event, late, actor.keys.now().0 / 1000));
+        }
         (b"reset", _) => {
             let names: Vec<&[u8]> = args.from(2).collect();
             reply.count(actor.logbook.forget_late(&names));
@@ -109,6 +119,55 @@ fn answer(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A picture of when something took how long: a column for each second in which it did, and below each how long ago that was.
+fn graph(event: &str, late: &Late, now: u64) -> String {
+    const HEIGHT: u64 = 4;
+    let samples = || late.samples.iter().rev().take(GRAPH_COLUMNS).rev();
+    let most = samples().map(|(_, millis)| *millis).max().unwrap_or(0);
+    let least = samples().map(|(_, millis)| *millis).min().unwrap_or(0);
+    let mut text = format!("{event} - high {most} ms, low {least} ms (all time high {} ms)\n", late.most);
+    text.push_str(&"-".repeat(80));
+    text.push('\n');
+    for row in (0..HEIGHT).rev() {
+        let line: String = samples()
+            .map(|(_, millis)| {
+                let height = if most == least { 0 } else { (millis - least) * (HEIGHT - 1) / (most - least) };
+                match height.cmp(&row) {
+                    Ordering::Equal if *millis == most => '#',
+                    Ordering::Equal => '_',
+                    Ordering::Greater => '|',
+                    Ordering::Less => ' ',
+                }
+            })
+            .collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
+    let ages: Vec<Vec<char>> =
+        samples().map(|(second, _)| age(now.saturating_sub(*second)).chars().collect()).collect();
+    let rows = ages.iter().map(Vec::len).max().unwrap_or(0);
+    for row in 0..rows {
+        let line: String = ages.iter().map(|age| age.get(row).copied().unwrap_or(' ')).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// So many columns a picture has at most.
+const GRAPH_COLUMNS: usize = 80;
+
+/// A time in seconds, in the largest unit of which there is one.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
 }
 
 /// One actor's part: names, calls, and how many calls in each class.
@@ -170,5 +229,20 @@ pub(crate) fn combine(parts: &[Tape], reply: &mut dyn Reply) {
             reply.integer(1 << class);
             reply.integer(count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_has_a_column_for_each_second_and_its_age_below() {
+        let late = Late { samples: [(100, 10), (160, 40), (4000, 20)].into(), most: 90 };
+        let text = graph("command", &late, 4005);
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("command - high 40 ms, low 10 ms (all time high 90 ms)"));
+        let rest: Vec<&str> = lines.skip(1).collect();
+        assert_eq!(rest, [" #", " |", " |_", "_||", "", "115", "hhs"]);
     }
 }

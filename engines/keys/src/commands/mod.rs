@@ -32,8 +32,10 @@ pub mod strings;
 mod tracking;
 pub mod transactions;
 
+use crate::access::subcommands_of;
 use crate::error::CommandError;
 use crate::number::{integer, parse_integer};
+use crate::reply::Reply;
 use crate::request::Args;
 
 /// A range of indices, of which negative ones count from the end, as indices of something of this length.
@@ -61,6 +63,15 @@ fn clamp_part(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
 fn index_in(index: i64, length: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add(length as i64)? } else { index };
     usize::try_from(index).ok().filter(|index| *index < length)
+}
+
+/// Answers `HELP` of a command: its subcommands.
+fn help(command: &str, reply: &mut dyn Reply) {
+    let name = command.to_uppercase();
+    let subcommands: Vec<&str> = subcommands_of(command).collect();
+    reply.array(1 + subcommands.len());
+    reply.simple(&format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    subcommands.into_iter().for_each(|subcommand| reply.simple(&subcommand.to_uppercase()));
 }
 
 /// Which of the known subcommands a request is of; each has so many words, or at least so many (`-n`).

@@ -116,6 +116,7 @@ pub fn pubsub(
     let subcommand = args[1].to_ascii_lowercase();
     let topic = if subcommand.starts_with(b"shard") { Topic::Shard } else { Topic::Channel };
     match (subcommand.as_slice(), args.len()) {
+        (b"help", 2) => super::help("pubsub", reply),
         (b"channels" | b"shardchannels", 2 | 3) => {
             let wanted = args.from(2).next().unwrap_or(b"*");
             let channels: Vec<&[u8]> =

@@ -74,6 +74,7 @@ pub fn script(
     reply: &mut dyn Reply,
 ) -> Result<Progress, CommandError> {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"help", 2) => super::help("script", reply),
         (b"load", 3) => return actor.ask_everybody(session, &SCRIPT_LOAD, args, reply),
         (b"exists", 3..) => {
             reply.array(args.len() - 2);

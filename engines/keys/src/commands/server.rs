@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use hashbrown::HashSet;
 
 use crate::access::categories_of;
-use crate::actor::{Actor, DatabaseChange, Progress};
+use crate::actor::{Actor, DatabaseChange, Progress, Topic};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
 use crate::figures::{ProcessMemory, machine_memory, processor_seconds};
@@ -72,6 +72,7 @@ pub fn command(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn R
         return Ok(Progress::Answered);
     }
     match args[1].to_ascii_lowercase().as_slice() {
+        b"help" if args.len() == 2 => super::help("command", reply),
         b"count" if args.len() == 2 => reply.count(TABLE.len()),
         b"list" if args.len() == 2 => {
             reply.array(TABLE.len());
@@ -180,6 +181,7 @@ fn document(command: &Command, reply: &mut dyn Reply) {
 /// `CONFIG GET pattern [pattern ...] | SET name value [name value ...] | RESETSTAT | REWRITE`
 pub fn config(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"help", 2) => super::help("config", reply),
         (b"get", 3..) => {
             let mut found = Vec::new();
             for pattern in args.from(2) {
@@ -274,6 +276,7 @@ fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         }
     }
     actor.keys.events.want(actor.config.events);
+    actor.keys.encodings = actor.config.encodings;
     actor.keys.count_uses(actor.config.counting());
     actor.make_room_now();
     reply.ok();
@@ -282,9 +285,19 @@ fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outco
 
 /// `INFO [section ...]`, the part of one actor: `key:value` lines of numbers that are added up by [`combine_info`]
 pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    if actor.actors().count() > 1 {
+        return info_here(actor, args, reply);
+    }
+    let mut part = Tape::new();
+    info_here(actor, args, &mut part)?;
+    combine_info(&[part], reply);
+    Ok(())
+}
+
+fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let sections: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_ascii_lowercase).collect();
     let wants = |name: &str| {
-        let is_usual = name != "commandstats";
+        let is_usual = !matches!(name, "commandstats" | "latencystats");
         sections.is_empty() && is_usual
             || sections.iter().any(|section| match section.as_slice() {
                 b"all" | b"everything" => true,
@@ -319,12 +332,21 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("run_id", actor.history()),
             ("server_time_usec", (now * 1000).to_string()),
             ("process_id", std::process::id().to_string()),
+            ("process_supervised", "no".to_owned()),
+            ("tcp_port", actor.config.port.to_string()),
+            ("io_threads_active", "0".to_owned()),
+            ("hz", "10".to_owned()),
+            ("configured_hz", "10".to_owned()),
+            ("lru_clock", (now / 1000 & 0xff_ffff).to_string()),
+            ("executable", std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string())),
+            ("config_file", String::new()),
             ("threads", actor.actors().count().to_string()),
             ("uptime_in_seconds", uptime.to_string()),
             ("uptime_in_days", (uptime / 86_400).to_string()),
         ],
     );
     let figures = actor.figures();
+    let clients = actor.client_memory();
     let (process, machine) = (ProcessMemory::now(), machine_memory());
     let tracking = actor.tracking_figures();
     section(
@@ -335,6 +357,9 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("tracking_clients", tracking.clients.to_string()),
             ("cluster_connections", "0".to_owned()),
             ("maxclients", actor.config.clients_max.to_string()),
+            ("client_recent_max_input_buffer", clients.input_max.to_string()),
+            ("client_recent_max_output_buffer", clients.output_max.to_string()),
+            ("clients_in_timeout_table", "0".to_owned()),
         ],
     );
     section(
@@ -343,6 +368,28 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("used_memory", figures.bytes.to_string()),
             ("used_memory_human", human(figures.bytes)),
             ("used_memory_dataset", figures.bytes.to_string()),
+            ("used_memory_dataset_perc", if figures.bytes == 0 { "0.00%" } else { "100.00%" }.to_owned()),
+            ("used_memory_overhead", "0".to_owned()),
+            ("used_memory_startup", "0".to_owned()),
+            ("used_memory_peak_perc", percent(process.resident, process.peak)),
+            ("used_memory_lua", actor.scripts.memory().to_string()),
+            ("used_memory_vm_eval", actor.scripts.memory().to_string()),
+            ("used_memory_scripts", actor.scripts.source_bytes().to_string()),
+            ("used_memory_scripts_eval", actor.scripts.source_bytes().to_string()),
+            ("number_of_cached_scripts", actor.scripts.count().to_string()),
+            ("number_of_functions", actor.scripts.libraries().function_count().to_string()),
+            ("number_of_libraries", actor.scripts.libraries().iter().count().to_string()),
+            ("mem_clients_normal", clients.total.to_string()),
+            ("mem_clients_slaves", "0".to_owned()),
+            ("mem_cluster_links", "0".to_owned()),
+            ("mem_aof_buffer", "0".to_owned()),
+            ("mem_replication_backlog", "0".to_owned()),
+            ("mem_total_replication_buffers", "0".to_owned()),
+            ("mem_not_counted_for_evict", "0".to_owned()),
+            ("mem_fragmentation_bytes", process.resident.saturating_sub(figures.bytes).to_string()),
+            ("lazyfree_pending_objects", "0".to_owned()),
+            ("lazyfreed_objects", "0".to_owned()),
+            ("active_defrag_running", "0".to_owned()),
             ("used_memory_rss", process.resident.to_string()),
             ("used_memory_rss_human", human(process.resident)),
             ("used_memory_peak", process.peak.to_string()),
@@ -378,6 +425,17 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("rdb_last_load_keys_expired", actor.loaded.expired.to_string()),
             ("rdb_last_load_keys_loaded", actor.loaded.keys.to_string()),
             ("aof_enabled", u8::from(actor.config.is_logged).to_string()),
+            ("rdb_last_cow_size", "0".to_owned()),
+            ("aof_rewrite_scheduled", "0".to_owned()),
+            ("aof_last_rewrite_time_sec", "-1".to_owned()),
+            ("aof_current_rewrite_time_sec", "-1".to_owned()),
+            ("aof_last_bgrewrite_status", "ok".to_owned()),
+            ("aof_last_write_status", if actor.has_log_space() { "ok" } else { "err" }.to_owned()),
+            ("aof_last_cow_size", "0".to_owned()),
+            ("module_fork_in_progress", "0".to_owned()),
+            ("module_fork_last_cow_size", "0".to_owned()),
+            ("current_cow_size", "0".to_owned()),
+            ("current_fork_perc", "0.00".to_owned()),
             (
                 "aof_rewrite_in_progress",
                 u8::from(actor.is_rewrite_wanted || actor.keys.is_being_rewritten()).to_string(),
@@ -390,11 +448,35 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("total_connections_received", figures.connections.to_string()),
             ("total_commands_processed", figures.commands.to_string()),
             ("instantaneous_ops_per_sec", actor.requests_per_second().to_string()),
+            ("total_net_input_bytes", actor.traffic.bytes_in.to_string()),
+            ("total_net_output_bytes", actor.traffic.bytes_out.to_string()),
+            ("total_net_repl_input_bytes", "0".to_owned()),
+            ("total_net_repl_output_bytes", "0".to_owned()),
+            ("instantaneous_input_kbps", kilobytes(actor.traffic_per_second().bytes_in)),
+            ("instantaneous_output_kbps", kilobytes(actor.traffic_per_second().bytes_out)),
+            ("instantaneous_input_repl_kbps", "0.00".to_owned()),
+            ("instantaneous_output_repl_kbps", "0.00".to_owned()),
             ("rejected_connections", actor.counters.rejected.to_string()),
+            ("sync_full", "0".to_owned()),
+            ("sync_partial_ok", "0".to_owned()),
+            ("sync_partial_err", "0".to_owned()),
             ("latest_fork_usec", "0".to_owned()),
             ("expired_keys", figures.expired.to_string()),
             ("expired_subkeys", actor.keys.counters.expired_fields.to_string()),
             ("evicted_keys", figures.evicted.to_string()),
+            ("evicted_clients", actor.counters.evicted_clients.to_string()),
+            ("expired_stale_perc", "0.00".to_owned()),
+            ("expired_time_cap_reached_count", "0".to_owned()),
+            ("pubsub_channels", actor.listened_channels(Topic::Channel).count().to_string()),
+            ("pubsub_patterns", actor.pattern_count().to_string()),
+            ("pubsubshard_channels", actor.listened_channels(Topic::Shard).count().to_string()),
+            ("migrate_cached_sockets", "0".to_owned()),
+            ("slave_expires_tracked_keys", "0".to_owned()),
+            ("total_forks", "0".to_owned()),
+            ("total_error_replies", actor.errors.total().to_string()),
+            ("unexpected_error_replies", "0".to_owned()),
+            ("total_reads_processed", actor.traffic.reads.to_string()),
+            ("total_writes_processed", actor.traffic.writes.to_string()),
             ("evicted_replicas", figures.copies_given_up.to_string()),
             ("keyspace_hits", figures.hits.to_string()),
             ("keyspace_misses", figures.misses.to_string()),
@@ -411,6 +493,13 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
             ("role", "master".to_owned()),
             ("connected_slaves", "0".to_owned()),
             ("master_replid", actor.history()),
+            ("master_failover_state", "no-failover".to_owned()),
+            ("master_replid2", "0".repeat(40)),
+            ("second_repl_offset", "-1".to_owned()),
+            ("repl_backlog_active", "0".to_owned()),
+            ("repl_backlog_size", "0".to_owned()),
+            ("repl_backlog_first_byte_offset", "0".to_owned()),
+            ("repl_backlog_histlen", "0".to_owned()),
             ("master_repl_offset", "0".to_owned()),
         ],
     );
@@ -426,11 +515,29 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     );
     let calls: Vec<(String, String)> = (actor.calls.each())
         .map(|(command, calls)| {
-            (format!("cmdstat_{}", command.name), call_line(calls.count, calls.took.as_micros() as u64))
+            let line = call_line([calls.count, calls.took.as_micros() as u64, calls.rejected, calls.failed]);
+            (format!("cmdstat_{}", command.name), line)
         })
         .collect();
     let lines: Vec<(&str, String)> = calls.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     section("Commandstats", &lines);
+    let errors: Vec<(String, String)> =
+        actor.errors.each().map(|(code, count)| (format!("errorstat_{code}"), format!("count={count}"))).collect();
+    let lines: Vec<(&str, String)> = errors.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    section("Errorstats", &lines);
+    // How many calls took how long, until all parts are put together.
+    let timed: Vec<(String, String)> = (actor.calls.each())
+        .filter_map(|(command, calls)| {
+            let classes = calls.classes.as_ref()?.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+            Some((format!("{LATENCY}{}", command.name), classes))
+        })
+        .collect();
+    let mut lines: Vec<(&str, String)> = timed.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    if !lines.is_empty() {
+        let percentiles = actor.config.latency_percentiles.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
+        lines.push((PERCENTILES, percentiles));
+    }
+    section("Latencystats", &lines);
     section("Cluster", &[("cluster_enabled", "0".to_owned())]);
     let databases: Vec<(String, String)> = actor
         .keys
@@ -445,8 +552,23 @@ pub fn info(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     Ok(())
 }
 
-fn call_line(calls: u64, micros: u64) -> String {
-    format!("calls={calls},usec={micros},usec_per_call={:.2}", micros as f64 / calls.max(1) as f64)
+/// The line of a command: calls, microseconds, requests that were refused before they ran, calls that failed.
+fn call_line([calls, micros, rejected, failed]: [u64; 4]) -> String {
+    let each = micros as f64 / calls.max(1) as f64;
+    format!("calls={calls},usec={micros},usec_per_call={each:.2},rejected_calls={rejected},failed_calls={failed}")
+}
+
+const LATENCY: &str = "latency_percentiles_usec_";
+/// The percentiles that are wanted; no line of the reply.
+const PERCENTILES: &str = "latency percentiles";
+
+/// Kilobytes, of bytes.
+fn kilobytes(bytes: u64) -> String {
+    format!("{:.2}", bytes as f64 / 1024.0)
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.2}%", if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
 }
 
 /// How many times what is used is in memory.
@@ -465,7 +587,21 @@ fn human(bytes: u64) -> String {
 
 /// Puts the actors' parts of `INFO` together: what counts is added up, what is the same for all is told once.
 pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
-    const ADDED: [&str; 21] = [
+    const ADDED: [&str; 35] = [
+        "used_memory_lua",
+        "used_memory_vm_eval",
+        "used_memory_scripts",
+        "used_memory_scripts_eval",
+        "mem_clients_normal",
+        "total_net_input_bytes",
+        "total_net_output_bytes",
+        "instantaneous_input_kbps",
+        "instantaneous_output_kbps",
+        "total_error_replies",
+        "total_reads_processed",
+        "total_writes_processed",
+        "evicted_clients",
+        "mem_fragmentation_bytes",
         "instantaneous_ops_per_sec",
         "rejected_connections",
         "used_memory_dataset",
@@ -488,7 +624,14 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
         "requests_to_other_threads",
         "transactions_over_threads",
     ];
-    const GREATEST: [&str; 3] = ["aof_rewrite_in_progress", "rdb_bgsave_in_progress", "rdb_current_bgsave_time_sec"];
+    const GREATEST: [&str; 6] = [
+        "aof_rewrite_in_progress",
+        "rdb_bgsave_in_progress",
+        "rdb_current_bgsave_time_sec",
+        "client_recent_max_input_buffer",
+        "client_recent_max_output_buffer",
+        "number_of_cached_scripts",
+    ];
     let mut lines: Vec<(String, String)> = Vec::new();
     for part in parts {
         let Some(Value::Verbatim(text)) = part.first() else { continue };
@@ -511,8 +654,16 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
                         let found = line.split(',').find_map(|field| field.strip_prefix(name));
                         found.and_then(|number| number.parse().ok()).unwrap_or(0)
                     };
-                    let sum = |name: &str| number(mine, name) + number(value, name);
-                    *mine = call_line(sum("calls="), sum("usec="));
+                    let fields = ["calls=", "usec=", "rejected_calls=", "failed_calls="];
+                    *mine = call_line(fields.map(|name| number(mine, name) + number(value, name)));
+                }
+                Some((_, mine)) if key.starts_with("errorstat_") => {
+                    let number = |text: &str| text.trim_start_matches("count=").parse::<u64>().unwrap_or(0);
+                    *mine = format!("count={}", number(mine) + number(value));
+                }
+                Some((_, mine)) if key.starts_with(LATENCY) => {
+                    let sums = mine.split(',').zip(value.split(',')).map(|(a, b)| added(a, b));
+                    *mine = sums.collect::<Vec<_>>().join(",");
                 }
                 Some((_, mine)) if key.starts_with("db") => {
                     let fields = mine.split(',').zip(value.split(','));
@@ -533,8 +684,19 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
         found.and_then(|(_, value)| value.parse::<u64>().ok()).unwrap_or(0)
     };
     let (used, resident) = (number_of("used_memory"), number_of("used_memory_rss"));
+    let percentiles = lines.iter().find(|(key, _)| key == PERCENTILES).map(|(_, percentiles)| percentiles.clone());
+    lines.retain(|(key, _)| key != PERCENTILES);
     for (key, value) in &mut lines {
         match key.as_str() {
+            key if key.starts_with(LATENCY) => {
+                let classes: Vec<u64> = value.split(',').filter_map(|count| count.parse().ok()).collect();
+                let percentiles = percentiles.iter().flat_map(|all| all.split(' '));
+                let told = percentiles.filter_map(|percent| {
+                    Some(format!("p{percent}={:.3}", crate::actor::percentile(&classes, percent.parse().ok()?)?))
+                });
+                *value = told.collect::<Vec<_>>().join(",");
+            }
+            "mem_fragmentation_bytes" => *value = resident.saturating_sub(used).to_string(),
             "used_memory_human" => *value = human(used),
             "mem_fragmentation_ratio" => *value = ratio(resident, used),
             _ => {}
@@ -551,6 +713,10 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
 }
 
 fn added(a: &str, b: &str) -> String {
+    if a.contains('.') {
+        let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
+        return format!("{:.2}", number(a) + number(b));
+    }
     (a.parse::<u64>().unwrap_or(0) + b.parse::<u64>().unwrap_or(0)).to_string()
 }
 

@@ -5,6 +5,7 @@ use super::{parse_chosen, parse_count, parse_count_limit, parse_cursor, parse_po
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection, Keyspace, Set};
+use crate::number::integer;
 use crate::reply::Reply;
 use crate::request::Args;
 
@@ -136,7 +137,17 @@ pub fn srandmember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
 pub fn sscan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let options = ScanOptions::parse(args, 3)?;
     let cursor = usize::try_from(parse_cursor(&args[2])?).unwrap_or(usize::MAX);
+    let limits = keys.encodings;
     let set = keys.collection::<Set>(&args[1])?;
+    if let Some(set) = set.filter(|set| limits.is_number_set(set)) {
+        let mut members: Vec<&[u8]> = set.iter().filter(|member| options.wants(member)).collect();
+        members.sort_by_key(|member| integer(member));
+        reply.array(2);
+        reply.bulk(b"0");
+        reply.array(members.len());
+        members.into_iter().for_each(|member| reply.bulk(member));
+        return Ok(());
+    }
     let range = options.walk(cursor, set.map_or(0, Set::len));
     let next = range.start;
     let members = range.rev().filter_map(|index| set?.at(index));

@@ -15,6 +15,10 @@ pub fn slowlog(
     args: Args<'_>,
     reply: &mut dyn Reply,
 ) -> Result<Progress, CommandError> {
+    if args.len() == 2 && args[1].eq_ignore_ascii_case(b"help") {
+        super::help("slowlog", reply);
+        return Ok(Progress::Answered);
+    }
     actor.ask_first(session, &AT_THE_FIRST, args, reply)
 }
 

@@ -833,11 +833,17 @@ pub fn zrandmember(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -
 pub fn zscan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let options = ScanOptions::parse(args, 3)?;
     let cursor = usize::try_from(parse_cursor(&args[2])?).unwrap_or(usize::MAX);
+    let limits = keys.encodings;
     let set = keys.collection::<SortedSet>(&args[1])?;
-    let range = options.walk(cursor, set.map_or(0, SortedSet::len));
-    let next = range.start;
-    let members = range.rev().filter_map(|index| set?.at(index));
-    let found: Vec<_> = members.filter(|(member, _)| options.wants(member)).collect();
+    let (next, found): (usize, Vec<_>) = match set.filter(|set| limits.is_packed_sorted_set(set)) {
+        Some(set) => (0, set.iter().filter(|(member, _)| options.wants(member)).collect()),
+        None => {
+            let range = options.walk(cursor, set.map_or(0, SortedSet::len));
+            let next = range.start;
+            let members = range.rev().filter_map(|index| set?.at(index));
+            (next, members.filter(|(member, _)| options.wants(member)).collect())
+        }
+    };
     reply.array(2);
     reply.bulk(next.to_string().as_bytes());
     reply.array(2 * found.len());

@@ -6,6 +6,7 @@
 mod content;
 mod database;
 mod databases;
+pub mod encodings;
 pub mod entry;
 pub mod events;
 mod eviction;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 
+use self::encodings::EncodingLimits;
 use self::events::{EventClasses, Events};
 pub(crate) use self::libraries::is_of_library;
 use self::replica::Replicas;
@@ -110,6 +112,8 @@ pub struct Keyspace {
     pub ready: Vec<Arrival>,
     /// What became of keys, if anybody wants to hear of it.
     pub events: Events,
+    /// Up to which size values are told to be in Redis' small forms.
+    pub encodings: EncodingLimits,
     /// Whether anybody waits for keys, so that `ready` is worth filling.
     pub is_awaited: bool,
     /// Whether keys of other actors are here, for which somebody may wait there.
@@ -177,6 +181,7 @@ impl Keyspace {
             random: Random::new(seed),
             ready: Vec::new(),
             events: Events::default(),
+            encodings: EncodingLimits::default(),
             is_awaited: false,
             has_borrowed: false,
             rewriting: None,

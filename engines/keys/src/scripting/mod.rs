@@ -179,6 +179,21 @@ pub(crate) fn digest(source: &[u8]) -> Digest {
 }
 
 impl Scripts {
+    /// Bytes that the interpreter takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.machine.as_ref().map_or(0, |machine| machine.lua.used_memory())
+    }
+
+    /// Bytes of the scripts' texts.
+    pub(crate) const fn source_bytes(&self) -> usize {
+        self.source_bytes
+    }
+
+    /// How many scripts there are.
+    pub(crate) fn count(&self) -> usize {
+        self.sources.len()
+    }
+
     /// Whether a script is known.
     pub(crate) fn knows(&self, digest: &[u8]) -> bool {
         self.sources.contains_key(digest)

@@ -83,6 +83,11 @@ impl Arrivals {
         self.bell.ring();
     }
 
+    /// Wakes the thread.
+    pub(super) fn wake(&self) {
+        self.bell.ring();
+    }
+
     fn are_there(&self) -> bool {
         self.are_there.load(Ordering::SeqCst)
     }

@@ -25,7 +25,12 @@ impl Thread {
                 continue;
             }
             match ticket {
-                Some(ticket) => connection.fill(ticket, self.worker.actor().output_limit(false), &part),
+                Some(ticket) => {
+                    connection.fill(ticket, self.worker.actor().output_limit(false), &part);
+                    if !connection.errors.is_empty() {
+                        self.worker.note_errors(&std::mem::take(&mut connection.errors));
+                    }
+                }
                 None => {
                     let room = connection.room(self.worker.actor().output_limit(true));
                     let mut encoder = Encoder::new(connection.output.next(), connection.protocol).at_most(room);
@@ -70,6 +75,7 @@ impl Thread {
             connection.output.release(clearance.held);
             connection.output.hear_durable(clearance.durable);
             let is_there = connection.write(self.worker.actor().now());
+            self.weigh(&mut connection);
             let leaves_too_much = !connection.output.is_empty() && self.leaves_too_much(&mut connection);
             let stays = is_there && !connection.is_finished() && !connection.is_dismissed && !leaves_too_much;
             let copies = connection.may_go_on_copying();

@@ -19,6 +19,7 @@ impl Thread {
             let Some(mut connection) = self.state.connections.get_mut(*place).and_then(Option::take) else { continue };
             connection.is_listed = false;
             let stays = self.serve(&mut connection);
+            self.weigh(&mut connection);
             self.settle(*place, connection, stays);
         }
         for place in listed {
@@ -130,6 +131,9 @@ impl Thread {
                         break;
                     }
                     ran += length;
+                    if !connection.errors.is_empty() {
+                        self.worker.note_errors(&std::mem::take(&mut connection.errors));
+                    }
                     self.acceptor.know(connection, self.worker.actor());
                     if limits.words == Limits::OF_UNAUTHENTICATED.words {
                         limits = limits_of(self.worker.actor(), connection.session).0;
