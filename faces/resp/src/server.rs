@@ -126,7 +126,7 @@ impl Opened {
         let Self { address, listener, mut tls_listener, tls, polls, service, workers } = self;
         let mut listener = Some(listener);
         let arrivals: Arc<[Arrivals]> = service.bells().cloned().map(Arrivals::new).collect();
-        let weights = (0..arrivals.len()).map(|_| Weight::default()).collect();
+        let weights: Arc<[Weight]> = (0..arrivals.len()).map(|_| Weight::default()).collect();
         let pending = Arc::new(Mutex::new(PendingClients::new(usize::MAX)));
         let mut server = Server { address, service, threads: Vec::new(), client_count: Arc::default() };
         for (number, (worker, poll)) in workers.into_iter().zip(polls).enumerate() {
@@ -143,6 +143,7 @@ impl Opened {
                 registry: Arc::new(poll.registry().try_clone().map_err(ServerError::Start)?),
                 thread: number,
                 arrivals: Arc::clone(&arrivals),
+                weights: Arc::clone(&weights),
                 client_count: Arc::clone(&server.client_count),
                 pending: Arc::clone(&pending),
                 next_client: Arc::default(),

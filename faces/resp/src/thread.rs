@@ -287,7 +287,6 @@ impl Thread {
         if stays {
             self.state.connections[place] = Some(connection);
         } else {
-            self.scales.forget(&mut connection);
             self.acceptor.close(&mut connection, &mut self.worker.admission());
         }
     }

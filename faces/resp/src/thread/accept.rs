@@ -13,6 +13,7 @@ use savanna_keys::actor::Actor;
 use savanna_keys_host::{Admission, Bell};
 use socket2::{SockRef, TcpKeepalive};
 
+use super::eviction::Weight;
 use super::{ACCEPT_PAUSE, Thread};
 use crate::connection::Connection;
 use crate::stream::Stream;
@@ -121,6 +122,8 @@ pub(crate) struct Acceptor {
     pub(crate) thread: usize,
     /// Where the threads, this one too, find clients that others accepted for them.
     pub(crate) arrivals: Arc<[Arrivals]>,
+    /// What the clients of each thread take.
+    pub(crate) weights: Arc<[Weight]>,
     /// The clients of all threads.
     pub(crate) client_count: Arc<AtomicUsize>,
     /// Those of them who may have to go for others.
@@ -273,6 +276,7 @@ impl Acceptor {
         if let Some(pending) = connection.pending.take() {
             self.pending().leave(pending.number);
         }
+        self.weights[self.thread].put(connection, (0, false));
         connection.stream.say_goodbye();
         admission.close(connection.session);
         self.client_count.fetch_sub(1, Ordering::Relaxed);

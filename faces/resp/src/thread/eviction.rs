@@ -20,6 +20,18 @@ pub(crate) struct Weight {
     evictable: AtomicUsize,
 }
 
+impl Weight {
+    /// Puts a client with another weight in the place of what it was. Only the thread of the client does.
+    pub(super) fn put(&self, connection: &mut Connection, weight: (usize, bool)) {
+        let (before, was_evictable) = std::mem::replace(&mut connection.weight, weight);
+        let (now, is_evictable) = weight;
+        let part = |bytes: usize, counts: bool| if counts { bytes } else { 0 };
+        self.all.store(self.all.load(Ordering::Relaxed) + now - before, Ordering::Relaxed);
+        let evictable = self.evictable.load(Ordering::Relaxed) + part(now, is_evictable) - part(before, was_evictable);
+        self.evictable.store(evictable, Ordering::Relaxed);
+    }
+}
+
 /// The weights of all threads' clients.
 #[derive(Debug)]
 pub(crate) struct Scales {
@@ -39,23 +51,6 @@ impl Scales {
     /// Whether there is a limit.
     pub(super) const fn are_wanted(&self) -> bool {
         self.limit.is_some()
-    }
-
-    /// Puts a client with another weight in the place of what it was.
-    fn put(&self, connection: &mut Connection, weight: (usize, bool)) {
-        let own = &self.weights[self.thread];
-        let (before, was_evictable) = std::mem::replace(&mut connection.weight, weight);
-        let (now, is_evictable) = weight;
-        let part = |bytes: usize, counts: bool| if counts { bytes } else { 0 };
-        // Only this thread changes them.
-        own.all.store(own.all.load(Ordering::Relaxed) + now - before, Ordering::Relaxed);
-        let evictable = own.evictable.load(Ordering::Relaxed) + part(now, is_evictable) - part(before, was_evictable);
-        own.evictable.store(evictable, Ordering::Relaxed);
-    }
-
-    /// Takes a client out.
-    pub(super) fn forget(&self, connection: &mut Connection) {
-        self.put(connection, (0, false));
     }
 
     /// Whether all weigh too much.
@@ -80,7 +75,7 @@ impl Thread {
         }
         let weight = self.worker.note_client_memory(connection.session, connection.memory());
         if weight != connection.weight {
-            self.scales.put(connection, weight);
+            self.scales.weights[self.scales.thread].put(connection, weight);
         }
     }
 
