@@ -242,9 +242,11 @@ impl Traffic {
     }
 }
 
-/// Whether a command tells of what was slow or refused, or is one of several that are noted themselves.
-fn is_about_others(command: &Command) -> bool {
-    matches!(command.name, "exec" | "slowlog" | "latency" | "monitor")
+/// Whether a command is not noted when it takes long: there may be a password among its words, it tells of what took long, or it runs
+/// several that are noted themselves.
+fn is_unnoted(command: &Command) -> bool {
+    command.flags.has(Flags::SECRET)
+        || matches!(command.name, "acl" | "auth" | "config" | "exec" | "hello" | "latency" | "monitor" | "slowlog")
 }
 
 impl Actor {
@@ -480,7 +482,7 @@ impl Actor {
                 let began = self.begin_timing(command, args);
                 let outcome = run(self, session, args, reply);
                 if let Some(began) = began
-                    && !is_about_others(command)
+                    && !is_unnoted(command)
                 {
                     self.end_timing(began, command, args, Some(session));
                 }
