@@ -246,6 +246,9 @@ pub struct Config {
     pub dump_name: String,
 }
 
+/// Its numbers with a point are percentiles from 0 to 100, and never what equals nothing.
+impl Eq for Config {}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
