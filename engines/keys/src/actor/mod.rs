@@ -410,7 +410,6 @@ impl Actor {
     }
 
     /// Whether a request may run: then it is neither held back nor queued, which is answered here.
-
     fn admit(
         &mut self,
         session: &mut Session,

@@ -337,7 +337,7 @@ fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcom
             ("io_threads_active", "0".to_owned()),
             ("hz", "10".to_owned()),
             ("configured_hz", "10".to_owned()),
-            ("lru_clock", (now / 1000 & 0xff_ffff).to_string()),
+            ("lru_clock", ((now / 1000) & 0xff_ffff).to_string()),
             ("executable", std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string())),
             ("config_file", String::new()),
             ("threads", actor.actors().count().to_string()),
