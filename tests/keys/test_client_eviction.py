@@ -45,6 +45,8 @@ def test_the_client_that_takes_most_goes_and_the_others_stay(server):
     admin = Client(server.port)
     assert admin.call("CLIENT", "NO-EVICT", "on") == "OK"
     assert b"flags=e " in admin.call("CLIENT", "INFO")
+    assert admin.call("RESET") == "RESET" and b"flags=N " in admin.call("CLIENT", "INFO"), "whoever it is next has no such right"
+    assert admin.call("CLIENT", "NO-EVICT", "on") == "OK"
     small, large = Client(server.port), Client(server.port)
     begin_long_request(small, 4 * MEGABYTE)
     wait_for(lambda: int(info(admin)["mem_clients_normal"]) > 4 * MEGABYTE)

@@ -462,19 +462,24 @@ impl Users {
                 (Some(b"user"), Some(name)) => {
                     users.check_not_administrator(name).or_else(refused)?;
                     users.put(User::new(name));
-                    let rules = words.filter(|rule| {
-                        let is_absent = names_absent(rule);
-                        if is_absent {
+                    let mut rules = Vec::new();
+                    for word in words {
+                        let (before, rule, behind) = out_of_selector(word);
+                        if names_absent(rule) {
                             tracing::warn!(
                                 line = index + 1,
                                 rule = %rule.escape_ascii(),
                                 "aclfile names a command that does not exist here; the rule is skipped"
                             );
+                            // A selector begins and ends all the same.
+                            rules.push([before, behind].concat());
+                        } else {
+                            rules.push(word.to_vec());
                         }
-                        !is_absent
-                    });
+                    }
+                    let rules = rules.iter().map(Vec::as_slice).filter(|word| !word.is_empty());
                     if let Err((rule, error)) = users.change(name, rules) {
-                        refused(format!("'{}': {error}", rule.escape_ascii()))?;
+                        refused(format!("'{}': {error}", without_passwords(&rule)))?;
                     }
                 }
                 _ => refused("expected 'user NAME RULE ..'".to_owned())?,
@@ -506,6 +511,24 @@ impl Users {
         file.sync_all()?;
         fs::rename(&beside, path)
     }
+}
+
+/// A word without the parenthesis that begins a selector with it, and the one that ends it; with these.
+fn out_of_selector(word: &[u8]) -> (&[u8], &[u8], &[u8]) {
+    let begin = usize::from(word.starts_with(b"("));
+    let end = word.len() - usize::from(word.len() > begin && word.ends_with(b")"));
+    (&word[..begin], &word[begin..end], &word[end..])
+}
+
+/// Rules as an error shows them.
+fn without_passwords(rules: &[u8]) -> String {
+    let shown = rules.split(u8::is_ascii_whitespace).map(|word| match out_of_selector(word) {
+        (before, [mark @ (b'>' | b'<' | b'#' | b'!'), ..], behind) => {
+            format!("{}{}***{}", before.escape_ascii(), char::from(*mark), behind.escape_ascii())
+        }
+        _ => word.escape_ascii().to_string(),
+    });
+    shown.collect::<Vec<_>>().join(" ")
 }
 
 /// Whether a rule is about a command that is not there.

@@ -114,7 +114,12 @@ impl User {
         }
         let mut selector = Rights::none();
         let mut words = rules.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-        words.try_for_each(|word| selector.apply(word))?;
+        // Written to a file and read back, a parenthesis in it would end it: what is behind would be the user's own.
+        let is_parenthesis = |byte: &u8| matches!(byte, b'(' | b')');
+        words.try_for_each(|word| match word.iter().any(is_parenthesis) {
+            true => Err(RuleError::Syntax),
+            false => selector.apply(word),
+        })?;
         self.selectors.push(selector);
         Ok(())
     }
@@ -182,7 +187,7 @@ impl Rights {
 
     fn apply_marked(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         let (mark, word) = rule.split_first().ok_or(RuleError::Syntax)?;
-        // It is to be one word in a file of users, and none that ends a selector.
+        // It is to be one word in a file of users.
         let is_blank = |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control();
         if word.iter().any(is_blank) {
             return Err(RuleError::Syntax);
@@ -551,6 +556,29 @@ mod tests {
         assert_eq!(skipped.get(b"a").map(|user| user.line()), Some(b"user a on ~* resetchannels +@all".to_vec()));
         let with_password = Users::of_text(b"user a on", &with_password("s")).expect("users");
         assert!(!with_password.is_open(), "a file without a line for the default user opens no door");
+    }
+
+    #[test]
+    fn selectors_of_a_file_end_where_they_end_there() {
+        let mut users = Users::new(&Config::default());
+        for rules in ["(~a))", "(~a) ~b)", "(~a(b +get)", "(~a +get) +x)"] {
+            assert!(users.change(b"a", std::iter::once(rules.as_bytes())).is_err(), "{rules}");
+        }
+        for (rules, selector) in [
+            ("(+cluster|info ~x)", "(~x resetchannels -@all)"),
+            ("(~x +role)", "(~x resetchannels -@all)"),
+            ("(~x +get +cluster|slots)", "(~x resetchannels -@all +get)"),
+            ("(+role)", "(resetchannels -@all)"),
+        ] {
+            let text = format!("user a on {rules} ~tmp:(x) (~z)");
+            let users = Users::of_text(text.as_bytes(), &Config::default()).expect(rules);
+            let line = String::from_utf8(users.get(b"a").expect("a").line()).expect("text");
+            assert_eq!(line, format!("user a on ~tmp:(x) resetchannels -@all {selector} (~z resetchannels -@all)"));
+        }
+        for wrong in ["user a on (+get ~x >hunter2", "user a on (+get >hunter2)", "user a (#hunter2 ~x <hunter2)"] {
+            let error = Users::of_text(wrong.as_bytes(), &Config::default()).expect_err(wrong);
+            assert!(error.starts_with("line 1: '(") && error.contains("***") && !error.contains("hunter2"), "{error}");
+        }
     }
 
     fn with_administrator(mut config: Config) -> Config {

@@ -58,6 +58,7 @@ pub fn reset(actor: &mut Actor, session: &mut Session, _: Args<'_>, reply: &mut 
     session.watched.clear();
     session.database = 0;
     session.name.clear();
+    session.is_kept = false;
     session.protocol = 2;
     session.forget_user(actor.users(), actor.keys.now());
     reply.use_protocol(2);
