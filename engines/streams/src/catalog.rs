@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::{TableDef, ViewDef};
 use savanna_streams_model::names::hint;
-use savanna_streams_sql::Catalog;
+use savanna_streams_sql::{Catalog, MaterializedView};
 
-/// A table or a view; they share one space of names.
+use crate::views::View;
+
+/// A table, a view or a materialized view; they share one space of names.
 #[derive(Clone, Debug)]
 pub(crate) enum Relation {
     Table(TableDef),
     View(ViewDef),
+    Materialized(Arc<View>),
 }
 
 impl Relation {
@@ -21,6 +25,7 @@ impl Relation {
         match self {
             Self::Table(_) => "table",
             Self::View(_) => "view",
+            Self::Materialized(_) => "materialized view",
         }
     }
 
@@ -28,6 +33,7 @@ impl Relation {
         match self {
             Self::Table(table) => &table.name,
             Self::View(view) => &view.name,
+            Self::Materialized(view) => &view.table().name,
         }
     }
 
@@ -35,6 +41,7 @@ impl Relation {
         match self {
             Self::Table(table) => &table.statement,
             Self::View(view) => &view.statement,
+            Self::Materialized(view) => &view.table().statement,
         }
     }
 }
@@ -124,6 +131,20 @@ impl StreamCatalog {
         self.relations.read().contains_key(name)
     }
 
+    /// The materialized view that a query fills.
+    pub(crate) fn filled_by(&self, query: &QueryId) -> Option<Arc<View>> {
+        self.views().into_iter().find(|view| view.id() == query)
+    }
+
+    /// All materialized views in order of their names.
+    pub(crate) fn views(&self) -> Vec<Arc<View>> {
+        let view = |relation: &Relation| match relation {
+            Relation::Materialized(view) => Some(Arc::clone(view)),
+            _ => None,
+        };
+        self.relations.read().values().filter_map(view).collect()
+    }
+
     /// All relations in order of their names.
     pub(crate) fn all(&self) -> Vec<(String, Relation)> {
         self.relations.read().iter().map(|(name, relation)| (name.clone(), relation.clone())).collect()
@@ -155,6 +176,13 @@ impl Catalog for StreamCatalog {
     fn view(&self, name: &str) -> Option<ViewDef> {
         match self.relations.read().get(name) {
             Some(Relation::View(view)) => Some(view.clone()),
+            _ => None,
+        }
+    }
+
+    fn materialized(&self, name: &str) -> Option<Arc<dyn MaterializedView>> {
+        match self.relations.read().get(name) {
+            Some(Relation::Materialized(view)) => Some(Arc::clone(view) as _),
             _ => None,
         }
     }
@@ -192,6 +220,10 @@ impl Catalog for NotingCatalog {
 
     fn view(&self, name: &str) -> Option<ViewDef> {
         self.catalog.view(name).inspect(|view| self.note(Relation::View(view.clone())))
+    }
+
+    fn materialized(&self, name: &str) -> Option<Arc<dyn MaterializedView>> {
+        self.catalog.materialized(name)
     }
 
     fn names(&self) -> Vec<String> {

@@ -27,6 +27,7 @@ use savanna_streams_model::source::Connectors;
 use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions, cannot_survive};
 use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 
+use self::materialized::Declaration;
 use crate::catalog::{IfExists, NotingCatalog, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
 use crate::durable::{
@@ -128,7 +129,18 @@ impl StreamEngine {
     pub fn open(options: EngineOptions, kept: StoreOptions) -> Result<Arc<Self>> {
         statement_thread::deep(move || {
             let store = Store::open(kept)?;
-            let readable = |stored: &StoredRelation| match stored.relation() {
+            let relation = |stored: &StoredRelation| {
+                match &stored.query {
+                None => stored.relation(),
+                Some(filled_by) => store.view(stored, filled_by).map(|view| {
+                    if let Err(error) = view.open() {
+                        tracing::error!(name = stored.name, %error, "a materialized view cannot be read; it answers with this error");
+                    }
+                    Relation::Materialized(view)
+                }),
+            }
+            };
+            let readable = |stored: &StoredRelation| match relation(stored) {
                 Ok(relation) => Some(relation),
                 Err(error) => {
                     let name = &stored.name;
@@ -173,6 +185,7 @@ impl StreamEngine {
         let stopped = tokio::task::spawn_blocking(move || {
             engine.sessions.close_all();
             engine.queries.stop_all();
+            engine.catalog.views().iter().for_each(|view| view.close());
         });
         if let Err(error) = stopped.await {
             tracing::error!(%error, "stopping the queries failed");
@@ -195,6 +208,7 @@ impl Inner {
         Ok(match statement {
             Statement::Query(query) => match self.planner.system_schema(query, &self.asker(session)?)? {
                 Some(schema) => Some(schema),
+                None if self.planner.reads_views(query) => Some(self.planner.over_views_schema(query)?),
                 None => Some(self.planner.output_schema(query)?),
             },
             Statement::Fetch { cursor, moves: false, .. } => Some(self.sessions.named_schema(session, cursor)?),
@@ -233,10 +247,17 @@ impl Inner {
                 self.catalog.create(&name, Relation::View(view), if_exists, |view| self.keep(view, temporary))?;
                 Ok(done("CREATE VIEW"))
             }
+            Statement::CreateMaterializedView { view, options, query, if_not_exists, temporary } => {
+                let declared = Declaration { view, options, query, if_not_exists, temporary };
+                self.create_materialized_view(asked, declared)
+            }
+            Statement::Drop { kind: ObjectKind::MaterializedView, name, if_exists } => {
+                self.drop_materialized_view(&name, if_exists)
+            }
             Statement::Drop { kind, name, if_exists } => {
                 let (kind, tag) = match kind {
                     ObjectKind::Table => ("table", "DROP TABLE"),
-                    ObjectKind::View => ("view", "DROP VIEW"),
+                    _ => ("view", "DROP VIEW"),
                 };
                 let stored = self.store.as_ref().filter(|store| store.has_relation(&name));
                 let forget = || stored.map_or(Ok(()), |store| store.drop_relation(&name));
@@ -295,7 +316,11 @@ impl Inner {
             Statement::StopQuery { id, savepoint } => {
                 let id = self.find_query(&id)?;
                 match savepoint {
-                    Some(directory) => self.save(&id, Path::new(&directory))?,
+                    Some(directory) => {
+                        let instead = "its rows are in this node; STOP QUERY it without a savepoint";
+                        self.check_fills_no_view(&id, "STOP QUERY .. WITH SAVEPOINT", instead)?;
+                        self.save(&id, Path::new(&directory))?;
+                    }
                     None => self.stop(&id)?,
                 }
                 Ok(done("STOP QUERY"))
@@ -309,7 +334,9 @@ impl Inner {
                 Ok(done("RESUME QUERY"))
             }
             Statement::DropQuery { id } => {
-                self.drop_query(&self.find_query(&id)?)?;
+                let id = self.find_query(&id)?;
+                self.check_fills_no_view(&id, "DROP QUERY", "DROP MATERIALIZED VIEW takes both away")?;
+                self.drop_query(&id)?;
                 Ok(done("DROP QUERY"))
             }
             Statement::Begin => {
@@ -412,18 +439,30 @@ impl Inner {
         let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&self.options.connectors));
         let mut statement = savanna_streams_sql::parse(&stored.statement)?;
         statement.bind(&stored.parameters)?;
-        let Statement::Insert { table, columns, query } = statement else {
-            return Err(StreamError::Internal(format!("the stored query {} is no INSERT", stored.name)));
-        };
-        let Relation::Table(table) = catalog.find("table", &table)? else {
-            return Err(StreamError::Internal(format!("the stored query {} writes to a view", stored.name)));
+        let (view, query, table, columns) = match statement {
+            Statement::Insert { table, columns, query } => match catalog.find("table", &table)? {
+                Relation::Table(table) => (None, query, table, columns),
+                _ => return Err(StreamError::Internal(format!("the stored query {} writes to a view", stored.name))),
+            },
+            Statement::CreateMaterializedView { query, .. } => {
+                let view = self.catalog.filled_by(&stored.id).ok_or_else(|| {
+                    let name = &stored.name;
+                    StreamError::invalid(format!("the materialized view {name} is gone; DROP MATERIALIZED VIEW {name}"))
+                })?;
+                let table = view.table().clone();
+                (Some(view), query, table, Vec::new())
+            }
+            _ => return Err(StreamError::Internal(format!("the stored query {} writes nothing", stored.name))),
         };
         let options = settings::restored(&self.options.runtime, &stored.settings)?;
         let graph = budget::within(options.memory_limit, || planner.plan_insert(&query, &table, &columns))?;
         if graph.code() != stored.id.code {
             tracing::warn!(query = %stored.id, name = stored.name, "a query goes on that this release plans otherwise than that which began it");
         }
-        let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
+        let sink = match view {
+            Some(view) => view.sink()?,
+            None => self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?,
+        };
         self.run_recorded(store, stored, graph, sink, options)
     }
 
@@ -638,6 +677,7 @@ impl Inner {
             };
             all.push(queries::at_rest(&stored.id, &stored.statement, error));
         }
+        self.tell_of_views(&mut all);
         all.sort_by_key(|status| std::cmp::Reverse(status.query.job));
         all
     }
@@ -648,7 +688,12 @@ impl Inner {
 
     /// A query by its name or id.
     fn find_query(&self, text: &str) -> Result<QueryId> {
-        self.stored(text).map_or_else(|| self.queries.parse_id(text), |stored| Ok(stored.id))
+        if let Some(stored) = self.stored(text) {
+            return Ok(stored.id);
+        }
+        // One that ends with the process has no other name.
+        let fills = self.catalog.views().into_iter().find(|view| view.table().name == text);
+        fills.map_or_else(|| self.queries.parse_id(text), |view| Ok(view.id().clone()))
     }
 
     /// Makes a table or view outlive the process, unless it is temporary.
@@ -676,6 +721,9 @@ impl Inner {
     /// Starts a query whose rows are fetched.
     fn open(&self, asked: &Asked<'_>, query: &Query) -> Result<(SchemaRef, Cursor, Option<QueryId>)> {
         let limit = settings::apply(&self.options.runtime, &self.sessions.settings(asked.session)?).memory_limit;
+        if let Some(rows) = self.over_views(asked, query, limit)? {
+            return Ok((Arc::clone(&rows.schema), Cursor::of_rows(rows), None));
+        }
         let known = match self.planner.system(query, &self.asker(asked.session)?)? {
             Some(batch) => Some(batch),
             None => budget::within(limit, || self.planner.constant(query))?,
@@ -731,12 +779,23 @@ impl Inner {
 
     fn explain(&self, session: SessionId, statement: &Statement) -> Result<String> {
         let graph = match statement {
+            Statement::Query(query) if self.planner.reads_views(query) => {
+                return self.planner.explain_over_views(query);
+            }
+            Statement::CreateMaterializedView { view, options, query, .. } => {
+                let declared = self.declared(&self.planner, view, options, query)?;
+                self.planner.plan_insert(query, &declared.table, &[])?
+            }
             Statement::Query(query) => self.planner.plan(query, None)?,
             Statement::Insert { table, columns, query } => {
                 let table = self.table(table)?;
                 self.planner.plan_insert(query, &table, columns)?
             }
-            _ => return Err(StreamError::invalid("EXPLAIN takes a SELECT or an INSERT INTO")),
+            _ => {
+                return Err(StreamError::invalid(
+                    "EXPLAIN takes a SELECT, an INSERT INTO or a CREATE MATERIALIZED VIEW",
+                ));
+            }
         };
         let options = settings::apply(&self.options.runtime, &self.sessions.settings(session)?);
         let stages = savanna_streams_sql::explain(&graph, &savanna_streams_functions::functions());
@@ -746,13 +805,16 @@ impl Inner {
     fn table(&self, name: &str) -> Result<TableDef> {
         match self.catalog.find("table", name)? {
             Relation::Table(table) => Ok(table),
-            Relation::View(_) => Err(StreamError::Internal(format!("the view {name} was found as a table"))),
+            _ => Err(StreamError::Internal(format!("the view {name} was found as a table"))),
         }
     }
 
     fn describe_relation(&self, name: &str) -> Result<Rows> {
         if let Ok(Relation::View(view)) = self.catalog.find("view", name) {
             return show::describe_columns(self.planner.view_schema(&view)?.as_ref());
+        }
+        if let Ok(Relation::Materialized(view)) = self.catalog.find("materialized view", name) {
+            return show::describe_columns(&view.table().schema());
         }
         show::describe_table(&self.table(name)?)
     }
@@ -761,6 +823,7 @@ impl Inner {
         match what {
             Show::Tables => show::relations(&self.catalog.all(), "table"),
             Show::Views => show::relations(&self.catalog.all(), "view"),
+            Show::MaterializedViews => self.show_materialized_views(),
             Show::Queries => {
                 let stored = self.store.as_ref().map_or_else(Vec::new, |store| store.queries());
                 let running =
@@ -776,6 +839,9 @@ impl Inner {
             }
             Show::CreateTable(name) => show::lines("statement", self.catalog.find("table", name)?.statement()),
             Show::CreateView(name) => show::lines("statement", self.catalog.find("view", name)?.statement()),
+            Show::CreateMaterializedView(name) => {
+                show::lines("statement", self.catalog.find("materialized view", name)?.statement())
+            }
             Show::All => show::table(&["name", "setting", "meaning"], &self.settings(session)?),
             Show::Setting(name) => {
                 let value = settings::value_of(name, self.settings(session)?)?;
@@ -930,5 +996,6 @@ fn perhaps_stored(error: StreamError, name: &str) -> StreamError {
     }
 }
 
+mod materialized;
 #[cfg(test)]
 mod tests;

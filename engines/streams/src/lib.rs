@@ -19,6 +19,7 @@ mod session;
 mod settings;
 mod show;
 mod statement_thread;
+mod views;
 
 pub use durable::{HasItsPlace, StoreOptions};
 pub use engine::{EngineOptions, StreamEngine};

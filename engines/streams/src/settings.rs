@@ -101,7 +101,7 @@ const SETTINGS: [Setting; 7] = [
 ];
 
 /// A size with its unit: B, KiB, MiB or GiB.
-fn bytes(text: &str) -> Option<u64> {
+pub(crate) fn bytes(text: &str) -> Option<u64> {
     let (number, shift) = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("B", 0)]
         .into_iter()
         .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
@@ -147,7 +147,7 @@ const QUERY_NAME: &str = "query.name";
 const QUERY_NAME_MEANING: &str = "the name of the next query of INSERT INTO, which outlives its process then, or is refused: a letter, then letters, digits, - and _, 64 at most";
 
 /// Whether a query may be called so. An id of a query is no name.
-fn is_query_name(name: &str) -> bool {
+pub(crate) fn is_query_name(name: &str) -> bool {
     let is_id = name.split_once('-').is_some_and(|(code, job)| {
         code.len() == 12 && code.bytes().all(|b| b.is_ascii_hexdigit()) && job.bytes().all(|b| b.is_ascii_digit())
     });

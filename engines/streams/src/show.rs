@@ -31,6 +31,7 @@ pub(crate) fn relations(all: &[(String, Relation)], kind: &str) -> Result<Rows> 
         .map(|(name, relation)| match relation {
             Relation::Table(table) => vec![name.clone(), table.connector().to_owned()],
             Relation::View(view) => vec![name.clone(), view.query.clone()],
+            Relation::Materialized(view) => vec![name.clone(), view.table().statement.clone()],
         })
         .collect();
     table(&["name", if kind == "table" { "connector" } else { "query" }], &rows)
@@ -57,13 +58,17 @@ pub(crate) fn queries(
                 q.statement.clone(),
                 names.get(&q.query).cloned().unwrap_or_default(),
                 snapshots.get(&q.query).cloned().unwrap_or_default(),
+                q.error.as_ref().map_or_else(String::new, StreamError::to_string),
             ]
         })
         .collect();
-    table(&["query", "state", "events", "result_rows", "late_rows", "epoch", "statement", "name", "snapshot"], &rows)
+    table(
+        &["query", "state", "events", "result_rows", "late_rows", "epoch", "statement", "name", "snapshot", "error"],
+        &rows,
+    )
 }
 
-fn state(state: QueryState) -> &'static str {
+pub(crate) fn state(state: QueryState) -> &'static str {
     match state {
         QueryState::Loading => "loading",
         QueryState::Running => "running",

@@ -142,7 +142,7 @@ impl StreamError {
             Self::Unknown { kind, .. } => match kind.as_str() {
                 "column" => "42703",
                 "function" => "42883",
-                "table" | "view" => "42P01",
+                "table" | "view" | "materialized view" => "42P01",
                 "cursor" => "34000",
                 _ => "42704",
             },

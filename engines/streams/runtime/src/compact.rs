@@ -9,7 +9,10 @@ use savanna_streams_api::Result;
 use crate::error::broken;
 
 /// Rows whose strings share no buffers with others. Everything else must have been copied already, by `take` or `concat`.
-pub(crate) fn without_shared_strings(rows: &RecordBatch) -> Result<RecordBatch> {
+///
+/// # Errors
+/// A column loses its form, which is a bug.
+pub fn without_shared_strings(rows: &RecordBatch) -> Result<RecordBatch> {
     let columns = rows.columns().iter().map(copied_strings).collect();
     RecordBatch::try_new(rows.schema(), columns).map_err(|e| broken(format!("compacted rows: {e}")))
 }

@@ -22,6 +22,7 @@
 //!   between the two, a side table may hold an epoch that the sink does not, never the other way round.
 
 mod aggregate;
+mod answer;
 pub mod arena;
 mod chain;
 mod cheap_first;
@@ -55,7 +56,9 @@ mod topology;
 mod window_stage;
 
 pub use aggregate::{AggregateSpec, ClosedWindows, PaneState, SessionState};
+pub use answer::answer;
 pub use clock::{Clock, SystemClock};
+pub use compact::without_shared_strings;
 pub use interval_join::{IntervalJoin, Watermarks};
 pub use options::{EpochPolicy, InvokerChoice, Mode, RuntimeOptions};
 pub use query::{Query, Survival, cannot_survive};

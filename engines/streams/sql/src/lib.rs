@@ -9,6 +9,7 @@
 //! it in stages, [`explain`] tells what the stages do. What Savanna does not do is refused here, by name and place.
 
 mod explain;
+mod materialized;
 mod parse;
 mod plan;
 mod statement;
@@ -16,6 +17,7 @@ mod system;
 mod types;
 
 pub use explain::explain;
+pub use materialized::{Chunk, MaterializedView};
 pub use parse::{check_watermark, parse, placed, placed_in_part, split};
 pub use plan::{Catalog, Planner, function_names};
 pub use statement::{Fragment, ObjectKind, Query, Show, Statement};

@@ -1,5 +1,7 @@
 //! Statements as they come out of the parser: checked for form, not yet against the catalog.
 
+use std::collections::BTreeMap;
+
 use savanna_streams_api::handle::{CopyFormat, Parameter};
 use savanna_streams_api::{Position, Result};
 use savanna_streams_model::catalog::{TableDef, ViewDef};
@@ -48,7 +50,20 @@ pub enum Statement {
         /// Whether the view belongs to the session alone.
         temporary: bool,
     },
-    /// `DROP TABLE` or `DROP VIEW`.
+    /// `CREATE MATERIALIZED VIEW`: a query that runs on its own, and whose rows are kept.
+    CreateMaterializedView {
+        /// The declaration.
+        view: ViewDef,
+        /// The options of `WITH (..)`.
+        options: BTreeMap<String, String>,
+        /// What is kept.
+        query: Query,
+        /// Whether an existing view of the name is fine.
+        if_not_exists: bool,
+        /// Whether it ends with the process.
+        temporary: bool,
+    },
+    /// `DROP TABLE`, `DROP VIEW` or `DROP MATERIALIZED VIEW`.
     Drop {
         /// What is dropped.
         kind: ObjectKind,
@@ -98,7 +113,7 @@ pub enum Statement {
         /// How.
         format: CopyFormat,
     },
-    /// `EXPLAIN` of a query or an `INSERT`.
+    /// `EXPLAIN` of a query, an `INSERT` or a `CREATE MATERIALIZED VIEW`.
     Explain {
         /// The statement explained.
         inner: Box<Statement>,
@@ -159,6 +174,7 @@ impl Statement {
             Self::Query(query)
             | Self::Insert { query, .. }
             | Self::Declare { query, .. }
+            | Self::CreateMaterializedView { query, .. }
             | Self::Copy { query, .. } => Some(query),
             Self::Explain { inner } => inner.query(),
             _ => None,
@@ -195,6 +211,8 @@ pub enum ObjectKind {
     Table,
     /// A view.
     View,
+    /// A materialized view.
+    MaterializedView,
 }
 
 /// What `SHOW` shows.
@@ -204,6 +222,8 @@ pub enum Show {
     Tables,
     /// All views.
     Views,
+    /// All materialized views.
+    MaterializedViews,
     /// Running and lately ended queries.
     Queries,
     /// Connectors and what they promise.
@@ -214,6 +234,8 @@ pub enum Show {
     CreateTable(String),
     /// The statement that made a view.
     CreateView(String),
+    /// The statement that made a materialized view.
+    CreateMaterializedView(String),
     /// All settings of the session.
     All,
     /// One setting.

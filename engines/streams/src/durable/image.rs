@@ -16,10 +16,24 @@ impl Image {
         match entry {
             Entry::Relation(relation) => drop(self.relations.insert(relation.name.clone(), relation)),
             Entry::RelationDropped(name) => drop(self.relations.remove(&name)),
+            Entry::MaterializedView(view, query) => {
+                self.relations.insert(view.name.clone(), view);
+                self.queries.insert(query.id.job, *query);
+            }
+            Entry::MaterializedViewDropped(name) => {
+                if let Some(filled_by) = self.relations.remove(&name).and_then(|view| view.query) {
+                    self.queries.remove(&filled_by.job);
+                }
+            }
             Entry::Query(query) => drop(self.queries.insert(query.id.job, *query)),
             Entry::Standing(job, standing) => self.stand(job, standing),
             Entry::QueryDropped(job) => drop(self.queries.remove(&job)),
         }
+    }
+
+    /// Whether a materialized view is filled by this job, running or not.
+    pub(super) fn has_view(&self, job: u64) -> bool {
+        self.relations.values().any(|view| view.query.as_ref().is_some_and(|query| query.job == job))
     }
 
     /// A query that has ended meanwhile stands nowhere.

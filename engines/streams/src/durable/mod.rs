@@ -4,6 +4,7 @@
 //!   DATA/streams/catalog/          a journal: tables, views, queries and where they stand
 //!   DATA/streams/queries/<job>/    a journal for each query: the records of its epochs
 //!   DATA/streams/snapshots/<job>/  the last snapshot of its state
+//!   DATA/streams/views/<job>/      a journal for each materialized view: its rows
 //! ```
 //!
 //! Nothing is there before the first table or query. What is stored is SQL, options and settings, in a form of our own
@@ -20,6 +21,6 @@ mod stored;
 pub(crate) use savepoint::{Savepoint, prepare as prepare_savepoint};
 pub(crate) use store::Store;
 pub use store::{HasItsPlace, StoreOptions};
-pub(crate) use stored::{EMISSION, Standing, StoredQuery, StoredRelation};
 #[cfg(test)]
-pub(crate) use stored::{Entry, decode};
+pub(crate) use stored::Entry;
+pub(crate) use stored::{EMISSION, Standing, StoredQuery, StoredRelation, decode, encode};

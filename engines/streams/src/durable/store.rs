@@ -11,6 +11,7 @@ use std::sync::{Arc, mpsc};
 use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Draft, Journal, Lsn, Options, OsDisk, Record};
+use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::Survival;
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
@@ -21,6 +22,7 @@ use super::query_log::{QueryLog, failed};
 use super::savepoint::Savepoint;
 use super::snapshots::QuerySnapshots;
 use super::stored::{Entry, Standing, StoredQuery, StoredRelation, decode, encode};
+use crate::views::{self, View};
 
 /// The only kind of record in the catalog; what it is stands inside.
 const ENTRY: u16 = 1;
@@ -117,6 +119,29 @@ impl Store {
         self.options.directory.join("snapshots").join(job.to_string())
     }
 
+    fn views_of(&self, job: u64) -> PathBuf {
+        self.options.directory.join("views").join(job.to_string())
+    }
+
+    /// Where the rows of a materialized view are.
+    pub(crate) fn view_place(self: &Arc<Self>, job: u64) -> views::Place {
+        let (store, directory) = (Arc::clone(self), self.views_of(job));
+        views::Place {
+            named: directory.display().to_string(),
+            journal: Options::dir(&directory),
+            owner: self.options.epoch,
+            make: Box::new(move || store.make(&directory)),
+        }
+    }
+
+    /// A materialized view that is stored.
+    ///
+    /// # Errors
+    /// What is stored of it makes none.
+    pub(crate) fn view(self: &Arc<Self>, stored: &StoredRelation, filled_by: &QueryId) -> Result<Arc<View>> {
+        View::new(stored.declared()?, filled_by.clone(), Some(self.view_place(filled_by.job)))
+    }
+
     /// Opens the journal and reads it. Tells how many bytes were read, too.
     fn open_journal(&self) -> Result<(Journal, usize)> {
         let (mut image, mut bytes) = (Image::default(), 0);
@@ -161,9 +186,14 @@ impl Store {
     /// Removes the records and snapshots of queries that are gone: the process ended before they were removed.
     fn remove_forgotten(&self) {
         let of = |what| fs::read_dir(self.options.directory.join(what)).into_iter().flatten();
+        let job = |entry: &fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
         for entry in of("queries").chain(of("snapshots")).flatten() {
-            let job = entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
-            if job.is_some_and(|job| !self.image.lock().queries.contains_key(&job)) {
+            if job(&entry).is_some_and(|job| !self.image.lock().queries.contains_key(&job)) {
+                remove(&entry.path());
+            }
+        }
+        for entry in of("views").flatten() {
+            if job(&entry).is_some_and(|job| !self.image.lock().has_view(job)) {
                 remove(&entry.path());
             }
         }
@@ -185,13 +215,15 @@ impl Store {
 
     /// A catalog that is gone while what belongs to it is there was not removed by this program.
     fn check_whole(&self, is_there: bool) -> Result<()> {
-        let queries = self.options.directory.join("queries");
-        let has_queries = || fs::read_dir(&queries).is_ok_and(|mut entries| entries.next().is_some());
+        let of = |what| self.options.directory.join(what);
+        let (queries, views) = (of("queries"), of("views"));
+        let has = |directory: &Path| fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
         let has_mark =
             || self.options.high_water.as_ref().is_some_and(|mark| mark.list().is_ok_and(|files| !files.is_empty()));
         let left = match is_there {
             true => return Ok(()),
-            false if has_queries() => queries.display().to_string(),
+            false if has(&queries) => queries.display().to_string(),
+            false if has(&views) => views.display().to_string(),
             false if has_mark() => "high-water/streams in the data directory".to_owned(),
             false => return Ok(()),
         };
@@ -260,14 +292,31 @@ impl Store {
     /// There is a query of that name, or it cannot be stored.
     pub(crate) fn add(&self, query: StoredQuery) -> Result<()> {
         self.write_with(|image| {
-            if image.queries.values().any(|other| other.name == query.name || other.id.job == query.id.job) {
-                return Err(StreamError::invalid(format!(
-                    "query {} exists already; RESUME QUERY or DROP QUERY it, or SET another 'query.name'",
-                    query.name
-                )));
-            }
+            check_new(image, &query)?;
             Ok(Entry::Query(Box::new(query)))
         })
+    }
+
+    /// Stores a materialized view and the query that fills it, before it runs.
+    ///
+    /// # Errors
+    /// There is a query of that name, or they cannot be stored.
+    pub(crate) fn add_view(&self, view: StoredRelation, query: StoredQuery) -> Result<()> {
+        self.write_with(|image| {
+            check_new(image, &query)?;
+            Ok(Entry::MaterializedView(view, Box::new(query)))
+        })
+    }
+
+    /// Forgets a materialized view, its rows and its query, which does not run. `close` is called when that is durable.
+    pub(crate) fn drop_view(&self, name: &str, close: impl FnOnce()) -> Result<()> {
+        let filled_by = self.image.lock().relations.get(name).and_then(|view| view.query.clone());
+        self.write(Entry::MaterializedViewDropped(name.to_owned()))?;
+        close();
+        if let Some(QueryId { job, .. }) = filled_by {
+            [self.records_of(job), self.snapshots_of(job), self.views_of(job)].iter().for_each(|gone| remove(gone));
+        }
+        Ok(())
     }
 
     /// Notes where a query stands.
@@ -358,6 +407,18 @@ impl Store {
             tracing::error!(job, %error, "how a query ended could not be noted; the next process goes on with it");
         }
     }
+}
+
+/// # Errors
+/// There is a query of that name.
+fn check_new(image: &Image, query: &StoredQuery) -> Result<()> {
+    if image.queries.values().any(|other| other.name == query.name || other.id.job == query.id.job) {
+        return Err(StreamError::invalid(format!(
+            "query {} exists already; RESUME QUERY or DROP QUERY it, or SET another 'query.name'",
+            query.name
+        )));
+    }
+    Ok(())
 }
 
 /// Writes the records and the snapshot of a query anew.

@@ -2,7 +2,9 @@
 //! are in it, nothing that another release would plan otherwise.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use arrow::datatypes::{Field, Schema};
 use savanna_streams_api::handle::Parameter;
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
@@ -12,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::Relation;
+use crate::views::Declared;
 
 /// The version of the form.
 const VERSION: u8 = 1;
@@ -28,6 +31,10 @@ pub(crate) enum Entry {
     Relation(StoredRelation),
     /// The table or view of this name is gone.
     RelationDropped(String),
+    /// A materialized view and the query that fills it are there from now on.
+    MaterializedView(StoredRelation, Box<StoredQuery>),
+    /// The materialized view of this name is gone, and its query with it.
+    MaterializedViewDropped(String),
     /// A query is there from now on.
     Query(Box<StoredQuery>),
     /// A query, by its job, stands elsewhere.
@@ -44,9 +51,12 @@ pub(crate) struct StoredRelation {
     /// All options of a table as they were understood.
     #[serde(default)]
     options: BTreeMap<String, String>,
-    /// The columns of a table whose statement leaves them to the connector.
+    /// The columns of a table whose statement leaves them to the connector, or of a materialized view.
     #[serde(default)]
     columns: Option<Vec<ColumnDef>>,
+    /// The query that fills it, of a materialized view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) query: Option<QueryId>,
 }
 
 /// Whether a query runs.
@@ -84,15 +94,36 @@ pub(crate) struct StoredQuery {
 impl StoredRelation {
     pub(crate) fn of(relation: &Relation) -> Result<Self> {
         let (name, statement) = (relation.name().to_owned(), relation.statement().to_owned());
-        let Relation::Table(table) = relation else {
-            return Ok(Self { name, statement, options: BTreeMap::new(), columns: None });
+        let table = match relation {
+            Relation::Table(table) => table,
+            Relation::View(_) => {
+                return Ok(Self { name, statement, options: BTreeMap::new(), columns: None, query: None });
+            }
+            Relation::Materialized(view) => {
+                let (columns, query) = (Some(view.table().columns.clone()), Some(view.id().clone()));
+                return Ok(Self { name, statement, options: BTreeMap::new(), columns, query });
+            }
         };
         let declared = match savanna_streams_sql::parse(&statement)? {
             Statement::CreateTable { table, .. } => table.columns,
             _ => return Err(broken(&name)),
         };
         let columns = (declared != table.columns).then(|| table.columns.clone());
-        Ok(Self { name, statement, options: table.options.clone(), columns })
+        Ok(Self { name, statement, options: table.options.clone(), columns, query: None })
+    }
+
+    /// What a materialized view is, with the columns that it had when it was made.
+    ///
+    /// # Errors
+    /// Its statement makes none.
+    pub(crate) fn declared(&self) -> Result<Declared> {
+        let (Statement::CreateMaterializedView { view, options, .. }, Some(columns)) =
+            (savanna_streams_sql::parse(&self.statement)?, &self.columns)
+        else {
+            return Err(broken(&self.name));
+        };
+        let field = |column: &ColumnDef| Field::new(&column.name, column.data_type.clone(), column.nullable);
+        Declared::new(view, Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>())), options)
     }
 
     /// The table or view again. Its files and options are looked at when it is used.
@@ -167,7 +198,7 @@ mod tests {
         def.columns =
             match table("CREATE TABLE t (a BIGINT, r ROW<b VARCHAR, c TIMESTAMP(3)>) WITH ('connector' = 'file')") {
                 Relation::Table(other) => other.columns,
-                Relation::View(_) => unreachable!(),
+                _ => unreachable!(),
             };
         let Relation::Table(again) = crossed(&made) else { unreachable!() };
         let Relation::Table(def) = made else { unreachable!() };

@@ -11,6 +11,8 @@ mod split;
 mod table;
 mod tokens;
 
+use std::collections::BTreeMap;
+
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
@@ -176,11 +178,20 @@ impl StatementParser<'_> {
             return self.create_view(or_replace, temporary);
         }
         if tokens::is_word(&kind.token, "MATERIALIZED") {
-            return Err(self.unsupported("MATERIALIZED VIEW", &kind, "use INSERT INTO a table .. SELECT"));
+            self.expect_word("VIEW")?;
+            if or_replace {
+                let what = "CREATE OR REPLACE MATERIALIZED VIEW";
+                return Err(self.unsupported(what, &kind, "DROP MATERIALIZED VIEW it first"));
+            }
+            return self.create_materialized_view(temporary);
         }
         for other in ["FUNCTION", "CATALOG", "DATABASE", "SCHEMA", "INDEX", "SEQUENCE", "TYPE", "USER", "ROLE"] {
             if tokens::is_word(&kind.token, other) {
-                return Err(self.unsupported(&format!("CREATE {other}"), &kind, "only TABLE and VIEW can be created"));
+                return Err(self.unsupported(
+                    &format!("CREATE {other}"),
+                    &kind,
+                    "only TABLE, VIEW and MATERIALIZED VIEW can be created",
+                ));
             }
         }
         Err(self.expected_at("TABLE or VIEW", &kind))
@@ -199,6 +210,21 @@ impl StatementParser<'_> {
         Ok(Statement::CreateView { view, or_replace, if_not_exists, temporary })
     }
 
+    fn create_materialized_view(&mut self, temporary: bool) -> Result<Statement> {
+        let if_not_exists = self.words(&["IF", "NOT", "EXISTS"]);
+        let name = self.object_name()?;
+        let columns = if self.parser.peek_token().token == Token::LParen { self.names()? } else { Vec::new() };
+        if self.word("COMMENT") {
+            self.string("the comment")?;
+        }
+        let has_options = tokens::is_word(&self.parser.peek_token_ref().token, "WITH");
+        let options = if has_options { self.options()? } else { BTreeMap::new() };
+        self.expect_word("AS")?;
+        let query = self.query()?;
+        let view = ViewDef { name, columns, query: query.text.clone(), statement: self.whole_text() };
+        Ok(Statement::CreateMaterializedView { view, options, query, if_not_exists, temporary })
+    }
+
     fn drop(&mut self) -> Result<Statement> {
         self.parser.next_token();
         let _ = self.word("TEMPORARY");
@@ -207,6 +233,9 @@ impl StatementParser<'_> {
             ObjectKind::Table
         } else if tokens::is_word(&kind.token, "VIEW") {
             ObjectKind::View
+        } else if tokens::is_word(&kind.token, "MATERIALIZED") {
+            self.expect_word("VIEW")?;
+            ObjectKind::MaterializedView
         } else if tokens::is_word(&kind.token, "QUERY") {
             return Ok(Statement::DropQuery { id: self.query_id()? });
         } else {
@@ -253,10 +282,10 @@ impl StatementParser<'_> {
         let _ = self.words(&["PLAN", "FOR"]);
         let place = self.parser.peek_token();
         match self.statement()? {
-            inner @ (Statement::Query(_) | Statement::Insert { .. }) => {
+            inner @ (Statement::Query(_) | Statement::Insert { .. } | Statement::CreateMaterializedView { .. }) => {
                 Ok(Statement::Explain { inner: Box::new(inner) })
             }
-            _ => Err(self.expected_at("a SELECT or an INSERT INTO", &place)),
+            _ => Err(self.expected_at("a SELECT, an INSERT INTO or a CREATE MATERIALIZED VIEW", &place)),
         }
     }
 
@@ -266,6 +295,8 @@ impl StatementParser<'_> {
             Show::Tables
         } else if self.word("VIEWS") {
             Show::Views
+        } else if self.words(&["MATERIALIZED", "VIEWS"]) {
+            Show::MaterializedViews
         } else if self.word("QUERIES") || self.word("JOBS") {
             Show::Queries
         } else if self.word("CONNECTORS") {
@@ -278,10 +309,12 @@ impl StatementParser<'_> {
             Show::CreateTable(self.object_name()?)
         } else if self.words(&["CREATE", "VIEW"]) {
             Show::CreateView(self.object_name()?)
+        } else if self.words(&["CREATE", "MATERIALIZED", "VIEW"]) {
+            Show::CreateMaterializedView(self.object_name()?)
         } else if self.at_end() {
-            return Err(
-                self.expected("TABLES, VIEWS, QUERIES, CONNECTORS, FUNCTIONS, CREATE TABLE, CREATE VIEW or ALL")
-            );
+            return Err(self.expected(
+                "TABLES, VIEWS, MATERIALIZED VIEWS, QUERIES, CONNECTORS, FUNCTIONS, CREATE TABLE, CREATE VIEW, CREATE MATERIALIZED VIEW or ALL",
+            ));
         } else {
             Show::Setting(self.setting_name()?)
         };

@@ -223,6 +223,22 @@ impl StatementParser<'_> {
 
     fn table_options(&mut self) -> Result<BTreeMap<String, String>> {
         let with = self.parser.peek_token();
+        let options = self.options()?;
+        if !options.contains_key("connector") {
+            let near = options.keys().find(|key| !near(key, ["connector"]).is_empty());
+            let advice = match near {
+                Some(key) => format!("did you mean that by '{key}'?"),
+                None => "SHOW CONNECTORS lists them".to_owned(),
+            };
+            let message =
+                format!("a table needs the option 'connector', which says where its rows come from or go to; {advice}");
+            return Err(self.invalid(&message, &with));
+        }
+        Ok(options)
+    }
+
+    /// `WITH ('name' = 'value', ..)`.
+    pub(super) fn options(&mut self) -> Result<BTreeMap<String, String>> {
         self.expect_word("WITH")?;
         self.expect(&Token::LParen, "(")?;
         let mut options = BTreeMap::new();
@@ -239,16 +255,6 @@ impl StatementParser<'_> {
             }
         }
         self.expect(&Token::RParen, ", or )")?;
-        if !options.contains_key("connector") {
-            let near = options.keys().find(|key| !near(key, ["connector"]).is_empty());
-            let advice = match near {
-                Some(key) => format!("did you mean that by '{key}'?"),
-                None => "SHOW CONNECTORS lists them".to_owned(),
-            };
-            let message =
-                format!("a table needs the option 'connector', which says where its rows come from or go to; {advice}");
-            return Err(self.invalid(&message, &with));
-        }
         Ok(options)
     }
 

@@ -22,6 +22,7 @@ use super::fields::RowFields;
 use super::keywords::{Joined, Keywords};
 use super::point_in_time::PointsInTime;
 use super::size::Mentions;
+use super::views::Versions;
 use super::window::WindowFunctions;
 use super::{Catalog, dialect, group_windows, names, refuse};
 use crate::statement::Query;
@@ -48,11 +49,25 @@ pub(super) struct Names<'a> {
     mentions: Mentions,
     /// Whether parameters have no values yet.
     open: bool,
+    /// The rows of the materialized views that are read, if no streams are.
+    versions: Option<&'a Versions>,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn new(catalog: &'a dyn Catalog) -> Self {
-        Self { catalog, functions: functions(), views: Vec::new(), mentions: Mentions::default(), open: false }
+        Self {
+            catalog,
+            functions: functions(),
+            views: Vec::new(),
+            mentions: Mentions::default(),
+            open: false,
+            versions: None,
+        }
+    }
+
+    /// The same, for a query over materialized views.
+    pub(super) fn over(self, versions: &'a Versions) -> Self {
+        Self { versions: Some(versions), ..self }
     }
 
     /// The same, for a query whose parameters have no values yet.
@@ -64,12 +79,14 @@ impl<'a> Names<'a> {
     pub(super) fn plan(&self, query: &Query) -> Result<LogicalPlan> {
         let mut sql = query.ast.clone();
         names::give(&mut sql, self.views.is_empty()).map_err(external)?;
-        group_windows::rewrite(&mut sql).map_err(external)?;
-        if self.open {
-            refuse::check_open(&sql)?
-        } else {
-            refuse::check(&sql)?
-        };
+        if self.versions.is_none() {
+            group_windows::rewrite(&mut sql).map_err(external)?;
+            if self.open {
+                refuse::check_open(&sql)?
+            } else {
+                refuse::check(&sql)?
+            };
+        }
         dialect::rewrite(&mut sql).map_err(external)?;
         let statement = ast::Statement::Query(sql);
         let plan = SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)?;
@@ -124,7 +141,8 @@ impl<'a> Names<'a> {
         let mut views = self.views.clone();
         views.push(view.name.clone());
         let (functions, mentions) = (Arc::clone(&self.functions), self.mentions.clone());
-        let inner = Names { catalog: self.catalog, functions, views, mentions, open: false };
+        let (catalog, versions) = (self.catalog, self.versions);
+        let inner = Names { catalog, functions, views, mentions, open: false, versions };
         let plan = crate::parse::parse_query(&view.query)
             .map_err(external)
             .and_then(|query| {
@@ -172,6 +190,15 @@ pub(super) fn external(error: StreamError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
+/// The refusal of a materialized view in a query over streams.
+fn beside_streams(view: &str) -> StreamError {
+    StreamError::Unsupported {
+        what: format!("materialized view {view} beside streams"),
+        position: None,
+        instead: "select from materialized views alone, or have a query write the rows to a table and read that".into(),
+    }
+}
+
 /// A table that is read from its connector.
 #[derive(Debug)]
 pub(super) struct StreamTable {
@@ -204,6 +231,14 @@ impl TableSource for Inlined {
 impl ContextProvider for Names<'_> {
     fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>> {
         self.mentions.one_more()?;
+        if let TableReference::Bare { table } = &name
+            && let Some(view) = self.catalog.materialized(table)
+        {
+            return match self.versions {
+                Some(versions) => versions.of(table, view.as_ref()),
+                None => Err(external(beside_streams(table))),
+            };
+        }
         let plan = match &name {
             TableReference::Bare { table } => match (self.catalog.view(table), self.catalog.table(table)) {
                 (Some(view), _) => self.view(&view)?,
@@ -248,7 +283,8 @@ impl ContextProvider for Names<'_> {
     }
 
     fn get_window_meta(&self, name: &str) -> Option<Arc<WindowUDF>> {
-        let known = refuse::RANKING.contains(&name).then(|| self.functions.window_functions().get(name));
+        let is_known = self.versions.is_some() || refuse::RANKING.contains(&name);
+        let known = is_known.then(|| self.functions.window_functions().get(name));
         known.flatten().map(Arc::clone)
     }
 

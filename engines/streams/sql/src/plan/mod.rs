@@ -40,6 +40,7 @@ mod relation;
 mod rewrite;
 mod scan;
 pub(crate) mod size;
+mod views;
 pub(crate) mod walk;
 mod window;
 mod window_plan;
@@ -58,6 +59,7 @@ use datafusion::optimizer::eliminate_cross_join::EliminateCrossJoin;
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Analyzer, Optimizer, OptimizerContext, OptimizerRule};
+use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::sql::sqlparser::ast;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::{TableDef, ViewDef};
@@ -68,6 +70,8 @@ use self::context::Names;
 use self::graph::GraphBuilder;
 use self::physical::Steps;
 use self::scan::Scans;
+use self::views::Versions;
+use crate::materialized::MaterializedView;
 use crate::statement::{Query, Statement};
 use crate::system::{self, Asker};
 use savanna_streams_functions::session;
@@ -82,6 +86,10 @@ pub trait Catalog: Send + Sync {
     fn table(&self, name: &str) -> Option<TableDef>;
     /// A view.
     fn view(&self, name: &str) -> Option<ViewDef>;
+    /// A materialized view.
+    fn materialized(&self, _name: &str) -> Option<Arc<dyn MaterializedView>> {
+        None
+    }
     /// All names, for hints in errors.
     fn names(&self) -> Vec<String>;
 }
@@ -136,7 +144,15 @@ impl Planner {
     /// # Errors
     /// As [`Planner::output_schema`], or the view names another number of columns.
     pub fn view_schema(&self, view: &ViewDef) -> Result<SchemaRef> {
-        let schema = self.output_schema(&crate::parse::parse_query(&view.query)?)?;
+        self.view_columns(view, &crate::parse::parse_query(&view.query)?)
+    }
+
+    /// As [`Planner::view_schema`], of a view whose query is known.
+    ///
+    /// # Errors
+    /// As [`Planner::view_schema`].
+    pub fn view_columns(&self, view: &ViewDef, query: &Query) -> Result<SchemaRef> {
+        let schema = self.output_schema(query)?;
         let columns = schema.fields();
         if view.columns.is_empty() {
             let mut names = HashSet::new();
@@ -159,6 +175,54 @@ impl Planner {
         }
         let renamed = columns.iter().zip(&view.columns).map(|(f, name)| f.as_ref().clone().with_name(name));
         Ok(Arc::new(Schema::new(renamed.collect::<Vec<_>>())))
+    }
+
+    /// Whether a query reads materialized views and nothing else, so that it has an answer at once.
+    pub fn reads_views(&self, query: &Query) -> bool {
+        views::reads_them_alone(&query.ast, self.catalog.as_ref())
+    }
+
+    /// The answer to a query for the row of a key of a materialized view; none if it asks for something else.
+    ///
+    /// # Errors
+    /// The view cannot be read.
+    pub fn look_up(&self, query: &Query) -> Result<Option<RecordBatch>> {
+        views::look_up(&query.ast, self.catalog.as_ref())
+    }
+
+    /// The plan of a query over materialized views, as their rows are now.
+    ///
+    /// # Errors
+    /// The query names what does not exist or is none of DataFusion's, or a view cannot be read.
+    pub fn over_views(&self, query: &Query) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = self.typed_over_views(query)?;
+        let plan = futures::executor::block_on(session().create_physical_plan(&plan));
+        plan.map_err(|e| errors::map(&e, Some(query), self.catalog.as_ref()))
+    }
+
+    /// The columns of the answer to a query over materialized views.
+    ///
+    /// # Errors
+    /// As [`Planner::over_views`].
+    pub fn over_views_schema(&self, query: &Query) -> Result<SchemaRef> {
+        Ok(Arc::new(self.typed_over_views(query)?.schema().as_arrow().clone()))
+    }
+
+    /// How a query over materialized views is answered.
+    ///
+    /// # Errors
+    /// As [`Planner::over_views`].
+    pub fn explain_over_views(&self, query: &Query) -> Result<String> {
+        if self.look_up(query)?.is_some() {
+            return Ok("the row of a key of a materialized view, by its index\n".into());
+        }
+        Ok(displayable(self.over_views(query)?.as_ref()).indent(false).to_string())
+    }
+
+    fn typed_over_views(&self, query: &Query) -> Result<LogicalPlan> {
+        let (catalog, versions) = (self.catalog.as_ref(), Versions::default());
+        let plan = Names::new(catalog).over(&versions).plan(query).and_then(size::check).and_then(analyze);
+        plan.map_err(|e| errors::map(&e, Some(query), catalog))
     }
 
     /// The columns of the answer to a question about the system tables; none if a query asks about streams.
@@ -188,6 +252,9 @@ impl Planner {
         let relation = |name: String| {
             if let Some(table) = self.catalog.table(&name) {
                 return Some(system::Relation::table(table));
+            }
+            if let Some(view) = self.catalog.materialized(&name) {
+                return Some(system::Relation::materialized(name, view.query().to_owned(), &view.schema()));
             }
             let view = self.catalog.view(&name)?;
             // One whose tables are gone has no columns that are known.

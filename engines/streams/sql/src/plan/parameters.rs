@@ -10,6 +10,7 @@ use savanna_streams_api::{Result, StreamError, type_name};
 
 use super::Catalog;
 use super::context::Names;
+use super::views::{self, Versions};
 use super::walk::{self, Node, NodeMut};
 use crate::parse::position;
 use crate::statement::Query;
@@ -63,7 +64,9 @@ fn infer(query: &Query, types: &mut [Option<DataType>], catalog: &dyn Catalog) -
         let data_type = types.get(number - 1)?.clone()?;
         Some(literal(&Parameter { data_type, text: None }, number, span))
     })?;
-    let Ok(plan) = Names::new(catalog).open().plan(&known) else { return Ok(()) };
+    let (names, versions) = (Names::new(catalog).open(), Versions::default());
+    let names = if views::reads_them_alone(&known.ast, catalog) { names.over(&versions) } else { names };
+    let Ok(plan) = names.plan(&known) else { return Ok(()) };
     for (name, data_type) in plan.get_parameter_types().unwrap_or_default() {
         let place = name.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
         if let (Some(data_type), Some(place)) = (data_type, place)

@@ -64,6 +64,10 @@ enum What {
         /// The text of its query.
         query: String,
     },
+    Materialized {
+        /// The text of its query.
+        query: String,
+    },
 }
 
 impl Relation {
@@ -72,13 +76,11 @@ impl Relation {
     }
 
     pub(crate) fn view(name: String, query: String, schema: &Schema) -> Self {
-        let column = |field: &Arc<arrow::datatypes::Field>| ColumnDef {
-            name: field.name().clone(),
-            data_type: field.data_type().clone(),
-            nullable: true,
-            computed: None,
-        };
-        Self { name, columns: schema.fields().iter().map(column).collect(), what: What::View { query } }
+        Self { name, columns: columns_of(schema), what: What::View { query } }
+    }
+
+    pub(crate) fn materialized(name: String, query: String, schema: &Schema) -> Self {
+        Self { name, columns: columns_of(schema), what: What::Materialized { query } }
     }
 
     /// The number that stands for the relation: the same as long as it has its name. Two names of one number are as rare as
@@ -86,6 +88,16 @@ impl Relation {
     fn oid(&self) -> i64 {
         oid_of(&self.name)
     }
+}
+
+fn columns_of(schema: &Schema) -> Vec<ColumnDef> {
+    let column = |field: &Arc<arrow::datatypes::Field>| ColumnDef {
+        name: field.name().clone(),
+        data_type: field.data_type().clone(),
+        nullable: true,
+        computed: None,
+    };
+    schema.fields().iter().map(column).collect()
 }
 
 /// A function of streams in one form, as clients of PostgreSQL list it.
@@ -161,7 +173,12 @@ pub(crate) fn is_asked(query: &Query, catalog: &dyn Catalog) -> bool {
     let names_system = |name: &ObjectName| match value::split_name(name) {
         (Some(schema), _) => schema == PG_CATALOG || schema == INFORMATION_SCHEMA,
         (None, table) => {
-            tables::find(None, &table).is_some() && catalog.table(&table).is_none() && catalog.view(&table).is_none()
+            let is_own = || {
+                catalog.table(&table).is_some()
+                    || catalog.view(&table).is_some()
+                    || catalog.materialized(&table).is_some()
+            };
+            tables::find(None, &table).is_some() && !is_own()
         }
     };
     let mut named = false;

@@ -180,11 +180,18 @@ system_tables! {
     ) = |world| {
         let owner = world.asker.user.as_str();
         let table = |r: &Relation| row![PUBLIC, r.name.as_str(), owner, Value::Null, false, false, false, false];
-        of_kind(world, true).map(table).collect()
+        tables_of(world).map(table).collect()
     };
     pg_catalog.pg_views(schemaname T, viewname T, viewowner T, definition T) = |world| {
         let owner = world.asker.user.as_str();
-        of_kind(world, false).map(|r| row![PUBLIC, r.name.as_str(), owner, definition(r)]).collect()
+        views_of(world).map(|r| row![PUBLIC, r.name.as_str(), owner, definition(r)]).collect()
+    };
+    pg_catalog.pg_matviews(
+        schemaname T, matviewname T, matviewowner T, tablespace T, hasindexes B, ispopulated B, definition T,
+    ) = |world| {
+        let owner = world.asker.user.as_str();
+        let view = |r: &Relation| row![PUBLIC, r.name.as_str(), owner, Value::Null, false, true, definition(r)];
+        materialized_of(world).map(view).collect()
     };
     pg_catalog.pg_settings(name T, setting T, unit T, category T, short_desc T, context T, vartype T, source T) = |world| {
         let setting = |(name, value): (&String, &String)| {
@@ -215,10 +222,12 @@ system_tables! {
             let (kind, insertable) = match r.what {
                 What::Table(_) => ("BASE TABLE", "YES"),
                 What::View { .. } => ("VIEW", "NO"),
+                // Nor does PostgreSQL tell of them here.
+                What::Materialized { .. } => return None,
             };
-            row![DATABASE, PUBLIC, r.name.as_str(), kind, insertable, "NO"]
+            Some(row![DATABASE, PUBLIC, r.name.as_str(), kind, insertable, "NO"])
         };
-        world.relations.iter().map(told).collect()
+        world.relations.iter().filter_map(told).collect()
     };
     information_schema.columns(
         table_catalog T, table_schema T, table_name T, column_name T, ordinal_position N, column_default T, is_nullable T, data_type T,
@@ -226,7 +235,7 @@ system_tables! {
         is_identity T, is_generated T, generation_expression T, is_updatable T,
     ) = columns;
     information_schema.views(table_catalog T, table_schema T, table_name T, view_definition T, check_option T, is_updatable T) = |world| {
-        of_kind(world, false).map(|r| row![DATABASE, PUBLIC, r.name.as_str(), definition(r), "NONE", "NO"]).collect()
+        views_of(world).map(|r| row![DATABASE, PUBLIC, r.name.as_str(), definition(r), "NONE", "NO"]).collect()
     };
     information_schema.table_constraints(
         constraint_catalog T, constraint_schema T, constraint_name T, table_catalog T, table_schema T, table_name T, constraint_type T,
@@ -266,7 +275,6 @@ system_tables! {
     pg_catalog.pg_language(
         oid N, lanname T, lanowner N, lanispl B, lanpltrusted B, lanplcallfoid N, laninline N, lanvalidator N, lanacl L,
     );
-    pg_catalog.pg_matviews(schemaname T, matviewname T, matviewowner T, tablespace T, hasindexes B, ispopulated B, definition T);
     pg_catalog.pg_opclass(oid N, opcmethod N, opcname T, opcnamespace N, opcowner N, opcfamily N, opcintype N, opcdefault B, opckeytype N);
     pg_catalog.pg_operator(
         oid N, oprname T, oprnamespace N, oprowner N, oprkind T, oprcanmerge B, oprcanhash B, oprleft N, oprright N, oprresult N, oprcode N,
@@ -302,8 +310,16 @@ system_tables! {
     pg_catalog.pg_user_mappings(umid N, srvid N, srvname T, umuser N, usename T, umoptions L);
 }
 
-fn of_kind<'w>(world: &'w World<'_>, table: bool) -> impl Iterator<Item = &'w Relation> {
-    world.relations.iter().filter(move |relation| matches!(relation.what, What::Table(_)) == table)
+fn tables_of<'w>(world: &'w World<'_>) -> impl Iterator<Item = &'w Relation> {
+    world.relations.iter().filter(|relation| matches!(relation.what, What::Table(_)))
+}
+
+fn views_of<'w>(world: &'w World<'_>) -> impl Iterator<Item = &'w Relation> {
+    world.relations.iter().filter(|relation| matches!(relation.what, What::View { .. }))
+}
+
+fn materialized_of<'w>(world: &'w World<'_>) -> impl Iterator<Item = &'w Relation> {
+    world.relations.iter().filter(|relation| matches!(relation.what, What::Materialized { .. }))
 }
 
 /// The connectors of the tables that there are, each once.
@@ -318,7 +334,7 @@ impl Relation {
     fn connector(&self) -> Option<&str> {
         match &self.what {
             What::Table(table) => Some(table.connector()),
-            What::View { .. } => None,
+            What::View { .. } | What::Materialized { .. } => None,
         }
     }
 }
@@ -327,7 +343,7 @@ impl Relation {
 pub(super) fn definition(relation: &Relation) -> Option<String> {
     match &relation.what {
         What::Table(_) => None,
-        What::View { query } => Some(format!(" {query};")),
+        What::View { query } | What::Materialized { query } => Some(format!(" {query};")),
     }
 }
 
@@ -373,6 +389,7 @@ fn classes(world: &World<'_>) -> Vec<Vec<Value>> {
                 ("r", oid_of(table.connector()), Value::from(options.collect::<Vec<_>>()))
             }
             What::View { .. } => ("v", 0, Value::Null),
+            What::Materialized { .. } => ("m", 0, Value::Null),
         };
         class(relation.oid(), PUBLIC, &relation.name, relation.columns.len(), kind, am, options)
     };

@@ -1,0 +1,279 @@
+//! A view on disk: a journal of its epochs.
+//!
+//! ```text
+//!   part* epoch | part* epoch | .. | part* base | part* epoch | ..
+//!                                    ^ what lies before it goes when it is durable
+//! ```
+//!
+//! A unit is some records of rows and then one that names them. A prefix of a journal survives, so a unit is there as a whole or it is passed over.
+
+use std::fmt;
+use std::io::Cursor;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use savanna_epoch::NodeEpoch;
+use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
+use savanna_streams_api::ids::Epoch;
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_runtime::without_shared_strings;
+use serde::{Deserialize, Serialize};
+
+use super::version::{Contents, Shape, Version};
+use crate::durable::{decode, encode};
+
+/// Kinds of records.
+const PART: u16 = 1;
+const EPOCH: u16 = 2;
+const BASE: u16 = 3;
+
+/// Bytes of a segment of the journal. A row must fit in one.
+const SEGMENT_BYTES: usize = 16 << 20;
+/// About so many bytes of rows are in a record.
+const PART_BYTES: usize = 2 << 20;
+/// So many records are written before it is waited for them.
+const PARTS_AT_ONCE: usize = 8;
+/// A log is not written anew before it has so many bytes.
+const BASE_AFTER: u64 = 4 << 20;
+/// How often it is asked whether the disk is full.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
+
+/// An epoch, or all that a view holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Unit {
+    epoch: Epoch,
+    /// When the epoch was committed, in milliseconds since 1970.
+    at: u64,
+    /// As many records of rows belong to it; of a base, with the times at which they were committed.
+    parts: Vec<u64>,
+}
+
+/// The log of a view.
+pub(crate) struct ViewLog {
+    /// Where it is, for errors.
+    place: String,
+    journal: Journal,
+    /// Bytes behind the last base, and of it.
+    since_base: u64,
+    base: u64,
+}
+
+impl fmt::Debug for ViewLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ViewLog").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl ViewLog {
+    /// Opens a log and reads what the view holds.
+    ///
+    /// # Errors
+    /// It cannot be read, has a record that is none, or lacks an epoch: with file and place.
+    pub(crate) fn open(
+        place: String,
+        options: Options,
+        owner: NodeEpoch,
+        shape: &Arc<Shape>,
+    ) -> Result<(Self, Contents)> {
+        let mut reading = Reading {
+            shape: Arc::clone(shape),
+            contents: Contents::new(Arc::clone(shape))?,
+            parts: Vec::new(),
+            gap: None,
+            bytes: 0,
+            since_base: 0,
+            base: 0,
+        };
+        let options = options.segment_bytes(SEGMENT_BYTES);
+        let opened = Journal::open(options, owner, &mut |record: Record| reading.take(&record));
+        let journal = opened.map_err(|e| failed("read", &place, &e))?;
+        if let Some(gap) = reading.gap {
+            let cause = format!("{gap}; restore it, or DROP the view and create it again");
+            return Err(StreamError::io(format!("read the materialized view in {place}"), &cause));
+        }
+        let (since_base, base) = (reading.since_base, reading.base);
+        Ok((Self { place, journal, since_base, base }, reading.contents))
+    }
+
+    /// Makes an epoch durable.
+    ///
+    /// # Errors
+    /// It cannot be written. Whether it counts is known when the log is opened again.
+    pub(crate) fn append(&mut self, epoch: Epoch, at: u64, rows: &RecordBatch) -> Result<()> {
+        let (_, parts, bytes) = self.parts(rows)?;
+        self.since_base += bytes + self.end(EPOCH, &Unit { epoch, at, parts: vec![at; parts] })?;
+        Ok(())
+    }
+
+    /// Writes a version anew, if most of the log is about what is gone. Then what was before it goes.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn shorten(&mut self, version: &Version) -> Result<()> {
+        if self.since_base < BASE_AFTER.max(2 * self.base) {
+            return Ok(());
+        }
+        let (mut unit, mut total) = (Unit { epoch: version.epoch, at: version.at, parts: Vec::new() }, 0);
+        let mut first = None;
+        for piece in version.living() {
+            let (rows, at) = piece?;
+            let (lsn, parts, bytes) = self.parts(&rows)?;
+            first = first.or(lsn);
+            unit.parts.extend(std::iter::repeat_n(at, parts));
+            total += bytes;
+        }
+        let before = self.journal.appended();
+        total += self.end(BASE, &unit)?;
+        let first = first.unwrap_or(Lsn(before.0 + 1));
+        self.journal.truncate_before(first).map_err(|e| failed("shorten", &self.place, &e))?;
+        (self.since_base, self.base) = (0, total);
+        Ok(())
+    }
+
+    /// Ends the log in order.
+    pub(crate) fn close(&self) {
+        if let Err(error) = self.journal.close() {
+            tracing::warn!(place = self.place, %error, "the log of a materialized view could not be closed in order");
+        }
+    }
+
+    /// Writes rows. Tells where the first record is, how many there are, and their bytes.
+    fn parts(&self, rows: &RecordBatch) -> Result<(Option<Lsn>, usize, u64)> {
+        let (mut first, mut parts, mut bytes) = (None, 0, 0);
+        let per_part = (rows.num_rows() * PART_BYTES / rows.get_array_memory_size().max(1)).max(1);
+        for from in (0..rows.num_rows()).step_by(per_part) {
+            let part = without_shared_strings(&rows.slice(from, per_part.min(rows.num_rows() - from)))?;
+            let payload = to_bytes(&part)?;
+            let lsn = self.write(PART, &payload)?;
+            (first, parts, bytes) = (first.or(Some(lsn)), parts + 1, bytes + payload.len() as u64);
+            if parts % PARTS_AT_ONCE == 0 {
+                self.wait(lsn)?;
+            }
+        }
+        Ok((first, parts, bytes))
+    }
+
+    /// Ends a unit, and waits until it is durable. Tells its bytes.
+    fn end(&self, kind: u16, unit: &Unit) -> Result<u64> {
+        let payload = encode(unit)?;
+        self.wait(self.write(kind, &payload)?)?;
+        Ok(payload.len() as u64)
+    }
+
+    fn write(&self, kind: u16, payload: &[u8]) -> Result<Lsn> {
+        let appended = self.journal.append(&[Draft { shard: 0, kind, payload }]);
+        appended.map_err(|e| failed("write", &self.place, &e))
+    }
+
+    fn wait(&self, lsn: Lsn) -> Result<()> {
+        let (tell, told) = sync_channel(1);
+        // Nobody waits any more if the disk was full.
+        self.journal.gate().hold(lsn, move |outcome| drop(tell.send(outcome)));
+        loop {
+            match told.recv_timeout(ASKED_EVERY) {
+                Ok(outcome) => return outcome.map_err(|e| failed("write", &self.place, &e)),
+                Err(RecvTimeoutError::Timeout) => match self.journal.full() {
+                    Some(full) => return Err(failed("write", &self.place, &full)),
+                    None => {}
+                },
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(StreamError::Internal("a journal ended without an answer".into()));
+                }
+            }
+        }
+    }
+}
+
+/// A log that is being read.
+struct Reading {
+    shape: Arc<Shape>,
+    contents: Contents,
+    /// Rows of which the unit is still to come.
+    parts: Vec<RecordBatch>,
+    /// What is missing before the last base, if something is: then that base says it all.
+    gap: Option<String>,
+    /// Bytes of the unit.
+    bytes: u64,
+    since_base: u64,
+    base: u64,
+}
+
+impl Reading {
+    fn take(&mut self, record: &Record) -> Result<(), String> {
+        self.bytes += record.payload.len() as u64;
+        match record.kind {
+            PART => self.parts.push(of_bytes(&record.payload, &self.shape)?),
+            EPOCH | BASE => self.unit(record.kind == BASE, decode(&record.payload)?)?,
+            other => {
+                return Err(format!(
+                    "expected rows, an epoch or a base, got a record of kind {other}; start the release that wrote it"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn unit(&mut self, is_base: bool, unit: Unit) -> Result<(), String> {
+        // Rows before its own are of a unit that was never ended, or their beginning was cut off.
+        let mut parts = std::mem::take(&mut self.parts);
+        let bytes = std::mem::take(&mut self.bytes);
+        let surplus = parts.len().checked_sub(unit.parts.len());
+        parts.drain(..surplus.unwrap_or_default());
+        if is_base {
+            let rows = parts.into_iter().zip(unit.parts).collect();
+            let base = Contents::of(Arc::clone(&self.shape), unit.epoch, unit.at, rows);
+            self.contents = base.map_err(|e| e.to_string())?;
+            (self.gap, self.since_base, self.base) = (None, 0, bytes);
+            if surplus.is_none() {
+                self.gap = Some(format!("the rows of epoch {} are not whole", unit.epoch));
+            }
+            return Ok(());
+        }
+        let expected = self.contents.version().epoch.next();
+        if unit.epoch != expected || surplus.is_none() {
+            let gap = format!(
+                "expected epoch {expected} and its rows, got epoch {} and {} records of rows",
+                unit.epoch,
+                parts.len()
+            );
+            self.gap.get_or_insert(gap);
+            return Ok(());
+        }
+        let next = self.contents.unbounded_next(unit.epoch, unit.at, &parts).map_err(|e| e.to_string())?;
+        self.contents.publish(next);
+        self.since_base += bytes;
+        Ok(())
+    }
+}
+
+fn to_bytes(rows: &RecordBatch) -> Result<Vec<u8>> {
+    let write = || {
+        let mut writer = StreamWriter::try_new(Vec::new(), &rows.schema())?;
+        writer.write(rows)?;
+        writer.into_inner()
+    };
+    write().map_err(|e| StreamError::Internal(format!("rows of a materialized view cannot be written: {e}")))
+}
+
+fn of_bytes(bytes: &[u8], shape: &Shape) -> Result<RecordBatch, String> {
+    let read = || {
+        let mut reader = StreamReader::try_new(Cursor::new(bytes), None)?;
+        reader.next().unwrap_or_else(|| Ok(RecordBatch::new_empty(reader.schema())))
+    };
+    let rows: RecordBatch = read().map_err(|e| format!("expected rows: {e}"))?;
+    let types = |schema: &arrow::datatypes::Schema| {
+        schema.fields().iter().map(|field| field.data_type().clone()).collect::<Vec<_>>()
+    };
+    match types(&rows.schema()) == types(&shape.schema) {
+        true => Ok(rows),
+        false => Err(format!("expected rows of the columns {}, got {}", shape.schema, rows.schema())),
+    }
+}
+
+fn failed(what: &str, place: &str, error: &JournalError) -> StreamError {
+    StreamError::io(format!("{what} the materialized view in {place}"), error)
+}

@@ -1,0 +1,293 @@
+//! Materialized views: the rows of a query, kept in the server at the end of each epoch.
+//!
+//! ```text
+//!   query --rows of e--> ViewSink --next version (version)--> log: durable --> told: readers see e
+//! ```
+//!
+//! `docs/design/0020-materialized-views.md` has the reasons.
+
+mod log;
+mod options;
+mod version;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use parking_lot::{Mutex, RwLock};
+use savanna_epoch::NodeEpoch;
+use savanna_journal::Options;
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::catalog::{ColumnDef, TableDef};
+use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_sql::{Chunk, MaterializedView};
+
+use self::log::ViewLog;
+use self::version::{Contents, Shape};
+pub(crate) use options::shape;
+
+/// What a materialized view is called where tables have a connector.
+const CONNECTOR: &str = "materialized view";
+
+/// Where a view outlives the process.
+pub(crate) struct Place {
+    /// Where it is, for errors.
+    pub(crate) named: String,
+    pub(crate) journal: Options,
+    pub(crate) owner: NodeEpoch,
+    /// Makes the directory.
+    pub(crate) make: Box<dyn Fn() -> Result<()> + Send + Sync>,
+}
+
+/// A view and its rows.
+pub(crate) struct View {
+    /// Its name, columns, options and statement.
+    table: TableDef,
+    /// The text of its query.
+    query: String,
+    shape: Arc<Shape>,
+    /// The query that fills it.
+    id: QueryId,
+    /// None if it ends with the process.
+    place: Option<Place>,
+    /// What readers see, or why they cannot.
+    contents: RwLock<Result<Contents>>,
+    /// Locked while an epoch is committed. None before it is opened, and after it has failed.
+    log: Mutex<Option<ViewLog>>,
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("name", &self.table.name).field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What `SHOW MATERIALIZED VIEWS` tells of the rows of a view.
+pub(crate) struct Figures {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    pub(crate) epoch: Epoch,
+    /// Since its newest epoch was committed; none before the first.
+    pub(crate) age: Option<Duration>,
+}
+
+/// A declaration of a view that is about to be made.
+pub(crate) struct Declared {
+    pub(crate) table: TableDef,
+    pub(crate) query: String,
+    pub(crate) shape: Shape,
+}
+
+impl Declared {
+    /// The table as which rows are given to a view.
+    pub(crate) fn new(
+        view: savanna_streams_model::catalog::ViewDef,
+        schema: SchemaRef,
+        mut options: std::collections::BTreeMap<String, String>,
+    ) -> Result<Self> {
+        let shape = shape(&view.name, Arc::clone(&schema), &options)?;
+        let column = |field: &Arc<arrow::datatypes::Field>| ColumnDef {
+            name: field.name().clone(),
+            data_type: field.data_type().clone(),
+            nullable: field.is_nullable(),
+            computed: None,
+        };
+        options.insert("connector".into(), CONNECTOR.into());
+        let table = TableDef {
+            name: view.name,
+            columns: schema.fields().iter().map(column).collect(),
+            watermark: None,
+            partitioned_by: Vec::new(),
+            options,
+            statement: view.statement,
+        };
+        Ok(Self { table, query: view.query, shape })
+    }
+}
+
+impl View {
+    /// A view of which nothing is known yet.
+    ///
+    /// # Errors
+    /// A column cannot be a key.
+    pub(crate) fn new(declared: Declared, id: QueryId, place: Option<Place>) -> Result<Arc<Self>> {
+        let Declared { table, query, shape } = declared;
+        let shape = Arc::new(shape);
+        let contents = RwLock::new(Ok(Contents::new(Arc::clone(&shape))?));
+        Ok(Arc::new(Self { table, query, shape, id, place, contents, log: Mutex::new(None) }))
+    }
+
+    /// The table as which rows are given to it.
+    pub(crate) fn table(&self) -> &TableDef {
+        &self.table
+    }
+
+    /// The query that fills it.
+    pub(crate) fn id(&self) -> &QueryId {
+        &self.id
+    }
+
+    /// Whether it outlives the process.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Reads what is on disk, if it was not read yet or the log has failed. If it cannot be read, readers are told so.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn open(&self) -> Result<()> {
+        let Some(place) = &self.place else { return Ok(()) };
+        let mut log = self.log.lock();
+        if log.is_some() {
+            return Ok(());
+        }
+        let read = || {
+            (place.make)()?;
+            ViewLog::open(place.named.clone(), place.journal.clone(), place.owner, &self.shape)
+        };
+        match read() {
+            Ok((opened, contents)) => {
+                *self.contents.write() = Ok(contents);
+                *log = Some(opened);
+                Ok(())
+            }
+            Err(error) => {
+                *self.contents.write() = Err(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends its log in order. Its rows can be read still.
+    pub(crate) fn close(&self) {
+        if let Some(log) = self.log.lock().take() {
+            log.close();
+        }
+    }
+
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn figures(&self) -> Result<Figures> {
+        let contents = self.contents.read();
+        let contents = contents.as_ref().map_err(StreamError::clone)?;
+        let version = contents.version();
+        let age = (version.at > 0).then(|| Duration::from_millis(now().saturating_sub(version.at)));
+        Ok(Figures { rows: version.rows, bytes: contents.bytes(), epoch: version.epoch, age })
+    }
+
+    /// What puts the query's rows into it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn sink(self: &Arc<Self>) -> Result<Box<dyn Sink>> {
+        self.open()?;
+        Ok(Box::new(ViewSink(Arc::clone(self))))
+    }
+
+    /// As [`Self::sink`], of a view that may not be there yet: it takes no rows.
+    pub(crate) fn unopened_sink(self: &Arc<Self>) -> Box<dyn Sink> {
+        Box::new(ViewSink(Arc::clone(self)))
+    }
+
+    fn commit(&self, epoch: Epoch, rows: &[RecordBatch]) -> Result<()> {
+        let mut log = self.log.lock();
+        let next = {
+            let contents = self.contents.read();
+            let contents = contents.as_ref().map_err(StreamError::clone)?;
+            let held = contents.version().epoch;
+            if epoch <= held {
+                return Ok(());
+            }
+            if epoch != held.next() {
+                return Err(StreamError::Internal(format!("a view that holds epoch {held} was given epoch {epoch}")));
+            }
+            contents.next(&self.table.name, epoch, now(), rows)?
+        };
+        if self.is_kept() {
+            let log = log.as_mut().ok_or_else(|| closed(&self.table.name))?;
+            // Nobody is told before it is durable.
+            log.append(epoch, next.at(), &next.written)?;
+        }
+        let told = |contents: &mut Contents| {
+            contents.publish(next);
+            Arc::clone(contents.version())
+        };
+        let version = self.contents.write().as_mut().map(told).map_err(|error| error.clone())?;
+        log.as_mut().map_or(Ok(()), |log| log.shorten(&version))
+    }
+}
+
+impl MaterializedView for View {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.shape.schema)
+    }
+
+    fn key(&self) -> &[usize] {
+        &self.shape.key
+    }
+
+    fn query(&self) -> &str {
+        &self.query
+    }
+
+    fn rows(&self) -> Result<Vec<Chunk>> {
+        let contents = self.contents.read();
+        contents.as_ref().map(|contents| contents.version().chunks()).map_err(StreamError::clone)
+    }
+
+    fn row(&self, key: &[ArrayRef]) -> Result<Option<RecordBatch>> {
+        self.contents.read().as_ref().map_err(StreamError::clone)?.row(key)
+    }
+}
+
+/// Puts the rows of a query into its view.
+struct ViewSink(Arc<View>);
+
+impl Sink for ViewSink {
+    fn last_committed(&mut self, query: &QueryId) -> Result<Option<Epoch>> {
+        if *query != self.0.id {
+            return Ok(None);
+        }
+        let contents = self.0.contents.read();
+        contents.as_ref().map(|contents| Some(contents.version().epoch)).map_err(StreamError::clone)
+    }
+
+    fn commit(&mut self, query: &QueryId, epoch: Epoch, rows: &[RecordBatch]) -> Result<()> {
+        if *query != self.0.id {
+            let name = &self.0.table.name;
+            return Err(StreamError::Internal(format!(
+                "query {query} writes to the view {name} of query {}",
+                self.0.id
+            )));
+        }
+        let committed = self.0.commit(epoch, rows);
+        if committed.is_err() {
+            // Whether it counts is known when the log is opened again.
+            drop(self.0.log.lock().take());
+        }
+        committed
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn delivery(&self) -> Delivery {
+        Delivery::ExactlyOnce
+    }
+}
+
+fn closed(name: &str) -> StreamError {
+    StreamError::invalid(format!(
+        "materialized view {name} is closed: it was dropped, or could not be written; RESUME QUERY '{name}' reads it again"
+    ))
+}
+
+/// In milliseconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
+}
