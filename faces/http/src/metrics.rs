@@ -238,11 +238,14 @@ fn query_registry(queries: &[QueryStatus]) -> Registry {
         registry.register(name, help, family);
     }
 
-    let gauges: [QueryMetric<Option<f64>>; 4] = [
+    let gauges: [QueryMetric<Option<f64>>; 7] = [
         ("query_state_bytes", "State held", |q| Some(q.state_bytes as f64)),
         ("query_epoch", "The last committed epoch", |q| Some(q.epoch as f64)),
         ("query_cpu_seconds", "CPU time, generators included", |q| Some(q.cpu_seconds)),
         ("query_watermark_seconds", "The lowest watermark since 1970", watermark_seconds),
+        ("query_view_rows", "Rows of the materialized view that it fills", |q| q.more.get("view_rows").copied()),
+        ("query_view_bytes", "Memory of the materialized view that it fills", |q| q.more.get("view_bytes").copied()),
+        ("query_view_epoch", "The epoch of the materialized view that it fills", |q| q.more.get("view_epoch").copied()),
     ];
     for (name, help, value) in gauges {
         let family = Family::<QueryLabels, Gauge<f64, AtomicU64>>::default();

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use datafusion::common::DataFusionError;
+use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::{TaskContext, TaskContextProvider as _};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt as _;
 use savanna_streams_api::{Result, StreamError};
@@ -31,7 +31,7 @@ pub fn answer(
 ) -> Result<Vec<RecordBatch>> {
     let bytes = limit.unwrap_or(budget::RESULTS_MAX);
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(usize::try_from(bytes).unwrap_or(usize::MAX)));
-    let mut held = MemoryConsumer::new("result").register(&pool);
+    let held = MemoryConsumer::new("result").register(&pool);
     let context = context(pool)?;
     let failed = |error: &DataFusionError| match error.find_root() {
         DataFusionError::ResourcesExhausted(_) => too_large(bytes),

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use arrow::array::ArrayRef;
+use arrow::util::display::array_value_to_string;
 use savanna_epoch::NodeEpoch;
 use savanna_streams_api::handle::QueryState;
 use savanna_streams_model::source::{ConnectorInfo, Source};
@@ -68,6 +70,38 @@ impl Process {
 
     fn relations(&self) -> Vec<String> {
         self.engine.inner.catalog.all().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// All rows of a statement, as text.
+    async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
+        let (mut rows, reply) = (Vec::new(), self.run(sql).await);
+        let StreamReply::Rows { cursor, .. } = reply else { panic!("{sql}: {reply:?}") };
+        loop {
+            let request = StreamRequest::Fetch { session: self.session, cursor, max_rows: 1_000, wait_ms: 100 };
+            let Ok(StreamReply::Fetched { rows: fetched, end }) = self.engine.call(request).await else {
+                panic!("{sql}")
+            };
+            for batch in &fetched.batches {
+                let text = |column: &ArrayRef, row| array_value_to_string(column, row).unwrap();
+                rows.extend((0..batch.num_rows()).map(|row| batch.columns().iter().map(|c| text(c, row)).collect()));
+            }
+            if end {
+                return rows;
+            }
+        }
+    }
+
+    /// Waits until a statement has these rows.
+    async fn until(&self, sql: &str, expected: &[&[&str]]) {
+        let begun = std::time::Instant::now();
+        loop {
+            let rows = self.rows(sql).await;
+            if rows == expected {
+                return;
+            }
+            assert!(begun.elapsed() < FOREVER, "{sql}: {rows:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     async fn end(self) {
@@ -333,4 +367,259 @@ async fn queries_whose_sources_do_not_answer_or_fail_go_on_later_and_hold_nobody
         until(QueryState::Running).await;
         process.end().await;
     }
+}
+
+/// Adds lines to the file that is followed.
+fn write_more(directory: &Path, lines: &str) {
+    use std::io::Write as _;
+    let mut file = fs::OpenOptions::new().append(true).open(directory.join("input.csv")).unwrap();
+    file.write_all(lines.as_bytes()).unwrap();
+}
+
+#[tokio::test]
+async fn a_materialized_view_is_there_in_the_next_process_and_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("CREATE MATERIALIZED VIEW kept WITH ('key' = 'rest') AS SELECT n, mod(n, 10) AS rest FROM input").await;
+    process.run("CREATE TEMPORARY MATERIALIZED VIEW passing AS SELECT n FROM input").await;
+    process.until("SELECT n, rest FROM kept ORDER BY n", &[&["1", "1"], &["2", "2"]]).await;
+    process.until("SELECT count(*) FROM passing", &[&["2"]]).await;
+    process.end().await;
+    let process = Process::start(directory.path(), 2).await;
+    assert_eq!(process.rows("SELECT n FROM kept WHERE rest = 2").await, [["2"]]);
+    assert!(process.try_run("SELECT n FROM passing").await.unwrap_err().contains("does not exist"));
+    write_more(directory.path(), "12\n3\n22\n");
+    process.until("SELECT n FROM kept WHERE rest = 2", &[&["22"]]).await;
+    process.until("SELECT n FROM kept ORDER BY n", &[&["1"], &["3"], &["22"]]).await;
+    process.end().await;
+    let process = Process::start(directory.path(), 3).await;
+    assert_eq!(process.rows("SELECT n FROM kept ORDER BY n").await, [["1"], ["3"], ["22"]]);
+    process.end().await;
+}
+
+#[tokio::test]
+async fn a_materialized_view_and_its_query_come_and_go_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    let create = "CREATE MATERIALIZED VIEW v WITH ('key' = 'n') AS SELECT n FROM input";
+    process.run(create).await;
+    process.run(&create.replace("VIEW", "VIEW IF NOT EXISTS")).await;
+    let refused = async |sql: &str, expected: &str| {
+        let error = process.try_run(sql).await.unwrap_err();
+        assert!(error.contains(expected), "{sql}: {error}");
+    };
+    refused(create, "materialized view v exists already").await;
+    refused("CREATE TABLE v (n BIGINT) WITH ('connector' = 'blackhole')", "materialized view v exists already").await;
+    refused("DROP VIEW v", "materialized view v is not a view; write DROP MATERIALIZED VIEW v").await;
+    refused("DROP QUERY v", "query v fills the materialized view v; DROP MATERIALIZED VIEW takes both away").await;
+    refused("STOP QUERY v WITH SAVEPOINT '/tmp/none'", "its rows are in this node").await;
+    refused("INSERT INTO v SELECT n FROM input", "materialized view v is not a table").await;
+    refused("SELECT v.n FROM v JOIN input ON v.n = input.n", "materialized view v beside streams is not supported")
+        .await;
+    refused("CREATE MATERIALIZED VIEW w AS SELECT n FROM v", "materialized view v beside streams").await;
+    refused("DROP MATERIALIZED VIEW w", "materialized view w does not exist").await;
+    process.run("DROP MATERIALIZED VIEW IF EXISTS w").await;
+    process.run("STOP QUERY v").await;
+    process.until("SELECT n FROM v ORDER BY n", &[&["1"], &["2"]]).await;
+    write_more(directory.path(), "3\n");
+    process.run("RESUME QUERY v").await;
+    process.until("SELECT n FROM v ORDER BY n", &[&["1"], &["2"], &["3"]]).await;
+    let shown = &process.rows("SHOW MATERIALIZED VIEWS").await[0];
+    assert_eq!(
+        (shown[0].as_str(), shown[1].as_str(), shown[2].as_str(), shown[7].as_str()),
+        ("v", "running", "3", "n")
+    );
+    process.run("DROP MATERIALIZED VIEW v").await;
+    assert!(process.engine.inner.store.as_ref().unwrap().queries().is_empty());
+    assert_eq!(fs::read_dir(directory.path().join("streams/views")).unwrap().count(), 0);
+    process.run(create).await;
+    process.until("SELECT n FROM v ORDER BY n", &[&["1"], &["2"], &["3"]]).await;
+    process.end().await;
+    let process = Process::start(directory.path(), 2).await;
+    assert_eq!(process.relations(), ["input", "nowhere", "out", "v", "whole"]);
+    process.end().await;
+}
+
+#[tokio::test]
+async fn a_materialized_view_whose_query_has_finished_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("CREATE MATERIALIZED VIEW v AS SELECT n FROM whole").await;
+    process.until("SELECT n FROM v", &[&["1"], &["2"]]).await;
+    let begun = std::time::Instant::now();
+    while !process.engine.inner.store.as_ref().unwrap().queries().is_empty() {
+        assert!(begun.elapsed() < FOREVER);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    process.end().await;
+    let process = Process::start(directory.path(), 2).await;
+    assert_eq!(process.rows("SELECT n FROM v").await, [["1"], ["2"]]);
+    assert_eq!(process.rows("SHOW MATERIALIZED VIEWS").await[0][1], "finished");
+    assert!(process.try_run("DROP QUERY v").await.unwrap_err().contains("fills the materialized view v"));
+    process.run("DROP MATERIALIZED VIEW v").await;
+    process.end().await;
+}
+
+#[tokio::test]
+async fn a_full_materialized_view_fails_its_query_and_answers_still() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    let full =
+        "CREATE MATERIALIZED VIEW v WITH ('max-bytes' = '64KiB') AS SELECT n, LPAD('x', 1000, 'y') AS t FROM input";
+    process.run(full).await;
+    process.until("SELECT count(*) FROM v", &[&["2"]]).await;
+    write_more(directory.path(), &"3\n".repeat(1_000));
+    process.until("SELECT 1 FROM v LIMIT 1", &[&["1"]]).await;
+    let begun = std::time::Instant::now();
+    let error = loop {
+        let shown = process.rows("SHOW MATERIALIZED VIEWS").await.remove(0);
+        if shown[1] == "failed" {
+            break shown[8].clone();
+        }
+        assert!(begun.elapsed() < FOREVER, "{shown:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert!(error.contains("materialized view v would take") && error.contains("'max-bytes'"), "{error}");
+    assert!(process.rows("SHOW QUERIES").await[0].last().unwrap().contains("materialized view v would take"));
+    assert_eq!(process.rows("SELECT count(*) FROM v").await, [["2"]]);
+    process.end().await;
+    let process = Process::start(directory.path(), 2).await;
+    assert_eq!(process.rows("SELECT n FROM v ORDER BY n").await, [["1"], ["2"]]);
+    process.end().await;
+}
+
+#[tokio::test]
+async fn a_damaged_materialized_view_says_so_and_the_others_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("CREATE MATERIALIZED VIEW good AS SELECT n FROM whole").await;
+    process.run("CREATE MATERIALIZED VIEW bad AS SELECT n FROM input").await;
+    process.until("SELECT count(*) FROM good", &[&["2"]]).await;
+    process.until("SELECT count(*) FROM bad", &[&["2"]]).await;
+    let job = process.engine.inner.catalog.views()[0].id().job;
+    process.end().await;
+    let log = directory.path().join("streams/views").join(job.to_string());
+    let files = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
+    let segment = files.filter(|path| path.to_string_lossy().contains("segment")).min().unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[200] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let process = Process::start(directory.path(), 2).await;
+    let error = process.try_run("SELECT n FROM bad").await.unwrap_err();
+    assert!(error.contains("segment") && error.contains("damaged"), "{error}");
+    let shown = process.rows("SHOW MATERIALIZED VIEWS").await;
+    assert_eq!((shown[0][0].as_str(), shown[0][1].as_str(), shown[1][0].as_str()), ("bad", "failed", "good"));
+    assert!(shown[0][8].contains("damaged"), "{shown:?}");
+    assert_eq!(process.rows("SELECT count(*) FROM good").await, [["2"]]);
+    process.run("DROP MATERIALIZED VIEW bad").await;
+    assert!(!log.exists());
+    process.end().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_materialized_view_is_refused_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process
+        .run("CREATE TABLE made (n BIGINT, d DOUBLE) WITH ('connector' = 'datagen', 'rows-per-second' = '10')")
+        .await;
+    let query = "AS SELECT n, d FROM made";
+    for (view, expected) in [
+        (format!("VIEW v {query}"), "materialized view v cannot outlive the process: table made"),
+        (format!("VIEW `a b` {query}"), "expected a letter, then letters, digits, - and _"),
+        (
+            format!("VIEW v WITH ('keys' = 'n') {query}"),
+            "option keys does not exist (line 1, column 34); did you mean key?",
+        ),
+        (format!("VIEW v WITH ('key' = 'm') {query}"), "column m does not exist"),
+        (
+            format!("VIEW v WITH ('key' = 'd') {query}"),
+            "column d cannot be of the key of materialized view v, because it is DOUBLE",
+        ),
+        (format!("VIEW v WITH ('key' = 'n, n') {query}"), "column n is named twice"),
+        (format!("VIEW v WITH ('max-rows' = '0') {query}"), "expected a number of rows, at least 1, got '0'"),
+        (format!("VIEW v WITH ('retention' = '5ms') {query}"), "expected a length of time"),
+        (format!("VIEW v WITH ('max-bytes' = 'much') {query}"), "expected a size, such as 512MiB, got 'much'"),
+        ("VIEW v AS SELECT n, n AS n FROM made".into(), "n"),
+        ("VIEW v AS SELECT n FROM made ORDER BY n".into(), "ORDER BY is not supported"),
+        ("VIEW v AS SELECT nothing FROM made".into(), "column nothing does not exist"),
+    ] {
+        let error = process.try_run(&format!("CREATE MATERIALIZED {view}")).await.unwrap_err();
+        assert!(error.contains(expected), "{view}: {error}");
+    }
+    assert!(process.engine.inner.catalog.views().is_empty());
+    process.run(&format!("CREATE TEMPORARY MATERIALIZED VIEW v WITH ('max-rows' = '3') {query}")).await;
+    process.until("SELECT count(*) FROM v", &[&["3"]]).await;
+    process.run("STOP QUERY v").await;
+    process.run("DROP MATERIALIZED VIEW v").await;
+    process.end().await;
+}
+
+#[tokio::test]
+async fn queries_over_materialized_views_are_all_of_sql() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("CREATE MATERIALIZED VIEW v WITH ('key' = 'n') AS SELECT n, CAST(n AS VARCHAR) AS t FROM input").await;
+    process.run("CREATE MATERIALIZED VIEW w AS SELECT n * 10 AS m FROM input").await;
+    process.run("CREATE VIEW both AS SELECT n, m FROM v JOIN w ON n * 10 = m").await;
+    write_more(directory.path(), "3\n4\n");
+    process.until("SELECT count(*) FROM v", &[&["4"]]).await;
+    process.until("SELECT count(*) FROM w", &[&["4"]]).await;
+    for (sql, expected) in [
+        ("SELECT t FROM v WHERE n = 3", vec!["3"]),
+        ("SELECT v.t FROM v WHERE 3 = v.n", vec!["3"]),
+        ("SELECT a.t FROM v a WHERE (a.n = 3)", vec!["3"]),
+        ("SELECT t FROM v WHERE n = 3 AND n = 4", vec![]),
+        ("SELECT t FROM v WHERE n = 3.0", vec!["3"]),
+        ("SELECT t FROM v WHERE n = 99", vec![]),
+        ("SELECT t FROM v WHERE n = NULL", vec![]),
+        ("SELECT t FROM v WHERE n > 1 ORDER BY n DESC LIMIT 2", vec!["4", "3"]),
+        ("SELECT sum(m) FROM both", vec!["100"]),
+        ("SELECT n FROM v WHERE n IN (SELECT m / 10 FROM w WHERE m > 20) ORDER BY n", vec!["3", "4"]),
+        ("SELECT n FROM v WHERE n = (SELECT max(n) FROM v)", vec!["4"]),
+        ("WITH input AS (SELECT n FROM v) SELECT count(*) FROM input", vec!["4"]),
+        ("SELECT row_number() OVER (ORDER BY n DESC) FROM v WHERE n < 3 ORDER BY 1", vec!["1", "2"]),
+        ("SELECT n FROM v UNION ALL SELECT m FROM w ORDER BY n DESC LIMIT 1", vec!["40"]),
+        ("SELECT lag(n) OVER (ORDER BY n) FROM v ORDER BY n LIMIT 2", vec!["", "1"]),
+        ("SELECT n FROM v WHERE EXISTS (SELECT 1 FROM w WHERE m = n * 10 AND m = 20)", vec!["2"]),
+    ] {
+        let rows: Vec<String> = process.rows(sql).await.into_iter().map(|row| row[0].clone()).collect();
+        assert_eq!(rows, expected, "{sql}");
+    }
+    assert_eq!(
+        process.rows("EXPLAIN SELECT t FROM v WHERE n = 3").await,
+        [["the row of a key of a materialized view, by its index"]]
+    );
+    for sql in [
+        "SELECT t FROM v WHERE n = 3.0",
+        "SELECT t FROM v WHERE n = 3 LIMIT 1",
+        "SELECT DISTINCT t FROM v WHERE n = 3",
+        "SELECT n + 1 FROM v WHERE n = 3",
+    ] {
+        assert_ne!(
+            process.rows(&format!("EXPLAIN {sql}")).await[0][0],
+            "the row of a key of a materialized view, by its index",
+            "{sql}"
+        );
+    }
+    let error = process.try_run("SELECT n FROM v WHERE n / 0 = 1").await.unwrap_err();
+    assert!(error.contains("division by zero") || error.contains("divide by zero"), "{error}");
+    let error = process.try_run("SELECT nothing FROM v").await.unwrap_err();
+    assert!(error.starts_with("column nothing does not exist"), "{error}");
+    process.run("SET 'memory-limit' = '1KiB'").await;
+    let error = process.try_run("SELECT a.n FROM v a, v b, v c, w ORDER BY a.n").await.unwrap_err();
+    assert!(error.contains("raise the limit with SET 'memory-limit'"), "{error}");
+    process.run("RESET 'memory-limit'").await;
+    process.run("SET statement_timeout = 300").await;
+    let crossed = (0..14).map(|i| format!("v v{i}")).collect::<Vec<_>>().join(", ");
+    let error = process.try_run(&format!("SELECT count(*) FROM {crossed}")).await.unwrap_err();
+    assert!(error.contains("took longer than 300 ms"), "{error}");
+    process.end().await;
 }

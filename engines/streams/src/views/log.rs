@@ -277,3 +277,142 @@ fn of_bytes(bytes: &[u8], shape: &Shape) -> Result<RecordBatch, String> {
 fn failed(what: &str, place: &str, error: &JournalError) -> StreamError {
     StreamError::io(format!("{what} the materialized view in {place}"), error)
 }
+
+#[cfg(test)]
+mod tests {
+    use savanna_journal::Disk;
+    use savanna_journal::sim::{Fault, SimDisk};
+
+    use super::super::version::tests::{rows, seen, shape};
+    use super::*;
+
+    fn open(disk: &Arc<SimDisk>, owner: u64) -> Result<(ViewLog, Contents)> {
+        let options = Options::disk(Arc::clone(disk) as Arc<dyn Disk>);
+        ViewLog::open("views/7".into(), options, NodeEpoch(owner), &Arc::new(shape(true)))
+    }
+
+    /// A row that takes so much that the log is written anew every few epochs.
+    fn row(epoch: u64) -> RecordBatch {
+        rows(&[(epoch as i64 % 5, format!("{epoch} {}", "x".repeat(600 << 10)))])
+    }
+
+    /// As a view commits.
+    fn commit(log: &mut ViewLog, contents: &mut Contents, epoch: u64, rows: &RecordBatch) -> Result<()> {
+        let next = contents.next("v", Epoch(epoch), epoch, std::slice::from_ref(rows))?;
+        log.append(Epoch(epoch), epoch, &next.written)?;
+        contents.publish(next);
+        log.shorten(contents.version())
+    }
+
+    /// The rows behind an epoch.
+    fn expected(epoch: u64) -> Contents {
+        let mut contents = Contents::new(Arc::new(shape(true))).unwrap();
+        for epoch in 1..=epoch {
+            let next = contents.next("v", Epoch(epoch), epoch, &[row(epoch)]).unwrap();
+            contents.publish(next);
+        }
+        contents
+    }
+
+    #[test]
+    fn a_view_holds_what_was_told_whatever_fails_and_the_power_behind_it() {
+        let expected: Vec<_> = (0..=24).map(|epoch| seen(expected(epoch).version())).collect();
+        let (mut failed, mut shortened) = (0, 0);
+        for (seed, fault) in (0..3).flat_map(|seed| [Fault::Error, Fault::PowerCut].map(|fault| (seed, fault))) {
+            for step in (1..90).step_by(2) {
+                let disk = SimDisk::new(seed);
+                let (mut log, mut contents) = open(&disk, 1).unwrap();
+                disk.fail(step, fault);
+                let mut told = 0;
+                for epoch in 1..=24 {
+                    // An epoch whose log could not be shortened behind it is told.
+                    let committed = commit(&mut log, &mut contents, epoch, &row(epoch));
+                    told = contents.version().epoch.0;
+                    shortened += u32::from(log.since_base == 0);
+                    if committed.is_err() {
+                        failed += 1;
+                        break;
+                    }
+                }
+                drop(log);
+                disk.crash();
+                let (mut log, mut contents) = open(&disk, 2).unwrap();
+                let held = contents.version().epoch.0;
+                assert!(held == told || held == told + 1, "seed {seed}, {fault:?} at {step}: told {told}, held {held}");
+                assert_eq!(seen(contents.version()), expected[held as usize], "seed {seed}, {fault:?} at {step}");
+                for epoch in held + 1..=24 {
+                    commit(&mut log, &mut contents, epoch, &row(epoch)).unwrap();
+                }
+                drop(log);
+                let (_, contents) = open(&disk, 3).unwrap();
+                assert_eq!(seen(contents.version()), expected[24], "seed {seed}, {fault:?} at {step}");
+            }
+        }
+        assert!(failed > 50 && shortened > 50, "{failed} failed, {shortened} shortened");
+    }
+
+    #[test]
+    fn the_log_of_a_view_that_changes_does_not_grow() {
+        let disk = SimDisk::new(1);
+        let (mut log, mut contents) = open(&disk, 1).unwrap();
+        for epoch in 1..=200 {
+            commit(&mut log, &mut contents, epoch, &row(epoch)).unwrap();
+        }
+        log.close();
+        let bytes: usize = disk.files().iter().map(|(_, bytes)| bytes).sum();
+        // Five rows of 600 KiB; segments go as a whole.
+        assert!(bytes < 64 << 20, "{bytes} bytes");
+        assert_eq!(seen(open(&disk, 2).unwrap().1.version()), seen(contents.version()));
+    }
+
+    #[test]
+    fn rows_without_their_epoch_and_half_a_base_are_passed_over() {
+        let disk = SimDisk::new(1);
+        let (mut log, mut contents) = open(&disk, 1).unwrap();
+        commit(&mut log, &mut contents, 1, &row(1)).unwrap();
+        // The process ends between the rows and the record of an epoch, and within a base.
+        log.parts(&row(2)).unwrap();
+        log.parts(&row(3)).unwrap();
+        let (mut log, mut contents) = open(&disk, 2).unwrap();
+        assert_eq!((contents.version().epoch, contents.version().rows), (Epoch(1), 1));
+        commit(&mut log, &mut contents, 2, &rows(&[(9, "two".into())])).unwrap();
+        let (_, again) = open(&disk, 3).unwrap();
+        assert_eq!(seen(again.version()), seen(contents.version()));
+        assert_eq!(again.version().rows, 2);
+    }
+
+    #[test]
+    fn a_log_that_lacks_an_epoch_is_refused_with_its_place() {
+        let disk = SimDisk::new(1);
+        let (mut log, _) = open(&disk, 1).unwrap();
+        log.append(Epoch(1), 1, &row(1)).unwrap();
+        log.append(Epoch(3), 3, &row(3)).unwrap();
+        drop(log);
+        let error = open(&disk, 2).unwrap_err().to_string();
+        assert!(error.contains("views/7") && error.contains("expected epoch 2 and its rows, got epoch 3"), "{error}");
+    }
+
+    #[test]
+    fn a_log_that_is_damaged_is_refused_with_file_and_place() {
+        let disk = SimDisk::new(1);
+        let (mut log, mut contents) = open(&disk, 1).unwrap();
+        for epoch in 1..=4 {
+            commit(&mut log, &mut contents, epoch, &row(epoch)).unwrap();
+        }
+        log.close();
+        let (name, _) = disk.files().into_iter().filter(|(name, _)| name.contains("segment")).min().unwrap();
+        disk.flip(&name, 5_000, 1);
+        let error = open(&disk, 2).unwrap_err().to_string();
+        assert!(error.contains("views/7") && error.contains(&name) && error.contains("damaged"), "{error}");
+    }
+
+    #[test]
+    fn a_record_of_a_later_release_is_refused() {
+        let disk = SimDisk::new(1);
+        let (log, _) = open(&disk, 1).unwrap();
+        log.wait(log.write(9, b"").unwrap()).unwrap();
+        drop(log);
+        let error = open(&disk, 2).unwrap_err().to_string();
+        assert!(error.contains("got a record of kind 9"), "{error}");
+    }
+}

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
 use arrow::datatypes::SchemaRef;
@@ -505,4 +505,167 @@ fn too_large(name: &str, bytes: u64, max: u64) -> StreamError {
 
 fn broken(error: arrow::error::ArrowError) -> StreamError {
     StreamError::Internal(format!("the rows of a materialized view: {error}"))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use arrow::array::{AsArray, Int64Array, StringViewArray};
+    use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use rand::seq::IndexedRandom as _;
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// How a view of a number and a text keeps rows; the number is the key, if there is one.
+    pub(crate) fn shape(key: bool) -> Shape {
+        let fields = vec![Field::new("k", DataType::Int64, false), Field::new("v", DataType::Utf8View, true)];
+        let key = if key { vec![0] } else { Vec::new() };
+        Shape { schema: Arc::new(Schema::new(fields)), key, max_rows: None, retention: None, max_bytes: u64::MAX }
+    }
+
+    pub(crate) fn rows(rows: &[(i64, String)]) -> RecordBatch {
+        let keys = Int64Array::from_iter_values(rows.iter().map(|(key, _)| *key));
+        let texts = StringViewArray::from_iter_values(rows.iter().map(|(_, text)| text));
+        RecordBatch::try_new(shape(true).schema, vec![Arc::new(keys), Arc::new(texts)]).unwrap()
+    }
+
+    /// What a reader sees, in order.
+    pub(crate) fn seen(version: &Version) -> Vec<(i64, String)> {
+        let mut seen = Vec::new();
+        for Chunk { rows, living } in version.chunks() {
+            let rows = living.map_or(rows.clone(), |living| filter_record_batch(&rows, &living).unwrap());
+            let (keys, texts) = (rows.column(0).as_primitive::<Int64Type>(), rows.column(1).as_string_view());
+            seen.extend(keys.values().iter().copied().zip(texts.iter().map(|text| text.unwrap().to_owned())));
+        }
+        seen
+    }
+
+    fn commit(contents: &mut Contents, epoch: u64, at: u64, batches: &[RecordBatch]) {
+        let next = contents.next("v", Epoch(epoch), at, batches).unwrap();
+        contents.publish(next);
+    }
+
+    /// What a key is found to have.
+    fn found(contents: &Contents, key: i64) -> Option<String> {
+        let row = contents.row(&[Arc::new(Int64Array::from(vec![key]))]).unwrap()?;
+        assert_eq!(row.column(0).as_primitive::<Int64Type>().values(), &[key]);
+        Some(row.column(1).as_string_view().value(0).to_owned())
+    }
+
+    #[test]
+    fn the_last_row_of_a_key_counts_in_every_version_whatever_is_compacted() {
+        for seed in 0..20 {
+            let mut dice = ChaCha8Rng::seed_from_u64(seed);
+            let max_rows = [None, Some(50)][usize::from(seed % 2 == 1)];
+            let mut contents = Contents::new(Arc::new(Shape { max_rows, ..shape(true) })).unwrap();
+            // Keys in the order in which they were written last.
+            let mut model: Vec<(i64, String)> = Vec::new();
+            let mut held: Vec<(Arc<Version>, Vec<(i64, String)>)> = Vec::new();
+            for epoch in 1..=200 {
+                let batch = |dice: &mut ChaCha8Rng| {
+                    let row = |dice: &mut ChaCha8Rng| {
+                        let long =
+                            "a text that is too long to be stored in the view of it".repeat(dice.random_range(0..2));
+                        (dice.random_range(0..300), format!("{epoch} {} {long}", dice.random_range(0..1_000)))
+                    };
+                    (0..dice.random_range(0..40)).map(|_| row(dice)).collect::<Vec<_>>()
+                };
+                let batches: Vec<_> = (0..dice.random_range(0..3)).map(|_| batch(&mut dice)).collect();
+                for (key, text) in batches.iter().flatten() {
+                    model.retain(|(known, _)| known != key);
+                    model.push((*key, text.clone()));
+                }
+                let surplus = max_rows.map_or(0, |max| model.len().saturating_sub(max as usize));
+                model.drain(..surplus);
+                let batches: Vec<_> = batches.iter().map(|batch| rows(batch)).collect();
+                commit(&mut contents, epoch, epoch, &batches);
+                assert_eq!(seen(contents.version()), model, "seed {seed}, epoch {epoch}");
+                assert_eq!(contents.version().rows, model.len() as u64);
+                let key = dice.random_range(0..300);
+                let of_model = model.iter().find(|(known, _)| *known == key).map(|(_, text)| text.clone());
+                assert_eq!(found(&contents, key), of_model, "seed {seed}, epoch {epoch}, key {key}");
+                held.push((Arc::clone(contents.version()), model.clone()));
+                let (version, model) = held.choose(&mut dice).unwrap();
+                assert_eq!(seen(version), *model, "seed {seed}: an old version changed");
+            }
+            assert_eq!(contents.index.len() as u64, contents.version().rows);
+            let keys: u64 = contents.index.keys().map(|key| key.len() as u64 + ENTRY_BYTES).sum();
+            assert_eq!(contents.index_bytes, keys);
+            let stored: usize = contents.version().pieces.iter().map(|piece| piece.rows.batch.num_rows()).sum();
+            assert!(stored <= 2 * model.len() + 1, "{stored} rows are stored for {}", model.len());
+            assert!(contents.version().pieces.len() < 16, "{} chunks", contents.version().pieces.len());
+        }
+    }
+
+    #[test]
+    fn without_a_key_all_rows_are_there_in_order_and_the_oldest_go() {
+        let text = |n: i64| (n % 7, n.to_string());
+        let mut contents = Contents::new(Arc::new(Shape { max_rows: Some(1_000), ..shape(false) })).unwrap();
+        for epoch in 0..100_i64 {
+            let batch: Vec<_> = (epoch * 37..(epoch + 1) * 37).map(text).collect();
+            commit(&mut contents, epoch as u64 + 1, 0, &[rows(&batch)]);
+            let all = (epoch + 1) * 37;
+            assert_eq!(seen(contents.version()), ((all - 1_000).max(0)..all).map(text).collect::<Vec<_>>());
+        }
+        let many: Vec<_> = (0..150_000).map(text).collect();
+        commit(&mut contents, 101, 0, &[rows(&many)]);
+        assert_eq!(seen(contents.version()), many[149_000..], "an epoch may have more rows than there may be");
+    }
+
+    #[test]
+    fn rows_go_when_they_are_older_than_the_retention_and_not_before() {
+        let retention = Some(Duration::from_secs(60));
+        let mut contents = Contents::new(Arc::new(Shape { retention, ..shape(true) })).unwrap();
+        for epoch in 1..=400_u64 {
+            let at = epoch * 500;
+            commit(&mut contents, epoch, at, &[rows(&[(epoch as i64, String::new())])]);
+            let oldest = seen(contents.version())[0].0 as u64 * 500;
+            // A slot has 937 ms.
+            assert!(oldest <= (at.saturating_sub(60_000)).max(500), "epoch {epoch}: {oldest}");
+            assert!(oldest + 62_000 >= at, "epoch {epoch}: {oldest}");
+        }
+        assert_eq!((found(&contents, 1), found(&contents, 400)), (None, Some(String::new())));
+        assert_eq!(contents.index.len() as u64, contents.version().rows);
+        // A clock that goes back.
+        commit(&mut contents, 401, 7, &[rows(&[(401, String::new())])]);
+        assert_eq!(contents.version().at, 200_000);
+    }
+
+    #[test]
+    fn an_epoch_that_has_no_room_is_refused_with_the_name_of_the_view_and_changes_nothing() {
+        let max_bytes = 64 << 10;
+        let mut contents = Contents::new(Arc::new(Shape { max_bytes, ..shape(true) })).unwrap();
+        let text = |n: i64| "x".repeat(n as usize);
+        let mut epoch = 0;
+        let error = loop {
+            epoch += 1;
+            match contents.next("busy", Epoch(epoch), 0, &[rows(&[(epoch as i64, text(500))])]) {
+                Ok(next) => contents.publish(next),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("materialized view busy would take") && error.contains("'max-bytes'"), "{error}");
+        assert_eq!((contents.version().epoch, contents.version().rows), (Epoch(epoch - 1), epoch - 1));
+        assert!(epoch > 50 && contents.bytes() <= max_bytes);
+        // The same keys again and again take no more.
+        for more in 0..500 {
+            let key = (more % (epoch - 1)) as i64 + 1;
+            commit(&mut contents, epoch + more, 0, &[rows(&[(key, text(450))])]);
+        }
+    }
+
+    #[test]
+    fn a_view_that_is_read_again_has_the_same_rows_in_the_same_order() {
+        let mut contents = Contents::new(Arc::new(shape(true))).unwrap();
+        for epoch in 1..=50_u64 {
+            let batch: Vec<_> = (0..10).map(|n| ((epoch as i64 * 7 + n) % 90, format!("{epoch}"))).collect();
+            commit(&mut contents, epoch, epoch, &[rows(&batch)]);
+        }
+        let version = contents.version();
+        let living = version.living().collect::<Result<Vec<_>>>().unwrap();
+        let again = Contents::of(Arc::new(shape(true)), version.epoch, version.at, living).unwrap();
+        assert_eq!((seen(again.version()), again.version().epoch), (seen(version), version.epoch));
+        assert_eq!(found(&again, 17), found(&contents, 17));
+    }
 }

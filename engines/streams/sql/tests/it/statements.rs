@@ -128,6 +128,33 @@ fn a_view_keeps_the_text_of_its_query() {
 }
 
 #[test]
+fn a_materialized_view_has_options_and_a_query() {
+    let text =
+        "CREATE MATERIALIZED VIEW IF NOT EXISTS v (a, b) WITH ('key' = 'a, b', 'max-rows' = '10') AS SELECT 1, 2 ;";
+    match parse(text).unwrap() {
+        Statement::CreateMaterializedView { view, options, query, if_not_exists, temporary } => {
+            assert!(if_not_exists && !temporary);
+            assert_eq!((view.name.as_str(), query.text()), ("v", "SELECT 1, 2"));
+            assert_eq!(
+                (view.columns.as_slice(), options["key"].as_str()),
+                (["a".into(), "b".into()].as_slice(), "a, b")
+            );
+            assert_eq!(view.statement, text.trim_end_matches(" ;"));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(parse("CREATE TEMPORARY MATERIALIZED VIEW v AS SELECT 1").is_ok());
+    assert!(parse("EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT 1").is_ok());
+    assert!(error("CREATE MATERIALIZED TABLE t").contains("expected VIEW, but found TABLE (line 1, column 21)"));
+    assert!(
+        error("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT 1")
+            .contains("CREATE OR REPLACE MATERIALIZED VIEW is not supported (line 1, column 19)")
+    );
+    let deep = format!("CREATE MATERIALIZED VIEW v AS SELECT {}1", "1 + ".repeat(5_000));
+    assert!(error(&deep).contains("operators are nested"), "{}", error(&deep));
+}
+
+#[test]
 fn small_statements_are_read() {
     let show = |s: Show| Statement::Show(s);
     for (sql, expected) in [
@@ -140,6 +167,12 @@ fn small_statements_are_read() {
         ("SHOW server_version", show(Show::Setting("server_version".into()))),
         ("SHOW CREATE TABLE t", show(Show::CreateTable("t".into()))),
         ("SHOW CREATE VIEW `v`", show(Show::CreateView("v".into()))),
+        ("SHOW MATERIALIZED VIEWS", show(Show::MaterializedViews)),
+        ("SHOW CREATE MATERIALIZED VIEW v", show(Show::CreateMaterializedView("v".into()))),
+        (
+            "DROP MATERIALIZED VIEW IF EXISTS v",
+            Statement::Drop { kind: ObjectKind::MaterializedView, name: "v".into(), if_exists: true },
+        ),
         ("DROP TABLE IF EXISTS t", Statement::Drop { kind: ObjectKind::Table, name: "t".into(), if_exists: true }),
         ("DROP VIEW v", Statement::Drop { kind: ObjectKind::View, name: "v".into(), if_exists: false }),
         ("DESCRIBE t", Statement::Describe { name: "t".into() }),
