@@ -421,8 +421,8 @@ async fn a_materialized_view_and_its_query_come_and_go_together() {
     refused("CREATE MATERIALIZED VIEW w AS SELECT n FROM v", "materialized view v beside streams").await;
     refused("DROP MATERIALIZED VIEW w", "materialized view w does not exist").await;
     process.run("DROP MATERIALIZED VIEW IF EXISTS w").await;
-    process.run("STOP QUERY v").await;
     process.until("SELECT n FROM v ORDER BY n", &[&["1"], &["2"]]).await;
+    process.run("STOP QUERY v").await;
     write_more(directory.path(), "3\n");
     process.run("RESUME QUERY v").await;
     process.until("SELECT n FROM v ORDER BY n", &[&["1"], &["2"], &["3"]]).await;

@@ -291,3 +291,104 @@ fn closed(name: &str) -> StreamError {
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use savanna_journal::Disk;
+    use savanna_journal::sim::{Fault, SimDisk};
+    use savanna_streams_model::catalog::ViewDef;
+
+    use super::version::tests::{rows, seen, shape};
+    use super::*;
+
+    const JOB: u64 = 7;
+
+    fn id() -> QueryId {
+        QueryId { code: "0123456789ab".into(), job: JOB }
+    }
+
+    /// A view on a disk, as a process finds it.
+    fn view(disk: &Arc<SimDisk>, owner: u64, key: bool) -> Arc<View> {
+        let text = String::new;
+        let def = ViewDef { name: "v".into(), columns: Vec::new(), query: text(), statement: text() };
+        let options = if key { [("key".to_owned(), "k".to_owned())].into() } else { Default::default() };
+        let declared = Declared::new(def, shape(key).schema, options).unwrap();
+        let place = Place {
+            named: "views/7".into(),
+            journal: Options::disk(Arc::clone(disk) as Arc<dyn Disk>),
+            owner: NodeEpoch(owner),
+            make: Box::new(|| Ok(())),
+        };
+        View::new(declared, id(), Some(place)).unwrap()
+    }
+
+    fn row(key: i64, text: &str) -> Vec<RecordBatch> {
+        vec![rows(&[(key, text.to_owned())])]
+    }
+
+    fn read(view: &View) -> Vec<(i64, String)> {
+        seen(view.contents.read().as_ref().unwrap().version())
+    }
+
+    fn pair(key: i64, text: &str) -> (i64, String) {
+        (key, text.to_owned())
+    }
+
+    #[test]
+    fn an_epoch_that_comes_again_changes_nothing() {
+        let disk = SimDisk::new(1);
+        let one = view(&disk, 1, false);
+        let mut sink = one.sink().unwrap();
+        assert_eq!(sink.last_committed(&id()), Ok(Some(Epoch::ZERO)));
+        sink.commit(&id(), Epoch(1), &row(1, "a")).unwrap();
+        sink.commit(&id(), Epoch(2), &row(2, "b")).unwrap();
+        // It is sent again while the query runs, and after its process has ended.
+        sink.commit(&id(), Epoch(2), &row(2, "b")).unwrap();
+        drop((sink, one));
+        let two = view(&disk, 2, false);
+        let mut sink = two.sink().unwrap();
+        assert_eq!(sink.last_committed(&id()), Ok(Some(Epoch(2))));
+        sink.commit(&id(), Epoch(1), &row(1, "a")).unwrap();
+        sink.commit(&id(), Epoch(2), &row(2, "b")).unwrap();
+        sink.commit(&id(), Epoch(3), &[]).unwrap();
+        sink.commit(&id(), Epoch(5), &[]).unwrap_err();
+        assert_eq!(read(&two), [pair(1, "a"), pair(2, "b")]);
+    }
+
+    #[test]
+    fn nobody_sees_an_epoch_that_could_not_be_written() {
+        for step in 1..4 {
+            let disk = SimDisk::new(step);
+            let view = view(&disk, 1, true);
+            let mut sink = view.sink().unwrap();
+            sink.commit(&id(), Epoch(1), &row(1, "a")).unwrap();
+            disk.fail(step, Fault::PowerCut);
+            if sink.commit(&id(), Epoch(2), &row(1, "b")).is_ok() {
+                continue;
+            }
+            assert_eq!(read(&view), [pair(1, "a")], "at {step}");
+            assert!(sink.commit(&id(), Epoch(2), &row(1, "b")).unwrap_err().to_string().contains("RESUME QUERY"));
+            disk.crash();
+            // RESUME: what counts is what the log says.
+            let mut sink = view.sink().unwrap();
+            let held = sink.last_committed(&id()).unwrap().unwrap();
+            assert_eq!(read(&view), [pair(1, if held == Epoch(2) { "b" } else { "a" })]);
+            sink.commit(&id(), Epoch(2), &row(1, "b")).unwrap();
+            sink.commit(&id(), Epoch(3), &row(2, "c")).unwrap();
+            assert_eq!(read(&view), [pair(1, "b"), pair(2, "c")]);
+        }
+    }
+
+    #[test]
+    fn a_reader_keeps_the_version_that_it_has() {
+        let view = view(&SimDisk::new(1), 1, true);
+        let mut sink = view.sink().unwrap();
+        sink.commit(&id(), Epoch(1), &row(1, "a")).unwrap();
+        let before = view.rows().unwrap();
+        sink.commit(&id(), Epoch(2), &row(1, "b")).unwrap();
+        assert_eq!((before.len(), before[0].rows.num_rows(), before[0].living.is_none()), (1, 1, true));
+        assert_eq!(read(&view), [pair(1, "b")]);
+        let key: Vec<ArrayRef> = vec![Arc::new(arrow::array::Int64Array::from(vec![1]))];
+        assert_eq!(view.row(&key).unwrap().unwrap(), row(1, "b").remove(0));
+    }
+}

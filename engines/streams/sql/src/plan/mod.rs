@@ -152,7 +152,10 @@ impl Planner {
     /// # Errors
     /// As [`Planner::view_schema`].
     pub fn view_columns(&self, view: &ViewDef, query: &Query) -> Result<SchemaRef> {
-        let schema = self.output_schema(query)?;
+        let schema = match self.reads_views(query) {
+            true => self.over_views_schema(query)?,
+            false => self.output_schema(query)?,
+        };
         let columns = schema.fields();
         if view.columns.is_empty() {
             let mut names = HashSet::new();
