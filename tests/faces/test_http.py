@@ -109,7 +109,7 @@ def test_the_page_on_operating_lists_every_metric_and_no_other(node, tmp_path):
     scraped = f"""CREATE TABLE scraped (at TIMESTAMP(3), WATERMARK FOR at AS at)
                   WITH ('connector' = 'file', 'path' = '{tmp_path}/scraped.csv', 'format' = 'csv', 'follow' = 'true')"""
     session = post(node, "/sql/sessions", {})["session"]
-    for statement in (scraped, "SELECT * FROM scraped"):
+    for statement in (scraped, "CREATE TEMPORARY MATERIALIZED VIEW seen AS SELECT at FROM scraped", "SELECT * FROM scraped"):
         post(node, f"/sql/sessions/{session}/execute", {"sql": statement})
     deadline = time.monotonic() + 30
     while "query_watermark" not in (text := get(node, "/metrics")[1]) and time.monotonic() < deadline:
