@@ -507,8 +507,13 @@ impl StatementParser<'_> {
     }
 
     fn whole_text(&self) -> String {
-        self.sql.trim().trim_end_matches(';').trim_end().to_owned()
+        without_end(self.sql)
     }
+}
+
+/// A statement without the `;` behind it.
+fn without_end(text: &str) -> String {
+    text.trim().trim_end_matches(';').trim_end().to_owned()
 }
 
 /// The name if it has one part.
