@@ -6,7 +6,7 @@
 //!   datagen       x             rows of made-up values for any columns
 //!   file          x      x      CSV, NDJSON and Parquet files, whole or as they grow
 //!   kafka         x      x      topics, of which each message is a row
-//!   postgres             x      tables of a database
+//!   postgres      x      x      tables of a database
 //!   stdin         x             CSV and NDJSON lines
 //!   print                x      lines on standard output
 //!   blackhole            x      nothing: rows are counted

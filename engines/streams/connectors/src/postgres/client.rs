@@ -14,8 +14,10 @@ use tokio_postgres::{Client, Error};
 use super::settings::Settings;
 use super::tls::Tls;
 
+/// So long a query that starts waits for the server.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// What was tried first is tried again after so long, and later less often.
-pub(super) const BACK_OFF: Duration = Duration::from_millis(100);
+const BACK_OFF: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
 /// Holds for a connection. A process that is paused amid a transaction keeps its rows from nobody for long, and no epoch counts that a

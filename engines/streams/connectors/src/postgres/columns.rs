@@ -8,6 +8,15 @@ use tokio_postgres::{Client, Error};
 
 use super::names::TableName;
 
+/// Where values go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From a stream into the table.
+    In,
+    /// Out of it.
+    Out,
+}
+
 /// A column of a table in PostgreSQL.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
@@ -48,7 +57,12 @@ pub(super) async fn columns(client: &Client, table: &TableName) -> Result<Vec<Fo
 ///
 /// # Errors
 /// One is not there, or cannot hold what comes.
-pub(super) fn matching<'f>(table: &TableName, wanted: &[&Field], found: &'f [Found]) -> Result<Vec<&'f Found>> {
+pub(super) fn matching<'f>(
+    table: &TableName,
+    wanted: &[&Field],
+    found: &'f [Found],
+    way: Way,
+) -> Result<Vec<&'f Found>> {
     if found.is_empty() {
         return Err(StreamError::invalid(format!(
             "table {table} does not exist in PostgreSQL, or has no columns; make it, or correct 'table'"
@@ -61,13 +75,23 @@ pub(super) fn matching<'f>(table: &TableName, wanted: &[&Field], found: &'f [Fou
             position: None,
             hint: hint(field.name(), found.iter().map(|column| column.name.as_str()), "columns there"),
         })?;
-        if column.holds(field.data_type()) {
+        let (fits, expected, advice) = match way {
+            Way::In => (
+                column.holds(field.data_type()),
+                expected(field.data_type()),
+                "declare it otherwise, and CAST what is written",
+            ),
+            Way::Out => (
+                column.gives(field.data_type()),
+                given(field.data_type()),
+                "declare it as VARCHAR, which takes any, and CAST what is read",
+            ),
+        };
+        if fits {
             return Ok(column);
         }
-        let expected = expected(field.data_type());
         Err(StreamError::invalid(format!(
-            "column {} of {table} in PostgreSQL: expected {expected}, because it is {} in the stream, found {}; declare it otherwise, and CAST \
-             what is written",
+            "column {} of {table} in PostgreSQL: expected {expected}, because it is {} in the stream, found {}; {advice}",
             column.name,
             type_name(field.data_type()),
             column.sql
@@ -89,6 +113,17 @@ pub(super) fn check(schema: &SchemaRef) -> Result<()> {
 }
 
 impl Found {
+    /// Whether each of its values is one of a type of streams.
+    fn gives(&self, data_type: &DataType) -> bool {
+        let (whole, behind_point) = digits(data_type);
+        let fits = |(all, scale): (i32, i32)| scale <= behind_point && all - scale <= whole;
+        match data_type {
+            DataType::Utf8View => true,
+            DataType::Decimal128(..) if self.type_name == "numeric" => self.digits.is_some_and(fits),
+            _ => givers(data_type).contains(&self.type_name.as_str()),
+        }
+    }
+
     fn holds(&self, data_type: &DataType) -> bool {
         let is_text = matches!(data_type, DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8);
         let named = types(data_type).contains(&self.type_name) || (is_text && self.is_enum);
@@ -124,6 +159,31 @@ fn types(data_type: &DataType) -> Vec<String> {
         _ => &[],
     };
     names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// The types whose values are all of one of streams, as the catalog calls them.
+fn givers(data_type: &DataType) -> &'static [&'static str] {
+    match data_type {
+        DataType::Boolean => &["bool"],
+        DataType::Int16 => &["int2"],
+        DataType::Int32 => &["int2", "int4"],
+        DataType::Int64 => &["int2", "int4", "int8"],
+        DataType::Float32 => &["float4"],
+        DataType::Float64 => &["float4", "float8"],
+        DataType::BinaryView => &["bytea"],
+        DataType::Date32 => &["date"],
+        DataType::Timestamp(_, None) => &["timestamp"],
+        DataType::Timestamp(_, Some(_)) => &["timestamptz"],
+        _ => &[],
+    }
+}
+
+fn given(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Decimal128(precision, scale) => format!("numeric({precision}, {scale}) or less"),
+        other if givers(other).is_empty() => "nothing, since such a type is not read".to_owned(),
+        other => givers(other).join(" or "),
+    }
 }
 
 /// Whether a value has no others inside.
@@ -207,7 +267,7 @@ mod tests {
     fn errors_name_the_column_and_both_types() {
         let table = TableName::parse("shop.t").unwrap();
         let field = Field::new("amount", DataType::Int64, true);
-        let wrong = matching(&table, &[&field], &[found("amount", "int4", None)]).unwrap_err().to_string();
+        let wrong = matching(&table, &[&field], &[found("amount", "int4", None)], Way::In).unwrap_err().to_string();
         assert!(
             wrong.contains("column amount of \"shop\".\"t\"")
                 && wrong.contains("expected int8 or numeric")
@@ -215,10 +275,13 @@ mod tests {
             "{wrong}"
         );
         assert!(wrong.contains("found int4"), "{wrong}");
-        let absent = matching(&table, &[&field], &[found("amounts", "int8", None)]).unwrap_err().to_string();
+        let absent = matching(&table, &[&field], &[found("amounts", "int8", None)], Way::In).unwrap_err().to_string();
         assert!(absent.contains("amount of") && absent.contains("did you mean amounts?"), "{absent}");
-        let no_table = matching(&table, &[&field], &[]).unwrap_err().to_string();
+        let no_table = matching(&table, &[&field], &[], Way::In).unwrap_err().to_string();
         assert!(no_table.contains("table \"shop\".\"t\" does not exist"), "{no_table}");
+        let read = matching(&table, &[&field], &[found("amount", "numeric", None)], Way::Out).unwrap_err().to_string();
+        assert!(read.contains("expected int2 or int4 or int8") && read.contains("declare it as VARCHAR"), "{read}");
+        assert!(matching(&table, &[&field], &[found("amount", "int4", None)], Way::Out).is_ok());
         let nanos = Schema::new(vec![Field::new("at", DataType::Timestamp(TimeUnit::Nanosecond, None), true)]);
         let error = check(&Arc::new(nanos)).unwrap_err().to_string();
         assert!(error.contains("column at is TIMESTAMP(9)"), "{error}");

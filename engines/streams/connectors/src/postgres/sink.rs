@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_postgres::{Client, Error};
 
-use super::client::{Failure, Patience, Tasks, connect, failed};
-use super::columns::{Found, check, columns, matching};
+use super::client::{Failure, PATIENCE, Patience, Tasks, connect, failed};
+use super::columns::{Found, Way, check, columns, matching};
 use super::epochs::{Held, Judge, Standing, standing};
 use super::names::{listed, quoted};
 use super::rows::{last_of_each, some_go};
@@ -29,8 +29,6 @@ use super::settings::Settings;
 use super::text::lines;
 use crate::crash::crash_at;
 
-/// So long a query that starts waits for the server.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection is left alone for so long. The system notices by itself when the other side goes.
 const TEND_EVERY: Duration = Duration::from_secs(3600);
 /// The table of a connection that holds an epoch's rows before they are brought into the other one.
@@ -125,7 +123,7 @@ impl To {
         let fields: Vec<&Field> = self.schema.fields().iter().map(AsRef::as_ref).collect();
         let written: Vec<&Field> =
             fields.iter().enumerate().filter(|(at, _)| Some(*at) != self.delete).map(|(_, field)| *field).collect();
-        let types = matching(table, &written, found)?;
+        let types = matching(table, &written, found, Way::In)?;
         let names: Vec<&String> = written.iter().map(|field| field.name()).collect();
         let columns = listed(names.iter().copied());
         if key.is_empty() {

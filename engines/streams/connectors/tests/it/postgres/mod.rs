@@ -19,7 +19,7 @@ use savanna_streams_model::catalog::{TableDef, varchar};
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::Connectors;
 
-use crate::{checked, options, table};
+use crate::{checked, drain, lines, open, options, source, table};
 use server::{Lost, PASSWORD, Road, Server};
 
 fn query(job: u64) -> QueryId {
@@ -390,6 +390,65 @@ fn values_of_all_types_arrive_as_they_are() {
             "-|-|-|-|-|-|-|-|-|-|-|-|-",
         ]
     );
+}
+
+#[test]
+fn a_table_is_read_to_its_end_as_it_was_when_its_reader_began() {
+    let server = Server::start();
+    server.ask(
+        "CREATE TABLE t AS SELECT n, n::smallint AS a, n / 8.0::float8 AS b, (n / 4.0)::numeric(8, 2) AS c, E'x\\ty\\\\N' || n AS d, \
+         '\\x00ff'::bytea AS e, date '2024-02-29' AS f, timestamp '2023-11-14 22:13:20.5' AS g, timestamptz '2023-11-14 22:13:20.5+02' AS h, \
+         n % 2 = 0 AS i, ARRAY[n, NULL] AS j, NULL::bigint AS k FROM generate_series(1, 5000) n",
+    );
+    let columns = [
+        ("n", DataType::Int64),
+        ("a", DataType::Int32),
+        ("b", DataType::Float64),
+        ("c", DataType::Decimal128(10, 2)),
+        ("d", varchar()),
+        ("e", DataType::BinaryView),
+        ("f", DataType::Date32),
+        ("g", DataType::Timestamp(TimeUnit::Millisecond, None)),
+        ("h", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
+        ("i", DataType::Boolean),
+        ("j", varchar()),
+        ("k", DataType::Int64),
+    ];
+    let table = checked(declared(server.port, &columns, &[], &[])).unwrap();
+    assert!(source(&table).unwrap().bounded());
+    let mut reader = open(&table, None).unwrap();
+    server.ask("DELETE FROM t");
+    let batches = drain(reader.as_mut(), 1_000).unwrap();
+    assert!(batches.iter().all(|rows| rows.num_rows() <= 1_000), "it is read in portions");
+    let rows = lines(&batches);
+    assert_eq!(rows.len(), 5_000);
+    assert_eq!(
+        rows[0],
+        "{\"n\":1,\"a\":1,\"b\":0.125,\"c\":0.25,\"d\":\"x\\ty\\\\N1\",\"e\":\"00ff\",\"f\":\"2024-02-29\",\"g\":\"2023-11-14T22:13:20.500\",\
+         \"h\":\"2023-11-14T20:13:20.500Z\",\"i\":false,\"j\":\"{1,NULL}\"}"
+    );
+}
+
+#[test]
+fn a_table_that_cannot_be_read_is_named() {
+    let server = Server::start();
+    server.ask("CREATE TABLE t (n numeric, a bigint[])");
+    let list = DataType::List(Arc::new(Field::new_list_field(DataType::Int64, true)));
+    for (column, given, expected) in [
+        (
+            ("n", DataType::Int64),
+            vec![],
+            "expected int2 or int4 or int8, because it is BIGINT in the stream, found numeric",
+        ),
+        (("n", DataType::Decimal128(10, 2)), vec![], "expected numeric(10, 2) or less"),
+        (("a", list), vec![], "such a type is not read"),
+        (("n", varchar()), vec![("table", "absent")], "does not exist in PostgreSQL"),
+        (("n", varchar()), vec![("password", "wrong")], "does not let user 'postgres' in"),
+    ] {
+        let table = checked(declared(server.port, &[column], &[], &given)).unwrap();
+        let error = open(&table, None).err().unwrap().to_string();
+        assert!(error.contains(expected) && !error.contains("wrong'"), "{error}");
+    }
 }
 
 #[test]
