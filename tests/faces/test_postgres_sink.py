@@ -227,20 +227,20 @@ def test_connections_are_encrypted_and_a_certificate_is_looked_at(tmp_path, pape
         database.start()
         with database.connect(autocommit=True) as connection:
             connection.execute(TABLES[0])
-            connection.execute("CREATE TABLE logins (encrypted boolean)")
         node = Node(tmp_path, {"SSL_CERT_FILE": str(folder / "server.pem")})
         with connect(node) as connection:
             for statement in [NEXMARK, BIDS]:
                 connection.execute(statement)
             for mode in ("require", "verify-full"):
                 connection.execute(into("hot", **place(database), sslmode=mode))
-                query = connection.execute(QUERIES["hot"]).fetchall()
-                with database.connect() as asks:
-                    until(lambda: asks.execute("""SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
-                        WHERE application_name = 'savanna' AND ssl""").fetchone()[0] > 0, seconds=30)
-                for row in connection.execute("SHOW QUERIES").fetchall():
-                    if row[1] == "running":
-                        connection.execute(f"STOP QUERY '{row[0]}'")
+                connection.execute(QUERIES["hot"])
+                with database.connect(autocommit=True) as asks:
+                    encrypted = """SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'savanna' AND ssl"""
+                    until(lambda: asks.execute(encrypted).fetchone()[0] > 0, seconds=30)
+                    for query, state, *_ in connection.execute("SHOW QUERIES").fetchall():
+                        if state == "running":
+                            connection.execute(f"STOP QUERY '{query}'")
+                    until(lambda: asks.execute(encrypted).fetchone()[0] == 0, seconds=30)
                 connection.execute("DROP TABLE hot")
         node.kill()
         node = Node(tmp_path, {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"})
