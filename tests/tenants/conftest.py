@@ -4,11 +4,9 @@ import contextlib
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ import pytest
 import requests
 
 from node import command, states
+from postgresql import PostgreSQL
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Seconds that a node may take to start.
@@ -250,42 +249,6 @@ def running(directory, settings=None):
 def server(tmp_path_factory):
     with running(tmp_path_factory.mktemp("tenants")) as server:
         yield server
-
-
-PROGRAMS = pathlib.Path(os.environ.get("PG_PROGRAMS", "/usr/lib/postgresql/15/bin"))
-# initdb refuses to run as root.
-USER = "postgres" if os.geteuid() == 0 else None
-
-
-class PostgreSQL:
-    """A PostgreSQL of its own, with the collation and time zone of tenants."""
-
-    def __init__(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="tenants-pg-"))
-        if USER:
-            shutil.chown(self.root, USER)
-        options = {"user": USER, "cwd": self.root, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        initdb = [PROGRAMS / "initdb", "-D", self.root / "data", "-U", "postgres", "--auth=trust", "--no-sync", "--encoding=UTF8",
-                  "--locale=C", "--lc-ctype=C.UTF-8"]
-        subprocess.run(initdb, check=True, **options)
-        settings = {"listen_addresses": "", "unix_socket_directories": self.root, "fsync": "off", "timezone": "UTC"}
-        flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        self.process = subprocess.Popen([PROGRAMS / "postgres", "-D", self.root / "data", *flags], **options)
-
-    def connect(self, database="postgres", **options):
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                return psycopg.connect(host=str(self.root), user="postgres", dbname=database, **options)
-            except psycopg.OperationalError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-
-    def stop(self):
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait()
-        shutil.rmtree(self.root)
 
 
 @pytest.fixture(scope="module")

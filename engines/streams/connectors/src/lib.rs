@@ -6,6 +6,7 @@
 //!   datagen       x             rows of made-up values for any columns
 //!   file          x      x      CSV, NDJSON and Parquet files, whole or as they grow
 //!   kafka         x      x      topics, of which each message is a row
+//!   postgres      x      x      tables of a database
 //!   stdin         x             CSV and NDJSON lines
 //!   print                x      lines on standard output
 //!   blackhole            x      nothing: rows are counted
@@ -16,12 +17,14 @@
 
 mod blackhole;
 mod connector;
+mod crash;
 mod datagen;
 mod file;
 mod format;
 mod kafka;
 mod nexmark;
 pub mod options;
+mod postgres;
 mod print;
 mod random;
 mod registry;

@@ -18,6 +18,7 @@ use crate::file::FileConnector;
 use crate::kafka::Kafka;
 use crate::nexmark::Nexmark;
 use crate::options::Presence;
+use crate::postgres::Postgres;
 use crate::print::Print;
 use crate::roots::Roots;
 use crate::stdin::Stdin;
@@ -57,6 +58,7 @@ impl BuiltinConnectors {
                 Box::new(Datagen),
                 Box::new(FileConnector { roots: roots.clone() }),
                 Box::<Kafka>::default(),
+                Box::new(Postgres),
                 Box::new(Stdin { input: Arc::new(Mutex::new(Some(input))), roots }),
                 Box::new(Print { output }),
                 Box::new(Blackhole),

@@ -46,9 +46,11 @@ pub struct TableDef {
     pub watermark: Option<WatermarkDef>,
     /// The columns of `PARTITIONED BY`: rows are written to a folder for each of their values.
     pub partitioned_by: Vec<String>,
+    /// The columns of `PRIMARY KEY (..) NOT ENFORCED`: what the connector makes of them is its own business.
+    pub primary_key: Vec<String>,
     /// The options of `WITH (..)`. `connector` is always there.
     pub options: BTreeMap<String, String>,
-    /// The statement that made the table, for `SHOW CREATE TABLE`.
+    /// The statement that made the table, for `SHOW CREATE TABLE`, without its [`secrets`](crate::secrets).
     pub statement: String,
 }
 

@@ -17,6 +17,7 @@ pub mod join;
 pub mod names;
 pub mod payload;
 pub mod plan;
+pub mod secrets;
 pub mod sink;
 pub mod source;
 pub mod state;

@@ -286,6 +286,7 @@ mod tests {
             ],
             watermark: None,
             partitioned_by: Vec::new(),
+            primary_key: Vec::new(),
             options: [].into(),
             statement: String::new(),
         };

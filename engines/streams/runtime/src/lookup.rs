@@ -277,6 +277,7 @@ mod tests {
             columns: Vec::new(),
             watermark: None,
             partitioned_by: Vec::new(),
+            primary_key: Vec::new(),
             options: [].into(),
             statement: String::new(),
         };

@@ -10,7 +10,7 @@ pub(crate) mod messages;
 pub(crate) mod ndjson;
 pub(crate) mod parquet;
 pub(crate) mod records;
-mod values;
+pub(crate) mod values;
 
 use std::io::Write;
 

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use savanna_streams_api::{Result, StreamError};
 
 /// Parses a column of texts. A text that is no value of the type becomes NULL, and its row is listed.
-pub(super) fn parse(texts: &ArrayRef, data_type: &DataType) -> Result<(ArrayRef, Vec<usize>)> {
+pub(crate) fn parse(texts: &ArrayRef, data_type: &DataType) -> Result<(ArrayRef, Vec<usize>)> {
     let mut parsed = cast(texts, data_type)?;
     if parsed.null_count() == texts.null_count() {
         return Ok((parsed, Vec::new()));

@@ -109,7 +109,7 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     ),
     option("properties.sasl.mechanism", Kind::Choice(&["PLAIN"]), Presence::Default("PLAIN"), "How the user logs in."),
     option(USERNAME, Kind::Text, Presence::Optional, "The user."),
-    option(PASSWORD, Kind::Text, Presence::Optional, "The password. It is part of the table's declaration."),
+    option(PASSWORD, Kind::Text, Presence::Optional, "The password. It is not shown."),
     option(
         "properties.compression.type",
         Kind::Choice(&["none", "gzip", "snappy", "lz4"]),
@@ -345,6 +345,7 @@ mod tests {
             columns: vec![column("a", DataType::Int64), column("b", DataType::Utf8View)],
             watermark: None,
             partitioned_by: Vec::new(),
+            primary_key: Vec::new(),
             options: given.iter().chain(options).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             statement: String::new(),
         }

@@ -8,7 +8,7 @@
 //! In this order: while a transaction of a former process is open, the brokers do not tell the offset.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ use super::client::{
     PATIENCE, Reader, Reports, config, failed, is_hopeless_to_write, partitions, reader, reader_config,
 };
 use super::settings::{LONGEST, Settings};
+use crate::crash::crash_at;
 use crate::format::messages::{MessageFormat, Values};
 
 /// Brokers forget the offset of a group without members after a week (offsets.retention.minutes), so it is written again after so long.
@@ -543,15 +544,5 @@ impl Sink for KafkaSink {
         session.tend(REPORTS);
         let (last, is_due) = (session.last, session.written.elapsed() >= RENEW_AFTER);
         if is_due && self.is_exact() && last > Epoch::ZERO { self.write(query, last, &[]) } else { Ok(()) }
-    }
-}
-
-/// For tests of what a crash leaves: the process ends at the point that `STREAMS_CRASH_AT` names, `POINT:n` at its n-th time.
-fn crash_at(point: &str) {
-    static PASSED: AtomicU64 = AtomicU64::new(0);
-    let Ok(wanted) = std::env::var("STREAMS_CRASH_AT") else { return };
-    let (name, times) = wanted.split_once(':').unwrap_or((&wanted, "1"));
-    if name == point && PASSED.fetch_add(1, Ordering::AcqRel) + 1 >= times.parse().unwrap_or(1) {
-        std::process::abort();
     }
 }

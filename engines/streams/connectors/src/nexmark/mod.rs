@@ -132,6 +132,7 @@ pub fn nexmark_table(name: &str, options: &BTreeMap<String, String>) -> Result<T
         columns: Vec::new(),
         watermark: None,
         partitioned_by: Vec::new(),
+        primary_key: Vec::new(),
         options,
         statement: String::new(),
     };

@@ -200,6 +200,7 @@ mod tests {
             columns,
             watermark: None,
             partitioned_by: Vec::new(),
+            primary_key: Vec::new(),
             options: [].into(),
             statement: String::new(),
         }

@@ -6,6 +6,7 @@ mod following;
 mod fuzz;
 mod kafka;
 mod nexmark;
+mod postgres;
 mod registry;
 mod stdin_print;
 
@@ -40,6 +41,7 @@ fn table(columns: &[(&str, DataType)], pairs: &[(&str, &str)]) -> TableDef {
         columns: columns.iter().map(column).collect(),
         watermark: None,
         partitioned_by: Vec::new(),
+        primary_key: Vec::new(),
         options: options(pairs),
         statement: String::new(),
     }

@@ -62,6 +62,7 @@ fn table() -> TableDef {
         columns: vec![column("a", None), column("b", Some("a + 1"))],
         watermark: Some(WatermarkDef { column: "a".to_owned(), delay: -5 }),
         partitioned_by: vec!["a".to_owned()],
+        primary_key: vec!["a".to_owned()],
         options: BTreeMap::from([("connector".to_owned(), "file".to_owned())]),
         statement: "CREATE TABLE ..".to_owned(),
     }

@@ -54,6 +54,7 @@ pub(crate) fn table(name: &str) -> TableDef {
         columns: schema.fields().iter().map(column).collect(),
         watermark: None,
         partitioned_by: Vec::new(),
+        primary_key: Vec::new(),
         options: [("connector".to_owned(), "memory".to_owned())].into(),
         statement: String::new(),
     }

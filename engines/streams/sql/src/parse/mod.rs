@@ -218,7 +218,7 @@ impl StatementParser<'_> {
             self.string("the comment")?;
         }
         let has_options = tokens::is_word(&self.parser.peek_token_ref().token, "WITH");
-        let options = if has_options { self.options()? } else { BTreeMap::new() };
+        let options = if has_options { self.options()?.given } else { BTreeMap::new() };
         self.expect_word("AS")?;
         let query = self.query()?;
         let view = ViewDef { name, columns, query: query.text.clone(), statement: self.whole_text() };
@@ -540,8 +540,13 @@ impl StatementParser<'_> {
     }
 
     fn whole_text(&self) -> String {
-        self.sql.trim().trim_end_matches(';').trim_end().to_owned()
+        without_end(self.sql)
     }
+}
+
+/// A statement without the `;` behind it.
+fn without_end(text: &str) -> String {
+    text.trim().trim_end_matches(';').trim_end().to_owned()
 }
 
 /// The name if it has one part.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::{ColumnDef, TableDef, WatermarkDef};
 use savanna_streams_model::names::near;
+use savanna_streams_model::secrets;
 
-use super::StatementParser;
-use super::tokens::is_word;
+use super::tokens::{self, is_word};
+use super::{StatementParser, without_end};
 use crate::plan::expression;
 use crate::statement::Statement;
 use crate::types::data_type;
@@ -31,6 +32,14 @@ struct WatermarkClause {
 struct Elements {
     columns: Vec<Column>,
     watermark: Option<WatermarkClause>,
+    primary_key: Vec<String>,
+}
+
+/// The options of `WITH (..)`, and where in the text the values are that hold secrets, with what is shown there.
+#[derive(Default)]
+pub(super) struct TableOptions {
+    pub(super) given: BTreeMap<String, String>,
+    secrets: Vec<(Span, String)>,
 }
 
 impl StatementParser<'_> {
@@ -65,7 +74,9 @@ impl StatementParser<'_> {
         let options = self.table_options()?;
         let columns = self.typed_columns(elements.columns)?;
         let watermark = elements.watermark.map(|w| self.watermark(&w)).transpose()?;
-        let table = TableDef { name, columns, watermark, partitioned_by, options, statement: self.whole_text() };
+        let statement = self.text_without(&options.secrets);
+        let (primary_key, options) = (elements.primary_key, options.given);
+        let table = TableDef { name, columns, watermark, partitioned_by, primary_key, options, statement };
         check_watermark(&table)?;
         Ok(Statement::CreateTable { table, if_not_exists, temporary })
     }
@@ -82,8 +93,9 @@ impl StatementParser<'_> {
         }
         if is_word(&first.token, "PRIMARY") && is_word(&second.token, "KEY") {
             self.words(&["PRIMARY", "KEY"]);
-            self.names()?;
-            return self.not_enforced(&first);
+            let columns = self.names()?;
+            self.not_enforced(&first)?;
+            return self.primary_key(elements, columns, &first);
         }
         for (word, after) in
             [("CONSTRAINT", ""), ("UNIQUE", "("), ("CHECK", "("), ("FOREIGN", "KEY"), ("PERIOD", "FOR")]
@@ -93,7 +105,10 @@ impl StatementParser<'_> {
                 return Err(self.unsupported(word, &first, "only PRIMARY KEY (..) NOT ENFORCED may be declared"));
             }
         }
-        let column = self.column()?;
+        let (column, is_key) = self.column()?;
+        if is_key {
+            self.primary_key(elements, vec![column.def.name.clone()], &first)?;
+        }
         if elements.columns.iter().any(|c| c.def.name == column.def.name) {
             return Err(
                 self.invalid(&format!("column {} is declared twice; choose another name", column.def.name), &first)
@@ -103,7 +118,8 @@ impl StatementParser<'_> {
         Ok(())
     }
 
-    fn column(&mut self) -> Result<Column> {
+    /// A column, and whether it alone is the primary key.
+    fn column(&mut self) -> Result<(Column, bool)> {
         let place = self.parser.peek_token();
         let name = self.identifier("a column name")?.value;
         if self.word("AS") {
@@ -112,7 +128,7 @@ impl StatementParser<'_> {
             let computed = Some(self.text_since(start).to_owned());
             self.column_comment()?;
             let def = ColumnDef { name, data_type: arrow::datatypes::DataType::Null, nullable: true, computed };
-            return Ok(Column { def, place, expression: Some(expression) });
+            return Ok((Column { def, place, expression: Some(expression) }, false));
         }
         if matches!(self.parser.peek_token_ref().token, Token::Comma | Token::RParen) {
             return Err(self.expected(&format!("the type of column {name}, or AS and an expression")));
@@ -120,7 +136,7 @@ impl StatementParser<'_> {
         let type_token = self.parser.peek_token();
         let sql_type = self.parser.parse_data_type().map_err(|e| self.syntax(e))?;
         let data_type = data_type(&sql_type).map_err(|e| self.locate(e, &type_token))?;
-        let mut nullable = true;
+        let (mut nullable, mut is_key) = (true, false);
         loop {
             let option = self.parser.peek_token();
             if self.words(&["NOT", "NULL"]) {
@@ -129,6 +145,7 @@ impl StatementParser<'_> {
                 nullable = true;
             } else if self.words(&["PRIMARY", "KEY"]) {
                 self.not_enforced(&option)?;
+                is_key = true;
             } else if is_word(&option.token, "METADATA") {
                 return Err(self.unsupported("METADATA", &option, "declare the fields of the row itself"));
             } else if is_word(&option.token, "DEFAULT") || is_word(&option.token, "GENERATED") {
@@ -146,7 +163,7 @@ impl StatementParser<'_> {
         if !matches!(next.token, Token::Comma | Token::RParen) {
             return Err(self.expected_at("NOT NULL, COMMENT, a comma or )", &next));
         }
-        Ok(Column { def: ColumnDef { name, data_type, nullable, computed: None }, place, expression: None })
+        Ok((Column { def: ColumnDef { name, data_type, nullable, computed: None }, place, expression: None }, is_key))
     }
 
     fn column_comment(&mut self) -> Result<()> {
@@ -156,7 +173,15 @@ impl StatementParser<'_> {
         Ok(())
     }
 
-    /// A primary key is accepted as a promise of the user and not used; one that should be enforced is refused.
+    fn primary_key(&self, elements: &mut Elements, columns: Vec<String>, place: &TokenWithSpan) -> Result<()> {
+        if !elements.primary_key.is_empty() {
+            return Err(self.invalid("a table has one PRIMARY KEY, but this is the second", place));
+        }
+        elements.primary_key = columns;
+        Ok(())
+    }
+
+    /// A primary key is a promise of the user, which connectors may use; one that should be enforced is refused.
     fn not_enforced(&mut self, key: &TokenWithSpan) -> Result<()> {
         if self.words(&["NOT", "ENFORCED"]) {
             return Ok(());
@@ -221,11 +246,11 @@ impl StatementParser<'_> {
         Ok(names)
     }
 
-    fn table_options(&mut self) -> Result<BTreeMap<String, String>> {
+    fn table_options(&mut self) -> Result<TableOptions> {
         let with = self.parser.peek_token();
         let options = self.options()?;
-        if !options.contains_key("connector") {
-            let near = options.keys().find(|key| !near(key, ["connector"]).is_empty());
+        if !options.given.contains_key("connector") {
+            let near = options.given.keys().find(|key| !near(key, ["connector"]).is_empty());
             let advice = match near {
                 Some(key) => format!("did you mean that by '{key}'?"),
                 None => "SHOW CONNECTORS lists them".to_owned(),
@@ -238,16 +263,18 @@ impl StatementParser<'_> {
     }
 
     /// `WITH ('name' = 'value', ..)`.
-    pub(super) fn options(&mut self) -> Result<BTreeMap<String, String>> {
+    pub(super) fn options(&mut self) -> Result<TableOptions> {
         self.expect_word("WITH")?;
         self.expect(&Token::LParen, "(")?;
-        let mut options = BTreeMap::new();
+        let mut options = TableOptions::default();
         loop {
             let place = self.parser.peek_token();
             let key = self.string("the name of an option")?;
             self.expect(&Token::Eq, "=")?;
+            let span = self.parser.peek_token().span;
             let value = self.string("the value of the option")?;
-            if options.insert(key.clone(), value).is_some() {
+            options.secrets.extend(secrets::hidden(&key, &value).map(|shown| (span, shown)));
+            if options.given.insert(key.clone(), value).is_some() {
                 return Err(self.invalid(&format!("option '{key}' is given twice; keep one"), &place));
             }
             if !self.parser.consume_token(&Token::Comma) {
@@ -256,6 +283,19 @@ impl StatementParser<'_> {
         }
         self.expect(&Token::RParen, ", or )")?;
         Ok(options)
+    }
+
+    /// The text of the statement, with what is shown in the place of secrets.
+    fn text_without(&self, secrets: &[(Span, String)]) -> String {
+        let (mut text, mut from) = (String::new(), 0);
+        for (span, shown) in secrets {
+            let [start, end] = [span.start, span.end].map(|place| tokens::byte_offset(self.sql, place));
+            text += &self.sql[from..start];
+            text += &format!("'{}'", shown.replace('\'', "''"));
+            from = end;
+        }
+        text += &self.sql[from..];
+        without_end(&text)
     }
 
     /// Derives the types of computed columns from the others.

@@ -1,6 +1,7 @@
 //! The system tables: their columns and rows.
 
 use savanna_streams_api::type_name;
+use savanna_streams_model::secrets::hidden;
 
 use super::value::{Type, Value};
 use super::{Callable, DATABASE, INFORMATION_SCHEMA, PG_CATALOG, PUBLIC, Relation, What, World, oid_of, pg_types};
@@ -385,7 +386,8 @@ fn classes(world: &World<'_>) -> Vec<Vec<Value>> {
     let own = |relation: &Relation| {
         let (kind, am, options) = match &relation.what {
             What::Table(table) => {
-                let options = table.options.iter().map(|(name, value)| format!("{name}={value}"));
+                let shown = |name: &str, value: &str| hidden(name, value).unwrap_or_else(|| value.to_owned());
+                let options = table.options.iter().map(|(name, value)| format!("{name}={}", shown(name, value)));
                 ("r", oid_of(table.connector()), Value::from(options.collect::<Vec<_>>()))
             }
             What::View { .. } => ("v", 0, Value::Null),

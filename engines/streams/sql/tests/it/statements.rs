@@ -51,6 +51,22 @@ fn a_table_has_columns_of_all_types() {
 }
 
 #[test]
+fn passwords_are_not_in_the_text_of_a_table() {
+    let table = table(
+        "CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED) WITH ('password' = 'it''s secret',
+            'url' = 'postgresql://ann:secret@h/é', 'connector' = 'x')",
+    );
+    assert_eq!(table.options["password"], "it's secret");
+    assert_eq!(table.options["url"], "postgresql://ann:secret@h/é");
+    assert_eq!(
+        table.statement,
+        "CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED) WITH ('password' = '******',
+            'url' = 'postgresql://ann:******@h/é', 'connector' = 'x')"
+    );
+    assert_eq!(table.primary_key, ["a"]);
+}
+
+#[test]
 fn a_computed_column_may_be_the_event_time() {
     let table = table(
         "CREATE TABLE t (kind INT, a ROW<at TIMESTAMP(3)>, b ROW<at TIMESTAMP(3)>,
@@ -94,6 +110,10 @@ fn wrong_declarations_say_what_and_where() {
     assert!(
         error(&format!("CREATE TABLE t (a INT PRIMARY KEY) {with}"))
             .contains("an enforced PRIMARY KEY is not supported (line 1, column 23)")
+    );
+    assert!(
+        error(&format!("CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED, PRIMARY KEY (a) NOT ENFORCED) {with}"))
+            .contains("a table has one PRIMARY KEY, but this is the second (line 1, column 49)")
     );
     assert!(
         error(&format!("CREATE TABLE t (a GEOMETRY) {with}"))

@@ -1,0 +1,84 @@
+//! Which rows of an epoch count: of each key the last one.
+
+use std::collections::HashMap;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::error::ArrowError;
+use arrow::row::{OwnedRow, RowConverter, SortField};
+use savanna_streams_api::{Result, StreamError};
+
+/// The last row of each key, in the order in which they came.
+///
+/// # Errors
+/// A key has a NULL in it.
+pub(super) fn last_of_each(rows: &[RecordBatch], key: &[usize]) -> Result<Vec<RecordBatch>> {
+    let Some(first) = rows.first() else { return Ok(Vec::new()) };
+    let fields = key.iter().map(|at| SortField::new(first.schema_ref().field(*at).data_type().clone()));
+    let converter = RowConverter::new(fields.collect()).map_err(broken)?;
+    let mut last: HashMap<OwnedRow, (usize, usize)> = HashMap::new();
+    for (batch, rows) in rows.iter().enumerate() {
+        let columns: Vec<ArrayRef> = key.iter().map(|at| ArrayRef::clone(rows.column(*at))).collect();
+        if let Some(at) = key.iter().find(|at| rows.column(**at).logical_null_count() > 0) {
+            return Err(StreamError::Data {
+                place: format!("column {}", rows.schema_ref().field(*at).name()),
+                message:
+                    "expected a value, because the column is part of the PRIMARY KEY, got NULL; leave such rows out"
+                        .into(),
+            });
+        }
+        let keys = converter.convert_columns(&columns).map_err(broken)?;
+        last.extend(keys.iter().enumerate().map(|(row, key)| (key.owned(), (batch, row))));
+    }
+    let mut counts: Vec<Vec<bool>> = rows.iter().map(|rows| vec![false; rows.num_rows()]).collect();
+    last.values().for_each(|(batch, row)| counts[*batch][*row] = true);
+    let kept = rows.iter().zip(counts).map(|(rows, counts)| filter_record_batch(rows, &BooleanArray::from(counts)));
+    kept.collect::<Result<_, _>>().map_err(broken)
+}
+
+/// Whether one of the rows says, in a BOOLEAN column, that the row of its key goes.
+pub(super) fn some_go(rows: &[RecordBatch], delete: usize) -> bool {
+    rows.iter().any(|rows| rows.column(delete).as_boolean().iter().any(|goes| goes == Some(true)))
+}
+
+fn broken(error: ArrowError) -> StreamError {
+    StreamError::Internal(format!("keys of rows cannot be compared: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringViewArray};
+    use arrow::datatypes::Int64Type;
+
+    use super::*;
+
+    fn batch(rows: &[(Option<i64>, &str, i64)]) -> RecordBatch {
+        let columns: [(&str, ArrayRef); 3] = [
+            ("a", Arc::new(rows.iter().map(|row| row.0).collect::<Int64Array>())),
+            ("b", Arc::new(rows.iter().map(|row| Some(row.1)).collect::<StringViewArray>())),
+            ("n", Arc::new(rows.iter().map(|row| Some(row.2)).collect::<Int64Array>())),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    #[test]
+    fn the_last_row_of_a_key_counts_wherever_it_comes() {
+        let rows = [
+            batch(&[(Some(1), "x", 1), (Some(1), "y", 2), (Some(1), "x", 3)]),
+            batch(&[]),
+            batch(&[(Some(2), "x", 4), (Some(1), "y", 5)]),
+        ];
+        let last = last_of_each(&rows, &[0, 1]).unwrap();
+        let values = last.iter().flat_map(|rows| rows.column(2).as_primitive::<Int64Type>().values().to_vec());
+        assert_eq!(values.collect::<Vec<_>>(), [3, 4, 5]);
+        assert!(last_of_each(&[], &[0]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_key_with_null_in_it_is_refused() {
+        let error = last_of_each(&[batch(&[(None, "x", 1)])], &[1, 0]).unwrap_err().to_string();
+        assert!(error.contains("column a: expected a value, because the column is part of the PRIMARY KEY"), "{error}");
+    }
+}

@@ -1,0 +1,55 @@
+//! Options whose values are not shown: passwords, and URLs with passwords in them.
+
+/// What stands in the place of a password.
+const HIDDEN: &str = "******";
+
+/// What is shown of an option's value, if it holds a password.
+pub fn hidden(option: &str, value: &str) -> Option<String> {
+    if option.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("password")) {
+        return Some(HIDDEN.to_owned());
+    }
+    let shown = without_password(value);
+    (shown != value).then_some(shown)
+}
+
+/// A URL as it may be shown: `postgresql://ann:secret@host/shop?password=secret`.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let parameter = |parameter: &str| match parameter.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().ends_with("password") => format!("{name}={HIDDEN}"),
+        _ => parameter.to_owned(),
+    };
+    let rest = rest.split('&').map(parameter).collect::<Vec<_>>().join("&");
+    // A password may hold any letter, so it ends at the last '@'.
+    let user = rest.rsplit_once('@').and_then(|(user, host)| Some((user.split_once(':')?.0, host)));
+    match user {
+        Some((user, host)) => format!("{scheme}://{user}:{HIDDEN}@{host}"),
+        None => format!("{scheme}://{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown_and_all_else_is() {
+        for (option, value, shown) in [
+            ("password", "secret", Some("******")),
+            ("properties.sasl.password", "", Some("******")),
+            ("url", "postgresql://ann:se@cr:et@h:5432/shop", Some("postgresql://ann:******@h:5432/shop")),
+            ("url", "postgresql://ann:se?cret@h/shop", Some("postgresql://ann:******@h/shop")),
+            (
+                "url",
+                "postgresql://h:1/shop?user=ann&password=se@t&a=b",
+                Some("postgresql://h:1/shop?user=ann&password=******&a=b"),
+            ),
+            ("url", "postgresql://h:1/shop?password=secret", Some("postgresql://h:1/shop?password=******")),
+            ("url", "postgresql://ann@h/shop?sslmode=require", None),
+            ("topic", "password", None),
+            ("path", "/tmp/a:b@c", None),
+        ] {
+            assert_eq!(hidden(option, value).as_deref(), shown, "{option} = {value}");
+        }
+    }
+}
