@@ -15,10 +15,12 @@ use crate::blackhole::Blackhole;
 use crate::connector::Connector;
 use crate::datagen::Datagen;
 use crate::file::FileConnector;
+use crate::http::{Function, Webhook};
 use crate::kafka::Kafka;
 use crate::nexmark::Nexmark;
 use crate::options::Presence;
 use crate::print::Print;
+use crate::redis::Redis;
 use crate::roots::Roots;
 use crate::stdin::Stdin;
 
@@ -57,6 +59,9 @@ impl BuiltinConnectors {
                 Box::new(Datagen),
                 Box::new(FileConnector { roots: roots.clone() }),
                 Box::<Kafka>::default(),
+                Box::new(Redis),
+                Box::new(Webhook),
+                Box::new(Function),
                 Box::new(Stdin { input: Arc::new(Mutex::new(Some(input))), roots }),
                 Box::new(Print { output }),
                 Box::new(Blackhole),

@@ -6,6 +6,7 @@ mod following;
 mod fuzz;
 mod kafka;
 mod nexmark;
+mod redis;
 mod registry;
 mod stdin_print;
 
