@@ -13,7 +13,7 @@ use crate::data_dir::{create_private, high_water};
 use crate::membership::Membership;
 use crate::places::clients_max;
 
-pub use savanna_lambda::{Key as FunctionsKey, Signing, body_hash, launcher::run_if_asked, sign, time_of};
+pub use savanna_lambda::{Key as FunctionsKey, launcher::run_if_asked};
 
 /// Why the functions service did not start.
 #[derive(Debug, thiserror::Error)]

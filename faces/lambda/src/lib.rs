@@ -2,7 +2,7 @@
 //!
 //! # A tour of the source
 //!
-//! `server` is the server from its beginning to its end, `access` who may ask, `signature` is AWS' signature, version 4, `route` finds what is asked for, `operation` does it,
+//! `server` is the server from its beginning to its end, `access` who may ask, `signature` is whether requests are signed, `route` finds what is asked for, `operation` does it,
 //! `shown` is what functions look like to clients, `answer` is what leaves.
 
 mod access;
@@ -20,5 +20,4 @@ pub use savanna_functions_host::{
 pub use crate::{
     access::{Key, KeyError},
     server::{Server, ServerError, ServerOptions, Stopper, serve_client},
-    signature::{Signing, body_hash, sign, time_of},
 };

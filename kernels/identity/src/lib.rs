@@ -8,8 +8,9 @@
 //!
 //! Everything here is pure, except what reads files, and [`Entrance`], which accepts clients. [`PendingClients`] are the clients who
 //! have not said yet who they are. [`Tls`] is what encryption needs, and
-//! [`cancel_key`] has the keys by which clients cancel what they have begun.
+//! [`cancel_key`] has the keys by which clients cancel what they have begun; [`aws_signature`] is how requests to services of AWS are signed.
 
+pub mod aws_signature;
 pub mod cancel_key;
 pub mod certificate;
 mod descriptors;

@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::{Client, Method, Url};
+use savanna_identity::aws_signature::{Signing, SigningKey, body_hash, time_of};
 use savanna_node::NodeConfig;
-use savanna_node::functions::{FunctionsKey, Signing, body_hash, sign, time_of};
+use savanna_node::functions::FunctionsKey;
 
 use crate::error::CliError;
 
@@ -16,7 +17,7 @@ pub(crate) struct Connection {
     client: Client,
     base: Url,
     region: String,
-    key: Option<FunctionsKey>,
+    key: Option<SigningKey>,
 }
 
 /// What a node has answered.
@@ -41,6 +42,7 @@ impl Connection {
         let base = base.ok_or_else(|| CliError::Usage(format!("expected http://HOST:PORT, but `{text}` came")))?;
         let key = config.functions_secret.as_deref().map(FunctionsKey::read).transpose();
         let key = key.map_err(|error| CliError::Usage(format!("functions.secret_file: {error}")))?;
+        let key = key.map(|FunctionsKey { id, secret }| SigningKey { id, secret, session_token: None });
         Ok(Self { client: Client::new(), base, region: config.functions_region.clone(), key })
     }
 
@@ -81,30 +83,21 @@ impl Connection {
     }
 
     /// The headers of a signature.
-    fn signed(&self, key: &FunctionsKey, method: &Method, url: &Url, body: &[u8]) -> [(&'static str, String); 2] {
+    fn signed(&self, key: &SigningKey, method: &Method, url: &Url, body: &[u8]) -> Vec<(&'static str, String)> {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let time = time_of(seconds);
         let host = match (url.host_str(), url.port()) {
             (Some(host), Some(port)) => format!("{host}:{port}"),
             (host, _) => host.unwrap_or_default().to_owned(),
         };
-        let headers = [("host".to_owned(), host), ("x-amz-date".to_owned(), time.clone())];
-        let payload = body_hash(body);
         let signing = Signing {
-            time: &time,
+            time: &time_of(seconds),
             region: &self.region,
             method: method.as_str(),
             path: url.path(),
             query: url.query().unwrap_or_default(),
-            headers: &headers,
-            payload: &payload,
+            headers: &[("host".to_owned(), host)],
+            payload: &body_hash(body),
         };
-        let signature = sign(&key.secret, "lambda", &signing);
-        let scope = format!("{}/{}/lambda/aws4_request", &time[..8], self.region);
-        let told = format!(
-            "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders=host;x-amz-date, Signature={signature}",
-            key.id
-        );
-        [("x-amz-date", time), ("authorization", told)]
+        key.headers("lambda", &signing)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use savanna_functions::catalog::{Catalog, Change, Context, Recursion, RuntimeKind};
+use savanna_functions::catalog::{Catalog, Change, Context, Language, Recursion, RuntimeKind};
 use savanna_functions::core::{CallId, Core, Counts, EventId, Input, InstanceId, Options};
 use savanna_functions::meter::{Meter, Micros, Prices, Usage};
 use savanna_functions::names::{LATEST, Named};
@@ -340,18 +340,22 @@ impl Functions {
         is_settled
     }
 
-    /// Whether this machine can run a runtime, such as `python3.13`.
+    /// Whether this machine can run a runtime, such as `python3.13` or `nodejs22.x`.
     ///
     /// # Errors
-    /// It has no such Python.
+    /// It has no such program.
     pub async fn check_runtime(&self, runtime: &str) -> Result<(), Refusal> {
-        let Some(RuntimeKind::Python(version)) = RuntimeKind::of(runtime) else { return Ok(()) };
+        let Some(RuntimeKind::Interpreted(language, version)) = RuntimeKind::of(runtime) else { return Ok(()) };
+        let program = match language {
+            Language::Python => format!("install that Python, so that `{runtime}` is on the path of the node"),
+            Language::Node => {
+                format!("install Node.js {version}, so that `node` (or `node{version}`) is on the path of the node")
+            }
+        };
         let shared = Arc::clone(&self.0);
-        let found = tokio::task::spawn_blocking(move || shared.machine.pythons.find(&version)).await.ok().flatten();
-        found.map(drop).ok_or_else(|| {
-            Refusal::parameter(format!(
-                "Runtime {runtime} is not on this machine: install that Python, so that `{runtime}` is on the path of the node, or choose another"
-            ))
+        let found = tokio::task::spawn_blocking(move || shared.machine.interpreters.find(language, &version)).await;
+        found.ok().flatten().map(drop).ok_or_else(|| {
+            Refusal::parameter(format!("Runtime {runtime} is not on this machine: {program}, or choose another"))
         })
     }
 

@@ -9,12 +9,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use savanna_functions::catalog::{RuntimeKind, Version};
+use savanna_functions::catalog::{Language, RuntimeKind, Version};
 use savanna_functions::core::InstanceId;
 use tokio::net::TcpListener;
 
 use crate::code::PinnedCode;
 use crate::functions::Functions;
+use crate::interpreter::{Interpreter, Interpreters};
 use crate::launcher::{Confinement, FAILED, RUNTIME, Spec, TASK};
 use crate::leftovers;
 use crate::logs::{FunctionLog, InstanceLog};
@@ -22,11 +23,13 @@ use crate::memory::{MemoryLimit, used};
 use crate::options::{Abilities, HostError, Isolation};
 use crate::process::{Order, Process, Spawner, described};
 use crate::processes::Processes;
-use crate::python::{Python, Pythons};
 use crate::runtime_api::{self, InstanceWork};
 
-/// What runs a handler where the machine's Python has nothing for that.
-const BOOTSTRAP: &str = include_str!("../runtime/bootstrap.py");
+/// What runs a handler where the machine's program has nothing for that.
+const BOOTSTRAPS: [(&str, &str); 2] = [
+    ("bootstrap.py", include_str!("../runtime/bootstrap.py")),
+    ("bootstrap.mjs", include_str!("../runtime/bootstrap.mjs")),
+];
 /// The folder of what instances have for themselves.
 pub(crate) const BASES: &str = "instances";
 /// The first of the users that instances become, one each.
@@ -43,7 +46,7 @@ pub(crate) struct Machine {
     confinement: Confinement,
     memory: MemoryLimit,
     spawner: Spawner,
-    pub(crate) pythons: Pythons,
+    pub(crate) interpreters: Interpreters,
     /// Each instance has an empty directory in it.
     bases: PathBuf,
     /// What is added to code.
@@ -65,7 +68,9 @@ impl Machine {
         fs::create_dir_all(&bases).map_err(failed)?;
         fs::create_dir_all(&runtime).map_err(failed)?;
         fs::set_permissions(&runtime, std::os::unix::fs::PermissionsExt::from_mode(0o755)).map_err(failed)?;
-        fs::write(runtime.join("bootstrap.py"), BOOTSTRAP).map_err(failed)?;
+        for (name, text) in BOOTSTRAPS {
+            fs::write(runtime.join(name), text).map_err(failed)?;
+        }
         let has = |confinement| match confinement {
             Confinement::Full => abilities.namespaces && abilities.landlock,
             Confinement::Namespaces => abilities.namespaces,
@@ -93,8 +98,8 @@ impl Machine {
             }
         };
         let spawner = Spawner::begin().map_err(HostError::Thread)?;
-        let (memory, pythons) = (MemoryLimit::below(&abilities.groups), Pythons::default());
-        Ok(Self { launcher, confinement, memory, spawner, pythons, bases, runtime, ports })
+        let (memory, interpreters) = (MemoryLimit::below(&abilities.groups), Interpreters::default());
+        Ok(Self { launcher, confinement, memory, spawner, interpreters, bases, runtime, ports })
     }
 
     /// Whether a process that ends by a signal may have been told to by whoever ends the host, too. What keeps processes without namespaces kills them then.
@@ -207,19 +212,14 @@ async fn begin(
     let (sha256, kind) = (begun.build.code.sha256.clone(), RuntimeKind::of(&begun.build.settings.runtime));
     let prepared = tokio::task::spawn_blocking(move || {
         let task = shared.code.task(&sha256).map_err(|error| ("Runtime.CodeUnavailable", error.to_string()))?;
-        let python = match kind {
-            Some(RuntimeKind::Python(version)) => Some(
-                shared
-                    .machine
-                    .pythons
-                    .find(&version)
-                    .ok_or_else(|| ("Runtime.NotOnThisMachine", format!("this machine has no Python {version}")))?,
-            ),
-            _ => None,
-        };
-        Ok::<_, Ended>((task, python))
+        let Some(RuntimeKind::Interpreted(language, version)) = kind else { return Ok((task, None)) };
+        let found = shared.machine.interpreters.find(language, &version);
+        let found = found.ok_or_else(|| {
+            ("Runtime.NotOnThisMachine", format!("this machine has no {language:?} of version {version}"))
+        });
+        Ok::<_, Ended>((task, Some((language, found?))))
     });
-    let (task, python) = prepared.await.map_err(|error| ("Runtime.StartError", error.to_string()))??;
+    let (task, interpreter) = prepared.await.map_err(|error| ("Runtime.StartError", error.to_string()))??;
     let machine = &functions.0.machine;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(|error| failed(&error))?;
     let port = listener.local_addr().map_err(|error| failed(&error))?.port();
@@ -227,7 +227,7 @@ async fn begin(
     let has_root = machine.confinement.has_root();
     let (task_seen, runtime_seen) =
         if has_root { (PathBuf::from(TASK), PathBuf::from(RUNTIME)) } else { (task.clone(), machine.runtime.clone()) };
-    let command = command(&begun.build, python.as_ref(), &task, &task_seen, &runtime_seen)?;
+    let command = command(&begun.build, interpreter.as_ref(), &task, &task_seen, &runtime_seen)?;
     let mut environment = environment(functions, id, begun, &task_seen, &runtime_seen, port);
     if !has_root {
         environment.insert("TMPDIR".to_owned(), base.display().to_string());
@@ -242,7 +242,7 @@ async fn begin(
         task: task.clone(),
         runtime: machine.runtime.clone(),
         base: base.to_owned(),
-        readable: python.map_or_else(Vec::new, |python| python.readable),
+        readable: interpreter.map_or_else(Vec::new, |(_, interpreter)| interpreter.readable),
         storage: begun.build.settings.storage,
         uid: UID_FIRST + u32::try_from(id.0 % UIDS).unwrap_or_default(),
         ports: machine.ports.iter().copied().chain([port]).collect(),
@@ -297,20 +297,28 @@ impl Running {
 /// What runs the code.
 fn command(
     build: &Version,
-    python: Option<&Python>,
+    interpreter: Option<&(Language, Interpreter)>,
     task: &Path,
     task_seen: &Path,
     runtime_seen: &Path,
 ) -> Result<Vec<String>, Ended> {
     let text = |path: &Path| path.display().to_string();
-    match python {
-        Some(python) if python.has_client => Ok(vec![
+    match interpreter {
+        Some((Language::Python, python)) if python.has_client => Ok(vec![
             text(&python.executable),
             "-m".to_owned(),
             "awslambdaric".to_owned(),
             build.settings.handler.clone(),
         ]),
-        Some(python) => Ok(vec![text(&python.executable), text(&runtime_seen.join("bootstrap.py"))]),
+        Some((Language::Python, python)) => {
+            Ok(vec![text(&python.executable), text(&runtime_seen.join("bootstrap.py"))])
+        }
+        // It would take as much as the machine has before it looked for what it needs no more.
+        Some((Language::Node, node)) => Ok(vec![
+            text(&node.executable),
+            format!("--max-old-space-size={}", build.settings.memory * 9 / 10),
+            text(&runtime_seen.join("bootstrap.mjs")),
+        ]),
         None => {
             use std::os::unix::fs::PermissionsExt as _;
             let bootstrap = task.join("bootstrap");

@@ -7,13 +7,14 @@
 //! # A tour of the source
 //!
 //! `functions` is the handle of faces; `driver` does what the core says; `instance` is a process from its start to its end, `runtime_api` what it asks; `launcher` is what
-//! becomes that process; `process`, `processes`, `memory`, `python` and `logs` are what the machine has for it. `zip` and `code` keep code; `leftovers` is what nobody wants any more; `clock` is what time it is; `recovery` reads the log; `lineage` finds loops.
+//! becomes that process; `process`, `processes`, `memory`, `interpreter` and `logs` are what the machine has for it. `zip` and `code` keep code; `leftovers` is what nobody wants any more; `clock` is what time it is; `recovery` reads the log; `lineage` finds loops.
 
 mod clock;
 mod code;
 mod driver;
 mod functions;
 mod instance;
+mod interpreter;
 pub mod launcher;
 mod leftovers;
 mod lineage;
@@ -22,7 +23,6 @@ mod memory;
 mod options;
 mod process;
 mod processes;
-mod python;
 mod recovery;
 pub mod runtime_api;
 pub mod zip;

@@ -23,8 +23,17 @@ pub struct Code {
 pub enum RuntimeKind {
     /// `bootstrap` of the zip.
     Provided,
-    /// The machine's Python, such as `3.11`.
-    Python(String),
+    /// The machine's program for a language, of a version such as `3.11`, or `22` of Node.js.
+    Interpreted(Language, String),
+}
+
+/// What handlers are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Language {
+    /// Python.
+    Python,
+    /// JavaScript, run by Node.js.
+    Node,
 }
 
 impl RuntimeKind {
@@ -33,13 +42,23 @@ impl RuntimeKind {
     pub fn of(name: &str) -> Option<Self> {
         match name {
             "provided" | "provided.al2" | "provided.al2023" => Some(Self::Provided),
-            _ => {
-                let version = name.strip_prefix("python")?;
-                let minor: u8 = version.strip_prefix("3.")?.parse().ok()?;
-                (8..=15).contains(&minor).then(|| Self::Python(format!("3.{minor}")))
-            }
+            _ => match name.strip_prefix("nodejs") {
+                Some(version) => {
+                    let major: u8 = version.strip_suffix(".x")?.parse().ok()?;
+                    let is_offered = (18..=26).contains(&major) && major % 2 == 0;
+                    is_offered.then(|| Self::Interpreted(Language::Node, major.to_string()))
+                }
+                None => {
+                    let minor: u8 = name.strip_prefix("python3.")?.parse().ok()?;
+                    (8..=15).contains(&minor).then(|| Self::Interpreted(Language::Python, format!("3.{minor}")))
+                }
+            },
         }
     }
+
+    /// What is offered, in words.
+    pub(super) const OFFERED: &str =
+        "provided, provided.al2, provided.al2023, python3.8 to python3.15, nodejs18.x to nodejs26.x (even numbers)";
 }
 
 /// What a function runs under.

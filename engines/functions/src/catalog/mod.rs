@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use function::{Alias, Code, EventConfig, Function, Recursion, RuntimeKind, Settings, Version};
+pub use function::{Alias, Code, EventConfig, Function, Language, Recursion, RuntimeKind, Settings, Version};
 pub use operation::{Context, EVENT_AGE, EVENT_RETRIES};
 pub use request::{
     AliasRequest, ConcurrencyRequest, CreateFunction, DestinationConfig, EventConfigRequest, Publish, Routing, Target,

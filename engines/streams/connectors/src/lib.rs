@@ -7,12 +7,15 @@
 //!   file          x      x      CSV, NDJSON and Parquet files, whole or as they grow
 //!   kafka         x      x      topics, of which each message is a row
 //!   postgres      x      x      tables of a database
+//!   redis                x      keys of Redis: hashes, strings, entries of streams and lists
+//!   webhook              x      requests of HTTP, of some rows each
+//!   function             x      invocations of functions of AWS Lambda, of some rows each
 //!   stdin         x             CSV and NDJSON lines
 //!   print                x      lines on standard output
 //!   blackhole            x      nothing: rows are counted
 //! ```
 //!
-//! Each has a folder with its options, its reader and its sink; what they share is [`options`] and the formats.
+//! Each has a folder with its options, its reader and its sink (`webhook` and `function` share one, `http`); what they share is [`options`] and the formats.
 //! [`BuiltinConnectors`] finds them by name.
 
 mod blackhole;
@@ -21,12 +24,14 @@ mod crash;
 mod datagen;
 mod file;
 mod format;
+mod http;
 mod kafka;
 mod nexmark;
 pub mod options;
 mod postgres;
 mod print;
 mod random;
+mod redis;
 mod registry;
 mod roots;
 mod stdin;

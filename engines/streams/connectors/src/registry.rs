@@ -15,11 +15,13 @@ use crate::blackhole::Blackhole;
 use crate::connector::Connector;
 use crate::datagen::Datagen;
 use crate::file::FileConnector;
+use crate::http::{Function, Webhook};
 use crate::kafka::Kafka;
 use crate::nexmark::Nexmark;
 use crate::options::Presence;
 use crate::postgres::Postgres;
 use crate::print::Print;
+use crate::redis::Redis;
 use crate::roots::Roots;
 use crate::stdin::Stdin;
 
@@ -59,6 +61,9 @@ impl BuiltinConnectors {
                 Box::new(FileConnector { roots: roots.clone() }),
                 Box::<Kafka>::default(),
                 Box::new(Postgres),
+                Box::new(Redis),
+                Box::new(Webhook),
+                Box::new(Function),
                 Box::new(Stdin { input: Arc::new(Mutex::new(Some(input))), roots }),
                 Box::new(Print { output }),
                 Box::new(Blackhole),

@@ -1,11 +1,12 @@
-//! Options whose values are not shown: passwords, and URLs with passwords in them.
+//! Options whose values are not shown: passwords, URLs with passwords in them, and headers, which say who asks.
 
 /// What stands in the place of a password.
 const HIDDEN: &str = "******";
 
-/// What is shown of an option's value, if it holds a password.
+/// What is shown of an option's value, if it holds a secret.
 pub fn hidden(option: &str, value: &str) -> Option<String> {
-    if option.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("password")) {
+    let is_secret = |last: &str| ["password", "headers"].iter().any(|secret| last.eq_ignore_ascii_case(secret));
+    if option.rsplit('.').next().is_some_and(is_secret) {
         return Some(HIDDEN.to_owned());
     }
     let shown = without_password(value);
@@ -37,6 +38,7 @@ mod tests {
         for (option, value, shown) in [
             ("password", "secret", Some("******")),
             ("properties.sasl.password", "", Some("******")),
+            ("headers", "Authorization: Bearer x", Some("******")),
             ("url", "postgresql://ann:se@cr:et@h:5432/shop", Some("postgresql://ann:******@h:5432/shop")),
             ("url", "postgresql://ann:se?cret@h/shop", Some("postgresql://ann:******@h/shop")),
             (

@@ -4,6 +4,7 @@ mod bounds;
 mod elsewhere;
 mod hostile;
 mod invocations;
+mod javascript;
 mod stopping;
 mod support;
 mod zips;

@@ -7,6 +7,7 @@ mod fuzz;
 mod kafka;
 mod nexmark;
 mod postgres;
+mod redis;
 mod registry;
 mod stdin_print;
 

@@ -1,0 +1,43 @@
+//! The `redis` sink: rows become keys of Redis, or of a server that answers as it does, such as Savanna's keys.
+//!
+//! An epoch is one transaction (`MULTI` .. `EXEC`): its rows, and its number in a key beside them, which therefore tells which epochs are there.
+
+mod rows;
+mod settings;
+mod sink;
+
+use arrow::datatypes::SchemaRef;
+use savanna_streams_api::Result;
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::sink::{Delivery, Sink};
+
+use crate::connector::{Connector, Promise};
+use crate::options::OptionSpec;
+use settings::{NAME, OPTIONS, Settings};
+use sink::RedisSink;
+
+/// The connector.
+#[derive(Debug)]
+pub(crate) struct Redis;
+
+impl Connector for Redis {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn promise(&self) -> Promise {
+        Promise { replayable: None, delivery: Some(Delivery::ExactlyOnce) }
+    }
+
+    fn check(&self, table: &mut TableDef) -> Result<()> {
+        Settings::new(table).map(drop)
+    }
+
+    fn sink(&self, table: &TableDef, _: SchemaRef) -> Result<Box<dyn Sink>> {
+        Ok(Box::new(RedisSink::new(Settings::new(table)?, &table.name)))
+    }
+}

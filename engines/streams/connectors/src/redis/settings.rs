@@ -1,0 +1,131 @@
+//! The options of a table in Redis.
+
+use std::fmt;
+use std::time::Duration;
+
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_model::catalog::{ColumnDef, TableDef};
+use savanna_streams_model::time::parse_duration;
+
+use crate::options::{Kind, OptionSpec, Options, Presence};
+
+/// The connector's name.
+pub(super) const NAME: &str = "redis";
+
+const fn option(name: &'static str, kind: Kind, presence: Presence, help: &'static str) -> OptionSpec {
+    OptionSpec { name, kind, presence, help }
+}
+
+const URL: &str = "url";
+const KEY: &str = "key";
+const KEY_FIELDS: &str = "key.fields";
+const TTL: &str = "ttl";
+const RETRY_TIMEOUT: &str = "retry.timeout";
+
+pub(super) const OPTIONS: &[OptionSpec] = &[
+    option(
+        URL,
+        Kind::Text,
+        Presence::Required,
+        "The server: 'redis://user:password@host:port/0', or 'rediss://..' for TLS.",
+    ),
+    option(
+        "type",
+        Kind::Choice(&["hash", "string", "stream", "list"]),
+        Presence::Default("hash"),
+        "What a row becomes: a hash of its other columns, a string that is a JSON object of them, or an entry of a stream or a list.",
+    ),
+    option(KEY, Kind::Text, Presence::Optional, "The key, or what keys begin with, such as 'auction:'."),
+    option(
+        KEY_FIELDS,
+        Kind::Text,
+        Presence::Optional,
+        "Columns whose values follow in the key, with ';' between the columns and ':' between the values.",
+    ),
+    option(TTL, Kind::Duration, Presence::Optional, "A key expires so long after it was written last."),
+    option(
+        RETRY_TIMEOUT,
+        Kind::Duration,
+        Presence::Default("5min"),
+        "For so long the server may be away when an epoch is written; then the query fails.",
+    ),
+];
+
+/// What a row becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Hash,
+    String,
+    Stream,
+    List,
+}
+
+/// What a table's options say.
+#[derive(Clone)]
+pub(super) struct Settings {
+    /// Not shown: it may have a password.
+    pub(super) client: redis::Client,
+    /// Host and port.
+    pub(super) server: String,
+    pub(super) form: Form,
+    pub(super) prefix: String,
+    pub(super) key_fields: Vec<String>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) retry_timeout: Duration,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    pub(super) fn new(table: &TableDef) -> Result<Self> {
+        let options = Options::check(NAME, OPTIONS, &table.options)?;
+        let url = options.text(URL).filter(|url| url.starts_with("redis://") || url.starts_with("rediss://"));
+        let client = url.and_then(|url| redis::Client::open(url).ok()).ok_or_else(|| {
+            // What is given is not shown: it may be the password.
+            StreamError::invalid(format!(
+                "option '{URL}' of connector {NAME}: expected 'redis://host:port', with 'user:password@' before the host if there is a password"
+            ))
+        })?;
+        let form = match options.text("type") {
+            Some("string") => Form::String,
+            Some("stream") => Form::Stream,
+            Some("list") => Form::List,
+            _ => Form::Hash,
+        };
+        let names = options.text(KEY_FIELDS).map_or_else(Vec::new, |names| names.split(';').map(str::trim).collect());
+        let key_fields = names.into_iter().map(|name| column(table, name)).collect::<Result<Vec<_>>>()?;
+        let prefix = options.text(KEY).unwrap_or_default().to_owned();
+        let is_one_key = key_fields.is_empty();
+        if is_one_key && (prefix.is_empty() || matches!(form, Form::Hash | Form::String)) {
+            return Err(options.error(
+                KEY_FIELDS,
+                "columns of the table, or a 'key' for a 'type' of many entries ('stream' or 'list')",
+            ));
+        }
+        if table.columns.iter().filter(|column| column.computed.is_none()).count() == key_fields.len() {
+            return Err(options.error(KEY_FIELDS, "not all columns: the others are what is written"));
+        }
+        let server = client.get_connection_info().addr().to_string();
+        let retry_timeout = options.get(RETRY_TIMEOUT, parse_duration)?;
+        let ttl = options.find(TTL, |text| parse_duration(text).filter(|ttl| ttl.as_millis() > 0))?;
+        Ok(Self { client, server, form, prefix, key_fields, ttl, retry_timeout })
+    }
+}
+
+/// The name of a column that is written.
+fn column(table: &TableDef, name: &str) -> Result<String> {
+    let is_it = |column: &&ColumnDef| column.name == name && column.computed.is_none();
+    match table.columns.iter().find(is_it) {
+        Some(column) => Ok(column.name.clone()),
+        None => Err(StreamError::Unknown {
+            kind: "column".into(),
+            name: name.into(),
+            position: None,
+            hint: format!("'{KEY_FIELDS}' names columns of the table, with ';' between them"),
+        }),
+    }
+}

@@ -1,0 +1,91 @@
+"""What a query writes to Redis, or to the keys of another node, is there once, whoever is killed."""
+
+import json
+import random
+import subprocess
+import time
+
+import pytest
+import redis
+
+from node import SAVANNA, Node, command
+from ports import free_port
+from test_survival import BIDS, HOT, NEXMARK, connect, hot, lines, named, states
+
+SEED = random.randrange(1 << 32)
+
+
+class Target:
+    """A server of the Redis protocol that answers when its disk has what it answers for."""
+
+    def __init__(self, kind, folder):
+        self.kind, self.folder, self.port = kind, folder, free_port()
+        folder.mkdir()
+        self.start()
+
+    def start(self):
+        if self.kind == "redis":
+            words = ["redis-server", "--port", self.port, "--dir", self.folder, "--appendonly", "yes", "--appendfsync", "always", "--save", ""]
+        else:
+            settings = {"keys.port": self.port, "keys.threads": 2, "keys.appendfsync": "always", "http.port": 0}
+            words = command(self.folder / "data", ["keys"], settings)
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                redis.Redis(port=self.port).ping()
+                return
+            except redis.RedisError:
+                assert self.process.poll() is None and time.monotonic() < deadline, (self.folder / "log").read_text()
+                time.sleep(0.02)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def rows(self):
+        entries = redis.Redis(port=self.port).lrange("hot", 0, -1)
+        return sorted(told(row["at"], row["auction"], row["bids"]) for row in map(json.loads, entries))
+
+
+def told(at, auction, bids):
+    return at.replace("T", " ").rstrip("Z"), int(auction), int(bids)
+
+
+@pytest.mark.parametrize("kind", ["redis", "savanna"])
+def test_windows_are_written_once_however_often_both_sides_are_killed(tmp_path, kind):
+    dice = random.Random(SEED)
+    target = Target(kind, tmp_path / "target")
+    node = Node(tmp_path)
+    kills = 0
+    try:
+        table = f"""CREATE TABLE hot (at TIMESTAMP(3), auction BIGINT, bids BIGINT)
+            WITH ('connector' = 'redis', 'url' = 'redis://127.0.0.1:{target.port}', 'type' = 'list', 'key' = 'hot')"""
+        with connect(node) as connection:
+            for statement in [NEXMARK, BIDS, table, named("hot"), HOT]:
+                connection.execute(statement)
+        for _ in range(6):
+            time.sleep(dice.uniform(0.3, 1.2))
+            kills += "hot" in states(node)
+            if dice.random() < 0.5:
+                target.kill()
+                target.start()
+            else:
+                node.kill()
+                node = Node(tmp_path)
+        deadline = time.monotonic() + 120
+        while "hot" in (now := states(node)):
+            assert now["hot"]["state"] in ("running", "loading"), (now, SEED, node.log.read_text())
+            assert time.monotonic() < deadline, now
+            time.sleep(0.2)
+        rows = target.rows()
+    finally:
+        node.kill()
+        target.kill()
+    assert kills >= 3, f"seed {SEED}: it was over too soon"
+    statements = [NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'"), BIDS, hot(tmp_path / "expected"), HOT]
+    subprocess.run([SAVANNA, "sql", "-c", ";\n".join(statements)], check=True, capture_output=True, timeout=120)
+    expected = sorted(told(*line.split(",")) for line in lines(tmp_path / "expected"))
+    assert len(expected) > 1000
+    assert rows == expected, f"seed {SEED}"
