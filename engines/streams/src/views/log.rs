@@ -178,10 +178,12 @@ impl ViewLog {
         loop {
             match told.recv_timeout(ASKED_EVERY) {
                 Ok(outcome) => return outcome.map_err(|e| failed("write", &self.place, &e)),
-                Err(RecvTimeoutError::Timeout) => match self.journal.full() {
-                    Some(full) => return Err(failed("write", &self.place, &full)),
-                    None => {}
-                },
+                Err(RecvTimeoutError::Timeout) => {
+                    // Nobody hangs on a full disk: the query fails, and is resumed.
+                    if let Some(full) = self.journal.full() {
+                        return Err(failed("write", &self.place, &full));
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(StreamError::Internal("a journal ended without an answer".into()));
                 }

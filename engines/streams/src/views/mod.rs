@@ -10,24 +10,25 @@ mod log;
 mod options;
 mod version;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use parking_lot::{Mutex, RwLock};
 use savanna_epoch::NodeEpoch;
 use savanna_journal::Options;
 use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_model::catalog::{ColumnDef, TableDef};
+use savanna_streams_model::catalog::{ColumnDef, TableDef, ViewDef};
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_sql::{Chunk, MaterializedView};
 
 use self::log::ViewLog;
+use self::options::shape;
 use self::version::{Contents, Shape};
-pub(crate) use options::shape;
 
 /// What a materialized view is called where tables have a connector.
 const CONNECTOR: &str = "materialized view";
@@ -82,23 +83,23 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    /// The table as which rows are given to a view.
-    pub(crate) fn new(
-        view: savanna_streams_model::catalog::ViewDef,
-        schema: SchemaRef,
-        mut options: std::collections::BTreeMap<String, String>,
-    ) -> Result<Self> {
-        let shape = shape(&view.name, Arc::clone(&schema), &options)?;
-        let column = |field: &Arc<arrow::datatypes::Field>| ColumnDef {
+    /// A view of these columns.
+    ///
+    /// # Errors
+    /// An option is none of a view's.
+    pub(crate) fn new(view: ViewDef, schema: SchemaRef, mut options: BTreeMap<String, String>) -> Result<Self> {
+        let column = |field: &FieldRef| ColumnDef {
             name: field.name().clone(),
             data_type: field.data_type().clone(),
             nullable: field.is_nullable(),
             computed: None,
         };
+        let columns = schema.fields().iter().map(column).collect();
+        let shape = shape(&view.name, schema, &options)?;
         options.insert("connector".into(), CONNECTOR.into());
         let table = TableDef {
             name: view.name,
-            columns: schema.fields().iter().map(column).collect(),
+            columns,
             watermark: None,
             partitioned_by: Vec::new(),
             options,
@@ -296,7 +297,6 @@ fn now() -> u64 {
 mod tests {
     use savanna_journal::Disk;
     use savanna_journal::sim::{Fault, SimDisk};
-    use savanna_streams_model::catalog::ViewDef;
 
     use super::version::tests::{rows, seen, shape};
     use super::*;
@@ -311,7 +311,7 @@ mod tests {
     fn view(disk: &Arc<SimDisk>, owner: u64, key: bool) -> Arc<View> {
         let text = String::new;
         let def = ViewDef { name: "v".into(), columns: Vec::new(), query: text(), statement: text() };
-        let options = if key { [("key".to_owned(), "k".to_owned())].into() } else { Default::default() };
+        let options = if key { [("key".to_owned(), "k".to_owned())].into() } else { BTreeMap::new() };
         let declared = Declared::new(def, shape(key).schema, options).unwrap();
         let place = Place {
             named: "views/7".into(),

@@ -503,6 +503,7 @@ fn too_large(name: &str, bytes: u64, max: u64) -> StreamError {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "used as a function in map_err")]
 fn broken(error: arrow::error::ArrowError) -> StreamError {
     StreamError::Internal(format!("the rows of a materialized view: {error}"))
 }
