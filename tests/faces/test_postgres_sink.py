@@ -181,6 +181,32 @@ def test_a_stream_goes_into_a_tenant_of_the_same_process(tmp_path):
         node.kill()
 
 
+def test_rows_are_looked_up_in_a_table_of_a_database(tmp_path, database):
+    with database.connect(autocommit=True) as connection:
+        connection.execute("CREATE TABLE names (id bigint, name text)")
+        connection.execute("INSERT INTO names SELECT n, 'name ' || n FROM generate_series(0, 49) n")
+    nexmark = NEXMARK.replace("'rate-limited' = 'true'", "'rate-limited' = 'false'").replace(str(EVENTS), "20000")
+    names = into("hot", **place(database)).replace("TABLE hot", "TABLE names").replace(COLUMNS["hot"], "id BIGINT, name VARCHAR").replace("'hot'", "'names'")
+    asked = """SELECT B.auction, N.name FROM (SELECT *, PROCTIME() AS p FROM bids) B
+        LEFT JOIN names FOR SYSTEM_TIME AS OF B.p AS N ON mod(B.auction, 100) = N.id"""
+    node = Node(tmp_path)
+    try:
+        with connect(node) as connection:
+            for statement in [nexmark, BIDS, names]:
+                connection.execute(statement)
+            rows = connection.execute(asked).fetchall()
+            assert len(rows) > 10_000
+            assert all(name == (f"name {auction % 100}" if auction % 100 < 50 else None) for auction, name in rows)
+            assert len(connection.execute("SELECT * FROM names").fetchall()) == 50
+            connection.execute("SET 'query.name' = 'hot'")
+            connection.execute(into("latest", **place(database)))
+            with pytest.raises(psycopg.Error, match="the tables that it looks rows up in may have changed meanwhile"):
+                connection.execute(f"INSERT INTO latest SELECT auction, CAST(NULL AS BIGINT), name IS NULL FROM ({asked}) J")
+        assert node.stop() == 0, node.log.read_text()
+    finally:
+        node.kill()
+
+
 def test_passwords_are_shown_nowhere(tmp_path, database):
     node = Node(tmp_path)
     try:

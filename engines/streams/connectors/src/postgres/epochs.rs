@@ -45,20 +45,27 @@ impl Judge {
         Self { table: table.clone(), query: query.to_string(), sink: sink.to_owned() }
     }
 
-    /// Makes the table, unless it is there.
+    /// Makes the table, unless it is there: who may not make tables may still use one.
     pub(super) async fn prepare(&self, client: &Client) -> Result<(), Error> {
-        // Who may not make tables may still use one.
-        let there = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2";
-        let names = [(&self.table.schema as _, Type::TEXT), (&self.table.name as _, Type::TEXT)];
-        if client.query_typed(there, &names).await?.is_empty() {
-            let make = format!(
-                "CREATE TABLE IF NOT EXISTS {} (query text NOT NULL, sink text NOT NULL, owner bigint NOT NULL, epoch bigint NOT NULL, \
-                 PRIMARY KEY (query, sink))",
-                self.table
-            );
-            client.batch_execute(&make).await?;
+        if self.is_there(client).await? {
+            return Ok(());
         }
-        Ok(())
+        let make = format!(
+            "CREATE TABLE IF NOT EXISTS {} (query text NOT NULL, sink text NOT NULL, owner bigint NOT NULL, epoch bigint NOT NULL, \
+             PRIMARY KEY (query, sink))",
+            self.table
+        );
+        match client.batch_execute(&make).await {
+            // Somebody else has made it just now, which PostgreSQL tells as an error.
+            Err(_) if self.is_there(client).await? => Ok(()),
+            made => made,
+        }
+    }
+
+    async fn is_there(&self, client: &Client) -> Result<bool, Error> {
+        let ask = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2";
+        let names = [(&self.table.schema as _, Type::TEXT), (&self.table.name as _, Type::TEXT)];
+        Ok(!client.query_typed(ask, &names).await?.is_empty())
     }
 
     /// Takes the sink over, and tells which epoch it holds. A former owner that is about to commit is waited for.

@@ -303,6 +303,20 @@ fn a_user_without_the_right_to_make_tables_keeps_epochs_in_one_that_is_there() {
 }
 
 #[test]
+fn queries_that_begin_at_once_make_one_table_of_epochs() {
+    let server = Server::start();
+    server.ask("CREATE TABLE t (n bigint)");
+    let begun: Vec<_> = std::thread::scope(|threads| {
+        let port = server.port;
+        let begin = |job| threads.spawn(move || sink(port).commit(&query(job), Epoch(1), &batch(&[1])));
+        let begun: Vec<_> = (0..8).map(begin).collect();
+        begun.into_iter().map(|begun| begun.join().unwrap()).collect()
+    });
+    assert_eq!(begun, vec![Ok(()); 8]);
+    assert_eq!(server.ask("SELECT count(*), min(epoch), max(owner) FROM savanna_epochs"), ["8|1|1"]);
+}
+
+#[test]
 fn an_epochs_table_that_somebody_has_changed_is_noticed() {
     let server = Server::start();
     server.ask("CREATE TABLE t (n bigint)");
