@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use savanna_files_host::Files;
+use savanna_files_host::{DatabaseFigures, Files};
 use savanna_http::{Figure, FigureValue};
 use savanna_keys::figures::{CommandFigures as KeysCommand, Figures as KeysFigures};
 use savanna_keys_host::Gauge;
@@ -338,8 +338,22 @@ pub(crate) fn of_files(files: &Files) -> Vec<Figure> {
         gauge("savanna_files_changes", "Changes of names since the data directory began", figures.changes as f64),
     ]
     .into_iter()
+    .chain(figures.database.iter().flat_map(of_files_database))
     .chain(of_log(FILES_LOG, &figures.log))
     .collect()
+}
+
+/// The database behind the names of files.
+fn of_files_database(figures: &DatabaseFigures) -> [Figure; 7] {
+    [
+        gauge("savanna_files_cached", "Files and directories in memory", figures.cached as f64),
+        gauge("savanna_files_unflushed", "Rows of changes that the database lacks", figures.unflushed as f64),
+        counter("savanna_files_cache_hits", "Operations that needed nothing from the database", figures.hits as f64),
+        counter("savanna_files_cache_misses", "Operations that waited for the database", figures.misses as f64),
+        counter("savanna_files_database_batches", "Batches of changes that the database took", figures.batches as f64),
+        counter("savanna_files_database_reads", "Questions to the database for operations", figures.reads as f64),
+        counter("savanna_files_database_errors", "Attempts to use the database that failed", figures.errors as f64),
+    ]
 }
 
 /// The functions service: totals, and what each function has used.

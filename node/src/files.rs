@@ -47,6 +47,7 @@ pub(crate) fn start(config: &NodeConfig, membership: &Membership) -> Result<Serv
         directory,
         superuser: who_runs_this(),
         limits: Limits::default(),
+        database: config.files_database.clone(),
     };
     Ok(Server::start(ServerOptions {
         address: SocketAddr::new(config.address, config.files_port),

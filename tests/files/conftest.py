@@ -16,15 +16,20 @@ EXAMPLE = os.environ.get("FILES_SERVER") == "example"
 
 
 class Server:
-    def __init__(self, folder):
+    def __init__(self, folder, database=None, cache=1_000_000):
         self.folder, self.port, self.data_port = folder, free_port(), free_port()
+        self.database, self.cache = database, cache
         self.start()
 
     def start(self):
         if EXAMPLE:
             words = [TARGET / "debug" / "examples" / "files_server", self.folder / "data", self.port, self.data_port]
+            words += [self.database, self.cache] if self.database else []
         else:
-            words = command(self.folder / "data", ["files"], {"files.port": self.port, "files.data_port": self.data_port})
+            settings = {"files.port": self.port, "files.data_port": self.data_port}
+            if self.database:
+                settings |= {"files.database": self.database, "files.cache": self.cache}
+            words = command(self.folder / "data", ["files"], settings)
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log)
         deadline = time.monotonic() + 60

@@ -27,7 +27,7 @@ struct Entry {
     is_corrupt: bool,
 }
 
-/// All blocks of all files.
+/// All blocks of the files that are here, and all replicas.
 #[derive(Debug, Default)]
 pub struct Blocks {
     entries: HashMap<BlockId, Entry>,
@@ -39,7 +39,7 @@ impl Blocks {
     /// The file that a block belongs to.
     #[must_use]
     pub fn inode(&self, block: BlockId) -> Option<InodeId> {
-        self.entries.get(&block).map(|entry| entry.inode)
+        self.entries.get(&block).map(|entry| entry.inode).filter(|inode| *inode != InodeId::NOWHERE)
     }
 
     /// How many blocks there are.
@@ -82,6 +82,38 @@ impl Blocks {
             entry.replica = Some((replica.stamp, replica.length));
         }
         true
+    }
+
+    /// When it begins, the data node has a replica. Of a file that is not here, perhaps.
+    pub fn reported(&mut self, replica: Replica) {
+        let new = Entry { inode: InodeId::NOWHERE, replica: None, is_corrupt: false };
+        self.entries.entry(replica.block).or_insert(new);
+        self.received(replica);
+    }
+
+    /// Blocks of which no file is here.
+    pub fn unnamed(&self) -> impl Iterator<Item = BlockId> {
+        let unnamed = self.entries.iter().filter(|(_, entry)| entry.inode == InodeId::NOWHERE);
+        unnamed.map(|(block, _)| *block)
+    }
+
+    /// No file has these blocks, nor ever will.
+    pub fn forget(&mut self, blocks: &[BlockId]) {
+        for block in blocks {
+            self.entries.remove(block);
+        }
+    }
+
+    /// A file is not here any more, and still has its blocks. What the data node has of them is kept.
+    pub(crate) fn given_up(&mut self, inode: InodeId, blocks: &[Block]) {
+        for block in blocks {
+            let Some(entry) = self.entries.get_mut(&block.id).filter(|entry| entry.inode == inode) else { continue };
+            if entry.replica.is_some() || entry.is_corrupt {
+                entry.inode = InodeId::NOWHERE;
+            } else {
+                self.entries.remove(&block.id);
+            }
+        }
     }
 
     /// What no file has any more, since this was asked last. It may go once the changes that took it away are durable.

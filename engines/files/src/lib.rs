@@ -13,11 +13,14 @@
 //! # A tour of the source
 //!
 //! `ids` and `change` are the words of the log, `request` those of clients, `tree` is the inodes in memory, `blocks`, `lease` and
-//! `retry` follow from rows, `namespace` has all of them and applies changes, `operation` has a file for each operation.
+//! `retry` follow from rows, `namespace` has all of them and applies changes, `operation` has a file for each operation. With a database behind the log, `cache` says what an operation
+//! lacks and takes it in, and `flush` what goes to the database.
 
 pub mod blocks;
+pub mod cache;
 pub mod change;
 pub mod error;
+pub mod flush;
 pub mod ids;
 pub mod lease;
 pub mod namespace;
@@ -29,6 +32,7 @@ pub mod retry;
 pub mod tree;
 
 pub use crate::{
+    cache::{Fetched, Key, Known, Missing, Stored},
     change::Change,
     error::{Class, FilesError},
     namespace::{Limits, Namespace},

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::blocks::Blocks;
+use crate::cache::{Known, Missing, View};
 use crate::change::{Block, Change, Counters, File, Kind, Retry, Row};
 use crate::error::FilesError;
 use crate::ids::{InodeId, Millis, Txid};
@@ -107,14 +108,15 @@ impl Namespace {
         self.tree.len() - 2
     }
 
-    /// Does a change. One that was done before changes nothing.
-    pub fn apply(&mut self, change: &Change) {
+    /// Does a change. One that was done before changes nothing. What of it is not in its rows, for a database.
+    pub fn apply(&mut self, change: &Change) -> Applied {
+        let mut applied = Applied::default();
         if change.txid <= self.txid {
-            return;
+            return applied;
         }
         // What went had names that others may have now.
         for id in &change.gone {
-            if let Some(inode) = self.tree.remove(*id)
+            if let Some(inode) = self.tree.remove(*id, change.txid)
                 && let Some(file) = inode.file()
             {
                 self.follow(*id, Some(file), None, change.at);
@@ -122,20 +124,51 @@ impl Namespace {
         }
         for row in &change.rows {
             let before = self.tree.get(row.id).and_then(Inode::file).cloned();
-            self.tree.put(row, change.txid);
+            if self.tree.put(row, change.txid) {
+                applied.moved.push(row.id);
+            }
             if let Kind::File(file) = &row.kind {
                 self.follow(row.id, before.as_ref(), Some(file), change.at);
             }
         }
+        if self.tree.is_part() {
+            let count = |row: &Row| self.tree.get(row.id).map_or(0, Inode::child_count);
+            applied.children.extend(change.rows.iter().map(count));
+        }
         self.counters = change.counters;
         if let Some(retry) = change.retry {
-            self.retries.add(retry, change.txid, change.at);
+            self.answered(retry, change.txid, change.at);
         }
         self.txid = change.txid;
+        applied
+    }
+
+    /// The answer to a call that may come again.
+    pub(crate) fn answered(&mut self, retry: Retry, txid: Txid, at: Millis) {
+        self.retries.add(retry, txid, at);
+    }
+
+    /// Answers to calls that may come again, the oldest first, with their instants and changes.
+    pub(crate) fn kept_answers(&self) -> impl Iterator<Item = (Millis, Txid, Retry)> {
+        let kept = self.retries.iter();
+        kept.filter_map(|(at, retry)| Some((at, self.retries.get(&retry.call)?.1, retry)))
+    }
+
+    /// What is here is as of a change.
+    pub(crate) const fn begins_at(&mut self, txid: Txid, counters: Counters) {
+        (self.txid, self.counters) = (txid, counters);
+    }
+
+    /// What somebody comes to who looks, unless something is missing.
+    pub(crate) fn look<T>(&self, known: Option<&Known>, see: impl FnOnce(&View<'_>) -> T) -> Result<T, Missing> {
+        let view = View::new(self, known);
+        let seen = see(&view);
+        view.missing()?;
+        Ok(seen)
     }
 
     /// Blocks and leases follow from what files are.
-    fn follow(&mut self, id: InodeId, before: Option<&File>, after: Option<&File>, at: Millis) {
+    pub(crate) fn follow(&mut self, id: InodeId, before: Option<&File>, after: Option<&File>, at: Millis) {
         let blocks = |file: Option<&File>| -> Vec<Block> { file.map(|file| file.blocks.clone()).unwrap_or_default() };
         self.blocks.changed(id, &blocks(before), &blocks(after));
         let [before, after] = [before, after].map(|file| file.and_then(|file| file.writer.as_ref()));
@@ -171,34 +204,53 @@ impl Namespace {
     }
 
     /// Inodes of subtrees that were deleted, at most so many, each after what was in it: the change that removes them.
-    #[must_use]
-    pub fn dismantle(&self, now: Millis, inodes_max: usize) -> Option<Change> {
+    ///
+    /// # Errors
+    /// [`Missing`], if there may be some that are not here.
+    pub fn dismantle(&self, now: Millis, inodes_max: usize, known: Option<&Known>) -> Result<Option<Change>, Missing> {
+        let view = View::new(self, known);
+        let gone = view.dismantled(inodes_max);
+        if gone.is_empty() {
+            view.missing()?;
+            return Ok(None);
+        }
+        let (txid, counters) = (self.txid.next(), self.counters);
+        Ok(Some(Change { txid, at: now, counters, rows: Vec::new(), gone, retry: None }))
+    }
+}
+
+impl View<'_> {
+    /// Inodes of subtrees that were deleted, each after what was in it.
+    fn dismantled(&self, inodes_max: usize) -> Vec<InodeId> {
         let mut gone = Vec::new();
+        let Some(doomed) = self.tree.get(InodeId::DOOMED) else { return gone };
         // The directories from the doomed one down, each with the name that was looked at last.
-        let mut open: Vec<(InodeId, Box<[u8]>)> = vec![(InodeId::DOOMED, Box::default())];
+        let mut open: Vec<(&Inode, Box<[u8]>)> = vec![(doomed, Box::default())];
         while let Some((directory, after)) = open.last_mut() {
             if gone.len() >= inodes_max {
                 break;
             }
-            match self.tree.children(*directory, after).next() {
+            let (next, is_whole) = self.tree.next_child(directory, after);
+            match next {
+                Some(inode) if inode.is_directory() => {
+                    after.clone_from(&inode.name);
+                    open.push((inode, Box::default()));
+                }
                 Some(inode) => {
                     after.clone_from(&inode.name);
-                    if inode.child_count() > 0 {
-                        open.push((inode.id, Box::default()));
-                    } else {
-                        gone.push(inode.id);
-                    }
+                    gone.push(inode.id);
                 }
+                // More of it may be elsewhere.
+                None if !is_whole => break,
                 None => {
-                    let (directory, _) = open.pop()?;
-                    if directory != InodeId::DOOMED {
-                        gone.push(directory);
+                    let Some((directory, _)) = open.pop() else { break };
+                    if directory.id != InodeId::DOOMED {
+                        gone.push(directory.id);
                     }
                 }
             }
         }
-        let (txid, counters) = (self.txid.next(), self.counters);
-        (!gone.is_empty()).then_some(Change { txid, at: now, counters, rows: Vec::new(), gone, retry: None })
+        gone
     }
 
     /// Looks a path up as far as it goes.
@@ -211,18 +263,27 @@ impl Namespace {
         let Some(root) = self.tree.get(InodeId::ROOT) else { return Err(FilesError::no_file("/")) };
         let (mut found, mut depends) = (vec![root], root.txid);
         let mut at = root;
-        for name in &names {
+        for (depth, name) in names.iter().enumerate() {
             if !at.is_directory() {
                 break;
             }
             permission::check(&self.tree, at, Access::EXECUTE, context)?;
-            let Some(next) = self.tree.child(at.id, name) else { break };
+            let Some(next) = self.tree.child(at, name, &names[depth + 1..]) else { break };
             depends = depends.max(next.txid);
             found.push(next);
             at = next;
         }
         Ok(Resolved { path, names, found, depends })
     }
+}
+
+/// What a change did that is not in its rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// What was there under another name.
+    pub moved: Vec<InodeId>,
+    /// How many children the inode of each row has now; nothing without a database.
+    pub children: Vec<usize>,
 }
 
 /// A path, and the inodes along it.

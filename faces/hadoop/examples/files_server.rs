@@ -1,9 +1,9 @@
-//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS]]`.
+//! A name node with its data node, alone: `files_server DIRECTORY [PORT [PORT OF BLOCKS [DATABASE [CACHE]]]]`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use savanna_files_host::{HostOptions, Limits, who_runs_this};
+use savanna_files_host::{DatabaseOptions, HostOptions, Limits, who_runs_this};
 use savanna_hadoop::{Server, ServerOptions};
 use savanna_journal::{Options, newest_epoch};
 
@@ -14,12 +14,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut port =
         || -> Result<u16, Box<dyn std::error::Error>> { Ok(words.next().map_or(Ok(0), |word| word.parse())?) };
     let [address, transfer_address] = [port()?, port()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let inodes_max = |word: Option<String>| word.map_or(Ok(1_000_000), |word| word.parse());
+    let database = match words.next() {
+        Some(address) => Some(DatabaseOptions { address, inodes_max: inodes_max(words.next())? }),
+        None => None,
+    };
     let log = directory.join("log");
     std::fs::create_dir_all(&log)?;
     let epoch = newest_epoch(&log)?.next();
     let superuser = who_runs_this();
-    let host =
-        HostOptions { log: Options::dir(log), epoch, lease: None, directory, superuser, limits: Limits::default() };
+    let host = HostOptions {
+        log: Options::dir(log),
+        epoch,
+        lease: None,
+        directory,
+        superuser,
+        limits: Limits::default(),
+        database,
+    };
     let server = Server::start(ServerOptions { address, transfer_address, threads: 2, clients_max: 1_000, host })?;
     println!("files: {} {}", server.address(), server.transfer_address());
     Ok(server.wait()?)

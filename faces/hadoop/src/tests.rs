@@ -41,6 +41,7 @@ fn started(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Server 
             directory: folder.to_owned(),
             superuser: "root".to_owned(),
             limits: Limits::default(),
+            database: None,
         },
     })
     .unwrap()

@@ -18,6 +18,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use object_store::path::Path;
+use savanna_files_host::DatabaseOptions;
 use savanna_http::types::Setting;
 use savanna_keys::config::Config as KeysConfig;
 use savanna_lambda::Isolation;
@@ -236,6 +237,8 @@ pub struct NodeConfig {
     pub files_max_clients: usize,
     /// Whether clients of files are believed who they are where not everybody is trusted.
     pub files_trusts_names: bool,
+    /// The database behind the names of files; none if they are in memory and the log alone.
+    pub files_database: Option<DatabaseOptions>,
     /// The port of Lambda's API, 0 for any.
     pub functions_port: u16,
     /// Threads of the functions service; none for one per core.
@@ -330,8 +333,11 @@ impl Config {
             }
         }
         let node = NodeConfig::of(&values)?;
-        if let Some(password) = values.get_mut(keys::SECRET).filter(|password| !password.value.is_empty()) {
-            password.value = "(hidden)".to_owned();
+        for secret in [keys::SECRET, table::FILES_DATABASE] {
+            let is_default = |sourced: &&mut Sourced| sourced.value.is_empty() || sourced.value == "none";
+            if let Some(sourced) = values.get_mut(secret).filter(|sourced| !is_default(sourced)) {
+                sourced.value = "(hidden)".to_owned();
+            }
         }
         Ok(Self { values, node })
     }

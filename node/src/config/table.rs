@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use savanna_files_host::DatabaseOptions;
 use savanna_identity::{SecretError, Users};
 use savanna_lambda::Isolation;
 use savanna_manifest::s3::Bucket;
@@ -26,6 +27,9 @@ pub struct SettingSpec {
     /// What it is, in one line.
     pub help: &'static str,
 }
+
+/// The database of files; it has a password, so nobody is shown it.
+pub(super) const FILES_DATABASE: &str = "files.database";
 
 /// What a node can be told to run: an engine with all its faces, or single faces (with the engine behind them).
 pub(crate) const SERVICES: [&str; 7] = ["streams", "keys", "tenants", "files", "functions", "pgwire", "http"];
@@ -188,6 +192,12 @@ pub const SETTINGS: &[SettingSpec] = &[
         "false",
         "true believes clients of files who they are also beyond the loopback, and where auth.users is set",
     ),
+    setting(
+        FILES_DATABASE,
+        "none",
+        "postgres://USER:PASSWORD@HOST/DATABASE behind the names of files, which keeps those that are not in memory",
+    ),
+    setting("files.cache", "1000000", "files and directories in memory, if there is files.database"),
     setting(
         "functions.port",
         "9001",
@@ -364,6 +374,17 @@ impl Reader<'_> {
         self.get(key, "a whole number, 1 to 65535", |text| text.parse::<u16>().ok().filter(|n| *n > 0).map(usize::from))
     }
 
+    /// Where the names of files are, and how many of them are in memory.
+    fn files_database(&self) -> Result<Option<DatabaseOptions>, ConfigError> {
+        let count = "a whole number, 1 to 1000000000";
+        let inodes_max =
+            self.get("files.cache", count, |text| text.parse().ok().filter(|n| (1..=1_000_000_000).contains(n)))?;
+        // What is wrong with it is said without it: it has a password.
+        let address = self.get(FILES_DATABASE, "an address, or none", |text| Some(text.to_owned()))?;
+        let is_none = ["", "none"].contains(&address.as_str());
+        Ok((!is_none).then_some(DatabaseOptions { address, inodes_max }))
+    }
+
     fn flag(&self, key: &'static str) -> Result<bool, ConfigError> {
         self.get(key, "true or false", |text| text.parse().ok())
     }
@@ -450,6 +471,7 @@ impl NodeConfig {
             files_threads: read.automatic("files.threads")?,
             files_max_clients: read.count("files.max_clients")?,
             files_trusts_names: read.flag("files.trust_names")?,
+            files_database: read.files_database()?,
             functions_port: read.port("functions.port")?,
             functions_threads: read.automatic("functions.threads")?,
             functions_max_clients: read.count("functions.max_clients")?,

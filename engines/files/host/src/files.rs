@@ -1,29 +1,37 @@
 //! The handle of faces.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
-use parking_lot::{RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use savanna_epoch::NodeEpoch;
 use savanna_files::blocks::Replica;
 use savanna_files::change::CallId;
-use savanna_files::ids::{BlockId, InodeId, Millis};
-use savanna_files::operation::{Begun, Decision, Recovery, Summary, Walk};
-use savanna_files::{Change, Class, Context, FilesError, Namespace, Reply, Request};
+use savanna_files::flush::{Batch, Unflushed};
+use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
+use savanna_files::operation::{Begun, Counted, Decision, Recovery, Summary, Walk};
+use savanna_files::{Change, Class, Context, FilesError, Known, Limits, Missing, Namespace, Reply, Request};
+use savanna_files_database::DatabaseError;
 use savanna_files_datanode::{ReplicaError, Replicas, Space};
-use savanna_journal::{Journal, JournalError, Lsn, Stats as LogStats};
+use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions, Stats as LogStats};
 use savanna_ownership::guard::LeaseGuard;
 
+use crate::behind::{self, Behind, DatabaseFigures};
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
 use crate::pending::Pending;
-use crate::recovery::{self, draft, recover};
+use crate::recovery::{self, Logged, draft, recover};
 use crate::upkeep::{Task, Upkeep};
 
 /// Inodes that one look at the namespace goes over, while writers wait.
 const AT_ONCE: usize = 256;
+
+/// How often it is looked for inodes to be given up, each time that there are too many.
+const TURNS: usize = 64;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +86,8 @@ pub struct Figures {
     pub bytes: u64,
     /// What the log did since the service began.
     pub log: LogStats,
+    /// What the database did, if there is one.
+    pub database: Option<DatabaseFigures>,
 }
 
 /// The namespace, and where its newest changes are in the log.
@@ -85,7 +95,12 @@ pub struct Figures {
 struct State {
     namespace: Namespace,
     pending: Pending,
+    /// What the database lacks.
+    unflushed: Unflushed<Lsn>,
 }
+
+/// What a request came to, and what of the log that depends on.
+type Outcome = (Answer, Option<Lsn>);
 
 struct Shared {
     state: RwLock<State>,
@@ -96,6 +111,7 @@ struct Shared {
     superuser: String,
     groups: Groups,
     tasks: Sender<Task>,
+    behind: Option<Arc<Behind>>,
 }
 
 impl fmt::Debug for Shared {
@@ -114,52 +130,220 @@ impl Files {
     /// # Errors
     /// [`HostError`].
     pub fn open(options: HostOptions) -> Result<(Self, Upkeep), HostError> {
-        let HostOptions { log, epoch, lease, directory, superuser, limits } = options;
+        let HostOptions { log, epoch, lease, directory, superuser, limits, database } = options;
         let failed = |path: &std::path::Path| {
             let path = path.to_owned();
             move |source| HostError::Directory { path, source }
         };
         std::fs::create_dir_all(&directory).map_err(failed(&directory))?;
-        // Who opens the log ends whoever had it before; only then the replicas are ours.
-        let (journal, mut namespace) = recover(log, epoch, &superuser, limits)?;
         let identity = Identity::of(&directory, now().0)?;
+        let behind = database.map(|database| Behind::new(&database.address, epoch, database.inodes_max)).transpose()?;
+        // Who opens the log ends whoever had it before; only then the replicas are ours.
+        let (journal, mut namespace, unflushed) = match &behind {
+            Some(behind) => begin_with(behind, &identity.pool, log, epoch, &superuser, limits)?,
+            None => match recover(log, epoch, &superuser, limits, None)? {
+                (journal, Logged::All(namespace)) => (journal, namespace, Unflushed::default()),
+                (_, Logged::Behind(_)) => return Err(JournalError::Stopped { reason: NO_DATABASE.to_owned() }.into()),
+            },
+        };
+        let deleted: HashSet<BlockId> = namespace.blocks.take_unwanted().into_iter().collect();
         let blocks = directory.join("blocks");
         let (replicas, whole) = Replicas::open(&blocks).map_err(failed(&blocks))?;
         for replica in whole {
-            namespace.blocks.received(replica);
+            namespace.blocks.reported(replica);
         }
-        // The log is all there is to know: what it does not name, it has taken away, or never told anybody.
-        let unwanted = replicas.blocks().into_iter().filter(|block| namespace.blocks.inode(*block).is_none()).collect();
-        namespace.blocks.take_unwanted();
+        // The log is all there is to know, and the database: what they do not name, they have taken away, or never told anybody.
+        let of_no_file = |block: &BlockId| namespace.blocks.inode(*block).is_none();
+        let without_file = replicas.blocks().into_iter().filter(of_no_file);
+        let is_sure = |block: &BlockId| behind.is_none() || deleted.contains(block);
+        let (unwanted, orphans): (Vec<BlockId>, Vec<BlockId>) = without_file.partition(is_sure);
+        namespace.blocks.forget(&unwanted);
         namespace.leases.renew_all(now());
         let (tasks, upkeep) = std::sync::mpsc::channel();
         // It is received below.
         let _ = tasks.send(Task::Remove(unwanted));
-        let state = RwLock::new(State { namespace, pending: Pending::default() });
+        let state = RwLock::new(State { namespace, pending: Pending::default(), unflushed });
         let groups = Groups::default();
-        let files = Self(Arc::new(Shared { state, journal, lease, replicas, identity, superuser, groups, tasks }));
+        let behind = behind.map(Arc::new);
+        let shared = Shared { state, journal, lease, replicas, identity, superuser, groups, tasks, behind };
+        let files = Self(Arc::new(shared));
+        if files.0.behind.is_some() {
+            behind::begin(files.clone(), orphans).map_err(failed(&directory))?;
+        }
         let upkeep = Upkeep::begin(files.clone(), upkeep).map_err(failed(&directory))?;
         Ok((files, upkeep))
     }
 
-    /// Does a request. `answer` gets its outcome when that may be told: at once on this thread, or later on that of the log.
+    /// Does a request. `answer` gets its outcome when that may be told: at once on this thread, or later on that of the log. What has to wait for
+    /// the database is done on another thread.
     pub fn call(&self, asker: &Asker<'_>, request: &Request, answer: impl FnOnce(Answer) + Send + 'static) {
         let groups = self.0.groups.of(asker.user);
-        let context = self.context(asker, &groups);
-        let (outcome, position) = if request.changes() {
-            let mut state = self.0.state.write();
-            let Decision { answer, change, depends } = state.namespace.decide(request, &context);
-            match change.map(|change| self.commit(&mut state, &change)) {
-                None => (answer.map_err(Unanswered::from), state.pending.position(depends)),
-                Some(Ok(lsn)) => (answer.map_err(Unanswered::from), Some(lsn)),
-                Some(Err(error)) => (Err(error), None),
+        match (self.attempt(&self.context(asker, &groups), request), &self.0.behind) {
+            (Ok((outcome, position)), behind) => {
+                if let Some(behind) = behind {
+                    behind.hit();
+                }
+                self.hold(position, outcome, answer);
             }
+            (Err(missing), Some(behind)) => {
+                let (files, request) = (self.clone(), request.clone());
+                let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
+                let answer = Arc::new(Mutex::new(Some(answer)));
+                let later = Arc::clone(&answer);
+                let is_taken = Behind::later(behind, move || {
+                    let asker = Asker { user: &user, machine: &machine, call };
+                    let done = files.with_all(missing, |state, known| {
+                        files.decide(state, &files.context(&asker, &groups), &request, known)
+                    });
+                    let (outcome, position) = done.unwrap_or_else(|error| (Err(error), None));
+                    if let Some(answer) = later.lock().take() {
+                        files.hold(position, outcome, answer);
+                    }
+                });
+                if !is_taken && let Some(answer) = answer.lock().take() {
+                    self.hold(None, Err(busy("too many operations wait for it")), answer);
+                }
+            }
+            (Err(Missing(keys)), None) => {
+                let words =
+                    format!("{keys:?} is not in memory, and there is no database; this is a mistake in Savanna");
+                self.hold(None, Err(FilesError::new(Class::Io, words).into()), answer);
+            }
+        }
+    }
+
+    /// Does a request with what is in memory, if nothing else is needed.
+    fn attempt(&self, context: &Context<'_>, request: &Request) -> Result<Outcome, Missing> {
+        if request.changes() {
+            let mut state = self.0.state.write();
+            self.decide(&mut state, context, request, None)
         } else {
             let state = self.0.state.read();
-            let Decision { answer, depends, .. } = state.namespace.decide(request, &context);
-            (answer.map_err(Unanswered::from), state.pending.position(depends))
-        };
-        self.hold(position, outcome, answer);
+            let Decision { answer, depends, .. } = state.namespace.decide(request, context, None)?;
+            Ok((answer.map_err(Unanswered::from), state.pending.position(depends)))
+        }
+    }
+
+    /// Decides a request, and commits what it changes. It lacks room, and no keys, if the database is too far behind.
+    fn decide(
+        &self,
+        state: &mut RwLockWriteGuard<'_, State>,
+        context: &Context<'_>,
+        request: &Request,
+        known: Option<&Known>,
+    ) -> Result<Outcome, Missing> {
+        if request.changes() && state.unflushed.rows() >= behind::UNFLUSHED_MAX {
+            return Err(Missing(Vec::new()));
+        }
+        let Decision { answer, change, depends } = state.namespace.decide(request, context, known)?;
+        Ok(match change.map(|change| self.commit(state, change)) {
+            None => (answer.map_err(Unanswered::from), state.pending.position(depends)),
+            Some(Ok(lsn)) => (answer.map_err(Unanswered::from), Some(lsn)),
+            Some(Err(error)) => (Err(error), None),
+        })
+    }
+
+    /// Does something again with what it lacks, for a while. Blocks.
+    fn with_all<T>(
+        &self,
+        missing: Missing,
+        mut work: impl FnMut(&mut RwLockWriteGuard<'_, State>, Option<&Known>) -> Result<T, Missing>,
+    ) -> Result<T, Unanswered> {
+        let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
+        let deadline = behind::deadline();
+        let Missing(mut keys) = missing;
+        let mut why = "it takes too long".to_owned();
+        while Instant::now() < deadline {
+            let fetched = match behind.fetch(&keys) {
+                Ok(fetched) => fetched,
+                Err(error) if behind::pause(deadline) => {
+                    why = error.to_string();
+                    continue;
+                }
+                Err(error) => return Err(busy(&error.to_string())),
+            };
+            let mut state = self.0.state.write();
+            let Ok(known) = state.namespace.learn(&fetched) else { continue };
+            let done = work(&mut state, Some(&known));
+            drop(state);
+            self.give_up_some(behind);
+            match done {
+                Ok(done) => return Ok(done),
+                Err(Missing(more)) if more.is_empty() => {
+                    behind.hurry();
+                    "it is too far behind".clone_into(&mut why);
+                    if !behind.wait_for_more(behind.flushed_up_to(), deadline) {
+                        break;
+                    }
+                }
+                Err(Missing(more)) => {
+                    keys.extend(more.into_iter().filter(|key| !keys.contains(key)).collect::<Vec<_>>())
+                }
+            }
+        }
+        Err(busy(&why))
+    }
+
+    /// Gives up what is in memory beyond what may be.
+    fn give_up_some(&self, behind: &Behind) {
+        // The lock is let go in between. What is used, or not flushed, stays for now.
+        for _ in 0..TURNS {
+            if self.0.state.read().namespace.tree().len() <= behind.inodes_max {
+                return;
+            }
+            self.0.state.write().namespace.give_up(behind.inodes_max, AT_ONCE);
+        }
+    }
+
+    pub(crate) fn behind(&self) -> Option<Arc<Behind>> {
+        self.0.behind.clone()
+    }
+
+    /// Brings all changes to the database that the log has, and makes the log short. Blocks.
+    pub(crate) fn flush(&self) -> Result<(), DatabaseError> {
+        let Some(behind) = &self.0.behind else { return Ok(()) };
+        loop {
+            let durable = self.0.journal.durable();
+            let changes = self.0.state.read().unflushed.next(behind::BATCH, |lsn| lsn <= durable);
+            let Some(batch) = Batch::of(&changes) else { return Ok(()) };
+            // Without a lease another process may have the log already; it brings them.
+            if !self.may_tell() {
+                return Ok(());
+            }
+            behind.write(&batch)?;
+            let before = behind.flushed_up_to();
+            let mut state = self.0.state.write();
+            let cut = state.unflushed.flushed(batch.txid);
+            state.namespace.flushed(batch.txid);
+            drop(state);
+            // Freed beyond the lock.
+            drop(changes);
+            behind.flushed(batch.txid);
+            self.give_up_some(behind);
+            let is_due = batch.txid.0 / CUT_EVERY != before.0 / CUT_EVERY;
+            if let Some(lsn) = cut.filter(|_| is_due) {
+                // The change of the marker stays, so that the log is never shorter than the database. A log that has ended is noticed elsewhere.
+                let _ = self.0.journal.truncate_before(lsn);
+            }
+        }
+    }
+
+    /// Removes replicas of which neither the log nor the database has a file, some at a time.
+    pub(crate) fn remove_orphans(&self, orphans: &mut Vec<BlockId>) -> Result<(), DatabaseError> {
+        let Some(behind) = self.0.behind.as_ref().filter(|_| !orphans.is_empty()) else { return Ok(()) };
+        let some = orphans.split_off(orphans.len().saturating_sub(behind::BATCH));
+        match behind.without_file(&some) {
+            Ok(unwanted) => {
+                // One that was read meanwhile has a file; the database says so, too.
+                self.0.state.write().namespace.blocks.forget(&unwanted);
+                self.remove(unwanted);
+                Ok(())
+            }
+            Err(error) => {
+                orphans.extend(some);
+                Err(error)
+            }
+        }
     }
 
     /// Counts what a subtree holds. Blocks as long as that takes; what changes meanwhile may be counted or not.
@@ -171,24 +355,49 @@ impl Files {
     ) {
         let groups = self.0.groups.of(asker.user);
         let context = self.context(asker, &groups);
-        let begin = |state: &State| Walk::begin(&state.namespace, &context, path);
-        let mut walk: Option<Walk> = None;
+        let begin = |state: &State, known: Option<&Known>| {
+            let walk = Walk::begin(&state.namespace, &context, path, known)?;
+            Ok((walk, state.pending.position(state.namespace.txid())))
+        };
+        let begun = begin(&self.0.state.read(), None);
+        let begun = begun.or_else(|missing| self.with_all(missing, |state, known| begin(state, known)));
+        let mut walk = match begun {
+            Ok((Ok(walk), _)) => walk,
+            Ok((Err(error), position)) => return self.hold(position, Err(error.into()), answer),
+            Err(error) => return self.hold(None, Err(error), answer),
+        };
         let (outcome, position) = loop {
             let state = self.0.state.read();
-            let counted = match &mut walk {
-                Some(walk) => walk.go_on(&state.namespace, &context, AT_ONCE),
-                None => begin(&state).map(|begun| {
-                    walk = Some(begun);
-                    None
-                }),
-            };
-            match counted {
-                Ok(None) => {}
-                Ok(Some((summary, depends))) => break (Ok(summary), state.pending.position(depends)),
+            match walk.go_on(&state.namespace, &context, AT_ONCE) {
+                Ok(Counted::More) => {}
+                Ok(Counted::All(summary, depends)) => break (Ok(summary), state.pending.position(depends)),
+                Ok(Counted::NotHere(root)) => {
+                    let txid = state.namespace.txid();
+                    drop(state);
+                    // What the database has is durable.
+                    break (self.summary_of_database(&context, root, txid), None);
+                }
                 Err(error) => break (Err(Unanswered::from(error)), state.pending.position(state.namespace.txid())),
             }
         };
         self.hold(position, outcome, answer);
+    }
+
+    /// The same by the database, when it has all up to a change. Blocks.
+    fn summary_of_database(&self, context: &Context<'_>, root: InodeId, txid: Txid) -> Result<Summary, Unanswered> {
+        let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
+        let deadline = behind::deadline();
+        while behind.flushed_up_to() < txid {
+            behind.hurry();
+            if !behind.wait_for_more(behind.flushed_up_to(), deadline) {
+                return Err(busy("it is too far behind"));
+            }
+        }
+        let (summary, rights) = behind.subtree(root).map_err(|error| busy(&error.to_string()))?;
+        for rights in rights {
+            rights.check_read(context)?;
+        }
+        Ok(summary)
     }
 
     /// Closes a file whose writer has gone, for a client that wants to write it. Whether it is closed. Blocks.
@@ -198,27 +407,22 @@ impl Files {
     pub fn recover_lease(&self, asker: &Asker<'_>, path: &str, client: &str) -> Result<bool, Unanswered> {
         let groups = self.0.groups.of(asker.user);
         let context = self.context(asker, &groups);
-        let mut state = self.0.state.write();
-        let begun = match state.namespace.recover_lease(&context, path, client) {
-            Ok(begun) => begun,
-            Err(error) => {
-                let position = state.pending.position(state.namespace.txid());
-                drop(state);
-                self.wait(position)?;
-                return Err(error.into());
-            }
+        let begin = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
+            Ok(match state.namespace.recover_lease(&context, path, client, known)? {
+                Ok(Begun::Recovery(change, recovery)) => {
+                    self.commit(state, change).map(|lsn| (Some(lsn), Ok(Some(recovery))))
+                }
+                Ok(Begun::Closed) => Ok((state.pending.position(state.namespace.txid()), Ok(None))),
+                Err(error) => Ok((state.pending.position(state.namespace.txid()), Err(error))),
+            })
         };
-        match begun {
-            Begun::Closed => {
-                let position = state.pending.position(state.namespace.txid());
-                drop(state);
+        let begun = begin(&mut self.0.state.write(), None);
+        match begun.or_else(|missing| self.with_all(missing, begin))?? {
+            (Some(begun), Ok(Some(recovery))) => self.close_left(begun, recovery),
+            (position, outcome) => {
                 self.wait(position)?;
+                outcome?;
                 Ok(true)
-            }
-            Begun::Recovery(change, recovery) => {
-                let lsn = self.commit(&mut state, &change)?;
-                drop(state);
-                self.close_left(lsn, recovery)
             }
         }
     }
@@ -231,7 +435,7 @@ impl Files {
         for file in files {
             let mut state = self.0.state.write();
             let Some((change, recovery)) = state.namespace.close_left(file, now) else { continue };
-            let lsn = self.commit(&mut state, &change)?;
+            let lsn = self.commit(&mut state, change)?;
             drop(state);
             match self.close_left(lsn, recovery) {
                 Ok(true) => tracing::info!(inode = %file, "closed a file whose writer has gone"),
@@ -264,7 +468,7 @@ impl Files {
             drop(state);
             return self.is_closed(recovery.inode);
         };
-        let lsn = self.commit(&mut state, &change)?;
+        let lsn = self.commit(&mut state, change)?;
         drop(state);
         self.wait(Some(lsn))?;
         Ok(true)
@@ -283,10 +487,12 @@ impl Files {
 
     /// Takes a part of what was deleted apart. Whether there may be more.
     pub(crate) fn dismantle(&self) -> Result<bool, Unanswered> {
-        let mut state = self.0.state.write();
-        let Some(change) = state.namespace.dismantle(now(), AT_ONCE) else { return Ok(false) };
-        let lsn = self.commit(&mut state, &change)?;
-        drop(state);
+        let take = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
+            let change = state.namespace.dismantle(now(), AT_ONCE, known)?;
+            Ok(change.map(|change| self.commit(state, change)).transpose())
+        };
+        let taken = take(&mut self.0.state.write(), None);
+        let Some(lsn) = taken.or_else(|missing| self.with_all(missing, take))?? else { return Ok(false) };
         self.wait(Some(lsn))?;
         Ok(true)
     }
@@ -354,6 +560,7 @@ impl Files {
             changes: namespace.txid().0,
             bytes: self.0.replicas.space().used,
             log: self.0.journal.stats(),
+            database: self.0.behind.as_ref().map(|it| it.figures(namespace.tree().len(), state.unflushed.rows())),
         }
     }
 
@@ -382,6 +589,9 @@ impl Files {
     pub fn close(&self) -> Result<(), HostError> {
         // Upkeep that has ended is told nothing more.
         let _ = self.0.tasks.send(Task::End);
+        if let Some(behind) = &self.0.behind {
+            behind.end();
+        }
         Ok(self.0.journal.close()?)
     }
 
@@ -403,7 +613,7 @@ impl Files {
     }
 
     /// Appends a change to the log, and applies it.
-    fn commit(&self, state: &mut RwLockWriteGuard<'_, State>, change: &Change) -> Result<Lsn, Unanswered> {
+    fn commit(&self, state: &mut RwLockWriteGuard<'_, State>, change: Change) -> Result<Lsn, Unanswered> {
         if let Some(full) = self.0.journal.full() {
             return Err(FilesError::new(Class::Retriable, full.to_string()).into());
         }
@@ -412,11 +622,18 @@ impl Files {
             JournalError::TooLarge { .. } => FilesError::new(Class::Io, error.to_string()).into(),
             _ => Unanswered::Gone,
         })?;
-        state.namespace.apply(change);
+        let applied = state.namespace.apply(&change);
         state.pending.add(change.txid, lsn, self.0.journal.durable());
         let unwanted = state.namespace.blocks.take_unwanted();
         if !unwanted.is_empty() {
             self.remove_after(Some(lsn), unwanted);
+        }
+        if let Some(behind) = &self.0.behind {
+            let before = state.unflushed.rows();
+            state.unflushed.add(change, applied, lsn);
+            if before < behind::BATCH && state.unflushed.rows() >= behind::BATCH {
+                behind.hurry();
+            }
         }
         Ok(lsn)
     }
@@ -470,6 +687,58 @@ impl Files {
         if self.may_tell() { Ok(()) } else { Err(Unanswered::Gone) }
     }
 }
+
+/// Begins with what the database has, and what the log has beside it. Blocks.
+fn begin_with(
+    behind: &Behind,
+    pool: &str,
+    log: LogOptions,
+    epoch: NodeEpoch,
+    superuser: &str,
+    limits: Limits,
+) -> Result<(Arc<Journal>, Namespace, Unflushed<Lsn>), HostError> {
+    let claimed = behind.claim(pool)?;
+    let (journal, logged) = recover(log, epoch, superuser, limits, Some(claimed.txid))?;
+    let (mut unflushed, mut flushed) = (Unflushed::default(), claimed.txid);
+    let namespace = match logged {
+        Logged::All(mut namespace) => {
+            if namespace.txid() > Txid(0) {
+                tracing::info!(inodes = namespace.inode_count(), "the database of files gets all names");
+                let (parts, last) = namespace.batches(behind::BATCH);
+                behind.replace(parts, &last)?;
+            }
+            namespace.is_kept();
+            flushed = namespace.txid();
+            namespace
+        }
+        Logged::Behind(changes) => {
+            let mut namespace = Namespace::begin(superuser, limits, behind.beginning(claimed, now())?);
+            let (changes, positions): (Vec<Change>, Vec<Lsn>) = changes.into_iter().unzip();
+            let needs = namespace.needs(&changes);
+            for keys in needs.chunks(behind::BATCH) {
+                // Nothing was given up, so nothing is too old.
+                let _ = namespace.learn(&behind.fetch(keys)?);
+            }
+            for (change, position) in changes.into_iter().zip(positions) {
+                let applied = namespace.apply(&change);
+                unflushed.add(change, applied, position);
+            }
+            namespace
+        }
+    };
+    behind.flushed(flushed);
+    Ok((journal, namespace, unflushed))
+}
+
+/// Something that waits for the database in vain.
+fn busy(why: &str) -> Unanswered {
+    FilesError::new(Class::Retriable, format!("The database of files is needed, and {why}; try again")).into()
+}
+
+/// The log is cut each time that the database has so many more changes.
+const CUT_EVERY: u64 = 1 << 16;
+
+const NO_DATABASE: &str = "it was read for a database, and there is none; this is a mistake in Savanna";
 
 /// Who is in it may do everything.
 const SUPERGROUP: &str = "supergroup";

@@ -5,9 +5,10 @@
 //!
 //! # A tour of the source
 //!
-//! `files` is the handle of faces, `groups` knows who is in which group, `recovery` reads the log and makes it short, `upkeep` does what nobody asks for, `identity` is
+//! `files` is the handle of faces, `behind` has the database behind the log and what waits for it, `groups` knows who is in which group, `recovery` reads the log and makes it short, `upkeep` does what nobody asks for, `identity` is
 //! what an installation is called for ever, `pending` knows which position of the log a change has.
 
+mod behind;
 mod files;
 mod groups;
 mod identity;
@@ -22,9 +23,10 @@ pub use savanna_files::{
 pub use savanna_files_datanode::{Digest, Reader, ReplicaError, Replicas, Space, Writer};
 
 pub use crate::{
+    behind::{BehindError, DatabaseFigures},
     files::{Answer, Asker, Figures, Files, Stats, Unanswered},
     groups::who_runs_this,
     identity::Identity,
-    options::{HostError, HostOptions},
+    options::{DatabaseOptions, HostError, HostOptions},
     upkeep::Upkeep,
 };

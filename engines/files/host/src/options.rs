@@ -1,11 +1,15 @@
 //! What a host is to be, and why it does not start.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::Limits;
+use savanna_files_database::DatabaseError;
 use savanna_journal::{JournalError, Options};
 use savanna_ownership::guard::LeaseGuard;
+
+use crate::behind::BehindError;
 
 /// What a host is to be.
 #[derive(Debug)]
@@ -22,6 +26,24 @@ pub struct HostOptions {
     pub superuser: String,
     /// What operations keep to.
     pub limits: Limits,
+    /// The database behind the log; none if all names are in memory.
+    pub database: Option<DatabaseOptions>,
+}
+
+/// The database behind the log.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseOptions {
+    /// `postgres://user:password@host/database`.
+    pub address: String,
+    /// Files and directories that may be in memory.
+    pub inodes_max: usize,
+}
+
+impl fmt::Debug for DatabaseOptions {
+    /// The address has a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseOptions").field("inodes_max", &self.inodes_max).finish_non_exhaustive()
+    }
 }
 
 /// Why a host does not start, or ended.
@@ -30,6 +52,29 @@ pub enum HostError {
     /// The log cannot be read, or has ended.
     #[error("the log of files: {0}")]
     Log(#[from] JournalError),
+    /// There is no database behind it.
+    #[error(transparent)]
+    Behind(#[from] BehindError),
+    /// What the log begins with is elsewhere.
+    #[error(
+        "the log of files begins with change {first}, and what was before is not in it ({had}); set files.database to the database that has it"
+    )]
+    Gap {
+        /// The first change.
+        first: u64,
+        /// What was looked at.
+        had: String,
+    },
+    /// The log has less than the database.
+    #[error(
+        "the log of files ends with change {log}, but the database has all up to {database}: the log is an older one, or was lost; put it back from a backup"
+    )]
+    Behindhand {
+        /// The newest change of the log.
+        log: u64,
+        /// That of the database.
+        database: u64,
+    },
     /// The directory cannot be used.
     #[error("{path}: {source}; check the permissions and the disk of the data directory")]
     Directory {
@@ -50,6 +95,12 @@ pub enum HostError {
     },
 }
 
+impl From<DatabaseError> for HostError {
+    fn from(error: DatabaseError) -> Self {
+        Self::Behind(error.into())
+    }
+}
+
 impl HostError {
     /// Whether it passes when there is space on the disk.
     #[must_use]
@@ -57,7 +108,7 @@ impl HostError {
         match self {
             Self::Log(error) => error.is_full(),
             Self::Directory { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
-            Self::Identity { .. } => false,
+            Self::Identity { .. } | Self::Behind(_) | Self::Gap { .. } | Self::Behindhand { .. } => false,
         }
     }
 }

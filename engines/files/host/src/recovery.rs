@@ -1,5 +1,7 @@
 //! Reads the log back, and makes it short.
 //!
+//! With a database, of the log only what the database lacks is taken; the log is cut at what it has. Without one the log has to have all.
+//!
 //! A record is a change. In front of the changes may be a snapshot: a mark, changes that make all that there was out of nothing,
 //! and a mark behind them. It is written when the process begins and the log is much longer than what it says; nothing else is
 //! appended meanwhile. A snapshot without its end counts for nothing: what was before it is still there.
@@ -8,8 +10,11 @@ use std::sync::Arc;
 
 use savanna_epoch::NodeEpoch;
 use savanna_files::change::FormatError;
+use savanna_files::ids::Txid;
 use savanna_files::{Change, Limits, Namespace};
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
+
+use crate::options::HostError;
 
 /// The shard of all records: the subtree of the root.
 const SHARD: u64 = savanna_files::ids::InodeId::ROOT.0;
@@ -38,14 +43,27 @@ enum ReplayError {
     Kind(u16),
 }
 
+/// What the log says.
+pub(crate) enum Logged {
+    /// All that there is.
+    All(Namespace),
+    /// What the database lacks.
+    Behind(Vec<(Change, Lsn)>),
+}
+
 /// What the log says, as it is read.
 struct Replay {
-    namespace: Namespace,
+    logged: Logged,
     /// What a snapshot has made so far.
     coming: Option<Namespace>,
     changes: usize,
     superuser: String,
     limits: Limits,
+    /// What the database has.
+    base: Txid,
+    newest: Txid,
+    /// A change before which something is missing.
+    gap: Option<Txid>,
 }
 
 impl Replay {
@@ -53,7 +71,7 @@ impl Replay {
         match record.kind {
             CHANGE => {
                 self.changes += 1;
-                self.namespace.apply(&Change::decode(&record.payload)?);
+                self.change(Change::decode(&record.payload)?, record.lsn);
             }
             SNAPSHOT_BEGINS => self.coming = Some(Namespace::new(&self.superuser, self.limits)),
             SNAPSHOT_PART => {
@@ -63,14 +81,33 @@ impl Replay {
                 }
             }
             SNAPSHOT_ENDS => {
-                if let Some(coming) = self.coming.take() {
-                    self.namespace = coming;
-                    self.changes = 0;
+                if let Some(coming) =
+                    self.coming.take().filter(|coming| coming.txid() > self.base || self.base == Txid(0))
+                {
+                    self.newest = coming.txid();
+                    self.logged = Logged::All(coming);
+                    (self.changes, self.gap) = (0, None);
                 }
             }
             other => return Err(ReplayError::Kind(other)),
         }
         Ok(())
+    }
+
+    fn change(&mut self, change: Change, lsn: Lsn) {
+        // What a snapshot has, or the database, may be before it, too.
+        if change.txid <= self.newest.max(self.base) {
+            self.newest = self.newest.max(change.txid);
+            return;
+        }
+        if change.txid > self.newest.max(self.base).next() {
+            self.gap = self.gap.or(Some(change.txid));
+        }
+        self.newest = change.txid;
+        match &mut self.logged {
+            Logged::All(namespace) => drop(namespace.apply(&change)),
+            Logged::Behind(changes) => changes.push((change, lsn)),
+        }
     }
 }
 
@@ -79,21 +116,45 @@ pub(crate) const fn draft(payload: &[u8]) -> Draft<'_> {
     Draft { shard: SHARD, kind: CHANGE, payload }
 }
 
-/// Opens the log, and makes what it says.
+/// Opens the log, and makes what it says. `base` is what a database has, if there is one.
 pub(crate) fn recover(
     log: Options,
     epoch: NodeEpoch,
     superuser: &str,
     limits: Limits,
-) -> Result<(Arc<Journal>, Namespace), JournalError> {
-    let namespace = Namespace::new(superuser, limits);
-    let mut replay = Replay { namespace, coming: None, changes: 0, superuser: superuser.to_owned(), limits };
+    base: Option<Txid>,
+) -> Result<(Arc<Journal>, Logged), HostError> {
+    let logged = match base {
+        None | Some(Txid(0)) => Logged::All(Namespace::new(superuser, limits)),
+        Some(_) => Logged::Behind(Vec::new()),
+    };
+    let mut replay = Replay {
+        logged,
+        coming: None,
+        changes: 0,
+        superuser: superuser.to_owned(),
+        limits,
+        base: base.unwrap_or_default(),
+        newest: Txid(0),
+        gap: None,
+    };
     let journal = Journal::open(log, epoch, &mut |record| replay.take(&record))?;
-    let Replay { namespace, changes, .. } = replay;
-    if changes > CHANGES_MIN.max(4 * namespace.inode_count()) {
-        shorten(&journal, &namespace)?;
+    let Replay { logged, changes, gap, newest, .. } = replay;
+    if let Some(Txid(first)) = gap {
+        let had =
+            base.map_or_else(|| "there is no database".to_owned(), |base| format!("the database has all up to {base}"));
+        return Err(HostError::Gap { first, had });
     }
-    Ok((Arc::new(journal), namespace))
+    if let Some(base) = base.filter(|base| *base > newest) {
+        return Err(HostError::Behindhand { log: newest.0, database: base.0 });
+    }
+    if let Logged::All(namespace) = &logged
+        && base.is_none()
+        && changes > CHANGES_MIN.max(4 * namespace.inode_count())
+    {
+        shorten(&journal, namespace)?;
+    }
+    Ok((Arc::new(journal), logged))
 }
 
 /// Writes all that there is into the log, and drops what was before.
@@ -133,14 +194,18 @@ mod tests {
     const LIMITS: Limits = Limits { block_size_min: 16, listing: 1_000, names: 1 << 20, blocks: 10_000 };
 
     fn opened(disk: &Arc<SimDisk>, epoch: u64) -> (Arc<Journal>, Namespace) {
-        recover(Options::disk(Arc::clone(disk) as _), NodeEpoch(epoch), "root", LIMITS).unwrap()
+        let disk = Options::disk(Arc::clone(disk) as _);
+        match recover(disk, NodeEpoch(epoch), "root", LIMITS, None).unwrap() {
+            (journal, Logged::All(namespace)) => (journal, namespace),
+            (_, Logged::Behind(_)) => panic!("there is no database"),
+        }
     }
 
     fn mkdirs(journal: &Journal, namespace: &mut Namespace, path: &str) {
         let request = Request::Mkdirs { path: path.to_owned(), mode: 0o755, with_parents: true };
         let context =
             Context { now: Millis(5), user: "root", groups: &[], is_superuser: true, call: None, machine: "127.0.0.1" };
-        let change = namespace.decide(&request, &context).change.unwrap();
+        let change = namespace.decide(&request, &context, None).unwrap().change.unwrap();
         journal.append(&[draft(&change.encode())]).unwrap();
         namespace.apply(&change);
     }
@@ -192,7 +257,26 @@ mod tests {
         let (journal, _) = opened(&disk, 1);
         journal.append(&[draft(&[99, 1, 2])]).unwrap();
         journal.close().unwrap();
-        let error = recover(Options::disk(disk), NodeEpoch(2), "root", LIMITS).unwrap_err();
+        let Err(error) = recover(Options::disk(disk), NodeEpoch(2), "root", LIMITS, None) else {
+            panic!("it is taken")
+        };
         assert!(error.to_string().contains("format"), "{error}");
+    }
+
+    #[test]
+    fn a_log_whose_beginning_is_in_a_database_is_refused_without_it() {
+        let disk = SimDisk::new(1);
+        let (journal, mut namespace) = opened(&disk, 1);
+        namespace.restore(&Change { txid: Txid(7), ..namespace.snapshot(9).next().unwrap() });
+        mkdirs(&journal, &mut namespace, "/a");
+        mkdirs(&journal, &mut namespace, "/b");
+        journal.close().unwrap();
+        let recovered =
+            |epoch, base| recover(Options::disk(Arc::clone(&disk) as _), NodeEpoch(epoch), "root", LIMITS, base);
+        assert!(matches!(recovered(2, None), Err(HostError::Gap { first: 8, .. })));
+        assert!(matches!(recovered(3, Some(Txid(6))), Err(HostError::Gap { first: 8, .. })));
+        assert!(matches!(recovered(4, Some(Txid(10))), Err(HostError::Behindhand { log: 9, database: 10 })));
+        let Ok((_, Logged::Behind(changes))) = recovered(5, Some(Txid(8))) else { panic!("it is not taken") };
+        assert_eq!(changes.iter().map(|(change, _)| change.txid).collect::<Vec<_>>(), [Txid(9)]);
     }
 }

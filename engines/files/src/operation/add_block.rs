@@ -1,14 +1,15 @@
 //! Begins blocks of a file, and gives them up.
 
 use super::Outcome;
+use crate::cache::View;
 use crate::change::{Block, File};
 use crate::error::{Class, FilesError};
-use crate::namespace::{Draft, Namespace};
+use crate::namespace::Draft;
 use crate::request::{BlockName, Context, LocatedBlock, Reply, Written};
 
 /// Ends the block that was written, and begins the next one. A client that asks again gets the block that it was given.
 pub(super) fn add_block(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     written: &Written,
     previous: Option<BlockName>,
@@ -73,7 +74,7 @@ pub(super) fn add_block(
 
 /// Gives up the block that was begun last.
 pub(super) fn abandon_block(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     written: &Written,
     block: BlockName,
@@ -107,7 +108,7 @@ pub(super) fn commit(file: &mut File, last: Option<BlockName>) -> Result<(), Fil
 }
 
 /// Whether the data node has all blocks of a file that its writer has ended.
-pub(super) fn check_earlier(namespace: &Namespace, path: &str, file: &File) -> Result<(), FilesError> {
+pub(super) fn check_earlier(namespace: &View<'_>, path: &str, file: &File) -> Result<(), FilesError> {
     let mut ended = file.blocks.iter().filter(|block| block.is_committed);
     if ended.all(|block| namespace.blocks.has(block)) {
         return Ok(());

@@ -1,14 +1,15 @@
 //! Changes what every inode has: permission, owner, times; and the replication of files.
 
 use super::Outcome;
+use crate::cache::View;
 use crate::error::{Class, FilesError};
 use crate::ids::Millis;
-use crate::namespace::{Draft, Namespace};
+use crate::namespace::Draft;
 use crate::permission::{self, Access};
 use crate::request::{Context, Reply};
 
 pub(super) fn set_permission(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
     mode: u16,
@@ -22,7 +23,7 @@ pub(super) fn set_permission(
 }
 
 pub(super) fn set_owner(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
     owner: Option<&str>,
@@ -56,7 +57,7 @@ pub(super) fn set_owner(
 }
 
 pub(super) fn set_times(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
     mtime: Option<Millis>,
@@ -73,7 +74,7 @@ pub(super) fn set_times(
 
 /// Sets how many replicas a file should have. False if it is no file.
 pub(super) fn set_replication(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
     replication: u16,

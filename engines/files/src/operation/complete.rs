@@ -2,13 +2,14 @@
 
 use super::Outcome;
 use super::add_block::commit;
+use crate::cache::View;
 use crate::error::{Class, FilesError};
-use crate::namespace::{Draft, Namespace};
+use crate::namespace::Draft;
 use crate::request::{BlockName, Context, Reply, Written};
 
 /// Ends a file. False as long as the data node has not reported all of it: the client asks again.
 pub(super) fn complete(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     written: &Written,
     last: Option<BlockName>,
@@ -36,7 +37,7 @@ pub(super) fn complete(
 
 /// Keeps how long the block that is being written is.
 pub(super) fn fsync(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     written: &Written,
     length: Option<u64>,

@@ -2,15 +2,16 @@
 
 use super::Outcome;
 use super::mkdirs::place;
+use crate::cache::View;
 use crate::change::{File, Kind, RetryAnswer, Writer};
 use crate::error::{Class, FilesError};
-use crate::namespace::{Draft, Namespace};
+use crate::namespace::Draft;
 use crate::permission::{self, Access};
 use crate::request::{self, Context, Reply, Status};
 use crate::tree::Inode;
 
 pub(super) fn create(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     create: &request::Create,
 ) -> Result<Outcome, FilesError> {
@@ -53,7 +54,7 @@ pub(super) fn create(
 
 /// Whether a new file may take the place of what is there.
 fn check_replaced(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     create: &request::Create,
     parent: &Inode,

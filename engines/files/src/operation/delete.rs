@@ -1,20 +1,21 @@
 //! Deletes files and directories.
 
 use super::Outcome;
+use crate::cache::View;
 use crate::change::RetryAnswer;
 use crate::error::{Class, FilesError};
 use crate::ids::InodeId;
-use crate::namespace::{Draft, Namespace};
+use crate::namespace::Draft;
 use crate::permission;
 use crate::request::{Context, Reply};
-use crate::tree::{Inode, Tree};
+use crate::tree::{Covered, Inode, Tree};
 
 /// Subtrees of more inodes go at once all the same, and are taken apart later.
 const AT_ONCE_MAX: usize = 256;
 
 /// Deletes what is at a path. Of a large subtree one row moves to where nobody looks; [`Namespace::dismantle`] does the rest.
 pub(super) fn delete(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
     is_recursive: bool,
@@ -45,11 +46,14 @@ fn remove(tree: &Tree, draft: &mut Draft<'_>, inode: &Inode) {
     }
 }
 
-/// An inode and all that is in it, a directory before what is in it; none if that is too much for one change.
+/// An inode and all that is in it, a directory before what is in it; none if that is too much for one change, or not all here.
 fn subtree(tree: &Tree, inode: &Inode) -> Option<Vec<InodeId>> {
     let mut all = vec![inode.id];
     let mut next = 0;
     while let Some(id) = all.get(next) {
+        if tree.get(*id)?.covered() != &Covered::All {
+            return None;
+        }
         let room = AT_ONCE_MAX + 1 - all.len();
         let children: Vec<InodeId> = tree.children(*id, b"").take(room).map(|child| child.id).collect();
         all.extend(children);

@@ -2,14 +2,14 @@
 
 use super::Outcome;
 use super::status::entry;
+use crate::cache::View;
 use crate::error::FilesError;
-use crate::namespace::Namespace;
 use crate::permission::{self, Access};
 use crate::request::{Context, Listing, Reply};
 
 /// A page of a directory behind a name, which need not be there any more; of a file the file itself.
 pub(super) fn listing(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
     after: &[u8],
@@ -25,7 +25,7 @@ pub(super) fn listing(
     let (mut entries, mut depends) = (Vec::new(), at.depends);
     // A page has as many blocks at most, too, or one file.
     let mut room = namespace.limits.listing;
-    for child in namespace.tree.children(inode.id, after).take(namespace.limits.listing) {
+    for child in namespace.tree.children(inode, after).take(namespace.limits.listing) {
         depends = depends.max(child.txid);
         let entry = entry(namespace, child, with_locations);
         let blocks = entry.blocks.as_ref().map_or(0, |located| located.blocks.len());
@@ -35,6 +35,7 @@ pub(super) fn listing(
             break;
         }
     }
-    let remaining = namespace.tree.count_after(inode.id, after) - entries.len();
+    let last = entries.last().map_or(after, |entry| &*entry.name);
+    let remaining = namespace.tree.count_after(inode, last);
     Ok(Outcome::Read(Reply::Listing(Some(Listing { entries, remaining })), depends))
 }

@@ -2,14 +2,14 @@
 
 use super::Outcome;
 use super::status::not_a_file;
+use crate::cache::View;
 use crate::change::File;
 use crate::error::FilesError;
-use crate::namespace::Namespace;
 use crate::permission::{self, Access};
 use crate::request::{Context, Located, Reply};
 
 pub(super) fn block_locations(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
     offset: u64,
@@ -23,7 +23,7 @@ pub(super) fn block_locations(
 }
 
 /// The blocks of a range of a file.
-pub(super) fn located(namespace: &Namespace, file: &File, offset: u64, length: u64) -> Located {
+pub(super) fn located(namespace: &View<'_>, file: &File, offset: u64, length: u64) -> Located {
     let end = offset.saturating_add(length);
     let is_written = file.writer.is_some();
     let (mut blocks, mut last, mut begin, mut ended) = (Vec::new(), None, 0, 0);

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use super::Outcome;
+use crate::cache::View;
 use crate::change::Kind;
 use crate::error::{Class, FilesError};
 use crate::ids::InodeId;
-use crate::namespace::{Draft, Namespace, Resolved};
+use crate::namespace::{Draft, Resolved};
 use crate::path;
 use crate::permission::{self, Access};
 use crate::request::{Context, Reply};
 use crate::tree::Inode;
 
 pub(super) fn mkdirs(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
     mode: u16,
@@ -38,7 +39,7 @@ pub(super) fn mkdirs(
 /// The directory for something new at a path, with its group, which is made with those above it if it is missing: those that
 /// lead to something may be gone through by who made it. Without a mode they have that of the directory they are in.
 pub(super) fn place(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     at: &Resolved<'_, '_>,
     draft: &mut Draft<'_>,

@@ -14,6 +14,7 @@ mod rename;
 mod status;
 mod summary;
 
+use crate::cache::{Known, Missing, View};
 use crate::change::{CallId, Change, Retry, RetryAnswer};
 use crate::error::{Class, FilesError};
 use crate::ids::{InodeId, Txid};
@@ -22,7 +23,7 @@ use crate::request::{Context, LocatedBlock, Reply, Request, Status, Written};
 use crate::tree::Inode;
 
 pub use self::recover_lease::{Begun, Recovery};
-pub use self::summary::{Summary, Walk};
+pub use self::summary::{Counted, Rights, Summary, Walk};
 
 /// What becomes of a request.
 #[derive(Debug)]
@@ -57,8 +58,16 @@ impl Outcome {
 
 impl Namespace {
     /// What becomes of a request. Reads only.
-    #[must_use]
-    pub fn decide(&self, request: &Request, context: &Context<'_>) -> Decision {
+    ///
+    /// # Errors
+    /// [`Missing`], if it needs what is not here, and not known to be nowhere.
+    pub fn decide(&self, request: &Request, context: &Context<'_>, known: Option<&Known>) -> Result<Decision, Missing> {
+        self.look(known, |view| view.decide(request, context))
+    }
+}
+
+impl View<'_> {
+    fn decide(&self, request: &Request, context: &Context<'_>) -> Decision {
         if let Some(call) = context.call
             && let Some((answer, depends)) = self.retries.get(&call)
         {

@@ -1,16 +1,17 @@
 //! A writer that lost its data node goes on under a new generation of the block.
 
 use super::Outcome;
+use crate::cache::View;
 use crate::change::RetryAnswer;
 use crate::error::{Class, FilesError};
 use crate::ids::BlockId;
-use crate::namespace::{Draft, Namespace, path_in};
+use crate::namespace::{Draft, path_in};
 use crate::request::{BlockName, Context, LocatedBlock, Reply};
 use crate::tree::Inode;
 
 /// A generation for the block that is being written.
 pub(super) fn new_stamp(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     block: BlockName,
     client: &str,
@@ -26,7 +27,7 @@ pub(super) fn new_stamp(
 
 /// The block has a new generation from now on.
 pub(super) fn update_pipeline(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     client: &str,
     old: BlockName,
@@ -56,7 +57,7 @@ pub(super) fn update_pipeline(
 }
 
 /// The file whose last block a client is writing.
-fn begun<'a>(namespace: &'a Namespace, block: BlockId, client: &str) -> Result<&'a Inode, FilesError> {
+fn begun<'a>(namespace: &'a View<'_>, block: BlockId, client: &str) -> Result<&'a Inode, FilesError> {
     let inode = namespace.blocks.inode(block).and_then(|id| namespace.tree.get(id));
     let inode = inode.filter(|inode| path_in(&namespace.tree, inode.id).is_some());
     let begun = |inode: &Inode| {

@@ -3,6 +3,7 @@
 //! First nobody but the recovery writes the file, and its last block gets a new generation. When that is durable, the data node
 //! ends the block under that generation, so that the old writer is refused; what it has of it is what the file has.
 
+use crate::cache::{Known, Missing, View};
 use crate::change::Change;
 use crate::error::{Class, FilesError};
 use crate::ids::{BlockId, InodeId, Millis, Stamp};
@@ -31,22 +32,18 @@ pub enum Begun {
 }
 
 impl Namespace {
-    /// A client wants a file closed, to write it itself.
+    /// A client wants a file closed, to write it itself; refused if the file is not there, or not the client's to write, or its writer is alive.
     ///
     /// # Errors
-    /// The file is not there, or not the client's to write, or its writer is alive.
-    pub fn recover_lease(&self, context: &Context<'_>, path: &str, client: &str) -> Result<Begun, FilesError> {
-        let at = self.resolve(path, context)?;
-        let inode = at.existing()?;
-        let file = inode.file().ok_or_else(|| super::status::not_a_file(path))?;
-        permission::check(&self.tree, inode, Access::WRITE, context)?;
-        let Some(writer) = &file.writer else { return Ok(Begun::Closed) };
-        if *writer.client == *client && !self.leases.is_over(client, SOFT_LIMIT, context.now) {
-            let words = format!("Failed to RECOVER_LEASE {path} for {client} because it is already the lease owner");
-            return Err(FilesError::new(Class::AlreadyBeingCreated, words));
-        }
-        let (change, recovery) = self.begin_recovery(inode, context.now);
-        Ok(Begun::Recovery(change, recovery))
+    /// [`Missing`].
+    pub fn recover_lease(
+        &self,
+        context: &Context<'_>,
+        path: &str,
+        client: &str,
+        known: Option<&Known>,
+    ) -> Result<Result<Begun, FilesError>, Missing> {
+        self.look(known, |view| view.recover_lease(context, path, client))
     }
 
     /// Begins to close a file that its writer has left.
@@ -96,5 +93,21 @@ impl Namespace {
         }
         draft.row(inode).mtime = now;
         Some(draft.done(None))
+    }
+}
+
+impl View<'_> {
+    fn recover_lease(&self, context: &Context<'_>, path: &str, client: &str) -> Result<Begun, FilesError> {
+        let at = self.resolve(path, context)?;
+        let inode = at.existing()?;
+        let file = inode.file().ok_or_else(|| super::status::not_a_file(path))?;
+        permission::check(&self.tree, inode, Access::WRITE, context)?;
+        let Some(writer) = &file.writer else { return Ok(Begun::Closed) };
+        if *writer.client == *client && !self.leases.is_over(client, SOFT_LIMIT, context.now) {
+            let words = format!("Failed to RECOVER_LEASE {path} for {client} because it is already the lease owner");
+            return Err(FilesError::new(Class::AlreadyBeingCreated, words));
+        }
+        let (change, recovery) = self.begin_recovery(inode, context.now);
+        Ok(Begun::Recovery(change, recovery))
     }
 }

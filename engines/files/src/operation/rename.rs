@@ -2,21 +2,17 @@
 
 use super::Outcome;
 use super::mkdirs::check_directory;
+use crate::cache::View;
 use crate::change::RetryAnswer;
 use crate::error::{Class, FilesError};
-use crate::namespace::{Draft, Namespace, Resolved};
+use crate::namespace::{Draft, Resolved};
 use crate::path;
 use crate::permission::{self, Access};
 use crate::request::{Context, Reply};
 use crate::tree::Inode;
 
 /// Moves what is at a path, into the target if that is a directory. Where it cannot, it answers false.
-pub(super) fn rename(
-    namespace: &Namespace,
-    context: &Context<'_>,
-    from: &str,
-    to: &str,
-) -> Result<Outcome, FilesError> {
+pub(super) fn rename(namespace: &View<'_>, context: &Context<'_>, from: &str, to: &str) -> Result<Outcome, FilesError> {
     let (source, target) = (namespace.resolve(from, context)?, namespace.resolve(to, context)?);
     let depends = source.depends.max(target.depends);
     let refused = || Ok(Outcome::Read(Reply::Bool(false), depends));
@@ -53,7 +49,7 @@ pub(super) fn rename(
 
 /// Moves what is at a path to exactly another.
 pub(super) fn rename2(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     from: &str,
     to: &str,
@@ -111,7 +107,7 @@ struct Move<'a> {
     replaced: Option<&'a Inode>,
 }
 
-fn moved(namespace: &Namespace, context: &Context<'_>, to_do: Move<'_>, reply: Reply) -> Result<Outcome, FilesError> {
+fn moved(namespace: &View<'_>, context: &Context<'_>, to_do: Move<'_>, reply: Reply) -> Result<Outcome, FilesError> {
     let Move { source, inode, target, parent, replaced } = to_do;
     path::check_new(target.path, &target.names)?;
     if let Some(before) = source.parent() {

@@ -2,27 +2,27 @@
 
 use super::Outcome;
 use super::locations::located;
+use crate::cache::View;
 use crate::change::File;
 use crate::error::{Class, FilesError};
-use crate::namespace::Namespace;
 use crate::permission::{self, Access};
 use crate::request::{Context, Reply, Status};
 
 /// What is at a path; nothing also where the path goes through a file.
-pub(super) fn file_info(namespace: &Namespace, context: &Context<'_>, path: &str) -> Result<Outcome, FilesError> {
+pub(super) fn file_info(namespace: &View<'_>, context: &Context<'_>, path: &str) -> Result<Outcome, FilesError> {
     let at = namespace.resolve(path, context)?;
     let status = at.inode().map(|inode| Box::new(Status::of(&namespace.tree, inode).unnamed()));
     Ok(Outcome::Read(Reply::Status(status), at.depends))
 }
 
-pub(super) fn is_file_closed(namespace: &Namespace, context: &Context<'_>, path: &str) -> Result<Outcome, FilesError> {
+pub(super) fn is_file_closed(namespace: &View<'_>, context: &Context<'_>, path: &str) -> Result<Outcome, FilesError> {
     let at = namespace.resolve(path, context)?;
     let file = at.existing()?.file().ok_or_else(|| not_a_file(path))?;
     Ok(Outcome::Read(Reply::Bool(file.writer.is_none()), at.depends))
 }
 
 pub(super) fn preferred_block_size(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
 ) -> Result<Outcome, FilesError> {
@@ -32,7 +32,7 @@ pub(super) fn preferred_block_size(
 }
 
 pub(super) fn check_access(
-    namespace: &Namespace,
+    namespace: &View<'_>,
     context: &Context<'_>,
     path: &str,
     mode: u16,
@@ -48,7 +48,7 @@ pub(super) fn not_a_file(path: &str) -> FilesError {
 }
 
 /// An inode of a listing, with the blocks of a file if they were asked for.
-pub(super) fn entry(namespace: &Namespace, inode: &crate::tree::Inode, with_locations: bool) -> Status {
+pub(super) fn entry(namespace: &View<'_>, inode: &crate::tree::Inode, with_locations: bool) -> Status {
     let mut status = Status::of(&namespace.tree, inode);
     if with_locations {
         status.blocks = inode.file().map(|file: &File| located(namespace, file, 0, u64::MAX));

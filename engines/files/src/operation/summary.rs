@@ -1,10 +1,12 @@
 //! How much a subtree holds, counted a part at a time, so that writers get their turns.
 
-use crate::error::FilesError;
+use crate::cache::{Known, Missing};
+use crate::error::{Class, FilesError};
 use crate::ids::{InodeId, Txid};
 use crate::namespace::Namespace;
 use crate::permission::{self, Access};
 use crate::request::Context;
+use crate::tree::{Covered, Inode};
 
 /// What a subtree holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,29 +24,76 @@ pub struct Summary {
 /// A walk over a subtree. What changes while it is under way may be counted or not.
 #[derive(Debug)]
 pub struct Walk {
+    /// Where it began.
+    root: InodeId,
     /// The directories that are left, each with the name that was counted last.
     open: Vec<(InodeId, Box<[u8]>)>,
     summary: Summary,
     depends: Txid,
 }
 
-impl Walk {
-    /// A walk that begins at a path.
+/// How far a walk has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// There may be more.
+    More,
+    /// That is all, and the newest change in it.
+    All(Summary, Txid),
+    /// Not all of this subtree is here.
+    NotHere(InodeId),
+}
+
+/// Who may do what with a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rights {
+    /// Who owns it.
+    pub owner: String,
+    /// Its group.
+    pub group: String,
+    /// Permission bits.
+    pub mode: u16,
+}
+
+impl Rights {
+    /// Whether a directory may be read whose path is not known.
     ///
     /// # Errors
-    /// Nothing is there, or it may not be read.
-    pub fn begin(namespace: &Namespace, context: &Context<'_>, path: &str) -> Result<Self, FilesError> {
-        let at = namespace.resolve(path, context)?;
-        let inode = at.existing()?;
-        let mut walk = Self { open: Vec::new(), summary: Summary::default(), depends: at.depends };
-        if inode.is_directory() {
-            permission::check(&namespace.tree, inode, Access::READ, context)?;
+    /// [`Class::AccessControl`].
+    pub fn check_read(&self, context: &Context<'_>) -> Result<(), FilesError> {
+        let Self { owner, group, mode } = self;
+        if permission::allows(owner, group, *mode, Access::READ, context) {
+            return Ok(());
         }
-        walk.count(inode);
-        Ok(walk)
+        let user = context.user;
+        let words = format!("Permission denied: user={user}, access=READ, a directory below:{owner}:{group}:{mode:o}");
+        Err(FilesError::new(Class::AccessControl, words))
+    }
+}
+
+impl Walk {
+    /// A walk that begins at a path; refused if nothing is there, or it may not be read.
+    ///
+    /// # Errors
+    /// [`Missing`].
+    pub fn begin(
+        namespace: &Namespace,
+        context: &Context<'_>,
+        path: &str,
+        known: Option<&Known>,
+    ) -> Result<Result<Self, FilesError>, Missing> {
+        namespace.look(known, |view| {
+            let at = view.resolve(path, context)?;
+            let inode = at.existing()?;
+            let mut walk = Self { root: inode.id, open: Vec::new(), summary: Summary::default(), depends: at.depends };
+            if inode.is_directory() {
+                permission::check(&view.tree, inode, Access::READ, context)?;
+            }
+            walk.count(inode);
+            Ok(walk)
+        })
     }
 
-    /// Counts some more inodes. The result and the newest change in it, when all are counted.
+    /// Counts some more inodes.
     ///
     /// # Errors
     /// A directory may not be read.
@@ -53,14 +102,19 @@ impl Walk {
         namespace: &Namespace,
         context: &Context<'_>,
         inodes: usize,
-    ) -> Result<Option<(Summary, Txid)>, FilesError> {
+    ) -> Result<Counted, FilesError> {
+        let tree = &namespace.tree;
         let mut left = inodes;
         while let Some((directory, after)) = self.open.pop() {
+            let is_here = tree.get(directory).is_some_and(|inode| *inode.covered() == Covered::All);
+            if tree.is_part() && !is_here {
+                return Ok(Counted::NotHere(self.root));
+            }
             let mut last = None;
-            for inode in namespace.tree.children(directory, &after).take(left) {
+            for inode in tree.children(directory, &after).take(left) {
                 left -= 1;
                 if inode.is_directory() {
-                    permission::check(&namespace.tree, inode, Access::READ, context)?;
+                    permission::check(tree, inode, Access::READ, context)?;
                 }
                 self.count(inode);
                 last = Some(inode.name.clone());
@@ -68,13 +122,13 @@ impl Walk {
             if left == 0 {
                 // Behind what was counted there may be more.
                 self.open.insert(0, (directory, last.unwrap_or(after)));
-                return Ok(None);
+                return Ok(Counted::More);
             }
         }
-        Ok(Some((self.summary, self.depends)))
+        Ok(Counted::All(self.summary, self.depends))
     }
 
-    fn count(&mut self, inode: &crate::tree::Inode) {
+    fn count(&mut self, inode: &Inode) {
         self.depends = self.depends.max(inode.txid);
         match inode.file() {
             Some(file) => {

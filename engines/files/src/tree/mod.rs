@@ -1,14 +1,21 @@
 //! The inodes in memory: a slab, found by (parent, name) and by number; a directory has its children in the order of their names.
+//!
+//! With a database behind it, it has a part of all inodes: with each one also the directories above it, and for each directory up to which name
+//! it has all of what is there.
 
 mod children;
+mod eviction;
+mod tombstones;
 mod words;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use self::children::Children;
+use self::eviction::Behind;
 use self::words::{Word, Words};
 use crate::change::{File, Kind, Row};
 use crate::ids::{InodeId, Millis, Txid};
@@ -36,12 +43,47 @@ pub struct Inode {
     owner: Word,
     group: Word,
     node: Node,
+    /// Whether it was used since the clock's hand came by.
+    is_used: AtomicBool,
 }
 
 #[derive(Debug)]
 enum Node {
-    Directory(Children),
+    Directory(Box<Directory>),
     File(Box<File>),
+}
+
+#[derive(Debug)]
+struct Directory {
+    /// Those that are here.
+    children: Children,
+    /// How many there are.
+    count: usize,
+    covered: Covered,
+}
+
+/// Which names of a directory are known: what is not here of them, is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Covered {
+    /// All.
+    All,
+    /// All up to one; none if that is empty.
+    UpTo(Box<[u8]>),
+}
+
+impl Covered {
+    fn nothing() -> Self {
+        Self::UpTo(Box::default())
+    }
+
+    /// Whether it reaches a name.
+    #[must_use]
+    pub fn reaches(&self, name: &[u8]) -> bool {
+        match self {
+            Self::All => true,
+            Self::UpTo(last) => name <= &**last,
+        }
+    }
 }
 
 impl Inode {
@@ -65,12 +107,28 @@ impl Inode {
         }
     }
 
-    /// How many children it has; none if it is a file.
+    /// How many children it has, here or not; none if it is a file.
     #[must_use]
     pub fn child_count(&self) -> usize {
+        self.directory().map_or(0, |directory| directory.count)
+    }
+
+    /// Which names in it are known; all if it is a file.
+    pub(crate) fn covered(&self) -> &Covered {
+        self.directory().map_or(&Covered::All, |directory| &directory.covered)
+    }
+
+    fn directory(&self) -> Option<&Directory> {
         match &self.node {
-            Node::Directory(children) => children.len(),
-            Node::File(_) => 0,
+            Node::Directory(directory) => Some(directory),
+            Node::File(_) => None,
+        }
+    }
+
+    fn directory_mut(&mut self) -> Option<&mut Directory> {
+        match &mut self.node {
+            Node::Directory(directory) => Some(directory),
+            Node::File(_) => None,
         }
     }
 }
@@ -84,10 +142,12 @@ pub struct Tree {
     by_id: HashTable<Slot>,
     hasher: DefaultHashBuilder,
     words: Words,
+    /// What is kept because a database has the rest.
+    behind: Option<Behind>,
 }
 
 impl Tree {
-    /// How many inodes there are.
+    /// How many inodes are here.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_id.len()
@@ -102,7 +162,7 @@ impl Tree {
     /// The inode of a number.
     #[must_use]
     pub fn get(&self, id: InodeId) -> Option<&Inode> {
-        self.at(self.slot_of(id)?)
+        self.used(self.slot_of(id)?)
     }
 
     /// What has a name in a directory.
@@ -110,26 +170,21 @@ impl Tree {
     pub fn child(&self, parent: InodeId, name: &[u8]) -> Option<&Inode> {
         let is_it = |slot: &Slot| self.at(*slot).is_some_and(|inode| inode.parent == parent && *inode.name == *name);
         let slot = self.by_name.find(self.hasher.hash_one((parent, name)), is_it)?;
-        self.at(*slot)
+        self.used(*slot)
     }
 
     /// What a directory has behind a name, in the order of names; all of it behind the empty one.
     pub fn children<'a>(&'a self, directory: InodeId, after: &[u8]) -> impl Iterator<Item = &'a Inode> + use<'a> {
-        let children = match self.get(directory).map(|inode| &inode.node) {
-            Some(Node::Directory(children)) => Some(children),
-            _ => None,
-        };
-        let slots = children.map(|children| children.after(after, |slot| self.name(slot)));
+        let directory = self.get(directory).and_then(Inode::directory);
+        let slots = directory.map(|directory| directory.children.after(after, |slot| self.name(slot)));
         slots.into_iter().flatten().filter_map(|slot| self.at(slot))
     }
 
-    /// How much a directory has behind a name.
+    /// How much a directory has behind a name, of what is here.
     #[must_use]
     pub fn count_after(&self, directory: InodeId, after: &[u8]) -> usize {
-        match self.get(directory).map(|inode| &inode.node) {
-            Some(Node::Directory(children)) => children.count_after(after, |slot| self.name(slot)),
-            _ => 0,
-        }
+        let directory = self.get(directory).and_then(Inode::directory);
+        directory.map_or(0, |directory| directory.children.count_after(after, |slot| self.name(slot)))
     }
 
     /// Who owns an inode.
@@ -144,7 +199,7 @@ impl Tree {
         self.words.text(inode.group)
     }
 
-    /// All inodes, a directory before what is in it.
+    /// All inodes that are here, a directory before what is in it.
     pub fn rows(&self) -> impl Iterator<Item = Row> {
         let mut open = vec![InodeId::NOWHERE];
         let mut level: Vec<InodeId> = Vec::new();
@@ -189,62 +244,93 @@ impl Tree {
         }
     }
 
-    /// Makes an inode, or changes it to be as a row says.
-    pub fn put(&mut self, row: &Row, txid: Txid) {
-        let (owner, group) = (self.words.word(&row.owner), self.words.word(&row.group));
-        let slot = match self.slot_of(row.id) {
-            Some(slot) => {
-                let moves = self.at(slot).is_some_and(|inode| inode.parent != row.parent || inode.name != row.name);
-                if moves {
-                    self.unlink(slot);
-                }
-                if let Some(inode) = self.slots[slot as usize].as_mut() {
-                    (inode.parent, inode.mode, inode.owner, inode.group) = (row.parent, row.mode, owner, group);
-                    (inode.mtime, inode.atime, inode.txid) = (row.mtime, row.atime, txid);
-                    if let Kind::File(file) = &row.kind {
-                        inode.node = Node::File(file.clone());
-                    }
-                    if moves {
-                        inode.name.clone_from(&row.name);
-                    }
-                }
-                if !moves {
-                    return;
-                }
-                slot
-            }
-            None => self.add(Inode {
-                id: row.id,
-                parent: row.parent,
-                name: row.name.clone(),
-                mode: row.mode,
-                mtime: row.mtime,
-                atime: row.atime,
-                txid,
-                owner,
-                group,
-                node: match &row.kind {
-                    Kind::Directory => Node::Directory(Children::default()),
-                    Kind::File(file) => Node::File(file.clone()),
-                },
-            }),
+    /// Makes an inode, or changes it to be as a row says. Whether it was there under another name.
+    pub fn put(&mut self, row: &Row, txid: Txid) -> bool {
+        let Some(slot) = self.slot_of(row.id) else {
+            let slot = self.add(row, txid, Covered::All);
+            self.arrive(slot);
+            return false;
         };
-        self.link(slot);
+        let (owner, group) = (self.words.word(&row.owner), self.words.word(&row.group));
+        let moves = self.at(slot).is_some_and(|inode| inode.parent != row.parent || inode.name != row.name);
+        if moves {
+            self.leave(slot, txid);
+        }
+        if let Some(inode) = self.slots[slot as usize].as_mut() {
+            (inode.parent, inode.mode, inode.owner, inode.group) = (row.parent, row.mode, owner, group);
+            (inode.mtime, inode.atime, inode.txid) = (row.mtime, row.atime, txid);
+            if let Kind::File(file) = &row.kind {
+                inode.node = Node::File(file.clone());
+            }
+            if moves {
+                inode.name.clone_from(&row.name);
+            }
+        }
+        if moves {
+            self.arrive(slot);
+        }
+        moves
     }
 
-    /// Removes an inode. What is in it has to go before.
-    pub fn remove(&mut self, id: InodeId) -> Option<Inode> {
+    /// Removes an inode by a change. What is in it has to go before.
+    pub fn remove(&mut self, id: InodeId, txid: Txid) -> Option<Inode> {
         let slot = self.slot_of(id)?;
+        self.leave(slot, txid);
+        self.drop_slot(slot)
+    }
+
+    /// A change gives an inode its name.
+    fn arrive(&mut self, slot: Slot) {
+        self.link(slot);
+        let Some(inode) = self.slots[slot as usize].as_ref() else { return };
+        let parent = inode.parent;
+        if let Some(behind) = &mut self.behind {
+            behind.tombstones.remove(parent, &inode.name);
+        }
+        self.count(parent, |count| count + 1);
+    }
+
+    /// A change takes an inode away from its name.
+    fn leave(&mut self, slot: Slot, txid: Txid) {
         self.unlink(slot);
-        if let Ok(entry) = self.by_id.find_entry(self.hasher.hash_one(id), |other| *other == slot) {
+        let Some(inode) = self.slots[slot as usize].as_ref() else { return };
+        let parent = inode.parent;
+        if let Some(behind) = &mut self.behind {
+            behind.tombstones.add(parent, &inode.name, txid);
+        }
+        self.count(parent, |count| count.saturating_sub(1));
+    }
+
+    /// Changes how many children a directory has.
+    fn count(&mut self, directory: InodeId, change: impl FnOnce(usize) -> usize) {
+        let Some(slot) = self.slot_of(directory) else { return };
+        if let Some(directory) = self.slots[slot as usize].as_mut().and_then(Inode::directory_mut) {
+            directory.count = change(directory.count);
+        }
+    }
+
+    /// Makes the number of an inode unknown, and its place in the slab free.
+    fn drop_slot(&mut self, slot: Slot) -> Option<Inode> {
+        let inode = self.slots[slot as usize].take()?;
+        if let Ok(entry) = self.by_id.find_entry(self.hasher.hash_one(inode.id), |other| *other == slot) {
             entry.remove();
         }
         self.free.push(slot);
-        self.slots[slot as usize].take()
+        Some(inode)
     }
 
     fn at(&self, slot: Slot) -> Option<&Inode> {
         self.slots.get(slot as usize)?.as_ref()
+    }
+
+    /// The same for somebody who needs it.
+    fn used(&self, slot: Slot) -> Option<&Inode> {
+        let inode = self.at(slot)?;
+        // Readers on other cores have the line, too: it is written as seldom as it can be.
+        if self.behind.is_some() && !inode.is_used.load(Ordering::Relaxed) {
+            inode.is_used.store(true, Ordering::Relaxed);
+        }
+        Some(inode)
     }
 
     fn name(&self, slot: Slot) -> &[u8] {
@@ -257,8 +343,26 @@ impl Tree {
     }
 
     /// Puts an inode into the slab, and makes its number known.
-    fn add(&mut self, inode: Inode) -> Slot {
-        let id = inode.id;
+    fn add(&mut self, row: &Row, txid: Txid, covered: Covered) -> Slot {
+        let id = row.id;
+        let inode = Inode {
+            id,
+            parent: row.parent,
+            name: row.name.clone(),
+            mode: row.mode,
+            mtime: row.mtime,
+            atime: row.atime,
+            txid,
+            owner: self.words.word(&row.owner),
+            group: self.words.word(&row.group),
+            node: match &row.kind {
+                Kind::Directory => {
+                    Node::Directory(Box::new(Directory { children: Children::default(), count: 0, covered }))
+                }
+                Kind::File(file) => Node::File(file.clone()),
+            },
+            is_used: AtomicBool::new(true),
+        };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             Slot::try_from(self.slots.len() - 1).unwrap_or(Slot::MAX)
@@ -299,15 +403,13 @@ impl Tree {
     /// Takes the children of a directory, so that they can be changed while names are looked up.
     fn take_children(&mut self, directory: InodeId) -> Option<(Slot, Children)> {
         let slot = self.slot_of(directory)?;
-        match self.slots[slot as usize].as_mut() {
-            Some(Inode { node: Node::Directory(children), .. }) => Some((slot, std::mem::take(children))),
-            _ => None,
-        }
+        let directory = self.slots[slot as usize].as_mut().and_then(Inode::directory_mut)?;
+        Some((slot, std::mem::take(&mut directory.children)))
     }
 
     fn give_children(&mut self, slot: Slot, given: Children) {
-        if let Some(Inode { node: Node::Directory(children), .. }) = self.slots[slot as usize].as_mut() {
-            *children = given;
+        if let Some(directory) = self.slots[slot as usize].as_mut().and_then(Inode::directory_mut) {
+            directory.children = given;
         }
     }
 }
@@ -337,8 +439,8 @@ mod tests {
             (tree.get(InodeId(10)).unwrap().child_count(), tree.get(InodeId(11)).unwrap().child_count()),
             (0, 1)
         );
-        assert!(tree.remove(InodeId(13)).is_some());
-        assert!(tree.remove(InodeId(13)).is_none());
+        assert!(tree.remove(InodeId(13), Txid(3)).is_some());
+        assert!(tree.remove(InodeId(13), Txid(3)).is_none());
         assert_eq!(tree.len(), 3);
     }
 

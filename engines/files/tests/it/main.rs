@@ -1,5 +1,6 @@
-//! Operations against a plain tree, and the log that makes a namespace again.
+//! Operations against a plain tree, the log that makes a namespace again, and a database behind it.
 
+mod database;
 mod model;
 mod operations;
 mod world;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use savanna_files::ids::Millis;
-use savanna_files::{Class, FilesError, Reply, Request};
+use savanna_files::change::{Kind, Row};
+use savanna_files::ids::{BlockId, InodeId};
+use savanna_files::{Class, FilesError, Key, Reply, Request};
 
 use crate::world::{World, create, mkdirs, rename2};
 
@@ -245,27 +246,33 @@ fn step(world: &mut World, model: &mut Model, random: &mut ChaCha8Rng) {
     assert_eq!(got, expected, "{what} {a} {b}");
 }
 
-/// That the engine has what the model has, and every block of it and no other.
+/// That the engine has what the model has, and the data node every block of it and no other.
 fn compare(world: &mut World, model: &Model) {
     for (path, entry) in &model.0 {
         let status = world.status(&written(path)).unwrap_or_else(|| panic!("{path} is missing"));
         let expected = if let Entry::File(length) = entry { (false, *length) } else { (true, 0) };
         assert_eq!((status.is_directory, status.length), expected, "{path}");
+        if status.is_directory {
+            let names = model.list(path).expect("a directory");
+            assert_eq!(status.children, names.len(), "names in {path}");
+            assert_eq!(list(world, &written(path)), Some(names), "{path}");
+        }
     }
-    assert_eq!(world.namespace.inode_count(), model.0.len() - 1, "the root is not counted");
-    let blocks: usize = world
-        .namespace
-        .tree()
-        .rows()
-        .map(|row| match row.kind {
-            savanna_files::change::Kind::File(file) => file.blocks.len(),
-            savanna_files::change::Kind::Directory => 0,
-        })
-        .sum();
-    assert_eq!(world.namespace.blocks.len(), blocks);
 }
 
-fn rows(namespace: &savanna_files::Namespace) -> Vec<savanna_files::change::Row> {
+/// Blocks of files.
+fn blocks<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<BlockId> {
+    let mut blocks: Vec<BlockId> = rows
+        .flat_map(|row| match &row.kind {
+            Kind::File(file) => file.blocks.iter().map(|block| block.id).collect(),
+            Kind::Directory => Vec::new(),
+        })
+        .collect();
+    blocks.sort();
+    blocks
+}
+
+fn rows(namespace: &savanna_files::Namespace) -> Vec<Row> {
     let mut rows: Vec<_> = namespace.tree().rows().collect();
     rows.sort_by_key(|row| row.id);
     rows
@@ -283,19 +290,76 @@ fn a_namespace_answers_like_a_plain_tree_and_its_log_makes_it_again() {
                 world.restart();
                 assert_eq!(rows(&world.namespace), before, "seed {seed}, step {number}");
             }
-            if random.random_bool(0.02)
-                && let Some(change) = world.namespace.dismantle(Millis(world.now), 3)
-            {
-                world.take(&change);
+            if random.random_bool(0.02) {
+                world.dismantle(3);
             }
         }
-        while let Some(change) = world.namespace.dismantle(Millis(world.now), 3) {
-            world.take(&change);
-        }
+        while world.dismantle(3) {}
         compare(&mut world, &model);
+        assert_eq!(world.namespace.inode_count(), model.0.len() - 1, "the root is not counted");
+        assert_eq!(blocks(rows(&world.namespace).iter()).len(), world.namespace.blocks.len());
         let mut copy = savanna_files::Namespace::new("other", savanna_files::Limits::default());
         world.namespace.snapshot(7).for_each(|part| copy.restore(&part));
         assert_eq!(rows(&copy), rows(&world.namespace), "seed {seed}: a snapshot has all");
         assert_eq!((copy.txid(), copy.counters()), (world.namespace.txid(), world.namespace.counters()));
     }
+}
+
+/// All that is not being written may be given up at any moment, batches are of any size, the database is away for a while, and the process ends
+/// without one.
+#[test]
+fn a_namespace_with_a_database_answers_like_a_plain_tree() {
+    for seed in 0..60 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let (mut world, mut model) = (World::with_database(), Model::new());
+        // Seldom flushed and given up, or all the time.
+        let (flushes, gives_up) = [(0.02, 0.5), (0.3, 0.3), (1.0, 1.0)][seed as usize % 3];
+        for _ in 0..400 {
+            step(&mut world, &mut model, &mut random);
+            if random.random_bool(flushes) {
+                let rows_max = random.random_range(1..20);
+                world.flush(rows_max);
+            }
+            if random.random_bool(gives_up) {
+                let here = random.random_range(2..8);
+                while world.namespace.give_up(here, 3) > 0 {}
+            }
+            if random.random_bool(0.02) {
+                world.restart();
+            }
+            if random.random_bool(0.05) {
+                world.dismantle(3);
+            }
+        }
+        while world.dismantle(3) {}
+        compare(&mut world, &model);
+        while world.database.as_ref().is_some_and(|database| database.txid < world.namespace.txid()) {
+            world.flush(5);
+        }
+        world.restart();
+        let read = world.database.as_ref().map_or(0, |database| database.beginning().rows.len());
+        let here = world.namespace.tree().len();
+        assert!(world.log.is_empty() && here <= read + 2, "seed {seed}: it begins without reading all");
+        compare(&mut world, &model);
+        let database = world.database.as_ref().expect("a database");
+        let count = database.rows().filter(|stored| stored.row.id != InodeId::ROOT).count();
+        assert_eq!(count, model.0.len() - 1, "seed {seed}: the database has all, and nothing else");
+        let named = blocks(database.rows().map(|stored| &stored.row));
+        assert_eq!(world.replicas(), named, "seed {seed}: replicas of its blocks, and no others");
+    }
+}
+
+#[test]
+fn what_was_read_before_something_newer_was_given_up_is_not_taken_in() {
+    let mut world = World::with_database();
+    world.root(&mkdirs("/a")).expect("a directory");
+    world.flush(9);
+    let before = world.database.clone().expect("a database");
+    let mode = Request::SetPermission { path: "/a".into(), mode: 0o700 };
+    world.root(&mode).expect("a change");
+    world.flush(9);
+    while world.namespace.give_up(0, 9) > 0 {}
+    let key = Key::Path(InodeId::ROOT, vec![Box::from(&b"a"[..])]);
+    assert!(world.namespace.learn(&[before.fetch(&key)]).is_err());
+    assert_eq!(world.status("/a").expect("a directory").mode, 0o700);
 }

@@ -2,11 +2,11 @@
 
 use savanna_files::change::CallId;
 use savanna_files::ids::{InodeId, Millis};
-use savanna_files::operation::{Begun, Walk};
+use savanna_files::operation::{Begun, Counted, Walk};
 use savanna_files::request::{BlockName, Written};
 use savanna_files::{Class, Reply, Request};
 
-use crate::world::{World, create, delete, mkdirs, rename2, replica, written};
+use crate::world::{World, create, delete, mkdirs, rename2, written};
 
 const fn call(number: i32) -> Option<CallId> {
     Some(CallId { client: [7; 16], call: number })
@@ -70,7 +70,7 @@ fn a_writer_is_one_and_its_blocks_follow_each_other() {
     let complete = Request::Complete { file: file.clone(), last: Some(second) };
     assert_eq!(world.root(&complete), Ok(Reply::Bool(false)), "the data node has nothing yet");
     for block in [full, second] {
-        world.namespace.blocks.received(replica(block));
+        world.received(block);
     }
     assert_eq!(world.root(&complete), Ok(Reply::Bool(true)));
     assert_eq!(world.root(&complete), Ok(Reply::Bool(true)), "asked again");
@@ -106,16 +106,17 @@ fn a_file_whose_writer_has_gone_is_closed_with_what_the_data_node_has() {
     let file = written("/f", status.id);
     let add = Request::AddBlock { file: file.clone(), previous: None, is_node_excluded: false };
     let Ok(Reply::Block(block)) = world.root(&add) else { panic!("no block") };
-    let mine = world.namespace.recover_lease(&world.context("root", None), "/f", "writer").unwrap_err();
+    let context = world.context("root", None);
+    let mine = world.namespace.recover_lease(&context, "/f", "writer", None).unwrap().unwrap_err();
     assert_eq!(mine.class, Class::AlreadyBeingCreated);
-    let begun = world.namespace.recover_lease(&world.context("root", None), "/f", "other").unwrap();
+    let begun = world.namespace.recover_lease(&context, "/f", "other", None).unwrap().unwrap();
     let Begun::Recovery(change, recovery) = begun else { panic!("it is not closed") };
     world.take(&change);
     assert_eq!(world.refused("root", &add), Class::LeaseExpired, "the old writer");
     let (id, stamp) = recovery.block.unwrap();
     assert!(id == block.block.id && stamp > block.block.stamp);
     world.restart();
-    world.namespace.blocks.received(replica(BlockName { id, stamp, length: 9 }));
+    world.received(BlockName { id, stamp, length: 9 });
     let change = world.namespace.finish_recovery(recovery, Some(9), Millis(world.now)).unwrap();
     world.take(&change);
     assert!(world.namespace.finish_recovery(recovery, Some(9), Millis(world.now)).is_none(), "it is closed");
@@ -139,7 +140,7 @@ fn a_new_pipeline_writes_under_a_new_generation() {
     let update = Request::UpdatePipeline { client, old: block.block, new };
     assert_eq!(world.root(&update), Ok(Reply::Done));
     assert_eq!(world.refused("root", &update), Class::Io, "no newer generation");
-    world.namespace.blocks.received(replica(new));
+    world.received(new);
     assert_eq!(world.root(&Request::Complete { file, last: Some(new) }), Ok(Reply::Bool(true)));
 }
 
@@ -159,9 +160,7 @@ fn a_large_subtree_goes_at_once_and_is_taken_apart_later() {
     assert_eq!(world.namespace.blocks.take_unwanted(), []);
     world.restart();
     let mut slices = 0;
-    while let Some(change) = world.namespace.dismantle(Millis(world.now), 300) {
-        assert!(change.gone.len() <= 300);
-        world.take(&change);
+    while world.dismantle(300) {
         slices += 1;
         world.restart();
     }
@@ -177,10 +176,12 @@ fn a_summary_counts_a_part_at_a_time() {
     }
     for inodes in [1, 2, 3, 10, 1_000] {
         let context = world.context("root", None);
-        let mut walk = Walk::begin(&world.namespace, &context, "/d").unwrap();
+        let mut walk = Walk::begin(&world.namespace, &context, "/d", None).unwrap().unwrap();
         let (summary, depends) = loop {
-            if let Some(done) = walk.go_on(&world.namespace, &context, inodes).unwrap() {
-                break done;
+            match walk.go_on(&world.namespace, &context, inodes).unwrap() {
+                Counted::More => {}
+                Counted::All(summary, depends) => break (summary, depends),
+                Counted::NotHere(_) => panic!("all is here"),
             }
         };
         assert_eq!((summary.files, summary.directories, summary.length, summary.space), (50, 8, 250, 250));
@@ -223,9 +224,7 @@ fn a_thousand_levels_are_a_path() {
     assert!(world.status(&deep).is_some());
     assert_eq!(world.refused("root", &mkdirs(&format!("{deep}/x"))), Class::InvalidPath);
     assert_eq!(world.root(&delete("/x")), Ok(Reply::Bool(true)));
-    while let Some(change) = world.namespace.dismantle(Millis(world.now), 256) {
-        world.take(&change);
-    }
+    while world.dismantle(256) {}
     assert_eq!(world.namespace.inode_count(), 0);
 }
 

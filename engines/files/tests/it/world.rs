@@ -1,22 +1,45 @@
-//! A namespace with a log in memory, and a data node that has what is written.
+//! A namespace with a log in memory, and a data node that has what is written; perhaps with a database behind it.
+
+use std::collections::VecDeque;
 
 use savanna_files::blocks::Replica;
 use savanna_files::change::CallId;
-use savanna_files::ids::{InodeId, Millis};
+use savanna_files::flush::{Batch, Unflushed};
+use savanna_files::ids::{BlockId, InodeId, Millis, Stamp};
 use savanna_files::request::{BlockName, Create, Status, Written};
-use savanna_files::{Change, Class, Context, Decision, FilesError, Limits, Namespace, Reply, Request};
+use savanna_files::{Change, Class, Context, Decision, FilesError, Known, Limits, Missing, Namespace, Reply, Request};
+
+use crate::database::Database;
 
 pub(crate) struct World {
     pub(crate) namespace: Namespace,
-    pub(crate) log: Vec<Vec<u8>>,
+    /// What the log has, and the database may lack.
+    pub(crate) log: VecDeque<Vec<u8>>,
     pub(crate) now: u64,
+    pub(crate) database: Option<Database>,
+    unflushed: Unflushed<()>,
+    /// What the data node has.
+    replicas: std::collections::BTreeMap<BlockId, (Stamp, u64)>,
 }
 
 pub(crate) const SUPERUSER: &str = "root";
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self { namespace: Namespace::new(SUPERUSER, limits()), log: Vec::new(), now: 1_000 }
+        Self {
+            namespace: Namespace::new(SUPERUSER, limits()),
+            log: VecDeque::new(),
+            now: 1_000,
+            database: None,
+            unflushed: Unflushed::default(),
+            replicas: std::collections::BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn with_database() -> Self {
+        let mut world = Self { database: Some(Database::default()), ..Self::new() };
+        world.restart();
+        world
     }
 
     pub(crate) fn context<'a>(&self, user: &'a str, call: Option<CallId>) -> Context<'a> {
@@ -24,10 +47,30 @@ impl World {
         Context { now, user, groups: &[], is_superuser, call, machine: "127.0.0.1" }
     }
 
+    /// Does something with what it lacks taken in.
+    pub(crate) fn with_all<T>(&mut self, mut ask: impl FnMut(&Namespace, Option<&Known>) -> Result<T, Missing>) -> T {
+        let mut known = None;
+        let mut keys = Vec::new();
+        for _ in 0..20 {
+            let missing = match ask(&self.namespace, known.as_ref()) {
+                Ok(done) => return done,
+                Err(Missing(missing)) => missing,
+            };
+            assert!(!missing.is_empty());
+            keys.extend(missing);
+            let database = self.database.as_ref().expect("without a database nothing is missing");
+            let fetched: Vec<_> = keys.iter().map(|key| database.fetch(key)).collect();
+            known = Some(self.namespace.learn(&fetched).expect("it is new"));
+        }
+        panic!("it goes on without end: {keys:?}");
+    }
+
     /// Does a request as somebody, as a call that may come again.
     pub(crate) fn call(&mut self, user: &str, request: &Request, call: Option<CallId>) -> Result<Reply, FilesError> {
         self.now += 1;
-        let Decision { answer, change, depends } = self.namespace.decide(request, &self.context(user, call));
+        let context = self.context(user, call);
+        let Decision { answer, change, depends } =
+            self.with_all(|namespace, known| namespace.decide(request, &context, known));
         if let Some(change) = change {
             assert_eq!(depends, change.txid);
             self.take(&change);
@@ -37,8 +80,27 @@ impl World {
     }
 
     pub(crate) fn take(&mut self, change: &Change) {
-        self.log.push(change.encode());
-        self.namespace.apply(change);
+        self.log.push_back(change.encode());
+        let applied = self.namespace.apply(change);
+        for block in self.namespace.blocks.take_unwanted() {
+            self.replicas.remove(&block);
+        }
+        if self.database.is_some() {
+            self.unflushed.add(change.clone(), applied, ());
+        }
+    }
+
+    /// Brings a batch to the database, and makes the log short.
+    pub(crate) fn flush(&mut self, rows_max: usize) {
+        let batch = Batch::of(&self.unflushed.next(rows_max, |()| true));
+        let (Some(database), Some(batch)) = (&mut self.database, batch) else { return };
+        database.write(&batch);
+        self.unflushed.flushed(batch.txid);
+        self.namespace.flushed(batch.txid);
+        let is_in = |bytes: &Vec<u8>| Change::decode(bytes).expect("a change").txid <= batch.txid;
+        while self.log.front().is_some_and(is_in) {
+            self.log.pop_front();
+        }
     }
 
     pub(crate) fn root(&mut self, request: &Request) -> Result<Reply, FilesError> {
@@ -57,6 +119,23 @@ impl World {
         }
     }
 
+    /// The data node has a replica.
+    pub(crate) fn received(&mut self, block: BlockName) {
+        assert!(self.namespace.blocks.received(replica(block)));
+        self.replicas.insert(block.id, (block.stamp, block.length));
+    }
+
+    /// Takes a part of what was deleted apart. Whether there was any.
+    pub(crate) fn dismantle(&mut self, inodes_max: usize) -> bool {
+        let now = Millis(self.now);
+        let change = self.with_all(|namespace, known| namespace.dismantle(now, inodes_max, known));
+        change.is_some_and(|change| {
+            assert!(change.gone.len() <= inodes_max);
+            self.take(&change);
+            true
+        })
+    }
+
     /// Writes a file of blocks of these lengths.
     pub(crate) fn write(&mut self, path: &str, lengths: &[u64]) -> Result<InodeId, FilesError> {
         let id = match self.root(&create(path, true))? {
@@ -69,36 +148,51 @@ impl World {
             let request = Request::AddBlock { file: file.clone(), previous, is_node_excluded: false };
             let Reply::Block(located) = self.root(&request)? else { panic!("no block") };
             let block = BlockName { length: *length, ..located.block };
-            assert!(self.namespace.blocks.received(replica(block)));
+            self.received(block);
             previous = Some(block);
         }
         assert_eq!(self.root(&Request::Complete { file, last: previous })?, Reply::Bool(true));
         Ok(id)
     }
 
-    /// What the log makes.
-    pub(crate) fn recovered(&self) -> Namespace {
-        let mut namespace = Namespace::new(SUPERUSER, limits());
-        for bytes in &self.log {
-            let change = Change::decode(bytes).expect("a change");
-            namespace.apply(&change);
-            namespace.apply(&change);
+    fn logged(&self) -> Vec<Change> {
+        self.log.iter().map(|bytes| Change::decode(bytes).expect("a change")).collect()
+    }
+
+    /// What the log makes, on top of what the database has.
+    pub(crate) fn recovered(&mut self) -> Namespace {
+        let changes = self.logged();
+        let Some(database) = &self.database else {
+            let mut namespace = Namespace::new(SUPERUSER, limits());
+            for change in &changes {
+                namespace.apply(change);
+                namespace.apply(change);
+            }
+            return namespace;
+        };
+        let mut namespace = Namespace::begin(SUPERUSER, limits(), database.beginning());
+        let fetched: Vec<_> = namespace.needs(&changes).iter().map(|key| database.fetch(key)).collect();
+        namespace.learn(&fetched).expect("nothing was given up");
+        self.unflushed = Unflushed::default();
+        for change in changes {
+            let applied = namespace.apply(&change);
+            self.unflushed.add(change, applied, ());
         }
         namespace
     }
 
     /// The process ends, and begins again with its log; the data node reports what it has.
     pub(crate) fn restart(&mut self) {
-        let mut namespace = self.recovered();
-        for row in self.namespace.tree().rows() {
-            if let savanna_files::change::Kind::File(file) = row.kind {
-                for block in file.blocks.iter().filter(|block| self.namespace.blocks.has(block)) {
-                    let name = BlockName { id: block.id, stamp: block.stamp, length: block.length };
-                    assert!(namespace.blocks.received(replica(name)));
-                }
-            }
+        self.namespace = self.recovered();
+        self.namespace.blocks.take_unwanted();
+        for (block, (stamp, length)) in &self.replicas {
+            self.namespace.blocks.reported(Replica { block: *block, stamp: *stamp, length: *length });
         }
-        self.namespace = namespace;
+    }
+
+    /// Blocks that the data node has.
+    pub(crate) fn replicas(&self) -> Vec<BlockId> {
+        self.replicas.keys().copied().collect()
     }
 }
 

@@ -8,6 +8,9 @@ use savanna_journal::Options;
 use savanna_journal::sim::{Fault, SimDisk};
 
 use super::*;
+use crate::options::DatabaseOptions;
+
+mod database;
 
 struct Running {
     files: Files,
@@ -15,6 +18,15 @@ struct Running {
 }
 
 fn opened(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Running {
+    open(disk, folder, epoch, None).unwrap()
+}
+
+fn open(
+    disk: &Arc<SimDisk>,
+    folder: &std::path::Path,
+    epoch: u64,
+    database: Option<DatabaseOptions>,
+) -> Result<Running, HostError> {
     let (files, upkeep) = Files::open(HostOptions {
         log: Options::disk(Arc::clone(disk) as _),
         epoch: NodeEpoch(epoch),
@@ -22,9 +34,9 @@ fn opened(disk: &Arc<SimDisk>, folder: &std::path::Path, epoch: u64) -> Running 
         directory: folder.to_owned(),
         superuser: "root".to_owned(),
         limits: Limits::default(),
-    })
-    .unwrap();
-    Running { files, upkeep }
+        database,
+    })?;
+    Ok(Running { files, upkeep })
 }
 
 impl Running {

@@ -1,0 +1,175 @@
+//! Rows of the namespace as rows of the tables, and back.
+
+use std::sync::Arc;
+
+use savanna_files::Stored;
+use savanna_files::change::{Block, CallId, File, Kind, Retry, RetryAnswer, Row, Writer};
+use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row as SqlRow};
+
+use crate::DatabaseError;
+
+/// Rows, a column each.
+#[derive(Debug, Default)]
+pub(crate) struct Columns<'a> {
+    parent: Vec<i64>,
+    name: Vec<&'a [u8]>,
+    id: Vec<i64>,
+    is_directory: Vec<bool>,
+    owner: Vec<&'a str>,
+    group: Vec<&'a str>,
+    mode: Vec<i32>,
+    mtime: Vec<i64>,
+    atime: Vec<i64>,
+    replication: Vec<i32>,
+    block_size: Vec<i64>,
+    length: Vec<i64>,
+    blocks: Vec<String>,
+    client: Vec<Option<&'a str>>,
+    machine: Vec<Option<&'a str>>,
+    children: Vec<i64>,
+    txid: Vec<i64>,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn of(rows: &'a [Stored]) -> Self {
+        let mut columns = Self::default();
+        for Stored { row, children, txid } in rows {
+            let file = match &row.kind {
+                Kind::File(file) => Some(&**file),
+                Kind::Directory => None,
+            };
+            let writer = file.and_then(|file| file.writer.as_ref());
+            columns.parent.push(row.parent.0.cast_signed());
+            columns.name.push(&row.name);
+            columns.id.push(row.id.0.cast_signed());
+            columns.is_directory.push(file.is_none());
+            columns.owner.push(&row.owner);
+            columns.group.push(&row.group);
+            columns.mode.push(row.mode.into());
+            columns.mtime.push(row.mtime.0.cast_signed());
+            columns.atime.push(row.atime.0.cast_signed());
+            columns.replication.push(file.map_or(0, |file| file.replication.into()));
+            columns.block_size.push(file.map_or(0, |file| file.block_size.cast_signed()));
+            columns.length.push(file.map_or(0, |file| file.length().cast_signed()));
+            columns.blocks.push(array(file.map_or(&[], |file| &file.blocks)));
+            columns.client.push(writer.map(|writer| &*writer.client));
+            columns.machine.push(writer.map(|writer| &*writer.machine));
+            columns.children.push(i64::try_from(*children).unwrap_or(i64::MAX));
+            columns.txid.push(txid.0.cast_signed());
+        }
+        columns
+    }
+
+    /// In the order of the statement.
+    pub(crate) fn parameters(&self) -> [&(dyn ToSql + Sync); 17] {
+        [
+            &self.parent,
+            &self.name,
+            &self.id,
+            &self.is_directory,
+            &self.owner,
+            &self.group,
+            &self.mode,
+            &self.mtime,
+            &self.atime,
+            &self.replication,
+            &self.block_size,
+            &self.length,
+            &self.blocks,
+            &self.client,
+            &self.machine,
+            &self.children,
+            &self.txid,
+        ]
+    }
+}
+
+/// Blocks as the text of an array of four numbers each.
+fn array(blocks: &[Block]) -> String {
+    let numbers = blocks.iter().flat_map(|block| {
+        [block.id.0, block.stamp.0, block.length, u64::from(block.is_committed)]
+            .map(|number| number.cast_signed().to_string())
+    });
+    format!("{{{}}}", numbers.collect::<Vec<_>>().join(","))
+}
+
+fn blocks(numbers: &[i64]) -> Vec<Block> {
+    let (blocks, _) = numbers.as_chunks::<4>();
+    let block = |[id, stamp, length, is_committed]: &[i64; 4]| Block {
+        id: BlockId(id.cast_unsigned()),
+        stamp: Stamp(stamp.cast_unsigned()),
+        length: length.cast_unsigned(),
+        is_committed: *is_committed == 1,
+    };
+    blocks.iter().map(block).collect()
+}
+
+/// A number that should fit.
+fn fits<T: TryFrom<i64>>(number: i64, what: &'static str) -> Result<T, DatabaseError> {
+    T::try_from(number).map_err(|_| DatabaseError::Damaged { what, came: number })
+}
+
+/// A row of the tables; none if the columns are empty.
+pub(crate) fn stored(row: &SqlRow) -> Result<Option<Stored>, DatabaseError> {
+    let number = |at: usize| row.try_get::<_, i64>(at);
+    let Some(parent) = row.try_get::<_, Option<i64>>(1)? else { return Ok(None) };
+    let text = |at: usize| row.try_get::<_, &str>(at).map(Arc::from);
+    let kind = if row.try_get(4)? {
+        Kind::Directory
+    } else {
+        let client: Option<&str> = row.try_get(13)?;
+        let machine: Option<&str> = row.try_get(14)?;
+        let writer = client.map(|client| Writer { client: client.into(), machine: machine.unwrap_or_default().into() });
+        Kind::File(Box::new(File {
+            replication: fits(row.try_get::<_, i32>(10)?.into(), "a replication from 0 to 65535")?,
+            block_size: number(11)?.cast_unsigned(),
+            blocks: blocks(&row.try_get::<_, Vec<i64>>(12)?),
+            writer,
+        }))
+    };
+    Ok(Some(Stored {
+        row: Row {
+            parent: InodeId(parent.cast_unsigned()),
+            name: row.try_get::<_, &[u8]>(2)?.into(),
+            id: InodeId(number(3)?.cast_unsigned()),
+            owner: text(5)?,
+            group: text(6)?,
+            mode: fits(row.try_get::<_, i32>(7)?.into(), "a mode from 0 to 65535")?,
+            mtime: Millis(number(8)?.cast_unsigned()),
+            atime: Millis(number(9)?.cast_unsigned()),
+            kind,
+        },
+        children: fits(number(15)?, "a count of children")?,
+        txid: Txid(number(16)?.cast_unsigned()),
+    }))
+}
+
+/// An answer as two numbers.
+pub(crate) const fn answer(answer: RetryAnswer) -> (i32, i64) {
+    match answer {
+        RetryAnswer::Done => (0, 0),
+        RetryAnswer::Bool(false) => (1, 0),
+        RetryAnswer::Bool(true) => (2, 0),
+        RetryAnswer::Created(id) => (3, id.0.cast_signed()),
+    }
+}
+
+/// An answer that is kept, with its instant and change.
+pub(crate) fn retry(row: &SqlRow) -> Result<(Millis, Txid, Retry), DatabaseError> {
+    let number = |at: usize| -> Result<u64, Error> { Ok(row.try_get::<_, i64>(at)?.cast_unsigned()) };
+    let client: &[u8] = row.try_get(0)?;
+    let length = i64::try_from(client.len()).unwrap_or(i64::MAX);
+    let client =
+        client.try_into().map_err(|_| DatabaseError::Damaged { what: "a client of 16 bytes", came: length })?;
+    let answer = match row.try_get::<_, i32>(4)? {
+        0 => RetryAnswer::Done,
+        1 => RetryAnswer::Bool(false),
+        2 => RetryAnswer::Bool(true),
+        3 => RetryAnswer::Created(InodeId(number(5)?)),
+        other => return Err(DatabaseError::Damaged { what: "an answer from 0 to 3", came: other.into() }),
+    };
+    let call = CallId { client, call: row.try_get(1)? };
+    Ok((Millis(number(2)?), Txid(number(3)?), Retry { call, answer }))
+}

@@ -1,0 +1,123 @@
+//! The tables, and the statements on them.
+
+/// The version of the tables. Other tables need another number.
+pub(crate) const VERSION: i32 = 1;
+
+/// Makes the tables that are missing.
+///
+/// `marker` has one row: whose the database is, who owns it, and up to which change it has all. Children of a directory are next to each other by their
+/// key. Blocks of a file are in its row, four numbers each: block, generation stamp, bytes, and 1 if its writer has ended it.
+pub(crate) const TABLES: [&str; 9] = [
+    "CREATE TABLE IF NOT EXISTS files_version (version int PRIMARY KEY)",
+    "CREATE TABLE IF NOT EXISTS marker (prefix bigint PRIMARY KEY, pool text NOT NULL, epoch bigint NOT NULL, txid bigint NOT NULL, \
+     last_inode bigint NOT NULL, last_block bigint NOT NULL, last_stamp bigint NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS inode (parent bigint NOT NULL, name bytea NOT NULL, id bigint NOT NULL, is_directory boolean NOT NULL, \
+     owner text NOT NULL, group_name text NOT NULL, mode int NOT NULL, mtime bigint NOT NULL, atime bigint NOT NULL, \
+     replication int NOT NULL, block_size bigint NOT NULL, length bigint NOT NULL, blocks bigint[] NOT NULL, client text, machine text, \
+     children bigint NOT NULL, txid bigint NOT NULL, PRIMARY KEY (parent, name))",
+    "CREATE UNIQUE INDEX IF NOT EXISTS inode_id ON inode (id)",
+    "CREATE INDEX IF NOT EXISTS inode_client ON inode (client) WHERE client IS NOT NULL",
+    "CREATE TABLE IF NOT EXISTS block (id bigint PRIMARY KEY, inode bigint NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS block_inode ON block (inode)",
+    "CREATE TABLE IF NOT EXISTS retry_answer (client bytea NOT NULL, call int NOT NULL, at bigint NOT NULL, txid bigint NOT NULL, \
+     answer int NOT NULL, inode bigint NOT NULL, PRIMARY KEY (client, call))",
+    "CREATE INDEX IF NOT EXISTS retry_answer_at ON retry_answer (at)",
+];
+
+/// The columns of a row, as they are read; `i` is the row.
+macro_rules! columns {
+    () => {
+        "i.parent, i.name, i.id, i.is_directory, i.owner, i.group_name, i.mode, i.mtime, i.atime, i.replication, i.block_size, i.blocks, \
+         i.client, i.machine, i.children, i.txid"
+    };
+}
+
+/// What the marker says and rows of `i`, at one instant; without any row one that is empty.
+macro_rules! read {
+    ($with:expr, $from:expr) => {
+        concat!($with, "SELECT m.txid, ", columns!(), " FROM marker m LEFT JOIN ", $from, " ON true")
+    };
+}
+
+/// What is below a directory ($1) by names ($2), each in the one before it.
+pub(crate) const PATH: &str = read!(
+    "WITH RECURSIVE way AS (SELECT 1 AS depth, i.* FROM inode i WHERE i.parent = $1 AND i.name = ($2::bytea[])[1] \
+     UNION ALL SELECT w.depth + 1, i.* FROM way w JOIN inode i ON i.parent = w.id AND i.name = ($2::bytea[])[w.depth + 1]) ",
+    "way i"
+);
+
+/// Inodes ($1), with the directories above them.
+pub(crate) const IDS: &str = read!(
+    "WITH RECURSIVE up AS (SELECT * FROM inode WHERE id = ANY($1::bigint[]) UNION SELECT p.* FROM up u JOIN inode p ON p.id = u.parent) ",
+    "up i"
+);
+
+/// Files that are being written, with the directories above them, and the root.
+pub(crate) const WRITTEN: &str = read!(
+    "WITH RECURSIVE up AS (SELECT * FROM inode WHERE client IS NOT NULL OR id = $1 UNION SELECT p.* FROM up u JOIN inode p ON p.id = u.parent) ",
+    "up i"
+);
+
+/// The next of a directory ($1) behind a name ($2), so many ($3).
+pub(crate) const CHILDREN: &str =
+    read!("", "(SELECT * FROM inode WHERE parent = $1 AND name > $2 ORDER BY name LIMIT $3) i");
+
+/// How much there is in a subtree ($1), and who may do what with its directories.
+pub(crate) const SUBTREE: &str = "WITH RECURSIVE all_of_it AS (\
+     SELECT id, is_directory, owner, group_name, mode, length, replication FROM inode WHERE id = $1 UNION ALL \
+     SELECT i.id, i.is_directory, i.owner, i.group_name, i.mode, i.length, i.replication FROM all_of_it a JOIN inode i ON i.parent = a.id \
+     WHERE a.is_directory) \
+     SELECT is_directory, CASE WHEN is_directory THEN owner END, CASE WHEN is_directory THEN group_name END, \
+     CASE WHEN is_directory THEN mode END, count(*), coalesce(sum(length), 0)::bigint, coalesce(sum(length * replication), 0)::bigint \
+     FROM all_of_it GROUP BY 1, 2, 3, 4";
+
+/// Which of these blocks ($1) have files.
+pub(crate) const BLOCKS: &str = "SELECT id FROM block WHERE id = ANY($1::bigint[])";
+
+/// Answers that are not older than an instant ($1).
+pub(crate) const RETRIES: &str =
+    "SELECT client, call, at, txid, answer, inode FROM retry_answer WHERE at >= $1 ORDER BY txid";
+
+/// Takes the database over: the owner is who has an epoch ($3) from now on, unless a later one has it. Of the prefix $1, for the pool $2.
+pub(crate) const CLAIM: [&str; 2] = [
+    "INSERT INTO marker (prefix, pool, epoch, txid, last_inode, last_block, last_stamp) VALUES ($1, $2, $3, 0, 0, 0, 0) \
+     ON CONFLICT (prefix) DO NOTHING",
+    "UPDATE marker SET epoch = greatest(epoch, $2) WHERE prefix = $1 \
+     RETURNING pool, epoch, txid, last_inode, last_block, last_stamp",
+];
+
+/// The first statement of a batch. It divides by zero, so that nothing of the batch is done, if somebody else owns the database: all statements are
+/// sent at once.
+pub(crate) const MARK: &str = "UPDATE marker SET txid = $3::bigint / (CASE WHEN epoch = $2::bigint THEN 1 ELSE 0 END), \
+     last_inode = $4::bigint, last_block = $5::bigint, last_stamp = $6::bigint WHERE prefix = $1::bigint";
+
+/// Deletes the blocks of files ($1): of those that went, and of those whose rows are written.
+pub(crate) const DELETE_BLOCKS: &str = "DELETE FROM block WHERE inode = ANY($1::bigint[])";
+
+/// Deletes rows ($1).
+pub(crate) const DELETE: &str = "DELETE FROM inode WHERE id = ANY($1::bigint[])";
+
+/// Writes rows, a column each; the blocks of a row as the text of an array.
+pub(crate) const WRITE: &str = "INSERT INTO inode (parent, name, id, is_directory, owner, group_name, mode, mtime, atime, replication, \
+     block_size, length, blocks, client, machine, children, txid) \
+     SELECT parent, name, id, is_directory, owner, group_name, mode, mtime, atime, replication, block_size, length, blocks::bigint[], \
+     client, machine, children, txid FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::int[], \
+     $8::bigint[], $9::bigint[], $10::int[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::bigint[], \
+     $17::bigint[]) AS r (parent, name, id, is_directory, owner, group_name, mode, mtime, atime, replication, block_size, length, blocks, \
+     client, machine, children, txid) \
+     ON CONFLICT (id) DO UPDATE SET parent = excluded.parent, name = excluded.name, owner = excluded.owner, \
+     group_name = excluded.group_name, mode = excluded.mode, mtime = excluded.mtime, atime = excluded.atime, \
+     replication = excluded.replication, block_size = excluded.block_size, length = excluded.length, blocks = excluded.blocks, \
+     client = excluded.client, machine = excluded.machine, children = excluded.children, txid = excluded.txid";
+
+/// Writes blocks ($1) of files ($2).
+pub(crate) const WRITE_BLOCKS: &str =
+    "INSERT INTO block (id, inode) SELECT id, inode FROM unnest($1::bigint[], $2::bigint[]) AS b (id, inode)";
+
+/// Keeps answers, a column each.
+pub(crate) const WRITE_RETRIES: &str = "INSERT INTO retry_answer (client, call, at, txid, answer, inode) \
+     SELECT client, call, at, txid, answer, inode FROM unnest($1::bytea[], $2::int[], $3::bigint[], $4::bigint[], $5::int[], $6::bigint[]) \
+     AS r (client, call, at, txid, answer, inode) ON CONFLICT (client, call) DO NOTHING";
+
+/// Deletes answers that are older than an instant ($1).
+pub(crate) const DELETE_RETRIES: &str = "DELETE FROM retry_answer WHERE at < $1";

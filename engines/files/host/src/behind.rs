@@ -1,0 +1,313 @@
+//! The database behind the log: what is fetched when an operation lacks it, and the thread that brings changes there.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use savanna_epoch::NodeEpoch;
+use savanna_files::flush::Batch;
+use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
+use savanna_files::operation::{Rights, Summary};
+use savanna_files::{Fetched, Key};
+use savanna_files_database::{Claimed, Database, DatabaseError};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::files::Files;
+
+/// How often changes go to the database, if they are few.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// So many rows make a batch.
+pub(crate) const BATCH: usize = 1_024;
+/// With so many rows that the database lacks, changes wait.
+pub(crate) const UNFLUSHED_MAX: usize = 1 << 16;
+/// So long an operation waits for the database.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So long the start waits for it.
+const PATIENCE_AT_START: Duration = Duration::from_secs(60);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Operations that may wait for the database.
+const WAITING_MAX: usize = 4_096;
+/// Threads on which they wait.
+const THREADS_MAX: usize = 64;
+
+/// What the database did since the service began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DatabaseFigures {
+    /// Files and directories in memory.
+    pub cached: u64,
+    /// Operations that found all that they needed in memory.
+    pub hits: u64,
+    /// Operations that had to wait for the database.
+    pub misses: u64,
+    /// Rows of changes that it lacks.
+    pub unflushed: u64,
+    /// Batches of changes that it took.
+    pub batches: u64,
+    /// Questions that were asked for operations.
+    pub reads: u64,
+    /// Attempts to reach it that failed.
+    pub errors: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    batches: AtomicU64,
+    reads: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// How far the database is.
+#[derive(Debug)]
+struct Progress {
+    flushed: Txid,
+    /// The thread that brings changes is to look at once.
+    is_wanted: bool,
+    has_ended: bool,
+}
+
+/// The database, and who waits for it.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    runtime: Option<Runtime>,
+    handle: Handle,
+    database: Database,
+    epoch: NodeEpoch,
+    /// Inodes that may be in memory.
+    pub(crate) inodes_max: usize,
+    waiting: AtomicUsize,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+    counts: Counts,
+}
+
+impl Behind {
+    pub(crate) fn new(address: &str, epoch: NodeEpoch, inodes_max: usize) -> Result<Self, BehindError> {
+        let database = Database::new(address)?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(THREADS_MAX)
+            .thread_name("files-database")
+            .enable_all()
+            .build()
+            .map_err(BehindError::Thread)?;
+        Ok(Self {
+            handle: runtime.handle().clone(),
+            runtime: Some(runtime),
+            database,
+            epoch,
+            inodes_max,
+            waiting: AtomicUsize::new(0),
+            progress: Mutex::new(Progress { flushed: Txid(0), is_wanted: false, has_ended: false }),
+            changed: Condvar::new(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Takes the database over. Blocks, also for a while if it is away.
+    pub(crate) fn claim(&self, pool: &str) -> Result<Claimed, DatabaseError> {
+        let end = Instant::now() + PATIENCE_AT_START;
+        loop {
+            match self.handle.block_on(self.database.claim(pool, self.epoch)) {
+                Err(error @ (DatabaseError::Sql(_) | DatabaseError::Slow { .. })) if Instant::now() < end => {
+                    tracing::warn!(%error, "the database of files cannot be reached; it is tried again");
+                    std::thread::sleep(PAUSE);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    pub(crate) fn beginning(
+        &self,
+        claimed: Claimed,
+        now: Millis,
+    ) -> Result<savanna_files::cache::Beginning, DatabaseError> {
+        self.handle.block_on(self.database.beginning(claimed, now))
+    }
+
+    pub(crate) fn fetch(&self, keys: &[Key]) -> Result<Vec<Fetched>, DatabaseError> {
+        self.counts.reads.fetch_add(1, Ordering::Relaxed);
+        self.counted(self.handle.block_on(self.database.fetch(keys)))
+    }
+
+    pub(crate) fn subtree(&self, root: InodeId) -> Result<(Summary, Vec<Rights>), DatabaseError> {
+        self.counts.reads.fetch_add(1, Ordering::Relaxed);
+        self.counted(self.handle.block_on(self.database.subtree(root)))
+    }
+
+    pub(crate) fn without_file(&self, blocks: &[BlockId]) -> Result<Vec<BlockId>, DatabaseError> {
+        self.counted(self.handle.block_on(self.database.without_file(blocks)))
+    }
+
+    /// Writes all that there is.
+    pub(crate) fn replace(&self, parts: impl Iterator<Item = Batch>, last: &Batch) -> Result<(), DatabaseError> {
+        self.handle.block_on(self.database.replace(self.epoch, parts, last))
+    }
+
+    pub(crate) fn write(&self, batch: &Batch) -> Result<(), DatabaseError> {
+        self.counted(self.handle.block_on(self.database.write(self.epoch, batch)))?;
+        self.counts.batches.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn counted<T>(&self, done: Result<T, DatabaseError>) -> Result<T, DatabaseError> {
+        if done.is_err() {
+            self.counts.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// An operation found all that it needed.
+    pub(crate) fn hit(&self) {
+        self.counts.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Does something that may wait for the database on a thread of its own. False if too much waits already.
+    pub(crate) fn later(this: &std::sync::Arc<Self>, work: impl FnOnce() + Send + 'static) -> bool {
+        if this.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            this.waiting.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        this.counts.misses.fetch_add(1, Ordering::Relaxed);
+        let waits = std::sync::Arc::clone(this);
+        this.handle.spawn_blocking(move || {
+            work();
+            waits.waiting.fetch_sub(1, Ordering::Relaxed);
+        });
+        true
+    }
+
+    /// The database has all changes up to one.
+    pub(crate) fn flushed(&self, txid: Txid) {
+        let mut progress = self.progress.lock();
+        progress.flushed = progress.flushed.max(txid);
+        self.changed.notify_all();
+    }
+
+    /// Brings changes to the database at once.
+    pub(crate) fn hurry(&self) {
+        let mut progress = self.progress.lock();
+        if !progress.is_wanted {
+            progress.is_wanted = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// The thread that brings changes ends.
+    pub(crate) fn end(&self) {
+        self.progress.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the database has more than it had, but not beyond an instant. Whether it has.
+    pub(crate) fn wait_for_more(&self, before: Txid, deadline: Instant) -> bool {
+        let mut progress = self.progress.lock();
+        while progress.flushed <= before {
+            if progress.has_ended || self.changed.wait_until(&mut progress, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits for the next batch. Whether there is to be one.
+    fn wait_for_turn(&self) -> bool {
+        let deadline = Instant::now() + INTERVAL;
+        let mut progress = self.progress.lock();
+        while !progress.has_ended && !progress.is_wanted {
+            if self.changed.wait_until(&mut progress, deadline).timed_out() {
+                break;
+            }
+        }
+        progress.is_wanted = false;
+        !progress.has_ended
+    }
+
+    pub(crate) fn flushed_up_to(&self) -> Txid {
+        self.progress.lock().flushed
+    }
+
+    pub(crate) fn figures(&self, cached: usize, unflushed: usize) -> DatabaseFigures {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        DatabaseFigures {
+            cached: cached as u64,
+            hits: count(&self.counts.hits),
+            misses: count(&self.counts.misses),
+            unflushed: unflushed as u64,
+            batches: count(&self.counts.batches),
+            reads: count(&self.counts.reads),
+            errors: count(&self.counts.errors),
+        }
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        // It may be dropped where nobody may block.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Why there is no database.
+#[derive(Debug, thiserror::Error)]
+pub enum BehindError {
+    /// The database.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// No thread for it.
+    #[error("a thread for the database of files could not be started: {0}")]
+    Thread(io::Error),
+}
+
+/// When an operation that begins to wait now is given up.
+pub(crate) fn deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// The pause before something is tried again; none if it would be too late then.
+pub(crate) fn pause(deadline: Instant) -> bool {
+    let is_in_time = Instant::now() + PAUSE < deadline;
+    if is_in_time {
+        std::thread::sleep(PAUSE);
+    }
+    is_in_time
+}
+
+/// The thread that brings changes to the database.
+pub(crate) fn begin(files: Files, orphans: Vec<BlockId>) -> io::Result<JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name("files-flush".to_owned());
+    thread.spawn(move || run(&files, orphans))
+}
+
+fn run(files: &Files, mut orphans: Vec<BlockId>) {
+    let Some(behind) = files.behind() else { return };
+    let mut is_away = false;
+    while behind.wait_for_turn() && !files.has_ended() {
+        let done = files.flush().and_then(|()| files.remove_orphans(&mut orphans));
+        match done {
+            Ok(()) if is_away => {
+                tracing::info!("the database of files is there again");
+                is_away = false;
+            }
+            Ok(()) => {}
+            Err(error @ DatabaseError::Replaced) => {
+                tracing::error!(%error, "changes of files do not go to the database any more");
+                behind.end();
+            }
+            Err(error) => {
+                if !is_away {
+                    tracing::warn!(%error, "changes of files wait for the database");
+                }
+                is_away = true;
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}

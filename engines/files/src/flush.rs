@@ -1,0 +1,153 @@
+//! What goes to the database: changes that the log has and the database does not, a batch at a time, in their order.
+//!
+//! A batch is what the database lacks up to a change, each row as of that change, so that after each batch the database is what the namespace was at
+//! one instant. A row that a change gave another name is deleted first: something else may have its old name.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::cache::Stored;
+use crate::change::{Change, Counters, Kind, Retry, Row};
+use crate::ids::{BlockId, InodeId, Millis, Txid};
+use crate::namespace::{Applied, Namespace};
+
+/// A batch for the database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The change up to which the database has all then.
+    pub txid: Txid,
+    /// The instant of that change.
+    pub at: Millis,
+    /// The numbers that were given last.
+    pub counters: Counters,
+    /// Rows that are deleted first: of what went, and of what has another name.
+    pub removed: Vec<InodeId>,
+    /// Rows that are written then, by their numbers.
+    pub rows: Vec<Stored>,
+    /// Answers to calls that may come again, with their instants and changes.
+    pub retries: Vec<(Millis, Txid, Retry)>,
+}
+
+impl Batch {
+    /// Of changes that follow each other; none of none.
+    #[must_use]
+    pub fn of<P>(changes: &[Arc<Flushable<P>>]) -> Option<Self> {
+        let (mut rows, mut removed) = (BTreeMap::new(), BTreeSet::new());
+        let mut batch = Self::default();
+        for Flushable { change, applied, .. } in changes.iter().map(|flushable| &**flushable) {
+            for id in &change.gone {
+                rows.remove(id);
+                removed.insert(*id);
+            }
+            removed.extend(&applied.moved);
+            for (row, children) in change.rows.iter().zip(&applied.children) {
+                rows.insert(row.id, (row, *children, change.txid));
+            }
+            batch.retries.extend(change.retry.map(|retry| (change.at, change.txid, retry)));
+        }
+        let last = &changes.last()?.change;
+        (batch.txid, batch.at, batch.counters) = (last.txid, last.at, last.counters);
+        batch.removed = removed.into_iter().collect();
+        let stored = |(row, children, txid): (&Row, usize, Txid)| Stored { row: row.clone(), children, txid };
+        batch.rows = rows.into_values().map(stored).collect();
+        Some(batch)
+    }
+
+    /// Blocks of the rows, with their files.
+    pub fn blocks(&self) -> impl Iterator<Item = (BlockId, InodeId)> {
+        self.rows.iter().flat_map(|stored| {
+            let blocks = match &stored.row.kind {
+                Kind::File(file) => file.blocks.as_slice(),
+                Kind::Directory => &[],
+            };
+            blocks.iter().map(|block| (block.id, stored.row.id))
+        })
+    }
+}
+
+impl Namespace {
+    /// All that there is, for a database that has nothing: batches of so many rows, and a last one with the marker.
+    pub fn batches(&self, rows_max: usize) -> (impl Iterator<Item = Batch>, Batch) {
+        let last = Batch {
+            txid: self.txid(),
+            at: self.kept_answers().map(|(at, ..)| at).max().unwrap_or_default(),
+            counters: self.counters(),
+            retries: self.kept_answers().collect(),
+            ..Batch::default()
+        };
+        let mut rows = self.tree().rows().filter(|row| row.id != InodeId::DOOMED).filter_map(|row| {
+            let inode = self.tree().get(row.id)?;
+            Some(Stored { row, children: inode.child_count(), txid: inode.txid })
+        });
+        let parts = std::iter::from_fn(move || {
+            let rows: Vec<Stored> = rows.by_ref().take(rows_max).collect();
+            (!rows.is_empty()).then(|| Batch { rows, ..Batch::default() })
+        });
+        (parts, last)
+    }
+}
+
+/// A change, what it did beside its rows, and where it is in the log.
+#[derive(Debug)]
+pub struct Flushable<P> {
+    change: Change,
+    applied: Applied,
+    position: P,
+}
+
+/// Changes that the database does not have.
+#[derive(Debug)]
+pub struct Unflushed<P> {
+    changes: VecDeque<Arc<Flushable<P>>>,
+    /// Rows and numbers of them.
+    rows: usize,
+}
+
+impl<P> Default for Unflushed<P> {
+    fn default() -> Self {
+        Self { changes: VecDeque::new(), rows: 0 }
+    }
+}
+
+impl<P: Copy> Unflushed<P> {
+    /// A change was applied.
+    pub fn add(&mut self, change: Change, applied: Applied, position: P) {
+        self.rows += weight(&change);
+        self.changes.push_back(Arc::new(Flushable { change, applied, position }));
+    }
+
+    /// How many rows there are; of one that changes often, each time.
+    #[must_use]
+    pub const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The changes of the next batch, of about so many rows, as far as the log has them.
+    pub fn next(&self, rows_max: usize, is_durable: impl Fn(P) -> bool) -> Vec<Arc<Flushable<P>>> {
+        let mut rows = 0;
+        let next = self.changes.iter().take_while(|flushable| {
+            let is_next = rows < rows_max && is_durable(flushable.position);
+            rows += weight(&flushable.change);
+            is_next
+        });
+        next.cloned().collect()
+    }
+
+    /// The database has all changes up to one. Where the newest of them is in the log.
+    pub fn flushed(&mut self, txid: Txid) -> Option<P> {
+        let mut newest = None;
+        while let Some(flushable) = self.changes.front()
+            && flushable.change.txid <= txid
+        {
+            newest = Some(flushable.position);
+            self.rows -= weight(&flushable.change);
+            self.changes.pop_front();
+        }
+        newest
+    }
+}
+
+/// What a change counts for; one without rows counts, too.
+fn weight(change: &Change) -> usize {
+    (change.rows.len() + change.gone.len()).max(1)
+}
