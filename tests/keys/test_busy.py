@@ -125,3 +125,17 @@ def test_what_came_meanwhile_runs_after_the_script(savanna):
     assert halves.receive() == b"hello"
     assert halves.receive() == "OK"
     assert halves.call("GET", "key") == b"1"
+
+
+def test_a_function_that_runs_for_long_can_be_ended(savanna):
+    client = Client(savanna.port)
+    library = "#!lua name=endless\nredis.register_function('endless', function() while true do end end)"
+    client.call("FUNCTION", "LOAD", "REPLACE", library)
+    caller, outcome = Client(savanna.port), []
+    thread = threading.Thread(target=lambda: outcome.append(caller.call("FCALL", "endless", 0)))
+    thread.start()
+    assert becomes(lambda: client.call("SCRIPT", "KILL").startswith("BUSY "))
+    assert client.call("FUNCTION", "KILL") == "OK"
+    thread.join(60)
+    assert "killed by user" in outcome[0]
+    client.call("FUNCTION", "FLUSH")

@@ -301,8 +301,9 @@ const NO_REPLICAS: OutputLimit = OutputLimit { hard: 256 << 20, soft: 64 << 20, 
 
 /// Settings that tune how Redis stores things. Savanna does not store them so; clients that set them may, and some are what
 /// `OBJECT ENCODING` goes by.
-const WITHOUT_EFFECT: [(&str, &str); 18] = [
+const WITHOUT_EFFECT: [(&str, &str); 19] = [
     ("save", ""),
+    ("maxmemory-samples", "5"),
     ("repl-backlog-size", "1048576"),
     ("hz", "10"),
     ("list-max-listpack-size", "-2"),
@@ -423,8 +424,9 @@ impl Config {
     /// Whether a setting that can only be given at the start is to be what it is.
     #[must_use]
     pub fn is_kept(&self, name: &[u8], value: &[u8]) -> bool {
-        let is_meant = name.eq_ignore_ascii_case(b"appendonly") || name.to_ascii_lowercase().starts_with(b"tls-");
-        is_meant && self.matching(name).iter().any(|(_, known)| known == value)
+        let name = name.to_ascii_lowercase();
+        let is_meant = matches!(name.as_slice(), b"appendonly" | b"port") || name.starts_with(b"tls-");
+        is_meant && self.matching(&name).iter().any(|(_, known)| known == value)
     }
 
     /// Whether a setting changes anything here.
@@ -676,7 +678,7 @@ mod tests {
         }
         assert!(config.set(b"maxmemory", b"2xb").is_err());
         assert!(config.set(b"no-such-thing", b"1").is_err());
-        assert_eq!(config.matching(b"max*").len(), 4);
+        assert_eq!(config.matching(b"max*").len(), 5);
     }
 
     #[test]

@@ -484,10 +484,10 @@ impl Actor {
             Run::Session(run) => {
                 let began = self.begin_timing(command, args);
                 let outcome = run(self, session, args, reply);
-                if let Some(began) = began
-                    && !is_unnoted(command)
-                {
-                    self.end_timing(began, command, args, Some(session));
+                match began {
+                    Some(began) if is_unnoted(command) => drop(self.took_since(began, command, args)),
+                    Some(began) => self.end_timing(began, command, args, Some(session)),
+                    None => {}
                 }
                 outcome
             }

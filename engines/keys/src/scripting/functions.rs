@@ -186,12 +186,17 @@ pub(super) fn name_of(text: &[u8]) -> Result<(&[u8], &[u8]), CommandError> {
     let line = text.strip_prefix(b"#!").ok_or(CommandError::text("ERR Missing library metadata"))?;
     let end = line.iter().position(|byte| *byte == b'\n').ok_or(CommandError::text("ERR Invalid library metadata"))?;
     let (line, rest) = line.split_at(end);
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut words = line.split(u8::is_ascii_whitespace);
+    // Nothing may stand before it.
     let engine = words.next().unwrap_or_default();
     let mut name = None;
-    for word in words {
+    for word in words.filter(|word| !word.is_empty()) {
         let Some(given) = word.strip_prefix(b"name=") else {
             return Err(CommandError::from(format!("ERR Invalid metadata value given: {}", word.escape_ascii())));
+        };
+        let given = match given {
+            [b'"', quoted @ .., b'"'] | [b'\'', quoted @ .., b'\''] => quoted,
+            plain => plain,
         };
         if name.replace(given).is_some() {
             return Err(CommandError::text("ERR Invalid metadata value, name argument was given multiple times"));
@@ -232,11 +237,13 @@ mod tests {
     fn the_first_line_names_a_library() {
         assert_eq!(name_of(b"#!lua name=lib_1\nx").ok(), Some((&b"lib_1"[..], &b"\nx"[..])));
         assert!(name_of(b"#!LUA  name=a \n").is_ok());
+        assert_eq!(name_of(b"#!lua name=\"a\"\n").ok(), Some((&b"a"[..], &b"\n"[..])));
         for bad in [
             "x",
             "#!lua name=a",
             "#!lua\n",
             "#!js name=a\n",
+            "#! name=a\n",
             "#!lua name=a-b\n",
             "#!lua name=\n",
             "#!lua name=a name=b\n",

@@ -346,6 +346,7 @@ local of_loading = {
   log = true, LOG_DEBUG = true, LOG_VERBOSE = true, LOG_NOTICE = true, LOG_WARNING = true,
   REDIS_VERSION = true, REDIS_VERSION_NUM = true,
 }
+local of_calls = { getmetatable = true, math = true }
 local redis_of_libraries = setmetatable({}, {
   __index = function(_, name)
     if name == "register_function" then return register_function end
@@ -361,9 +362,10 @@ proxies[redis_of_libraries] = true
 local globals_of_libraries = {
   __index = function(environment, name)
     if name == "_G" then return environment end
-    if name == "redis" or name == "server" then return redis_of_libraries end
+    local is_loading = registered ~= nil
+    if is_loading and (name == "redis" or name == "server") then return redis_of_libraries end
     local value = allowed[name]
-    if value == nil or registered ~= nil and name == "math" then refuse_name(name) end
+    if value == nil or is_loading and of_calls[name] then refuse_name(name) end
     return value
   end,
   __newindex = refuse,
