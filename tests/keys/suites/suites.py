@@ -13,10 +13,12 @@ FOLDER = TARGET / "suites"
 def known_failures(name, threads):
     """Tests that fail, with the reason, and those that fail now and then: as in `name`.toml, by number of threads."""
     text = tomllib.loads((HERE / f"{name}.toml").read_text())
-    parts = ["always"] + ["several"] * (threads > 1)
-    always = {test: reason for part in parts for reason, tests in text.get(part, {}).items() for test in tests}
-    sometimes = {test: reason for reason, tests in text.get("sometimes", {}).items() for test in tests}
-    return always, sometimes
+    is_several = threads > 1
+
+    def of(*parts):
+        return {test: reason for part in parts for reason, tests in text.get(part, {}).items() for test in tests}
+
+    return of("always", *["several"] * is_several), of("sometimes", *["sometimes several"] * is_several)
 
 
 def check(name, threads, ran, failed):

@@ -298,8 +298,12 @@ fn a_script_that_says_what_it_needs_runs_as_a_whole_or_not_at_all() {
         let reply = world.call(client, &["EVAL", &run(flags, what), "1", "a"]);
         assert_eq!(reply.starts_with("!OOM "), is_refused, "{flags:?} {what}: {reply}");
     }
-    // What one may do that needs no room the next one may not.
-    assert!(world.call(client, &["EVAL", &run("", set), "1", "a"]).starts_with("!OOM "));
+    // What one may do that needs no room the next one of a transaction may not.
+    world.call(client, &["MULTI"]);
+    world.call(client, &["EVAL", &run("#!lua flags=allow-oom\n", set), "1", "a"]);
+    world.call(client, &["EVAL", &run("", set), "1", "a"]);
+    let replies = world.call(client, &["EXEC"]);
+    assert!(replies.starts_with("[2] \"ran\" !OOM "), "{replies}");
 }
 
 #[test]
