@@ -164,11 +164,11 @@ def test_every_connection_has_the_functions_and_their_keys_are_one_transaction(s
 def test_a_function_that_runs_too_long_is_stopped_and_the_library_stays(savanna):
     client = Client(savanna.port)
     client.call("FUNCTION", "LOAD", "REPLACE", '#!lua name=slow\nredis.register_function("forever", function() while true do end end)')
-    client.call("CONFIG", "SET", "lua-time-limit", "50")
+    client.call("CONFIG", "SET", "lua-time-limit", "50", "script-time-limit", "50")
     try:
-        assert "lua-time-limit" in client.call("FCALL", "forever", 0)
+        assert "script-time-limit" in client.call("FCALL", "forever", 0)
     finally:
-        client.call("CONFIG", "SET", "lua-time-limit", "5000")
+        client.call("CONFIG", "SET", "lua-time-limit", "5000", "script-time-limit", "5000")
     assert [library[1] for library in client.call("FUNCTION", "LIST", "LIBRARYNAME", "slow")] == [b"slow"]
     client.call("FUNCTION", "DELETE", "slow")
 

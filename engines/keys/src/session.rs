@@ -9,7 +9,6 @@ use crate::access::{Access, User, Users};
 use crate::actor::Progress;
 use crate::actor::program::Program;
 use crate::actor::tracking::Tracking;
-use crate::command::Command;
 use crate::error::CommandError;
 use crate::placement::KeyHash;
 use crate::reply::Reply;
@@ -78,8 +77,8 @@ pub struct Session {
     pub unauthenticated_since: UnixMillis,
     /// When its last request came.
     pub heard_at: UnixMillis,
-    /// The command of its last request.
-    pub last: Option<&'static Command>,
+    /// The command or subcommand of its last request: a [permission](crate::access::permissions).
+    pub(crate) last: Option<usize>,
     /// Whether its next request is held back by a pause.
     pub is_held: bool,
     /// What MULTI has queued.

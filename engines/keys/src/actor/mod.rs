@@ -78,7 +78,7 @@ use self::transaction::Transaction;
 pub(crate) use self::waiting::Ending;
 use self::waiting::Waiters;
 use self::work::Work;
-use crate::access::{Access, Users};
+use crate::access::{Access, Users, permission_for};
 use crate::command::{Class, Command, Flags, Group, Run};
 use crate::commands;
 use crate::commands::clients::asks_others;
@@ -179,7 +179,7 @@ pub struct Actor {
     /// For whom a script runs, if not for somebody who may do everything.
     script_user: Option<ProgramUser>,
     /// Whether there was room for what the commands of a script may need when it began.
-    script_has_room: bool,
+    pub(crate) script_has_room: bool,
     hot_keys: HotKeys,
     /// What is held back, and until when.
     pause: Option<Pause>,
@@ -396,12 +396,13 @@ impl Actor {
             Some(command) => match self.admit(session, command, args, reply) {
                 Ok(Some(progress)) => Ok(progress),
                 Ok(None) => {
-                    self.calls.note(command);
                     let outcome = self.dispatch(session, command, args, reply);
-                    outcome.inspect_err(|error| self.calls.note_failed(command, error))
+                    // After it: what counts from 0 counts itself.
+                    self.calls.note(session.last);
+                    outcome.inspect_err(|error| self.calls.note_failed(command, args, error))
                 }
                 Err(error) => {
-                    self.calls.note_rejected(command);
+                    self.calls.note_rejected(command, args);
                     Err(error)
                 }
             },
@@ -421,7 +422,7 @@ impl Actor {
             return Err(CommandError::Arity(command.name.to_owned()));
         }
         let flags = command.flags;
-        (session.last, session.heard_at) = (Some(command), self.keys.now());
+        (session.last, session.heard_at) = (permission_for(command, args), self.keys.now());
         if session.access != Access::Full {
             self.check_access(session, command, args)?;
         }
@@ -437,12 +438,15 @@ impl Actor {
         if let Some(program) = &mut session.queued
             && !flags.has(Flags::UNQUEUED)
         {
+            if flags.has(Flags::NO_MULTI) {
+                return Err(CommandError::text("ERR Command not allowed inside a transaction"));
+            }
             // A transaction borrows keys, not the whole of what other threads have.
             let is_about_all = command.class == Class::Everywhere
                 || matches!(command.run, Run::Scan(_))
                 || asks_others(command, args)
                 || matches!(command.run, Run::Finds { .. }) && !patterns(args).is_empty();
-            if flags.has(Flags::NO_MULTI) || is_about_all && (self.placement.actors() > 1 || self.front.is_some()) {
+            if is_about_all && (self.placement.actors() > 1 || self.front.is_some()) {
                 return Err(CommandError::from(format!(
                     "ERR {} is not allowed in a transaction",
                     command.name.to_uppercase()
@@ -480,10 +484,10 @@ impl Actor {
             Run::Session(run) => {
                 let began = self.begin_timing(command, args);
                 let outcome = run(self, session, args, reply);
-                if let Some(began) = began
-                    && !is_unnoted(command)
-                {
-                    self.end_timing(began, command, args, Some(session));
+                match began {
+                    Some(began) if is_unnoted(command) => drop(self.took_since(began, command, args)),
+                    Some(began) => self.end_timing(began, command, args, Some(session)),
+                    None => {}
                 }
                 outcome
             }
@@ -671,7 +675,7 @@ impl Actor {
     fn run(&mut self, database: u8, command: &'static Command, args: Args<'_>, reply: &mut dyn Reply) {
         let has_room = self.has_room_for(command);
         if command.is_refused(has_room, args) {
-            self.calls.note_rejected(command);
+            self.calls.note_rejected(command, args);
             out_of_memory().answer(reply);
         } else {
             self.run_with_room(database, command, args, reply);
@@ -697,7 +701,7 @@ impl Actor {
             self.end_timing(began, command, args, None);
         }
         if let Err(error) = outcome {
-            self.calls.note_failed(command, &error);
+            self.calls.note_failed(command, args, &error);
             error.answer(reply);
         }
     }

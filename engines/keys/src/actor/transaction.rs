@@ -26,7 +26,7 @@ use super::message::{Destination, Loan, Message};
 use super::program::{Program, ProgramUser};
 use super::room::out_of_memory;
 use super::{Actor, Place, Progress, Work};
-use crate::access::Access;
+use crate::access::{Access, permission_for};
 use crate::command::{Flags, Run};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::replica::Aside;
@@ -371,7 +371,10 @@ impl Actor {
         let mut database = program.database;
         let user_before = std::mem::replace(&mut self.script_user, program.user.clone());
         for (command, args) in program.steps() {
-            self.calls.note(command);
+            // One request was noted when it came.
+            if program.replies_with_list {
+                self.calls.note(permission_for(command, args));
+            }
             match (command.run, &mut session) {
                 (Run::Session(run), Some(session)) => {
                     session.database = database;
@@ -380,7 +383,7 @@ impl Actor {
                         Ok(Progress::Closing) => self.dismissed.push(session.id),
                         Ok(_) => reply.error("ERR this command cannot wait inside of a transaction"),
                         Err(error) => {
-                            self.calls.note_failed(command, &error);
+                            self.calls.note_failed(command, args, &error);
                             error.answer(reply);
                         }
                     }

@@ -83,7 +83,7 @@ impl Actor {
                 self.note_author(from, to);
                 replies.push(to, |reply| {
                     if command.is_refused(has_room, args.args()) {
-                        self.calls.note_rejected(command);
+                        self.calls.note_rejected(command, args.args());
                         out_of_memory().answer(reply);
                     } else {
                         self.run_with_room(database, command, args.args(), reply);

@@ -1,7 +1,7 @@
 //! The encodings that Redis would have chosen for values of this size; Savanna's own are other ones. Clients ask for them, and what
 //! Redis has in its small forms it shows in one piece and in order.
 
-use super::{Collection as _, Hash, Set, SortedSet, Value};
+use super::{BlockLimits, Collection as _, Hash, Set, SortedSet, Value};
 use crate::number::integer;
 
 /// Up to which size Redis keeps values in its small forms.
@@ -17,11 +17,20 @@ pub struct EncodingLimits {
     pub zset_entries: usize,
     /// Bytes of a member.
     pub zset_value: usize,
+    /// What a block of a stream takes.
+    pub stream_block: BlockLimits,
 }
 
 impl Default for EncodingLimits {
     fn default() -> Self {
-        Self { hash_entries: 512, hash_value: 64, intset_entries: 512, zset_entries: 128, zset_value: 64 }
+        Self {
+            hash_entries: 512,
+            hash_value: 64,
+            intset_entries: 512,
+            zset_entries: 128,
+            zset_value: 64,
+            stream_block: BlockLimits::default(),
+        }
     }
 }
 
@@ -34,6 +43,8 @@ impl EncodingLimits {
             "set-max-intset-entries" => &mut self.intset_entries,
             "zset-max-listpack-entries" | "zset-max-ziplist-entries" => &mut self.zset_entries,
             "zset-max-listpack-value" | "zset-max-ziplist-value" => &mut self.zset_value,
+            "stream-node-max-entries" => &mut self.stream_block.entries,
+            "stream-node-max-bytes" => &mut self.stream_block.bytes,
             _ => return None,
         })
     }
