@@ -767,6 +767,14 @@ fn added(a: &str, b: &str) -> String {
 
 /// `SWAPDB index1 index2`
 pub fn swapdb(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    actor.change_databases(session, swap_of(args)?, reply)
+}
+
+/// What the words of `SWAPDB` ask for.
+///
+/// # Errors
+/// If these are no databases.
+pub(crate) fn swap_of(args: Args<'_>) -> Result<DatabaseChange, CommandError> {
     let [one, other] = [(1, "ERR invalid first DB index"), (2, "ERR invalid second DB index")].map(|(at, refusal)| {
         let number = integer(&args[at]).filter(|number| i32::try_from(*number).is_ok());
         number.ok_or_else(|| CommandError::text(refusal))
@@ -774,7 +782,7 @@ pub fn swapdb(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
     let (one, other) = (one?, other?);
     let index = |number: i64| u8::try_from(number).ok().filter(|number| *number < DATABASES);
     let databases = index(one).zip(index(other)).ok_or(CommandError::text("ERR DB index is out of range"))?;
-    actor.change_databases(session, DatabaseChange::Swap(databases.0, databases.1), reply)
+    Ok(DatabaseChange::Swap(databases.0, databases.1))
 }
 
 /// `BGREWRITEAOF`

@@ -21,6 +21,9 @@ pub struct EncodingLimits {
     pub stream_block: BlockLimits,
 }
 
+/// No list of fields or members has more bytes in Redis, whatever is set; and a walk shows it in one reply.
+const PACKED_BYTES_MAX: usize = 1 << 30;
+
 impl Default for EncodingLimits {
     fn default() -> Self {
         Self {
@@ -53,7 +56,12 @@ impl EncodingLimits {
     #[must_use]
     pub fn is_packed_hash(&self, hash: &Hash) -> bool {
         let is_short = |text: &[u8]| text.len() <= self.hash_value;
-        hash.len() <= self.hash_entries && hash.iter().all(|(field, value)| is_short(field) && is_short(value))
+        let mut bytes = 0;
+        hash.len() <= self.hash_entries
+            && hash.iter().all(|(field, value)| {
+                bytes += field.len() + value.len();
+                is_short(field) && is_short(value) && bytes <= PACKED_BYTES_MAX
+            })
     }
 
     /// Whether a set is one of numbers, in their order.
@@ -65,7 +73,12 @@ impl EncodingLimits {
     /// Whether a sorted set is a list of members and scores.
     #[must_use]
     pub fn is_packed_sorted_set(&self, set: &SortedSet) -> bool {
-        set.len() <= self.zset_entries && set.iter().all(|(member, _)| member.len() <= self.zset_value)
+        let mut bytes = 0;
+        set.len() <= self.zset_entries
+            && set.iter().all(|(member, _)| {
+                bytes += member.len();
+                member.len() <= self.zset_value && bytes <= PACKED_BYTES_MAX
+            })
     }
 
     /// The name of a value's encoding.

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 
+pub(crate) use self::databases::View;
 use self::encodings::EncodingLimits;
 use self::events::{EventClasses, Events};
 pub(crate) use self::libraries::is_of_library;
@@ -84,10 +85,13 @@ pub struct Counters {
     pub changes: u64,
 }
 
+/// A table for each database, and one for libraries.
+type Tables = [Option<Box<Database>>; TABLES as usize];
+
 /// The keys of one actor.
 #[derive(Debug)]
 pub struct Keyspace {
-    databases: [Option<Box<Database>>; TABLES as usize],
+    databases: Tables,
     /// What places in databases' tables depend on.
     table_seed: u64,
     /// The database of the present command.

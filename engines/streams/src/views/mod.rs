@@ -101,6 +101,7 @@ impl Declared {
             name: view.name,
             columns,
             watermark: None,
+            primary_key: Vec::new(),
             partitioned_by: Vec::new(),
             options,
             statement: view.statement,

@@ -75,6 +75,7 @@ fn table(connector: &str, options: &[(&str, &str)]) -> TableDef {
         name: "out".into(),
         columns: Vec::new(),
         watermark: None,
+        primary_key: Vec::new(),
         partitioned_by: Vec::new(),
         options: options.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         statement: String::new(),

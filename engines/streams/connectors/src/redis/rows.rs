@@ -151,6 +151,7 @@ mod tests {
             name: "t".into(),
             columns: ["n", "text", "price"].map(column).into(),
             watermark: None,
+            primary_key: Vec::new(),
             partitioned_by: Vec::new(),
             options: options.iter().chain(&[("url", "redis://h")]).map(|(k, v)| ((*k).into(), (*v).into())).collect(),
             statement: String::new(),
