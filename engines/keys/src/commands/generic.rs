@@ -313,7 +313,7 @@ pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     let end = placement.end_of(placement.actor_of(from.group()));
     let mut found: Vec<Box<[u8]>> = Vec::new();
     let next = keys.scan(from, end, options.count, &mut |entry| {
-        let is_of_type = options.type_name.is_none_or(|name| entry.value.type_name().as_bytes() == name);
+        let is_of_type = options.type_name.is_none_or(|name| entry.value.type_name().as_bytes().eq_ignore_ascii_case(name));
         if is_of_type && options.wants(&entry.key) {
             found.push(Box::from(&*entry.key));
         }
