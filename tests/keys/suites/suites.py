@@ -21,6 +21,12 @@ def known_failures(name, threads):
     return of("always", *["several"] * is_several), of("sometimes", *["sometimes several"] * is_several)
 
 
+def left_out(name):
+    """Tests that are not run."""
+    text = tomllib.loads((HERE / f"{name}.toml").read_text())
+    return [test for tests in text.get("left out", {}).values() for test in tests]
+
+
 def check(name, threads, ran, failed):
     """Fails if a test failed that is not known to, or did not that is: `ran` and `failed` are of tests' names."""
     always, sometimes = known_failures(name, threads)
