@@ -300,15 +300,15 @@ impl Actor {
         }
         self.part_arrivals(arrived_before, &mut borrowed);
         let mut borrowed = borrowed.into_iter().peekable();
-        for (actor, keys) in stops {
+        let (own, others): (Vec<_>, Vec<_>) = stops.into_iter().partition(|(actor, _)| *actor == self.id);
+        for (actor, _) in others {
             let mut loans = Vec::new();
             while let Some(mut returned) = borrowed.next_if(|borrowed| borrowed.from == actor) {
                 loans.push(self.give_back(&mut returned));
             }
-            if actor != self.id {
-                self.send(actor, Message::Return { loans, changes: changes.clone() });
-                continue;
-            }
+            self.send(actor, Message::Return { loans, changes: changes.clone() });
+        }
+        for (_, keys) in own {
             match &changes {
                 None => self.claims.release(keys.iter().map(|key| &**key)),
                 Some(changes) => self.release_whole(changes),

@@ -193,7 +193,7 @@ impl Actor {
             _ => {
                 self.keys.select(database);
                 let parts = parts.iter().map(|(actor, part)| ScannedPart { actor: *actor, part });
-                combine_scanned(&self.keys, args, &parts.collect::<Vec<_>>(), reply);
+                combine_scanned(&self.keys, self.id, args, &parts.collect::<Vec<_>>(), reply);
             }
         }
     }

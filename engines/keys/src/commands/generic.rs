@@ -396,8 +396,14 @@ pub(crate) struct ScannedPart<'a> {
     pub(crate) part: &'a Tape,
 }
 
-/// Puts the parts of a walk together, in the order of actors, with the keys that are borrowed from them.
-pub(crate) fn combine_scanned(keys: &Keyspace, args: Args<'_>, parts: &[ScannedPart<'_>], reply: &mut dyn Reply) {
+/// Puts the parts of a walk together, in the order of actors, at the actor `own`, with the keys that it has borrowed from others.
+pub(crate) fn combine_scanned(
+    keys: &Keyspace,
+    own: ActorId,
+    args: Args<'_>,
+    parts: &[ScannedPart<'_>],
+    reply: &mut dyn Reply,
+) {
     let options = match ScanOptions::parse(args, 2).and_then(|options| Ok((options, parse_cursor(&args[1])?))) {
         Err(error) => return error.answer(reply),
         Ok(options) => options,
@@ -413,11 +419,11 @@ pub(crate) fn combine_scanned(keys: &Keyspace, args: Args<'_>, parts: &[ScannedP
         found.extend(scanned.map(Box::from));
         let groups = placement.groups_of(*actor);
         let until = (next > 0).then(|| KeyHash::from_cursor(next));
-        // Of its own keys there are none but those that it has shown.
+        // Those of this actor were all there.
+        let is_elsewhere = *actor != own;
         keys.scan(from.max(KeyHash::first_of(groups.start)), groups.end, usize::MAX, &mut |entry| {
             let is_before = until.is_none_or(|until| KeyHash::of(&entry.key).floor() < until);
-            let is_borrowed = !keys.is_first_replica(&entry.key) && keys.is_no_copy(&entry.key);
-            if is_borrowed && is_before && options.wants_key(entry) {
+            if is_elsewhere && is_before && keys.is_no_copy(&entry.key) && options.wants_key(entry) {
                 found.push(Box::from(&*entry.key));
             }
         });

@@ -156,8 +156,8 @@ fn what_other_actors_do_for_a_transaction_is_done_when_it_is_answered() {
     let clients = [0, 1, 2].map(|actor| world.client(actor));
     let [here, there, third] = clients;
     let steps = [vec!["CONFIG", "SET", "timeout", "7"], vec!["CONFIG", "GET", "timeout"], vec!["SET", "a", "1"]];
-    assert_eq!(exec(&mut world, there, &steps).to_string(), "[3] OK {1} \"timeout\" \"7\" OK");
-    assert_eq!(world.call(third, &["CONFIG", "GET", "timeout"]), "{1} \"timeout\" \"7\"");
+    assert_eq!(exec(&mut world, there, &steps).to_string(), "[3] OK %1 \"timeout\" \"7\" OK");
+    assert_eq!(world.call(third, &["CONFIG", "GET", "timeout"]), "%1 \"timeout\" \"7\"");
     let steps = [vec!["CLIENT", "KILL", "TYPE", "normal"], vec!["DBSIZE"], vec!["SCRIPT", "LOAD", "return 1"]];
     let reply = exec(&mut world, here, &steps).to_string();
     assert_eq!(reply, "[3] 2 1 \"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\"");
