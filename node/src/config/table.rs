@@ -386,8 +386,8 @@ impl Reader<'_> {
     /// Where the names of files are, and how many of them are in memory.
     fn files_database(&self) -> Result<Option<DatabaseOptions>, ConfigError> {
         let count = "a whole number, 1 to 1000000000";
-        let inodes_max =
-            self.get("files.cache", count, |text| text.parse().ok().filter(|n| (1..=1_000_000_000).contains(n)))?;
+        let inodes_max = self
+            .get("files.cache", count, |text| text.parse::<usize>().ok().filter(|n| (1..=1_000_000_000).contains(n)))?;
         // What is wrong with it is said without it: it has a password.
         let address = self.get(FILES_DATABASE, "an address, or none", |text| Some(text.to_owned()))?;
         let is_none = ["", "none"].contains(&address.as_str());
