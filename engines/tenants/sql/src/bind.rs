@@ -365,7 +365,9 @@ impl<'b, 'c> Binder<'b, 'c> {
                 let number = Expr::Constant(Value::Int(first.origin.0.into()));
                 let number = match first.optional {
                     // The first column of a table of the catalog is never NULL otherwise.
-                    true => Expr::Case(vec![(Expr::IsNull(Box::new(first.expr.clone())), Expr::NULL)], Box::new(number)),
+                    true => {
+                        Expr::Case(vec![(Expr::IsNull(Box::new(first.expr.clone())), Expr::NULL)], Box::new(number))
+                    }
                     false => number,
                 };
                 let known = first.origin.0 != 0 && (!first.optional || first.origin.0 < FIRST_RELATION);

@@ -9,6 +9,7 @@ mod depend;
 mod description;
 mod empty;
 mod indexes;
+mod qualify;
 mod relations;
 mod rewrite;
 mod types;

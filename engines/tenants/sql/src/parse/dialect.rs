@@ -26,6 +26,13 @@ use crate::{
 pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>> {
     let Some(begin) = BEGINNINGS.into_iter().find(|begin| words.begin_with(begin)) else { return Ok(None) };
     let grammar = words.grammar();
+    if begin[0] == "ALTER" {
+        let mut parser = words.parser(&grammar);
+        begin.iter().for_each(|_| parser.advance_token());
+        if let Some(plan) = owner_change(&mut parser, begin[1], catalog)? {
+            return Ok(Some(plan));
+        }
+    }
     let mut parser = words.parser(&grammar);
     begin.iter().for_each(|_| parser.advance_token());
     let plan = match begin {
@@ -35,7 +42,6 @@ pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>>
             parser.advance_token();
             Plan::Define(create_sequence(&mut parser, catalog, true)?)
         }
-        ["ALTER", _] if let Some(owned) = owner_change(&mut parser, begin[1], catalog) => owned?,
         ["COMMENT", "ON"] => Plan::Define(comment(&mut parser)?),
         ["ALTER", "TYPE"] => return Ok(None),
         ["ALTER", "SEQUENCE"] => Plan::Define(alter_sequence(&mut parser)?),
@@ -158,18 +164,7 @@ fn alter_schema(parser: &mut Parser<'_>) -> Result<Define> {
 }
 
 /// `ALTER .. OWNER TO`, if it is that. Everything has one owner, as whom clients are shown `postgres`.
-fn owner_change(parser: &mut Parser<'_>, kind: &'static str, catalog: &Catalog) -> Option<Result<Plan>> {
-    let begin = parser.index();
-    let found = owner_of(parser, kind, catalog).transpose();
-    if found.is_none() {
-        while parser.index() > begin {
-            parser.prev_token();
-        }
-    }
-    found
-}
-
-fn owner_of(parser: &mut Parser<'_>, kind: &'static str, catalog: &Catalog) -> Result<Option<Plan>> {
+fn owner_change(parser: &mut Parser<'_>, kind: &'static str, catalog: &Catalog) -> Result<Option<Plan>> {
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let _ = parser.parse_keyword(Keyword::ONLY);
     let Ok(of) = parser.parse_object_name(false) else { return Ok(None) };

@@ -4,7 +4,7 @@ use savanna_tenants_catalog::{Catalog, Subject, Table};
 use savanna_tenants_values::value::Value;
 
 use super::{
-    I, N, SystemTable, T, class_of,
+    I, N, NAMESPACE_PUBLIC, SystemTable, T, class_of,
     definition::{check_oid, primary_oid},
     row,
 };
@@ -39,6 +39,7 @@ fn descriptions(catalog: &Catalog) -> Vec<Vec<Value>> {
     for enumeration in catalog.enumerations() {
         enumeration.comment.iter().for_each(|text| add(enumeration.id, "pg_type", 0, text));
     }
+    add(NAMESPACE_PUBLIC, "pg_namespace", 0, "standard public schema");
     for schema in catalog.schemas() {
         schema.comment.iter().for_each(|text| add(schema.id, "pg_namespace", 0, text));
     }

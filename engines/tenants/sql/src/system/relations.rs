@@ -8,11 +8,11 @@ use savanna_tenants_catalog::{
 use savanna_tenants_values::{types::Type, value::Value};
 
 use super::{
-    B, C, CLASSES, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, NUMBERS, OIDS, OWNER, PLACES, R, Rows, S, SystemTable, T,
-    TEXTS, VECTOR, collation_of,
+    B, C, CLASSES, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, NUMBERS, OIDS, OWNER, PLACES, R, Rows, S,
+    SystemTable, T, TEXTS, VECTOR, collation_of,
     definition::{check_oid, column_names, foreign_key_definition, primary_oid},
     indexes::{index_columns, indexes},
-    namespace_oid, numbers, row,
+    namespace_oid, numbers, qualify, row,
 };
 use crate::{bind::Parameters, define::default_sequence::with_names, query::select::Planner};
 
@@ -20,6 +20,8 @@ const fn table(name: &'static str, columns: &'static [(&'static str, Type)], row
     SystemTable { name, columns, rows: Some(rows) }
 }
 
+/// The number of the role that PostgreSQL says owns `public`.
+const DATABASE_OWNER: u32 = 6_171;
 /// The number of the kind of index and of table that there is.
 pub(super) const BTREE: u32 = 403;
 const HEAP: u32 = 2;
@@ -172,7 +174,12 @@ pub(super) const TABLES: &[SystemTable] = &[
         let row = |view: &Arc<View>| {
             let updatable = Planner::new(catalog, Parameters::default()).is_updatable(view);
             let updatable = if updatable { "YES" } else { "NO" };
-            row![view.id, format!(" {};", view.query), view.check.word().unwrap_or("none"), updatable]
+            row![
+                view.id,
+                format!(" {};", qualify::view_query(catalog, view)),
+                view.check.word().unwrap_or("none"),
+                updatable
+            ]
         };
         catalog.views().map(row).collect()
     }),
@@ -205,7 +212,7 @@ fn namespaces(catalog: &Catalog) -> Vec<Vec<Value>> {
     let namespace = |oid: u32, name: &str| row![oid, name, OWNER, Value::Null];
     let mut rows = vec![
         namespace(NAMESPACE_CATALOG, "pg_catalog"),
-        namespace(namespace_oid(PUBLIC), catalog.schema_name(PUBLIC)),
+        row![namespace_oid(PUBLIC), catalog.schema_name(PUBLIC), DATABASE_OWNER, Value::Null],
         namespace(NAMESPACE_INFORMATION, "information_schema"),
     ];
     if catalog.searches_temporary() {
@@ -440,9 +447,11 @@ fn attribute(
 /// The expression that a column's value comes from unless a statement gives one, or always.
 fn shown(catalog: &Catalog, column: &Column) -> Option<String> {
     match &column.generated {
-        Generated::No => column.default.as_deref().map(|default| with_names(default, catalog)),
+        Generated::No => {
+            column.default.as_deref().map(|default| with_names(&qualify::expression(catalog, default), catalog))
+        }
         Generated::Identity { .. } => None,
-        Generated::Stored(expression) => Some(expression.clone()),
+        Generated::Stored(expression) => Some(qualify::expression(catalog, expression)),
     }
 }
 
@@ -531,7 +540,7 @@ fn constraints(catalog: &Catalog) -> Vec<Vec<Value>> {
         }
         for (at, check) in table.checks.iter().enumerate() {
             let (oid, name) = (check_oid(table, at), check.name.as_str());
-            let definition = format!("CHECK ({})", check.condition);
+            let definition = format!("CHECK ({})", qualify::expression(catalog, &check.condition));
             add(Constraint { oid, name, kind: "c", index: 0, columns: &[], foreign: None, definition });
         }
         for key in &table.foreign_keys {

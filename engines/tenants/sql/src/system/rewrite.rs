@@ -108,6 +108,11 @@ fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
         "regrole" => ("pg_authid", "rolname"),
         _ => return Ok(None),
     };
+    // A name may say that it is a text.
+    let expr = match expr {
+        Expr::Cast { expr: inner, data_type: DataType::Text | DataType::Varchar(None), .. } if is_name(inner) => inner,
+        other => other,
+    };
     match literal(expr) {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty() => {
             Ok(Some(Expr::value(Value::Number(digits, false))))
@@ -120,6 +125,10 @@ fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
         }
         None => look_up(table, ("oid", name), expr),
     }
+}
+
+fn is_name(expr: &Expr) -> bool {
+    literal(expr).is_some() || is_parameter(expr)
 }
 
 fn is_parameter(expr: &Expr) -> bool {
@@ -201,10 +210,15 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         ("pg_type_is_visible" | "pg_function_is_visible", [_]) => Ok(Some(truth(true))),
         ("pg_is_in_recovery", []) => Ok(Some(truth(false))),
         ("pg_relation_is_publishable", [_]) => Ok(Some(truth(false))),
-        ("pg_get_userbyid", [_]) => Ok(Some(text("postgres"))),
+        ("pg_get_userbyid", [of]) => {
+            let of = print::expression(of)?;
+            expression(&format!("CASE {of} WHEN 6171 THEN 'pg_database_owner' ELSE 'postgres' END")).map(Some)
+        }
         ("pg_encoding_to_char", [_]) => Ok(Some(text("UTF8"))),
         ("pg_partition_ancestors", [_]) => Ok(Some(expression("NULL::bigint")?)),
-        ("shobj_description", _) | ("pg_get_ruledef" | "pg_get_triggerdef", [_, ..]) => Ok(Some(expression("NULL::text")?)),
+        ("shobj_description", _) | ("pg_get_ruledef" | "pg_get_triggerdef", [_, ..]) => {
+            Ok(Some(expression("NULL::text")?))
+        }
         ("acldefault", [_, _]) => Ok(Some(expression("NULL::text[]")?)),
         ("col_description", [of, column]) => {
             let class = expression(&class_of("pg_class").to_string())?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::Catalog;
+use savanna_tenants_catalog::{Catalog, PUBLIC};
 use savanna_tenants_values::{
     enumeration::Enumeration,
     types::{Type, array_oid},
@@ -188,7 +188,12 @@ struct Row<'a> {
 impl Row<'_> {
     fn row(&self) -> Vec<Value> {
         let Self { oid, name, namespace, size, kind, category, element, array, functions } = *self;
-        let collation = if category == "S" { 100_u32 } else { 0 };
+        let of_texts = matches!(name, "_text" | "_varchar" | "_bpchar");
+        let collation = match name {
+            "name" | "_name" => 950_u32,
+            _ if category == "S" || of_texts => 100,
+            _ => 0,
+        };
         let storage = match (name, size) {
             ("numeric", _) => "m",
             (_, -1) => "x",
@@ -284,7 +289,11 @@ pub(crate) fn format_type(catalog: &Catalog, oid: i64, modifier: Option<i64>) ->
         _ => catalog.type_of_oid(oid),
     };
     match (of, name) {
-        (Some(of), _) if of.enumeration().is_some() => catalog.type_name(of),
+        (Some(of), _) if let Some(id) = of.enumeration() => {
+            let named = catalog.enumerations().find(|enumeration| enumeration.id == id);
+            let name = named.map_or_else(|| "???".to_owned(), |of| catalog.written(PUBLIC, &of.name));
+            if of.element().is_some() { format!("{name}[]") } else { name }
+        }
         (Some(of), _) => {
             match of.element().and_then(|element| Type::of_oid_and_modifier(element.oid(), modifier).array()) {
                 Some(array) => array.name(),
