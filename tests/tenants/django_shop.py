@@ -165,8 +165,11 @@ def queries():
     yield list(Book.objects.order_by("pk").iterator(chunk_size=7))[19].title, Book.objects.in_bulk([])
     yield anna.delete()[0]
     with connection.cursor() as cursor:
-        yield connection.introspection.get_sequences(cursor, "shop_author"), sorted(connection.introspection.get_constraints(cursor, "shop_book").items())
-        yield [tuple(row) for row in connection.introspection.get_table_description(cursor, "shop_book")], connection.introspection.get_table_list(cursor)
+        yield connection.introspection.get_sequences(cursor, "shop_author"), sorted(connection.introspection.get_constraints(cursor, "shop_author").items())
+        # Expressions come as they were written, and not as PostgreSQL writes them.
+        constraints = connection.introspection.get_constraints(cursor, "shop_book")
+        yield [(name, {**said, "definition": None}) for name, said in sorted(constraints.items())]
+        yield [tuple(row._replace(default=None)) for row in connection.introspection.get_table_description(cursor, "shop_book")], sorted(connection.introspection.get_table_list(cursor))
 
 
 def admin():

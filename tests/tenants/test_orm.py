@@ -61,7 +61,7 @@ class Book(Base):
     known = orm.mapped_column(sa.Interval)
     printed = orm.mapped_column(sa.DateTime(timezone=True))
     raw = orm.mapped_column(sa.LargeBinary)
-    double = orm.mapped_column(sa.Numeric, sa.Computed("price"))
+    double = orm.mapped_column(sa.Numeric, sa.Computed("price", persisted=True))
     __table_args__ = (
         sa.CheckConstraint("price IS NOT NULL", name="priced"), sa.Index("by_title", sa.text("lower(title)")),
         sa.Index("by_price", "price", postgresql_include=["title"]), sa.Index("pattern", "title", postgresql_ops={"title": "text_pattern_ops"}),
@@ -88,7 +88,7 @@ def use(engine):
         upsert = pg.insert(Author).values(name="x")
         session.execute(upsert.on_conflict_do_update(index_elements=["name"], set_={"mood": "happy"}))
         yield session.execute(sa.insert(Book).returning(Book.id, Book.double), [{"title": f"t{n}", "price": n + 1} for n in range(50)]).all()
-        yield session.execute(sa.select(sa.func.rank().over(order_by=Book.price.desc()), Book.title).order_by(1, 2).limit(3)).all()
+        yield session.execute(sa.select(sa.func.rank().over(order_by=Book.price.desc()), Book.title).order_by(Book.price.desc(), Book.title).limit(3)).all()
         yield session.execute(sa.select(Author.mood, sa.func.array_agg(Book.title)).join(Book).group_by(Author.mood)).all()
         session.commit()
     inspector = sa.inspect(engine)

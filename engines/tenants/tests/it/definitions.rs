@@ -138,7 +138,10 @@ fn comments_last_as_long_as_what_they_are_about() {
     let client = again.client();
     let told = "SELECT relname, objsubid, description FROM pg_description JOIN pg_class ON oid = objoid ORDER BY 1";
     assert_eq!(again.query(client, told), ["j|0|index", "t|2|column"]);
-    assert_eq!(again.query(client, "SELECT count(*) FROM pg_description WHERE classoid = 'pg_constraint'::regclass"), ["0"]);
+    assert_eq!(
+        again.query(client, "SELECT count(*) FROM pg_description WHERE classoid = 'pg_constraint'::regclass"),
+        ["0"]
+    );
 }
 
 #[test]

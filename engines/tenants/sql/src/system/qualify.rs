@@ -3,7 +3,7 @@
 use std::{collections::HashSet, ops::ControlFlow};
 
 use savanna_tenants_catalog::{
-    Catalog, PUBLIC,
+    Catalog, PUBLIC, Table,
     view::{Read, View},
 };
 use sqlparser::ast::{
@@ -40,6 +40,35 @@ pub(super) fn expression(catalog: &Catalog, text: &str) -> String {
     match print::expression(&ast) {
         Ok(shown) if writer.changed => shown,
         _ => text.to_owned(),
+    }
+}
+
+/// The places of the columns that an expression of a table names, in their order there.
+pub(super) fn columns_of(table: &Table, text: &str) -> Vec<usize> {
+    let mut columns = Columns { table, met: Vec::new() };
+    if let Ok(ast) = parse_expression(text) {
+        let _ = Visit::visit(&ast, &mut columns);
+    }
+    columns.met
+}
+
+struct Columns<'a> {
+    table: &'a Table,
+    met: Vec<usize>,
+}
+
+impl Visitor for Columns<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<()> {
+        let name = match expr {
+            ast::Expr::Identifier(name) => Some(name),
+            ast::Expr::CompoundIdentifier(names) => names.last(),
+            _ => None,
+        };
+        let place = name.and_then(|name| self.table.column(&name_of(name)));
+        self.met.extend(place.filter(|place| !self.met.contains(place)));
+        ControlFlow::Continue(())
     }
 }
 

@@ -540,8 +540,9 @@ fn constraints(catalog: &Catalog) -> Vec<Vec<Value>> {
         }
         for (at, check) in table.checks.iter().enumerate() {
             let (oid, name) = (check_oid(table, at), check.name.as_str());
+            let columns = qualify::columns_of(table, &check.condition);
             let definition = format!("CHECK ({})", qualify::expression(catalog, &check.condition));
-            add(Constraint { oid, name, kind: "c", index: 0, columns: &[], foreign: None, definition });
+            add(Constraint { oid, name, kind: "c", index: 0, columns: &columns, foreign: None, definition });
         }
         for key in &table.foreign_keys {
             let definition = foreign_key_definition(catalog, table, key);

@@ -119,6 +119,11 @@ fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
         }
         Some(_) => named_object(table, name, &folded(expr, table)?),
         None if is_parameter(expr) => named_object(table, name, &folded(expr, table)?),
+        // What this function returns is a name, with quotes where SQL wants them.
+        None if matches!(expr, Expr::Function(of) if last_name(of) == "pg_get_serial_sequence") => {
+            let named = expression(&format!("replace({}, '\"', '')", print::expression(expr)?))?;
+            named_object(table, name, &named)
+        }
         None if table == "pg_relation_name" => look_up("pg_visible", ("oid", "name"), expr),
         None if table == "pg_type" => {
             Ok(Some(expression(&format!("pg_catalog.format_type({}, -1)", print::expression(expr)?))?))
@@ -207,7 +212,10 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         ("to_regclass", [of]) => named_object("pg_relation_name", "name", &folded(of, "pg_relation_name")?),
         ("to_regtype", [of]) => named_object("pg_type", "typname", &folded(of, "pg_type")?),
         ("pg_table_is_visible", [of]) => look_up("pg_visible", ("oid", "visible"), of),
-        ("pg_type_is_visible" | "pg_function_is_visible", [_]) => Ok(Some(truth(true))),
+        (
+            "pg_type_is_visible" | "pg_function_is_visible" | "pg_collation_is_visible" | "pg_opclass_is_visible",
+            [_],
+        ) => Ok(Some(truth(true))),
         ("pg_is_in_recovery", []) => Ok(Some(truth(false))),
         ("pg_relation_is_publishable", [_]) => Ok(Some(truth(false))),
         ("pg_get_userbyid", [of]) => {
