@@ -3,7 +3,7 @@
 use savanna_tenants_values::types::Type;
 use serde::{Deserialize, Serialize};
 
-use super::{Index, Placement};
+use super::{Comments, Index, Placement};
 
 /// Columns of a table, PostgreSQL's limit.
 pub const COLUMNS_MAX: usize = 1_600;
@@ -137,6 +137,8 @@ pub struct Sequence {
     pub owner: Option<(u32, usize)>,
     /// The number of the schema that its name is in.
     pub schema: u32,
+    /// What is said about it.
+    pub comment: Option<String>,
 }
 
 impl Sequence {
@@ -180,6 +182,8 @@ pub struct Definition {
     pub schema: u32,
     /// Where its rows go when the tenant is cut.
     pub placement: Placement,
+    /// What is said about it.
+    pub comments: Comments,
 }
 
 impl Definition {

@@ -19,6 +19,8 @@ pub struct Index {
     pub include: Vec<usize>,
     /// What rows must fulfil to have an entry, as SQL.
     pub predicate: Option<String>,
+    /// Operator classes that were named, by the places of their parts. The order is that of bytes in all of them.
+    pub classes: Vec<(usize, String)>,
 }
 
 /// What a key has a value of.
@@ -33,7 +35,7 @@ pub enum Part {
 impl Index {
     /// An index of all rows that has no number yet.
     pub fn new(name: String, parts: Vec<(Part, bool)>, unique: bool, constraint: bool) -> Self {
-        Self { name, relation: 0, parts, unique, constraint, include: Vec::new(), predicate: None }
+        Self { name, relation: 0, parts, unique, constraint, include: Vec::new(), predicate: None, classes: Vec::new() }
     }
 
     /// An index of a unique constraint that has no number yet.

@@ -11,6 +11,7 @@
 //!
 //! To lock a table is to lock its row here: who writes rows holds its key, who changes the table updates it.
 
+mod comment;
 mod definition;
 mod index;
 mod key;
@@ -37,6 +38,7 @@ use savanna_tenants_values::{
 
 use self::object::Object;
 pub use self::{
+    comment::{Comments, Subject},
     definition::{
         Action, Arbiter, CHANGES_MAX, COLUMNS_MAX, Check, Column, Definition, ForeignKey, Generated, KEY_COLUMNS_MAX,
         OnCommit, PrimaryKey, Sequence,
@@ -273,6 +275,7 @@ mod tests {
             foreign_keys: Vec::new(),
             schema: PUBLIC,
             placement: Placement::Plain,
+            comments: Comments::new(),
         }
     }
 
@@ -280,9 +283,9 @@ mod tests {
     fn the_catalogs_format_is_this() {
         let bytes = definition(16_384, "t").encode().unwrap();
         let expected = [
-            &[6, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
+            &[7, 1, 0x80, 0x80, 1, 1, b't', 0x80, 0x80, 1, 1, 1, 2, b'i', b'd', 2, 1, 0, 0, 1, 0, 0, 1, 6][..],
             b"t_pkey",
-            &[1, 0, 0, 0, 0, 0, 0],
+            &[1, 0, 0, 0, 0, 0, 0, 0],
         ];
         assert_eq!(bytes, expected.concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::Table(definition(16_384, "t"))));
@@ -300,24 +303,27 @@ mod tests {
             cycle: true,
             owner: Some((5, 0)),
             schema: 400,
+            comment: Some("c".to_owned()),
         };
         let bytes = sequence.encode().unwrap();
-        assert_eq!(bytes, [6, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3]);
+        assert_eq!(bytes, [7, 2, 0xac, 2, 1, b's', 0xad, 2, 1, 3, 2, 1, 3, 6, 2, 1, 1, 5, 0, 0x90, 3, 1, 1, b'c']);
         assert_eq!(Object::decode(&bytes), Ok(Object::Sequence(sequence)));
-        let enumeration = Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())] };
+        let enumeration =
+            Enumeration { id: 300, name: "e".to_owned(), labels: vec![(-1, "a".to_owned())], comment: None };
         let bytes = enumeration.encode().unwrap();
-        assert_eq!(bytes, [6, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a']);
+        assert_eq!(bytes, [7, 3, 0xac, 2, 1, b'e', 1, 1, 1, b'a', 0]);
         assert_eq!(Object::decode(&bytes), Ok(Object::Enumeration(enumeration)));
         let read = Read { id: 300, name: "t".to_owned(), columns: vec!["c".to_owned(), String::new()], used: vec![0] };
         let columns = vec![("c".to_owned(), Type::Int4)];
         let (name, query, check) = ("v".to_owned(), "Q".to_owned(), CheckOption::Local);
-        let view = View { id: 301, name, columns, query, reads: vec![read], schema: 2, check };
+        let comments = Comments::from([(Subject::Column(0), "c".to_owned())]);
+        let view = View { id: 301, name, columns, query, reads: vec![read], schema: 2, check, comments };
         let bytes = view.encode().unwrap();
-        let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0, 2, 1];
-        assert_eq!(bytes, [&[6, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
+        let reads = [1, 0xac, 2, 1, b't', 2, 1, b'c', 0, 1, 0, 2, 1, 1, 1, 0, 1, b'c'];
+        assert_eq!(bytes, [&[7, 4, 0xad, 2, 1, b'v', 1, 1, b'c', 2, 1, b'Q'][..], &reads].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::View(view)));
-        let schema = Schema { id: 300, name: "s".to_owned() };
-        assert_eq!(schema.encode().unwrap(), [6, 5, 0xac, 2, 1, b's']);
+        let schema = Schema { id: 300, name: "s".to_owned(), comment: None };
+        assert_eq!(schema.encode().unwrap(), [7, 5, 0xac, 2, 1, b's', 0]);
         for damaged in [&[1, 1][..], &[2], &[2, 9, 0], &[]] {
             assert_eq!(Object::decode(damaged).unwrap_err().state, state::DATA_CORRUPTED);
         }
@@ -326,10 +332,12 @@ mod tests {
     #[test]
     fn an_index_has_columns_and_expressions() {
         let parts = vec![(Part::Column(3), true), (Part::Expression("e".to_owned()), false)];
-        let index = Index { relation: 8, ..Index::new("i".to_owned(), parts, true, false) };
+        let classes = vec![(0, "text_pattern_ops".to_owned())];
+        let index = Index { relation: 8, classes, ..Index::new("i".to_owned(), parts, true, false) };
         let table = Definition { primary: None, indexes: vec![index], ..definition(7, "t") };
         let bytes = table.encode().unwrap();
-        assert_eq!(bytes[18..], [0, 1, 1, b'i', 8, 2, 0, 3, 1, 1, 1, b'e', 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!([0, 1, 1, b'i', 8, 2, 0, 3, 1, 1, 1, b'e', 0, 1, 0, 0, 0, 1, 0, 16], bytes[18..38]);
+        assert_eq!(&bytes[38..], [&b"text_pattern_ops"[..], &[0; 5]].concat());
         assert_eq!(Object::decode(&bytes), Ok(Object::Table(table)));
     }
 
@@ -352,6 +360,8 @@ mod tests {
         let index = Index::new("i".to_owned(), vec![(Part::Column(0), true)], true, false);
         let index = Index { relation: 8, include: vec![2], predicate: Some("p".to_owned()), ..index };
         assert_eq!((&table.indexes, table.schema), (&vec![index], 5));
+        let indexed = [6, 1, 7, 1, b't', 7, 1, 0, 0, 1, 1, b'i', 8, 1, 0, 0, 1, 1, 0, 1, 2, 1, 1, b'p', 0, 0, 5, 0];
+        assert_eq!(Object::decode(&indexed), Ok(Object::Table(table)));
         let view = [2, 4, 0xad, 2, 1, b'v', 0, 1, b'Q', 0];
         let Ok(Object::View(view)) = Object::decode(&view) else { panic!("a view") };
         assert_eq!((view.id, view.query.as_str(), view.schema), (301, "Q", PUBLIC));

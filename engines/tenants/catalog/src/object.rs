@@ -8,12 +8,12 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     Definition, Schema, Sequence,
-    older::{ColumnIndex, OlderDefinition, PlainIndex},
+    older::{ColumnIndex, OlderDefinition, PartIndex, PlainIndex},
 };
 use crate::view::View;
 
-/// The format that is written. What formats 2 to 5 wrote ends before what came later, all of which is 0 there, and they had other indexes.
-const FORMAT: u8 = 6;
+/// The format that is written. What formats 2 to 6 wrote ends before what came later, all of which is 0 there, and they had other indexes.
+const FORMAT: u8 = 7;
 /// At least as many bytes as came later.
 const MISSING: [u8; 16] = [0; 16];
 
@@ -46,7 +46,11 @@ impl Object {
                 let older = read::<OlderDefinition<ColumnIndex>>(&[rest, &MISSING].concat());
                 older.map(|older| Self::Table(older.into()))
             }
-            [2..=5, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
+            [6, TABLE, rest @ ..] => {
+                let older = read::<OlderDefinition<PartIndex>>(&[rest, &MISSING].concat());
+                older.map(|older| Self::Table(older.into()))
+            }
+            [2..=6, kind, rest @ ..] => Self::of_kind(*kind, &[rest, &MISSING].concat()),
             other => {
                 let came = &other[..other.len().min(2)];
                 Err(damaged(format_args!("expected format {FORMAT} and a kind, came {came:?}")))

@@ -21,6 +21,8 @@ pub struct Schema {
     pub id: u32,
     /// Its name.
     pub name: String,
+    /// What is said about it.
+    pub comment: Option<String>,
 }
 
 /// The name of an object as a statement has it.

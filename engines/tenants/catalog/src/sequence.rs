@@ -130,6 +130,16 @@ impl Numbers {
         ranges.into_values().filter_map(unused).collect()
     }
 
+    /// The same as [`Self::peek`], for somebody who is told: what was reserved has to be in the log before.
+    pub fn told(&self, sequence: &Sequence) -> Option<i128> {
+        let next = self.peek(sequence)?;
+        let mut state = self.state();
+        let State { ranges, after, .. } = &mut *state;
+        let logged = ranges.get(&sequence.state).map_or(Lsn::NONE, |range| range.logged);
+        *after = (*after).max(logged);
+        Some(next)
+    }
+
     /// The number that a sequence goes on with, if one is reserved.
     pub fn peek(&self, sequence: &Sequence) -> Option<i128> {
         let state = self.state();

@@ -3,7 +3,7 @@
 use savanna_tenants_values::types::Type;
 use serde::{Deserialize, Serialize};
 
-use crate::Name;
+use crate::{Comments, Name};
 
 /// A query under a name. It means what it meant when the view was made: tables and columns that were renamed since are found, columns that
 /// came since are not there.
@@ -23,6 +23,8 @@ pub struct View {
     pub schema: u32,
     /// Whether rows that are written through it have to be seen through it.
     pub check: CheckOption,
+    /// What is said about it.
+    pub comments: Comments,
 }
 
 /// `WITH CHECK OPTION`

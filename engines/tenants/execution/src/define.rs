@@ -1,6 +1,7 @@
 //! Runs what changes the catalog.
 
 mod alter;
+mod comment;
 mod enumeration;
 mod index;
 mod reference;
@@ -142,6 +143,10 @@ impl Definer<'_, '_> {
                 }
                 "DROP TYPE"
             }
+            Define::Comment { on, comment } => {
+                ready!(self.comment(on, comment.as_ref()));
+                "COMMENT"
+            }
             Define::Roles(change) => {
                 let Self { run, effects, notices, .. } = self;
                 ready!(run.change_roles(change, effects, notices))
@@ -204,8 +209,10 @@ impl Definer<'_, '_> {
     }
 
     pub(crate) fn save(&mut self, definition: &Definition) -> Result<Step<()>> {
+        let mut definition = definition.clone();
+        definition.forget_comments();
         self.changed.insert(definition.id, Some(definition.clone()));
-        self.check_placement(definition)?;
+        self.check_placement(&definition)?;
         self.effects.set(&mut self.run.database(), table_key(definition.id), Some(definition.encode()?))
     }
 

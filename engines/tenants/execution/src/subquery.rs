@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::HashSet, ops::ControlFlow, rc::Rc, sync::Arc};
 
+use savanna_tenants_catalog::Sequence;
 use savanna_tenants_sql::{
     expression::{Comparison, Env, Expr, Queries, rows::fingerprint},
     function::AdvisoryFunction,
@@ -28,6 +29,13 @@ pub(crate) enum Answer {
 impl Queries for Run<'_> {
     fn goes_on(&self) -> Result<()> {
         self.goes_on_after(0)
+    }
+
+    fn next_number(&self, sequence: &Sequence) -> Result<i128> {
+        match self.facts.numbers.told(sequence) {
+            Some(next) => Ok(next),
+            None => self.database().sequence_next(self.txn, sequence),
+        }
     }
 
     fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value> {

@@ -12,7 +12,7 @@ mod set;
 mod subquery;
 mod window;
 
-use savanna_tenants_catalog::Name;
+use savanna_tenants_catalog::{FIRST_RELATION, Name};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::{Span, Type},
@@ -348,9 +348,34 @@ impl<'b, 'c> Binder<'b, 'c> {
                 (None, "current_timestamp" | "current_time" | "localtimestamp" | "localtime") => {
                     self.call(&name, Vec::new())
                 }
+                (table, "tableoid") => self.table_number(table.as_deref()).ok_or(error),
                 _ => Err(error),
             },
         }
+    }
+
+    /// The number of the table that a row is of, which PostgreSQL has in a column that `*` does not show.
+    fn table_number(&self, table: Option<&str>) -> Option<Typed> {
+        let mut scope = Some(self.scope);
+        while let Some(here) = scope {
+            let is_of = |column: &&Visible| table.is_none_or(|table| column.table == table);
+            let mut columns = here.columns.iter().filter(is_of);
+            if let Some(first) = columns.next() {
+                let one = columns.all(|column| column.table == first.table);
+                let number = Expr::Constant(Value::Int(first.origin.0.into()));
+                let number = match first.optional {
+                    // The first column of a table of the catalog is never NULL otherwise.
+                    true => {
+                        Expr::Case(vec![(Expr::IsNull(Box::new(first.expr.clone())), Expr::NULL)], Box::new(number))
+                    }
+                    false => number,
+                };
+                let known = first.origin.0 != 0 && (!first.optional || first.origin.0 < FIRST_RELATION);
+                return (one && known).then(|| Typed::new(number, Type::Oid));
+            }
+            scope = here.outer;
+        }
+        None
     }
 
     fn literal(&mut self, literal: &Literal) -> Result<Typed> {

@@ -2,6 +2,7 @@
 
 pub mod default_sequence;
 pub mod index;
+pub(crate) mod operator_class;
 pub mod placement;
 pub mod reference;
 pub mod role;
@@ -11,8 +12,8 @@ pub(crate) mod table_as;
 use std::collections::HashSet;
 
 use savanna_tenants_catalog::{
-    CHANGES_MAX, COLUMNS_MAX, Catalog, Check, Column, Definition, Generated, Index, Name, OnCommit, Placement,
-    PrimaryKey, Sequence, TEMPORARY, Table, name::NAME_BYTES_MAX,
+    CHANGES_MAX, COLUMNS_MAX, Catalog, Check, Column, Comments, Definition, Generated, Index, Name, OnCommit,
+    Placement, PrimaryKey, Sequence, TEMPORARY, Table, name::NAME_BYTES_MAX,
 };
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
@@ -358,6 +359,7 @@ impl Planner<'_> {
             foreign_keys: Vec::new(),
             schema,
             placement: Placement::Plain,
+            comments: Comments::new(),
         };
         let table = Table::new(definition);
         let catalog = self.catalog;

@@ -10,7 +10,7 @@ pub(crate) mod set_function;
 
 use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
-use savanna_tenants_catalog::{Catalog, sequence::Numbers};
+use savanna_tenants_catalog::{Catalog, Sequence, sequence::Numbers};
 use savanna_tenants_values::{
     error::{Result, SqlError},
     memory::{Lent, Memory},
@@ -205,6 +205,9 @@ pub trait Queries {
 
     /// Takes advisory locks or gives them back.
     fn lock(&self, function: AdvisoryFunction, numbers: &[Cow<'_, Value>]) -> Result<Value>;
+
+    /// The number that a sequence goes on with.
+    fn next_number(&self, sequence: &Sequence) -> Result<i128>;
 
     /// Whether the statement goes on here: asked before something is done with large values.
     fn goes_on(&self) -> Result<()>;
@@ -406,6 +409,10 @@ impl Expr {
                 env.goes_on_with(&held)?;
                 match (function, env.queries) {
                     (Function::Advisory(function), Some(queries)) => Cow::Owned(queries.lock(*function, &arguments)?),
+                    (Function::NextNumber, Some(queries)) => {
+                        let sequence = sequence::find(&arguments[0], &env.facts.catalog)?;
+                        Cow::Owned(Value::Numeric(queries.next_number(&sequence)?.into()))
+                    }
                     _ => Cow::Owned(function.call(&arguments, env.facts)?),
                 }
             }

@@ -75,6 +75,8 @@ pub enum Function {
     Least,
     /// The next number of a sequence, by its number or name.
     NextVal,
+    /// The number that a sequence goes on with, which stays where it is: what is read of it as of a table comes from here.
+    NextNumber,
     NullIf,
     Number(NumberFunction),
     NumberTemplate(NumberTemplateFunction),
@@ -100,6 +102,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
         ("gen_random_uuid", []) => (F::Uuid, vec![], Type::Uuid),
         ("nextval", [of]) if of.is_integer() => (F::NextVal, vec![Int8], Int8),
         ("nextval", [of]) if texty(of) => (F::NextVal, vec![Text], Int8),
+        ("pg_sequence_next", [of]) if of.is_integer() => (F::NextNumber, vec![Int8], Type::Numeric(None)),
         ("currval", [of]) if texty(of) => (F::CurrVal, vec![Text], Int8),
         ("lastval", []) => (F::LastVal, vec![], Int8),
         ("setval", [of, value]) if texty(of) && integral(value) => (F::SetVal, vec![Text, Int8], Int8),
@@ -179,6 +182,7 @@ impl Function {
                     | Self::Grouping
                     | Self::LastVal
                     | Self::NextVal
+                    | Self::NextNumber
                     | Self::Random
                     | Self::Uuid
                     | Self::SerialSequence
@@ -200,6 +204,7 @@ impl Function {
             Self::Advisory(_)
                 | Self::Backend(BackendFunction::Cancel | BackendFunction::Terminate)
                 | Self::NextVal
+                | Self::NextNumber
                 | Self::Random
                 | Self::Setting(SettingFunction::Set)
                 | Self::SetVal

@@ -17,8 +17,8 @@ use sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Whitespace},
 };
 
-pub(crate) use self::mark::{DISTINCT_SETS, WEAKER, excluded};
-use self::mark::{write_distinct_sets, write_exclusions, write_weaker_locks};
+pub(crate) use self::mark::{AND, DISTINCT_SETS, WEAKER, excluded};
+use self::mark::{write_distinct_sets, write_exclusions, write_lock_lists, write_weaker_locks};
 use crate::{
     interrupt::Interrupts,
     modify::{Overriding, conflict_target::write_plain},
@@ -202,10 +202,12 @@ pub(crate) fn is_rare(tokens: &[TokenWithSpan], expected: &str) -> bool {
 /// nothing to do.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
+    write_lock_lists(tokens);
     write_exclusions(tokens);
     write_distinct_sets(tokens);
     write_locks_last(tokens);
     write_option_values(tokens);
+    write_identity_options(tokens);
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
     for pair in places.windows(2) {
@@ -375,6 +377,57 @@ fn write_option_values(tokens: &mut Vec<TokenWithSpan>) {
     for behind in bare.into_iter().rev() {
         let value = [Token::Eq, Token::make_keyword("TRUE")].map(TokenWithSpan::wrap);
         tokens.splice(behind..behind, value);
+    }
+}
+
+/// The words that options of an identity column begin with, in the order in which the parser takes them.
+const IDENTITY_OPTIONS: [&[&str]; 6] = [
+    &["INCREMENT"],
+    &["MINVALUE", "NO MINVALUE"],
+    &["MAXVALUE", "NO MAXVALUE"],
+    &["START"],
+    &["CACHE"],
+    &["CYCLE", "NO CYCLE"],
+];
+
+/// Brings the options of identity columns into the parser's order.
+fn write_identity_options(tokens: &mut [TokenWithSpan]) {
+    if !is_rare(tokens, "IDENTITY") {
+        return;
+    }
+    for at in 0..tokens.len() {
+        if word(&tokens[at]) != "IDENTITY" {
+            continue;
+        }
+        let blank = |token: &&TokenWithSpan| matches!(token.token, Token::Whitespace(_));
+        let open = at + 1 + tokens[at + 1..].iter().take_while(blank).count();
+        let Some(length) = tokens[open..].iter().position(|token| token.token == Token::RParen) else { return };
+        if tokens[open].token != Token::LParen {
+            continue;
+        }
+        let inner = &mut tokens[open + 1..open + length];
+        // An option goes from the word that it begins with to the next one.
+        let mut options: Vec<(usize, Vec<TokenWithSpan>)> = Vec::new();
+        let mut negates = false;
+        for token in inner.iter() {
+            let said = word(token);
+            let phrase = if negates { format!("NO {said}") } else { said.clone() };
+            let place = IDENTITY_OPTIONS.iter().position(|words| words.contains(&phrase.as_str()));
+            match (said.as_str(), place, options.last_mut()) {
+                ("NO", ..) => options.push((usize::MAX, vec![token.clone()])),
+                (_, Some(place), Some((open, option))) if negates => {
+                    *open = place;
+                    option.push(token.clone());
+                }
+                (_, Some(place), _) => options.push((place, vec![token.clone()])),
+                (_, None, Some((_, option))) => option.push(token.clone()),
+                (_, None, None) => options.push((0, vec![token.clone()])),
+            }
+            negates = said == "NO" || negates && matches!(token.token, Token::Whitespace(_));
+        }
+        options.sort_by_key(|(place, _)| *place);
+        let ordered = options.into_iter().flat_map(|(_, option)| option);
+        inner.iter_mut().zip(ordered).for_each(|(place, token)| *place = token);
     }
 }
 

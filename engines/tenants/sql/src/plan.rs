@@ -379,6 +379,8 @@ pub struct NewIndex {
     pub name: Option<String>,
     /// Its parts, and whether they descend.
     pub parts: Vec<(NewPart, bool)>,
+    /// The operator classes that are named, by the places of the parts.
+    pub(crate) classes: Vec<(usize, String)>,
     pub(crate) unique: bool,
     pub(crate) include: Vec<String>,
     pub(crate) predicate: Option<String>,
@@ -486,6 +488,11 @@ pub enum Define {
         if_exists: bool,
         cascade: bool,
     },
+    /// `COMMENT ON`; `None` takes it back.
+    Comment {
+        on: Commented,
+        comment: Option<String>,
+    },
     Roles(RoleChange),
     RenameIndex {
         name: Name,
@@ -497,6 +504,20 @@ pub enum Define {
         if_exists: bool,
         changes: Vec<Alteration>,
     },
+}
+
+/// What a comment is about.
+#[expect(missing_docs, reason = "the names say it")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Commented {
+    Table(Name),
+    View(Name),
+    Sequence(Name),
+    Index(Name),
+    Column { relation: Name, column: String },
+    Constraint { table: Name, name: String },
+    Type(String),
+    Schema(String),
 }
 
 /// What kind of object a statement says that it is about.

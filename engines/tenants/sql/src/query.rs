@@ -19,7 +19,7 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::RowLock;
 use sqlparser::ast::{
-    self, LimitClause, LockClause, LockType, NonBlock, ObjectNamePart, Query as Ast, SetExpr, SetOperator,
+    self, LimitClause, LockClause, LockType, NonBlock, ObjectName, ObjectNamePart, Query as Ast, SetExpr, SetOperator,
     SetQuantifier,
 };
 
@@ -27,7 +27,7 @@ use crate::{
     bind::{Binder, Typed, common_type},
     expression::{Env, Expr},
     function,
-    parse::{WEAKER, name::object_name},
+    parse::{AND, WEAKER, name::name_of},
     plan::{
         OutputColumn,
         query::{Body, Joined, Locking, Node, Patience, Query, Rows, Select, SetKind, SetOperation},
@@ -71,7 +71,7 @@ impl Planner<'_> {
             return self.query_of(&without_brackets(ast, inner)?, scope, open);
         }
         if let SetExpr::Select(select) = &*ast.body
-            && let Some(query) = system::without_rows(select, scope)?
+            && let Some(query) = self.without_rows(select, scope, open)?
         {
             return Ok(query);
         }
@@ -135,11 +135,21 @@ impl Planner<'_> {
         Ok(query)
     }
 
+    /// A query that has no rows for sure, if it cannot be planned: it may compute what there is not.
+    fn without_rows(&mut self, select: &ast::Select, scope: &Scope<'_>, open: bool) -> Result<Option<Query>> {
+        let Some(query) = system::without_rows(select, scope)? else { return Ok(None) };
+        let parameters = self.parameters.clone();
+        let planned = self.bind_select(select, None, scope, open);
+        let fails = planned.is_err();
+        self.parameters = parameters;
+        Ok(fails.then_some(query))
+    }
+
     /// What stands in a query before the clauses that apply to all of its rows.
     pub(crate) fn set_expr(&mut self, ast: &SetExpr, scope: &Scope<'_>, open: bool) -> Result<Query> {
         match ast {
             SetExpr::Select(select) => {
-                if let Some(query) = system::without_rows(select, scope)? {
+                if let Some(query) = self.without_rows(select, scope, open)? {
                     return Ok(query);
                 }
                 let bound = self.bind_select(select, None, scope, open)?;
@@ -331,13 +341,15 @@ fn locking(locks: &[LockClause], bound: &Bound<'_>) -> Result<Option<(Locking, V
     if locks.len() > 1 {
         return Err(SqlError::unsupported("more than one clause of row locks"));
     }
-    let of = of.filter(|of| !of.0.is_empty()).as_ref().map(object_name).transpose()?;
+    let of = of.filter(|of| !of.0.is_empty()).map(|of| locked_names(&of, name)).transpose()?;
     bound.lockable(name)?;
     let optional = bound.from.optional_tables();
     let mut tables = Vec::new();
+    let mut met = Vec::new();
     let mut nullable = false;
     bound.from.tables(&mut |_, alias, base| {
-        if of.as_ref().is_none_or(|of| of == alias) {
+        if of.as_ref().is_none_or(|of| of.iter().any(|name| name == alias)) {
+            met.push(alias.to_owned());
             tables.push(base);
             nullable |= optional.iter().any(|name| name == alias);
         }
@@ -346,9 +358,7 @@ fn locking(locks: &[LockClause], bound: &Bound<'_>) -> Result<Option<(Locking, V
         let message = format!("{name} cannot be applied to the nullable side of an outer join");
         return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
     }
-    if let Some(of) = of
-        && tables.is_empty()
-    {
+    if let Some(of) = of.iter().flatten().find(|of| !met.contains(of)) {
         let message = format!("relation \"{of}\" in {name} clause not found in FROM clause");
         return Err(SqlError::new(state::UNDEFINED_TABLE, message));
     }
@@ -358,6 +368,16 @@ fn locking(locks: &[LockClause], bound: &Bound<'_>) -> Result<Option<(Locking, V
         Some(NonBlock::SkipLocked) => Patience::Skip,
     };
     Ok(Some((Locking { mode, patience }, tables)))
+}
+
+/// The tables that a row lock names.
+fn locked_names(of: &ObjectName, clause: &str) -> Result<Vec<String>> {
+    let is_mark = |part: &ObjectNamePart| part.as_ident().is_some_and(|name| name.value == AND);
+    let name = |parts: &[ObjectNamePart]| match parts {
+        [ObjectNamePart::Identifier(name)] => Ok(name_of(name)),
+        _ => Err(SqlError::new(state::SYNTAX_ERROR, format!("{clause} must specify unqualified relation names"))),
+    };
+    of.0.split(is_mark).map(name).collect()
 }
 
 /// What `LIMIT` and `OFFSET` say, before the query runs.

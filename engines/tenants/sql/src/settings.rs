@@ -1,6 +1,8 @@
 //! What a session can set. A setting that would have no effect is refused, unless its value is the one that holds anyway.
 
 mod search_path;
+mod taken;
+mod units;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,6 +13,10 @@ use savanna_tenants_values::{
 use savanna_transaction::Isolation;
 
 pub use self::search_path::SearchPath;
+use self::{
+    taken::{invalid, outside, taken},
+    units::{Unit, number},
+};
 use crate::prepare::{isolation_name, isolation_of};
 
 /// A session's settings.
@@ -33,6 +39,8 @@ pub struct Settings {
     extra_float_digits: String,
     /// Whether it is an administrator's, which is all that there is of superusers.
     pub(crate) administrator: bool,
+    /// What was set of those that change nothing, as it is shown.
+    taken: BTreeMap<&'static str, String>,
     /// Settings that only their users know, by names with a dot.
     own: BTreeMap<String, String>,
     /// What its client began with, to which `RESET` goes back.
@@ -85,6 +93,7 @@ impl Default for Settings {
             search_path: SearchPath::default(),
             extra_float_digits: "1".to_owned(),
             administrator: false,
+            taken: BTreeMap::new(),
             own: BTreeMap::new(),
             first: None,
         }
@@ -111,14 +120,25 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     ("array_nulls", "on", &["true", "1"]),
     ("bytea_output", "hex", &[]),
     ("client_encoding", "UTF8", &["utf8", "utf-8", "unicode", "'utf8'", "'utf-8'"]),
+    ("backslash_quote", "safe_encoding", &[]),
     ("datestyle", "ISO, MDY", &["iso", "iso, mdy", "mdy"]),
+    ("default_table_access_method", "heap", &[]),
+    ("default_tablespace", "", &["pg_default"]),
     ("default_transaction_deferrable", "off", &["false", "no", "0"]),
     ("escape_string_warning", "on", &["true", "1"]),
     ("in_hot_standby", "off", &[]),
     ("integer_datetimes", "on", &[]),
     ("intervalstyle", "postgres", &[]),
     ("is_superuser", "on", &[]),
-    ("jit", "off", &["false", "no", "0"]),
+    ("lc_messages", "C", &[]),
+    ("lc_monetary", "C", &[]),
+    ("lc_numeric", "C", &[]),
+    ("lc_time", "C", &[]),
+    ("lo_compat_privileges", "off", &["false", "no", "0"]),
+    ("quote_all_identifiers", "off", &["false", "no", "0"]),
+    ("session_replication_role", "origin", &["local"]),
+    ("temp_tablespaces", "", &["pg_default"]),
+    ("transform_null_equals", "off", &["false", "no", "0"]),
     ("lc_collate", "C", &[]),
     ("lc_ctype", "C.UTF-8", &[]),
     ("max_connections", "100", &[]),
@@ -126,12 +146,10 @@ const FIXED: &[(&str, &str, &[&str])] = &[
     ("max_index_keys", "32", &[]),
     ("max_prepared_transactions", "0", &[]),
     ("password_encryption", "scram-sha-256", &["'scram-sha-256'"]),
-    ("row_security", "on", &["off"]),
     ("server_encoding", "UTF8", &[]),
     ("server_version", SERVER_VERSION, &[]),
     ("server_version_num", "150000", &[]),
     ("standard_conforming_strings", "on", &["true", "1"]),
-    ("synchronous_commit", "on", &["true", "1"]),
     ("transaction_deferrable", "off", &["false", "no", "0"]),
 ];
 
@@ -145,13 +163,22 @@ fn unknown(name: &str) -> SqlError {
 
 /// What a setting that can be on or off is set to.
 pub(crate) fn switch(name: &str, value: &str) -> Result<bool> {
-    match value.to_ascii_lowercase().as_str() {
-        "on" | "true" | "yes" | "1" => Ok(true),
-        "off" | "false" | "no" | "0" => Ok(false),
-        _ => {
-            let message = format!("parameter \"{name}\" requires a Boolean value");
-            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
-        }
+    switched(value).ok_or_else(|| {
+        let message = format!("parameter \"{name}\" requires a Boolean value");
+        SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+    })
+}
+
+/// Whether a word says on or off: `on`, `off`, or what `true`, `false`, `yes` or `no` begin with.
+fn switched(value: &str) -> Option<bool> {
+    let value = value.to_ascii_lowercase();
+    let begins = |word: &str| !value.is_empty() && word.starts_with(&value);
+    match value.as_str() {
+        "on" | "1" => Some(true),
+        "of" | "off" | "0" => Some(false),
+        _ if begins("true") || begins("yes") => Some(true),
+        _ if begins("false") || begins("no") => Some(false),
+        _ => None,
     }
 }
 
@@ -181,14 +208,13 @@ impl Settings {
             ("default_transaction_read_only", value) => {
                 self.read_only = value.map_or(Ok(default.read_only), |value| switch(name, value))?
             }
-            ("client_min_messages", value) => {
+            (name @ "client_min_messages", value) => {
                 let unset = if default.notices { "notice" } else { "warning" };
                 self.notices = match value.unwrap_or(unset).to_ascii_lowercase().as_str() {
                     "warning" | "error" | "fatal" | "panic" => false,
                     "notice" | "log" | "info" | "debug" | "debug1" | "debug2" | "debug3" | "debug4" | "debug5" => true,
                     other => {
-                        let message = format!("invalid value for parameter \"client_min_messages\": \"{other}\"");
-                        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                        return Err(invalid(name, other));
                     }
                 };
             }
@@ -223,6 +249,13 @@ impl Settings {
             ("is_superuser", _) => {
                 let message = "parameter \"is_superuser\" cannot be changed";
                 return Err(SqlError::new("55P02", message));
+            }
+            (name, value) if let Some(known) = taken(name) => {
+                let unset = default.taken.get(name).cloned();
+                match value.map(|value| known.shown(value)).transpose()?.or(unset) {
+                    Some(value) => self.taken.insert(known.name, value),
+                    None => self.taken.remove(known.name),
+                };
             }
             (name, value) => {
                 let Some((_, fixed, others)) = FIXED.iter().find(|(fixed, ..)| *fixed == name) else {
@@ -272,7 +305,8 @@ impl Settings {
     }
 
     fn differs_from(&self, other: &Self) -> Vec<(String, String)> {
-        let names = CHANGING.into_iter().chain(self.own.keys().map(String::as_str));
+        let taken = self.taken.keys().chain(other.taken.keys()).copied();
+        let names = CHANGING.into_iter().chain(taken).chain(self.own.keys().map(String::as_str));
         let values = names.filter_map(|name| Some((name, self.show(name).ok()?)));
         let differing = values.filter(|(name, value)| other.show(name).ok().as_ref() != Some(value));
         differing.map(|(name, value)| (name.to_owned(), value)).collect()
@@ -293,7 +327,10 @@ impl Settings {
             "timezone" => self.zone.name(),
             "extra_float_digits" => self.extra_float_digits.clone(),
             "is_superuser" => if self.administrator { "on" } else { "off" }.to_owned(),
-            name if let Some(millis) = timeouts.named(name) => shown_milliseconds(*millis),
+            name if let Some(millis) = timeouts.named(name) => Unit::Milliseconds.shown((*millis).into()),
+            name if let Some(known) = taken(name) => {
+                self.taken.get(name).map_or(known.default, String::as_str).to_owned()
+            }
             name => match (FIXED.iter().find(|(fixed, ..)| *fixed == name), self.own.get(name)) {
                 (Some((_, value, _)), _) => (*value).to_owned(),
                 (None, Some(value)) => value.clone(),
@@ -332,6 +369,7 @@ impl Settings {
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, String, String)> {
         let default = Self::default();
         let mut names: Vec<&str> = CHANGING.into_iter().chain(FIXED.iter().map(|(name, ..)| *name)).collect();
+        taken::names().for_each(|name| names.push(name));
         names.extend(self.own.keys().map(String::as_str));
         names.sort_unstable();
         names.into_iter().map(move |name| {
@@ -341,36 +379,13 @@ impl Settings {
     }
 }
 
-/// Units of time with their milliseconds, the largest first.
-const UNITS: [(&str, u32); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
-
 /// A time as a setting has it: a number of milliseconds, or with a unit.
 fn milliseconds(name: &str, value: &str) -> Result<u32> {
-    let wrong = |message: String| SqlError::new(state::INVALID_PARAMETER_VALUE, message);
-    let text = value.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let number: Option<f64> = number.trim().parse().ok();
-    let factor = match unit {
-        "" => Some(1.0),
-        "us" => Some(0.001),
-        unit => UNITS.iter().find(|(known, _)| *known == unit).map(|(_, millis)| f64::from(*millis)),
-    };
-    let (Some(number), Some(factor)) = (number, factor) else {
-        let error = wrong(format!("invalid value for parameter \"{name}\": \"{value}\""));
-        return Err(error.hint("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\"."));
-    };
-    let millis = (number * factor).round_ties_even();
+    let millis = number(name, value, Unit::Milliseconds)?.round_ties_even();
     if !(0.0..=f64::from(i32::MAX)).contains(&millis) {
-        let message = format!("{millis} ms is outside the valid range for parameter \"{name}\" (0 .. {})", i32::MAX);
-        return Err(wrong(message));
+        return Err(outside(name, &Unit::Milliseconds.beside(millis), "0", &i32::MAX.to_string()));
     }
     Ok(millis as u32)
-}
-
-/// A time in the largest unit in which it is a whole number.
-fn shown_milliseconds(millis: u32) -> String {
-    let unit = UNITS.iter().find(|(_, unit)| millis.is_multiple_of(*unit)).filter(|_| millis > 0);
-    unit.map_or_else(|| "0".to_owned(), |(name, unit)| format!("{}{name}", millis / unit))
 }
 
 #[cfg(test)]
@@ -386,8 +401,10 @@ mod tests {
         assert_eq!(settings.set("app.a b", Some("x")).unwrap_err().state, "42602");
         assert_eq!(settings.set("app.user", Some("x")), Ok(()));
         assert_eq!(settings.show("app.user").as_deref(), Ok("x"));
-        assert!(settings.all().all(|(name, value, _)| !value.is_empty() || name == "application_name"));
-        assert_eq!(settings.set("work_mem", Some("1GB")).unwrap_err().state, state::UNDEFINED_OBJECT);
+        assert!(settings.all().all(|(name, value, _)| !value.is_empty()
+            || ["application_name", "default_tablespace", "temp_tablespaces"].contains(&name)));
+        assert_eq!(settings.set("shared_memory", Some("1GB")).unwrap_err().state, state::UNDEFINED_OBJECT);
+        assert_eq!(settings.set("default_tablespace", Some("fast")).unwrap_err().state, state::FEATURE_NOT_SUPPORTED);
         assert_eq!(settings.set("default_transaction_isolation", Some("serializable")), Ok(()));
         assert_eq!(settings.show("default_transaction_isolation").as_deref(), Ok("serializable"));
         for (value, shown) in
@@ -417,18 +434,21 @@ mod tests {
             ("extra_float_digits", "3"),
             ("search_path", "a, b"),
             ("app.tenant", "one"),
+            ("work_mem", "1MB"),
         ];
-        let other = ["other", "UTC", "0", "read committed", "off", "notice", "2", "c", "two"];
+        let other = ["other", "UTC", "0", "read committed", "off", "notice", "2", "c", "two", "2MB"];
         begun.iter().for_each(|(name, value)| settings.set(name, Some(value)).unwrap());
         settings.begin();
         let first = settings.clone();
         for all in [false, true] {
             begun.iter().zip(other).for_each(|((name, _), value)| settings.set(name, Some(value)).unwrap());
             settings.set("app.more", Some("x")).unwrap();
+            settings.set("enable_sort", Some("off")).unwrap();
+            assert_eq!(Settings::restored(false, &settings.written()), Ok(settings.clone()));
             match all {
                 true => settings.set("", None).unwrap(),
                 false => {
-                    let names = begun.iter().map(|(name, _)| *name).chain(["app.more"]);
+                    let names = begun.iter().map(|(name, _)| *name).chain(["app.more", "enable_sort"]);
                     names.for_each(|name| settings.set(name, None).unwrap());
                 }
             }

@@ -5,18 +5,23 @@
 //! stands for something that there is not, such as policies: a query that joins it has no rows, whatever else it would compute.
 
 mod definition;
+mod depend;
+mod description;
 mod empty;
 mod indexes;
+mod qualify;
 mod relations;
 mod rewrite;
 mod types;
 mod views;
 
+use std::sync::Arc;
+
 use savanna_tenants_catalog::{Catalog, PUBLIC};
 use savanna_tenants_values::{
     error::{Result, SqlError},
     types::{Element, Type},
-    value::Value,
+    value::{Value, array::Array},
 };
 use sqlparser::ast::{ObjectName, ObjectNamePart, Statement};
 
@@ -62,6 +67,77 @@ pub(crate) struct SystemTable {
     rows: Option<Rows>,
 }
 
+/// All of them.
+fn tables() -> impl Iterator<Item = &'static SystemTable> {
+    let own = relations::TABLES.iter().chain(types::TABLES).chain(depend::TABLES).chain(description::TABLES);
+    own.chain(indexes::TABLES).chain(empty::TABLES)
+}
+
+/// The numbers of PostgreSQL's tables of the catalog.
+const CLASSES: &[(u32, &str)] = &[
+    (2600, "pg_aggregate"),
+    (2601, "pg_am"),
+    (2602, "pg_amop"),
+    (2603, "pg_amproc"),
+    (2604, "pg_attrdef"),
+    (1249, "pg_attribute"),
+    (1261, "pg_auth_members"),
+    (1260, "pg_authid"),
+    (2605, "pg_cast"),
+    (1259, "pg_class"),
+    (3456, "pg_collation"),
+    (2606, "pg_constraint"),
+    (2607, "pg_conversion"),
+    (1262, "pg_database"),
+    (826, "pg_default_acl"),
+    (2608, "pg_depend"),
+    (2609, "pg_description"),
+    (3501, "pg_enum"),
+    (3466, "pg_event_trigger"),
+    (3079, "pg_extension"),
+    (2328, "pg_foreign_data_wrapper"),
+    (1417, "pg_foreign_server"),
+    (3118, "pg_foreign_table"),
+    (2610, "pg_index"),
+    (2611, "pg_inherits"),
+    (3394, "pg_init_privs"),
+    (2612, "pg_language"),
+    (2995, "pg_largeobject_metadata"),
+    (2615, "pg_namespace"),
+    (2616, "pg_opclass"),
+    (2617, "pg_operator"),
+    (2753, "pg_opfamily"),
+    (3350, "pg_partitioned_table"),
+    (3256, "pg_policy"),
+    (1255, "pg_proc"),
+    (6104, "pg_publication"),
+    (6237, "pg_publication_namespace"),
+    (6106, "pg_publication_rel"),
+    (3541, "pg_range"),
+    (2618, "pg_rewrite"),
+    (3596, "pg_seclabel"),
+    (2224, "pg_sequence"),
+    (2396, "pg_shdescription"),
+    (3381, "pg_statistic_ext"),
+    (6100, "pg_subscription"),
+    (6102, "pg_subscription_rel"),
+    (1213, "pg_tablespace"),
+    (3576, "pg_transform"),
+    (2620, "pg_trigger"),
+    (3602, "pg_ts_config"),
+    (3603, "pg_ts_config_map"),
+    (3600, "pg_ts_dict"),
+    (3601, "pg_ts_parser"),
+    (3764, "pg_ts_template"),
+    (1247, "pg_type"),
+    (1418, "pg_user_mapping"),
+];
+
+/// The number of one of them; 0 if it has none.
+fn class_of(name: &str) -> u32 {
+    CLASSES.iter().find(|(_, class)| *class == name).map_or(0, |(oid, _)| *oid)
+}
+
 /// What a name in one of the two schemas is.
 #[derive(Debug)]
 pub(crate) enum System {
@@ -84,7 +160,7 @@ pub(crate) fn find(name: &ObjectName) -> Option<System> {
     let name = name.as_str();
     match schema.as_deref() {
         None | Some(PG_CATALOG) => {
-            let mut tables = relations::TABLES.iter().chain(types::TABLES).chain(empty::TABLES);
+            let mut tables = tables();
             let table = tables.find(|table| table.name == name).map(System::Table);
             table.or_else(|| views::of_catalog(name).map(System::View))
         }
@@ -100,9 +176,14 @@ impl Planner<'_> {
             System::Table(table) => {
                 let rows = table.rows.map(|rows| rows(self.catalog)).unwrap_or_default();
                 let rows = rows.into_iter().map(|row| row.into_iter().map(Expr::Constant).collect()).collect();
-                let column =
-                    |(name, of): &(&str, Type)| OutputColumn { name: (*name).to_owned(), of: *of, origin: (0, 0) };
-                Ok(Query::new(scope.width, Body::Values(rows), table.columns.iter().map(column).collect()))
+                let class = class_of(table.name);
+                let column = |(at, (name, of)): (usize, &(&str, Type))| OutputColumn {
+                    name: (*name).to_owned(),
+                    of: *of,
+                    origin: (class, at as i16 + 1),
+                };
+                let columns = table.columns.iter().enumerate().map(column).collect();
+                Ok(Query::new(scope.width, Body::Values(rows), columns))
             }
             System::View(text) => match parse::parse(text)? {
                 Some(Statement::Query(query)) => self.query(&query, scope),
@@ -171,16 +252,19 @@ macro_rules! row {
 }
 use row;
 
-/// Numbers as PostgreSQL writes a vector of them: `1 2`.
-fn vector(numbers: impl Iterator<Item = i64>) -> String {
-    let texts: Vec<String> = numbers.map(|number| number.to_string()).collect();
-    texts.join(" ")
+/// An array of numbers.
+fn numbers(numbers: impl Iterator<Item = i64>) -> Value {
+    Value::Array(Arc::new(numbers.map(Value::Int).collect::<Vec<_>>().into()))
 }
 
-/// Numbers as PostgreSQL writes an array of them: `{1,2}`.
-fn array(numbers: impl Iterator<Item = i64>) -> String {
-    let texts: Vec<String> = numbers.map(|number| number.to_string()).collect();
-    format!("{{{}}}", texts.join(","))
+/// A vector of numbers, which begins at 0.
+fn vector(numbers: impl Iterator<Item = i64>) -> Value {
+    Value::Array(Arc::new(Array::vector(numbers.map(Value::Int).collect())))
+}
+
+/// The number of the collation that values of a type have.
+fn collation_of(of: Type) -> u32 {
+    if of.is_text() { 100 } else { 0 }
 }
 
 /// Types of columns.
@@ -188,7 +272,12 @@ const N: Type = Type::Oid;
 const I: Type = Type::Int4;
 const S: Type = Type::Int2;
 const T: Type = Type::Text;
+const R: Type = Type::Float4;
 const TEXTS: Type = Type::Array(Element::TEXT);
+const OIDS: Type = Type::Array(Element::OID);
+const NUMBERS: Type = Type::Array(Element::INT2);
+const PLACES: Type = Type::Array(Element::INT2_OF_VECTOR);
+const VECTOR: Type = Type::Array(Element::OID_OF_VECTOR);
 const C: Type = Type::Byte;
 const B: Type = Type::Bool;
 
@@ -199,7 +288,7 @@ mod tests {
     #[test]
     fn every_row_has_its_tables_columns() {
         let catalog = Catalog::default();
-        for table in relations::TABLES.iter().chain(types::TABLES).chain(empty::TABLES) {
+        for table in tables() {
             let rows = table.rows.map(|rows| rows(&catalog)).unwrap_or_default();
             assert!(rows.iter().all(|row| row.len() == table.columns.len()), "{}", table.name);
         }

@@ -113,3 +113,47 @@ fn what_is_written_through_a_view_is_a_row_of_it_if_it_says_so() {
         assert_eq!(desk.run(client, "INSERT INTO v VALUES (1)"), done("INSERT 0 1"));
     }
 }
+
+#[test]
+fn comments_last_as_long_as_what_they_are_about() {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE t (id int PRIMARY KEY, n int CONSTRAINT c CHECK (n > 0), gone int)",
+            "CREATE INDEX i ON t (n int4_ops)",
+            "COMMENT ON CONSTRAINT c ON t IS 'of a condition that goes'",
+            "COMMENT ON COLUMN t.gone IS 'of a column that goes'",
+            "COMMENT ON COLUMN t.n IS 'column'",
+            "COMMENT ON INDEX i IS 'index'",
+            "ALTER TABLE t DROP CONSTRAINT c, DROP COLUMN gone",
+            "ALTER TABLE t ADD CONSTRAINT c CHECK (n > 1)",
+            "ALTER INDEX i RENAME TO j",
+            "TRUNCATE t",
+        ],
+    );
+    let (records, _) = desk.paper.records();
+    let mut again = Desk::after(&records);
+    let client = again.client();
+    let told = "SELECT relname, objsubid, description FROM pg_description JOIN pg_class ON oid = objoid ORDER BY 1";
+    assert_eq!(again.query(client, told), ["j|0|index", "t|2|column"]);
+    assert_eq!(
+        again.query(client, "SELECT count(*) FROM pg_description WHERE classoid = 'pg_constraint'::regclass"),
+        ["0"]
+    );
+}
+
+#[test]
+fn what_is_read_of_a_sequence_waits_for_what_was_reserved() {
+    let mut desk = Desk::new();
+    let (client, reader) = (desk.client(), desk.client());
+    desk.setup(client, &["CREATE SEQUENCE s START 5"]);
+    assert_eq!(desk.query(reader, "SELECT last_value, is_called FROM s"), ["5|f"]);
+    desk.paper.flush();
+    assert_eq!(desk.query(client, "SELECT nextval('s')"), ["5"]);
+    assert_eq!(desk.query(reader, "SELECT last_value, is_called FROM s"), ["5|t"]);
+    assert!(desk.tenant.reply_after(reader) > desk.paper.durable_to());
+    assert_eq!(desk.query(client, "SELECT setval('s', 9, false)"), ["9"]);
+    assert_eq!(desk.query(client, "SELECT nextval('s')"), ["9"]);
+}

@@ -94,7 +94,7 @@ fn what_cannot_be_computed_has_its_sqlstate() {
         ("SELECT 'open", "42601"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", "0A000"),
         ("CREATE TABLE t (a int[] PRIMARY KEY)", "0A000"),
-        ("SET work_mem = '1MB'", "42704"),
+        ("SET work_mem = '1'", "22023"),
         ("SELECT 1 LIMIT -1", "2201W"),
         ("SELECT 1 OFFSET -1", "2201X"),
         ("SELECT $1", "42P02"),

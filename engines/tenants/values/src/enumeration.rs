@@ -27,6 +27,8 @@ pub struct Enumeration {
     pub name: String,
     /// Its labels in their order, each with its place.
     pub labels: Vec<(i64, String)>,
+    /// What is said about it.
+    pub comment: Option<String>,
 }
 
 /// Where a label is added.
@@ -46,7 +48,7 @@ impl Enumeration {
     /// # Errors
     /// 42602 for a label that is too long, 23505 for one that comes twice.
     pub fn new(name: String, labels: Vec<String>) -> Result<Self> {
-        let mut made = Self { id: 0, name, labels: Vec::with_capacity(labels.len()) };
+        let mut made = Self { id: 0, name, labels: Vec::with_capacity(labels.len()), comment: None };
         let mut known = HashSet::with_capacity(labels.len());
         for label in labels {
             if !known.insert(label.clone()) {

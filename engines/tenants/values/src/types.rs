@@ -94,7 +94,27 @@ pub struct Element {
 impl Element {
     /// `text`
     pub const TEXT: Self = Self { oid: 25, modifier: -1 };
+    /// `oid`
+    pub const OID: Self = Self { oid: 26, modifier: -1 };
+    /// `smallint`
+    pub const INT2: Self = Self { oid: 21, modifier: -1 };
+    /// `smallint` of an `int2vector`
+    pub const INT2_OF_VECTOR: Self = Self { oid: 21, modifier: VECTOR };
+    /// `oid` of an `oidvector`
+    pub const OID_OF_VECTOR: Self = Self { oid: 26, modifier: VECTOR };
+
+    /// The number of the arrays that are vectors, if these are.
+    const fn vector(self) -> Option<u32> {
+        match self {
+            Self::INT2_OF_VECTOR => Some(22),
+            Self::OID_OF_VECTOR => Some(30),
+            _ => None,
+        }
+    }
 }
+
+/// What stands instead of a length where arrays are vectors, which the catalog has: they begin at 0, and their texts have no braces.
+const VECTOR: i32 = -2;
 
 /// Types of elements that have a number of their own in PostgreSQL, with those of their arrays.
 const ARRAYS: [(u32, u32); 22] = [
@@ -160,7 +180,7 @@ impl Type {
             Self::Byte => 18,
             Self::Rounded(..) | Self::Spanned(..) => self.exact().oid(),
             // The arrays of an enumeration have the number behind its own.
-            Self::Array(element) => array_oid(element.oid).unwrap_or(element.oid + 1),
+            Self::Array(element) => element.vector().or_else(|| array_oid(element.oid)).unwrap_or(element.oid + 1),
         }
     }
 
@@ -177,6 +197,8 @@ impl Type {
             25 | 19 => Self::Text,
             18 => Self::Byte,
             26 => Self::Oid,
+            22 => Self::Array(Element::INT2_OF_VECTOR),
+            30 => Self::Array(Element::OID_OF_VECTOR),
             114 => Self::Json,
             3802 => Self::Jsonb,
             700 => Self::Float4,
@@ -221,7 +243,7 @@ impl Type {
             Self::Numeric(Some((precision, scale))) => (i32::from(precision) << 16 | i32::from(scale)) + 4,
             Self::ANY_CHAR => -1,
             Self::Varchar(Some(length)) | Self::Char(length) => length as i32 + 4,
-            Self::Array(element) => element.modifier,
+            Self::Array(element) => element.modifier.max(-1),
             Self::Rounded(Clock::Interval, digits) => ALL_FIELDS | i32::from(digits),
             Self::Rounded(_, digits) => i32::from(digits),
             Self::Spanned(span, digits) => span.fields() << 16 | digits.map_or(ALL_DIGITS, i32::from),
@@ -267,6 +289,8 @@ impl Type {
             }
             // The catalog knows its name.
             Self::Enum(id) => format!("enumeration {id}"),
+            Self::Array(Element::INT2_OF_VECTOR) => "int2vector".to_owned(),
+            Self::Array(Element::OID_OF_VECTOR) => "oidvector".to_owned(),
             Self::Array(_) => format!("{}[]", self.element().map(Self::name).unwrap_or_default()),
         }
     }
@@ -278,6 +302,7 @@ impl Type {
             Self::Numeric(_) => "numeric".to_owned(),
             Self::Varchar(_) => "character varying".to_owned(),
             Self::Char(_) => "character".to_owned(),
+            Self::Array(element) if element.vector().is_some() => self.name(),
             Self::Array(_) => format!("{}[]", self.element().map(Self::base_name).unwrap_or_default()),
             Self::Rounded(..) | Self::Spanned(..) => self.exact().name(),
             other => other.name(),
@@ -302,6 +327,12 @@ impl Type {
             Self::Rounded(..) | Self::Spanned(..) => self.exact().array(),
             of => Some(Self::Array(Element { oid: of.oid(), modifier: of.modifier() })),
         }
+    }
+
+    /// Whether it is a vector of the catalog.
+    #[must_use]
+    pub fn is_vector(self) -> bool {
+        matches!(self, Self::Array(element) if element.vector().is_some())
     }
 
     /// The type of an array's elements.
@@ -395,7 +426,9 @@ impl Type {
             Self::Rounded(..) | Self::Spanned(..) => self.exact(),
             Self::Numeric(_) => Self::Numeric(None),
             Self::Varchar(_) => Self::Varchar(None),
-            Self::Array(element) => Self::Array(Element { modifier: -1, ..element }),
+            Self::Array(element) => {
+                Self::Array(Element { modifier: if element.vector().is_some() { VECTOR } else { -1 }, ..element })
+            }
             other => other,
         }
     }

@@ -112,7 +112,13 @@ impl Definer<'_, '_> {
                     return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
                 }
                 let options = SequenceOptions { of: Some(of.of), ..options.clone() };
-                let mut sequence = options.made(self.new_name(table.schema, None, &[&table.name, name], "seq")?)?;
+                let asked = options.name.as_ref();
+                if asked.is_some_and(|asked| self.catalog.schema_of_new(asked, false) != Ok(table.schema)) {
+                    let message = "sequence must be in same schema as table it is linked to";
+                    return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+                }
+                let asked = asked.map(|asked| asked.name.clone());
+                let mut sequence = options.made(self.new_name(table.schema, asked, &[&table.name, name], "seq")?)?;
                 sequence.schema = table.schema;
                 sequence.owner = Some((table.id, at));
                 of.default = Some(ready!(self.make_sequence(sequence)).default());

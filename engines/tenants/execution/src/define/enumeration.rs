@@ -29,11 +29,11 @@ impl Definer<'_, '_> {
         self.save_enumeration(&enumeration)
     }
 
-    fn save_enumeration(&mut self, enumeration: &Enumeration) -> Result<Step<()>> {
+    pub(crate) fn save_enumeration(&mut self, enumeration: &Enumeration) -> Result<Step<()>> {
         self.effects.set(&mut self.run.database(), table_key(enumeration.id), Some(enumeration.encode()?))
     }
 
-    fn enumeration(&self, name: &str) -> Result<Arc<Enumeration>> {
+    pub(crate) fn enumeration(&self, name: &str) -> Result<Arc<Enumeration>> {
         let missing = || SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"));
         self.catalog.enumeration(name).map(Arc::clone).ok_or_else(missing)
     }

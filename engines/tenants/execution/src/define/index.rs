@@ -35,7 +35,7 @@ impl Definer<'_, '_> {
     }
 
     /// The table that an index is of.
-    fn table_of_index(&mut self, name: &Name, if_exists: bool) -> Result<Option<Arc<Table>>> {
+    pub(crate) fn table_of_index(&mut self, name: &Name, if_exists: bool) -> Result<Option<Arc<Table>>> {
         match self.catalog.owner(name) {
             Some(table) if table.name != name.name => Ok(Some(Arc::clone(table))),
             None if !self.catalog.has(name) => self.missing("index", name, if_exists).map(|()| None),
@@ -55,6 +55,7 @@ impl Definer<'_, '_> {
         let primary = definition.primary.iter_mut().map(|primary| &mut primary.name);
         let names = primary.chain(definition.indexes.iter_mut().map(|index| &mut index.name));
         names.filter(|index| **index == name.name).for_each(|index| to.clone_into(index));
+        definition.rename_comments(&name.name, to);
         self.save(&definition)
     }
 

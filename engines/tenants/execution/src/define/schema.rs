@@ -28,13 +28,13 @@ impl Definer<'_, '_> {
             }
             return Err(taken(name));
         }
-        let schema = Schema { id: self.run.database().new_relation()?, name: name.to_owned() };
+        let schema = Schema { id: self.run.database().new_relation()?, name: name.to_owned(), comment: None };
         self.save_schema(&schema)
     }
 
     /// Gives a schema its row and its name.
     fn save_schema(&mut self, schema: &Schema) -> Result<Step<()>> {
-        let Schema { id, name } = schema;
+        let Schema { id, name, .. } = schema;
         if name.starts_with("pg_") || name == "information_schema" {
             return Err(SqlError::new("42939", format!("unacceptable schema name \"{name}\""))
                 .detail("The prefix \"pg_\" is reserved for system schemas."));
@@ -59,11 +59,11 @@ impl Definer<'_, '_> {
             return Err(SqlError::unsupported(format_args!("renaming schema {name}, which view {} names", view.name)));
         }
         ready!(self.effects.set(&mut self.run.database(), schema_name_key(name), None));
-        self.save_schema(&Schema { id: schema.id, name: to.to_owned() })
+        self.save_schema(&Schema { name: to.to_owned(), ..Schema::clone(&schema) })
     }
 
     /// A schema that somebody made.
-    fn own_schema(&self, name: &str) -> Result<Arc<Schema>> {
+    pub(crate) fn own_schema(&self, name: &str) -> Result<Arc<Schema>> {
         match self.catalog.schema(name) {
             Some(schema) => Ok(Arc::clone(schema)),
             None if self.catalog.schema_number(name).is_some() => {

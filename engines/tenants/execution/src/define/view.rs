@@ -22,6 +22,7 @@ impl Definer<'_, '_> {
                 ready!(self.own_object(&table_key(old.id)));
                 self.check_replacement(&old, &view)?;
                 view.id = old.id;
+                view.comments.clone_from(&old.comments);
             }
             None if or_replace && there.is_some() => {
                 return Err(SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{}\" is not a view", view.name)));

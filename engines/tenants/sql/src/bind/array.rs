@@ -48,7 +48,17 @@ impl Binder<'_, '_> {
 
     /// `array[..]`, `array[..:..]`.
     pub(super) fn subscripts(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Typed> {
-        let root = self.expr(root)?;
+        if let Some((column, rest)) = qualified(root, chain) {
+            return match rest {
+                [] => self.expr(&column),
+                rest => self.subscripts(&column, rest),
+            };
+        }
+        let of = self.expr(root)?;
+        if of.of == Type::Jsonb {
+            return self.members(root, chain);
+        }
+        let root = of;
         let Some(element) = root.of.element() else {
             let message =
                 format!("cannot subscript type {} because it does not support subscripting", self.named(root.of));
@@ -78,6 +88,19 @@ impl Binder<'_, '_> {
         }
         let (function, of) = if sliced { (ArrayFunction::Slice, of) } else { (ArrayFunction::Element, element) };
         Ok(Typed::new(self.folded(Expr::Call(Function::Array(function), arguments))?, of))
+    }
+
+    /// `jsonb['key'][0]`, which is what `->` gives.
+    fn members(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Typed> {
+        let mut value = root.clone();
+        for access in chain {
+            let AccessExpr::Subscript(Subscript::Index { index }) = access else {
+                return Err(SqlError::new(state::DATATYPE_MISMATCH, "jsonb subscript does not support slices"));
+            };
+            let (left, right) = (Box::new(value), Box::new(index.clone()));
+            value = ast::Expr::BinaryOp { left, op: BinaryOperator::Arrow, right };
+        }
+        self.expr(&value)
     }
 
     fn subscript(&mut self, ast: &ast::Expr) -> Result<Expr> {
@@ -155,4 +178,19 @@ impl Binder<'_, '_> {
         };
         Ok(Some(Typed::new(self.folded(Expr::Call(Function::Array(function), arguments))?, Type::Bool)))
     }
+}
+
+/// A column with its table's name, of which the parser makes a field of a row where subscripts follow, and the subscripts.
+fn qualified<'a>(root: &ast::Expr, chain: &'a [AccessExpr]) -> Option<(ast::Expr, &'a [AccessExpr])> {
+    let mut names = match root {
+        ast::Expr::Identifier(name) => vec![name.clone()],
+        ast::Expr::CompoundIdentifier(names) => names.clone(),
+        _ => return None,
+    };
+    let mut rest = chain;
+    while let [AccessExpr::Dot(ast::Expr::Identifier(name)), behind @ ..] = rest {
+        names.push(name.clone());
+        rest = behind;
+    }
+    (rest.len() < chain.len()).then(|| (ast::Expr::CompoundIdentifier(names), rest))
 }

@@ -9,14 +9,14 @@ use sqlparser::ast::{self, IndexColumn};
 
 use crate::{
     bind::{Binder, Typed},
-    define::alone,
+    define::{alone, operator_class},
     expression::{
         Expr,
         index::{Resolved, ResolvedIndexes},
     },
     modify::{parse_expression, scope_of},
     parse::{
-        name::{name_of, relation_name},
+        name::{name_of, object_name, relation_name},
         print,
     },
     plan::{Define, NewIndex, NewPart},
@@ -36,9 +36,6 @@ pub(crate) fn key_parts(columns: &[IndexColumn]) -> Result<Vec<(NewPart, bool)>>
             let descending = options.asc == Some(false);
             if options.nulls_first.is_some_and(|first| first != descending) {
                 return Err(SqlError::unsupported("an index with NULLs at the other end"));
-            }
-            if column.operator_class.is_some() {
-                return Err(SqlError::unsupported("an operator class"));
             }
             Ok((part(&column.column.expr)?, descending))
         })
@@ -90,6 +87,9 @@ pub(crate) fn plain_columns(columns: &[IndexColumn]) -> Result<Vec<String>> {
         NewPart::Column(name) => Ok(name),
         NewPart::Expression(text) => Err(SqlError::unsupported(format_args!("a constraint on the expression {text}"))),
     };
+    if columns.iter().any(|column| column.operator_class.is_some()) {
+        return Err(SqlError::new(state::SYNTAX_ERROR, "syntax error: an operator class in a constraint"));
+    }
     key_parts(columns)?.into_iter().map(plain).collect()
 }
 
@@ -215,6 +215,31 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// The operator classes of an index that are not those that its parts have anyway.
+    ///
+    /// # Errors
+    /// 42704 if there is none of a name, 42804 if it is of other types.
+    fn operator_classes(&mut self, table: &Table, index: &Index, named: &[(usize, String)]) -> Result<Index> {
+        let Resolved { parts, .. } = self.resolved_index(table, index)?;
+        let mut classes = Vec::new();
+        for (place, name) in named {
+            let of = parts.get(*place).map_or(Type::Unknown, |(_, of)| *of);
+            let class = operator_class::named(name).ok_or_else(|| {
+                let message = format!("operator class \"{name}\" does not exist for access method \"btree\"");
+                SqlError::new(state::UNDEFINED_OBJECT, message)
+            })?;
+            if !class.takes(of) {
+                let of = self.catalog.type_name(of);
+                let message = format!("operator class \"{name}\" does not accept data type {of}");
+                return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+            }
+            if !class.is_default {
+                classes.push((*place, name.clone()));
+            }
+        }
+        Ok(Index { classes, ..index.clone() })
+    }
+
     /// An index as the catalog keeps it, without a name.
     pub fn index(&mut self, table: &Table, new: &NewIndex) -> Result<Index> {
         let part = |(part, descending): &(NewPart, bool)| match part {
@@ -225,7 +250,7 @@ impl Planner<'_> {
         let (include, predicate) = (places(table, &new.include)?, new.predicate.clone());
         let index = Index { include, predicate, ..Index::new(String::new(), parts, new.unique, false) };
         self.check_index(table, &index)?;
-        Ok(index)
+        self.operator_classes(table, &index, &new.classes)
     }
 
     pub(crate) fn create_index(&mut self, ast: &ast::CreateIndex) -> Result<Define> {
@@ -239,6 +264,13 @@ impl Planner<'_> {
             table: relation_name(&ast.table_name)?,
             name: ast.name.as_ref().map(alone).transpose()?,
             parts: key_parts(&ast.columns)?,
+            classes: ast
+                .columns
+                .iter()
+                .enumerate()
+                .filter_map(|(place, column)| Some((place, column.operator_class.as_ref()?)))
+                .map(|(place, class)| Ok((place, object_name(class)?)))
+                .collect::<Result<_>>()?,
             unique: ast.unique,
             include: ast.include.iter().map(name_of).collect(),
             predicate: ast.predicate.as_ref().map(ToString::to_string),

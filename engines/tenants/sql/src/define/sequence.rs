@@ -19,6 +19,8 @@ pub struct SequenceOptions {
     pub start: Option<i64>,
     pub cache: Option<i64>,
     pub cycle: Option<bool>,
+    /// `SEQUENCE NAME`, of an identity column
+    pub name: Option<Name>,
     /// A table and its column; `Some(None)` is `NONE`.
     pub owned_by: Option<Option<(Name, String)>>,
     /// `Some(None)` is the start.
@@ -62,6 +64,7 @@ impl SequenceOptions {
             cycle: false,
             owner: None,
             schema: PUBLIC,
+            comment: None,
         };
         let mut sequence = self.applied(&sequence)?;
         sequence.first = i128::from(sequence.start);

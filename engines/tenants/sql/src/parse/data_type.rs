@@ -3,7 +3,7 @@
 use savanna_tenants_catalog::Catalog;
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
-    types::{Clock, Span, Type},
+    types::{Clock, Element, Span, Type},
 };
 use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
@@ -73,6 +73,8 @@ fn named(name: &str) -> Option<Type> {
         "int4" => Type::Int4,
         "int8" => Type::Int8,
         "oid" => Type::Oid,
+        "int2vector" => Type::Array(Element::INT2_OF_VECTOR),
+        "oidvector" => Type::Array(Element::OID_OF_VECTOR),
         "float4" => Type::Float4,
         "float8" => Type::Float8,
         "numeric" => Type::Numeric(None),
@@ -93,7 +95,7 @@ fn named(name: &str) -> Option<Type> {
 }
 
 /// Types of PostgreSQL that there are not here.
-const NOT_HERE: [&str; 38] = [
+const NOT_HERE: [&str; 36] = [
     "aclitem",
     "bit",
     "box",
@@ -105,7 +107,6 @@ const NOT_HERE: [&str; 38] = [
     "inet",
     "int4range",
     "int8range",
-    "int2vector",
     "jsonpath",
     "line",
     "lseg",
@@ -113,7 +114,6 @@ const NOT_HERE: [&str; 38] = [
     "macaddr8",
     "money",
     "numrange",
-    "oidvector",
     "path",
     "pg_lsn",
     "point",

@@ -3,7 +3,7 @@
 use savanna_tenants_catalog::{Catalog, Name, Sequence};
 use savanna_tenants_values::error::{Result, SqlError, state};
 use sqlparser::{
-    ast::ObjectName,
+    ast::{ObjectName, Value},
     keywords::Keyword,
     parser::{Parser, ParserError},
     tokenizer::Token,
@@ -13,10 +13,10 @@ use crate::{
     define::sequence::SequenceOptions,
     parse::{
         data_type::type_of,
-        name::{name_of, object_name, relation_name},
+        name::{name_of, object_name, relation_name, type_name},
         words::Words,
     },
-    plan::{Define, Kind, Plan, SetConstraints},
+    plan::{Alteration, Commented, Define, Kind, Plan, SetConstraints},
 };
 
 /// The plan of a statement that is one of these.
@@ -26,6 +26,13 @@ use crate::{
 pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>> {
     let Some(begin) = BEGINNINGS.into_iter().find(|begin| words.begin_with(begin)) else { return Ok(None) };
     let grammar = words.grammar();
+    if begin[0] == "ALTER" {
+        let mut parser = words.parser(&grammar);
+        begin.iter().for_each(|_| parser.advance_token());
+        if let Some(plan) = owner_change(&mut parser, begin[1], catalog)? {
+            return Ok(Some(plan));
+        }
+    }
     let mut parser = words.parser(&grammar);
     begin.iter().for_each(|_| parser.advance_token());
     let plan = match begin {
@@ -35,11 +42,13 @@ pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>>
             parser.advance_token();
             Plan::Define(create_sequence(&mut parser, catalog, true)?)
         }
+        ["COMMENT", "ON"] => Plan::Define(comment(&mut parser)?),
+        ["ALTER", "TYPE"] => return Ok(None),
         ["ALTER", "SEQUENCE"] => Plan::Define(alter_sequence(&mut parser)?),
         ["ALTER", "VIEW"] => Plan::Define(alter_view(&mut parser)?),
         ["ALTER", "INDEX"] => Plan::Define(alter_index(&mut parser)?),
         ["ALTER", "SCHEMA"] => Plan::Define(alter_schema(&mut parser)?),
-        ["ALTER", "TABLE"] => match alter_table(&mut parser) {
+        ["ALTER", "TABLE"] => match alter_table(&mut parser)? {
             Some(define) => Plan::Define(define),
             None => return Ok(None),
         },
@@ -53,12 +62,14 @@ pub(crate) fn plan(words: &Words<'_>, catalog: &Catalog) -> Result<Option<Plan>>
 }
 
 /// The two words that a statement of these begins with.
-const BEGINNINGS: [[&str; 2]; 9] = [
+const BEGINNINGS: [[&str; 2]; 11] = [
+    ["COMMENT", "ON"],
     ["SET", "CONSTRAINTS"],
     ["CREATE", "SEQUENCE"],
     ["CREATE", "TEMP"],
     ["CREATE", "TEMPORARY"],
     ["ALTER", "SEQUENCE"],
+    ["ALTER", "TYPE"],
     ["ALTER", "VIEW"],
     ["ALTER", "INDEX"],
     ["ALTER", "SCHEMA"],
@@ -95,6 +106,7 @@ fn create_sequence(parser: &mut Parser<'_>, catalog: &Catalog, temporary: bool) 
     if options.restart.is_some() {
         return Err(wrong("a new sequence cannot RESTART"));
     }
+    refuse_name(&options)?;
     let schema = catalog.schema_of_new(&name, temporary)?;
     let sequence = Sequence { schema, ..options.made(name.name)? };
     Ok(Define::CreateSequence { sequence, owned_by: options.owned_by.flatten(), if_not_exists })
@@ -109,7 +121,17 @@ fn alter_sequence(parser: &mut Parser<'_>) -> Result<Define> {
     if parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
         return Ok(Define::Move { kind: Kind::Sequence, name: old, schema: identifier(parser)?, if_exists });
     }
-    Ok(Define::AlterSequence { name: old, options: sequence_options(parser)?, if_exists })
+    let options = sequence_options(parser)?;
+    refuse_name(&options)?;
+    Ok(Define::AlterSequence { name: old, options, if_exists })
+}
+
+/// Only the sequence of an identity column has its name among the options.
+fn refuse_name(options: &SequenceOptions) -> Result<()> {
+    match &options.name {
+        None => Ok(()),
+        Some(_) => Err(wrong("invalid sequence option SEQUENCE NAME")),
+    }
 }
 
 fn alter_view(parser: &mut Parser<'_>) -> Result<Define> {
@@ -141,15 +163,137 @@ fn alter_schema(parser: &mut Parser<'_>) -> Result<Define> {
     Ok(Define::RenameSchema { name, to: identifier(parser)? })
 }
 
-/// `ALTER TABLE .. SET SCHEMA`, if it is that.
-fn alter_table(parser: &mut Parser<'_>) -> Option<Define> {
+/// `ALTER .. OWNER TO`, if it is that. Everything has one owner, as whom clients are shown `postgres`.
+fn owner_change(parser: &mut Parser<'_>, kind: &'static str, catalog: &Catalog) -> Result<Option<Plan>> {
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let _ = parser.parse_keyword(Keyword::ONLY);
-    let name = name(parser).ok()?;
-    if !parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
+    let Ok(of) = parser.parse_object_name(false) else { return Ok(None) };
+    if !parser.parse_keywords(&[Keyword::OWNER, Keyword::TO]) {
+        return Ok(None);
+    }
+    let owner = identifier(parser)?;
+    if !matches!(owner.as_str(), "postgres" | "current_user" | "current_role" | "session_user") {
+        return Err(SqlError::unsupported(format_args!("an owner other than postgres, such as {owner},")));
+    }
+    let missing = |state, message: String| Err(SqlError::new(state, message));
+    let (tag, there) = match kind {
+        "TYPE" => {
+            let name = type_name(&of)?;
+            if catalog.enumeration(&name).is_none() {
+                return missing(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"));
+            }
+            ("ALTER TYPE", true)
+        }
+        "SCHEMA" => {
+            let name = object_name(&of)?;
+            if catalog.schema_number(&name).is_none() {
+                return missing(state::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"));
+            }
+            ("ALTER SCHEMA", true)
+        }
+        kind => {
+            let tag = match kind {
+                "VIEW" => "ALTER VIEW",
+                "SEQUENCE" => "ALTER SEQUENCE",
+                "INDEX" => "ALTER INDEX",
+                _ => "ALTER TABLE",
+            };
+            (tag, catalog.has(&relation_name(&of)?))
+        }
+    };
+    if !there && !if_exists {
+        return missing(state::UNDEFINED_TABLE, format!("relation \"{}\" does not exist", relation_name(&of)?));
+    }
+    Ok(Some(Plan::Nothing(tag)))
+}
+
+/// What is behind `COMMENT ON`.
+fn comment(parser: &mut Parser<'_>) -> Result<Define> {
+    let kind = identifier(parser)?;
+    let on = match kind.as_str() {
+        "table" => Commented::Table(name(parser)?),
+        "view" => Commented::View(name(parser)?),
+        "sequence" => Commented::Sequence(name(parser)?),
+        "index" => Commented::Index(name(parser)?),
+        "column" => match owner(parser)? {
+            Some((relation, column)) => Commented::Column { relation, column },
+            None => return Err(wrong("expected the name of a column behind that of its table, came NONE")),
+        },
+        "constraint" => {
+            let constraint = identifier(parser)?;
+            parser.expect_keyword(Keyword::ON).map_err(|error| syntax(&error))?;
+            Commented::Constraint { table: name(parser)?, name: constraint }
+        }
+        "type" => Commented::Type(type_name(&parser.parse_object_name(false).map_err(|error| syntax(&error))?)?),
+        "schema" => Commented::Schema(identifier(parser)?),
+        other => return Err(SqlError::unsupported(format_args!("COMMENT ON {}", other.to_uppercase()))),
+    };
+    parser.expect_keyword(Keyword::IS).map_err(|error| syntax(&error))?;
+    let comment = match parser.parse_keyword(Keyword::NULL) {
+        true => None,
+        false => Some(text(parser)?),
+    };
+    Ok(Define::Comment { on, comment })
+}
+
+/// A constant that is a text.
+fn text(parser: &mut Parser<'_>) -> Result<String> {
+    let value = parser.parse_value().map_err(|error| syntax(&error))?.value;
+    match value {
+        Value::SingleQuotedString(_)
+        | Value::EscapedStringLiteral(_)
+        | Value::UnicodeStringLiteral(_)
+        | Value::DollarQuotedString(_) => Ok(value.into_string().unwrap_or_default()),
+        other => Err(wrong(&format!("expected a text, came {other}"))),
+    }
+}
+
+/// `ALTER COLUMN .. ADD GENERATED .. AS IDENTITY`, if it is that: the parser knows the options of its sequence in one order alone.
+fn add_identity(parser: &mut Parser<'_>) -> Option<Result<Alteration>> {
+    if !parser.parse_keyword(Keyword::ALTER) {
         return None;
     }
-    Some(Define::Move { kind: Kind::Table, name, schema: identifier(parser).ok()?, if_exists })
+    let _ = parser.parse_keyword(Keyword::COLUMN);
+    let column = identifier(parser).ok()?;
+    if !parser.parse_keywords(&[Keyword::ADD, Keyword::GENERATED]) {
+        return None;
+    }
+    let always = parser.parse_keyword(Keyword::ALWAYS);
+    if !always && !parser.parse_keywords(&[Keyword::BY, Keyword::DEFAULT]) {
+        return None;
+    }
+    if !parser.parse_keywords(&[Keyword::AS, Keyword::IDENTITY]) {
+        return None;
+    }
+    let mut options = SequenceOptions::default();
+    if parser.consume_token(&Token::LParen) {
+        options = match sequence_options(parser) {
+            Ok(options) => options,
+            Err(error) => return Some(Err(error)),
+        };
+        if let Err(error) = parser.expect_token(&Token::RParen) {
+            return Some(Err(syntax(&error)));
+        }
+    }
+    Some(Ok(Alteration::AddIdentity { column, always, options }))
+}
+
+/// `ALTER TABLE .. SET SCHEMA` or `.. ADD GENERATED`, if it is that.
+fn alter_table(parser: &mut Parser<'_>) -> Result<Option<Define>> {
+    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let _ = parser.parse_keyword(Keyword::ONLY);
+    let Ok(name) = name(parser) else { return Ok(None) };
+    if let Some(change) = add_identity(parser) {
+        // With several changes it is the parser's.
+        if parser.peek_token().token == Token::Comma {
+            return Ok(None);
+        }
+        return Ok(Some(Define::Alter { table: name, if_exists, changes: vec![change?] }));
+    }
+    if !parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) {
+        return Ok(None);
+    }
+    Ok(Some(Define::Move { kind: Kind::Table, name, schema: identifier(parser)?, if_exists }))
 }
 
 fn identifier(parser: &mut Parser<'_>) -> Result<String> {
@@ -163,7 +307,7 @@ fn sequence_options(parser: &mut Parser<'_>) -> Result<SequenceOptions> {
         let token = parser.next_token().token;
         let word = match &token {
             Token::Word(word) => word.value.to_ascii_lowercase(),
-            Token::EOF | Token::SemiColon => break,
+            Token::EOF | Token::SemiColon | Token::RParen => break,
             other => return Err(wrong(&format!("expected an option of a sequence, came {other}"))),
         };
         let twice = match word.as_str() {
@@ -186,6 +330,12 @@ fn sequence_options(parser: &mut Parser<'_>) -> Result<SequenceOptions> {
                 let plain =
                     !with && !matches!(parser.peek_token().token, Token::Number(..) | Token::Minus | Token::Plus);
                 options.restart.replace(if plain { None } else { Some(number(parser)?) }).is_some()
+            }
+            "sequence" => {
+                if !is_word(&parser.next_token().token, "NAME") {
+                    return Err(wrong("expected NAME behind SEQUENCE"));
+                }
+                options.name.replace(name(parser)?).is_some()
             }
             "cache" => options.cache.replace(number(parser)?).is_some(),
             "cycle" => options.cycle.replace(true).is_some(),

@@ -38,6 +38,31 @@ pub(super) fn write_weaker_locks(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
+/// What stands between the tables of a row lock. No client can write it.
+pub(crate) const AND: &str = "\0,";
+
+/// Writes `FOR UPDATE OF a, b` as a lock of one name, with a mark between the tables.
+pub(super) fn write_lock_lists(tokens: &mut Vec<TokenWithSpan>) {
+    if !is_rare(tokens, "OF") {
+        return;
+    }
+    let places = places(tokens);
+    for at in (1..places.len()).rev() {
+        let is = |place: usize, words: [&str; 2]| words.iter().any(|word| is_word(&tokens[places[place]].token, word));
+        if !is(at, ["OF", "OF"]) || !is(at - 1, ["UPDATE", "SHARE"]) {
+            continue;
+        }
+        // Names with commas between them; a comma behind a name that is one of several goes on.
+        let is_part = |place: &&usize| matches!(tokens[**place].token, Token::Word(_) | Token::Period | Token::Comma);
+        let list: Vec<usize> = places[at + 1..].iter().take_while(is_part).copied().collect();
+        let commas: Vec<usize> = list.into_iter().filter(|place| tokens[*place].token == Token::Comma).collect();
+        for comma in commas.into_iter().rev() {
+            let between = [Token::Period, Token::make_word(AND, Some('"')), Token::Period];
+            tokens.splice(comma..=comma, between.map(TokenWithSpan::wrap));
+        }
+    }
+}
+
 /// Stands in `GROUP BY` in front of grouping sets of which equal ones are one.
 pub(crate) const DISTINCT_SETS: &str = "\0distinct";
 

@@ -5,7 +5,7 @@ mod record;
 
 use std::{ops::Range, sync::Arc};
 
-use savanna_tenants_catalog::{Table, view::Read};
+use savanna_tenants_catalog::{Sequence, Table, view::Read};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -16,7 +16,10 @@ use crate::{
     bind::Binder,
     expression::{Expr, set_function::ResolvedSet},
     modify::columns_of,
-    parse::name::{name_of, object_name},
+    parse::{
+        self,
+        name::{name_of, object_name, relation_name},
+    },
     plan::{
         OutputColumn,
         query::{Body, Query},
@@ -308,6 +311,10 @@ impl Planner<'_> {
                     let query = self.system_query(&system, &from.scope)?;
                     return from.add_query(query, &name, alias.as_ref());
                 }
+                if let Some(query) = self.sequence_query(name, &from.scope)? {
+                    let name = alias.as_ref().map_or_else(|| last_name(name), |alias| name_of(&alias.name));
+                    return from.add_query(query, &name, alias.as_ref());
+                }
                 match self.relation(name)? {
                     (Relation::Table(table), known) => from.add_table(table, known.as_ref(), alias.as_ref()),
                     (Relation::View(view), known) => {
@@ -368,6 +375,24 @@ impl Planner<'_> {
                 Ok(item)
             }
             other => Err(SqlError::unsupported(format_args!("{other} in FROM"))),
+        }
+    }
+
+    /// The row of a sequence, which can be read like a table. Where views are made they are not: nothing would keep the sequence.
+    fn sequence_query(&mut self, name: &ast::ObjectName, scope: &Scope<'_>) -> Result<Option<Query>> {
+        let Some(sequence) = self.catalog.sequence(&relation_name(name)?).map(Arc::clone) else { return Ok(None) };
+        if self.views.are_involved() {
+            return Ok(None);
+        }
+        let Sequence { id, first, increment, min, max, .. } = *sequence;
+        let called = format!("n <> {first} AND n - {increment} BETWEEN {min} AND {max}");
+        let text = format!(
+            "SELECT (CASE WHEN {called} THEN n - {increment} ELSE n END)::bigint AS last_value, 0::bigint AS log_cnt, {called} AS is_called
+             FROM (SELECT pg_catalog.pg_sequence_next({id}) AS n) AS s"
+        );
+        match parse::parse(&text)? {
+            Some(ast::Statement::Query(query)) => self.query(&query, scope).map(Some),
+            _ => Err(SqlError::internal("what is read of a sequence is no query")),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use savanna_tenants_catalog::{
-    Table,
+    Comments, Table,
     view::{CheckOption, Read, View},
 };
 use savanna_tenants_values::error::{Result, SqlError, state};
@@ -25,6 +25,13 @@ use crate::{
 
 /// Views that stand on each other.
 const NESTED_MAX: usize = 100;
+
+impl Views {
+    /// Whether a view is made, or one's query is planned.
+    pub(crate) fn are_involved(&self) -> bool {
+        self.made.is_some() || !self.inside.is_empty()
+    }
+}
 
 /// What stands under a name in FROM.
 pub(crate) enum Relation {
@@ -201,7 +208,16 @@ impl Planner<'_> {
         }
         let name = relation_name(&ast.name)?;
         let schema = self.catalog.schema_of_new(&name, ast.temporary)?;
-        let view = View { id: 0, name: name.name, columns, query: print::query(&ast.query)?, reads, schema, check };
+        let view = View {
+            id: 0,
+            name: name.name,
+            columns,
+            query: print::query(&ast.query)?,
+            reads,
+            schema,
+            check,
+            comments: Comments::new(),
+        };
         if check != CheckOption::No {
             self.check_updatable(&Arc::new(view.clone())).map_err(not_checkable)?;
         }

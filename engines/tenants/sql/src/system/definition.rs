@@ -36,15 +36,21 @@ pub(super) fn part_definition(table: &Table, part: &Part) -> String {
 /// The statement that makes the index of a number.
 pub(super) fn index_definition(catalog: &Catalog, table: &Table, oid: u32) -> Option<String> {
     let index = table.indexes.iter().find(|index| index.relation == oid);
-    let shown = |(part, descending): &(Part, bool)| {
-        let name = part_definition(table, part);
-        if *descending { format!("{name} DESC") } else { name }
+    let shown = |(place, (part, descending)): (usize, &(Part, bool))| {
+        let mut text = part_definition(table, part);
+        let class = index.and_then(|index| index.classes.iter().find(|(at, _)| *at == place));
+        class.iter().for_each(|(_, name)| text.push_str(&format!(" {name}")));
+        if *descending { text + " DESC" } else { text }
     };
     let (name, columns, unique): (_, Vec<String>, _) = match index {
-        Some(index) => (&index.name, index.parts.iter().map(shown).collect(), index.unique),
+        Some(index) => (&index.name, index.parts.iter().enumerate().map(shown).collect(), index.unique),
         None => {
             let primary = table.primary.as_ref()?;
-            (&primary.name, primary.columns.iter().map(|column| shown(&(Part::Column(*column), false))).collect(), true)
+            (
+                &primary.name,
+                primary.columns.iter().map(|column| shown((0, &(Part::Column(*column), false)))).collect(),
+                true,
+            )
         }
     };
     let unique = if unique { "UNIQUE " } else { "" };

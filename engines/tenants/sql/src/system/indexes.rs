@@ -1,14 +1,22 @@
 //! What clients ask about indexes.
 
-use savanna_tenants_catalog::{Catalog, Part, Table};
+use savanna_tenants_catalog::{Catalog, Index, Part, Table};
 use savanna_tenants_values::{types::Type, value::Value};
 
 use super::{
+    B, N, NAMESPACE_CATALOG, OWNER, SystemTable, T, collation_of,
     definition::{index_definition, part_definition, primary_oid},
+    relations::BTREE,
     row, vector,
 };
 use crate::{
-    bind::Parameters, define::index::part_names, expression::index::ResolvedIndexes, plan::NewPart,
+    bind::Parameters,
+    define::{
+        index::part_names,
+        operator_class::{self, CLASSES, OperatorClass},
+    },
+    expression::index::ResolvedIndexes,
+    plan::NewPart,
     query::select::Planner,
 };
 
@@ -16,6 +24,7 @@ use crate::{
 pub(super) fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {
     let mut rows = Vec::new();
     for table in catalog.tables() {
+        resolve(catalog, table);
         let mut index = |oid: u32, parts: &[(Part, bool)], unique: bool, primary: bool| {
             let of = table.indexes.iter().find(|index| index.relation == oid);
             let include = of.map_or(&[][..], |index| &index.include);
@@ -25,6 +34,13 @@ pub(super) fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {
                 Part::Column(column) => *column as i64 + 1,
                 Part::Expression(_) => 0,
             });
+            let types: Vec<Type> = (0..count)
+                .map(|place| match (&parts[place].0, table.indexes.iter().position(|index| index.relation == oid)) {
+                    (Part::Column(column), _) => table.columns[*column].of,
+                    (Part::Expression(_), Some(at)) => table.part_type(at, place),
+                    (Part::Expression(_), None) => Type::Text,
+                })
+                .collect();
             let texts: Vec<&str> = of.iter().flat_map(|index| index.expressions()).collect();
             rows.push(row![
                 oid,
@@ -43,8 +59,8 @@ pub(super) fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {
                 true,
                 false,
                 vector(places.chain(include.iter().map(|column| *column as i64 + 1))),
-                each(|_| 0),
-                each(|_| 0),
+                vector(types.iter().map(|of| collation_of(*of).into())),
+                vector(types.iter().enumerate().map(|(place, part)| class_oid(of, place, *part).into())),
                 each(|(_, descending)| if *descending { 3 } else { 0 }),
                 (!texts.is_empty()).then(|| texts.join(", ")),
                 of.and_then(|index| index.predicate.as_deref()).map(|predicate| format!("({predicate})")),
@@ -62,6 +78,40 @@ pub(super) fn indexes(catalog: &Catalog) -> Vec<Vec<Value>> {
     rows
 }
 
+/// Finds out the types of a table's indexes. An expression that cannot be read any more is shown as text.
+fn resolve(catalog: &Catalog, table: &Table) {
+    _ = Planner::new(catalog, Parameters::default()).resolve_indexes(table);
+}
+
+/// The number of the operator class of an index's part.
+fn class_oid(index: Option<&Index>, place: usize, of: Type) -> u32 {
+    let named = index.and_then(|index| index.classes.iter().find(|(at, _)| *at == place));
+    let class = named.map_or_else(|| operator_class::default_of(of), |(_, name)| operator_class::named(name));
+    class.map_or(0, |class| class.oid)
+}
+
+pub(super) const TABLES: &[SystemTable] = &[SystemTable {
+    name: "pg_opclass",
+    columns: &[
+        ("oid", N),
+        ("opcmethod", N),
+        ("opcname", T),
+        ("opcnamespace", N),
+        ("opcowner", N),
+        ("opcfamily", N),
+        ("opcintype", N),
+        ("opcdefault", B),
+        ("opckeytype", N),
+    ],
+    rows: Some(|_| {
+        let row = |class: &OperatorClass| {
+            let OperatorClass { oid, name, of, is_default, family } = *class;
+            row![oid, BTREE, name, NAMESPACE_CATALOG, OWNER, family, of, is_default, 0_u32]
+        };
+        CLASSES.iter().map(row).collect()
+    }),
+}];
+
 /// The names, types and definitions of an index's columns.
 type IndexColumns = Vec<(String, Type, String)>;
 
@@ -74,8 +124,7 @@ pub(super) fn index_columns(catalog: &Catalog, table: &Table) -> Vec<(u32, Index
     let primary = table.primary.iter();
     let mut all: Vec<(u32, IndexColumns)> =
         primary.map(|key| (primary_oid(table), key.columns.iter().map(|at| column(*at)).collect())).collect();
-    // An expression that cannot be read any more is shown as text.
-    _ = Planner::new(catalog, Parameters::default()).resolve_indexes(table);
+    resolve(catalog, table);
     for (at, index) in table.indexes.iter().enumerate() {
         let parts: Vec<(NewPart, bool)> = index
             .parts

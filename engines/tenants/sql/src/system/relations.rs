@@ -8,10 +8,11 @@ use savanna_tenants_catalog::{
 use savanna_tenants_values::{types::Type, value::Value};
 
 use super::{
-    B, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, OWNER, Rows, S, SystemTable, T, TEXTS, array,
+    B, C, CLASSES, I, N, NAMESPACE_CATALOG, NAMESPACE_INFORMATION, NUMBERS, OIDS, OWNER, PLACES, R, Rows, S,
+    SystemTable, T, TEXTS, VECTOR, collation_of,
     definition::{check_oid, column_names, foreign_key_definition, primary_oid},
     indexes::{index_columns, indexes},
-    namespace_oid, row,
+    namespace_oid, numbers, qualify, row,
 };
 use crate::{bind::Parameters, define::default_sequence::with_names, query::select::Planner};
 
@@ -19,12 +20,14 @@ const fn table(name: &'static str, columns: &'static [(&'static str, Type)], row
     SystemTable { name, columns, rows: Some(rows) }
 }
 
+/// The number of the role that PostgreSQL says owns `public`.
+const DATABASE_OWNER: u32 = 6_171;
 /// The number of the kind of index and of table that there is.
-const BTREE: u32 = 403;
+pub(super) const BTREE: u32 = 403;
 const HEAP: u32 = 2;
 
 pub(super) const TABLES: &[SystemTable] = &[
-    table("pg_namespace", &[("oid", N), ("nspname", T), ("nspowner", N), ("nspacl", T)], namespaces),
+    table("pg_namespace", &[("oid", N), ("nspname", T), ("nspowner", N), ("nspacl", TEXTS)], namespaces),
     table(
         "pg_class",
         &[
@@ -38,13 +41,13 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("relfilenode", N),
             ("reltablespace", N),
             ("relpages", I),
-            ("reltuples", Type::Float4),
+            ("reltuples", R),
             ("relallvisible", I),
             ("reltoastrelid", N),
             ("relhasindex", B),
             ("relisshared", B),
-            ("relpersistence", T),
-            ("relkind", T),
+            ("relpersistence", C),
+            ("relkind", C),
             ("relnatts", S),
             ("relchecks", S),
             ("relhasrules", B),
@@ -53,9 +56,12 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("relrowsecurity", B),
             ("relforcerowsecurity", B),
             ("relispopulated", B),
-            ("relreplident", T),
+            ("relreplident", C),
             ("relispartition", B),
-            ("relacl", T),
+            ("relrewrite", N),
+            ("relfrozenxid", N),
+            ("relminmxid", N),
+            ("relacl", TEXTS),
             ("reloptions", TEXTS),
             ("relpartbound", T),
         ],
@@ -71,23 +77,25 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("attlen", S),
             ("attnum", S),
             ("attndims", I),
+            ("attcacheoff", I),
             ("atttypmod", I),
             ("attbyval", B),
-            ("attalign", T),
-            ("attstorage", T),
-            ("attcompression", T),
+            ("attalign", C),
+            ("attstorage", C),
+            ("attcompression", C),
             ("attnotnull", B),
             ("atthasdef", B),
             ("atthasmissing", B),
-            ("attidentity", T),
-            ("attgenerated", T),
+            ("attidentity", C),
+            ("attgenerated", C),
             ("attisdropped", B),
             ("attislocal", B),
             ("attinhcount", I),
             ("attcollation", N),
-            ("attacl", T),
-            ("attoptions", T),
-            ("attfdwoptions", T),
+            ("attacl", TEXTS),
+            ("attoptions", TEXTS),
+            ("attfdwoptions", TEXTS),
+            ("attmissingval", T),
             // What `pg_get_indexdef` answers for a column of an index.
             ("definition", T),
         ],
@@ -112,10 +120,10 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("indisready", B),
             ("indislive", B),
             ("indisreplident", B),
-            ("indkey", T),
-            ("indcollation", T),
-            ("indclass", T),
-            ("indoption", T),
+            ("indkey", PLACES),
+            ("indcollation", VECTOR),
+            ("indclass", VECTOR),
+            ("indoption", PLACES),
             ("indexprs", T),
             ("indpred", T),
             // What `pg_get_indexdef` answers.
@@ -129,7 +137,7 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("oid", N),
             ("conname", T),
             ("connamespace", N),
-            ("contype", T),
+            ("contype", C),
             ("condeferrable", B),
             ("condeferred", B),
             ("convalidated", B),
@@ -138,14 +146,19 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("conindid", N),
             ("conparentid", N),
             ("confrelid", N),
-            ("confupdtype", T),
-            ("confdeltype", T),
-            ("confmatchtype", T),
+            ("confupdtype", C),
+            ("confdeltype", C),
+            ("confmatchtype", C),
             ("conislocal", B),
             ("coninhcount", I),
             ("connoinherit", B),
-            ("conkey", T),
-            ("confkey", T),
+            ("conkey", NUMBERS),
+            ("confkey", NUMBERS),
+            ("conpfeqop", OIDS),
+            ("conppeqop", OIDS),
+            ("conffeqop", OIDS),
+            ("confdelsetcols", NUMBERS),
+            ("conexclop", OIDS),
             ("conbin", T),
             // What `pg_get_constraintdef` answers.
             ("definition", T),
@@ -161,7 +174,12 @@ pub(super) const TABLES: &[SystemTable] = &[
         let row = |view: &Arc<View>| {
             let updatable = Planner::new(catalog, Parameters::default()).is_updatable(view);
             let updatable = if updatable { "YES" } else { "NO" };
-            row![view.id, format!(" {};", view.query), view.check.word().unwrap_or("none"), updatable]
+            row![
+                view.id,
+                format!(" {};", qualify::view_query(catalog, view)),
+                view.check.word().unwrap_or("none"),
+                updatable
+            ]
         };
         catalog.views().map(row).collect()
     }),
@@ -171,28 +189,30 @@ pub(super) const TABLES: &[SystemTable] = &[
         &[
             ("seqrelid", N),
             ("seqtypid", N),
-            ("seqstart", N),
-            ("seqincrement", N),
-            ("seqmax", N),
-            ("seqmin", N),
-            ("seqcache", N),
+            ("seqstart", Type::Int8),
+            ("seqincrement", Type::Int8),
+            ("seqmax", Type::Int8),
+            ("seqmin", Type::Int8),
+            ("seqcache", Type::Int8),
             ("seqcycle", B),
         ],
         sequences,
     ),
-    table("pg_am", &[("oid", N), ("amname", T), ("amhandler", T), ("amtype", T)], |_| {
+    table("pg_am", &[("oid", N), ("amname", T), ("amhandler", T), ("amtype", C)], |_| {
         vec![row![HEAP, "heap", "heap_tableam_handler", "t"], row![BTREE, "btree", "bthandler", "i"]]
     }),
-    table("pg_tablespace", &[("oid", N), ("spcname", T), ("spcowner", N), ("spcacl", T), ("spcoptions", T)], |_| {
-        vec![row![1_663_u32, "pg_default", OWNER, Value::Null, Value::Null]]
-    }),
+    table(
+        "pg_tablespace",
+        &[("oid", N), ("spcname", T), ("spcowner", N), ("spcacl", TEXTS), ("spcoptions", TEXTS)],
+        |_| vec![row![1_663_u32, "pg_default", OWNER, Value::Null, Value::Null]],
+    ),
 ];
 
 fn namespaces(catalog: &Catalog) -> Vec<Vec<Value>> {
     let namespace = |oid: u32, name: &str| row![oid, name, OWNER, Value::Null];
     let mut rows = vec![
         namespace(NAMESPACE_CATALOG, "pg_catalog"),
-        namespace(namespace_oid(PUBLIC), catalog.schema_name(PUBLIC)),
+        row![namespace_oid(PUBLIC), catalog.schema_name(PUBLIC), DATABASE_OWNER, Value::Null],
         namespace(NAMESPACE_INFORMATION, "information_schema"),
     ];
     if catalog.searches_temporary() {
@@ -215,7 +235,7 @@ fn named(catalog: &Catalog, visit: &mut dyn FnMut(u32, u32, &str)) {
 
 /// Which of them are found by their name alone, and how SQL has to write their names.
 fn visible(catalog: &Catalog) -> Vec<Vec<Value>> {
-    let mut rows = Vec::new();
+    let mut rows: Vec<_> = CLASSES.iter().map(|(oid, name)| row![*oid, true, *name]).collect();
     named(catalog, &mut |oid, schema, name| {
         rows.push(row![oid, catalog.is_visible(schema, name), catalog.written(schema, name)]);
     });
@@ -224,7 +244,8 @@ fn visible(catalog: &Catalog) -> Vec<Vec<Value>> {
 
 /// What names mean which of them, with a schema and, if they are found so, without.
 fn names(catalog: &Catalog) -> Vec<Vec<Value>> {
-    let mut rows = Vec::new();
+    let both = |(oid, name): &(u32, &str)| [row![*name, *oid], row![format!("pg_catalog.{name}"), *oid]];
+    let mut rows: Vec<_> = CLASSES.iter().flat_map(both).collect();
     named(catalog, &mut |oid, schema, name| {
         rows.push(row![format!("{}.{name}", catalog.schema_name(schema)), oid]);
         if catalog.is_visible(schema, name) {
@@ -288,6 +309,9 @@ impl Class<'_> {
             true,
             identity,
             false,
+            0_u32,
+            0_u32,
+            0_u32,
             Value::Null,
             if options.is_empty() { Value::Null } else { Value::Array(Arc::new(options.into())) },
             Value::Null,
@@ -373,6 +397,9 @@ fn attribute(
     [not_null, has_default, dropped]: [bool; 3],
     (identity, generated): (&str, &str),
 ) -> Vec<Value> {
+    let of = Type::of_oid(oid);
+    let element = of.and_then(Type::element);
+    let collation = collation_of(element.or(of).unwrap_or(Type::Unknown));
     let storage = match (oid, size) {
         (1_700, _) => "m",
         (_, -1) => "x",
@@ -385,10 +412,19 @@ fn attribute(
         -1_i64,
         i64::from(size),
         number,
-        0_u32,
+        i64::from(element.is_some()),
+        -1_i64,
         i64::from(modifier),
-        false,
-        "i",
+        size > 0 && size <= 8,
+        if size == 1 {
+            "c"
+        } else if size == 2 {
+            "s"
+        } else if size == 8 {
+            "d"
+        } else {
+            "i"
+        },
         storage,
         "",
         not_null,
@@ -399,7 +435,8 @@ fn attribute(
         dropped,
         true,
         0_u32,
-        0_u32,
+        collation,
+        Value::Null,
         Value::Null,
         Value::Null,
         Value::Null,
@@ -410,9 +447,11 @@ fn attribute(
 /// The expression that a column's value comes from unless a statement gives one, or always.
 fn shown(catalog: &Catalog, column: &Column) -> Option<String> {
     match &column.generated {
-        Generated::No => column.default.as_deref().map(|default| with_names(default, catalog)),
+        Generated::No => {
+            column.default.as_deref().map(|default| with_names(&qualify::expression(catalog, default), catalog))
+        }
         Generated::Identity { .. } => None,
-        Generated::Stored(expression) => Some(expression.clone()),
+        Generated::Stored(expression) => Some(qualify::expression(catalog, expression)),
     }
 }
 
@@ -442,7 +481,7 @@ struct Constraint<'a> {
 impl Constraint<'_> {
     fn row(self, table: &Table) -> Vec<Value> {
         let Self { oid, name, kind, index, columns, foreign, definition } = self;
-        let key = |columns: &[usize]| array(columns.iter().map(|column| *column as i64 + 1));
+        let key = |columns: &[usize]| numbers(columns.iter().map(|column| *column as i64 + 1));
         let action = |action: Action| match action {
             Action::NoAction => "a",
             Action::Restrict => "r",
@@ -469,9 +508,14 @@ impl Constraint<'_> {
             foreign.map_or(" ", |key| if key.full { "f" } else { "s" }),
             true,
             0_u32,
-            true,
-            key(columns),
+            kind != "c",
+            (kind != "c" || !columns.is_empty()).then(|| key(columns)),
             foreign.map(|of| key(&of.parent_columns)),
+            Value::Null,
+            Value::Null,
+            Value::Null,
+            Value::Null,
+            Value::Null,
             Value::Null,
             definition,
         ]
@@ -496,8 +540,9 @@ fn constraints(catalog: &Catalog) -> Vec<Vec<Value>> {
         }
         for (at, check) in table.checks.iter().enumerate() {
             let (oid, name) = (check_oid(table, at), check.name.as_str());
-            let definition = format!("CHECK ({})", check.condition);
-            add(Constraint { oid, name, kind: "c", index: 0, columns: &[], foreign: None, definition });
+            let columns = qualify::columns_of(table, &check.condition);
+            let definition = format!("CHECK ({})", qualify::expression(catalog, &check.condition));
+            add(Constraint { oid, name, kind: "c", index: 0, columns: &columns, foreign: None, definition });
         }
         for key in &table.foreign_keys {
             let definition = foreign_key_definition(catalog, table, key);

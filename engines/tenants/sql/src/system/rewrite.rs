@@ -10,7 +10,7 @@ use sqlparser::ast::{
     Statement, Value,
 };
 
-use super::{INFORMATION_SCHEMA, PG_CATALOG, empty::joins_empty};
+use super::{INFORMATION_SCHEMA, PG_CATALOG, class_of, empty::joins_empty};
 use crate::{
     parse,
     parse::{name::name_of, print},
@@ -40,6 +40,10 @@ pub(crate) fn rewrite(ast: &Expr) -> Result<Option<Cow<'_, Expr>>> {
         }
         Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } => object(expr, data_type),
         Expr::Function(function) => call(function),
+        // Names are texts here, in which PostgreSQL counts bytes from 0.
+        Expr::CompoundFieldAccess { root, .. } if ast.to_string() == "typname[0]" => {
+            query(&format!("SELECT substr({}, 1, 1)", print::expression(root)?)).map(Some)
+        }
         _ => Ok(None),
     };
     Ok(made?.map(Cow::Owned))
@@ -104,18 +108,32 @@ fn object(expr: &Expr, of: &DataType) -> Result<Option<Expr>> {
         "regrole" => ("pg_authid", "rolname"),
         _ => return Ok(None),
     };
+    // A name may say that it is a text.
+    let expr = match expr {
+        Expr::Cast { expr: inner, data_type: DataType::Text | DataType::Varchar(None), .. } if is_name(inner) => inner,
+        other => other,
+    };
     match literal(expr) {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty() => {
             Ok(Some(Expr::value(Value::Number(digits, false))))
         }
         Some(_) => named_object(table, name, &folded(expr, table)?),
         None if is_parameter(expr) => named_object(table, name, &folded(expr, table)?),
+        // What this function returns is a name, with quotes where SQL wants them.
+        None if matches!(expr, Expr::Function(of) if last_name(of) == "pg_get_serial_sequence") => {
+            let named = expression(&format!("replace({}, '\"', '')", print::expression(expr)?))?;
+            named_object(table, name, &named)
+        }
         None if table == "pg_relation_name" => look_up("pg_visible", ("oid", "name"), expr),
         None if table == "pg_type" => {
             Ok(Some(expression(&format!("pg_catalog.format_type({}, -1)", print::expression(expr)?))?))
         }
         None => look_up(table, ("oid", name), expr),
     }
+}
+
+fn is_name(expr: &Expr) -> bool {
+    literal(expr).is_some() || is_parameter(expr)
 }
 
 fn is_parameter(expr: &Expr) -> bool {
@@ -159,7 +177,10 @@ fn call(function: &Function) -> Result<Option<Expr>> {
     let name = last_name(function);
     if let ("array", FunctionArguments::Subquery(query)) = (name.as_str(), &function.args) {
         let SetExpr::Select(select) = &*query.body else { return Ok(None) };
-        return Ok(select.from.iter().any(joins_empty).then(|| text("{}")));
+        return match select.from.iter().any(joins_empty) {
+            true => expression("'{}'::text[]").map(Some),
+            false => Ok(None),
+        };
     }
     let arguments: Vec<&Expr> = match &function.args {
         FunctionArguments::List(list) => list
@@ -174,10 +195,6 @@ fn call(function: &Function) -> Result<Option<Expr>> {
     };
     match (name.as_str(), arguments.as_slice()) {
         ("pg_get_expr", [of, ..]) => Ok(Some((*of).clone())),
-        // Arrays of the catalog are texts, but those of options, which psql puts together.
-        ("array_to_string", [of, ..]) if function.name.0.len() == 2 && !matches!(of, Expr::BinaryOp { .. }) => {
-            Ok(Some((*of).clone()))
-        }
         ("pg_get_indexdef", [of]) => look_up("pg_index", ("indexrelid", "definition"), of),
         ("pg_get_indexdef", [of, column, _]) if column.to_string() == "0" => {
             look_up("pg_index", ("indexrelid", "definition"), of)
@@ -195,13 +212,31 @@ fn call(function: &Function) -> Result<Option<Expr>> {
         ("to_regclass", [of]) => named_object("pg_relation_name", "name", &folded(of, "pg_relation_name")?),
         ("to_regtype", [of]) => named_object("pg_type", "typname", &folded(of, "pg_type")?),
         ("pg_table_is_visible", [of]) => look_up("pg_visible", ("oid", "visible"), of),
-        ("pg_type_is_visible" | "pg_function_is_visible", [_]) => Ok(Some(truth(true))),
+        (
+            "pg_type_is_visible" | "pg_function_is_visible" | "pg_collation_is_visible" | "pg_opclass_is_visible",
+            [_],
+        ) => Ok(Some(truth(true))),
         ("pg_is_in_recovery", []) => Ok(Some(truth(false))),
         ("pg_relation_is_publishable", [_]) => Ok(Some(truth(false))),
-        ("pg_get_userbyid", [_]) => Ok(Some(text("postgres"))),
+        ("pg_get_userbyid", [of]) => {
+            let of = print::expression(of)?;
+            expression(&format!("CASE {of} WHEN 6171 THEN 'pg_database_owner' ELSE 'postgres' END")).map(Some)
+        }
         ("pg_encoding_to_char", [_]) => Ok(Some(text("UTF8"))),
         ("pg_partition_ancestors", [_]) => Ok(Some(expression("NULL::bigint")?)),
-        ("obj_description" | "col_description" | "shobj_description", _) => Ok(Some(expression("NULL::text")?)),
+        ("shobj_description", _) | ("pg_get_ruledef" | "pg_get_triggerdef", [_, ..]) => {
+            Ok(Some(expression("NULL::text")?))
+        }
+        ("acldefault", [_, _]) => Ok(Some(expression("NULL::text[]")?)),
+        ("col_description", [of, column]) => {
+            let class = expression(&class_of("pg_class").to_string())?;
+            description(of, Some(&class), &print::expression(column)?).map(Some)
+        }
+        ("obj_description", [of]) => description(of, None, "0").map(Some),
+        ("obj_description", [of, class]) => {
+            let class = named_object("pg_relation_name", "name", &folded(class, "pg_relation_name")?)?;
+            description(of, class.as_ref(), "0").map(Some)
+        }
         (
             "has_table_privilege"
             | "has_schema_privilege"
@@ -221,6 +256,20 @@ fn look_up(table: &str, (key, column): (&str, &str), of: &Expr) -> Result<Option
     let of = print::expression(of)?;
     let renamed = format!("SELECT {key} AS \"$k\", {column} AS \"$v\" FROM pg_catalog.{table}");
     query(&format!("SELECT \"$o\".\"$v\" FROM ({renamed}) \"$o\" WHERE \"$o\".\"$k\" = {of}")).map(Some)
+}
+
+/// What is said about an object of a class, or a column of it.
+fn description(of: &Expr, class: Option<&Expr>, column: &str) -> Result<Expr> {
+    let of = print::expression(of)?;
+    let class = match class {
+        Some(class) => format!(" AND \"$o\".\"$c\" = {}", print::expression(class)?),
+        None => String::new(),
+    };
+    let renamed = "SELECT objoid AS \"$k\", classoid AS \"$c\", objsubid AS \"$n\", description AS \"$v\"
+        FROM pg_catalog.pg_description";
+    query(&format!(
+        "SELECT \"$o\".\"$v\" FROM ({renamed}) \"$o\" WHERE \"$o\".\"$k\" = {of} AND \"$o\".\"$n\" = {column}{class}"
+    ))
 }
 
 /// A function's name without its schema.

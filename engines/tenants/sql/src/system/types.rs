@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use savanna_tenants_catalog::Catalog;
+use savanna_tenants_catalog::{Catalog, PUBLIC};
 use savanna_tenants_values::{
     enumeration::Enumeration,
     types::{Type, array_oid},
     value::Value,
 };
 
-use super::{B, C, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OWNER, S, SystemTable, T, row};
+use super::{B, C, I, N, NAMESPACE_CATALOG, NAMESPACE_PUBLIC, OIDS, OWNER, R, S, SystemTable, T, TEXTS, VECTOR, row};
 
 /// Types with their names in `pg_type`, sizes and categories.
 const TYPES: &[(u32, &str, i64, &str)] = &[
@@ -62,12 +62,19 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("typoutput", T),
             ("typreceive", T),
             ("typsend", T),
+            ("typmodin", T),
+            ("typmodout", T),
+            ("typanalyze", T),
+            ("typalign", C),
+            ("typstorage", C),
             ("typnotnull", B),
             ("typbasetype", N),
             ("typtypmod", I),
             ("typndims", I),
             ("typcollation", N),
+            ("typdefaultbin", T),
             ("typdefault", T),
+            ("typacl", TEXTS),
         ],
         rows: Some(types),
     },
@@ -78,15 +85,30 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("collname", T),
             ("collnamespace", N),
             ("collowner", N),
-            ("collprovider", T),
+            ("collprovider", C),
             ("collisdeterministic", B),
             ("collencoding", I),
             ("collcollate", T),
             ("collctype", T),
+            ("colliculocale", T),
+            ("collversion", T),
         ],
         rows: Some(|_| {
-            let collation =
-                |oid: u32, name: &str, of: &str| row![oid, name, NAMESPACE_CATALOG, OWNER, "c", true, -1_i64, of, of];
+            let collation = |oid: u32, name: &str, of: &str| {
+                row![
+                    oid,
+                    name,
+                    NAMESPACE_CATALOG,
+                    OWNER,
+                    if of.is_empty() { "d" } else { "c" },
+                    true,
+                    -1_i64,
+                    of,
+                    of,
+                    Value::Null,
+                    Value::Null
+                ]
+            };
             vec![collation(100, "default", ""), collation(950, "C", "C")]
         }),
     },
@@ -98,18 +120,37 @@ pub(super) const TABLES: &[SystemTable] = &[
             ("pronamespace", N),
             ("proowner", N),
             ("prolang", N),
-            ("prokind", T),
+            ("procost", R),
+            ("prorows", R),
+            ("provariadic", N),
+            ("prosupport", T),
+            ("prokind", C),
+            ("prosecdef", B),
+            ("proleakproof", B),
+            ("proisstrict", B),
             ("proretset", B),
-            ("prorettype", N),
-            ("proargtypes", T),
+            ("provolatile", C),
+            ("proparallel", C),
             ("pronargs", S),
+            ("pronargdefaults", S),
+            ("prorettype", N),
+            ("proargtypes", VECTOR),
+            ("proallargtypes", OIDS),
+            ("proargmodes", TEXTS),
+            ("proargnames", TEXTS),
+            ("proargdefaults", T),
+            ("protrftypes", OIDS),
             ("prosrc", T),
+            ("probin", T),
+            ("prosqlbody", T),
+            ("proconfig", TEXTS),
+            ("proacl", TEXTS),
         ],
         rows: None,
     },
     SystemTable {
         name: "pg_enum",
-        columns: &[("oid", N), ("enumtypid", N), ("enumsortorder", Type::Float4), ("enumlabel", T)],
+        columns: &[("oid", N), ("enumtypid", N), ("enumsortorder", R), ("enumlabel", T)],
         rows: Some(labels),
     },
 ];
@@ -147,7 +188,25 @@ struct Row<'a> {
 impl Row<'_> {
     fn row(&self) -> Vec<Value> {
         let Self { oid, name, namespace, size, kind, category, element, array, functions } = *self;
-        let collation = if category == "S" { 100_u32 } else { 0 };
+        let of_texts = matches!(name, "_text" | "_varchar" | "_bpchar");
+        let collation = match name {
+            "name" | "_name" => 950_u32,
+            _ if category == "S" || of_texts => 100,
+            _ => 0,
+        };
+        let storage = match (name, size) {
+            ("numeric", _) => "m",
+            (_, -1) => "x",
+            _ => "p",
+        };
+        let alignment = match size {
+            1 | 64 | -2 => "c",
+            2 => "s",
+            8 => "d",
+            16 if name == "uuid" => "c",
+            16 => "d",
+            _ => "i",
+        };
         row![
             oid,
             name,
@@ -168,11 +227,18 @@ impl Row<'_> {
             format!("{functions}out"),
             format!("{functions}recv"),
             format!("{functions}send"),
+            "-",
+            "-",
+            if element == 0 { "-" } else { "array_typanalyze" },
+            alignment,
+            storage,
             false,
             0_u32,
             -1_i64,
             0_u32,
             collation,
+            Value::Null,
+            Value::Null,
             Value::Null,
         ]
     }
@@ -223,7 +289,11 @@ pub(crate) fn format_type(catalog: &Catalog, oid: i64, modifier: Option<i64>) ->
         _ => catalog.type_of_oid(oid),
     };
     match (of, name) {
-        (Some(of), _) if of.enumeration().is_some() => catalog.type_name(of),
+        (Some(of), _) if let Some(id) = of.enumeration() => {
+            let named = catalog.enumerations().find(|enumeration| enumeration.id == id);
+            let name = named.map_or_else(|| "???".to_owned(), |of| catalog.written(PUBLIC, &of.name));
+            if of.element().is_some() { format!("{name}[]") } else { name }
+        }
         (Some(of), _) => {
             match of.element().and_then(|element| Type::of_oid_and_modifier(element.oid(), modifier).array()) {
                 Some(array) => array.name(),

@@ -11,7 +11,8 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
         "pg_authid" => {
             "SELECT 10 AS oid, current_user AS rolname, s.su AS rolsuper, true AS rolinherit, s.su AS rolcreaterole, s.su AS rolcreatedb,
                 true AS rolcanlogin, false AS rolreplication, s.su AS rolbypassrls, -1 AS rolconnlimit, NULL::text AS rolpassword,
-                NULL::timestamptz AS rolvaliduntil FROM (SELECT current_setting('is_superuser') = 'on' AS su) s"
+                NULL::timestamptz AS rolvaliduntil FROM (SELECT current_setting('is_superuser') = 'on' AS su) s
+                UNION ALL SELECT 6171, 'pg_database_owner', false, true, false, false, false, false, false, -1, NULL, NULL"
         }
         "pg_stat_activity" => {
             "SELECT datname, pid, usename, NULL::text AS application_name, NULL::text AS client_addr,
@@ -37,7 +38,7 @@ pub(super) fn of_catalog(name: &str) -> Option<&'static str> {
         }
         "pg_user" => {
             "SELECT rolname AS usename, oid AS usesysid, rolcreatedb AS usecreatedb, rolsuper AS usesuper, rolreplication AS userepl,
-                rolbypassrls AS usebypassrls, '********' AS passwd, rolvaliduntil AS valuntil FROM pg_catalog.pg_authid"
+                rolbypassrls AS usebypassrls, '********' AS passwd, rolvaliduntil AS valuntil FROM pg_catalog.pg_authid WHERE rolcanlogin"
         }
         "pg_tables" => {
             "SELECT s.nspname AS schemaname, c.relname AS tablename, 'postgres' AS tableowner, NULL::text AS tablespace,

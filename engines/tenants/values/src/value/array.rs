@@ -67,6 +67,11 @@ impl From<Vec<Value>> for Array {
 }
 
 impl Array {
+    /// A vector of the catalog: it begins at 0.
+    pub fn vector(elements: Vec<Value>) -> Self {
+        Self { dimensions: vec![Dimension { length: elements.len(), lower: 0 }], elements }
+    }
+
     /// One array of several, each an element of a new outermost dimension.
     ///
     /// # Errors

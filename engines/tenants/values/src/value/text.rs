@@ -51,6 +51,10 @@ pub(crate) fn write(value: &Value, of: Type, zone: Zone, out: &mut String) {
         }
         Value::Json(value) => value.write(out),
         Value::Enum(_, label) => out.push_str(label),
+        Value::Array(array) if of.is_vector() => {
+            let shown = array.elements.iter().map(|element| shown(element, of.element().unwrap_or(Type::Text), zone));
+            out.push_str(&shown.collect::<Vec<_>>().join(" "));
+        }
         Value::Array(array) => array.write(of.element().unwrap_or(Type::Text), zone, out),
         Value::Bytes(bytes) => {
             out.push_str("\\x");
@@ -175,6 +179,11 @@ pub fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
         }
         Type::Jsonb => Value::Json(Arc::new(Json::parse(text)?)),
         Type::Enum(id) => context.enumerations.known(id)?.value(text)?,
+        Type::Array(_) if of.is_vector() => {
+            let element = of.element().unwrap_or(Type::Text);
+            let elements = text.split_whitespace().map(|word| parse(word, element, context)).collect::<Result<_>>()?;
+            Value::Array(Arc::new(Array::vector(elements)))
+        }
         Type::Array(_) => {
             let array = Array::parse(text, of.element().unwrap_or(Type::Text), context)?;
             Value::Array(Arc::new(array))
