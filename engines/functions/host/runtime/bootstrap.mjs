@@ -19,7 +19,7 @@ function ask(method, what, body, headers = {}) {
     const request = http.request(options, (answer) => {
       const parts = [];
       answer.on("data", (part) => parts.push(part));
-      answer.on("end", () => resolve({ headers: answer.headers, body: Buffer.concat(parts).toString() }));
+      answer.on("end", () => resolve({ status: answer.statusCode, headers: answer.headers, body: Buffer.concat(parts).toString() }));
       answer.on("error", reject);
     });
     request.on("error", reject);
@@ -35,15 +35,20 @@ class Mistake extends Error {
   }
 }
 
+// So much of an error is told, in characters of its message and of its trace: the host takes no long ones.
+const TOLD_MAX = 16384;
+
 // An error, or whatever was thrown, as Lambda shows it.
 function described(error) {
   if (!(error instanceof Error) && !util.types.isNativeError(error)) {
-    return { errorType: typeof error, errorMessage: String(error), trace: [] };
+    return { errorType: typeof error, errorMessage: String(error).slice(0, TOLD_MAX), trace: [] };
   }
-  return { errorType: error.name, errorMessage: error.message, trace: (error.stack ?? "").split("\n") };
+  const trace = String(error.stack ?? "").slice(0, TOLD_MAX).split("\n");
+  return { errorType: String(error.name).slice(0, 256), errorMessage: String(error.message).slice(0, TOLD_MAX), trace };
 }
 
-const named = (error) => ({ "Lambda-Runtime-Function-Error-Type": described(error).errorType });
+// A header has no other letters.
+const headerOf = (told) => ({ "Lambda-Runtime-Function-Error-Type": told.errorType.replaceAll(/[^\x20-\x7e]/g, "?") });
 
 // Lines of console.* say when, of which invocation, and how serious.
 let request;
@@ -83,8 +88,8 @@ async function handlerOf(name) {
   return handler;
 }
 
-// What a handler knows of its invocation; `end` takes an error and an answer.
-function contextOf(headers, end) {
+// What a handler knows of its invocation; `done` takes an error and an answer.
+function contextOf(headers, done) {
   const deadline = Number(headers["lambda-runtime-deadline-ms"]);
   const client = headers["lambda-runtime-client-context"];
   return {
@@ -99,29 +104,45 @@ function contextOf(headers, end) {
     clientContext: client ? JSON.parse(client) : undefined,
     identity: undefined,
     getRemainingTimeInMillis: () => Math.max(deadline - Date.now(), 0),
-    succeed: (answer) => end(null, answer),
-    fail: (error) => end(error ?? new Error()),
-    done: end,
+    succeed: (answer) => done(null, answer),
+    fail: (error) => done(error ?? "handled"),
+    done,
   };
 }
 
-// Calls a handler. One that gives a promise is over with it; another when it calls back, and nothing else is to be done unless it says so.
+// What is done when nothing else is left to be done.
+let whenIdle;
+process.on("beforeExit", () => {
+  const idle = whenIdle;
+  whenIdle = undefined;
+  idle?.();
+});
+
+// Calls a handler. The first of these ends it: its promise, `context.done` and the like, an error that is called back; or an answer that is called back, when
+// nothing else is left to be done, unless `context.callbackWaitsForEmptyEventLoop` was set to false before.
 function called(handler, event, headers) {
   return new Promise((resolve, reject) => {
-    const settle = (error, answer) => (error == null ? resolve(answer) : reject(error));
-    let idle;
-    const end = (error, answer) => {
-      const waits = context.callbackWaitsForEmptyEventLoop;
-      if (idle) process.removeListener("beforeExit", idle);
-      if (!waits) return setImmediate(settle, error, answer);
-      idle = () => settle(error, answer);
-      process.once("beforeExit", idle);
+    let isOver = false;
+    const once = (end) => (...words) => {
+      if (isOver) return;
+      isOver = true;
+      whenIdle = undefined;
+      end(...words);
     };
-    const context = contextOf(headers, end);
-    const given = handler(event, context, end);
-    if (typeof given?.then === "function") return given.then(resolve, reject);
-    // Who never calls back has answered nothing when nothing is left to be done.
-    if (!idle) process.once("beforeExit", (idle = () => settle(null, null)));
+    const done = once((error, answer) => (error == null ? resolve(answer) : reject(error)));
+    const context = contextOf(headers, done);
+    const callback = once((error, answer) => {
+      if (error != null) reject(error);
+      else if (context.callbackWaitsForEmptyEventLoop) whenIdle = () => resolve(answer);
+      else resolve(answer);
+    });
+    // Who calls nobody back has answered nothing, but for a promise that is never kept.
+    whenIdle = once(() => {
+      if (!util.types.isAsyncFunction(handler)) return resolve(null);
+      reject(new Mistake("Runtime.NodeJsExit", "The function has nothing left to do, and its promise was neither kept nor broken"));
+    });
+    const given = handler(event, context, callback);
+    if (typeof given?.then === "function") given.then((answer) => done(null, answer), (error) => done(error ?? "handled"));
   });
 }
 
@@ -131,14 +152,14 @@ async function main() {
     handler = await handlerOf(process.env._HANDLER);
   } catch (error) {
     console.error("Uncaught Exception", error);
-    await ask("POST", "init/error", JSON.stringify(described(error)), named(error));
+    await ask("POST", "init/error", JSON.stringify(described(error)), headerOf(described(error)));
     process.exit(1);
   }
   const dies = (name) => async (error) => {
     console.error(name, error);
     const told = name === "Uncaught Exception" ? described(error) : { ...described(error), errorType: "Runtime.UnhandledPromiseRejection" };
     if (request) {
-      await ask("POST", `invocation/${request}/error`, JSON.stringify(told), { "Lambda-Runtime-Function-Error-Type": told.errorType }).catch(() => {});
+      await ask("POST", `invocation/${request}/error`, JSON.stringify(told), headerOf(told)).catch(() => {});
     }
     process.exit(name === "Uncaught Exception" ? 129 : 128);
   };
@@ -146,15 +167,18 @@ async function main() {
   process.on("unhandledRejection", dies("Unhandled Promise Rejection"));
   for (;;) {
     request = undefined;
-    const { headers, body } = await ask("GET", "invocation/next");
+    const { status, headers, body } = await ask("GET", "invocation/next");
     request = headers["lambda-runtime-aws-request-id"];
+    // The host has nothing for this instance: it is not an event.
+    if (status !== 200 || !request) process.exit(1);
     process.env._X_AMZN_TRACE_ID = headers["lambda-runtime-trace-id"] ?? "";
     try {
       const answer = JSON.stringify((await called(handler, JSON.parse(body), headers)) ?? null);
       await ask("POST", `invocation/${request}/response`, answer ?? "null");
     } catch (error) {
+      whenIdle = undefined;
       console.error("Invoke Error", error);
-      await ask("POST", `invocation/${request}/error`, JSON.stringify(described(error)), named(error));
+      await ask("POST", `invocation/${request}/error`, JSON.stringify(described(error)), headerOf(described(error)));
     }
   }
 }

@@ -303,7 +303,8 @@ impl<'a> ScanOptions<'a> {
 
     /// Whether a key is wanted.
     fn wants_key(&self, entry: &Entry) -> bool {
-        let is_of_type = self.type_name.is_none_or(|name| entry.value.type_name().as_bytes().eq_ignore_ascii_case(name));
+        let is_of_type =
+            self.type_name.is_none_or(|name| entry.value.type_name().as_bytes().eq_ignore_ascii_case(name));
         is_of_type && self.wants(&entry.key)
     }
 }

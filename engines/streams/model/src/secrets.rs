@@ -20,6 +20,13 @@ fn without_password(url: &str) -> String {
         Some((name, _)) if name.to_ascii_lowercase().ends_with("password") => format!("{name}={HIDDEN}"),
         _ => parameter.to_owned(),
     };
+    if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") {
+        // Of a webhook all behind the host may be what lets in.
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+        let is_host_alone = rest.trim_end_matches('/') == host;
+        return if is_host_alone { url.to_owned() } else { format!("{scheme}://{host}/{HIDDEN}") };
+    }
     let rest = rest.split('&').map(parameter).collect::<Vec<_>>().join("&");
     // A password may hold any letter, so it ends at the last '@'.
     let user = rest.rsplit_once('@').and_then(|(user, host)| Some((user.split_once(':')?.0, host)));
@@ -48,6 +55,9 @@ mod tests {
             ),
             ("url", "postgresql://h:1/shop?password=secret", Some("postgresql://h:1/shop?password=******")),
             ("url", "postgresql://ann@h/shop?sslmode=require", None),
+            ("url", "https://hooks.example/services/T0/B0/x?token=y", Some("https://hooks.example/******")),
+            ("url", "http://ann:secret@h:80/", Some("http://h:80/******")),
+            ("endpoint", "http://127.0.0.1:9001/", None),
             ("topic", "password", None),
             ("path", "/tmp/a:b@c", None),
         ] {

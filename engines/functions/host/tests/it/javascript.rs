@@ -38,6 +38,8 @@ fn a_handler_of_javascript_gets_what_its_client_sends_and_answers() {
         "exports.handler = (event, context, callback) => { setTimeout(() => callback(null, event + 1), 10); };";
     let nested = "exports.api = { v1: { get: async () => 'got' } };";
     let nothing = "exports.handler = () => {};";
+    let both = "exports.handler = async (event, context, callback) => { callback(null, 'called back'); };";
+    let done = "exports.handler = (event, context) => { setTimeout(() => {}, 60000); context.succeed('done'); };";
     let directory = tempfile::tempdir().unwrap();
     let sources = [
         ("module", "main.mjs", module, json!({})),
@@ -45,6 +47,8 @@ fn a_handler_of_javascript_gets_what_its_client_sends_and_answers() {
         ("called-back", "main.js", called_back, json!({})),
         ("nested", "src/main.js", nested, json!({ "Handler": "src/main.api.v1.get" })),
         ("nothing", "main.js", nothing, json!({})),
+        ("both", "main.js", both, json!({})),
+        ("done", "main.js", done, json!({})),
     ];
     let Some(host) = host_of(&directory, &sources) else { return };
     let answer = host.answer("module", &json!({ "a": [1, "ä"] }));
@@ -55,6 +59,11 @@ fn a_handler_of_javascript_gets_what_its_client_sends_and_answers() {
     assert_eq!(host.answer("script", &json!({}))["n"], 2, "the instance is warm");
     assert_eq!((host.answer("called-back", &json!(4)), host.answer("called-back", &json!(5))), (json!(5), json!(6)));
     assert_eq!(host.answer("nested", &json!({})), json!("got"));
+    assert_eq!(
+        (host.answer("both", &json!({})), host.answer("both", &json!({}))),
+        (json!("called back"), json!("called back"))
+    );
+    assert_eq!(host.answer("done", &json!({})), json!("done"), "nothing is waited for");
     assert_eq!((host.answer("nothing", &json!({})), host.answer("nothing", &json!({}))), (Value::Null, Value::Null));
     host.close();
 }
@@ -91,6 +100,25 @@ fn what_goes_wrong_in_javascript_has_lambdas_name() {
             json!({ "Timeout": 1 }),
         ),
         ("eats", "main.js", eats, json!({ "MemorySize": 128 })),
+        ("forgets", "main.js", "exports.handler = async () => new Promise(() => {});", json!({})),
+        (
+            "tells-much",
+            "main.js",
+            "exports.handler = async () => { throw new Error('x'.repeat(1 << 20)); };",
+            json!({}),
+        ),
+        (
+            "foreign",
+            "main.js",
+            "exports.handler = async () => { const e = new Error('no'); e.name = 'Ä'; throw e; };",
+            json!({}),
+        ),
+        (
+            "refuses-and-waits",
+            "main.js",
+            "exports.handler = (e, c, callback) => { setTimeout(() => {}, 60000); callback('no'); };",
+            json!({}),
+        ),
         ("cyclic", "main.js", "exports.handler = async () => { const a = {}; a.a = a; return a; };", json!({})),
     ];
     let Some(host) = host_of(&directory, &sources) else { return };
@@ -106,6 +134,10 @@ fn what_goes_wrong_in_javascript_has_lambdas_name() {
         ("rejects", "Runtime.UnhandledPromiseRejection"),
         ("sleeps", "Sandbox.Timedout"),
         ("eats", "Runtime.ExitError"),
+        ("forgets", "Runtime.NodeJsExit"),
+        ("tells-much", "Error"),
+        ("foreign", "Ä"),
+        ("refuses-and-waits", "string"),
         ("cyclic", "TypeError"),
     ] {
         let (succeeded, answer) = host.call(name, &json!({}));

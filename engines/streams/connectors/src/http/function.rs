@@ -95,8 +95,13 @@ impl Settings {
         let function = options.get("function", |name| is_name(name).then(|| name.to_owned()));
         let function = function.map_err(|_| options.error("function", "the name or the ARN of a function"))?;
         let host = options.text("endpoint").and_then(|url| Url::parse(url).ok());
-        let host = host.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host() && url.path() == "/");
-        let mut url = host.ok_or_else(|| options.error("endpoint", "'http://host:port' or 'https://host'"))?;
+        let host = host.filter(|url| {
+            matches!(url.scheme(), "http" | "https") && url.has_host() && url.path() == "/" && url.query().is_none()
+        });
+        let host = host.filter(|url| url.username().is_empty() && url.password().is_none());
+        // What is given is not shown: it may have a password.
+        let expected = "option 'endpoint' of connector function: expected 'http://host:port' or 'https://host'";
+        let mut url = host.ok_or_else(|| StreamError::invalid(expected))?;
         // As SDKs send it, so that what is signed is what they sign.
         let encoded = function.replace(':', "%3A").replace('$', "%24");
         url.set_path(&format!("/2015-03-31/functions/{encoded}/invocations"));

@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// After so long a failed request is sent again, and later less often.
 const BACK_OFF: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(10);
+/// A server may ask for a pause of so long.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// So much of an answer that says what went wrong is read, and told.
 const ANSWER_MAX: usize = 4 << 10;
 const TOLD_MAX: usize = 300;
@@ -38,7 +40,8 @@ enum Verdict {
 /// A client and what its waiting needs.
 pub(super) struct Poster {
     client: Client,
-    runtime: Runtime,
+    /// There until the end.
+    runtime: Option<Runtime>,
     patience: Patience,
     given_up: watch::Sender<bool>,
 }
@@ -54,7 +57,7 @@ impl Poster {
         let client = client.timeout(patience.of_request).build();
         let client =
             client.map_err(|e| StreamError::invalid(format!("a client of HTTP cannot be made: {}", told(&e))))?;
-        Ok(Self { client, runtime, patience, given_up: watch::Sender::new(false) })
+        Ok(Self { client, runtime: Some(runtime), patience, given_up: watch::Sender::new(false) })
     }
 
     /// Ends waiting, now and later.
@@ -70,7 +73,8 @@ impl Poster {
     /// # Errors
     /// It is refused, nobody has taken it for too long, or it is not to be waited for any more.
     pub(super) fn send(&self, whom: &str, make: impl Fn(&Client) -> RequestBuilder) -> Result<()> {
-        self.runtime.block_on(async {
+        let Some(runtime) = &self.runtime else { return Err(StreamError::Cancelled) };
+        runtime.block_on(async {
             let mut given_up = self.given_up.subscribe();
             tokio::select! {
                 biased;
@@ -102,6 +106,15 @@ impl Poster {
     }
 }
 
+impl Drop for Poster {
+    /// What looks up a name is not waited for.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// What became of a request.
 async fn verdict(answer: reqwest::Result<Response>) -> Verdict {
     let answer = match answer {
@@ -117,7 +130,7 @@ async fn verdict(answer: reqwest::Result<Response>) -> Verdict {
     }
     let why = format!("{status}{}", text_of(answer).await);
     if may_go_later(status) || failed {
-        Verdict::Again(why, wait.map(Duration::from_secs))
+        Verdict::Again(why, wait.map(|seconds| Duration::from_secs(seconds).min(WAIT_MAX)))
     } else {
         Verdict::Refused(why)
     }

@@ -55,8 +55,8 @@ impl Connector for Webhook {
     fn sink(&self, table: &TableDef, _: SchemaRef) -> Result<Box<dyn Sink>> {
         let settings = Settings::new(table)?;
         let poster = Poster::new(settings.patience)?;
-        // What is behind `?` may be a secret, and so may a password.
-        let whom = settings.url.origin().ascii_serialization() + settings.url.path();
+        // The rest of it may be a secret.
+        let whom = settings.url.origin().ascii_serialization();
         Ok(Box::new(WebhookSink { settings, table: table.name.clone(), whom, poster }))
     }
 }

@@ -1,12 +1,12 @@
 //! Rows as commands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::RecordBatch;
 use savanna_streams_api::{Result, StreamError};
 use serde_json::value::RawValue;
 
-use super::settings::{Form, Settings};
+use super::settings::{Form, JUDGES, Settings};
 use crate::format::messages::MessageFormat;
 
 /// So many commands, and about so many bytes of them, are sent before their answers are read: a server need not keep more answers than these.
@@ -20,17 +20,22 @@ pub(super) struct Packed {
     pub(super) count: usize,
 }
 
-/// Commands, those together that are sent at once.
+/// Commands.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Commands(pub(super) Vec<Packed>);
+pub(super) struct Commands {
+    /// Those together that are sent at once.
+    pub(super) packed: Vec<Packed>,
+    /// The keys that they write.
+    pub(super) keys: BTreeSet<Vec<u8>>,
+}
 
 impl Commands {
     fn push(&mut self, words: &[&[u8]]) {
         let is_full = |packed: &Packed| packed.count == SENT_AT_ONCE || packed.bytes.len() >= BYTES_AT_ONCE;
-        if self.0.last().is_none_or(is_full) {
-            self.0.push(Packed::default());
+        if self.packed.last().is_none_or(is_full) {
+            self.packed.push(Packed::default());
         }
-        let Some(packed) = self.0.last_mut() else { return };
+        let Some(packed) = self.packed.last_mut() else { return };
         packed.bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
         for word in words {
             packed.bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -92,6 +97,7 @@ fn push(commands: &mut Commands, settings: &Settings, row: &Row<'_>) -> Result<(
     if let Some(ttl) = settings.ttl {
         commands.push(&[b"PEXPIRE", &key, ttl.as_millis().to_string().as_bytes()]);
     }
+    commands.keys.insert(key);
     Ok(())
 }
 
@@ -106,6 +112,12 @@ fn key_of(settings: &Settings, row: &Row<'_>) -> Result<Vec<u8>> {
             key.push(b':');
         }
         key.extend_from_slice(&value);
+    }
+    if key.starts_with(JUDGES.as_bytes()) {
+        let key = String::from_utf8_lossy(&key);
+        return Err(StreamError::invalid(format!(
+            "key {key} of a row begins as those do that say which epochs there are; give the table a 'key' that keys begin with"
+        )));
     }
     Ok(key)
 }
@@ -170,7 +182,7 @@ mod tests {
     /// Words of commands.
     fn written(options: &[(&str, &str)]) -> Vec<Vec<String>> {
         let commands = commands(&settings(options), &rows()).unwrap();
-        let [packed]: [Packed; 1] = commands.0.try_into().unwrap();
+        let [packed]: [Packed; 1] = commands.packed.try_into().unwrap();
         let text = String::from_utf8(packed.bytes).unwrap();
         let mut words: Vec<Vec<String>> = Vec::new();
         let mut rest = text.as_str();
@@ -215,6 +227,16 @@ mod tests {
         assert_eq!(entries[1], ["XADD", "all", "*", "n", "2", "price", "0.05"]);
         let entries = written(&[("key", "all"), ("type", "list")]);
         assert_eq!(entries[1], ["RPUSH", "all", r#"{"n":2,"text":null,"price":0.05}"#]);
+    }
+
+    #[test]
+    fn no_row_says_which_epochs_there_are() {
+        let columns: ArrayRef = Arc::new(StringViewArray::from(vec!["savanna:epochs:c-7:t"]));
+        let others: ArrayRef = Arc::new(Int64Array::from(vec![9]));
+        let rows = RecordBatch::try_from_iter([("text", columns), ("epoch", others)]).unwrap();
+        let error = commands(&settings(&[("key.fields", "text")]), &[rows.clone()]).unwrap_err().to_string();
+        assert!(error.contains("which epochs there are"), "{error}");
+        assert!(commands(&settings(&[("key", "row:"), ("key.fields", "text")]), &[rows]).is_ok());
     }
 
     #[test]

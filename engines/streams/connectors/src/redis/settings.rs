@@ -51,6 +51,11 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     ),
 ];
 
+/// How the keys begin that say which epochs there are.
+pub(super) const JUDGES: &str = "savanna:epochs:";
+/// Keys expire, and servers are waited for, no later than that.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// What a row becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -58,6 +63,18 @@ pub(super) enum Form {
     String,
     Stream,
     List,
+}
+
+impl Form {
+    /// The type that a key must have that is there already; none if it is replaced.
+    pub(super) const fn appends_to(self) -> Option<&'static str> {
+        match self {
+            Self::Hash => Some("hash"),
+            Self::String => None,
+            Self::Stream => Some("stream"),
+            Self::List => Some("list"),
+        }
+    }
 }
 
 /// What a table's options say.
@@ -99,6 +116,9 @@ impl Settings {
         let names = options.text(KEY_FIELDS).map_or_else(Vec::new, |names| names.split(';').map(str::trim).collect());
         let key_fields = names.into_iter().map(|name| column(table, name)).collect::<Result<Vec<_>>>()?;
         let prefix = options.text(KEY).unwrap_or_default().to_owned();
+        if prefix.starts_with(JUDGES) {
+            return Err(options.error(KEY, &format!("another beginning than '{JUDGES}'")));
+        }
         let is_one_key = key_fields.is_empty();
         if is_one_key && (prefix.is_empty() || matches!(form, Form::Hash | Form::String)) {
             return Err(options.error(
@@ -110,8 +130,9 @@ impl Settings {
             return Err(options.error(KEY_FIELDS, "not all columns: the others are what is written"));
         }
         let server = client.get_connection_info().addr().to_string();
-        let retry_timeout = options.get(RETRY_TIMEOUT, parse_duration)?;
-        let ttl = options.find(TTL, |text| parse_duration(text).filter(|ttl| ttl.as_millis() > 0))?;
+        let retry_timeout = options.get(RETRY_TIMEOUT, |text| parse_duration(text).filter(|time| *time <= LONGEST))?;
+        let ttl = |text: &str| parse_duration(text).filter(|ttl| ttl.as_millis() > 0 && *ttl <= LONGEST);
+        let ttl = options.find(TTL, ttl)?;
         Ok(Self { client, server, form, prefix, key_fields, ttl, retry_timeout })
     }
 }

@@ -142,6 +142,21 @@ fn a_former_owner_writes_nothing_any_more() {
 }
 
 #[test]
+fn who_was_replaced_takes_nothing_back_when_it_connects_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    let (mut former, mut next) = (server.sink(LIST), server.sink(LIST));
+    commit(former.as_mut(), 1, &[(1, None)]).unwrap();
+    assert_eq!(next.last_committed(&query()).unwrap(), Some(Epoch(1)));
+    commit(next.as_mut(), 2, &[(2, None)]).unwrap();
+    server.ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let error = commit(former.as_mut(), 2, &[(9, None)]).unwrap_err().to_string();
+    assert!(error.contains("another process of the query"), "{error}");
+    commit(next.as_mut(), 3, &[(3, None)]).unwrap();
+    assert_eq!(entries(&server).len(), 3);
+}
+
+#[test]
 fn what_a_former_connection_has_under_way_is_never_done() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path());
