@@ -101,11 +101,13 @@ def test_a_role_of_a_database_is_refused(server, statement):
 
 def test_a_role_is_no_administrator_and_an_administrator_is_one(server):
     query = "SELECT rolname, rolsuper, rolcreaterole, rolcreatedb FROM pg_roles"
+    # PostgreSQL has it, too; nobody logs in as it.
+    owner = ("pg_database_owner", False, False, False)
     with connect(server, "shop") as clerk, connect(server, "shop", **SUPERIOR) as root:
         assert clerk.info.parameter_status("is_superuser") == "off"
-        assert clerk.execute(query).fetchall() == [("clerk", False, False, False)]
+        assert clerk.execute(query).fetchall() == [("clerk", False, False, False), owner]
         assert root.info.parameter_status("is_superuser") == "on"
-        assert root.execute(query).fetchall() == [("root", True, True, True)]
+        assert root.execute(query).fetchall() == [("root", True, True, True), owner]
 
 
 def test_a_role_comes_into_no_other_database(server):
@@ -116,7 +118,7 @@ def test_a_role_comes_into_no_other_database(server):
 
 def test_a_role_reads_neither_verifiers_nor_names_of_other_databases(server):
     with connect(server, "shop") as clerk:
-        assert clerk.execute("SELECT rolname, rolpassword FROM pg_authid").fetchall() == [("clerk", None)]
+        assert clerk.execute("SELECT rolname, rolpassword FROM pg_authid").fetchall() == [("clerk", None), ("pg_database_owner", None)]
         assert clerk.execute("SELECT passwd FROM pg_user").fetchall() == [("********",)]
         assert clerk.execute("SELECT datname FROM pg_database").fetchall() == [("shop",)]
         tables = clerk.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'").fetchall()
@@ -163,7 +165,7 @@ def test_what_a_role_names_like_the_catalog_deceives_nobody(server):
         clerk.execute("CREATE TABLE pg_roles (rolname text, rolsuper bool)")
         clerk.execute("INSERT INTO pg_roles VALUES ('clerk', true)")
     with connect(server, "shop", **SUPERIOR) as root:
-        assert root.execute("SELECT rolname FROM pg_roles").fetchall() == [("root",)]
+        assert root.execute("SELECT rolname FROM pg_roles").fetchall() == [("root",), ("pg_database_owner",)]
         root.execute("DROP TABLE public.pg_roles")
 
 

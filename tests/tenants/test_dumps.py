@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import PROGRAMS
+from postgresql import PROGRAMS
 
 SCHEMA = """
     CREATE SCHEMA other;

@@ -267,7 +267,8 @@ mod tests {
     fn a_log_whose_beginning_is_in_a_database_is_refused_without_it() {
         let disk = SimDisk::new(1);
         let (journal, mut namespace) = opened(&disk, 1);
-        namespace.restore(&Change { txid: Txid(7), ..namespace.snapshot(9).next().unwrap() });
+        let first = namespace.snapshot(9).next().unwrap();
+        namespace.restore(&Change { txid: Txid(7), ..first });
         mkdirs(&journal, &mut namespace, "/a");
         mkdirs(&journal, &mut namespace, "/b");
         journal.close().unwrap();

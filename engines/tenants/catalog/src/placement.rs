@@ -201,6 +201,7 @@ mod tests {
             foreign_keys,
             schema: PUBLIC,
             placement,
+            comments: Default::default(),
         }
     }
 

@@ -212,6 +212,7 @@ mod tests {
             cycle,
             owner,
             schema,
+            comment: None,
         })
     }
 

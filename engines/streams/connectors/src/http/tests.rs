@@ -72,7 +72,8 @@ const WRONG: &str = "400 Bad Request\r\nContent-Length: 11\r\nConnection: close\
 const FAILED: &str = "200 OK\r\nX-Amz-Function-Error: Unhandled\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
 
 fn table(connector: &str, options: &[(&str, &str)]) -> TableDef {
-    let options = options.iter().chain(&[("connector", connector)]);
+    let connector = [("connector", connector)];
+    let options = options.iter().chain(&connector);
     TableDef {
         name: "out".into(),
         columns: Vec::new(),

@@ -304,7 +304,9 @@ fn other_types(connection: &mut Connection, form: Form, rows: &Commands) -> Resu
     let keys: Vec<&Vec<u8>> = rows.keys.iter().collect();
     for keys in keys.chunks(KEYS_AT_ONCE) {
         let mut asked = redis::pipe();
-        keys.iter().for_each(|key| drop(asked.cmd("TYPE").arg(key.as_slice())));
+        for key in keys {
+            asked.cmd("TYPE").arg(key.as_slice());
+        }
         let types: Vec<String> = asked.query(connection)?;
         let differs = |(_, found): &(_, &String)| *found != "none" && *found != expected;
         if let Some((key, found)) = keys.iter().zip(&types).find(differs) {

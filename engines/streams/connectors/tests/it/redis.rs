@@ -54,7 +54,9 @@ impl Server {
 
     fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = cmd(words[0]);
-        words[1..].iter().for_each(|word| drop(command.arg(*word)));
+        for word in &words[1..] {
+            command.arg(*word);
+        }
         command.query(&mut self.client().unwrap()).unwrap()
     }
 

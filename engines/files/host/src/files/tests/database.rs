@@ -81,7 +81,7 @@ fn user() -> Option<u32> {
 }
 
 impl Running {
-    fn database(&self) -> crate::DatabaseFigures {
+    fn database(&self) -> DatabaseFigures {
         self.files.figures().database.unwrap()
     }
 
