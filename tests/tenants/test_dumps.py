@@ -138,8 +138,9 @@ def test_what_a_tenant_holds_is_dumped_the_same_after_a_restart(server):
     execute(server, "kept", SCHEMA)
 
     def lines():
-        # Newer versions of pg_dump begin and end with a random word.
-        return [line for line in run("pg_dump", cluster=server, database="kept").splitlines() if "restrict" not in line]
+        # Newer versions of pg_dump begin and end with a random word. Numbers of sequences that were taken ahead are left out after a restart.
+        left_out = ("restrict", "pg_catalog.setval(")
+        return [line for line in run("pg_dump", cluster=server, database="kept").splitlines() if not any(word in line for word in left_out)]
 
     before = lines()
     server.stop()

@@ -95,7 +95,8 @@ def use(engine):
     yield inspector.get_table_names(), inspector.get_sequence_names(), inspector.get_schema_names(), inspector.get_enums()
     for table in ("author", "book"):
         for name in INSPECTED:
-            yield name, str(getattr(inspector, name)(table))
+            # Expressions are shown as they were written: PostgreSQL adds casts.
+            yield name, str(getattr(inspector, name)(table)).replace("::text", "")
     reflected = sa.MetaData()
     reflected.reflect(engine)
     yield {name: [(column.name, str(column.type), column.comment) for column in table.columns] for name, table in reflected.tables.items()}
