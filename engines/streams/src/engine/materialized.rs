@@ -155,8 +155,8 @@ impl Inner {
             self.queries.cancel(view.id());
             self.queries.wait(view.id());
             let _changing = self.changing.lock();
-            if self.queries.running(view.id()).is_some() {
-                // Somebody has resumed it meanwhile.
+            if !self.is_there(&view) || self.queries.running(view.id()).is_some() {
+                // Somebody has dropped it meanwhile, and perhaps made another of its name; or has resumed its query.
                 continue;
             }
             let forget = || match &self.store {
@@ -170,6 +170,8 @@ impl Inner {
 
     /// The view of a name; none if there is none, and none is needed, or it is stored and could not be read.
     fn view_to_drop(&self, name: &str, if_exists: bool) -> Result<Option<Arc<View>>> {
+        // One that is being made is stored before it is in the catalog.
+        let _changing = self.changing.lock();
         match (self.catalog.find("materialized view", name), &self.store) {
             (Ok(Relation::Materialized(view)), _) => Ok(Some(view)),
             (_, Some(store)) if !self.catalog.has(name) && store.has_relation(name) => {
@@ -180,6 +182,12 @@ impl Inner {
             (Err(error), _) => Err(error),
             (Ok(_), _) => Err(StreamError::Internal(format!("{name} was found as a materialized view"))),
         }
+    }
+
+    /// Whether this very view has its name still.
+    fn is_there(&self, view: &Arc<View>) -> bool {
+        let found = self.catalog.find("materialized view", &view.table().name);
+        matches!(found, Ok(Relation::Materialized(found)) if Arc::ptr_eq(&found, view))
     }
 
     /// # Errors

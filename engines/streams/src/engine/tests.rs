@@ -443,6 +443,34 @@ async fn a_materialized_view_and_its_query_come_and_go_together() {
 }
 
 #[tokio::test]
+async fn clients_that_drop_and_create_a_materialized_view_at_once_leave_it_whole_or_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    let (create, drop) = ("CREATE MATERIALIZED VIEW v AS SELECT n FROM input", "DROP MATERIALIZED VIEW IF EXISTS v");
+    for round in 0..30 {
+        process.run(&create.replace("VIEW", "VIEW IF NOT EXISTS")).await;
+        let again = async {
+            process.run(drop).await;
+            process.try_run(create).await
+        };
+        let (_, again, _) = tokio::join!(process.run(drop), again, process.run(drop));
+        if let Err(error) = again {
+            assert!(error.contains("exists already"), "round {round}: {error}");
+        }
+        let views = process.engine.inner.catalog.views();
+        let filled: Vec<_> = views.iter().map(|view| view.id().clone()).collect();
+        let running = process.engine.queries().into_iter().filter(|status| status.state == QueryState::Running);
+        assert_eq!(running.map(|status| status.query).collect::<Vec<_>>(), filled, "round {round}");
+        let stored = process.engine.inner.store.as_ref().unwrap().queries();
+        assert_eq!(stored.into_iter().map(|query| query.id).collect::<Vec<_>>(), filled, "round {round}");
+        let kept = fs::read_dir(directory.path().join("streams/views")).unwrap().count();
+        assert_eq!(kept, filled.len(), "round {round}");
+    }
+    process.end().await;
+}
+
+#[tokio::test]
 async fn a_materialized_view_whose_query_has_finished_stays() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), 1).await;
