@@ -617,6 +617,10 @@ async fn queries_over_materialized_views_are_all_of_sql() {
         ("SELECT n FROM v UNION ALL SELECT m FROM w ORDER BY n DESC LIMIT 1", vec!["40"]),
         ("SELECT lag(n) OVER (ORDER BY n) FROM v ORDER BY n LIMIT 2", vec!["", "1"]),
         ("SELECT n FROM v WHERE EXISTS (SELECT 1 FROM w WHERE m = n * 10 AND m = 20)", vec!["2"]),
+        ("SELECT string_agg(t, '+' ORDER BY n DESC) FROM v", vec!["4+3+2+1"]),
+        ("SELECT count(*) FROM v GROUP BY ROLLUP (n) ORDER BY 1 DESC LIMIT 2", vec!["4", "1"]),
+        ("SELECT DISTINCT ON (mod(n, 2)) n FROM v ORDER BY mod(n, 2), n", vec!["2", "1"]),
+        ("SELECT n FROM v WHERE n = (SELECT max(c) FROM (VALUES (2), (3)) AS x (c))", vec!["3"]),
     ] {
         let rows: Vec<String> = process.rows(sql).await.into_iter().map(|row| row[0].clone()).collect();
         assert_eq!(rows, expected, "{sql}");
@@ -649,5 +653,31 @@ async fn queries_over_materialized_views_are_all_of_sql() {
     let crossed = (0..14).map(|i| format!("v v{i}")).collect::<Vec<_>>().join(", ");
     let error = process.try_run(&format!("SELECT count(*) FROM {crossed}")).await.unwrap_err();
     assert!(error.contains("took longer than 300 ms"), "{error}");
+    process.end().await;
+}
+
+#[tokio::test]
+async fn what_no_query_may_have_is_refused_over_materialized_views_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("CREATE TEMPORARY MATERIALIZED VIEW v AS SELECT n FROM input").await;
+    let columns = (0..1_665).map(|at| format!("n AS c{at}")).collect::<Vec<_>>().join(", ");
+    for (sql, expected) in [
+        ("SELECT * FROM v TABLESAMPLE BERNOULLI (1)", "TABLESAMPLE is not supported"),
+        ("SELECT n FROM v FOR UPDATE", "FOR UPDATE is not supported"),
+        (&format!("SELECT {columns} FROM v"), "1664 columns at most"),
+        ("SELECT arrow_cast(n, 'Int8') FROM v", "ARROW_CAST is not supported"),
+        ("SELECT not_null(n) FROM v", "NOT_NULL is not supported"),
+        ("SELECT n FROM v WHERE n < 123456789012345678901234567890123456789", "a number of more than 38 digits"),
+        ("SELECT n FROM v WHERE n > $1", "the parameter $1 without a value"),
+        ("SELECT n FROM v WHERE n IN (SELECT n FROM v TABLESAMPLE BERNOULLI (1))", "TABLESAMPLE is not supported"),
+        ("SELECT nothing(n) FROM v", "function nothing does not exist"),
+        ("SELECT lag(n) FROM v", "LAG (a function for OVER) is not supported"),
+        ("SELECT count(*) FROM v GROUP BY TUMBLE(n, INTERVAL '1' HOUR)", "TUMBLE over materialized views"),
+    ] {
+        let error = process.try_run(sql).await.unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
     process.end().await;
 }
