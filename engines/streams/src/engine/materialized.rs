@@ -126,19 +126,22 @@ impl Inner {
         options: RuntimeOptions,
     ) -> Result<()> {
         let name = &view.table().name;
-        // The log is made when the view is there; of a view it is only asked what it promises.
+        // Its log is made with the view; until then it is only asked what it promises.
         if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), view.unopened_sink().as_ref())? {
             return Err(StreamError::invalid(format!(
                 "materialized view {name} cannot outlive the process: {reason}; CREATE TEMPORARY MATERIALIZED VIEW makes one that lasts as long as the process"
             )));
         }
         let relation = Relation::Materialized(Arc::clone(view));
-        let store_both = |relation: &Relation| store.add_view(StoredRelation::of(relation)?, query.clone());
+        let store_both = |relation: &Relation| {
+            // A view that is stored and has no place has lost it.
+            store.add_view(StoredRelation::of(relation)?, query.clone(), || view.make())
+        };
         let created = self.catalog.create(name, relation, if_exists, store_both);
         if !created.map_err(|error| perhaps_stored(error, name))? {
             return Ok(());
         }
-        let begun = view.sink().and_then(|sink| self.run_recorded(store, query, graph, sink, options));
+        let begun = view.sink().and_then(|sink| self.run_recorded(store, query, graph, Some(view), sink, options));
         let Err(error) = begun else { return Ok(()) };
         let forget = || store.drop_view(name, || view.close());
         if let Err(also) = self.catalog.remove("materialized view", name, true, forget) {

@@ -550,6 +550,46 @@ async fn a_damaged_materialized_view_says_so_and_the_others_answer() {
 }
 
 #[tokio::test]
+async fn a_materialized_view_that_has_lost_what_it_held_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("CREATE MATERIALIZED VIEW finished AS SELECT n FROM whole").await;
+    process.until("SELECT count(*) FROM finished", &[&["2"]]).await;
+    process.run("CREATE MATERIALIZED VIEW followed AS SELECT n FROM input").await;
+    for (count, row) in [("2", ""), ("3", "3\n"), ("4", "4\n"), ("5", "5\n")] {
+        write_more(directory.path(), row);
+        process.until("SELECT count(*) FROM followed", &[&[count]]).await;
+    }
+    process.end().await;
+    let (views, away) = (directory.path().join("streams/views"), directory.path().join("away"));
+    fs::rename(&views, &away).unwrap();
+
+    let process = Process::start(directory.path(), 2).await;
+    for view in ["finished", "followed"] {
+        let error = process.try_run(&format!("SELECT n FROM {view}")).await.unwrap_err();
+        assert!(error.contains("it is not there; restore it, or DROP the view"), "{error}");
+    }
+    process.end().await;
+
+    // The directories are back, but empty.
+    for view in fs::read_dir(&away).unwrap() {
+        fs::create_dir_all(views.join(view.unwrap().file_name())).unwrap();
+    }
+    let process = Process::start(directory.path(), 3).await;
+    let error = process.try_run("SELECT n FROM followed").await.unwrap_err();
+    assert!(error.contains("materialized view followed holds epoch 0 of the query, but has held epoch"), "{error}");
+    process.end().await;
+
+    fs::remove_dir_all(&views).unwrap();
+    fs::rename(&away, &views).unwrap();
+    let process = Process::start(directory.path(), 4).await;
+    assert_eq!(process.rows("SELECT count(*) FROM finished").await, [["2"]]);
+    assert_eq!(process.rows("SELECT count(*) FROM followed").await, [["5"]]);
+    process.end().await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_a_materialized_view_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), 1).await;
