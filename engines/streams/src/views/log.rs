@@ -20,7 +20,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_runtime::without_shared_strings;
+use savanna_streams_functions::without_shared_strings;
 use serde::{Deserialize, Serialize};
 
 use super::version::{Contents, Shape, Version};

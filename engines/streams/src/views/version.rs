@@ -20,7 +20,7 @@ use arrow::row::{RowConverter, SortField};
 use arrow::util::bit_util;
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_runtime::without_shared_strings;
+use savanna_streams_functions::without_shared_strings;
 use savanna_streams_sql::Chunk;
 
 /// The most rows of a chunk.
