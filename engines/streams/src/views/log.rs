@@ -437,6 +437,38 @@ mod tests {
     }
 
     #[test]
+    fn the_same_rows_go_by_their_age_when_the_log_is_read_again() {
+        // A slot has 100 ms, and a row of the first epoch 100 KiB: what is one chunk are two records.
+        let shape = Arc::new(Shape { retention: Some(Duration::from_millis(6_400)), ..shape(false) });
+        let epochs = [(1_000, 40), (1_050, 15), (7_420, 1), (7_480, 1), (7_500, 1)];
+        let seen_by = |reads_again: bool| {
+            let disk = SimDisk::new(1);
+            let open = |owner| {
+                let options = Options::disk(Arc::clone(&disk) as Arc<dyn Disk>);
+                ViewLog::open("views/7".into(), options, NodeEpoch(owner), &shape).unwrap()
+            };
+            let (mut log, mut contents) = open(1);
+            let mut counts = Vec::new();
+            for (epoch, (at, count)) in (1..).zip(epochs) {
+                let many = rows(&(0..count).map(|key| (key, "x".repeat(100 << 10))).collect::<Vec<_>>());
+                let next = contents.next("v", Epoch(epoch), at, &[many]).unwrap();
+                log.append(Epoch(epoch), at, &next.written).unwrap();
+                contents.publish(next);
+                log.base_after = 0;
+                log.shorten(contents.version()).unwrap();
+                counts.push(contents.version().rows);
+                if reads_again {
+                    drop(log);
+                    (log, contents) = open(epoch + 1);
+                }
+            }
+            counts
+        };
+        assert_eq!(seen_by(false), [40, 55, 56, 57, 3]);
+        assert_eq!(seen_by(true), seen_by(false));
+    }
+
+    #[test]
     fn rows_that_are_far_longer_than_most_are_written_too() {
         let disk = SimDisk::new(1);
         let options = Options::disk(Arc::clone(&disk) as Arc<dyn Disk>);
