@@ -721,3 +721,45 @@ async fn what_no_query_may_have_is_refused_over_materialized_views_too() {
     }
     process.end().await;
 }
+
+/// A view of so many rows: a number, and a text of 100 bytes.
+async fn large_view(process: &Process, directory: &Path, rows: usize) {
+    let lines: String = (0..rows).map(|n| format!("{n}\n")).collect();
+    tables(process, directory).await;
+    write_more(directory, &lines);
+    process.run("CREATE TEMPORARY MATERIALIZED VIEW v AS SELECT n, LPAD('x', 100, 'y') AS t FROM whole").await;
+    process.until("SELECT count(*) FROM v", &[&[&(rows + 2).to_string()]]).await;
+}
+
+#[tokio::test]
+async fn a_query_over_materialized_views_ends_when_nobody_waits_any_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    large_view(&process, directory.path(), 50_000).await;
+    process.run("SET statement_timeout = 300").await;
+    for sql in [
+        "SELECT count(*) FROM v a, v b, v c",
+        "SELECT count(*) FROM v a JOIN v b ON mod(a.n, 2) = mod(b.n, 2) JOIN v c ON mod(b.n, 2) = mod(c.n, 2)",
+    ] {
+        let error = process.try_run(sql).await.unwrap_err();
+        assert!(error.contains("took longer than 300 ms"), "{error}");
+        let begun = std::time::Instant::now();
+        while process.engine.threads.at_work() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{sql}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    process.end().await;
+}
+
+#[tokio::test]
+async fn the_rows_of_a_materialized_view_are_sorted_within_a_few_times_their_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    large_view(&process, directory.path(), 100_000).await;
+    // They take some 12 MB.
+    process.run("SET 'memory-limit' = '64MiB'").await;
+    let rows = process.rows("SELECT n, t FROM v ORDER BY n").await;
+    assert_eq!((rows.len(), rows[100_001][0].as_str()), (100_002, "99999"));
+    process.end().await;
+}
