@@ -57,9 +57,10 @@ impl Inner {
         let declared = self.declared(&planner, &view, &options, &query)?;
         let graph = planner.plan_insert(&query, &declared.table, &[])?;
         let settings = settings::apply(&self.options.runtime, &self.sessions.settings(asked.session)?);
-        asked.waiting.check()?;
         let id = self.queries.next_id(graph.code())?;
         let _changing = self.changing.lock();
+        // Others may have held the lock for long.
+        asked.waiting.check()?;
         let made = match self.store.as_ref().filter(|_| !temporary) {
             None => {
                 let view = View::new(declared, id, None)?;
