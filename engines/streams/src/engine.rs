@@ -36,6 +36,7 @@ use crate::durable::{
 use crate::queries::{self, Queries};
 use crate::session::Sessions;
 use crate::statement_thread::{self, StatementThreads, Waiting};
+use crate::views::View;
 use crate::{cost, settings, show};
 
 /// The most rows that one fetch returns, whatever was asked for.
@@ -384,7 +385,7 @@ impl Inner {
         };
         let _changing = self.changing.lock();
         store.add(query.clone()).map_err(|error| perhaps_stored(error, name))?;
-        if let Err(error) = self.run_recorded(store, &query, graph, sink, options) {
+        if let Err(error) = self.run_recorded(store, &query, graph, None, sink, options) {
             if let Err(also) = store.forget(query.id.job) {
                 tracing::error!(query = %query.id, name, error = %also, "a query that could not start is still stored; DROP QUERY it");
                 return Err(perhaps_stored(error, name));
@@ -413,10 +414,14 @@ impl Inner {
         store: &Arc<Store>,
         query: &StoredQuery,
         graph: StageGraph,
+        view: Option<&View>,
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<()> {
         let survival = store.survival(query.id.job)?;
+        if let Some(view) = view {
+            view.check_held(&survival.records)?;
+        }
         let connectors = Arc::clone(&self.options.connectors);
         let functions = savanna_streams_functions::functions();
         let running =
@@ -459,11 +464,11 @@ impl Inner {
         if graph.code() != stored.id.code {
             tracing::warn!(query = %stored.id, name = stored.name, "a query goes on that this release plans otherwise than that which began it");
         }
-        let sink = match view {
+        let sink = match &view {
             Some(view) => view.sink()?,
             None => self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?,
         };
-        self.run_recorded(store, stored, graph, sink, options)
+        self.run_recorded(store, stored, graph, view.as_deref(), sink, options)
     }
 
     /// As [`Self::resume`]; a panic is an error of this query alone.

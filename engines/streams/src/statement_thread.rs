@@ -61,6 +61,12 @@ impl Default for StatementThreads {
 }
 
 impl StatementThreads {
+    /// So many statements are worked on.
+    #[cfg(test)]
+    pub(crate) fn at_work(&self) -> usize {
+        THREADS_MAX - self.free.available_permits()
+    }
+
     /// Does what may block or go deep (parsing, planning, opening files) off the caller's executor. Who stops to wait gets
     /// nothing; the thread keeps its place until it has come to its end, and `undo` takes back what it did.
     ///

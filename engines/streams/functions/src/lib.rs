@@ -5,6 +5,7 @@ mod bounded;
 pub mod budget;
 mod calendar;
 mod casts;
+mod compact;
 mod constants;
 mod definition;
 mod digits;
@@ -39,6 +40,7 @@ use savanna_streams_api::StreamError;
 
 pub use bounded::with_bounds;
 pub use casts::bounded_cast;
+pub use compact::without_shared_strings;
 pub use constants::wrong_text;
 pub use digits::{in_digits, may_overflow};
 pub use extract::wrong_field;

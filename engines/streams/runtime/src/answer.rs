@@ -12,7 +12,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt as _;
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_functions::budget;
+use savanna_streams_functions::{budget, without_shared_strings};
 use tokio::runtime::Builder;
 
 use crate::error::{broken, evaluating};
@@ -50,7 +50,8 @@ pub fn answer(
                 Err(_) => {}
                 Ok(None) => return Ok(rows),
                 Ok(Some(batch)) => {
-                    let batch = batch.map_err(|e| failed(&e))?;
+                    // Rows that were sorted or joined hold all texts of what they were taken from.
+                    let batch = without_shared_strings(&batch.map_err(|e| failed(&e))?)?;
                     held.try_grow(batch.get_array_memory_size()).map_err(|e| failed(&e))?;
                     rows.push(batch);
                 }

@@ -15,9 +15,9 @@ use savanna_streams_model::join::Lookup;
 use savanna_streams_model::source::{Connectors, Read, ScanSpec, Source};
 
 use crate::chain::{Chain, batch_of};
-use crate::compact::without_shared_strings;
 use crate::error::{broken, computing};
 use crate::pair_condition::PairCondition;
+use savanna_streams_functions::without_shared_strings;
 
 /// Events asked of the table's source at once.
 const READ_EVENTS: usize = 65_536;

@@ -14,7 +14,9 @@ pub(super) struct Image {
 impl Image {
     pub(super) fn apply(&mut self, entry: Entry) {
         match entry {
-            Entry::Relation(relation) => drop(self.relations.insert(relation.name.clone(), relation)),
+            Entry::Relation(relation) | Entry::FinishedView(relation) => {
+                self.relations.insert(relation.name.clone(), relation);
+            }
             Entry::RelationDropped(name) => drop(self.relations.remove(&name)),
             Entry::MaterializedView(view, query) => {
                 self.relations.insert(view.name.clone(), view);
@@ -43,10 +45,18 @@ impl Image {
         }
     }
 
-    /// The records that come to the same.
+    /// The records that come to the same. Those of materialized views are such that builds without them do not start.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
-        let relations = self.relations.values().cloned().map(Entry::Relation);
-        relations.chain(self.queries.values().cloned().map(|query| Entry::Query(Box::new(query))))
+        let relation = |relation: &StoredRelation| match &relation.query {
+            None => Entry::Relation(relation.clone()),
+            Some(filled_by) => match self.queries.get(&filled_by.job) {
+                Some(query) => Entry::MaterializedView(relation.clone(), Box::new(query.clone())),
+                None => Entry::FinishedView(relation.clone()),
+            },
+        };
+        let others = self.queries.values().filter(|query| !self.has_view(query.id.job));
+        let queries = others.map(|query| Entry::Query(Box::new(query.clone())));
+        self.relations.values().map(relation).chain(queries)
     }
 }
 
@@ -67,6 +77,25 @@ mod tests {
             standing: Standing::Running,
             emission: 0,
         }))
+    }
+
+    #[test]
+    fn materialized_views_are_rewritten_as_what_earlier_builds_refuse() {
+        let mut image = Image::default();
+        for job in [1, 2] {
+            let Entry::Query(query) = query(job, &format!("v{job}")) else { unreachable!() };
+            let view: StoredRelation = serde_json::from_value(serde_json::json!({
+                "name": query.name, "statement": "", "columns": [], "options": {}, "query": query.id,
+            }))
+            .unwrap();
+            image.apply(Entry::MaterializedView(view, query));
+        }
+        image.apply(Entry::QueryDropped(2));
+        let entries: Vec<Entry> = image.entries().collect();
+        assert!(matches!(entries.as_slice(), [Entry::MaterializedView(..), Entry::FinishedView(_)]), "{entries:?}");
+        let mut again = Image::default();
+        entries.into_iter().for_each(|entry| again.apply(entry));
+        assert_eq!(again, image);
     }
 
     #[test]

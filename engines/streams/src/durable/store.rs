@@ -126,11 +126,13 @@ impl Store {
     /// Where the rows of a materialized view are.
     pub(crate) fn view_place(self: &Arc<Self>, job: u64) -> views::Place {
         let (store, directory) = (Arc::clone(self), self.views_of(job));
+        let found = directory.clone();
         views::Place {
             named: directory.display().to_string(),
             journal: Options::dir(&directory),
             owner: self.options.epoch,
             make: Box::new(move || store.make(&directory)),
+            is_there: Box::new(move || found.is_dir()),
         }
     }
 
@@ -297,13 +299,19 @@ impl Store {
         })
     }
 
-    /// Stores a materialized view and the query that fills it, before it runs.
+    /// Stores a materialized view and the query that fills it, before it runs. `make` makes its place before.
     ///
     /// # Errors
     /// There is a query of that name, or they cannot be stored.
-    pub(crate) fn add_view(&self, view: StoredRelation, query: StoredQuery) -> Result<()> {
+    pub(crate) fn add_view(
+        &self,
+        view: StoredRelation,
+        query: StoredQuery,
+        make: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         self.write_with(|image| {
             check_new(image, &query)?;
+            make()?;
             Ok(Entry::MaterializedView(view, Box::new(query)))
         })
     }

@@ -33,6 +33,8 @@ pub(crate) enum Entry {
     RelationDropped(String),
     /// A materialized view and the query that fills it are there from now on.
     MaterializedView(StoredRelation, Box<StoredQuery>),
+    /// A materialized view whose query has finished is there from now on.
+    FinishedView(StoredRelation),
     /// The materialized view of this name is gone, and its query with it.
     MaterializedViewDropped(String),
     /// A query is there from now on.

@@ -57,9 +57,10 @@ impl Inner {
         let declared = self.declared(&planner, &view, &options, &query)?;
         let graph = planner.plan_insert(&query, &declared.table, &[])?;
         let settings = settings::apply(&self.options.runtime, &self.sessions.settings(asked.session)?);
-        asked.waiting.check()?;
         let id = self.queries.next_id(graph.code())?;
         let _changing = self.changing.lock();
+        // Others may have held the lock for long.
+        asked.waiting.check()?;
         let made = match self.store.as_ref().filter(|_| !temporary) {
             None => {
                 let view = View::new(declared, id, None)?;
@@ -126,19 +127,22 @@ impl Inner {
         options: RuntimeOptions,
     ) -> Result<()> {
         let name = &view.table().name;
-        // The log is made when the view is there; of a view it is only asked what it promises.
+        // Its log is made with the view; until then it is only asked what it promises.
         if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), view.unopened_sink().as_ref())? {
             return Err(StreamError::invalid(format!(
                 "materialized view {name} cannot outlive the process: {reason}; CREATE TEMPORARY MATERIALIZED VIEW makes one that lasts as long as the process"
             )));
         }
         let relation = Relation::Materialized(Arc::clone(view));
-        let store_both = |relation: &Relation| store.add_view(StoredRelation::of(relation)?, query.clone());
+        let store_both = |relation: &Relation| {
+            // A view that is stored and has no place has lost it.
+            store.add_view(StoredRelation::of(relation)?, query.clone(), || view.make())
+        };
         let created = self.catalog.create(name, relation, if_exists, store_both);
         if !created.map_err(|error| perhaps_stored(error, name))? {
             return Ok(());
         }
-        let begun = view.sink().and_then(|sink| self.run_recorded(store, query, graph, sink, options));
+        let begun = view.sink().and_then(|sink| self.run_recorded(store, query, graph, Some(view), sink, options));
         let Err(error) = begun else { return Ok(()) };
         let forget = || store.drop_view(name, || view.close());
         if let Err(also) = self.catalog.remove("materialized view", name, true, forget) {
@@ -155,8 +159,8 @@ impl Inner {
             self.queries.cancel(view.id());
             self.queries.wait(view.id());
             let _changing = self.changing.lock();
-            if self.queries.running(view.id()).is_some() {
-                // Somebody has resumed it meanwhile.
+            if !self.is_there(&view) || self.queries.running(view.id()).is_some() {
+                // Somebody has dropped it meanwhile, and perhaps made another of its name; or has resumed its query.
                 continue;
             }
             let forget = || match &self.store {
@@ -170,6 +174,8 @@ impl Inner {
 
     /// The view of a name; none if there is none, and none is needed, or it is stored and could not be read.
     fn view_to_drop(&self, name: &str, if_exists: bool) -> Result<Option<Arc<View>>> {
+        // One that is being made is stored before it is in the catalog.
+        let _changing = self.changing.lock();
         match (self.catalog.find("materialized view", name), &self.store) {
             (Ok(Relation::Materialized(view)), _) => Ok(Some(view)),
             (_, Some(store)) if !self.catalog.has(name) && store.has_relation(name) => {
@@ -180,6 +186,12 @@ impl Inner {
             (Err(error), _) => Err(error),
             (Ok(_), _) => Err(StreamError::Internal(format!("{name} was found as a materialized view"))),
         }
+    }
+
+    /// Whether this very view has its name still.
+    fn is_there(&self, view: &Arc<View>) -> bool {
+        let found = self.catalog.find("materialized view", &view.table().name);
+        matches!(found, Ok(Relation::Materialized(found)) if Arc::ptr_eq(&found, view))
     }
 
     /// # Errors

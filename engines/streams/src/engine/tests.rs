@@ -443,6 +443,34 @@ async fn a_materialized_view_and_its_query_come_and_go_together() {
 }
 
 #[tokio::test]
+async fn clients_that_drop_and_create_a_materialized_view_at_once_leave_it_whole_or_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    let (create, drop) = ("CREATE MATERIALIZED VIEW v AS SELECT n FROM input", "DROP MATERIALIZED VIEW IF EXISTS v");
+    for round in 0..30 {
+        process.run(&create.replace("VIEW", "VIEW IF NOT EXISTS")).await;
+        let again = async {
+            process.run(drop).await;
+            process.try_run(create).await
+        };
+        let (_, again, _) = tokio::join!(process.run(drop), again, process.run(drop));
+        if let Err(error) = again {
+            assert!(error.contains("exists already"), "round {round}: {error}");
+        }
+        let views = process.engine.inner.catalog.views();
+        let filled: Vec<_> = views.iter().map(|view| view.id().clone()).collect();
+        let running = process.engine.queries().into_iter().filter(|status| status.state == QueryState::Running);
+        assert_eq!(running.map(|status| status.query).collect::<Vec<_>>(), filled, "round {round}");
+        let stored = process.engine.inner.store.as_ref().unwrap().queries();
+        assert_eq!(stored.into_iter().map(|query| query.id).collect::<Vec<_>>(), filled, "round {round}");
+        let kept = fs::read_dir(directory.path().join("streams/views")).unwrap().count();
+        assert_eq!(kept, filled.len(), "round {round}");
+    }
+    process.end().await;
+}
+
+#[tokio::test]
 async fn a_materialized_view_whose_query_has_finished_stays() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), 1).await;
@@ -522,6 +550,46 @@ async fn a_damaged_materialized_view_says_so_and_the_others_answer() {
 }
 
 #[tokio::test]
+async fn a_materialized_view_that_has_lost_what_it_held_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("CREATE MATERIALIZED VIEW finished AS SELECT n FROM whole").await;
+    process.until("SELECT count(*) FROM finished", &[&["2"]]).await;
+    process.run("CREATE MATERIALIZED VIEW followed AS SELECT n FROM input").await;
+    for (count, row) in [("2", ""), ("3", "3\n"), ("4", "4\n"), ("5", "5\n")] {
+        write_more(directory.path(), row);
+        process.until("SELECT count(*) FROM followed", &[&[count]]).await;
+    }
+    process.end().await;
+    let (views, away) = (directory.path().join("streams/views"), directory.path().join("away"));
+    fs::rename(&views, &away).unwrap();
+
+    let process = Process::start(directory.path(), 2).await;
+    for view in ["finished", "followed"] {
+        let error = process.try_run(&format!("SELECT n FROM {view}")).await.unwrap_err();
+        assert!(error.contains("it is not there; restore it, or DROP the view"), "{error}");
+    }
+    process.end().await;
+
+    // The directories are back, but empty.
+    for view in fs::read_dir(&away).unwrap() {
+        fs::create_dir_all(views.join(view.unwrap().file_name())).unwrap();
+    }
+    let process = Process::start(directory.path(), 3).await;
+    let error = process.try_run("SELECT n FROM followed").await.unwrap_err();
+    assert!(error.contains("materialized view followed holds epoch 0 of the query, but has held epoch"), "{error}");
+    process.end().await;
+
+    fs::remove_dir_all(&views).unwrap();
+    fs::rename(&away, &views).unwrap();
+    let process = Process::start(directory.path(), 4).await;
+    assert_eq!(process.rows("SELECT count(*) FROM finished").await, [["2"]]);
+    assert_eq!(process.rows("SELECT count(*) FROM followed").await, [["5"]]);
+    process.end().await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_a_materialized_view_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), 1).await;
@@ -589,6 +657,10 @@ async fn queries_over_materialized_views_are_all_of_sql() {
         ("SELECT n FROM v UNION ALL SELECT m FROM w ORDER BY n DESC LIMIT 1", vec!["40"]),
         ("SELECT lag(n) OVER (ORDER BY n) FROM v ORDER BY n LIMIT 2", vec!["", "1"]),
         ("SELECT n FROM v WHERE EXISTS (SELECT 1 FROM w WHERE m = n * 10 AND m = 20)", vec!["2"]),
+        ("SELECT string_agg(t, '+' ORDER BY n DESC) FROM v", vec!["4+3+2+1"]),
+        ("SELECT count(*) FROM v GROUP BY ROLLUP (n) ORDER BY 1 DESC LIMIT 2", vec!["4", "1"]),
+        ("SELECT DISTINCT ON (mod(n, 2)) n FROM v ORDER BY mod(n, 2), n", vec!["2", "1"]),
+        ("SELECT n FROM v WHERE n = (SELECT max(c) FROM (VALUES (2), (3)) AS x (c))", vec!["3"]),
     ] {
         let rows: Vec<String> = process.rows(sql).await.into_iter().map(|row| row[0].clone()).collect();
         assert_eq!(rows, expected, "{sql}");
@@ -621,5 +693,73 @@ async fn queries_over_materialized_views_are_all_of_sql() {
     let crossed = (0..14).map(|i| format!("v v{i}")).collect::<Vec<_>>().join(", ");
     let error = process.try_run(&format!("SELECT count(*) FROM {crossed}")).await.unwrap_err();
     assert!(error.contains("took longer than 300 ms"), "{error}");
+    process.end().await;
+}
+
+#[tokio::test]
+async fn what_no_query_may_have_is_refused_over_materialized_views_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("CREATE TEMPORARY MATERIALIZED VIEW v AS SELECT n FROM input").await;
+    let columns = (0..1_665).map(|at| format!("n AS c{at}")).collect::<Vec<_>>().join(", ");
+    for (sql, expected) in [
+        ("SELECT * FROM v TABLESAMPLE BERNOULLI (1)", "TABLESAMPLE is not supported"),
+        ("SELECT n FROM v FOR UPDATE", "FOR UPDATE is not supported"),
+        (&format!("SELECT {columns} FROM v"), "1664 columns at most"),
+        ("SELECT arrow_cast(n, 'Int8') FROM v", "ARROW_CAST is not supported"),
+        ("SELECT not_null(n) FROM v", "NOT_NULL is not supported"),
+        ("SELECT n FROM v WHERE n < 123456789012345678901234567890123456789", "a number of more than 38 digits"),
+        ("SELECT n FROM v WHERE n > $1", "the parameter $1 without a value"),
+        ("SELECT n FROM v WHERE n IN (SELECT n FROM v TABLESAMPLE BERNOULLI (1))", "TABLESAMPLE is not supported"),
+        ("SELECT nothing(n) FROM v", "function nothing does not exist"),
+        ("SELECT lag(n) FROM v", "LAG (a function for OVER) is not supported"),
+        ("SELECT count(*) FROM v GROUP BY TUMBLE(n, INTERVAL '1' HOUR)", "TUMBLE over materialized views"),
+    ] {
+        let error = process.try_run(sql).await.unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    process.end().await;
+}
+
+/// A view of so many rows: a number, and a text of 100 bytes.
+async fn large_view(process: &Process, directory: &Path, rows: usize) {
+    let lines: String = (0..rows).map(|n| format!("{n}\n")).collect();
+    tables(process, directory).await;
+    write_more(directory, &lines);
+    process.run("CREATE TEMPORARY MATERIALIZED VIEW v AS SELECT n, LPAD('x', 100, 'y') AS t FROM whole").await;
+    process.until("SELECT count(*) FROM v", &[&[&(rows + 2).to_string()]]).await;
+}
+
+#[tokio::test]
+async fn a_query_over_materialized_views_ends_when_nobody_waits_any_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    large_view(&process, directory.path(), 50_000).await;
+    process.run("SET statement_timeout = 300").await;
+    for sql in [
+        "SELECT count(*) FROM v a, v b, v c",
+        "SELECT count(*) FROM v a JOIN v b ON mod(a.n, 2) = mod(b.n, 2) JOIN v c ON mod(b.n, 2) = mod(c.n, 2)",
+    ] {
+        let error = process.try_run(sql).await.unwrap_err();
+        assert!(error.contains("took longer than 300 ms"), "{error}");
+        let begun = std::time::Instant::now();
+        while process.engine.threads.at_work() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{sql}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    process.end().await;
+}
+
+#[tokio::test]
+async fn the_rows_of_a_materialized_view_are_sorted_within_a_few_times_their_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    large_view(&process, directory.path(), 100_000).await;
+    // They take some 12 MB.
+    process.run("SET 'memory-limit' = '64MiB'").await;
+    let rows = process.rows("SELECT n, t FROM v ORDER BY n").await;
+    assert_eq!((rows.len(), rows[100_001][0].as_str()), (100_002, "99999"));
     process.end().await;
 }

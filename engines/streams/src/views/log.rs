@@ -20,7 +20,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_journal::{Draft, Journal, JournalError, Lsn, Options, Record};
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_runtime::without_shared_strings;
+use savanna_streams_functions::without_shared_strings;
 use serde::{Deserialize, Serialize};
 
 use super::version::{Contents, Shape, Version};
@@ -35,8 +35,8 @@ const BASE: u16 = 3;
 const SEGMENT_BYTES: usize = 16 << 20;
 /// About so many bytes of rows are in a record.
 const PART_BYTES: usize = 2 << 20;
-/// So many records are written before it is waited for them.
-const PARTS_AT_ONCE: usize = 8;
+/// So many bytes may wait to be written. The journal refuses more than 64 MiB.
+const BACKLOG_BYTES: usize = 16 << 20;
 /// A log is not written anew before it has so many bytes behind its base.
 const BASE_AFTER: u64 = 4 << 20;
 /// How often it is asked whether the disk is full.
@@ -62,6 +62,8 @@ pub(crate) struct ViewLog {
     base: u64,
     /// It is not written anew before it has so many bytes.
     base_after: u64,
+    /// When so many bytes wait to be written, it is waited for them.
+    backlog: usize,
 }
 
 impl fmt::Debug for ViewLog {
@@ -98,7 +100,10 @@ impl ViewLog {
             return Err(StreamError::io(format!("read the materialized view in {place}"), &cause));
         }
         let (since_base, base) = (reading.since_base, reading.base);
-        Ok((Self { place, journal, since_base, base, base_after: BASE_AFTER }, reading.contents))
+        Ok((
+            Self { place, journal, since_base, base, base_after: BASE_AFTER, backlog: BACKLOG_BYTES },
+            reading.contents,
+        ))
     }
 
     /// Makes an epoch durable.
@@ -147,14 +152,19 @@ impl ViewLog {
     fn parts(&self, rows: &RecordBatch) -> Result<(Option<Lsn>, usize, u64)> {
         let (mut first, mut parts, mut bytes) = (None, 0, 0);
         let per_part = (rows.num_rows() * PART_BYTES / rows.get_array_memory_size().max(1)).max(1);
-        for from in (0..rows.num_rows()).step_by(per_part) {
-            let part = without_shared_strings(&rows.slice(from, per_part.min(rows.num_rows() - from)))?;
-            let payload = to_bytes(&part)?;
+        let mut open: Vec<(usize, usize)> =
+            (0..rows.num_rows()).step_by(per_part).map(|from| (from, per_part.min(rows.num_rows() - from))).collect();
+        open.reverse();
+        while let Some((from, count)) = open.pop() {
+            let payload = to_bytes(&without_shared_strings(&rows.slice(from, count))?)?;
+            if count > 1 && payload.len() > SEGMENT_BYTES / 2 {
+                // Its rows are far longer than most.
+                let half = count / 2;
+                open.extend([(from + half, count - half), (from, half)]);
+                continue;
+            }
             let lsn = self.write(PART, &payload)?;
             (first, parts, bytes) = (first.or(Some(lsn)), parts + 1, bytes + payload.len() as u64);
-            if parts % PARTS_AT_ONCE == 0 {
-                self.wait(lsn)?;
-            }
         }
         Ok((first, parts, bytes))
     }
@@ -167,8 +177,14 @@ impl ViewLog {
     }
 
     fn write(&self, kind: u16, payload: &[u8]) -> Result<Lsn> {
+        if self.journal.backlog() > self.backlog {
+            self.wait(self.journal.appended())?;
+        }
         let appended = self.journal.append(&[Draft { shard: 0, kind, payload }]);
-        appended.map_err(|e| failed("write", &self.place, &e))
+        appended.map_err(|error| match error {
+            JournalError::TooLarge { bytes, limit } => row_too_large(&self.place, bytes, limit),
+            other => failed("write", &self.place, &other),
+        })
     }
 
     fn wait(&self, lsn: Lsn) -> Result<()> {
@@ -278,6 +294,15 @@ fn of_bytes(bytes: &[u8], shape: &Shape) -> Result<RecordBatch, String> {
     }
 }
 
+fn row_too_large(place: &str, bytes: usize, limit: usize) -> StreamError {
+    StreamError::Limit {
+        message: format!(
+            "a row of the materialized view in {place} takes {bytes} bytes, and the log of a view takes rows of {limit} bytes at most; DROP the \
+             view, and create it again without such rows"
+        ),
+    }
+}
+
 fn failed(what: &str, place: &str, error: &JournalError) -> StreamError {
     StreamError::io(format!("{what} the materialized view in {place}"), error)
 }
@@ -295,6 +320,11 @@ mod tests {
         let (mut log, contents) = ViewLog::open("views/7".into(), options, NodeEpoch(owner), &Arc::new(shape(true)))?;
         log.base_after = 4 << 10;
         Ok((log, contents))
+    }
+
+    fn open_without_key(disk: &Arc<SimDisk>, owner: u64) -> Contents {
+        let options = Options::disk(Arc::clone(disk) as Arc<dyn Disk>);
+        ViewLog::open("views/7".into(), options, NodeEpoch(owner), &Arc::new(shape(false))).unwrap().1
     }
 
     /// A row that takes so much that the log is written anew every few epochs.
@@ -385,6 +415,73 @@ mod tests {
         let (_, again) = open(&disk, 3).unwrap();
         assert_eq!(seen(again.version()), seen(contents.version()));
         assert_eq!(again.version().rows, 2);
+    }
+
+    #[test]
+    fn a_base_of_more_than_may_wait_is_written_as_the_disk_takes_it() {
+        let disk = SimDisk::new(1);
+        let options = Options::disk(Arc::clone(&disk) as Arc<dyn Disk>).backlog_bytes(64 << 10);
+        let shape = Arc::new(shape(false));
+        let (mut log, _) = ViewLog::open("views/7".into(), options, NodeEpoch(1), &shape).unwrap();
+        log.backlog = 16 << 10;
+        // Chunks that were given are chunks, and each is a record.
+        let many = rows(&(0..20).map(|key| (key, "x".repeat(600))).collect::<Vec<_>>());
+        let pieces = vec![(many.clone(), 1); 400];
+        let contents = Contents::of(Arc::clone(&shape), Epoch(1), 1, pieces).unwrap();
+        log.append(Epoch(1), 1, &many).unwrap();
+        log.base_after = 0;
+        log.shorten(contents.version()).unwrap();
+        assert_eq!(log.since_base, 0);
+        drop(log);
+        assert_eq!(open_without_key(&disk, 2).version().rows, 8_000);
+    }
+
+    #[test]
+    fn the_same_rows_go_by_their_age_when_the_log_is_read_again() {
+        // A slot has 100 ms, and a row of the first epoch 100 KiB: what is one chunk are two records.
+        let shape = Arc::new(Shape { retention: Some(Duration::from_millis(6_400)), ..shape(false) });
+        let epochs = [(1_000, 40), (1_050, 15), (7_420, 1), (7_480, 1), (7_500, 1)];
+        let seen_by = |reads_again: bool| {
+            let disk = SimDisk::new(1);
+            let open = |owner| {
+                let options = Options::disk(Arc::clone(&disk) as Arc<dyn Disk>);
+                ViewLog::open("views/7".into(), options, NodeEpoch(owner), &shape).unwrap()
+            };
+            let (mut log, mut contents) = open(1);
+            let mut counts = Vec::new();
+            for (epoch, (at, count)) in (1..).zip(epochs) {
+                let many = rows(&(0..count).map(|key| (key, "x".repeat(100 << 10))).collect::<Vec<_>>());
+                let next = contents.next("v", Epoch(epoch), at, &[many]).unwrap();
+                log.append(Epoch(epoch), at, &next.written).unwrap();
+                contents.publish(next);
+                log.base_after = 0;
+                log.shorten(contents.version()).unwrap();
+                counts.push(contents.version().rows);
+                if reads_again {
+                    drop(log);
+                    (log, contents) = open(epoch + 1);
+                }
+            }
+            counts
+        };
+        assert_eq!(seen_by(false), [40, 55, 56, 57, 3]);
+        assert_eq!(seen_by(true), seen_by(false));
+    }
+
+    #[test]
+    fn rows_that_are_far_longer_than_most_are_written_too() {
+        let disk = SimDisk::new(1);
+        let options = Options::disk(Arc::clone(&disk) as Arc<dyn Disk>);
+        let (mut log, _) = ViewLog::open("views/7".into(), options, NodeEpoch(1), &Arc::new(shape(false))).unwrap();
+        // About 20 MB in 20 neighbours, and an average of some hundred bytes.
+        let length = |row: usize| if row < 20 { 1 << 20 } else { 10 };
+        let uneven = rows(&(0..60_000).map(|row| (row as i64, "x".repeat(length(row)))).collect::<Vec<_>>());
+        log.append(Epoch(1), 1, &uneven).unwrap();
+        let row = rows(&[(1, "x".repeat(17 << 20))]);
+        let error = log.append(Epoch(2), 2, &row).unwrap_err().to_string();
+        assert!(error.contains("a row of the materialized view in views/7 takes"), "{error}");
+        drop(log);
+        assert_eq!(open_without_key(&disk, 2).version().rows, 60_000);
     }
 
     #[test]

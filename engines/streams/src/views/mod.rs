@@ -24,6 +24,8 @@ use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::{ColumnDef, TableDef, ViewDef};
 use savanna_streams_model::sink::{Delivery, Sink};
+use savanna_streams_runtime::driver::EpochRecord;
+use savanna_streams_runtime::records::check_held;
 use savanna_streams_sql::{Chunk, MaterializedView};
 
 use self::log::ViewLog;
@@ -41,6 +43,8 @@ pub(crate) struct Place {
     pub(crate) owner: NodeEpoch,
     /// Makes the directory.
     pub(crate) make: Box<dyn Fn() -> Result<()> + Send + Sync>,
+    /// Whether the directory is there.
+    pub(crate) is_there: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// A view and its rows.
@@ -137,10 +141,20 @@ impl View {
         self.place.is_some()
     }
 
+    /// Makes its place, before anybody is told that it is there.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn make(&self) -> Result<()> {
+        let Some(place) = &self.place else { return Ok(()) };
+        (place.make)()?;
+        self.open()
+    }
+
     /// Reads what is on disk, if it was not read yet or the log has failed. If it cannot be read, readers are told so.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read, or is not there.
     pub(crate) fn open(&self) -> Result<()> {
         let Some(place) = &self.place else { return Ok(()) };
         let mut log = self.log.lock();
@@ -148,7 +162,10 @@ impl View {
             return Ok(());
         }
         let read = || {
-            (place.make)()?;
+            if !(place.is_there)() {
+                let cause = "it is not there; restore it, or DROP the view and create it again";
+                return Err(StreamError::io(format!("read the materialized view in {}", place.named), &cause));
+            }
             ViewLog::open(place.named.clone(), place.journal.clone(), place.owner, &self.shape)
         };
         match read() {
@@ -162,6 +179,21 @@ impl View {
                 Err(error)
             }
         }
+    }
+
+    /// Whether it holds as much as the records of its query know that it has held. If not, readers are told so.
+    ///
+    /// # Errors
+    /// It does not, or cannot be read.
+    pub(crate) fn check_held(&self, records: &[EpochRecord]) -> Result<()> {
+        let held = self.figures()?.epoch;
+        let checked = check_held(records, &format!("materialized view {}", self.table.name), held);
+        if let Err(error) = &checked {
+            // What is put back is read by RESUME.
+            drop(self.log.lock().take());
+            *self.contents.write() = Err(error.clone());
+        }
+        checked
     }
 
     /// Ends its log in order. Its rows can be read still.
@@ -319,6 +351,7 @@ mod tests {
             journal: Options::disk(Arc::clone(disk) as Arc<dyn Disk>),
             owner: NodeEpoch(owner),
             make: Box::new(|| Ok(())),
+            is_there: Box::new(|| true),
         };
         View::new(declared, id(), Some(place)).unwrap()
     }

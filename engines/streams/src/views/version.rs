@@ -20,7 +20,7 @@ use arrow::row::{RowConverter, SortField};
 use arrow::util::bit_util;
 use savanna_streams_api::ids::Epoch;
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_runtime::without_shared_strings;
+use savanna_streams_functions::without_shared_strings;
 use savanna_streams_sql::Chunk;
 
 /// The most rows of a chunk.
@@ -368,11 +368,11 @@ impl Next {
         self.version.pieces.push(Piece::whole(Rows::new(chunk, rows, at)));
     }
 
-    /// Rows that are too old go, chunk by chunk.
+    /// Rows that are too old go, slot by slot: chunks are others when the log is read again, and slots are not.
     fn drop_old(&mut self, contents: &Contents) -> Result<()> {
         let Some(retention) = contents.shape.retention else { return Ok(()) };
-        let oldest = self.version.at.saturating_sub(retention.as_millis() as u64);
-        let old = self.version.pieces.iter().take_while(|piece| piece.rows.at < oldest).count();
+        let oldest = contents.slot(self.version.at.saturating_sub(retention.as_millis() as u64));
+        let old = self.version.pieces.iter().take_while(|piece| contents.slot(piece.rows.at) < oldest).count();
         let old: Vec<Piece> = self.version.pieces.drain(..old).collect();
         old.iter().try_for_each(|piece| self.forget(contents, piece, piece.count))
     }

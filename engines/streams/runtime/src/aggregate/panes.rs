@@ -17,9 +17,9 @@ use super::pane_runs::{PaneRuns, Panes};
 use super::spec::{AggregateSpec, Constants, Evaluated};
 use super::split::{PaneRows, by_pane};
 use super::table::{PaneTable, Results};
-use crate::compact::without_shared_strings;
 use crate::error::broken;
 use crate::key_cut::KeyCut;
+use savanna_streams_functions::without_shared_strings;
 
 /// Merge state of a windowed aggregate.
 ///

@@ -10,9 +10,9 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use savanna_streams_api::Result;
 use savanna_streams_model::time::{timestamp_values, to_event_time};
 
-use crate::compact::without_shared_strings;
 use crate::error::{broken, computing};
 use crate::lateness::TIME_LIMIT;
+use savanna_streams_functions::without_shared_strings;
 
 /// Rows of one segment.
 pub(super) struct Rows {

@@ -19,7 +19,7 @@ use arrow::ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 
 use super::{State, Table};
-use crate::compact::without_shared_strings;
+use savanna_streams_functions::without_shared_strings;
 
 const MAGIC: &[u8; 8] = b"SVNSTATE";
 const VERSION: u32 = 1;

@@ -79,14 +79,11 @@ impl<'a> Names<'a> {
     pub(super) fn plan(&self, query: &Query) -> Result<LogicalPlan> {
         let mut sql = query.ast.clone();
         names::give(&mut sql, self.views.is_empty()).map_err(external)?;
-        if self.versions.is_none() {
+        let ends = self.versions.is_some();
+        if !ends {
             group_windows::rewrite(&mut sql).map_err(external)?;
-            if self.open {
-                refuse::check_open(&sql)?
-            } else {
-                refuse::check(&sql)?
-            };
         }
+        refuse::check(&sql, refuse::About { open: self.open, ends })?;
         dialect::rewrite(&mut sql).map_err(external)?;
         let statement = ast::Statement::Query(sql);
         let plan = SqlToRel::new_with_options(self, options(self.views.is_empty())).sql_statement_to_plan(statement)?;

@@ -200,6 +200,7 @@ impl Planner {
     pub fn over_views(&self, query: &Query) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = self.typed_over_views(query)?;
         let plan = futures::executor::block_on(session().create_physical_plan(&plan));
+        let plan = plan.and_then(views::may_be_interrupted);
         plan.map_err(|e| errors::map(&e, Some(query), self.catalog.as_ref()))
     }
 

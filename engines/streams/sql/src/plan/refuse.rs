@@ -1,4 +1,4 @@
-//! What a streaming query may not contain, refused on the syntax tree, where places are known.
+//! What a query may not contain, refused on the syntax tree, where places are known. Most of it is so because a stream has no end.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -21,14 +21,18 @@ use crate::statement::Query;
 use savanna_streams_functions::{Form, OF_PLANS, functions};
 use savanna_streams_model::names::hint;
 
-/// Checks a whole query.
-pub(super) fn check(query: &SqlQuery) -> Result<(), datafusion::common::DataFusionError> {
-    Checker::default().check(query).map_err(external)
+/// What is known of a query.
+#[derive(Clone, Copy, Default)]
+pub(super) struct About {
+    /// Parameters may stand where their values will.
+    pub(super) open: bool,
+    /// It reads rows that are there, and ends.
+    pub(super) ends: bool,
 }
 
-/// Checks a whole query whose parameters have no values yet.
-pub(super) fn check_open(query: &SqlQuery) -> Result<(), datafusion::common::DataFusionError> {
-    Checker { open: true, ..Checker::default() }.check(query).map_err(external)
+/// Checks a whole query.
+pub(super) fn check(query: &SqlQuery, about: About) -> Result<(), datafusion::common::DataFusionError> {
+    Checker { about, ..Checker::default() }.check(query).map_err(external)
 }
 
 /// Checks an expression outside a query, which is over one row.
@@ -58,6 +62,11 @@ const CLOCK: &str = "a replayed epoch must give the same rows, and the clock has
 
 /// Why a function may not be called in a stream, and what to do instead; none if it may.
 fn refused_function(name: &str) -> Option<&'static str> {
+    refused_without_end(name).or_else(|| refused_everywhere(name))
+}
+
+/// Why a function may not be called in a query that does not end.
+fn refused_without_end(name: &str) -> Option<&'static str> {
     const ORDER: &str = "its result depends on the order in which rows are merged, which no stream keeps; use MIN, MAX, COUNT, SUM or AVG";
     const RANDOM: &str =
         "a replayed epoch must give the same rows; derive the value from columns, for example with MD5";
@@ -75,13 +84,20 @@ fn refused_function(name: &str) -> Option<&'static str> {
         | "localtimestamp"
         | "current_row_timestamp" => CLOCK,
         "random" | "rand" | "uuid" | "rand_integer" => RANDOM,
+        "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
+        _ => return None,
+    })
+}
+
+/// Why a function may be called in no query.
+fn refused_everywhere(name: &str) -> Option<&'static str> {
+    Some(match name {
         "arrow_cast" | "arrow_try_cast" | "arrow_field" | "arrow_metadata" | "with_metadata" => {
             "write CAST(.. AS type)"
         }
         "arrow_typeof" => "DESCRIBE shows the types of a table's columns",
         "version" => "write SELECT version() without a table",
         internal if OF_PLANS.contains(&internal) => "leave it out; planning calls it where it is needed",
-        "grouping" => "GROUPING SETS are not supported either; write one query per grouping and UNION ALL them",
         _ => return None,
     })
 }
@@ -112,8 +128,7 @@ pub(crate) fn function_forms() -> Vec<Form> {
 struct Checker {
     /// Calls of window functions in `FROM` and their tables, which are no expressions.
     in_from: HashSet<Span>,
-    /// Whether parameters may stand where their values will.
-    open: bool,
+    about: About,
 }
 
 type Verdict = ControlFlow<StreamError>;
@@ -127,6 +142,32 @@ fn refuse(what: impl Into<String>, span: Span, instead: impl Into<String>) -> Ve
 }
 
 const NO_ORDER: &str = "a stream has no end to sort before; rows come out as windows close";
+const NO_WINDOWS: &str = "windows are of streams; group by FLOOR(time TO HOUR) or another unit";
+const ENOUGH: &str = "stop the query when there are enough rows, or filter";
+
+/// What a query has no place for because it does not end.
+fn without_end(query: &SqlQuery) -> Verdict {
+    if let Some(with) = &query.with
+        && with.recursive
+    {
+        return refuse("WITH RECURSIVE", with.with_token.0.span, "write the levels as separate CTEs");
+    }
+    if let Some(order_by) = &query.order_by {
+        return refuse("ORDER BY", order_by.span(), NO_ORDER);
+    }
+    if let Some(limit) = &query.limit_clause {
+        return refuse("LIMIT", limit.span(), ENOUGH);
+    }
+    if let Some(fetch) = &query.fetch {
+        let span = fetch.quantity.as_ref().map_or_else(Span::empty, Spanned::span);
+        return refuse("FETCH FIRST", span, ENOUGH);
+    }
+    if let SetExpr::Values(values) = query.body.as_ref() {
+        let span = Span::union_iter(values.rows.iter().flat_map(|r| r.content.iter()).map(Spanned::span));
+        return refuse("VALUES", span, "select from a table");
+    }
+    ControlFlow::Continue(())
+}
 
 impl Checker {
     fn check(&mut self, tree: &impl Visit) -> Result<()> {
@@ -144,20 +185,8 @@ impl Checker {
     }
 
     fn query(&mut self, query: &SqlQuery) -> Verdict {
-        if let Some(with) = &query.with
-            && with.recursive
-        {
-            return refuse("WITH RECURSIVE", with.with_token.0.span, "write the levels as separate CTEs");
-        }
-        if let Some(order_by) = &query.order_by {
-            return refuse("ORDER BY", order_by.span(), NO_ORDER);
-        }
-        if let Some(limit) = &query.limit_clause {
-            return refuse("LIMIT", limit.span(), "stop the query when there are enough rows, or filter");
-        }
-        if let Some(fetch) = &query.fetch {
-            let span = fetch.quantity.as_ref().map_or_else(Span::empty, Spanned::span);
-            return refuse("FETCH FIRST", span, "stop the query when there are enough rows, or filter");
+        if !self.about.ends {
+            without_end(query)?;
         }
         if let Some(lock) = query.locks.first() {
             return refuse(format!("FOR {}", lock.lock_type), Span::empty(), "leave it out; a SELECT only reads");
@@ -166,10 +195,6 @@ impl Checker {
             return refuse("the pipe operator |>", query.body.span(), "write a SELECT");
         }
         match query.body.as_ref() {
-            SetExpr::Values(values) => {
-                let span = Span::union_iter(values.rows.iter().flat_map(|r| r.content.iter()).map(Spanned::span));
-                refuse("VALUES", span, "select from a table")
-            }
             SetExpr::Table(_) => refuse("TABLE t as a query", Span::empty(), "write SELECT * FROM t"),
             SetExpr::Insert(s) | SetExpr::Update(s) | SetExpr::Delete(s) | SetExpr::Merge(s) => {
                 refuse("a change inside a query", s.span(), "write INSERT INTO .. SELECT")
@@ -188,27 +213,31 @@ impl Checker {
             return ControlFlow::Break(StreamError::TooComplex { message });
         }
         match &select.distinct {
-            Some(Distinct::On(on)) => {
+            Some(Distinct::On(on)) if !self.about.ends => {
                 let span = Span::union_iter(on.iter().map(Spanned::span));
                 return refuse("DISTINCT ON", span, "use MIN or MAX in a windowed aggregate");
             }
-            Some(Distinct::Distinct | Distinct::All) | None => {}
+            Some(_) | None => {}
         }
         let clause = |present: bool, what: &str, instead: &str| {
             if present { refuse(what, place, instead) } else { ControlFlow::Continue(()) }
         };
-        clause(select.top.is_some(), "TOP", "stop the query when there are enough rows, or filter")?;
+        let (enough, order) = match self.about.ends {
+            true => ("write LIMIT", "write ORDER BY"),
+            false => (ENOUGH, NO_ORDER),
+        };
+        clause(select.top.is_some(), "TOP", enough)?;
         clause(select.into.is_some(), "SELECT INTO", "write INSERT INTO .. SELECT")?;
         clause(!select.lateral_views.is_empty(), "LATERAL VIEW", "name the fields of the row")?;
         clause(!select.connect_by.is_empty(), "CONNECT BY", "write the levels as separate queries")?;
-        clause(!select.sort_by.is_empty(), "SORT BY", NO_ORDER)?;
+        clause(!select.sort_by.is_empty(), "SORT BY", order)?;
         clause(!select.cluster_by.is_empty(), "CLUSTER BY", "leave it out; exchanges are by key group")?;
         clause(!select.distribute_by.is_empty(), "DISTRIBUTE BY", "leave it out; exchanges are by key group")?;
         clause(select.prewhere.is_some(), "PREWHERE", "write WHERE")?;
-        clause(!select.named_window.is_empty(), "WINDOW", "use TUMBLE or HOP in FROM")?;
+        clause(!select.named_window.is_empty() && !self.about.ends, "WINDOW", "use TUMBLE or HOP in FROM")?;
         match &select.group_by {
             GroupByExpr::All(_) => refuse("GROUP BY ALL", place, "name the columns"),
-            GroupByExpr::Expressions(exprs, modifiers) if !modifiers.is_empty() => {
+            GroupByExpr::Expressions(exprs, modifiers) if !modifiers.is_empty() && !self.about.ends => {
                 let span = Span::union_iter(exprs.iter().map(Spanned::span));
                 refuse(
                     "GROUP BY with ROLLUP, CUBE or GROUPING SETS",
@@ -222,6 +251,9 @@ impl Checker {
 
     fn factor(&mut self, factor: &TableFactor) -> Verdict {
         match factor {
+            TableFactor::TableFunction { .. } | TableFactor::Table { args: Some(_), .. } if self.about.ends => {
+                refuse("a table function over materialized views", factor.span(), NO_WINDOWS)
+            }
             TableFactor::TableFunction { expr, .. } => {
                 if let Expr::Function(function) = expr {
                     self.in_from.insert(function.name.span());
@@ -250,6 +282,7 @@ impl Checker {
             }
             TableFactor::Table { .. } | TableFactor::NestedJoin { .. } => ControlFlow::Continue(()),
             TableFactor::Derived { lateral: false, .. } => ControlFlow::Continue(()),
+            TableFactor::Derived { .. } | TableFactor::UNNEST { .. } if self.about.ends => ControlFlow::Continue(()),
             TableFactor::Derived { subquery, .. } => refuse("LATERAL", subquery.span(), "join without LATERAL"),
             TableFactor::UNNEST { array_exprs, .. } => {
                 let span = Span::union_iter(array_exprs.iter().map(Spanned::span));
@@ -262,11 +295,16 @@ impl Checker {
     fn expr(&mut self, expr: &Expr) -> Verdict {
         match expr {
             Expr::Function(function) => self.function(function),
+            Expr::Subquery(_) | Expr::Rollup(_) | Expr::Cube(_) | Expr::GroupingSets(_) if self.about.ends => {
+                ControlFlow::Continue(())
+            }
             Expr::Subquery(query) if self.in_from.contains(&query.span()) => ControlFlow::Continue(()),
             Expr::Subquery(query) => {
                 refuse("a scalar subquery", query.span(), "join the windowed aggregate on window_start and window_end")
             }
-            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } if matches!(right.as_ref(), Expr::Subquery(_)) => {
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. }
+                if matches!(right.as_ref(), Expr::Subquery(_)) && !self.about.ends =>
+            {
                 refuse(
                     "ANY or ALL of a subquery",
                     expr.span(),
@@ -278,7 +316,7 @@ impl Checker {
                 expr.span(),
                 "write one query per grouping and UNION ALL them",
             ),
-            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) && !self.open => refuse(
+            Expr::Value(value) if matches!(value.value, Value::Placeholder(_)) && !self.about.open => refuse(
                 format!("the parameter {} without a value", value.value),
                 value.span,
                 "send a value for it, or write the value itself",
@@ -376,6 +414,9 @@ impl Checker {
         if upper == "DESCRIPTOR" {
             return ControlFlow::Continue(());
         }
+        if self.about.ends {
+            return self.ending(&name, function.over.is_none(), span);
+        }
         let group_window = upper.strip_suffix("_START").or_else(|| upper.strip_suffix("_END"));
         let group_window =
             group_window.or_else(|| upper.strip_suffix("_ROWTIME")).or_else(|| upper.strip_suffix("_PROCTIME"));
@@ -418,6 +459,19 @@ impl Checker {
         self.known(&name, span)
     }
 
+    /// A function in a query that ends, called or with `OVER`.
+    fn ending(&self, name: &str, is_call: bool, span: Span) -> Verdict {
+        let upper = name.to_ascii_uppercase();
+        if WINDOW_FUNCTIONS.contains(&upper.as_str()) {
+            return refuse(format!("{upper} over materialized views"), span, NO_WINDOWS);
+        }
+        match refused_everywhere(name) {
+            Some(reason) => refuse(upper, span, reason),
+            None if !is_call && functions().window_functions().contains_key(name) => ControlFlow::Continue(()),
+            None => self.known(name, span),
+        }
+    }
+
     fn known(&self, name: &str, span: Span) -> Verdict {
         let functions = functions();
         let scalar = functions.scalar_functions();
@@ -431,10 +485,11 @@ impl Checker {
         }
         if functions.window_functions().contains_key(name) {
             let what = format!("{} (a function for OVER)", name.to_uppercase());
-            return refuse(what, span, TOP_N);
+            return refuse(what, span, if self.about.ends { "write OVER (..) behind it" } else { TOP_N });
         }
         let names = scalar.keys().chain(aggregate.keys()).map(String::as_str);
-        let names = names.filter(|name| refused_function(name).is_none());
+        let refused = if self.about.ends { refused_everywhere } else { refused_function };
+        let names = names.filter(|name| refused(name).is_none());
         ControlFlow::Break(StreamError::Unknown {
             kind: "function".into(),
             name: name.to_owned(),

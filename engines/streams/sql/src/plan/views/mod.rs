@@ -15,8 +15,11 @@ use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::TableSource;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::sql::sqlparser::ast;
 
 use self::rows::Rows;
@@ -50,6 +53,19 @@ impl Versions {
         };
         Ok(provider_as_source(version))
     }
+}
+
+/// A plan that stops in between to be asked whether it goes on. DataFusion's stop where tables are read, and operators that give more rows
+/// than they take may be far from that.
+pub(super) fn may_be_interrupted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|node| {
+        let gives_more = node.children().len() > 1 || node.name() == "UnnestExec";
+        Ok(match gives_more {
+            true => Transformed::yes(Arc::new(CooperativeExec::new(node)) as _),
+            false => Transformed::no(node),
+        })
+    })?;
+    Ok(plan.data)
 }
 
 /// Whether a query reads materialized views, and nothing else.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::compute::filter_record_batch;
+use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
@@ -13,8 +14,13 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use savanna_streams_functions::without_shared_strings;
 
+use super::super::context::external;
 use crate::materialized::Chunk;
+
+/// Rows of a batch. Operators count and hold batches as a whole.
+const BATCH_ROWS: usize = 8_192;
 
 /// All columns, or some of them.
 #[derive(Clone, Debug)]
@@ -63,15 +69,31 @@ impl PartitionStream for Rows {
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (chunks, columns) = (Arc::clone(&self.chunks), self.columns.clone());
-        let batches = (0..chunks.len()).map(move |at| {
-            let Chunk { rows, living } = &chunks[at];
-            // Fewer columns are copied.
-            let rows = rows.project(&columns)?;
-            Ok(match living {
-                Some(living) => filter_record_batch(&rows, living)?,
-                None => rows,
+        let schema = Arc::clone(&self.schema);
+        let batches = (0..chunks.len()).flat_map(move |at| {
+            let (schema, columns, rows) = (Arc::clone(&schema), columns.clone(), chunks[at].rows.clone());
+            let living = living(&chunks[at]);
+            (0..living.len()).step_by(BATCH_ROWS).map(move |from| {
+                let which = &living[from..living.len().min(from + BATCH_ROWS)];
+                copied(&schema, &rows, &columns, UInt32Array::from(which.to_vec()))
             })
         });
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(batches)))
     }
+}
+
+/// The positions of the rows that are there.
+fn living(chunk: &Chunk) -> Vec<u32> {
+    match &chunk.living {
+        Some(living) => living.values().set_indices().map(|row| row as u32).collect(),
+        None => (0..chunk.rows.num_rows() as u32).collect(),
+    }
+}
+
+/// Some rows of some columns, which hold nothing of the others.
+fn copied(schema: &SchemaRef, rows: &RecordBatch, columns: &[usize], which: UInt32Array) -> Result<RecordBatch> {
+    let count = RecordBatchOptions::new().with_row_count(Some(which.len()));
+    let columns = columns.iter().map(|column| Ok(take(rows.column(*column), &which, None)?)).collect::<Result<_>>()?;
+    let batch = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &count)?;
+    without_shared_strings(&batch).map_err(external)
 }

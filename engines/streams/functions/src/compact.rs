@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, make_array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, make_array};
 use arrow::datatypes::DataType;
-use savanna_streams_api::Result;
-
-use crate::error::broken;
+use savanna_streams_api::{Result, StreamError};
 
 /// Rows whose strings share no buffers with others. Everything else must have been copied already, by `take` or `concat`.
 ///
@@ -14,7 +12,9 @@ use crate::error::broken;
 /// A column loses its form, which is a bug.
 pub fn without_shared_strings(rows: &RecordBatch) -> Result<RecordBatch> {
     let columns = rows.columns().iter().map(copied_strings).collect();
-    RecordBatch::try_new(rows.schema(), columns).map_err(|e| broken(format!("compacted rows: {e}")))
+    let count = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    let compact = RecordBatch::try_new_with_options(rows.schema(), columns, &count);
+    compact.map_err(|e| StreamError::Internal(format!("compacted rows: {e}")))
 }
 
 fn copied_strings(array: &ArrayRef) -> ArrayRef {
