@@ -152,7 +152,7 @@ impl Actor {
         match whole {
             None => self.claims.hold(self.own_keys_of(number)),
             Some(whole) => {
-                self.keys.expire_due(usize::MAX);
+                self.expire_all();
                 obstacle = self.hold_all_for(&whole);
             }
         }
@@ -174,7 +174,7 @@ impl Actor {
         whole: Option<&Whole>,
     ) {
         if whole.is_some() {
-            self.keys.expire_due(usize::MAX);
+            self.expire_all();
         } else {
             self.claims.hold(keys.iter().cloned());
         }

@@ -265,6 +265,13 @@ impl Actor {
         Answer::Later
     }
 
+    /// What has expired is not among the keys that a transaction finds. Not while clients are paused: nothing is changed then.
+    pub(super) fn expire_all(&mut self) {
+        if !self.is_paused() {
+            self.keys.expire_due(usize::MAX);
+        }
+    }
+
     /// Puts replies of steps to their transactions, and gives the reply of one that has all.
     #[cold]
     pub(super) fn hear_steps(&mut self) {
@@ -301,10 +308,12 @@ pub(super) fn is_of_memory(command: &Command, args: Args<'_>) -> bool {
     command.name == "memory" && args.len() == 2
 }
 
-/// Whether several actors refuse a request in a transaction: about what is not known when it is queued.
+/// Whether several actors refuse a request in a transaction: about what is not known when it is queued, or it is not one append with the rest, as a flush, which each
+/// actor logs for itself.
 pub(super) fn is_refused_by_several(command: &Command, args: Args<'_>) -> Outcome {
     let is_refused = matches!(command.run, Run::Finds { .. }) && !crate::commands::sort::patterns(args).is_empty()
-        || command.name == "client" && args[1].eq_ignore_ascii_case(b"reply");
+        || command.name == "client" && args[1].eq_ignore_ascii_case(b"reply")
+        || matches!(command.name, "flushdb" | "flushall");
     if is_refused { Err(not_in_a_transaction(command)) } else { Ok(()) }
 }
 

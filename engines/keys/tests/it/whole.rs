@@ -23,11 +23,10 @@ fn step(chance: &mut Chance) -> Vec<&'static str> {
         11 | 12 => vec!["KEYS", "*"],
         13 => vec!["SCAN", "0", "COUNT", "100"],
         14 => vec!["SCAN", "0", "MATCH", "[a-d]", "TYPE", "string", "COUNT", "100"],
-        15 => vec!["FLUSHDB"],
-        16 => vec![["FLUSHALL"], ["RANDOMKEY"]][chance.below(2)].to_vec(),
+        15 | 16 => vec!["RANDOMKEY"],
         17 => vec!["SWAPDB", ["0", "1"][chance.below(2)], ["1", "2"][chance.below(2)]],
         18 => vec!["SELECT", ["0", "1", "99"][chance.below(3)]],
-        _ => vec!["FLUSHDB", "NOW"],
+        _ => vec!["DEL", "a", "b", "c", "d", "e", "f", "g", "h"],
     }
 }
 
@@ -114,6 +113,7 @@ fn nobody_sees_a_part_of_a_transaction_in_steps_about_all_keys() {
         let clients: Vec<Client> = (0..6).map(|index| world.client(index % usize::from(actors))).collect();
         let values: Vec<&str> = KEYS.iter().flat_map(|key| [*key, "x"]).collect();
         let all = [&["MSET"], &values[..]].concat();
+        let none = [&["DEL"], &KEYS[..]].concat();
         let mut awaited: Vec<Option<(Ticket, bool)>> = vec![None; clients.len()];
         let mut looks = 0;
         while looks < 20 {
@@ -136,8 +136,8 @@ fn nobody_sees_a_part_of_a_transaction_in_steps_about_all_keys() {
             }
             let (steps, looks_now): (Vec<&[&str]>, bool) = match world.chance.below(4) {
                 0 => (vec![&all], false),
-                1 => (vec![&["FLUSHALL"], &all, &["FLUSHDB"]], false),
-                2 => (vec![&["FLUSHALL"], &all], false),
+                1 => (vec![&["SWAPDB", "0", "1"], &all, &none], false),
+                2 => (vec![&["SWAPDB", "1", "0"], &all], false),
                 _ => (vec![&["DBSIZE"], &["KEYS", "*"], &["DBSIZE"]], true),
             };
             world.request(client, &["MULTI"]).expect("an answer at once");
@@ -174,7 +174,12 @@ fn a_transaction_of_a_client_that_has_gone_is_run_as_a_whole_in_its_databases() 
     let (gone, other) = (world.client(0), world.client(0));
     world.call(other, &["MSET", "a", "old", "b", "old", "c", "old", "d", "old"]);
     world.call(gone, &["MULTI"]);
-    for words in [&["FLUSHALL"][..], &["SELECT", "1"], &["MSET", "a", "new", "b", "new", "c", "new", "d", "new"]] {
+    for words in [
+        &["DEL", "a", "b", "c", "d"][..],
+        &["SWAPDB", "2", "3"],
+        &["SELECT", "1"],
+        &["MSET", "a", "new", "b", "new", "c", "new", "d", "new"],
+    ] {
         world.call(gone, words);
     }
     world.request(gone, &["EXEC"]).expect_err("a reply later");
@@ -183,4 +188,18 @@ fn a_transaction_of_a_client_that_has_gone_is_run_as_a_whole_in_its_databases() 
     assert_eq!(world.call(other, &["DBSIZE"]), "0");
     world.call(other, &["SELECT", "1"]);
     assert_eq!(world.call(other, &["MGET", "a", "b", "c", "d"]), "[4] \"new\" \"new\" \"new\" \"new\"");
+}
+
+#[test]
+fn a_flush_is_not_one_append_with_a_transaction_of_several_actors() {
+    for (actors, queued) in [(1, true), (3, false)] {
+        let mut world = World::new(actors, 5);
+        let client = world.client(0);
+        for words in [&["FLUSHALL"][..], &["FLUSHDB"]] {
+            world.call(client, &["MULTI"]);
+            let reply = world.call(client, words);
+            assert_eq!(reply.contains("QUEUED"), queued, "{actors} actors: {reply:?}");
+            world.call(client, &["DISCARD"]);
+        }
+    }
 }
