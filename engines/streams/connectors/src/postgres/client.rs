@@ -20,10 +20,13 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const BACK_OFF: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
-/// Holds for a connection. A process that is paused amid a transaction keeps its rows from nobody for long, and no epoch counts that a
-/// crash of the server may take back.
+/// Holds for a connection. A process that is paused between the statements of a transaction, or a machine that is gone, keeps its rows from
+/// nobody for long, and no epoch counts that a crash of the server may take back. Not every server has all settings.
 const SETTLE: &str = "SET idle_in_transaction_session_timeout = '60s'; \
-                      SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit', true) = 'off'";
+    SELECT set_config('tcp_keepalives_idle', '30', false) WHERE current_setting('tcp_keepalives_idle', true) IS NOT NULL; \
+    SELECT set_config('tcp_keepalives_interval', '5', false) WHERE current_setting('tcp_keepalives_interval', true) IS NOT NULL; \
+    SELECT set_config('tcp_keepalives_count', '6', false) WHERE current_setting('tcp_keepalives_count', true) IS NOT NULL; \
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit', true) = 'off'";
 
 /// Why something was not done.
 #[derive(Debug)]
@@ -183,7 +186,7 @@ pub(super) fn failed(settings: &Settings, what: &str, error: &Error) -> Failure 
 /// transaction was in the way.
 fn passes(code: &str) -> bool {
     ["08", "40", "53", "57", "58"].iter().any(|class| code.starts_with(class))
-        || matches!(code, "25006" | "25P03" | "55006" | "55P03")
+        || matches!(code, "25006" | "25P03" | "25P04" | "55006" | "55P03")
 }
 
 /// Whether the connection was lost, or never made. A certificate that is not trusted stays so.
@@ -215,7 +218,8 @@ mod tests {
 
     #[test]
     fn what_passes_by_itself_is_tried_again() {
-        for code in ["57P01", "57P03", "53300", "53100", "40001", "40P01", "55P03", "25006", "08006", "58030"] {
+        for code in ["57P01", "57P03", "53300", "53100", "40001", "40P01", "55P03", "25006", "25P04", "08006", "58030"]
+        {
             assert!(passes(code), "{code}");
         }
         for code in ["22P02", "23505", "42P01", "42501", "28P01", "3D000", "25P02", "XX001"] {

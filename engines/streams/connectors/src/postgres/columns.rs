@@ -6,7 +6,7 @@ use savanna_streams_model::names::hint;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::names::TableName;
+use super::names::{TableName, quoted};
 
 /// Where values go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,34 +23,51 @@ pub(super) struct Found {
     name: String,
     /// The type as the catalog calls it, such as `int8`, or `_int8` for an array of them.
     type_name: String,
-    /// The type as it stands in SQL.
+    /// The type as it stands in SQL, with the collation if equal texts may differ in it.
     pub(super) sql: String,
     is_enum: bool,
-    /// Digits and those of them behind the point, of a `numeric` that has bounds.
+    /// Digits and those of them behind the point, of a `numeric` or an instant that has bounds.
     digits: Option<(i32, i32)>,
 }
 
 /// The columns of a table; none if there is no such table.
 pub(super) async fn columns(client: &Client, table: &TableName) -> Result<Vec<Found>, Error> {
-    const ASK: &str = "SELECT a.attname::text, t.typname::text, format_type(a.atttypid, a.atttypmod), t.typtype::text, a.atttypmod \
+    const ASK: &str = "SELECT a.attname::text, t.typname::text, format_type(a.atttypid, a.atttypmod), t.typtype::text, a.atttypmod, \
+        m.nspname::text, l.collname::text \
         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
         JOIN pg_type t ON t.oid = a.atttypid \
+        LEFT JOIN pg_collation l ON l.oid = a.attcollation AND NOT l.collisdeterministic LEFT JOIN pg_namespace m ON m.oid = l.collnamespace \
         WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
     let names = [(&table.schema as _, Type::TEXT), (&table.name as _, Type::TEXT)];
     let found = client.query_typed(ASK, &names).await?;
     let column = |row: &tokio_postgres::Row| {
         let (type_name, modifier): (String, i32) = (row.get(1), row.get(4));
-        let is_bounded = type_name == "numeric" && modifier >= 4;
+        let mut sql: String = row.get(2);
+        if let (Some(schema), Some(collation)) = (row.get::<_, Option<&str>>(5), row.get::<_, Option<&str>>(6)) {
+            sql += &format!(" COLLATE {}.{}", quoted(schema), quoted(collation));
+        }
         Found {
             name: row.get(0),
+            digits: bounds(&type_name, modifier),
             type_name,
-            sql: row.get(2),
+            sql,
             is_enum: row.get::<_, &str>(3) == "e",
-            // As the server counts them: the scale has a sign.
-            digits: is_bounded.then(|| (((modifier - 4) >> 16) & 0xffff, (((modifier - 4) & 0x7ff) ^ 0x400) - 0x400)),
         }
     };
     Ok(found.iter().map(column).collect())
+}
+
+/// The digits that a type has room for, or the elements of an array, by its modifier; nothing if it has room for any.
+fn bounds(type_name: &str, modifier: i32) -> Option<(i32, i32)> {
+    match type_name.strip_prefix('_').unwrap_or(type_name) {
+        // As the server counts them: the scale has a sign.
+        "numeric" if modifier >= 4 => {
+            let modifier = modifier - 4;
+            Some(((modifier >> 16) & 0xffff, ((modifier & 0x7ff) ^ 0x400) - 0x400))
+        }
+        "timestamp" | "timestamptz" if modifier >= 0 => Some((modifier, modifier)),
+        _ => None,
+    }
 }
 
 /// The columns of a stream as those of a table, in order.
@@ -191,7 +208,7 @@ pub(super) fn is_plain(data_type: &DataType) -> bool {
     !data_type.is_nested()
 }
 
-/// The digits of a number before and behind the point.
+/// The digits of a number, or of the seconds of an instant, before and behind the point; those of an array's elements.
 fn digits(data_type: &DataType) -> (i32, i32) {
     match data_type {
         DataType::Int8 => (3, 0),
@@ -200,6 +217,9 @@ fn digits(data_type: &DataType) -> (i32, i32) {
         DataType::Int64 => (19, 0),
         DataType::UInt64 => (20, 0),
         DataType::Decimal128(precision, scale) => (i32::from(*precision) - i32::from(*scale), i32::from(*scale)),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => (0, 3),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => (0, 6),
+        DataType::List(of) if is_plain(of.data_type()) => digits(of.data_type()),
         _ => (0, 0),
     }
 }
@@ -208,6 +228,9 @@ fn expected(data_type: &DataType) -> String {
     let names = types(data_type).join(" or ").replace("bpchar", "char");
     match digits(data_type) {
         (0, 0) => names,
+        (0, behind_point) if names.starts_with("timestamp") || names.starts_with("_timestamp") => {
+            format!("{names} (with room for {behind_point} digits of a second)")
+        }
         (whole, behind_point) => {
             format!("{names} (with room for {whole} digits before the point and {behind_point} behind it)")
         }
@@ -252,14 +275,36 @@ mod tests {
             (DataType::Boolean, "mood", None, false),
             (DataType::Utf8View, "bytea", None, false),
             (DataType::Timestamp(TimeUnit::Millisecond, None), "timestamp", None, true),
+            (DataType::Timestamp(TimeUnit::Millisecond, None), "timestamp", Some((3, 3)), true),
+            (DataType::Timestamp(TimeUnit::Millisecond, None), "timestamp", Some((0, 0)), false),
+            (DataType::Timestamp(TimeUnit::Second, None), "timestamp", Some((0, 0)), true),
+            (DataType::Timestamp(TimeUnit::Microsecond, utc()), "timestamptz", Some((5, 5)), false),
             (DataType::Timestamp(TimeUnit::Millisecond, None), "timestamptz", None, false),
             (DataType::Timestamp(TimeUnit::Microsecond, utc()), "timestamptz", None, true),
             (DataType::Timestamp(TimeUnit::Nanosecond, None), "timestamp", None, false),
             (list(DataType::Int32), "_int4", None, true),
             (list(DataType::Int32), "jsonb", None, false),
+            (list(DataType::Int32), "_numeric", Some((5, 0)), false),
+            (list(DataType::Timestamp(TimeUnit::Millisecond, None)), "_timestamp", Some((0, 0)), false),
             (list(list(DataType::Int32)), "jsonb", None, true),
         ] {
             assert_eq!(found("a", type_name, digits).holds(&data_type), holds, "{data_type} in {type_name} {digits:?}");
+        }
+    }
+
+    #[test]
+    fn room_for_digits_is_that_of_the_modifier() {
+        for (type_name, modifier, room) in [
+            ("numeric", ((10 << 16) | 2) + 4, Some((10, 2))),
+            ("_numeric", ((10 << 16) | 2) + 4, Some((10, 2))),
+            ("numeric", ((2 << 16) | 0x7fd) + 4, Some((2, -3))),
+            ("numeric", -1, None),
+            ("timestamp", 0, Some((0, 0))),
+            ("_timestamptz", 3, Some((3, 3))),
+            ("timestamptz", -1, None),
+            ("varchar", 14, None),
+        ] {
+            assert_eq!(bounds(type_name, modifier), room, "{type_name} {modifier}");
         }
     }
 

@@ -13,6 +13,9 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::names::TableName;
 
+/// So long a process that starts waits for a former one: less than for the server, so that it is known which of them it waited for.
+const TAKE_OVER: &str = "7s";
+
 /// The place of a query's sink in the table.
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
@@ -76,7 +79,8 @@ impl Judge {
             self.table
         );
         // Not at once: what waits here for somebody who has gone meanwhile must not count.
-        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = '{TAKE_OVER}'");
+        client.batch_execute(&begin).await?;
         let held = client.query_typed_one(&take, &self.place()).await.map(|row| held(&row))?;
         client.batch_execute("COMMIT").await?;
         Ok(held)

@@ -1,9 +1,11 @@
 //! Which rows of an epoch count: of each key the last one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::filter_record_batch;
+use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use savanna_streams_api::{Result, StreamError};
@@ -36,6 +38,27 @@ pub(super) fn last_of_each(rows: &[RecordBatch], key: &[usize]) -> Result<Vec<Re
     kept.collect::<Result<_, _>>().map_err(broken)
 }
 
+/// Whether two values of a key that differ here may be equal in PostgreSQL, such as `-0` and `0`, or a UUID in other letters.
+pub(super) fn may_be_one(data_type: &DataType) -> bool {
+    let is_whole = data_type.is_integer() || data_type.is_decimal() || data_type.is_temporal();
+    !is_whole && !matches!(data_type, DataType::Boolean | DataType::BinaryView | DataType::Binary)
+}
+
+/// The rows with one more column, which counts them.
+pub(super) fn counted(rows: &[RecordBatch], name: &str) -> Result<Vec<RecordBatch>> {
+    let mut next = 0;
+    let count = |rows: &RecordBatch| {
+        let from = next;
+        next += i64::try_from(rows.num_rows()).unwrap_or(i64::MAX);
+        let fields = rows.schema_ref().fields().iter().cloned();
+        let fields: Vec<_> = fields.chain([Arc::new(Field::new(name, DataType::Int64, false))]).collect();
+        let mut columns = rows.columns().to_vec();
+        columns.push(Arc::new(Int64Array::from_iter_values(from..next)));
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(broken)
+    };
+    rows.iter().map(count).collect()
+}
+
 /// Whether one of the rows says, in a BOOLEAN column, that the row of its key goes.
 pub(super) fn some_go(rows: &[RecordBatch], delete: usize) -> bool {
     rows.iter().any(|rows| rows.column(delete).as_boolean().iter().any(|goes| goes == Some(true)))
@@ -47,9 +70,7 @@ fn broken(error: ArrowError) -> StreamError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow::array::{Int64Array, StringViewArray};
+    use arrow::array::StringViewArray;
     use arrow::datatypes::Int64Type;
 
     use super::*;
@@ -74,6 +95,14 @@ mod tests {
         let values = last.iter().flat_map(|rows| rows.column(2).as_primitive::<Int64Type>().values().to_vec());
         assert_eq!(values.collect::<Vec<_>>(), [3, 4, 5]);
         assert!(last_of_each(&[], &[0]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn rows_are_counted_over_all_of_an_epoch() {
+        let rows = [batch(&[(Some(1), "x", 1), (Some(1), "y", 2)]), batch(&[]), batch(&[(Some(2), "x", 4)])];
+        let counted = counted(&rows, "place").unwrap();
+        let places = counted.iter().flat_map(|rows| rows["place"].as_primitive::<Int64Type>().values().to_vec());
+        assert_eq!(places.collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]

@@ -18,13 +18,14 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::sink::{Delivery, Remote, Sink};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::client::{Failure, PATIENCE, Patience, Tasks, connect, failed};
 use super::columns::{Found, Way, check, columns, matching};
 use super::epochs::{Held, Judge, Standing, standing};
 use super::names::{listed, quoted};
-use super::rows::{last_of_each, some_go};
+use super::rows::{counted, last_of_each, may_be_one, some_go};
 use super::settings::Settings;
 use super::text::lines;
 use crate::crash::crash_at;
@@ -33,6 +34,8 @@ use crate::crash::crash_at;
 const TEND_EVERY: Duration = Duration::from_secs(3600);
 /// The table of a connection that holds an epoch's rows before they are brought into the other one.
 const CHANGES: &str = "savanna_changes";
+/// Its column that counts the rows, unless the stream has one of that name.
+const PLACE: &str = "savanna_place";
 
 /// Writes a table.
 pub(super) struct PostgresSink {
@@ -49,6 +52,8 @@ struct To {
     schema: SchemaRef,
     key: Vec<usize>,
     delete: Option<usize>,
+    /// The column that counts rows, if keys that differ here may be equal there.
+    place: Option<String>,
 }
 
 /// A query that is being written.
@@ -67,6 +72,8 @@ struct Statements {
     /// What a new connection needs.
     prepare: Option<String>,
     copy: String,
+    /// Takes changes out that are followed by another one of the same key, as the database compares keys.
+    former: Option<String>,
     delete: Option<String>,
     merge: Option<String>,
 }
@@ -75,9 +82,10 @@ impl PostgresSink {
     pub(super) fn new(settings: Settings, sink: &str, schema: SchemaRef) -> Result<Self> {
         check(&schema)?;
         let column = |name: &String| schema.index_of(name).map_err(|e| StreamError::invalid(e.to_string()));
-        let key = settings.key.iter().map(column).collect::<Result<_>>()?;
+        let key = settings.key.iter().map(column).collect::<Result<Vec<_>>>()?;
         let delete = settings.delete.as_ref().map(column).transpose()?;
-        let to = To { settings, sink: sink.to_owned(), schema, key, delete };
+        let place = key.iter().any(|at| may_be_one(schema.field(*at).data_type())).then(|| free_name(&schema));
+        let to = To { settings, sink: sink.to_owned(), schema, key, delete, place };
         Ok(Self { to, session: None, given_up: Arc::new(watch::Sender::new(false)) })
     }
 
@@ -103,6 +111,15 @@ impl PostgresSink {
     }
 }
 
+/// A name that no column has.
+fn free_name(schema: &SchemaRef) -> String {
+    let mut name = PLACE.to_owned();
+    while schema.index_of(&name).is_ok() {
+        name.push('_');
+    }
+    name
+}
+
 impl To {
     /// Looks at the table, and takes the sink over.
     async fn begin(&self, judge: &Judge) -> Result<(Client, Statements, Held), Failure> {
@@ -114,7 +131,13 @@ impl To {
         self.try_out(&client, &statements).await?;
         let failed = |error: Error| failed(settings, "keep epochs for", &error);
         judge.prepare(&client).await.map_err(failed)?;
-        let held = judge.take_over(&client).await.map_err(failed)?;
+        let held = judge.take_over(&client).await.map_err(|error| {
+            if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+                held_still(settings).into()
+            } else {
+                failed(error)
+            }
+        })?;
         Ok((client, statements, held))
     }
 
@@ -128,27 +151,37 @@ impl To {
         let columns = listed(names.iter().copied());
         if key.is_empty() {
             let copy = format!("COPY {table} ({columns}) FROM STDIN");
-            return Ok(Statements { prepare: None, copy, delete: None, merge: None });
+            return Ok(Statements { prepare: None, copy, former: None, delete: None, merge: None });
         }
         let typed = names.iter().zip(types).map(|(name, found)| format!("{} {}", quoted(name), found.sql));
         let goes = self.delete.map(|at| quoted(self.schema.field(at).name()));
-        let typed: Vec<String> = typed.chain(goes.iter().map(|goes| format!("{goes} boolean"))).collect();
-        let prepare = format!("CREATE TEMPORARY TABLE {CHANGES} ({}) ON COMMIT DELETE ROWS", typed.join(", "));
-        let all = listed(fields.iter().map(|field| field.name()));
+        let typed = typed.chain(goes.iter().map(|goes| format!("{goes} boolean")));
+        let typed: Vec<String> = typed.chain(self.place.iter().map(|place| format!("{place} bigint"))).collect();
+        // A connection that somebody else has had, such as of a pool, may have the table.
+        let prepare = format!(
+            "DROP TABLE IF EXISTS pg_temp.{CHANGES}; CREATE TEMPORARY TABLE {CHANGES} ({}) ON COMMIT DELETE ROWS",
+            typed.join(", ")
+        );
+        let all = listed(fields.iter().map(|field| field.name()).chain(&self.place));
         let same = key.iter().map(|name| format!("t.{0} = c.{0}", quoted(name))).collect::<Vec<_>>().join(" AND ");
-        let delete =
-            goes.as_ref().map(|goes| format!("DELETE FROM {table} t USING {CHANGES} c WHERE c.{goes} AND {same}"));
+        let former = |place| {
+            format!("DELETE FROM pg_temp.{CHANGES} t USING pg_temp.{CHANGES} c WHERE {same} AND t.{place} < c.{place}")
+        };
+        let former = self.place.as_ref().map(former);
+        let delete = goes
+            .as_ref()
+            .map(|goes| format!("DELETE FROM {table} t USING pg_temp.{CHANGES} c WHERE c.{goes} AND {same}"));
         let stays = goes.as_ref().map_or_else(String::new, |goes| format!(" WHERE {goes} IS NOT TRUE"));
         let others =
             names.iter().filter(|name| !key.contains(name)).map(|name| format!("{0} = EXCLUDED.{0}", quoted(name)));
         let others: Vec<String> = others.collect();
         let change = if others.is_empty() { "NOTHING".to_owned() } else { format!("UPDATE SET {}", others.join(", ")) };
         let merge = format!(
-            "INSERT INTO {table} ({columns}) SELECT {columns} FROM {CHANGES}{stays} ON CONFLICT ({}) DO {change}",
+            "INSERT INTO {table} ({columns}) SELECT {columns} FROM pg_temp.{CHANGES}{stays} ON CONFLICT ({}) DO {change}",
             listed(key)
         );
-        let copy = format!("COPY {CHANGES} ({all}) FROM STDIN");
-        Ok(Statements { prepare: Some(prepare), copy, delete, merge: Some(merge) })
+        let copy = format!("COPY pg_temp.{CHANGES} ({all}) FROM STDIN");
+        Ok(Statements { prepare: Some(prepare), copy, former, delete, merge: Some(merge) })
     }
 
     async fn prepare(&self, client: &Client, statements: &Statements) -> Result<(), Failure> {
@@ -184,7 +217,8 @@ impl To {
         }
         copy.finish().await.map_err(failed)?;
         let is_wanted = self.delete.is_some_and(|delete| some_go(rows, delete));
-        let changes = [statements.delete.as_ref().filter(|_| is_wanted), statements.merge.as_ref()];
+        let delete = statements.delete.as_ref().filter(|_| is_wanted);
+        let changes = [statements.former.as_ref(), delete, statements.merge.as_ref()];
         for change in changes.into_iter().flatten() {
             client.batch_execute(change).await.map_err(failed)?;
         }
@@ -256,6 +290,15 @@ impl Session {
     }
 }
 
+fn held_still(settings: &Settings) -> StreamError {
+    let cause = format!(
+        "a session of a former process of the query still holds its row of {}; end that process, or its session (pg_stat_activity shows it), or \
+         wait until the server notices that it is gone, and RESUME QUERY",
+        settings.epochs
+    );
+    StreamError::io(format!("write to {} at {}", settings.table, settings.place()), &cause)
+}
+
 fn written_by_another(settings: &Settings) -> StreamError {
     StreamError::invalid(format!(
         "table {} at {} is being written to by another process of the query; end that process, or RESUME QUERY, which goes on where the table is",
@@ -290,6 +333,10 @@ impl Sink for PostgresSink {
         let rows: Vec<RecordBatch> = match self.to.key.as_slice() {
             [] => rows.iter().filter(|rows| rows.num_rows() > 0).cloned().collect(),
             key => last_of_each(rows, key)?,
+        };
+        let rows = match &self.to.place {
+            Some(place) => counted(&rows, place)?,
+            None => rows,
         };
         let patience = self.patience(self.to.settings.transaction_timeout);
         let Some(session) = &mut self.session else {

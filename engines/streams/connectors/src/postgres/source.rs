@@ -20,6 +20,9 @@ use super::names::quoted;
 use super::settings::Settings;
 use crate::format::values::parse;
 
+/// Rows are handed on when they have about so many bytes, however few they are.
+const PORTION: usize = 8 << 20;
+
 /// A table that is read.
 #[derive(Debug)]
 pub(super) struct PostgresSource {
@@ -102,13 +105,13 @@ struct Reader {
 }
 
 impl Reader {
-    /// The bytes of some lines, as they come until `deadline`.
+    /// The bytes of some lines, as they come until `deadline`: not much more than a portion.
     fn fill(&mut self, max_rows: usize, deadline: Instant) -> Result<usize> {
         let Self { settings, lines, rest, ended, tasks, nobody_gives_up, .. } = self;
         let patience = Patience { until: deadline + PATIENCE, given_up: nobody_gives_up.subscribe() };
         let filled = tasks.run(&patience, async {
             let mut rows = 0;
-            while rows < max_rows {
+            while rows < max_rows && (rows == 0 || rest.len() < PORTION) {
                 let Ok(next) = timeout_at(deadline, lines.next()).await else { break };
                 let portion: Bytes = match next {
                     Some(portion) => portion.map_err(|error| failed(settings, "read", &error))?,

@@ -1,10 +1,12 @@
 //! Rows as `COPY .. FROM STDIN` takes them: a line for each, with tabs between the values.
 
+use std::fmt;
 use std::io::Write;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Date32Type, Float32Type, Float64Type, Int64Type, TimeUnit};
+use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::datatypes::{DataType, Date32Type, Field, Float32Type, Float64Type, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use savanna_streams_api::{Result, StreamError, json};
@@ -20,9 +22,12 @@ type Write1<'a> = Box<dyn Fn(usize, &mut Vec<u8>) + 'a>;
 
 /// The lines of some rows, in portions.
 pub(super) fn lines(rows: &RecordBatch, mut take: impl FnMut(Vec<u8>)) -> Result<()> {
-    let prepared: Vec<ArrayRef> = rows.columns().iter().map(prepared).collect::<Result<_, _>>().map_err(unwritable)?;
-    let writers: Vec<Write1<'_>> =
-        prepared.iter().map(|column| writer(column)).collect::<Result<_, _>>().map_err(unwritable)?;
+    let (schema, columns) = (rows.schema_ref(), rows.columns().iter());
+    let fields = || schema.fields().iter();
+    let prepare = |(column, field): (_, &Arc<Field>)| prepared(column).map_err(|error| unwritable(field, error));
+    let prepared: Vec<ArrayRef> = columns.zip(fields()).map(prepare).collect::<Result<_>>()?;
+    let writer = |(column, field): (_, &Arc<Field>)| writer(column).map_err(|error| unwritable(field, error));
+    let writers: Vec<Write1<'_>> = prepared.iter().zip(fields()).map(writer).collect::<Result<_>>()?;
     let (mut lines, mut value) = (Vec::new(), Vec::new());
     for row in 0..rows.num_rows() {
         for (at, (column, write)) in prepared.iter().zip(&writers).enumerate() {
@@ -37,7 +42,7 @@ pub(super) fn lines(rows: &RecordBatch, mut take: impl FnMut(Vec<u8>)) -> Result
             write(row, &mut value);
             if value.contains(&0) {
                 return Err(StreamError::Data {
-                    place: format!("column {}", rows.schema_ref().field(at).name()),
+                    place: format!("column {}", schema.field(at).name()),
                     message: "expected a text without a character of code 0, which PostgreSQL does not hold, got one; take it out, such as with \
                               REPLACE"
                         .into(),
@@ -56,8 +61,16 @@ pub(super) fn lines(rows: &RecordBatch, mut take: impl FnMut(Vec<u8>)) -> Result
     Ok(())
 }
 
-fn unwritable(error: ArrowError) -> StreamError {
-    StreamError::Internal(format!("rows cannot be written as text: {error}"))
+fn unwritable(field: &Field, error: ArrowError) -> StreamError {
+    match error {
+        ArrowError::ArithmeticOverflow(told) => StreamError::Data {
+            place: format!("column {}", field.name()),
+            message: format!(
+                "expected an instant of the years 4713 BC to 294276, which PostgreSQL holds, got another one ({told}); leave such rows out"
+            ),
+        },
+        error => StreamError::Internal(format!("column {} cannot be written as text: {error}", field.name())),
+    }
 }
 
 /// A value as it stands in a line.
@@ -77,8 +90,12 @@ fn escape(value: &[u8], line: &mut Vec<u8>) {
 fn prepared(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match column.data_type() {
         DataType::List(of) if is_plain(of.data_type()) => Ok(ArrayRef::clone(column)),
-        of if of.is_nested() => Ok(std::sync::Arc::new(json::texts(column)?)),
-        DataType::Timestamp(_, zone) => cast(column, &DataType::Timestamp(TimeUnit::Microsecond, zone.clone())),
+        of if of.is_nested() => Ok(Arc::new(json::texts(column)?)),
+        DataType::Timestamp(_, zone) => {
+            // An instant that is too far away is an error, and not NULL.
+            let strictly = CastOptions { safe: false, ..CastOptions::default() };
+            cast_with_options(column, &DataType::Timestamp(TimeUnit::Microsecond, zone.clone()), &strictly)
+        }
         _ => Ok(ArrayRef::clone(column)),
     }
 }
@@ -115,12 +132,12 @@ fn writer<'a>(column: &'a ArrayRef) -> Result<Write1<'a>, ArrowError> {
         }
         DataType::Date32 => {
             let values = column.as_primitive::<Date32Type>();
-            Box::new(|row, out| instant(i64::from(values.value(row)) * SECONDS_OF_DAY * 1_000_000, Parts::Date, out))
+            Box::new(|row, out| day(i64::from(values.value(row)), format_args!(""), out))
         }
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
-            let parts = if zone.is_some() { Parts::TimeInUtc } else { Parts::Time };
+            let zone = if zone.is_some() { "+00" } else { "" };
             let values = cast(column, &DataType::Int64)?;
-            Box::new(move |row, out| instant(values.as_primitive::<Int64Type>().value(row), parts, out))
+            Box::new(move |row, out| instant(values.as_primitive::<Int64Type>().value(row), zone, out))
         }
         DataType::List(_) => {
             let values = column.as_list::<i32>();
@@ -138,7 +155,7 @@ fn writer<'a>(column: &'a ArrayRef) -> Result<Write1<'a>, ArrowError> {
 }
 
 /// The shortest text that gives the same number again.
-fn float(shown: impl std::fmt::Display, value: f64, out: &mut Vec<u8>) {
+fn float(shown: impl fmt::Display, value: f64, out: &mut Vec<u8>) {
     let special = match value {
         value if value.is_nan() => "NaN",
         f64::INFINITY => "Infinity",
@@ -182,31 +199,20 @@ fn array(elements: &ArrayRef, range: std::ops::Range<usize>, out: &mut Vec<u8>) 
     out.push(b'}');
 }
 
-/// What is shown of an instant.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Parts {
-    Date,
-    Time,
-    TimeInUtc,
+/// An instant in microseconds since 1970.
+fn instant(micros: i64, zone: &str, out: &mut Vec<u8>) {
+    let seconds = micros.div_euclid(1_000_000);
+    let (second, fraction) = (seconds.rem_euclid(SECONDS_OF_DAY), micros.rem_euclid(1_000_000));
+    let (hours, minutes, second) = (second / 3600, second / 60 % 60, second % 60);
+    let time = format_args!(" {hours:02}:{minutes:02}:{second:02}.{fraction:06}{zone}");
+    day(seconds.div_euclid(SECONDS_OF_DAY), time, out);
 }
 
-/// An instant in microseconds since 1970. Years before 1 are counted back, as PostgreSQL does.
-fn instant(micros: i64, parts: Parts, out: &mut Vec<u8>) {
-    let seconds = micros.div_euclid(1_000_000);
-    let (year, month, day) = date(seconds.div_euclid(SECONDS_OF_DAY));
-    let shown = if year > 0 { year } else { 1 - year };
-    let _ = write!(out, "{shown:04}-{month:02}-{day:02}");
-    if parts != Parts::Date {
-        let second = seconds.rem_euclid(SECONDS_OF_DAY);
-        let (hours, minutes, fraction) = (second / 3600, second / 60 % 60, micros.rem_euclid(1_000_000));
-        let _ = write!(out, " {hours:02}:{minutes:02}:{:02}.{fraction:06}", second % 60);
-    }
-    if parts == Parts::TimeInUtc {
-        out.extend_from_slice(b"+00");
-    }
-    if year <= 0 {
-        out.extend_from_slice(b" BC");
-    }
+/// A day, counted from 1970, and its time. Years before 1 are counted back, as PostgreSQL does.
+fn day(days: i64, time: fmt::Arguments<'_>, out: &mut Vec<u8>) {
+    let (year, month, day) = date(days);
+    let (shown, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
+    write!(out, "{shown:04}-{month:02}-{day:02}{time}{era}").unwrap_or_default();
 }
 
 /// Year, month and day of a number of days since 1970 (Howard Hinnant's `civil_from_days`).
@@ -223,13 +229,11 @@ fn date(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{
         BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int64Array, ListArray,
         StringViewArray, StructArray, TimestampMillisecondArray,
     };
-    use arrow::datatypes::{Field, Schema};
+    use arrow::datatypes::Schema;
 
     use super::*;
 
@@ -263,12 +267,35 @@ mod tests {
             text(vec![Arc::new(Date32Array::from(dates))]),
             "1970-01-01\n2024-02-29\n1969-12-31\n0001-01-01\n0001-12-31 BC\n0002-12-31 BC\n10000-01-01\n"
         );
+        assert_eq!(
+            text(vec![Arc::new(Date32Array::from(vec![i32::MAX, i32::MIN]))]),
+            "5881580-07-11\n5877642-06-23 BC\n",
+            "PostgreSQL refuses them"
+        );
         let times = TimestampMillisecondArray::from(vec![-1, 1_700_000_000_123]);
         assert_eq!(
             text(vec![Arc::new(times.clone()), Arc::new(times.with_timezone("UTC"))]),
             "1969-12-31 23:59:59.999000\t1969-12-31 23:59:59.999000+00\n\
              2023-11-14 22:13:20.123000\t2023-11-14 22:13:20.123000+00\n"
         );
+    }
+
+    #[test]
+    fn an_instant_that_microseconds_do_not_hold_is_refused_with_its_column() {
+        let far = TimestampMillisecondArray::from(vec![Some(0), Some(i64::MAX)]);
+        let within = ListArray::new(
+            Arc::new(Field::new_list_field(far.data_type().clone(), true)),
+            arrow::buffer::OffsetBuffer::new(vec![0, 2].into()),
+            Arc::new(far.clone()),
+            None,
+        );
+        for column in [Arc::new(far) as ArrayRef, Arc::new(within)] {
+            let rows = RecordBatch::try_from_iter([("at", column)]).unwrap();
+            let error = lines(&rows, |_| {}).unwrap_err();
+            assert!(matches!(error, StreamError::Data { .. }), "{error:?}");
+            let error = error.to_string();
+            assert!(error.contains("column at") && error.contains("9223372036854775807"), "{error}");
+        }
     }
 
     #[test]

@@ -117,6 +117,64 @@ fn the_last_change_of_a_key_counts_and_rows_go() {
 }
 
 #[test]
+fn keys_that_are_equal_for_postgresql_are_one_key() {
+    let server = Server::start();
+    server.ask("CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)");
+    for (key, one, same) in [
+        ("uuid", "ABCDEF00-0000-0000-0000-000000000000", "abcdef00-0000-0000-0000-000000000000"),
+        ("char(3)", "a", "a "),
+        ("jsonb", "{\"a\":1}", "{ \"a\": 1 }"),
+        ("text COLLATE any_case", "Ann", "ann"),
+    ] {
+        server.ask("DROP TABLE IF EXISTS t, savanna_epochs");
+        server.ask(&format!("CREATE TABLE t (k {key} PRIMARY KEY, savanna_place bigint)"));
+        let columns = [("k", varchar()), ("savanna_place", DataType::Int64), ("goes", DataType::Boolean)];
+        let table = declared(server.port, &columns, &["k"], &[("sink.delete-column", "goes")]);
+        let rows = |rows: &[(&str, i64, bool)]| {
+            let columns: Vec<ArrayRef> = vec![
+                Arc::new(rows.iter().map(|row| Some(row.0)).collect::<StringViewArray>()),
+                Arc::new(rows.iter().map(|row| Some(row.1)).collect::<Int64Array>()),
+                Arc::new(rows.iter().map(|row| Some(row.2)).collect::<BooleanArray>()),
+            ];
+            vec![RecordBatch::try_new(table.schema(), columns).unwrap()]
+        };
+        let mut sink = sink_of(table.clone());
+        let last = || server.ask("SELECT savanna_place FROM t");
+        sink.commit(&query(1), Epoch(1), &rows(&[(one, 1, false), (same, 2, false)])).unwrap();
+        assert_eq!(last(), ["2"], "{key}: the last one counts");
+        sink.commit(&query(1), Epoch(2), &rows(&[(one, 3, false), (same, 0, true)])).unwrap();
+        assert!(last().is_empty(), "{key}: the row goes");
+        sink.commit(&query(1), Epoch(3), &rows(&[(one, 0, true), (same, 4, false), (one, 5, false)])).unwrap();
+        assert_eq!(last(), ["5"], "{key}: the row stays");
+    }
+}
+
+#[test]
+fn zeros_of_both_signs_are_one_key() {
+    let server = Server::start();
+    server.ask("CREATE TABLE t (k float8 PRIMARY KEY, n bigint)");
+    let table = declared(server.port, &[("k", DataType::Float64), ("n", DataType::Int64)], &["k"], &[]);
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(Float64Array::from(vec![0.0, -0.0])), Arc::new(Int64Array::from(vec![1, 2]))];
+    let rows = RecordBatch::try_new(table.schema(), columns).unwrap();
+    sink_of(table).commit(&query(1), Epoch(1), &[rows]).unwrap();
+    assert_eq!(server.ask("SELECT n FROM t"), ["2"]);
+}
+
+#[test]
+fn rows_go_through_a_table_of_the_connection_whatever_others_are_called() {
+    let server = Server::start();
+    server.ask("CREATE TABLE t (n bigint PRIMARY KEY); CREATE TABLE savanna_changes (n bigint)");
+    server.ask("ALTER ROLE postgres SET search_path = public, pg_temp");
+    let mut sink = sink_of(declared(server.port, &[("n", DataType::Int64)], &["n"], &[]));
+    for epoch in 1..=2 {
+        sink.commit(&query(1), Epoch(epoch), &batch(&[epoch as i64])).unwrap();
+    }
+    assert_eq!(held(&server), ["1", "2"]);
+    assert!(server.ask("SELECT n FROM public.savanna_changes").is_empty());
+}
+
+#[test]
 fn a_table_of_keys_alone_takes_a_key_twice() {
     let server = Server::start();
     server.ask("CREATE TABLE t (n bigint PRIMARY KEY)");
@@ -161,6 +219,39 @@ fn who_takes_over_waits_until_it_is_known_whether_an_epoch_counts() {
         assert_eq!(sink(server.port).last_committed(&query(1)).unwrap(), Some(Epoch(2)));
         commits.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn who_cannot_take_over_is_told_who_is_in_the_way() {
+    let server = Server::start();
+    server.ask("CREATE TABLE t (n bigint)");
+    sink(server.port).commit(&query(1), Epoch(1), &batch(&[1])).unwrap();
+    std::thread::scope(|threads| {
+        // A session that is amid its epoch, and does not go on.
+        threads.spawn(|| server.ask("BEGIN; UPDATE savanna_epochs SET epoch = epoch; SELECT pg_sleep(10); ROLLBACK"));
+        while server.ask("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").is_empty() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let error = sink(server.port).last_committed(&query(1)).unwrap_err();
+        assert!(matches!(error, StreamError::Io { .. }), "it is tried again: {error:?}");
+        assert!(
+            error.to_string().contains("a session of a former process of the query still holds its row"),
+            "{error}"
+        );
+    });
+    assert_eq!(server.ask("SELECT owner, epoch FROM savanna_epochs"), ["1|1"]);
+}
+
+#[test]
+fn the_server_looks_soon_whether_the_machine_of_a_session_is_still_there() {
+    let server = Server::start();
+    server.ask("CREATE TABLE t (n bigint, kept text)");
+    server.ask(
+        "ALTER TABLE t ALTER kept SET DEFAULT concat_ws(' ', current_setting('tcp_keepalives_idle'), \
+         current_setting('tcp_keepalives_interval'), current_setting('tcp_keepalives_count'))",
+    );
+    sink(server.port).commit(&query(1), Epoch(1), &batch(&[1])).unwrap();
+    assert_eq!(server.ask("SELECT kept FROM t"), ["30 5 6"]);
 }
 
 #[test]
@@ -407,6 +498,27 @@ fn values_of_all_types_arrive_as_they_are() {
 }
 
 #[test]
+fn instants_that_postgresql_does_not_hold_are_refused() {
+    let server = Server::start();
+    server.ask("CREATE TABLE t (day date, at timestamp(3), whole timestamp(0))");
+    let millis = DataType::Timestamp(TimeUnit::Millisecond, None);
+    let days = [i32::MAX, i32::MIN].map(|day| Arc::new(Date32Array::from(vec![day])) as ArrayRef);
+    let instants = [i64::MAX, i64::MIN].map(|at| Arc::new(TimestampMillisecondArray::from(vec![at])) as ArrayRef);
+    let cases = days.map(|values| ("day", values)).into_iter().chain(instants.map(|values| ("at", values)));
+    for (column, values) in cases {
+        let table = declared(server.port, &[(column, values.data_type().clone())], &[], &[]);
+        let rows = RecordBatch::try_new(table.schema(), vec![values]).unwrap();
+        let error = sink_of(table).commit(&query(1), Epoch(1), &[rows]).unwrap_err();
+        assert!(matches!(error, StreamError::Data { .. }), "{error:?}");
+        assert!(error.to_string().contains(column), "{error}");
+    }
+    let rounded = sink_of(declared(server.port, &[("whole", millis)], &[], &[])).last_committed(&query(1)).unwrap_err();
+    let rounded = rounded.to_string();
+    assert!(rounded.contains("with room for 3 digits of a second") && rounded.contains("timestamp(0)"), "{rounded}");
+    assert_eq!(server.ask("SELECT count(*) FROM t"), ["0"]);
+}
+
+#[test]
 fn a_table_is_read_to_its_end_as_it_was_when_its_reader_began() {
     let server = Server::start();
     server.ask(
@@ -441,6 +553,16 @@ fn a_table_is_read_to_its_end_as_it_was_when_its_reader_began() {
         "{\"n\":1,\"a\":1,\"b\":0.125,\"c\":0.25,\"d\":\"x\\ty\\\\N1\",\"e\":\"00ff\",\"f\":\"2024-02-29\",\"g\":\"2023-11-14T22:13:20.500\",\
          \"h\":\"2023-11-14T20:13:20.500Z\",\"i\":false,\"j\":\"{1,NULL}\"}"
     );
+}
+
+#[test]
+fn long_rows_are_read_in_portions_that_are_not_large() {
+    let server = Server::start();
+    server.ask("CREATE TABLE t AS SELECT repeat('x', 1 << 20) AS text FROM generate_series(1, 20)");
+    let table = checked(declared(server.port, &[("text", varchar())], &[], &[])).unwrap();
+    let batches = drain(open(&table, None).unwrap().as_mut(), 1_000).unwrap();
+    assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 20);
+    assert!(batches.iter().all(|rows| rows.num_rows() <= 9), "{:?}", batches.iter().map(RecordBatch::num_rows));
 }
 
 #[test]
