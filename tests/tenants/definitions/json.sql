@@ -7,6 +7,8 @@ SELECT * FROM t ORDER BY id;
 SELECT id, j -> 'a', j ->> 's', j -> 'nothing', j -> 0, j ->> 2, j -> -1 FROM t ORDER BY id;
 SELECT id, b -> 'a', b ->> 's', b ->> 'n', b -> 0, b ->> 2, b -> -1, b -> 'a' -> 1 FROM t ORDER BY id;
 SELECT id, b #> '{a,1}', b #>> '{a,0}', b #>> '{}', j #>> '{a}', j #> '{0}', b #>> ARRAY['s'] FROM t ORDER BY id;
+SELECT id, b['a'], b['a'][1], b[0], b['1'], b[-1], (b['a'])['0'], b[NULL::text] FROM t ORDER BY id;
+SELECT ('[1,"2",null]'::jsonb)['1'], ('{"1":"x"}'::jsonb)[1], ('"x"'::jsonb)[0];
 SELECT id FROM t WHERE b @> '{"s": "x"}';
 SELECT id FROM t WHERE '["three"]' <@ b;
 SELECT id FROM t WHERE b @> '[2, 1]' AND b @> '1';

@@ -135,25 +135,21 @@ impl Planner<'_> {
         Ok(query)
     }
 
-    /// A query that has no rows for sure, if it cannot be planned: it may compute what there is not.
-    fn without_rows(&mut self, select: &ast::Select, scope: &Scope<'_>, open: bool) -> Result<Option<Query>> {
-        let Some(query) = system::without_rows(select, scope)? else { return Ok(None) };
-        let parameters = self.parameters.clone();
-        let planned = self.bind_select(select, None, scope, open);
-        let fails = planned.is_err();
-        self.parameters = parameters;
-        Ok(fails.then_some(query))
-    }
-
     /// What stands in a query before the clauses that apply to all of its rows.
     pub(crate) fn set_expr(&mut self, ast: &SetExpr, scope: &Scope<'_>, open: bool) -> Result<Query> {
         match ast {
             SetExpr::Select(select) => {
-                if let Some(query) = self.without_rows(select, scope, open)? {
-                    return Ok(query);
+                // What has no rows for sure may compute what there is not.
+                let without_rows = system::without_rows(select, scope)?.map(|query| (query, self.parameters.clone()));
+                match (self.bind_select(select, None, scope, open), without_rows) {
+                    (Ok(bound), _) => Ok(self.plan_select(bound, scope.width)),
+                    // Who was told to end does so, and what is too much is too much.
+                    (Err(error), Some((query, parameters))) if !error.state.starts_with('5') => {
+                        self.parameters = parameters;
+                        Ok(query)
+                    }
+                    (Err(error), _) => Err(error),
                 }
-                let bound = self.bind_select(select, None, scope, open)?;
-                Ok(self.plan_select(bound, scope.width))
             }
             SetExpr::Values(values) => {
                 let rows: Vec<&[ast::Expr]> = values.rows.iter().map(|row| row.content.as_slice()).collect();

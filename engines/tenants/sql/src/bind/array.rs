@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     expression::Expr,
-    function::{ArrayFunction, Function},
+    function::{ArrayFunction, Function, JsonFunction},
 };
 
 impl Binder<'_, '_> {
@@ -56,7 +56,7 @@ impl Binder<'_, '_> {
         }
         let of = self.expr(root)?;
         if of.of == Type::Jsonb {
-            return self.members(root, chain);
+            return self.members(of, chain);
         }
         let root = of;
         let Some(element) = root.of.element() else {
@@ -90,17 +90,23 @@ impl Binder<'_, '_> {
         Ok(Typed::new(self.folded(Expr::Call(Function::Array(function), arguments))?, of))
     }
 
-    /// `jsonb['key'][0]`, which is what `->` gives.
-    fn members(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Typed> {
-        let mut value = root.clone();
+    /// `jsonb['key'][0]`: the steps of a path, as those of `#>`.
+    fn members(&mut self, root: Typed, chain: &[AccessExpr]) -> Result<Typed> {
+        let mut steps = Vec::new();
         for access in chain {
             let AccessExpr::Subscript(Subscript::Index { index }) = access else {
                 return Err(SqlError::new(state::DATATYPE_MISMATCH, "jsonb subscript does not support slices"));
             };
-            let (left, right) = (Box::new(value), Box::new(index.clone()));
-            value = ast::Expr::BinaryOp { left, op: BinaryOperator::Arrow, right };
+            let step = self.expr(index)?;
+            if !step.of.is_integer() && !matches!(step.of, Type::Unknown | Type::Text) {
+                let message = "subscript type is not supported: expected an integer or a text";
+                return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+            }
+            steps.push(self.cast(step, Type::Text)?.expr);
         }
-        self.expr(&value)
+        let path = Expr::Call(Function::Array(ArrayFunction::Make { nested: false }), steps);
+        let member = Expr::Call(Function::Json(JsonFunction::GetPath { text: false }), vec![root.expr, path]);
+        Ok(Typed::new(self.folded(member)?, Type::Jsonb))
     }
 
     fn subscript(&mut self, ast: &ast::Expr) -> Result<Expr> {

@@ -6,6 +6,7 @@ use savanna_tenants_values::{types::Type, value::Value};
 use super::{
     B, C, I, N, SystemTable, T, class_of,
     definition::{check_oid, primary_oid},
+    relations::default_number,
     row,
 };
 
@@ -63,7 +64,7 @@ fn depends(catalog: &Catalog) -> Vec<Vec<Value>> {
             let this = Of("pg_class", table.id, at + 1);
             enumeration(column.of).into_iter().for_each(|on| add(this, on, "n"));
             if let Some(default) = column.default.as_deref().filter(|_| column.generated == Generated::No) {
-                let this = Of("pg_attrdef", table.id + at as u32, 0);
+                let this = Of("pg_attrdef", default_number(table.id, at), 0);
                 add(this, Of("pg_class", table.id, at + 1), "a");
                 let names = |id: u32| default.contains(&format!("nextval({id})"));
                 let named = catalog.sequences().filter(|sequence| names(sequence.id));

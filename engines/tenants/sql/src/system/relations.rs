@@ -455,12 +455,17 @@ fn shown(catalog: &Catalog, column: &Column) -> Option<String> {
     }
 }
 
+/// The number of a column's default: no two columns of a database have the same.
+pub(super) fn default_number(table: u32, column: usize) -> u32 {
+    table.wrapping_mul(2048).wrapping_add(column as u32)
+}
+
 fn defaults(catalog: &Catalog) -> Vec<Vec<Value>> {
     let mut rows = Vec::new();
     for table in catalog.tables() {
         for (at, column) in table.live_columns() {
             if let Some(default) = shown(catalog, column) {
-                rows.push(row![table.id + at as u32, table.id, at + 1, default]);
+                rows.push(row![default_number(table.id, at), table.id, at + 1, default]);
             }
         }
     }
