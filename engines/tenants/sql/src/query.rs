@@ -70,11 +70,33 @@ impl Planner<'_> {
         if let SetExpr::Query(inner) = &*ast.body {
             return self.query_of(&without_brackets(ast, inner)?, scope, open);
         }
-        if let SetExpr::Select(select) = &*ast.body
-            && let Some(query) = self.without_rows(select, scope, open)?
-        {
-            return Ok(query);
+        match &*ast.body {
+            SetExpr::Select(select) => {
+                self.or_without_rows(select, scope, |planner| planner.clauses_of(ast, scope, open))
+            }
+            _ => self.clauses_of(ast, scope, open),
         }
+    }
+
+    /// The plan of a query, or one without rows if there is none for sure: it may compute what there is not.
+    fn or_without_rows(
+        &mut self,
+        select: &ast::Select,
+        scope: &Scope<'_>,
+        plan: impl FnOnce(&mut Self) -> Result<Query>,
+    ) -> Result<Query> {
+        let without_rows = system::without_rows(select, scope)?.map(|query| (query, self.parameters.clone()));
+        match (plan(self), without_rows) {
+            // Who was told to end does so, and what is too much is too much.
+            (Err(error), Some((query, parameters))) if !error.state.starts_with('5') => {
+                self.parameters = parameters;
+                Ok(query)
+            }
+            (planned, _) => planned,
+        }
+    }
+
+    fn clauses_of(&mut self, ast: &Ast, scope: &Scope<'_>, open: bool) -> Result<Query> {
         let unsupported = |what: &str| Err(SqlError::unsupported(what));
         if ast.fetch.as_ref().is_some_and(|fetch| fetch.with_ties || fetch.percent) {
             return unsupported("FETCH .. WITH TIES");
@@ -138,19 +160,10 @@ impl Planner<'_> {
     /// What stands in a query before the clauses that apply to all of its rows.
     pub(crate) fn set_expr(&mut self, ast: &SetExpr, scope: &Scope<'_>, open: bool) -> Result<Query> {
         match ast {
-            SetExpr::Select(select) => {
-                // What has no rows for sure may compute what there is not.
-                let without_rows = system::without_rows(select, scope)?.map(|query| (query, self.parameters.clone()));
-                match (self.bind_select(select, None, scope, open), without_rows) {
-                    (Ok(bound), _) => Ok(self.plan_select(bound, scope.width)),
-                    // Who was told to end does so, and what is too much is too much.
-                    (Err(error), Some((query, parameters))) if !error.state.starts_with('5') => {
-                        self.parameters = parameters;
-                        Ok(query)
-                    }
-                    (Err(error), _) => Err(error),
-                }
-            }
+            SetExpr::Select(select) => self.or_without_rows(select, scope, |planner| {
+                let bound = planner.bind_select(select, None, scope, open)?;
+                Ok(planner.plan_select(bound, scope.width))
+            }),
             SetExpr::Values(values) => {
                 let rows: Vec<&[ast::Expr]> = values.rows.iter().map(|row| row.content.as_slice()).collect();
                 self.values(&rows, scope)
