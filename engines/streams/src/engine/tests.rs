@@ -418,7 +418,9 @@ async fn a_materialized_view_and_its_query_come_and_go_together() {
     refused("INSERT INTO v SELECT n FROM input", "materialized view v is not a table").await;
     refused("SELECT v.n FROM v JOIN input ON v.n = input.n", "materialized view v beside streams is not supported")
         .await;
-    refused("CREATE MATERIALIZED VIEW w AS SELECT n FROM v", "materialized view v beside streams").await;
+    let runs_on = "a query that runs on over materialized views is not supported";
+    refused("CREATE MATERIALIZED VIEW w AS SELECT n FROM v", runs_on).await;
+    refused("INSERT INTO out SELECT n FROM v", runs_on).await;
     refused("DROP MATERIALIZED VIEW w", "materialized view w does not exist").await;
     process.run("DROP MATERIALIZED VIEW IF EXISTS w").await;
     process.until("SELECT n FROM v ORDER BY n", &[&["1"], &["2"]]).await;
@@ -653,6 +655,7 @@ async fn queries_over_materialized_views_are_all_of_sql() {
         ("SELECT n FROM v WHERE n IN (SELECT m / 10 FROM w WHERE m > 20) ORDER BY n", vec!["3", "4"]),
         ("SELECT n FROM v WHERE n = (SELECT max(n) FROM v)", vec!["4"]),
         ("WITH input AS (SELECT n FROM v) SELECT count(*) FROM input", vec!["4"]),
+        ("WITH v AS (SELECT * FROM v) SELECT count(*) FROM v", vec!["4"]),
         ("SELECT row_number() OVER (ORDER BY n DESC) FROM v WHERE n < 3 ORDER BY 1", vec!["1", "2"]),
         ("SELECT n FROM v UNION ALL SELECT m FROM w ORDER BY n DESC LIMIT 1", vec!["40"]),
         ("SELECT lag(n) OVER (ORDER BY n) FROM v ORDER BY n LIMIT 2", vec!["", "1"]),
@@ -683,6 +686,9 @@ async fn queries_over_materialized_views_are_all_of_sql() {
     }
     let error = process.try_run("SELECT n FROM v WHERE n / 0 = 1").await.unwrap_err();
     assert!(error.contains("the divisor is 0"), "{error}");
+    let hidden = "SELECT n FROM v, input WHERE EXISTS (WITH input AS (SELECT 1 AS one) SELECT one FROM input)";
+    let error = process.try_run(hidden).await.unwrap_err();
+    assert!(error.contains("materialized view v beside streams"), "{error}");
     let error = process.try_run("SELECT nothing FROM v").await.unwrap_err();
     assert!(error.starts_with("column nothing does not exist"), "{error}");
     process.run("SET 'memory-limit' = '1KiB'").await;
@@ -712,6 +718,10 @@ async fn what_no_query_may_have_is_refused_over_materialized_views_too() {
         ("SELECT n FROM v WHERE n < 123456789012345678901234567890123456789", "a number of more than 38 digits"),
         ("SELECT n FROM v WHERE n > $1", "the parameter $1 without a value"),
         ("SELECT n FROM v WHERE n IN (SELECT n FROM v TABLESAMPLE BERNOULLI (1))", "TABLESAMPLE is not supported"),
+        (
+            "WITH RECURSIVE r AS (SELECT n FROM v UNION ALL SELECT n FROM r) SELECT n FROM r",
+            "WITH RECURSIVE is not supported",
+        ),
         ("SELECT nothing(n) FROM v", "function nothing does not exist"),
         ("SELECT lag(n) FROM v", "LAG (a function for OVER) is not supported"),
         ("SELECT count(*) FROM v GROUP BY TUMBLE(n, INTERVAL '1' HOUR)", "TUMBLE over materialized views"),
@@ -724,7 +734,7 @@ async fn what_no_query_may_have_is_refused_over_materialized_views_too() {
 
 /// A view of so many rows: a number, and a text of 100 bytes.
 async fn large_view(process: &Process, directory: &Path, rows: usize) {
-    let lines: String = (0..rows).map(|n| format!("{n}\n")).collect();
+    let lines = (0..rows).map(|n| n.to_string()).collect::<Vec<_>>().join("\n") + "\n";
     tables(process, directory).await;
     write_more(directory, &lines);
     process.run("CREATE TEMPORARY MATERIALIZED VIEW v AS SELECT n, LPAD('x', 100, 'y') AS t FROM whole").await;

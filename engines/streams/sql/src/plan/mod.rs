@@ -296,6 +296,13 @@ impl Planner {
     }
 
     fn plan_columns(&self, query: &Query, sink: Option<&TableDef>, columns: &[String]) -> Result<StageGraph> {
+        if sink.is_some() && self.reads_views(query) {
+            return Err(StreamError::Unsupported {
+                what: "a query that runs on over materialized views".into(),
+                position: None,
+                instead: "read what their queries read, or have a query write the rows to a table and read that".into(),
+            });
+        }
         self.stages(query, sink, columns).map_err(|e| self.placed(e, query))
     }
 

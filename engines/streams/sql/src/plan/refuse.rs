@@ -147,11 +147,6 @@ const ENOUGH: &str = "stop the query when there are enough rows, or filter";
 
 /// What a query has no place for because it does not end.
 fn without_end(query: &SqlQuery) -> Verdict {
-    if let Some(with) = &query.with
-        && with.recursive
-    {
-        return refuse("WITH RECURSIVE", with.with_token.0.span, "write the levels as separate CTEs");
-    }
     if let Some(order_by) = &query.order_by {
         return refuse("ORDER BY", order_by.span(), NO_ORDER);
     }
@@ -185,6 +180,11 @@ impl Checker {
     }
 
     fn query(&mut self, query: &SqlQuery) -> Verdict {
+        if let Some(with) = &query.with
+            && with.recursive
+        {
+            return refuse("WITH RECURSIVE", with.with_token.0.span, "write the levels as separate CTEs");
+        }
         if !self.about.ends {
             without_end(query)?;
         }
@@ -212,12 +212,11 @@ impl Checker {
             );
             return ControlFlow::Break(StreamError::TooComplex { message });
         }
-        match &select.distinct {
-            Some(Distinct::On(on)) if !self.about.ends => {
-                let span = Span::union_iter(on.iter().map(Spanned::span));
-                return refuse("DISTINCT ON", span, "use MIN or MAX in a windowed aggregate");
-            }
-            Some(_) | None => {}
+        if let Some(Distinct::On(on)) = &select.distinct
+            && !self.about.ends
+        {
+            let span = Span::union_iter(on.iter().map(Spanned::span));
+            return refuse("DISTINCT ON", span, "use MIN or MAX in a windowed aggregate");
         }
         let clause = |present: bool, what: &str, instead: &str| {
             if present { refuse(what, place, instead) } else { ControlFlow::Continue(()) }

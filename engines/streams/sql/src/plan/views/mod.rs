@@ -87,21 +87,50 @@ pub(super) fn reads_them_alone(query: &ast::Query, catalog: &dyn Catalog) -> boo
     is_any
 }
 
-/// The tables that a query names, without its common table expressions.
+/// The tables that a query names, without common table expressions where those are in sight.
 fn tables_of(query: &ast::Query) -> Vec<String> {
     let mut tables = Vec::new();
-    let mut own = BTreeSet::new();
+    let mut scopes: Vec<Scope> = Vec::new();
     let _all: Option<()> = walk::find(query, |node| {
         match node {
-            Node::Relation(name) => tables.extend(single_name(name)),
-            Node::Query(query) => {
-                let with = query.with.iter().flat_map(|with| &with.cte_tables);
-                own.extend(with.map(|cte| cte.alias.name.value.clone()));
+            Node::Query(query) => scopes.push(Scope::of(query)),
+            Node::LeftQuery(query) => {
+                scopes.pop();
+                if let Some(outer) = scopes.last_mut() {
+                    outer.left(query);
+                }
+            }
+            Node::Relation(name) => {
+                let name = single_name(name);
+                let is_table = |name: &String| !scopes.iter().any(|scope| scope.seen.contains(name));
+                tables.extend(name.filter(is_table));
             }
             _ => {}
         }
         None
     });
-    tables.retain(|name| !own.contains(name));
     tables
+}
+
+/// The common table expressions of a query that is being walked through.
+struct Scope {
+    /// By the places of their queries.
+    all: Vec<(*const ast::Query, String)>,
+    /// Those that can be named: each is in sight of what follows it.
+    seen: BTreeSet<String>,
+}
+
+impl Scope {
+    fn of(query: &ast::Query) -> Self {
+        let with = query.with.iter().flat_map(|with| &with.cte_tables);
+        let all: Vec<_> =
+            with.map(|cte| (std::ptr::from_ref(cte.query.as_ref()), cte.alias.name.value.clone())).collect();
+        Self { all, seen: BTreeSet::new() }
+    }
+
+    /// A part of the query was walked through.
+    fn left(&mut self, part: &ast::Query) {
+        let is_it = |(place, _): &&(*const ast::Query, String)| std::ptr::eq(*place, part);
+        self.seen.extend(self.all.iter().find(is_it).map(|(_, name)| name.clone()));
+    }
 }

@@ -1,6 +1,8 @@
 //! The rows of a view at one epoch, as a table of DataFusion's.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::take;
@@ -14,6 +16,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use futures::StreamExt as _;
 use savanna_streams_functions::without_shared_strings;
 
 use super::super::context::external;
@@ -75,11 +78,29 @@ impl PartitionStream for Rows {
             let living = living(&chunks[at]);
             (0..living.len()).step_by(BATCH_ROWS).map(move |from| {
                 let which = &living[from..living.len().min(from + BATCH_ROWS)];
-                copied(&schema, &rows, &columns, UInt32Array::from(which.to_vec()))
+                copied(&schema, &rows, &columns, &UInt32Array::from(which.to_vec()))
             })
         });
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(batches)))
+        // A join may compare a batch with all rows of another view.
+        let batches = futures::stream::iter(batches).then(|batch| async move {
+            let_go().await;
+            batch
+        });
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches))
     }
+}
+
+/// Lets whoever drives the query ask whether it goes on.
+async fn let_go() {
+    let mut has_let_go = false;
+    let once = |context: &mut Context<'_>| {
+        if std::mem::replace(&mut has_let_go, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    };
+    poll_fn(once).await;
 }
 
 /// The positions of the rows that are there.
@@ -91,9 +112,9 @@ fn living(chunk: &Chunk) -> Vec<u32> {
 }
 
 /// Some rows of some columns, which hold nothing of the others.
-fn copied(schema: &SchemaRef, rows: &RecordBatch, columns: &[usize], which: UInt32Array) -> Result<RecordBatch> {
+fn copied(schema: &SchemaRef, rows: &RecordBatch, columns: &[usize], which: &UInt32Array) -> Result<RecordBatch> {
     let count = RecordBatchOptions::new().with_row_count(Some(which.len()));
-    let columns = columns.iter().map(|column| Ok(take(rows.column(*column), &which, None)?)).collect::<Result<_>>()?;
+    let columns = columns.iter().map(|column| Ok(take(rows.column(*column), which, None)?)).collect::<Result<_>>()?;
     let batch = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &count)?;
     without_shared_strings(&batch).map_err(external)
 }
