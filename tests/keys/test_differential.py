@@ -381,7 +381,7 @@ def about_all(chance):
     return chance.choice([
         ["SET", key, other], ["MSET", key, "1", other, "2"], ["DEL", key, other], ["RENAME", key, other], ["SADD", key, other],
         ["DBSIZE"], ["DBSIZE"], ["KEYS", "*"], ["KEYS", "[abc]"], ["SCAN", "0", "COUNT", "100"], ["SCAN", "0", "TYPE", "set", "COUNT", "100"],
-        ["SCAN", "x"], ["FLUSHDB"], ["FLUSHALL", chance.choice(["ASYNC", "SYNC", "NOW"])], ["SWAPDB", "0", chance.choice(["1", "99"])],
+        ["SCAN", "x"], ["DEL", *"abcdefgh"], ["SWAPDB", "0", chance.choice(["1", "99"])],
         ["SELECT", chance.choice(["0", "1", "99"])], ["MGET", key, other], ["CONFIG", "SET", "timeout", "0"], ["CONFIG", "GET", "timeout"],
         ["CONFIG", "SET", "nothing", "1"], ["CLIENT", "UNPAUSE"], ["SCRIPT", "LOAD", "return 1"], ["CLIENT", "KILL", "ID", "999999"],
         ["CLIENT", "UNBLOCK", "999999"], ["MEMORY", "PURGE"], ["LATENCY", "RESET"], ["CONFIG", "RESETSTAT"], ["FUNCTION", "FLUSH"],
