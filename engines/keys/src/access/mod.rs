@@ -18,8 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::permissions::Need;
 pub(crate) use self::permissions::{
-    CATEGORIES, Categories, Permission, categories_of, has_subcommands, permission_for, permissions, permissions_of,
-    subcommands_of,
+    CATEGORIES, Categories, Permission, categories_of, has_subcommands, permissions, subcommands_of,
 };
 pub(crate) use self::rules::{RuleError, hexadecimal};
 use crate::command::{Command, Run};
@@ -229,7 +228,7 @@ impl Rights {
     /// Whether these allow all of a request.
     fn check(&self, command: &'static Command, args: Args<'_>) -> Result<(), Denial> {
         if !self.commands.allow(command, args) {
-            let name = permission_for(command, args).map(|index| permissions()[index].name());
+            let name = permissions::permission_for(command, args).map(|index| permissions()[index].name());
             return Err(Denial::Command(name.unwrap_or_else(|| command.name.to_owned())));
         }
         if !self.has_all_keys()
@@ -298,7 +297,7 @@ impl Commands {
     fn allow(&self, command: &'static Command, args: Args<'_>) -> bool {
         // To say who one is, and to leave, is everybody's right.
         command.flags.has(crate::command::Flags::NO_AUTH)
-            || permission_for(command, args).is_none_or(|index| self.granted[index])
+            || permissions::permission_for(command, args).is_none_or(|index| self.granted[index])
             || self.first_words.iter().any(|(other, word)| {
                 std::ptr::eq(*other, command)
                     && args.from(1).next().is_some_and(|first| first.eq_ignore_ascii_case(word.as_bytes()))

@@ -6,10 +6,8 @@
 use std::time::Duration;
 
 use super::Actor;
-use crate::access::{Permission, permission_for, permissions};
-use crate::command::Command;
+use crate::command::{Command, CommandNumber, TABLE};
 use crate::error::CommandError;
-use crate::request::Args;
 
 /// One of so many short commands is timed, on average.
 const TIMED_OF: u32 = 64;
@@ -23,7 +21,7 @@ pub(super) struct Timing {
     counts_for: u32,
 }
 
-/// The calls of one command, or subcommand.
+/// The calls of one command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
     /// How many.
@@ -38,10 +36,9 @@ pub(crate) struct Calls {
     pub(crate) classes: Option<Box<[u64; CLASSES]>>,
 }
 
-/// The calls of all commands; of those that have subcommands, by these.
+/// The calls of all commands.
 #[derive(Debug)]
 pub(crate) struct CallCounts {
-    /// As [`permissions`].
     commands: Box<[Calls]>,
     /// How many short commands are not timed before the next.
     untimed: u32,
@@ -51,13 +48,13 @@ pub(crate) struct CallCounts {
 
 impl Default for CallCounts {
     fn default() -> Self {
-        Self { commands: vec![Calls::default(); permissions().len()].into(), untimed: TIMED_OF, chance: 1 }
+        Self { commands: vec![Calls::default(); TABLE.len()].into(), untimed: TIMED_OF, chance: 1 }
     }
 }
 
 impl CallCounts {
-    fn of_mut(&mut self, command: &'static Command, args: Args<'_>) -> Option<&mut Calls> {
-        self.commands.get_mut(permission_for(command, args)?)
+    fn of_mut(&mut self, command: &'static Command) -> Option<&mut Calls> {
+        self.commands.get_mut(usize::from(u16::from(CommandNumber::of(command)?)))
     }
 
     /// Whether the next short command is timed.
@@ -71,32 +68,32 @@ impl CallCounts {
         true
     }
 
-    /// Notes a call of this [permission](permission_for).
-    pub(super) fn note(&mut self, permission: Option<usize>) {
-        if let Some(calls) = permission.and_then(|index| self.commands.get_mut(index)) {
+    /// Notes a call.
+    pub(super) fn note(&mut self, command: &'static Command) {
+        if let Some(calls) = self.of_mut(command) {
             calls.count += 1;
         }
     }
 
     /// Notes a request that was refused before it ran.
-    pub(super) fn note_rejected(&mut self, command: &'static Command, args: Args<'_>) {
-        if let Some(calls) = self.of_mut(command, args) {
+    pub(super) fn note_rejected(&mut self, command: &'static Command) {
+        if let Some(calls) = self.of_mut(command) {
             calls.rejected += 1;
         }
     }
 
     /// Notes a call that ended with this error: for want of memory it did not run.
-    pub(super) fn note_failed(&mut self, command: &'static Command, args: Args<'_>, error: &CommandError) {
+    pub(super) fn note_failed(&mut self, command: &'static Command, error: &CommandError) {
         let is_rejection = matches!(error, CommandError::Other(text) if text.starts_with("OOM "));
-        if let Some(calls) = self.of_mut(command, args) {
+        if let Some(calls) = self.of_mut(command) {
             *(if is_rejection { &mut calls.rejected } else { &mut calls.failed }) += 1;
         }
     }
 
-    /// The commands and subcommands that were called, or ran here for other actors.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static Permission, &Calls)> {
+    /// The commands that were called, or ran here for other actors.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static Command, &Calls)> {
         let is_known = |calls: &Calls| calls.count + calls.rejected + calls.failed > 0 || calls.classes.is_some();
-        permissions().iter().zip(&self.commands).filter(move |(_, calls)| is_known(calls))
+        TABLE.iter().zip(&self.commands).filter(move |(_, calls)| is_known(calls))
     }
 }
 
@@ -122,9 +119,9 @@ impl Actor {
     }
 
     /// How long a command took, which is noted.
-    pub(super) fn took_since(&mut self, timing: Timing, command: &'static Command, args: Args<'_>) -> Duration {
+    pub(super) fn took_since(&mut self, timing: Timing, command: &'static Command) -> Duration {
         let took = (self.stopwatch)().saturating_sub(timing.began);
-        if let Some(calls) = self.calls.of_mut(command, args) {
+        if let Some(calls) = self.calls.of_mut(command) {
             calls.took += took * timing.counts_for;
             if self.config.tracks_latency {
                 let micros = (took.as_nanos().div_ceil(1000) as u64).max(1);

@@ -18,5 +18,4 @@ mod streams;
 mod tracking;
 mod transactions;
 mod waiting;
-mod whole;
 mod world;
