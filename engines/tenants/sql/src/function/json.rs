@@ -272,6 +272,11 @@ impl JsonFunction {
                 };
                 written(json::part(value, &step)?, text)?
             }
+            (Self::GetPath { .. }, [_, Value::Array(steps)])
+                if path(steps).is_err_and(|error| error.state == state::NULL_VALUE_NOT_ALLOWED) =>
+            {
+                Value::Null
+            }
             (Self::GetPath { text }, [Value::Json(value), Value::Array(steps)]) => {
                 let found = value.at(&path(steps)?);
                 if text { some_text(found.and_then(Json::bare)) } else { some_json(found.cloned()) }
