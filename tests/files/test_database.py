@@ -1,48 +1,23 @@
 """Names in a PostgreSQL, more of them than fit into the cache."""
 
 import os
-import pathlib
 import random
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 
 import hdfs_native
 import pytest
 from conftest import Server
-from ports import free_port
+from postgresql import PROGRAMS, PostgreSQL
 
-PROGRAMS = pathlib.Path(os.environ.get("PG_PROGRAMS", "/usr/lib/postgresql/15/bin"))
-# initdb refuses to run as root.
-USER = "postgres" if os.geteuid() == 0 else None
 PASSWORD = "open-sesame"
 
 
-class PostgreSQL:
+class Database(PostgreSQL):
     def __init__(self):
-        self.root, self.port = pathlib.Path(tempfile.mkdtemp(prefix="files-pg-")), free_port()
-        password = self.root / "password"
-        password.write_text(PASSWORD)
-        for path in (self.root, password):
-            shutil.chown(path, USER) if USER else None
-        flags = ["-U", "postgres", "--auth=scram-sha-256", f"--pwfile={password}", "--no-sync", "--encoding=UTF8", "--locale=C"]
-        subprocess.run([PROGRAMS / "initdb", "-D", self.root / "data", *flags], check=True, **self.options)
-        self.start()
-
-    @property
-    def options(self):
-        return {"user": USER, "cwd": self.root, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-
-    def start(self):
-        settings = {"listen_addresses": "127.0.0.1", "port": self.port, "unix_socket_directories": self.root}
-        flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        self.process = subprocess.Popen([PROGRAMS / "postgres", "-D", self.root / "data", *flags], **self.options)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
+        super().__init__(PASSWORD)
 
     @property
     def url(self):
@@ -55,7 +30,7 @@ class PostgreSQL:
 
 @pytest.fixture
 def postgresql():
-    postgresql = PostgreSQL()
+    postgresql = Database()
     yield postgresql
     postgresql.kill()
     shutil.rmtree(postgresql.root)
