@@ -14,7 +14,7 @@ def running(savanna, script, *keys, limit="60000"):
     """A script that runs in a thread of its own, with a list of what became of it."""
     client, outcome = Client(savanna.port), []
     client.socket.settimeout(90)
-    client.call("CONFIG", "SET", "lua-time-limit", limit)
+    client.call("CONFIG", "SET", "lua-time-limit", "100", "script-time-limit", limit)
     thread = threading.Thread(target=lambda: outcome.append(client.call("EVAL", script, len(keys), *keys)))
     thread.start()
     try:
@@ -24,7 +24,7 @@ def running(savanna, script, *keys, limit="60000"):
         while thread.is_alive():
             killer.call("SCRIPT", "KILL")
             thread.join(0.1)
-        Client(savanna.port).call("CONFIG", "SET", "lua-time-limit", "5000")
+        Client(savanna.port).call("CONFIG", "SET", "lua-time-limit", "5000", "script-time-limit", "5000")
 
 
 def becomes(condition):
@@ -75,7 +75,7 @@ def test_others_are_answered_and_can_end_the_script(savanna, script):
         # On each thread, also for clients that come now.
         clients = [early] + [Client(savanna.port) for _ in range(6)]
         for client in clients:
-            assert client.call("PING") == "PONG"
+            assert is_busy(client.call("PING"))
             assert b"connected_clients:" in client.call("INFO")
             assert client.call("CLIENT", "SETNAME", "x") == "OK"
             assert is_busy(client.call("SET", "key", "other"))
@@ -97,7 +97,6 @@ def test_a_script_over_keys_of_several_threads_lets_others_be_answered(savanna):
     with running(savanna, "while true do redis.call('GET', KEYS[1]) end", *keys) as (thread, outcome):
         time.sleep(1)
         for other in [client] + [Client(savanna.port) for _ in range(6)]:
-            assert other.call("PING") == "PONG"
             assert b"connected_clients:" in other.call("INFO")
         assert client.call("SCRIPT", "KILL") == "OK"
         thread.join(60)
@@ -110,7 +109,7 @@ def test_a_script_that_has_written_is_not_killed(savanna):
     with running(savanna, script, "key", limit="2000") as (thread, outcome):
         assert becomes(lambda: client.call("SCRIPT", "KILL").startswith("UNKILLABLE"))
         thread.join(60)
-        assert "lua-time-limit" in outcome[0]
+        assert "script-time-limit" in outcome[0]
     assert client.call("GET", "key") == b"written"
 
 
@@ -126,3 +125,17 @@ def test_what_came_meanwhile_runs_after_the_script(savanna):
     assert halves.receive() == b"hello"
     assert halves.receive() == "OK"
     assert halves.call("GET", "key") == b"1"
+
+
+def test_a_function_that_runs_for_long_can_be_ended(savanna):
+    client = Client(savanna.port)
+    library = "#!lua name=endless\nredis.register_function('endless', function() while true do end end)"
+    client.call("FUNCTION", "LOAD", "REPLACE", library)
+    caller, outcome = Client(savanna.port), []
+    thread = threading.Thread(target=lambda: outcome.append(caller.call("FCALL", "endless", 0)))
+    thread.start()
+    assert becomes(lambda: client.call("SCRIPT", "KILL").startswith("BUSY "))
+    assert client.call("FUNCTION", "KILL") == "OK"
+    thread.join(60)
+    assert "killed by user" in outcome[0]
+    client.call("FUNCTION", "FLUSH")

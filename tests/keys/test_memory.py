@@ -91,7 +91,7 @@ def test_what_a_script_encodes_takes_no_more_than_a_script_may(client, function)
     # Each table has the one before many times.
     script = f"local t = {{}} for i = 1, 15 do local u = {{}} for j = 1, 8 do u[j] = t end t = u end return {function}(t)"
     refusal = client.call("EVAL", script, 0)
-    assert isinstance(refusal, Refused) and ("not enough memory" in refusal or "lua-time-limit" in refusal), refusal
+    assert isinstance(refusal, Refused) and ("not enough memory" in refusal or "script-time-limit" in refusal), refusal
 
 
 def test_sort_gets_no_more_than_memory(client):

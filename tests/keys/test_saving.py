@@ -142,7 +142,7 @@ def test_figures_and_refusals(server):
     for name in ("dir", "dbfilename"):
         assert "can't set protected config" in str(client.call("CONFIG", "SET", name, "/tmp/elsewhere"))
     assert client.call("CONFIG", "GET", "dir")[1] == str(server.folder / "data").encode()
-    assert "not allowed in a transaction" in str(transaction(client, "SAVE"))
+    assert "not allowed inside a transaction" in str(transaction(client, "SAVE"))
     # Where the file cannot be written, that is said, and the server goes on.
     (server.folder / "data" / "dump.rdb").unlink()
     (server.folder / "data" / "dump.rdb").mkdir()

@@ -137,10 +137,10 @@ def test_keys_that_are_not_declared_are_refused_where_they_are_elsewhere(savanna
 
 def test_a_script_that_runs_too_long_is_stopped(savanna):
     client = Client(savanna.port)
-    client.call("CONFIG", "SET", "lua-time-limit", "50")
+    client.call("CONFIG", "SET", "lua-time-limit", "50", "script-time-limit", "50")
     for script in ("while true do end", "while true do pcall(function() while true do end end) end"):
         assert "ran for more than 50 ms" in client.call("EVAL", script, 0)
-    client.call("CONFIG", "SET", "lua-time-limit", "5000")
+    client.call("CONFIG", "SET", "lua-time-limit", "5000", "script-time-limit", "5000")
     reply = client.call("EVAL", "local t, s = {}, 'x' for _ = 1, 20 do s = s .. s end while true do t[#t + 1] = s .. #t end", 0)
     assert "not enough memory" in reply
     assert client.call("EVAL", "return 'still there'", 0) == b"still there"
@@ -156,14 +156,14 @@ def test_no_script_takes_the_memory_of_the_next_one(savanna):
     client = Client(savanna.port)
     # It is memory that ends them, on a slow machine, too.
     client.socket.settimeout(120)
-    client.call("CONFIG", "SET", "lua-time-limit", "60000")
+    client.call("CONFIG", "SET", "script-time-limit", "60000")
     fill = "local t = {} for i = 1, 1000 do t[i] = string.rep(tostring(i), %d) end return #t"
     for _ in range(3):
         assert "not enough memory" in client.call("EVAL", fill % 1_000_000, 0)
         # Each leaves behind more than half of what a script may take.
         for size in (50_000, 50_001):
             assert client.call("EVAL", fill % size, 0) == 1000
-    client.call("CONFIG", "SET", "lua-time-limit", "5000")
+    client.call("CONFIG", "SET", "lua-time-limit", "5000", "script-time-limit", "5000")
 
 
 def test_scripts_that_are_never_run_again_are_forgotten(savanna):
@@ -347,13 +347,13 @@ def test_every_script_ends(savanna, script):
     client.call("DEL", "long")
     for _ in range(50):
         client.call("RPUSH", "long", *range(1000))
-    client.call("CONFIG", "SET", "lua-time-limit", "100")
+    client.call("CONFIG", "SET", "lua-time-limit", "100", "script-time-limit", "100")
     try:
         reply = client.call("EVAL", script, 1, "long")
         assert isinstance(reply, Refused) and "ran for more than 100 ms" in reply, reply
         assert client.call("EVAL", "return 1", 0) == 1
     finally:
-        client.call("CONFIG", "SET", "lua-time-limit", "5000")
+        client.call("CONFIG", "SET", "lua-time-limit", "5000", "script-time-limit", "5000")
 
 
 def test_substitutions_call_what_replaces(redis, savanna):

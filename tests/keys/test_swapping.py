@@ -80,9 +80,13 @@ def test_a_swap_is_a_change_of_the_keys_that_are_watched(server, before, swaps, 
     assert zero.call("EXEC") == (["PONG"] if runs else None)
 
 
-def test_with_several_threads_it_is_refused_in_transactions(savanna):
-    client = Client(savanna.port)
-    client.call("MULTI")
-    queued = client.call("SWAPDB", "0", "1")
-    assert queued == "QUEUED" or isinstance(queued, Refused) and "not allowed in a transaction" in queued
-    client.call("DISCARD")
+def test_it_is_a_step_of_a_transaction(savanna):
+    client, other = Client(savanna.port), Client(savanna.port)
+    client.call("FLUSHALL")
+    client.call("MSET", *[word for number in range(20) for word in (f"key{number}", "zero")])
+    for words in (["MULTI"], ["SET", "key0", "changed"], ["SWAPDB", "0", "1"], ["DBSIZE"], ["SET", "key1", "new"], ["DBSIZE"]):
+        client.call(*words)
+    assert client.call("EXEC") == ["OK", "OK", 0, "OK", 1]
+    assert other.call("DBSIZE") == 1 and other.call("GET", "key1") == b"new"
+    other.call("SELECT", "1")
+    assert other.call("DBSIZE") == 20 and other.call("MGET", "key0", "key1", "key19") == [b"changed", b"zero", b"zero"]

@@ -1,10 +1,12 @@
 //! What can be set, in the names that Redis has for it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use savanna_identity::Users as Administrators;
 
@@ -105,13 +107,13 @@ pub enum ClientsMemory {
 }
 
 impl ClientsMemory {
-    fn parse(text: &[u8]) -> Option<Self> {
-        match text.strip_suffix(b"%") {
-            Some(digits) => {
-                let percent = integer(digits).and_then(|percent| u8::try_from(percent).ok());
-                percent.filter(|percent| (1..=100).contains(percent)).map(Self::Percent)
-            }
-            None => bytes(text).map(Self::Bytes),
+    fn parse(text: &[u8]) -> Result<Self, &'static str> {
+        const EXPECTED: &str = "argument must be a memory or percent value, such as 64mb or 5%";
+        let Some(digits) = text.strip_suffix(b"%") else { return bytes(text).map(Self::Bytes).ok_or(EXPECTED) };
+        match integer(digits) {
+            Some(percent @ 1..=100) => Ok(Self::Percent(percent as u8)),
+            Some(101..) => Err("percentage argument must be less or equal to 100"),
+            Some(_) | None => Err(EXPECTED),
         }
     }
 
@@ -224,8 +226,10 @@ pub struct Config {
     pub users_file: Option<PathBuf>,
     /// Connections that are encrypted.
     pub tls: Tls,
-    /// Milliseconds after which a script is stopped.
+    /// Milliseconds after which a script is stopped, unless others wait longer for it.
     pub script_millis_max: u64,
+    /// Milliseconds that others wait for a script before they hear that the server is busy; 0 for as long as they always do.
+    pub busy_millis: u64,
     /// Keys of which it is known who has read them, 0 for no limit.
     pub tracked_keys_max: usize,
     /// What clients are told that becomes of keys.
@@ -244,6 +248,8 @@ pub struct Config {
     pub dump_directory: Option<PathBuf>,
     /// What that file is called.
     pub dump_name: String,
+    /// What clients have set that changes nothing here, to be read back.
+    pub without_effect: BTreeMap<&'static str, String>,
 }
 
 /// Its numbers with a point are percentiles from 0 to 100, and never what equals nothing.
@@ -275,6 +281,7 @@ impl Default for Config {
             users_file: None,
             tls: Tls::default(),
             script_millis_max: 5000,
+            busy_millis: 5000,
             tracked_keys_max: 1_000_000,
             events: EventClasses::default(),
             latency_millis: 0,
@@ -284,6 +291,7 @@ impl Default for Config {
             clients_memory: ClientsMemory::Bytes(0),
             dump_directory: None,
             dump_name: "dump.rdb".to_owned(),
+            without_effect: BTreeMap::new(),
         }
     }
 }
@@ -293,8 +301,11 @@ const NO_REPLICAS: OutputLimit = OutputLimit { hard: 256 << 20, soft: 64 << 20, 
 
 /// Settings that tune how Redis stores things. Savanna does not store them so; clients that set them may, and some are what
 /// `OBJECT ENCODING` goes by.
-const WITHOUT_EFFECT: [(&str, &str); 16] = [
+const WITHOUT_EFFECT: [(&str, &str); 19] = [
     ("save", ""),
+    ("maxmemory-samples", "5"),
+    ("repl-backlog-size", "1048576"),
+    ("hz", "10"),
     ("list-max-listpack-size", "-2"),
     ("list-max-ziplist-size", "-2"),
     ("list-compress-depth", "0"),
@@ -312,11 +323,21 @@ const WITHOUT_EFFECT: [(&str, &str); 16] = [
     ("stream-node-max-entries", "100"),
 ];
 
+/// What Redis can only be started with, as it is here: a node is no replica, and in no cluster of Redis.
+const IMMUTABLE: [(&str, &str); 4] =
+    [("cluster-enabled", "no"), ("daemonize", "no"), ("replicaof", ""), ("slaveof", "")];
+
 impl Config {
     /// How uses of keys are counted, if the policy needs that.
     #[must_use]
     pub fn counting(&self) -> Option<(u32, u8)> {
         matches!(self.eviction, Eviction::Evict(_, Order::LeastFrequent)).then_some(self.use_counting)
+    }
+
+    /// How long a script may run.
+    #[must_use]
+    pub fn script_time(&self) -> Duration {
+        Duration::from_millis(self.script_millis_max.max(self.busy_millis))
     }
 
     /// How many bytes all clients together may take, if there is a limit: never so few that nobody could ask for more.
@@ -354,8 +375,9 @@ impl Config {
             ("appendonly", if self.is_logged { "yes" } else { "no" }.to_owned()),
             ("client-output-buffer-limit", self.output_limits()),
             ("client-query-buffer-limit", self.query_bytes_max.to_string()),
-            ("busy-reply-threshold", self.script_millis_max.to_string()),
-            ("lua-time-limit", self.script_millis_max.to_string()),
+            ("busy-reply-threshold", self.busy_millis.to_string()),
+            ("lua-time-limit", self.busy_millis.to_string()),
+            ("script-time-limit", self.script_millis_max.to_string()),
             ("dbfilename", self.dump_name.clone()),
             ("dir", self.dump_directory.as_ref().map_or_else(String::new, path)),
             ("databases", crate::keyspace::DATABASES.to_string()),
@@ -373,6 +395,7 @@ impl Config {
             ("maxmemory-policy", self.eviction.name().to_owned()),
             ("notify-keyspace-events", self.events.to_text()),
             ("proto-max-bulk-len", self.request_bytes_max.to_string()),
+            ("port", self.port.to_string()),
             ("protected-mode", if self.is_protected { "yes" } else { "no" }.to_owned()),
             ("slowlog-log-slower-than", self.slow_micros.to_string()),
             ("slowlog-max-len", self.slow_kept.to_string()),
@@ -387,12 +410,23 @@ impl Config {
         ];
         let mut encodings = self.encodings;
         let without_effect = WITHOUT_EFFECT.map(|(name, value)| {
-            (name, encodings.of_setting(name).map_or_else(|| value.to_owned(), |limit| limit.to_string()))
+            let kept = self.without_effect.get(name).map(String::as_str).unwrap_or(value);
+            (name, encodings.of_setting(name).map_or_else(|| kept.to_owned(), |limit| limit.to_string()))
         });
+        let immutable = IMMUTABLE.map(|(name, value)| (name, value.to_owned()));
         let wanted = wanted.to_ascii_lowercase();
-        let texts = own.into_iter().chain(without_effect).map(|(name, value)| (name, value.into_bytes()));
+        let texts =
+            own.into_iter().chain(without_effect).chain(immutable).map(|(name, value)| (name, value.into_bytes()));
         let all = texts.chain([("requirepass", password)]);
         all.filter(|(name, _)| pattern::matches(&wanted, name.as_bytes())).collect()
+    }
+
+    /// Whether a setting that can only be given at the start is to be what it is.
+    #[must_use]
+    pub fn is_kept(&self, name: &[u8], value: &[u8]) -> bool {
+        let name = name.to_ascii_lowercase();
+        let is_meant = matches!(name.as_slice(), b"appendonly" | b"port") || name.starts_with(b"tls-");
+        is_meant && self.matching(&name).iter().any(|(_, known)| known == value)
     }
 
     /// Whether a setting changes anything here.
@@ -492,8 +526,7 @@ impl Config {
             }
             "maxmemory" => self.memory_max = bytes(value).ok_or("argument must be a memory value")?,
             "maxmemory-clients" => {
-                self.clients_memory = ClientsMemory::parse(value)
-                    .ok_or("argument must be a memory or percent value, such as 64mb or 5%")?;
+                self.clients_memory = ClientsMemory::parse(value)?;
             }
             "maxmemory-policy" => self.eviction = Eviction::of_name(&text())?,
             "lfu-log-factor" => self.use_counting.0 = within(number()?, 0..=i32::MAX as usize)? as u32,
@@ -550,16 +583,29 @@ impl Config {
             "timeout" => self.idle_seconds_max = within(number()?, 0..=i32::MAX as usize)? as u64,
             "tracking-table-max-keys" => self.tracked_keys_max = number()?,
             "maxclients" => self.clients_max = within(number()?, 1..=u32::MAX as usize)?,
-            // Never 0, which is no limit in Redis: a script is served by a thread that serves nobody else meanwhile.
             "busy-reply-threshold" | "lua-time-limit" => {
+                self.busy_millis = within(number()?, 0..=u32::MAX as usize)? as u64;
+            }
+            // Never 0 for no limit: a script is served by a thread that serves nobody else meanwhile.
+            "script-time-limit" => {
                 self.script_millis_max = within(number()?, 1..=u32::MAX as usize)? as u64;
             }
             "appendonly" | "databases" | "aclfile" | "tls-port" | "tls-cert-file" | "tls-key-file"
             | "tls-ca-cert-file" | "tls-auth-clients" => return Err("can't set immutable config".to_owned()),
             // Who may send commands does not write files where he likes.
             "dir" | "dbfilename" => return Err("can't set protected config".to_owned()),
+            "stream-node-max-bytes" => {
+                self.encodings.stream_block.bytes = bytes(value).ok_or("argument must be a memory value")?;
+            }
             other if let Some(limit) = self.encodings.of_setting(other) => *limit = number()?,
-            other if !Self::has_effect(other.as_bytes()) => {}
+            other if let Some((name, _)) = WITHOUT_EFFECT.iter().find(|(name, _)| *name == other) => {
+                within(value.len(), 0..=WITHOUT_EFFECT_BYTES_MAX)?;
+                self.without_effect.insert(name, text());
+            }
+            "port" => return Err("can't set immutable config".to_owned()),
+            other if IMMUTABLE.iter().any(|(name, _)| *name == other) => {
+                return Err("can't set immutable config".to_owned());
+            }
             _ => return Err("Unknown option or number of arguments for CONFIG SET".to_owned()),
         }
         Ok(())
@@ -568,6 +614,9 @@ impl Config {
 
 /// No more slow or refused requests are kept.
 const KEPT_MAX: usize = 1 << 20;
+
+/// What changes nothing is no longer than this.
+const WITHOUT_EFFECT_BYTES_MAX: usize = 1 << 10;
 
 /// No more percentiles are told of each command.
 const PERCENTILES_MAX: usize = 16;
@@ -623,13 +672,13 @@ mod tests {
             ("maxclients", "0"),
             ("timeout", "9223372036854775807"),
             ("tcp-keepalive", "40000"),
-            ("lua-time-limit", "0"),
+            ("script-time-limit", "0"),
         ] {
             assert!(config.set(name.as_bytes(), value.as_bytes()).is_err(), "{name}");
         }
         assert!(config.set(b"maxmemory", b"2xb").is_err());
         assert!(config.set(b"no-such-thing", b"1").is_err());
-        assert_eq!(config.matching(b"max*").len(), 4);
+        assert_eq!(config.matching(b"max*").len(), 5);
     }
 
     #[test]

@@ -143,15 +143,25 @@ impl Actor {
             bytes_in: self.traffic.bytes_in,
             bytes_out: self.traffic.bytes_out,
             client_bytes: self.client_memory().total as u64,
-            by_command: (self.calls.each())
-                .map(|(command, calls)| CommandFigures {
-                    name: command.name,
-                    calls: calls.count,
-                    failures: calls.failed + calls.rejected,
-                    micros: calls.took.as_micros() as u64,
-                })
-                .collect(),
+            by_command: self.by_command(),
             hot_keys,
         }
+    }
+
+    /// The figures of all commands that were called; those of subcommands count for their command.
+    fn by_command(&self) -> Vec<CommandFigures> {
+        let mut all: Vec<CommandFigures> = Vec::new();
+        for (called, calls) in self.calls.each() {
+            let name = called.command.name;
+            if all.last().is_none_or(|last| last.name != name) {
+                all.push(CommandFigures { name, calls: 0, failures: 0, micros: 0 });
+            }
+            if let Some(command) = all.last_mut() {
+                command.calls += calls.count;
+                command.failures += calls.failed + calls.rejected;
+                command.micros += calls.took.as_micros() as u64;
+            }
+        }
+        all
     }
 }

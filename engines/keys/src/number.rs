@@ -64,24 +64,14 @@ pub fn parse_timeout(text: &[u8]) -> Result<u64, CommandError> {
     Ok(millis as u64)
 }
 
-/// The shortest digits that give the number back, as in `ZSCORE`: `3`, `3.5`, `1e+20`, `inf`.
+/// The digits that give any number back, as in `ZSCORE`: `3`, `3.5`, `0.10000000000000001`, `1e+20`, `inf`.
 #[must_use]
-pub fn shortest(number: f64) -> String {
-    if number.is_infinite() {
-        return if number > 0.0 { "inf".to_owned() } else { "-inf".to_owned() };
-    }
+pub fn exact(number: f64) -> String {
     if number == number.trunc() && number.abs() < 1e17 {
         // A zero keeps its sign.
         return if number == 0.0 && number.is_sign_negative() { "-0".to_owned() } else { format!("{number:.0}") };
     }
-    let scientific = format!("{number:e}");
-    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-5..17).contains(&exponent) {
-        return format!("{number}");
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.abs())
+    general(number, 17)
 }
 
 /// The digits of `INCRBYFLOAT`: never an exponent, 17 digits behind the point, no zeros at the end.
@@ -193,10 +183,15 @@ mod tests {
 
     #[test]
     fn fractions_are_written_as_redis_does() {
-        for (number, text) in
-            [(3.0, "3"), (3.5, "3.5"), (-1.25, "-1.25"), (1e20, "1e+20"), (1.5e-9, "1.5e-09"), (f64::INFINITY, "inf")]
-        {
-            assert_eq!(shortest(number), text);
+        for (number, text) in [
+            (3.0, "3"),
+            (3.5, "3.5"),
+            (-1.25, "-1.25"),
+            (0.1, "0.10000000000000001"),
+            (1e20, "1e+20"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(exact(number), text);
         }
         assert_eq!(plain(10.6), "10.6");
         assert_eq!(plain(5e3), "5000");

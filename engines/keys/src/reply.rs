@@ -224,19 +224,25 @@ impl Tape {
         let mut missing = 1_usize;
         while missing > 0 {
             let Some(value) = next(&mut rest) else { return false };
-            let parts = match value {
-                Value::Array(length)
-                | Value::Set(length)
-                | Value::Push(length)
-                | Value::Pairs(length)
-                | Value::Named(length) => length,
-                Value::Map(length) => length.saturating_mul(2),
-                Value::Pair | Value::Name => 2,
-                _ => 0,
-            };
-            missing = (missing - 1).saturating_add(parts);
+            missing = (missing - 1).saturating_add(value.part_count());
         }
         rest.is_empty()
+    }
+
+    /// The elements of a list, which is all that it has.
+    #[must_use]
+    pub fn elements(&self) -> Vec<Self> {
+        let mut rest = &self.bytes[..];
+        let Some(Value::Array(length)) = next(&mut rest) else { return Vec::new() };
+        let element = |_| {
+            let before = rest;
+            let mut missing = 1_usize;
+            while missing > 0 {
+                missing = next(&mut rest).map_or(0, |value| (missing - 1).saturating_add(value.part_count()));
+            }
+            Self { bytes: before[..before.len() - rest.len()].to_vec(), ..Self::default() }
+        };
+        (0..length).map(element).collect()
     }
 
     /// The values, an aggregate's beginning as one of its own.
@@ -317,6 +323,20 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
+    /// How many values behind it belong to it.
+    const fn part_count(self) -> usize {
+        match self {
+            Self::Array(length)
+            | Self::Set(length)
+            | Self::Push(length)
+            | Self::Pairs(length)
+            | Self::Named(length) => length,
+            Self::Map(length) => length.saturating_mul(2),
+            Self::Pair | Self::Name => 2,
+            _ => 0,
+        }
+    }
+
     /// Gives the value to `to`.
     pub fn play(self, to: &mut dyn Reply) {
         match self {

@@ -186,6 +186,12 @@ impl OwnedArgs {
     pub fn byte_count(&self) -> usize {
         self.bytes.len()
     }
+
+    /// Bytes that it takes, with what is reserved for more.
+    #[must_use]
+    pub const fn memory(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
+    }
 }
 
 #[cfg(test)]

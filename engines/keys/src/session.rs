@@ -3,13 +3,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use savanna_lattice::{Hlc, UnixMillis};
 
 use crate::access::{Access, User, Users};
 use crate::actor::Progress;
 use crate::actor::program::Program;
 use crate::actor::tracking::Tracking;
-use crate::command::Command;
 use crate::error::CommandError;
 use crate::placement::KeyHash;
 use crate::reply::Reply;
@@ -78,8 +78,8 @@ pub struct Session {
     pub unauthenticated_since: UnixMillis,
     /// When its last request came.
     pub heard_at: UnixMillis,
-    /// The command of its last request.
-    pub last: Option<&'static Command>,
+    /// The command or subcommand of its last request: a [permission](crate::access::permissions).
+    pub(crate) last: Option<usize>,
     /// Whether its next request is held back by a pause.
     pub is_held: bool,
     /// What MULTI has queued.
@@ -100,13 +100,29 @@ pub struct Session {
     pub memory: ClientMemory,
     /// Of which keys it keeps copies, if of any.
     pub tracking: Option<Box<Tracking>>,
-    /// Keys with whose first replica it stays, the latest last.
-    with_first: VecDeque<KeyHash>,
+    /// Keys with whose first replica it stays.
+    with_first: WithFirst,
     next_ticket: u64,
+    /// How many keys were watched and topics listened to when their bytes were counted, and how many these were.
+    named: (usize, usize),
 }
 
-/// With the first replicas of how many keys a session stays.
-const WITH_FIRST_MAX: usize = 64;
+/// Of how many keys a session knows one by one that it stays with their first replicas.
+const WITH_FIRST_MAX: usize = 4096;
+
+/// Keys with whose first replicas a session stays.
+#[derive(Debug)]
+enum WithFirst {
+    These(HashSet<KeyHash>),
+    /// There are too many to know them.
+    All,
+}
+
+impl Default for WithFirst {
+    fn default() -> Self {
+        Self::These(HashSet::new())
+    }
+}
 
 impl Session {
     fn new(id: SessionId, addresses: (String, String), now: UnixMillis, users: &Users) -> Self {
@@ -137,8 +153,9 @@ impl Session {
             is_kept: false,
             memory: ClientMemory::default(),
             tracking: None,
-            with_first: VecDeque::new(),
+            with_first: WithFirst::default(),
             next_ticket: 0,
+            named: (0, 0),
         }
     }
 
@@ -172,18 +189,20 @@ impl Session {
     /// Whether it was at a key's first replica before, where it sees what it did there.
     #[must_use]
     pub fn stays_with_first(&self, key: KeyHash) -> bool {
-        self.with_first.contains(&key)
+        match &self.with_first {
+            WithFirst::These(keys) => keys.contains(&key),
+            WithFirst::All => true,
+        }
     }
 
     /// Notes that it goes to a key's first replica.
     pub fn stay_with_first(&mut self, key: KeyHash) {
-        if self.stays_with_first(key) {
-            return;
+        if let WithFirst::These(keys) = &mut self.with_first {
+            keys.insert(key);
+            if keys.len() > WITH_FIRST_MAX {
+                self.with_first = WithFirst::All;
+            }
         }
-        if self.with_first.len() == WITH_FIRST_MAX {
-            self.with_first.pop_front();
-        }
-        self.with_first.push_back(key);
     }
 
     /// The place of a reply that comes later.
@@ -197,6 +216,20 @@ impl Session {
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.queued.as_ref().map_or(0, Program::byte_count)
+    }
+
+    /// About how many bytes it takes beside itself: of what MULTI has queued, of watched keys, of channels listened to.
+    pub fn byte_count(&mut self) -> usize {
+        /// Of a name in a list or a tree, beside its bytes.
+        const NAME: usize = 48;
+        let count = self.watched.len() + self.channels.len() + self.patterns.len() + self.shards.len();
+        // Most have none, and who has many rarely changes them.
+        if count != self.named.0 {
+            let topics = self.channels.iter().chain(&self.patterns).chain(&self.shards);
+            let names = topics.chain(self.watched.iter().map(|watched| &watched.key));
+            self.named = (count, names.map(|name| name.len() + NAME).sum());
+        }
+        self.queued.as_ref().map_or(0, Program::memory) + self.named.1 + self.name.len()
     }
 
     /// Whether it listens to channels.
@@ -287,5 +320,25 @@ impl Sessions {
     #[must_use]
     pub const fn counts(&self) -> (usize, u32) {
         (self.open, self.opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_session_stays_with_the_first_replicas_of_however_many_keys() {
+        let mut sessions = Sessions::default();
+        let id = sessions.open((String::new(), String::new()), UnixMillis(0), &Users::new(&Config::default()));
+        let session = sessions.get_mut(id).expect("it was opened");
+        let keys = || (0..WITH_FIRST_MAX + 1).map(|number| KeyHash::of(number.to_string().as_bytes()));
+        for key in keys() {
+            assert!(!session.stays_with_first(key));
+            session.stay_with_first(key);
+        }
+        assert!(keys().all(|key| session.stays_with_first(key)));
+        assert!(session.stays_with_first(KeyHash::of(b"any")), "too many are known to tell");
     }
 }

@@ -2,7 +2,7 @@
 
 use savanna_keys::error_counts::ErrorCounts;
 use savanna_keys::memory::reserve;
-use savanna_keys::number::{fixed, shortest, write_digits};
+use savanna_keys::number::{exact, fixed, write_digits};
 use savanna_keys::reply::{Answering, Reply, TOO_LONG};
 
 /// What a buffer keeps beside its content after a reply that was too long for it.
@@ -161,7 +161,7 @@ impl Reply for Encoder<'_> {
     }
 
     fn double(&mut self, number: f64) {
-        let text = shortest(number);
+        let text = exact(number);
         if self.is_third() { self.line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }
     }
 

@@ -142,7 +142,7 @@ mod tests {
                     client-output-buffer-limit pubsub 2mb 0 0\n";
         let config = load(text, "").unwrap();
         let keys = &config.node().keys;
-        assert_eq!((keys.sync, keys.memory_max, keys.script_millis_max), (Sync::Always, 2 << 20, 70));
+        assert_eq!((keys.sync, keys.memory_max, keys.busy_millis), (Sync::Always, 2 << 20, 70));
         assert_eq!(keys.password.as_ref().map(Secret::reveal), Some(&b"open sesame"[..]));
         assert_eq!((keys.output_normal.hard, keys.output_listening.hard), (1 << 20, 2 << 20));
         assert_eq!(shown(&config, "keys.maxmemory"), ("2mb".to_owned(), "keys.conf:4".to_owned()));

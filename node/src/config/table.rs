@@ -116,7 +116,11 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("keys.latency_tracking_info_percentiles", "50 99 99.9", "the percentiles that INFO latencystats tells"),
     setting("keys.lfu_decay_time", "1", "minutes without a use that count one less, under a policy by frequency"),
     setting("keys.lfu_log_factor", "10", "how much rarer each further use is counted, under a policy by frequency"),
-    setting("keys.lua_time_limit", "5000", "milliseconds that a script may run"),
+    setting(
+        "keys.lua_time_limit",
+        "5000",
+        "milliseconds that others wait for a script before they are told BUSY; after 500 they always are",
+    ),
     setting("keys.maxclients", "10000", "clients that may be connected"),
     setting("keys.maxmemory", "0", "memory for keys and values, 0 for no limit"),
     setting(
@@ -133,6 +137,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "yes refuses clients of other machines while no password is needed, and passwords of administrators in the clear",
     ),
     setting("keys.requirepass", "", "the password of the user default, empty for none"),
+    setting(
+        "keys.script_time_limit",
+        "5000",
+        "milliseconds after which a script is stopped, or lua_time_limit if that is longer",
+    ),
     setting("keys.slowlog_log_slower_than", "10000", "microseconds after which SLOWLOG keeps a command, -1 for never"),
     setting("keys.slowlog_max_len", "128", "how many commands SLOWLOG keeps"),
     setting(

@@ -18,7 +18,8 @@ use sha2::{Digest as _, Sha256};
 
 use self::permissions::Need;
 pub(crate) use self::permissions::{
-    CATEGORIES, Categories, Permission, categories_of, has_subcommands, permissions, subcommands_of,
+    CATEGORIES, Categories, Permission, categories_of, has_subcommands, permission_for, permissions, permissions_of,
+    subcommands_of,
 };
 pub(crate) use self::rules::{RuleError, hexadecimal};
 use crate::command::{Command, Run};
@@ -228,7 +229,7 @@ impl Rights {
     /// Whether these allow all of a request.
     fn check(&self, command: &'static Command, args: Args<'_>) -> Result<(), Denial> {
         if !self.commands.allow(command, args) {
-            let name = permissions::permission_for(command, args).map(|index| permissions()[index].name());
+            let name = permission_for(command, args).map(|index| permissions()[index].name());
             return Err(Denial::Command(name.unwrap_or_else(|| command.name.to_owned())));
         }
         if !self.has_all_keys()
@@ -297,7 +298,7 @@ impl Commands {
     fn allow(&self, command: &'static Command, args: Args<'_>) -> bool {
         // To say who one is, and to leave, is everybody's right.
         command.flags.has(crate::command::Flags::NO_AUTH)
-            || permissions::permission_for(command, args).is_none_or(|index| self.granted[index])
+            || permission_for(command, args).is_none_or(|index| self.granted[index])
             || self.first_words.iter().any(|(other, word)| {
                 std::ptr::eq(*other, command)
                     && args.from(1).next().is_some_and(|first| first.eq_ignore_ascii_case(word.as_bytes()))

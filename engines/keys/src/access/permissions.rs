@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::command::{Class, Command, Flags, Group, KeyUse, TABLE};
+use crate::command::{Class, Command, CommandNumber, Flags, Group, KeyUse, TABLE};
 use crate::request::Args;
 
 /// A set of categories.
@@ -171,8 +171,8 @@ pub(crate) fn permissions() -> &'static [Permission] {
 
 /// The permissions of a command, as indices: its own, then its subcommands'.
 #[must_use]
-pub(crate) fn permissions_of(command: &Command) -> std::ops::Range<usize> {
-    match TABLE.iter().position(|other| std::ptr::eq(other, command)) {
+pub(crate) fn permissions_of(command: &'static Command) -> std::ops::Range<usize> {
+    match CommandNumber::of(command).map(|number| usize::from(u16::from(number))) {
         Some(index) => PERMISSIONS.first[index]..PERMISSIONS.first[index + 1],
         None => 0..0,
     }
@@ -180,7 +180,7 @@ pub(crate) fn permissions_of(command: &Command) -> std::ops::Range<usize> {
 
 /// Whether the command's subcommands are permitted one by one.
 #[must_use]
-pub(crate) fn has_subcommands(command: &Command) -> bool {
+pub(crate) fn has_subcommands(command: &'static Command) -> bool {
     permissions_of(command).len() > 1
 }
 
@@ -191,9 +191,12 @@ pub(crate) fn subcommands_of(command: &str) -> impl Iterator<Item = &'static str
 
 /// The permission that a request needs, as an index; none for commands that are not in the table.
 #[must_use]
-pub(crate) fn permission_for(command: &Command, args: Args<'_>) -> Option<usize> {
+pub(crate) fn permission_for(command: &'static Command, args: Args<'_>) -> Option<usize> {
     let mut own = permissions_of(command);
     let first = own.next()?;
+    if own.is_empty() {
+        return Some(first);
+    }
     let word = args.from(1).next().unwrap_or_default();
     let is_asked = |index: &usize| {
         let subcommand = PERMISSIONS.all[*index].subcommand.unwrap_or_default();

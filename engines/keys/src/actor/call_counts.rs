@@ -6,8 +6,10 @@
 use std::time::Duration;
 
 use super::Actor;
-use crate::command::{Command, CommandNumber, TABLE};
+use crate::access::{Permission, permission_for, permissions};
+use crate::command::Command;
 use crate::error::CommandError;
+use crate::request::Args;
 
 /// One of so many short commands is timed, on average.
 const TIMED_OF: u32 = 64;
@@ -21,7 +23,7 @@ pub(super) struct Timing {
     counts_for: u32,
 }
 
-/// The calls of one command.
+/// The calls of one command, or subcommand.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
     /// How many.
@@ -36,9 +38,10 @@ pub(crate) struct Calls {
     pub(crate) classes: Option<Box<[u64; CLASSES]>>,
 }
 
-/// The calls of all commands.
+/// The calls of all commands; of those that have subcommands, by these.
 #[derive(Debug)]
 pub(crate) struct CallCounts {
+    /// As [`permissions`].
     commands: Box<[Calls]>,
     /// How many short commands are not timed before the next.
     untimed: u32,
@@ -48,13 +51,13 @@ pub(crate) struct CallCounts {
 
 impl Default for CallCounts {
     fn default() -> Self {
-        Self { commands: vec![Calls::default(); TABLE.len()].into(), untimed: TIMED_OF, chance: 1 }
+        Self { commands: vec![Calls::default(); permissions().len()].into(), untimed: TIMED_OF, chance: 1 }
     }
 }
 
 impl CallCounts {
-    fn of_mut(&mut self, command: &'static Command) -> Option<&mut Calls> {
-        self.commands.get_mut(usize::from(u16::from(CommandNumber::of(command)?)))
+    fn of_mut(&mut self, command: &'static Command, args: Args<'_>) -> Option<&mut Calls> {
+        self.commands.get_mut(permission_for(command, args)?)
     }
 
     /// Whether the next short command is timed.
@@ -68,32 +71,32 @@ impl CallCounts {
         true
     }
 
-    /// Notes a call.
-    pub(super) fn note(&mut self, command: &'static Command) {
-        if let Some(calls) = self.of_mut(command) {
+    /// Notes a call of this [permission](permission_for).
+    pub(super) fn note(&mut self, permission: Option<usize>) {
+        if let Some(calls) = permission.and_then(|index| self.commands.get_mut(index)) {
             calls.count += 1;
         }
     }
 
     /// Notes a request that was refused before it ran.
-    pub(super) fn note_rejected(&mut self, command: &'static Command) {
-        if let Some(calls) = self.of_mut(command) {
+    pub(super) fn note_rejected(&mut self, command: &'static Command, args: Args<'_>) {
+        if let Some(calls) = self.of_mut(command, args) {
             calls.rejected += 1;
         }
     }
 
     /// Notes a call that ended with this error: for want of memory it did not run.
-    pub(super) fn note_failed(&mut self, command: &'static Command, error: &CommandError) {
+    pub(super) fn note_failed(&mut self, command: &'static Command, args: Args<'_>, error: &CommandError) {
         let is_rejection = matches!(error, CommandError::Other(text) if text.starts_with("OOM "));
-        if let Some(calls) = self.of_mut(command) {
+        if let Some(calls) = self.of_mut(command, args) {
             *(if is_rejection { &mut calls.rejected } else { &mut calls.failed }) += 1;
         }
     }
 
-    /// The commands that were called, or ran here for other actors.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static Command, &Calls)> {
+    /// The commands and subcommands that were called, or ran here for other actors.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static Permission, &Calls)> {
         let is_known = |calls: &Calls| calls.count + calls.rejected + calls.failed > 0 || calls.classes.is_some();
-        TABLE.iter().zip(&self.commands).filter(move |(_, calls)| is_known(calls))
+        permissions().iter().zip(&self.commands).filter(move |(_, calls)| is_known(calls))
     }
 }
 
@@ -119,9 +122,9 @@ impl Actor {
     }
 
     /// How long a command took, which is noted.
-    pub(super) fn took_since(&mut self, timing: Timing, command: &'static Command) -> Duration {
+    pub(super) fn took_since(&mut self, timing: Timing, command: &'static Command, args: Args<'_>) -> Duration {
         let took = (self.stopwatch)().saturating_sub(timing.began);
-        if let Some(calls) = self.calls.of_mut(command) {
+        if let Some(calls) = self.calls.of_mut(command, args) {
             calls.took += took * timing.counts_for;
             if self.config.tracks_latency {
                 let micros = (took.as_nanos().div_ceil(1000) as u64).max(1);

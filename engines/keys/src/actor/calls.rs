@@ -90,7 +90,9 @@ impl Actor {
         match self.place(keys(), None) {
             Place::Here if !self.claims.blocks(keys()) => {
                 let mut replies = self.take_replies(self.id);
-                replies.push(to, |reply| self.run_own_program(&program, None, reply));
+                replies.push(to, |reply| {
+                    self.run_own_program(&program, None, reply);
+                });
                 self.put_replies(self.id, replies);
             }
             Place::At(actor) => self.send(actor, Message::Program { to, program }),

@@ -76,6 +76,9 @@ impl Actor {
         change: DatabaseChange,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
+        if self.held.is_some() {
+            return self.change_held(session, change, reply);
+        }
         if self.placement.actors() == 1 {
             self.may_change_databases(change)?;
             match change {
@@ -103,7 +106,7 @@ impl Actor {
     }
 
     /// Whether databases may be changed, as far as this actor's keys go.
-    fn may_change_databases(&mut self, change: DatabaseChange) -> Outcome {
+    pub(super) fn may_change_databases(&mut self, change: DatabaseChange) -> Outcome {
         match change {
             // What replicas tell each other on the way has the databases' numbers.
             DatabaseChange::Swap(..) if self.keys.has_replicas() => Err(CommandError::text(
@@ -195,7 +198,7 @@ impl Actor {
     }
 
     /// Deletes this actor's keys of a database, or of all.
-    fn flush(&mut self, database: Option<u8>) {
+    pub(super) fn flush(&mut self, database: Option<u8>) {
         let flushed = self.keys.flush(database);
         self.drop_later(flushed);
     }
@@ -217,7 +220,7 @@ impl Actor {
     }
 
     /// Whether nothing may be changed that nobody asks for: keys that are held are in the log as they are.
-    pub(super) const fn is_still(&self) -> bool {
+    pub(crate) const fn is_still(&self) -> bool {
         self.is_paused() || self.claims.holds_all()
     }
 }

@@ -5,7 +5,7 @@ use super::{Actor, FIRST, Progress};
 use crate::command::{Class, Combine, Command, Run};
 use crate::error::CommandError;
 use crate::placement::{ActorId, KeyHash};
-use crate::reply::Reply;
+use crate::reply::{Reply, Tape};
 use crate::request::{Args, OwnedArgs};
 use crate::session::Session;
 
@@ -115,6 +115,11 @@ impl Actor {
             self.keys.select(session.database);
             run(self, args, reply)?;
             return Ok(Progress::Answered);
+        }
+        if combine == Combine::First && self.runs_steps {
+            // What comes behind it in the transaction finds it done here. All are told in one order, this one, too.
+            self.keys.select(session.database);
+            run(self, args, &mut Tape::new())?;
         }
         let ticket = session.ticket();
         let to = Destination::Session(session.id, ticket);

@@ -189,7 +189,7 @@ impl Actor {
     }
 }
 
-fn combined(combine: Combine, parts: &[Tape], random: &mut Random, reply: &mut dyn Reply) {
+pub(super) fn combined(combine: Combine, parts: &[Tape], random: &mut Random, reply: &mut dyn Reply) {
     let refused = parts.iter().find(|part| matches!(part.first(), Some(Value::Error(_))));
     if let Some(refused) = refused {
         return refused.play(reply);

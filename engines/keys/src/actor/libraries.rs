@@ -69,7 +69,9 @@ impl Actor {
 
     /// Loads what is to come, and keeps it. What fails changes nothing.
     fn make_change(&mut self, request: &LibraryRequest) -> Result<LibraryChange, CommandError> {
-        if !self.make_room() {
+        // What removes libraries makes room.
+        let needs_room = matches!(request, LibraryRequest::Load { .. } | LibraryRequest::Restore { .. });
+        if needs_room && !self.make_room() {
             return Err(out_of_memory());
         }
         self.check_log_space()?;

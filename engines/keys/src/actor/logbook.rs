@@ -200,7 +200,7 @@ impl Actor {
         args: Args<'_>,
         session: Option<&Session>,
     ) {
-        let took = self.took_since(began, command);
+        let took = self.took_since(began, command, args);
         let millis = took.as_millis() as u64;
         if self.config.latency_millis > 0 && millis >= self.config.latency_millis {
             let event = if command.flags.has(Flags::FAST) { "fast-command" } else { "command" };

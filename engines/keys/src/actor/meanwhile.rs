@@ -94,6 +94,10 @@ impl Actor {
             self.check_access(session, command, args)?;
         }
         session.check_subscribed(command)?;
+        if command.name == "exec" && session.queued.take().is_some() {
+            session.watched.clear();
+            return Err(CommandError::from(format!("EXECABORT Transaction discarded because of: {}", busy())));
+        }
         let is_queued = session.queued.is_some() && !command.flags.has(Flags::UNQUEUED);
         if is_queued || !is_answered_meanwhile(command, args) {
             return Err(busy());
@@ -159,7 +163,7 @@ impl Actor {
 fn is_answered_meanwhile(command: &Command, args: Args<'_>) -> bool {
     let subcommand = || args.from(1).next().unwrap_or_default().to_ascii_lowercase();
     match command.name {
-        "ping" | "echo" | "info" | "auth" | "hello" | "quit" | "select" => true,
+        "info" | "auth" | "hello" | "quit" | "multi" | "discard" | "unwatch" => true,
         "client" => matches!(subcommand().as_slice(), b"id" | b"getname" | b"setname" | b"setinfo"),
         "script" | "function" => subcommand() == b"kill",
         _ => false,
@@ -168,6 +172,6 @@ fn is_answered_meanwhile(command: &Command, args: Args<'_>) -> bool {
 
 fn busy() -> CommandError {
     CommandError::text(
-        "BUSY Savanna is busy running a script. It ends after lua-time-limit; SCRIPT KILL ends one that has changed nothing.",
+        "BUSY Savanna is busy running a script. It ends after script-time-limit; SCRIPT KILL ends one that has changed nothing.",
     )
 }

@@ -13,6 +13,7 @@
 //! | `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Save`, `Copy`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use savanna_lattice::Hlc;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,7 @@ use super::logbook::Note;
 use super::pause::Pause;
 use super::program::Program;
 use super::saving::{CopyFor, SaveWish};
+use super::whole::Whole;
 
 /// What a request that waits wants of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +124,8 @@ pub enum Message {
         keys: Vec<Box<[u8]>>,
         /// Whether it may need more memory.
         needs_room: bool,
+        /// What it asks of all keys, which it wants held then.
+        whole: Option<Arc<Whole>>,
     },
     /// The keys that a transaction of the receiver asked for, in the same order.
     Lent {
@@ -131,11 +135,15 @@ pub enum Message {
         loans: Vec<Loan>,
         /// Whether there is room for what the transaction may add to them.
         has_room: bool,
+        /// Of a transaction that wants all keys held, what it gets with them.
+        rest: Option<LentRest>,
     },
     /// A transaction has ended.
     Return {
         /// The keys, as they are now.
         loans: Vec<Loan>,
+        /// Of a transaction that held all keys, what has become of databases before.
+        changes: Option<Vec<Thawed>>,
     },
     /// What the sender's replicas tell the receiver's.
     Gossip(Gossip),
@@ -328,6 +336,17 @@ pub struct Loan {
     pub made: Vec<(u8, Hlc)>,
     /// When a key of its class was last deleted: its version where it is not there.
     pub deleted: Hlc,
+}
+
+/// What a transaction gets that holds all keys of an actor, beside those that it borrows.
+#[derive(Debug)]
+pub struct LentRest {
+    /// What the other keys say to what it asks of all.
+    pub parts: Vec<Tape>,
+    /// The latest version that the sender gave or heard of.
+    pub latest: Hlc,
+    /// Why it cannot change databases, as far as keys there go.
+    pub obstacle: Option<CommandError>,
 }
 
 /// Where a reply goes.

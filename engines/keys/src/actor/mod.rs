@@ -40,6 +40,7 @@ mod terms;
 pub mod tracking;
 mod transaction;
 mod waiting;
+mod whole;
 mod work;
 
 use std::thread::JoinHandle;
@@ -77,8 +78,9 @@ use self::tracking::Trackers;
 use self::transaction::Transaction;
 pub(crate) use self::waiting::Ending;
 use self::waiting::Waiters;
+use self::whole::{Execution, Held, is_refused_by_several, not_in_a_transaction};
 use self::work::Work;
-use crate::access::{Access, Users};
+use crate::access::{Access, Users, permission_for};
 use crate::command::{Class, Command, Flags, Group, Run};
 use crate::commands;
 use crate::commands::clients::asks_others;
@@ -155,6 +157,12 @@ pub struct Actor {
     claims: Claims<Work>,
     transactions: HashMap<u64, Transaction>,
     gathers: HashMap<u64, Gather>,
+    /// What the transaction has that runs, if it holds all keys.
+    held: Option<Held>,
+    /// Whether steps of a transaction are being run.
+    runs_steps: bool,
+    /// Transactions of sessions that have run, and wait for other actors.
+    executions: HashMap<SessionId, Execution>,
     /// Requests of other nodes that are under way.
     asked: HashMap<u64, Call>,
     /// Those that are answered.
@@ -179,7 +187,7 @@ pub struct Actor {
     /// For whom a script runs, if not for somebody who may do everything.
     script_user: Option<ProgramUser>,
     /// Whether there was room for what the commands of a script may need when it began.
-    script_has_room: bool,
+    pub(crate) script_has_room: bool,
     hot_keys: HotKeys,
     /// What is held back, and until when.
     pause: Option<Pause>,
@@ -283,6 +291,9 @@ impl Actor {
             claims: Claims::default(),
             transactions: HashMap::new(),
             gathers: HashMap::new(),
+            held: None,
+            runs_steps: false,
+            executions: HashMap::new(),
             asked: HashMap::new(),
             answered: Vec::new(),
             front: None,
@@ -336,6 +347,7 @@ impl Actor {
     /// Ends a session. Transactions that it waits for run on.
     pub fn close_session(&mut self, id: SessionId) {
         self.abandon(id);
+        self.executions.remove(&id);
         if let Some(mut session) = self.sessions.close(id) {
             self.unsubscribe_all(&mut session);
             self.end_monitor(&mut session);
@@ -396,12 +408,13 @@ impl Actor {
             Some(command) => match self.admit(session, command, args, reply) {
                 Ok(Some(progress)) => Ok(progress),
                 Ok(None) => {
-                    self.calls.note(command);
                     let outcome = self.dispatch(session, command, args, reply);
-                    outcome.inspect_err(|error| self.calls.note_failed(command, error))
+                    // After it: what counts from 0 counts itself.
+                    self.calls.note(session.last);
+                    outcome.inspect_err(|error| self.calls.note_failed(command, args, error))
                 }
                 Err(error) => {
-                    self.calls.note_rejected(command);
+                    self.calls.note_rejected(command, args);
                     Err(error)
                 }
             },
@@ -421,7 +434,7 @@ impl Actor {
             return Err(CommandError::Arity(command.name.to_owned()));
         }
         let flags = command.flags;
-        (session.last, session.heard_at) = (Some(command), self.keys.now());
+        (session.last, session.heard_at) = (permission_for(command, args), self.keys.now());
         if session.access != Access::Full {
             self.check_access(session, command, args)?;
         }
@@ -437,16 +450,14 @@ impl Actor {
         if let Some(program) = &mut session.queued
             && !flags.has(Flags::UNQUEUED)
         {
-            // A transaction borrows keys, not the whole of what other threads have.
-            let is_about_all = command.class == Class::Everywhere
-                || matches!(command.run, Run::Scan(_))
-                || asks_others(command, args)
-                || matches!(command.run, Run::Finds { .. }) && !patterns(args).is_empty();
-            if flags.has(Flags::NO_MULTI) || is_about_all && (self.placement.actors() > 1 || self.front.is_some()) {
-                return Err(CommandError::from(format!(
-                    "ERR {} is not allowed in a transaction",
-                    command.name.to_uppercase()
-                )));
+            if flags.has(Flags::NO_MULTI) {
+                return Err(CommandError::text("ERR Command not allowed inside a transaction"));
+            }
+            if self.front.is_some() && is_about_all(command, args) {
+                return Err(not_in_a_transaction(command));
+            }
+            if self.placement.actors() > 1 {
+                is_refused_by_several(command, args)?;
             }
             // What other threads have room for they say when it runs.
             let is_here = || command.keys.of(args).is_ok_and(|keys| matches!(self.place(keys, None), Place::Here));
@@ -480,10 +491,10 @@ impl Actor {
             Run::Session(run) => {
                 let began = self.begin_timing(command, args);
                 let outcome = run(self, session, args, reply);
-                if let Some(began) = began
-                    && !is_unnoted(command)
-                {
-                    self.end_timing(began, command, args, Some(session));
+                match began {
+                    Some(began) if is_unnoted(command) => drop(self.took_since(began, command, args)),
+                    Some(began) => self.end_timing(began, command, args, Some(session)),
+                    None => {}
                 }
                 outcome
             }
@@ -622,11 +633,13 @@ impl Actor {
             Message::Thaw { thawed } => self.hear_thaw(thawed),
             Message::Noted(note) => self.note(note),
             Message::Program { to, program } => self.begin(Work::Program { from, to, program }),
-            Message::Borrow { transaction, keys, needs_room } => {
-                self.begin(Work::Borrow { from, transaction, keys, needs_room });
+            Message::Borrow { transaction, keys, needs_room, whole } => {
+                self.begin(Work::Borrow { from, transaction, keys, needs_room, whole });
             }
-            Message::Lent { transaction, loans, has_room } => self.hear_lent(from, transaction, loans, has_room),
-            Message::Return { loans } => self.take_back(loans),
+            Message::Lent { transaction, loans, has_room, rest } => {
+                self.hear_lent(from, transaction, loans, has_room, rest);
+            }
+            Message::Return { loans, changes } => self.take_back(from, loans, changes),
             Message::Gossip(gossip) => self.hear_gossip(from, gossip),
             Message::Notice(notice) => self.hear_notice(from, notice),
             Message::Script { source } => self.hear_script(&source),
@@ -671,7 +684,7 @@ impl Actor {
     fn run(&mut self, database: u8, command: &'static Command, args: Args<'_>, reply: &mut dyn Reply) {
         let has_room = self.has_room_for(command);
         if command.is_refused(has_room, args) {
-            self.calls.note_rejected(command);
+            self.calls.note_rejected(command, args);
             out_of_memory().answer(reply);
         } else {
             self.run_with_room(database, command, args, reply);
@@ -697,7 +710,7 @@ impl Actor {
             self.end_timing(began, command, args, None);
         }
         if let Err(error) = outcome {
-            self.calls.note_failed(command, &error);
+            self.calls.note_failed(command, args, &error);
             error.answer(reply);
         }
     }
@@ -821,6 +834,14 @@ impl Actor {
         self.numbered += 1;
         self.numbered
     }
+}
+
+/// Whether a request is about all keys, or about something of all actors: such are no part of a transaction that another node runs.
+fn is_about_all(command: &Command, args: Args<'_>) -> bool {
+    command.class == Class::Everywhere
+        || matches!(command.run, Run::Scan(_))
+        || asks_others(command, args)
+        || matches!(command.run, Run::Finds { .. }) && !patterns(args).is_empty()
 }
 
 fn unknown_command(args: Args<'_>) -> CommandError {

@@ -53,6 +53,9 @@ impl Actor {
     #[must_use]
     pub fn take_own_replies(&mut self) -> Replies {
         self.hear_own_parts();
+        if !self.executions.is_empty() {
+            self.hear_steps();
+        }
         self.end_answered_reads();
         std::mem::take(&mut self.replies)
     }

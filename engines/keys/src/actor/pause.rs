@@ -151,7 +151,8 @@ impl Actor {
         match command.run {
             Run::Script(_) => !command.flags.has(Flags::READONLY) && !self.scripts.only_reads(command.name, &args[1]),
             Run::Session(_) if command.name == "function" => functions::may_change(args),
-            _ => command.may_change(),
+            // Redis notes in the value what it has counted.
+            _ => command.may_change() || command.name == "pfcount",
         }
     }
 }

@@ -84,6 +84,12 @@ impl Program {
         self.steps().any(|(command, args)| command.is_refused(has_room, args))
     }
 
+    /// Bytes that it takes.
+    #[must_use]
+    pub const fn memory(&self) -> usize {
+        self.args.memory() + self.steps.capacity() * size_of::<(&Command, Range<usize>)>()
+    }
+
     /// Bytes of all requests.
     #[must_use]
     pub fn byte_count(&self) -> usize {

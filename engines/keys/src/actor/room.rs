@@ -6,11 +6,15 @@
 use super::Actor;
 use crate::command::{Command, Flags};
 use crate::error::CommandError;
+use crate::keyspace::Entry;
 use crate::log::no_space;
 use crate::request::Args;
 
 /// Keys that are given up at once, which takes about 1 ms; others follow between requests.
 const PATIENCE: usize = 1_000;
+
+/// A key takes so many bytes at least: where they are not left, there is no room.
+const KEY_BYTES: usize = size_of::<Entry>();
 
 /// About how many bytes the deletion of a key takes in the log.
 const DELETION_BYTES: usize = 1 << 10;
@@ -35,7 +39,7 @@ impl Actor {
         let share = self.config.memory_max / usize::from(self.placement.actors());
         let mut may_have_copies = true;
         for _ in 0..PATIENCE {
-            if self.keys.byte_count() <= share {
+            if self.keys.byte_count() + KEY_BYTES <= share {
                 return true;
             }
             may_have_copies = may_have_copies && self.keys.evict_copy();

@@ -6,8 +6,8 @@ use super::message::Message;
 use super::program::ProgramUser;
 use super::room::out_of_memory;
 use super::{Actor, Progress};
-use crate::access::Denial;
-use crate::command::{Combine, Command, Flags, Run};
+use crate::access::{Denial, permission_for};
+use crate::command::{Combine, Command, Flags, Group, Run};
 use crate::commands::scripts::SESSION_COMMANDS;
 use crate::commands::sort::patterns;
 use crate::error::CommandError;
@@ -57,10 +57,11 @@ impl Actor {
         actors.iter_mut().for_each(|actor| actor.watches.clone_from(&watches));
     }
 
-    /// Ends the scripts that run, on whichever actors, but for those that have changed something.
-    pub(crate) fn kill_scripts(&self) -> Kill {
-        let outcomes: Vec<Kill> = self.watches.iter().map(Watch::kill).collect();
-        let worth_telling = [Kill::Done, Kill::HasWritten].into_iter().find(|wanted| outcomes.contains(wanted));
+    /// Ends the scripts that run, or the functions, on whichever actors, but for those that have changed something.
+    pub(crate) fn kill_scripts(&self, are_functions: bool) -> Kill {
+        let outcomes: Vec<Kill> = self.watches.iter().map(|watch| watch.kill(are_functions)).collect();
+        let worth_telling =
+            [Kill::Done, Kill::HasWritten, Kill::Other].into_iter().find(|wanted| outcomes.contains(wanted));
         worth_telling.unwrap_or(Kill::Idle)
     }
 
@@ -81,8 +82,10 @@ impl Actor {
             }
             Ok(command)
         });
-        if let Ok(command) = &admitted {
-            self.calls.note(command);
+        match (&admitted, Command::find(&args[0])) {
+            (Ok(command), _) => self.calls.note(permission_for(command, args)),
+            (Err(_), Some(command)) => self.calls.note_rejected(command, args),
+            (Err(_), None) => {}
         }
         let outcome = admitted.and_then(|command| match command.run {
             Run::Session(run) => run(self, session, args, reply).map(|_: Progress| ()),
@@ -94,6 +97,16 @@ impl Actor {
         if let Err(error) = outcome {
             error.answer(reply);
         }
+    }
+
+    /// Whether the user of the script that runs may run a request.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub(crate) fn may_run_from_script(&self, args: Args<'_>) -> Result<bool, CommandError> {
+        let command = Command::find(&args[0]).filter(|command| command.takes(args.len()));
+        let command = command.ok_or(CommandError::text("ERR Invalid command passed to redis.acl_check_cmd()"))?;
+        Ok(self.script_user.as_ref().is_none_or(|ProgramUser { user, .. }| user.check(command, args).is_ok()))
     }
 
     fn admit_from_script(
@@ -117,6 +130,12 @@ impl Actor {
             Run::Waits(..) => command.deadline(args, self.keys.now()).is_none(),
             Run::Script(_) => false,
         };
+        if !is_allowed && matches!(command.run, Run::Waits(..)) && command.group == Group::Stream {
+            return Err(CommandError::from(format!(
+                "ERR {} command is not allowed with BLOCK option from scripts",
+                command.name
+            )));
+        }
         if !is_allowed {
             return Err(CommandError::text("ERR This Redis command is not allowed from script"));
         }

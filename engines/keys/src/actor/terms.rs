@@ -106,7 +106,7 @@ impl Actor {
     /// when all together take too much.
     pub fn note_client_memory(&mut self, session: SessionId, memory: ClientMemory) -> (usize, bool) {
         let Some(session) = self.sessions.get_mut(session) else { return (0, false) };
-        session.memory = ClientMemory { total: memory.total + session.queued_bytes(), ..memory };
+        session.memory = ClientMemory { total: memory.total + session.byte_count(), ..memory };
         (session.memory.total, !session.is_kept)
     }
 
@@ -154,5 +154,23 @@ mod tests {
         assert!(total > 6000);
         let now = actor.client_memory();
         assert_eq!((now.total, now.input_max, now.output_max), (total, 1, 2));
+    }
+
+    #[test]
+    fn a_client_is_counted_with_what_it_watches_and_listens_to() {
+        let mut actor = Actor::new(ActorId(0), Placement::over(1), Config::default(), 1);
+        let session = actor.open_session(String::new(), String::new());
+        let mut total_after = |words: &[&[u8]]| {
+            actor.request(session, OwnedArgs::of_words(words).args(), &mut Tape::new());
+            actor.note_client_memory(session, ClientMemory { input: 0, output: 0, total: 1000 }).0
+        };
+        let name = [b'n'; 5000];
+        assert!(total_after(&[b"WATCH", &name]) > 6000);
+        assert_eq!(total_after(&[b"UNWATCH"]), 1000);
+        for command in [b"SUBSCRIBE".as_slice(), b"PSUBSCRIBE", b"SSUBSCRIBE"] {
+            let before = total_after(&[b"PING"]);
+            assert!(total_after(&[command, &name]) > before + 5000);
+        }
+        assert_eq!(total_after(&[b"RESET"]), 1000);
     }
 }

@@ -22,12 +22,15 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use savanna_lattice::Hlc;
 
-use super::message::{Destination, Loan, Message};
+use super::databases::Thawed;
+use super::message::{Destination, LentRest, Loan, Message};
 use super::program::{Program, ProgramUser};
 use super::room::out_of_memory;
+use super::whole::{Answer, Held, LateStep, Whole, is_of_memory};
 use super::{Actor, Place, Progress, Work};
-use crate::access::Access;
+use crate::access::{Access, permission_for};
 use crate::command::{Flags, Run};
+use crate::commands;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::replica::Aside;
 use crate::keyspace::{Arrival, DATABASES};
@@ -45,6 +48,12 @@ pub(super) struct Transaction {
     /// How many stops were made.
     made: usize,
     loans: Vec<(ActorId, Vec<Loan>)>,
+    /// What it asks of all keys, if it does: then it holds all.
+    whole: Option<Arc<Whole>>,
+    /// What other actors' keys say to that.
+    parts: Vec<(ActorId, Vec<Tape>)>,
+    /// Why it does not run.
+    obstacle: Option<CommandError>,
     /// Whether everybody who lent keys has room for what may be added to them.
     has_room: bool,
 }
@@ -96,10 +105,17 @@ impl Actor {
                 _ => stops.push((actor, vec![key])),
             }
         }
+        let whole = if self.placement.actors() > 1 { Whole::of(&program) } else { None };
+        if whole.is_some() {
+            let mut named = stops.into_iter().peekable();
+            let keys_at = |actor| named.next_if(|(next, _)| *next == actor).unwrap_or((actor, Vec::new()));
+            stops = self.placement.all().map(keys_at).collect();
+        }
         let number = self.number();
         self.counters.transactions += 1;
-        self.transactions
-            .insert(number, Transaction { to, program, stops, made: 0, loans: Vec::new(), has_room: true });
+        let (loans, parts) = (Vec::new(), Vec::new());
+        let begun = Transaction { to, program, stops, made: 0, loans, whole, parts, obstacle: None, has_room: true };
+        self.transactions.insert(number, begun);
         self.next_stop(number);
     }
 
@@ -110,7 +126,8 @@ impl Actor {
             Some((actor, _)) if *actor == self.id => self.begin(Work::Transaction(number)),
             Some((actor, keys)) => {
                 let (actor, keys, needs_room) = (*actor, keys.clone(), transaction.program.needs_room());
-                self.send(actor, Message::Borrow { transaction: number, keys, needs_room });
+                let whole = transaction.whole.clone();
+                self.send(actor, Message::Borrow { transaction: number, keys, needs_room, whole });
             }
         }
     }
@@ -122,23 +139,52 @@ impl Actor {
         own.map(|(_, keys)| keys.clone()).unwrap_or_default()
     }
 
+    /// Whether a transaction of this actor wants all keys held.
+    pub(super) fn holds_whole(&self, number: u64) -> bool {
+        self.transactions.get(&number).is_some_and(|transaction| transaction.whole.is_some())
+    }
+
     pub(super) fn hold_own(&mut self, number: u64) {
-        self.claims.hold(self.own_keys_of(number));
-        let needs_room = self.transactions.get(&number).is_some_and(|transaction| transaction.program.needs_room());
+        let Some(transaction) = self.transactions.get(&number) else { return };
+        let (needs_room, whole) = (transaction.program.needs_room(), transaction.whole.clone());
         let has_room = !needs_room || self.make_room();
+        let mut obstacle = None;
+        match whole {
+            None => self.claims.hold(self.own_keys_of(number)),
+            Some(whole) => {
+                self.expire_all();
+                obstacle = self.hold_all_for(&whole);
+            }
+        }
         if let Some(transaction) = self.transactions.get_mut(&number) {
             transaction.made += 1;
             transaction.has_room &= has_room;
+            transaction.obstacle = transaction.obstacle.take().or(obstacle);
         }
         self.next_stop(number);
     }
 
     /// Lends keys to a transaction of another actor.
-    pub(super) fn lend(&mut self, to: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool) {
-        self.claims.hold(keys.iter().cloned());
+    pub(super) fn lend(
+        &mut self,
+        to: ActorId,
+        transaction: u64,
+        keys: Vec<Box<[u8]>>,
+        needs_room: bool,
+        whole: Option<&Whole>,
+    ) {
+        if whole.is_some() {
+            self.expire_all();
+        } else {
+            self.claims.hold(keys.iter().cloned());
+        }
         let has_room = !needs_room || self.make_room();
         let loans = keys.into_iter().map(|key| self.loan(key)).collect();
-        self.send(to, Message::Lent { transaction, loans, has_room });
+        let rest = whole.map(|whole| {
+            let obstacle = self.hold_all_for(whole);
+            LentRest { parts: self.parts_of(whole), latest: self.keys.latest_version(), obstacle }
+        });
+        self.send(to, Message::Lent { transaction, loans, has_room, rest });
     }
 
     fn loan(&mut self, key: Box<[u8]>) -> Loan {
@@ -154,19 +200,29 @@ impl Actor {
         Loan { entries, replicas, key, deleted, made: Vec::new() }
     }
 
-    pub(super) fn hear_lent(&mut self, from: ActorId, number: u64, loans: Vec<Loan>, has_room: bool) {
+    pub(super) fn hear_lent(
+        &mut self,
+        from: ActorId,
+        number: u64,
+        loans: Vec<Loan>,
+        has_room: bool,
+        rest: Option<LentRest>,
+    ) {
         let Some(transaction) = self.transactions.get_mut(&number) else { return };
         transaction.has_room &= has_room;
+        if let Some(LentRest { parts, latest, obstacle }) = rest {
+            self.keys.observe(latest);
+            transaction.parts.push((from, parts));
+            transaction.obstacle = transaction.obstacle.take().or(obstacle);
+        }
         transaction.loans.push((from, loans));
         transaction.made += 1;
         self.next_stop(number);
     }
 
     fn run_transaction(&mut self, number: u64) {
-        let Some(Transaction { to, mut program, loans, stops, has_room, .. }) = self.transactions.remove(&number)
-        else {
-            return;
-        };
+        let Some(transaction) = self.transactions.remove(&number) else { return };
+        let Transaction { to, mut program, loans, stops, whole, parts, obstacle, has_room, .. } = transaction;
         // What ran before is of this actor's own copies.
         self.keys.translate_changes();
         let mut borrowed = Vec::new();
@@ -191,6 +247,7 @@ impl Actor {
             Destination::Session(id, _) => self.sessions.take(id),
             _ => None,
         };
+        self.held = whole.is_some().then(|| Held::new(parts));
         if let Some(session) = &mut session {
             // A copy here may begin to answer before it hears of what is done now.
             for Borrowed { loan, replicated, .. } in &borrowed {
@@ -212,34 +269,55 @@ impl Actor {
         let mut absent: Vec<&Loan> = borrowed.iter().map(|borrowed| &borrowed.loan).collect();
         absent.sort_by(|a, b| a.key.cmp(&b.key));
         let is_complete = self.has_all_named(&mut program);
+        let mut answer = Answer::There;
         if is_abandoned || !is_complete {
             // Nothing runs, and everything is given back.
-        } else if let Err(refusal) = self.admit_program(&program, has_room) {
+        } else if let Err(refusal) = obstacle.map_or_else(|| self.admit_program(&program, has_room), Err) {
             refuse(&program, &refusal, &mut tape);
         } else {
             self.script_has_room = has_room;
             self.note_author(self.id, to);
-            self.run_program(&program, session.as_deref_mut(), &absent, &mut tape);
+            let late = match &mut session {
+                Some(session) => self.run_program(&program, Some(session), &absent, &mut tape),
+                // What it asked before it went away is done all the same.
+                None if matches!(to, Destination::Session(..)) => {
+                    let mut gone = Session::of_script(program.database, &self.users);
+                    self.run_program(&program, Some(&mut gone), &absent, &mut tape);
+                    Vec::new()
+                }
+                None => self.run_program(&program, None, &absent, &mut tape),
+            };
             self.keys.log.set_author(None);
+            if let Destination::Session(session, ticket) = to {
+                answer = self.await_steps(session, ticket, &tape, &late);
+            }
         }
+        let changes = self.held.take().map(|held| held.changes);
         self.keys.has_borrowed = false;
         self.keys.translate_changes();
         if let Some(session) = session {
             self.sessions.put_back(session);
         }
         self.part_arrivals(arrived_before, &mut borrowed);
-        for returned in borrowed.chunk_by_mut(|one, other| one.from == other.from) {
-            let actor = returned[0].from;
-            let loans = returned.iter_mut().map(|borrowed| self.give_back(borrowed)).collect();
-            self.send(actor, Message::Return { loans });
+        let mut borrowed = borrowed.into_iter().peekable();
+        let (own, others): (Vec<_>, Vec<_>) = stops.into_iter().partition(|(actor, _)| *actor == self.id);
+        for (actor, _) in others {
+            let mut loans = Vec::new();
+            while let Some(mut returned) = borrowed.next_if(|borrowed| borrowed.from == actor) {
+                loans.push(self.give_back(&mut returned));
+            }
+            self.send(actor, Message::Return { loans, changes: changes.clone() });
         }
-        let own = stops.into_iter().find(|(actor, _)| *actor == self.id);
-        if let Some((_, keys)) = own {
-            self.claims.release(keys.iter().map(|key| &**key));
+        for (_, keys) in own {
+            match &changes {
+                None => self.claims.release(keys.iter().map(|key| &**key)),
+                Some(changes) => self.release_whole(changes),
+            }
             self.serve_ready();
             self.resume();
         }
         match to {
+            _ if matches!(answer, Answer::Later) => {}
             _ if !is_complete && program.tries < TRIES_MAX => self.begin_transaction(to, program),
             _ if !is_complete => self.replies.push(to, |reply| {
                 reply.error("ERR the elements kept changing while SORT looked up the keys that they name; try again");
@@ -306,7 +384,8 @@ impl Actor {
     }
 
     /// Takes keys back that were lent.
-    pub(super) fn take_back(&mut self, loans: Vec<Loan>) {
+    pub(super) fn take_back(&mut self, from: ActorId, loans: Vec<Loan>, changes: Option<Vec<Thawed>>) {
+        self.follow_changes(from, changes.as_deref().unwrap_or_default());
         let mut arrivals = Vec::new();
         for Loan { key, entries, replicas, deleted, made } in loans {
             self.keys.note_deleted_elsewhere(&key, deleted);
@@ -324,19 +403,28 @@ impl Actor {
         }
         arrivals.sort_by_key(|arrival| arrival.place);
         self.keys.ready.extend(arrivals);
+        if let Some(changes) = changes {
+            self.release_whole(&changes);
+        }
         // Who is called hears of it before it gets the keys to look at them.
         self.serve_ready();
         self.resume();
     }
 
     /// Runs a program if there is room for what its steps may need; all its keys are this actor's.
-    pub(super) fn run_own_program(&mut self, program: &Program, session: Option<&mut Session>, reply: &mut dyn Reply) {
+    pub(super) fn run_own_program(
+        &mut self,
+        program: &Program,
+        session: Option<&mut Session>,
+        reply: &mut dyn Reply,
+    ) -> Vec<LateStep> {
         let has_room = !program.needs_room() || self.make_room();
         if let Err(refusal) = self.admit_program(program, has_room) {
-            return refuse(program, &refusal, reply);
+            refuse(program, &refusal, reply);
+            return Vec::new();
         }
         self.script_has_room = has_room;
-        self.run_program(program, session, &[], reply);
+        self.run_program(program, session, &[], reply)
     }
 
     /// Whether there is memory and space in the log for all of a program.
@@ -348,48 +436,75 @@ impl Actor {
     }
 
     /// Runs a program whose keys are all here; `borrowed`, in the order of the keys, tells the versions of
-    /// those that are not there.
+    /// those that are not there. Says which steps' replies come later.
     pub(super) fn run_program(
         &mut self,
         program: &Program,
         mut session: Option<&mut Session>,
         borrowed: &[&Loan],
         reply: &mut dyn Reply,
-    ) {
+    ) -> Vec<LateStep> {
+        let mut late = Vec::new();
         if self.has_changed(program, borrowed) {
-            return reply.null_array();
+            reply.null_array();
+            return late;
         }
         if program.notes_versions {
             if let Some(session) = session {
                 self.note_versions(program, session, borrowed);
             }
-            return reply.ok();
+            reply.ok();
+            return late;
         }
         if program.replies_with_list {
             reply.array(program.step_count());
         }
         let mut database = program.database;
         let user_before = std::mem::replace(&mut self.script_user, program.user.clone());
-        for (command, args) in program.steps() {
-            self.calls.note(command);
-            match (command.run, &mut session) {
-                (Run::Session(run), Some(session)) => {
+        self.runs_steps = true;
+        for (step, (command, args)) in program.steps().enumerate() {
+            // One request was noted when it came.
+            if program.replies_with_list {
+                self.calls.note(permission_for(command, args));
+            }
+            let run = match command.run {
+                Run::Session(run) => Some(run),
+                _ if is_of_memory(command, args) => Some(commands::memory::of_all as _),
+                _ => None,
+            };
+            match (run, &mut session) {
+                (Some(run), Some(session)) => {
                     session.database = database;
                     match run(self, session, args, reply) {
                         Ok(Progress::Answered) => {}
                         Ok(Progress::Closing) => self.dismissed.push(session.id),
-                        Ok(_) => reply.error("ERR this command cannot wait inside of a transaction"),
+                        Ok(Progress::Held) => {
+                            reply.error("ERR this command cannot wait inside of a transaction");
+                        }
+                        Ok(Progress::Later(ticket) | Progress::LaterAlone(ticket)) => {
+                            reply.null();
+                            late.push(LateStep { step, ticket, is_last: false });
+                        }
+                        Ok(Progress::LaterClosing(ticket)) => {
+                            reply.null();
+                            late.push(LateStep { step, ticket, is_last: true });
+                        }
                         Err(error) => {
-                            self.calls.note_failed(command, &error);
+                            self.calls.note_failed(command, args, &error);
                             error.answer(reply);
                         }
                     }
                     database = session.database;
                 }
+                _ if matches!(command.run, Run::Everywhere(..) | Run::Scan(_)) => {
+                    self.answer_whole(database, command, args, reply);
+                }
                 _ => self.run_with_room(database, command, args, reply),
             }
         }
+        self.runs_steps = false;
         self.script_user = user_before;
+        late
     }
 
     fn has_changed(&mut self, program: &Program, borrowed: &[&Loan]) -> bool {
@@ -457,13 +572,36 @@ impl Actor {
         let has_script = program.steps().any(|(command, _)| matches!(command.run, Run::Script(_)));
         program.user = (has_script && session.access != Access::Full).then(|| ProgramUser {
             user: Arc::clone(&session.user),
-            client: crate::commands::clients::line(self, session).into(),
+            client: commands::clients::line(self, session).into(),
         });
         let keys = keys_of(&program);
         self.go_to_firsts(session, keys.iter().map(|key| &**key));
         let place = self.place(keys.iter().map(|key| &**key), None);
-        let needs_session = program.steps().any(|(command, _)| matches!(command.run, Run::Session(_)));
+        let needs_session = program
+            .steps()
+            .any(|(command, args)| matches!(command.run, Run::Session(_)) || is_of_memory(command, args));
+        let is_whole = self.placement.actors() > 1 && Whole::of(&program).is_some();
         match place {
+            _ if is_whole => {
+                let ticket = session.ticket();
+                self.begin_transaction(Destination::Session(session.id, ticket), program);
+                Ok(Progress::LaterAlone(ticket))
+            }
+            Place::Here
+                if needs_session
+                    && self.placement.actors() > 1
+                    && !self.claims.blocks(keys.iter().map(|key| &**key)) =>
+            {
+                let mut tape = Tape::new();
+                let late = self.run_own_program(&program, Some(session), &mut tape);
+                if late.is_empty() {
+                    tape.play(reply);
+                    return Ok(Progress::Answered);
+                }
+                let ticket = session.ticket();
+                self.await_steps(session.id, ticket, &tape, &late);
+                Ok(Progress::LaterAlone(ticket))
+            }
             Place::Here if !self.claims.blocks(keys.iter().map(|key| &**key)) => {
                 self.run_own_program(&program, Some(session), reply);
                 Ok(Progress::Answered)

@@ -19,7 +19,7 @@
 //! Whoever finds nothing says `Await` again and keeps its place; the key's actor looks at the key whenever it hears that, so
 //! that no call is missed. A time-out that comes during a try waits for its outcome, so that nothing is taken in vain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
 use savanna_lattice::{Hlc, UnixMillis};
@@ -168,6 +168,17 @@ impl Waiter {
         Some(self.called.swap_remove(first).1)
     }
 
+    /// What one of a group hears that stood in queues, if what it waited for is no longer there.
+    fn lost(&self, outcome: &Tape) -> Option<&'static str> {
+        if !self.has_stood || self.command.name != "xreadgroup" {
+            return None;
+        }
+        if is_refusal(outcome, "NOGROUP") {
+            return Some("NOGROUP the consumer group this client was blocked on no longer exists");
+        }
+        is_refusal(outcome, "WRONGTYPE").then_some("UNBLOCKED the stream key no longer exists")
+    }
+
     /// What it does when it is called for a key, or to begin with.
     fn attempt(&self, key: Option<&[u8]>) -> Box<Program> {
         let args = self.args.args();
@@ -308,16 +319,16 @@ impl Actor {
         match waiter.ending {
             _ if !is_nothing(outcome) => {
                 let (id, keys) = (waiter.session, waiter.awaited());
-                let is_of_no_group = waiter.has_stood && is_refusal(outcome, "NOGROUP");
+                let lost = waiter.lost(outcome);
                 if let Some(mut session) = self.sessions.take(id) {
                     // Copies may have come to be here since it began to wait.
                     self.go_to_firsts(&mut session, keys.iter().map(|key| &**key));
                     self.sessions.put_back(session);
                 }
                 if let Some(to) = self.leave_queues(number) {
-                    self.replies.push(to, |reply| match is_of_no_group {
-                        true => reply.error("NOGROUP the consumer group this client was blocked on no longer exists"),
-                        false => outcome.play(reply),
+                    self.replies.push(to, |reply| match lost {
+                        Some(refusal) => reply.error(refusal),
+                        None => outcome.play(reply),
                     });
                 }
             }
@@ -497,11 +508,17 @@ impl Actor {
 
     /// Calls waiters of keys that got something.
     pub(super) fn serve_ready(&mut self) {
-        while !self.keys.ready.is_empty() && !self.is_paused() {
-            for arrival in std::mem::take(&mut self.keys.ready) {
-                self.call_first(arrival);
+        let mut arrivals = VecDeque::from(std::mem::take(&mut self.keys.ready));
+        while !self.is_paused()
+            && let Some(arrival) = arrivals.pop_front()
+        {
+            self.call_first(arrival);
+            // Who is served first leaves something for those behind, before the next key is looked at.
+            for next in std::mem::take(&mut self.keys.ready).into_iter().rev() {
+                arrivals.push_front(next);
             }
         }
+        self.keys.ready.extend(arrivals);
     }
 
     fn call_first(&mut self, Arrival { database, key, place }: Arrival) {

@@ -1,11 +1,14 @@
 //! Work that may have to wait for keys that are lent.
 
+use std::sync::Arc;
+
 use super::claims::Wants;
 use super::databases::DatabaseChange;
 use super::elsewhere::Place;
 use super::message::Destination;
 use super::program::Program;
 use super::room::out_of_memory;
+use super::whole::Whole;
 use super::{Actor, Progress, transaction};
 use crate::command::{Command, Flags, Run};
 use crate::keyspace::replica::Vector;
@@ -18,7 +21,7 @@ use crate::session::Session;
 pub(super) enum Work {
     Task { from: ActorId, to: Destination, database: u8, command: &'static Command, args: OwnedArgs },
     Program { from: ActorId, to: Destination, program: Box<Program> },
-    Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool },
+    Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool, whole: Option<Arc<Whole>> },
     Transaction(u64),
     Freeze { from: ActorId, number: u64, change: DatabaseChange },
     Join { from: ActorId, database: u8, key: Box<[u8]>, vector: Vector },
@@ -59,10 +62,11 @@ impl Actor {
         let wants = match &work {
             Work::Task { command, args, .. } => wants_of(command, args.args()),
             Work::Program { program, .. } => Wants::Keys(transaction::keys_of(program)),
+            Work::Borrow { whole: Some(_), .. } | Work::Freeze { .. } => Wants::Everything,
             Work::Borrow { keys, .. } => Wants::Keys(keys.clone()),
+            Work::Transaction(number) if self.holds_whole(*number) => Wants::Everything,
             Work::Transaction(number) => Wants::Keys(self.own_keys_of(*number)),
             Work::Join { key, .. } => Wants::Keys(vec![key.clone()]),
-            Work::Freeze { .. } => Wants::Everything,
         };
         let is_blocked = match &wants {
             Wants::Keys(keys) => self.claims.blocks(keys.iter().map(|key| &**key)),
@@ -83,7 +87,7 @@ impl Actor {
                 self.note_author(from, to);
                 replies.push(to, |reply| {
                     if command.is_refused(has_room, args.args()) {
-                        self.calls.note_rejected(command);
+                        self.calls.note_rejected(command, args.args());
                         out_of_memory().answer(reply);
                     } else {
                         self.run_with_room(database, command, args.args(), reply);
@@ -95,11 +99,15 @@ impl Actor {
             Work::Program { from, to, program } => {
                 let mut replies = self.take_replies(from);
                 self.note_author(from, to);
-                replies.push(to, |reply| self.run_own_program(&program, None, reply));
+                replies.push(to, |reply| {
+                    self.run_own_program(&program, None, reply);
+                });
                 self.keys.log.set_author(None);
                 self.put_replies(from, replies);
             }
-            Work::Borrow { from, transaction, keys, needs_room } => self.lend(from, transaction, keys, needs_room),
+            Work::Borrow { from, transaction, keys, needs_room, whole } => {
+                self.lend(from, transaction, keys, needs_room, whole.as_deref());
+            }
             Work::Transaction(number) => self.hold_own(number),
             Work::Join { from, database, key, vector } => self.hear_join(from, database, key, vector),
             Work::Freeze { from, number, change } => self.freeze(from, number, change),

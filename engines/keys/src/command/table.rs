@@ -99,7 +99,7 @@ pub static TABLE: &[Command] = &[
     row("acl", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "6.0.0", "Shows and changes what users may do.", Session(acl::acl)),
     row("config", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.0.0", "Shows and changes settings.", Session(server::config)),
     row("info", -1, Flags::KEYLESS, Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Reports on the server.", Everywhere(server::info, Combine::Info)),
-    row("slowlog", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "2.2.12", "Lists requests that took long.", Session(slowlog::slowlog)),
+    row("slowlog", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.2.12", "Lists requests that took long.", Session(slowlog::slowlog)),
     row("time", 1, Flags::FAST, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.6.0", "Gives the server's time.", Session(server::time)),
     row("hotkeys", -1, Flags::READONLY.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "0.1.0", "Lists the most requested keys.", Everywhere(hot_keys::hot_keys, Combine::HotKeys)),
     row("dbsize", 1, Flags::READONLY.and(Flags::FAST), Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Gives the number of keys.", Everywhere(generic::dbsize, Combine::Sum)),

@@ -4,6 +4,7 @@ use savanna_lattice::UnixMillis;
 
 use super::connection::check_name;
 use super::tracking::{caching, redirect_of, tracking, tracking_here, tracking_info};
+use crate::access::permissions;
 use crate::actor::pause::Pause;
 use crate::actor::tracking::Mode;
 use crate::actor::{Actor, Ending, Progress};
@@ -92,7 +93,7 @@ pub(crate) fn asks_others(command: &Command, args: Args<'_>) -> bool {
     const THEY: [&[u8]; 7] = [b"list", b"kill", b"pause", b"unpause", b"unblock", b"reply", b"tracking"];
     matches!(command.name, "swapdb" | "flushdb" | "flushall")
         || command.name == "config" && [&b"set"[..], b"resetstat"].iter().any(|name| args[1].eq_ignore_ascii_case(name))
-        || command.name == "latency"
+        || matches!(command.name, "latency" | "slowlog")
         || command.name == "memory" && args.len() == 2
         || command.name == "client" && THEY.iter().any(|name| args[1].eq_ignore_ascii_case(name))
 }
@@ -255,7 +256,7 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
         session.queued_bytes(),
         session.memory.output,
         session.memory.total,
-        session.last.map_or("NULL", |command| command.name),
+        session.last.map_or_else(|| "NULL".to_owned(), |index| permissions()[index].name()),
         String::from_utf8_lossy(session.user.name()),
         redirect_of(session),
         session.protocol,

@@ -5,7 +5,7 @@ use savanna_lattice::UnixMillis;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::entry::LATEST_EXPIRY;
 use crate::keyspace::events::EventClasses;
-use crate::keyspace::{Keyspace, payload};
+use crate::keyspace::{Keyspace, PastUse, payload};
 use crate::memory;
 use crate::number::parse_integer;
 use crate::reply::Reply;
@@ -25,21 +25,21 @@ pub fn dump(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
 
 /// `RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`
 pub fn restore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let (mut replaces, mut is_absolute, mut use_count) = (false, false, None);
+    let (mut replaces, mut is_absolute, mut used) = (false, false, None);
     let mut options = args.from(4);
     while let Some(option) = options.next() {
         match option.to_ascii_lowercase().as_slice() {
             b"replace" => replaces = true,
             b"absttl" => is_absolute = true,
-            b"idletime" => {
-                if parse_integer(options.next().ok_or(CommandError::Syntax)?)? < 0 {
-                    return Err(CommandError::text("ERR Invalid IDLETIME value, must be >= 0"));
-                }
+            b"idletime" if !matches!(used, Some(PastUse::Count(_))) => {
+                let seconds = u64::try_from(parse_integer(options.next().ok_or(CommandError::Syntax)?)?)
+                    .map_err(|_| CommandError::text("ERR Invalid IDLETIME value, must be >= 0"))?;
+                used = Some(PastUse::Idle(u16::try_from(seconds).unwrap_or(u16::MAX)));
             }
-            b"freq" => {
+            b"freq" if !matches!(used, Some(PastUse::Idle(_))) => {
                 let count = u8::try_from(parse_integer(options.next().ok_or(CommandError::Syntax)?)?);
-                use_count =
-                    Some(count.map_err(|_| CommandError::text("ERR Invalid FREQ value, must be >= 0 and <= 255"))?);
+                let refusal = |_| CommandError::text("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                used = Some(PastUse::Count(count.map_err(refusal)?));
             }
             _ => return Err(CommandError::Syntax),
         }
@@ -59,8 +59,8 @@ pub fn restore(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Ou
     if expires_at > keys.now() {
         keys.ask_for_log(value.whole_bytes() + args[1].len())?;
         keys.put_as_new(&args[1], value, expires_at);
-        if let Some(count) = use_count {
-            keys.set_use_count(&args[1], count);
+        if let Some(used) = used {
+            keys.set_use(&args[1], used);
         }
         keys.note_event(EventClasses::GENERIC, "restore", &args[1]);
         keys.expire_fields_of(&args[1], usize::MAX);

@@ -26,7 +26,10 @@ fn call(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply, is_readonly: b
     if is_readonly && !function.is_readonly() {
         return Err(CommandError::text("ERR Can not execute a script with write flag using *_ro command."));
     }
-    let count = number_of_keys(args)?;
+    let count = number_of_keys(args).map_err(|error| match error {
+        CommandError::NotInteger => CommandError::text("ERR Bad number of keys provided"),
+        other => other,
+    })?;
     run(actor, args, count, Named::Function(&args[1]), is_readonly, reply)
 }
 
@@ -55,10 +58,7 @@ pub fn function(
         }
         b"flush" => {
             if args.len() > 3 {
-                let name = args[1].escape_ascii();
-                return Err(CommandError::from(format!(
-                    "ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."
-                )));
+                return Err(unfit(args));
             }
             let mode = args.from(2).next().unwrap_or(b"sync").to_ascii_lowercase();
             if !matches!(mode.as_slice(), b"sync" | b"async") {
@@ -67,7 +67,10 @@ pub fn function(
             return actor.change_libraries(session, LibraryRequest::Flush, reply);
         }
         b"restore" => {
-            takes((3..=4).contains(&args.len()))?;
+            takes(args.len() >= 3)?;
+            if args.len() > 4 {
+                return Err(unfit(args));
+            }
             let policy = policy(args)?;
             let refused = |why: payload::NoValue| CommandError::from(why.to_string());
             let texts = payload::restore_libraries(&args[2]).map_err(refused)?;
@@ -84,7 +87,7 @@ pub fn function(
         }
         b"kill" => {
             takes(args.len() == 2)?;
-            kill(actor, reply)?;
+            kill(actor, true, reply)?;
         }
         b"help" => {
             takes(args.len() == 2)?;
@@ -97,6 +100,14 @@ pub fn function(
         }
     }
     Ok(Progress::Answered)
+}
+
+/// What a request with words too many is told.
+fn unfit(args: Args<'_>) -> CommandError {
+    CommandError::from(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{}'. Try FUNCTION HELP.",
+        args[1].escape_ascii()
+    ))
 }
 
 /// Whether a `FUNCTION` request changes libraries.
@@ -211,15 +222,21 @@ fn stats(actor: &Actor, reply: &mut dyn Reply) {
     reply.count(libraries.function_count());
 }
 
-/// Ends the scripts and functions that run, on whichever thread: `SCRIPT KILL`, `FUNCTION KILL`
-pub(super) fn kill(actor: &Actor, reply: &mut dyn Reply) -> Outcome {
-    match actor.kill_scripts() {
+/// Ends the scripts or functions that run, on whichever thread: `SCRIPT KILL`, `FUNCTION KILL`
+pub(super) fn kill(actor: &Actor, are_functions: bool, reply: &mut dyn Reply) -> Outcome {
+    match actor.kill_scripts(are_functions) {
         Kill::Done => reply.ok(),
+        Kill::Other => {
+            return Err(CommandError::text(match are_functions {
+                true => "BUSY Savanna is busy running a script. You can only call SCRIPT KILL.",
+                false => "BUSY Savanna is busy running a function. You can only call FUNCTION KILL.",
+            }));
+        }
         Kill::Idle => return Err(CommandError::text("NOTBUSY No scripts in execution right now.")),
         Kill::HasWritten => {
             return Err(CommandError::text(
                 "UNKILLABLE Sorry the script already executed write commands against the dataset. It is stopped \
-                 when lua-time-limit is over.",
+                 when script-time-limit is over.",
             ));
         }
     }

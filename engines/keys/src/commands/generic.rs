@@ -6,11 +6,11 @@ use super::parse_cursor;
 use crate::actor::{Actor, DatabaseChange, Progress};
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::keyspace::{DATABASES, Entry, Keyspace};
 use crate::memory;
 use crate::number::parse_integer;
 use crate::pattern;
-use crate::placement::{KeyHash, Placement};
+use crate::placement::{ActorId, KeyHash, Placement};
 use crate::random::Random;
 use crate::reply::{Reply, Tape, Value};
 use crate::request::{Args, OwnedArgs};
@@ -152,7 +152,7 @@ pub fn move_key(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> O
 }
 
 /// The number of a database.
-pub(super) fn parse_database(text: &[u8]) -> Result<u8, CommandError> {
+pub(crate) fn parse_database(text: &[u8]) -> Result<u8, CommandError> {
     let number = parse_integer(text)?;
     if i32::try_from(number).is_err() {
         return Err(CommandError::from(format!(
@@ -196,8 +196,8 @@ pub(crate) fn combine_random(parts: &[Tape], random: &mut Random, reply: &mut dy
 
 /// `DBSIZE`, for the keys of one actor
 pub fn dbsize(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    // Keys whose time has come are no keys, counted or not; but in a pause nothing is deleted.
-    if !actor.is_paused() {
+    // Keys whose time has come are no keys, counted or not; but in a pause, and while all are held, nothing is deleted.
+    if !actor.is_still() {
         actor.keys.expire_due(usize::MAX);
     }
     reply.count(actor.keys.key_count());
@@ -210,7 +210,7 @@ pub fn keys(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome
     let entries = actor.keys.database().into_iter().flat_map(|database| database.iter());
     let found: Vec<&[u8]> = entries
         .filter(|entry| !entry.has_expired(now) && pattern::matches(&args[1], &entry.key))
-        .filter(|entry| actor.keys.is_first_replica(&entry.key))
+        .filter(|entry| actor.keys.is_no_copy(&entry.key))
         .map(|entry| &*entry.key)
         .collect();
     reply.array(found.len());
@@ -227,8 +227,7 @@ pub fn flushdb(
     args: Args<'_>,
     reply: &mut dyn Reply,
 ) -> Result<Progress, CommandError> {
-    let database = session.database;
-    flush(actor, session, args, reply, Some(database))
+    actor.change_databases(session, flush_of(args, Some(session.database))?, reply)
 }
 
 /// `FLUSHALL [ASYNC | SYNC]`
@@ -238,21 +237,19 @@ pub fn flushall(
     args: Args<'_>,
     reply: &mut dyn Reply,
 ) -> Result<Progress, CommandError> {
-    flush(actor, session, args, reply, None)
+    actor.change_databases(session, flush_of(args, None)?, reply)
 }
 
-fn flush(
-    actor: &mut Actor,
-    session: &mut Session,
-    args: Args<'_>,
-    reply: &mut dyn Reply,
-    database: Option<u8>,
-) -> Result<Progress, CommandError> {
+/// What the words of `FLUSHDB` or `FLUSHALL` ask for.
+///
+/// # Errors
+/// [`CommandError::Syntax`].
+pub(crate) fn flush_of(args: Args<'_>, database: Option<u8>) -> Result<DatabaseChange, CommandError> {
     let is_mode = |mode: &[u8]| mode.eq_ignore_ascii_case(b"async") || mode.eq_ignore_ascii_case(b"sync");
     if args.len() > 2 || !args.from(1).all(is_mode) {
         return Err(CommandError::Syntax);
     }
-    actor.change_databases(session, DatabaseChange::Flush(database), reply)
+    Ok(DatabaseChange::Flush(database))
 }
 
 /// What `SCAN` and its kin were asked for besides the cursor.
@@ -303,6 +300,13 @@ impl<'a> ScanOptions<'a> {
     pub(super) fn wants(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| pattern::matches(pattern, name))
     }
+
+    /// Whether a key is wanted.
+    fn wants_key(&self, entry: &Entry) -> bool {
+        let is_of_type =
+            self.type_name.is_none_or(|name| entry.value.type_name().as_bytes().eq_ignore_ascii_case(name));
+        is_of_type && self.wants(&entry.key)
+    }
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`, on the actor of the cursor's place
@@ -313,8 +317,7 @@ pub fn scan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
     let end = placement.end_of(placement.actor_of(from.group()));
     let mut found: Vec<Box<[u8]>> = Vec::new();
     let next = keys.scan(from, end, options.count, &mut |entry| {
-        let is_of_type = options.type_name.is_none_or(|name| entry.value.type_name().as_bytes() == name);
-        if is_of_type && options.wants(&entry.key) {
+        if options.wants_key(entry) {
             found.push(Box::from(&*entry.key));
         }
     });
@@ -364,6 +367,76 @@ pub(crate) fn combine_scan(parts: &[Tape], reply: &mut dyn Reply) {
     }
     reply.array(parts.iter().map(keys_in).sum());
     parts.iter().flat_map(|part| part.values().skip(3)).for_each(|key| key.play(reply));
+}
+
+/// The request for an actor's part of a walk that all actors are asked for at once: from the cursor on, or from the actor's first key;
+/// `None` if all of its keys are before the cursor.
+///
+/// # Errors
+/// If the cursor is none.
+pub(crate) fn scan_from(
+    args: Args<'_>,
+    placement: Placement,
+    actor: ActorId,
+) -> Result<Option<OwnedArgs>, CommandError> {
+    let from = KeyHash::from_cursor(parse_cursor(&args[1])?);
+    if placement.actor_of(from.group()) > actor {
+        return Ok(None);
+    }
+    let cursor = from.max(KeyHash::first_of(placement.groups_of(actor).start)).cursor().to_string();
+    let mut words: Vec<&[u8]> = vec![args.at(0), cursor.as_bytes()];
+    words.extend(args.from(2));
+    Ok(Some(OwnedArgs::of_words(&words)))
+}
+
+/// An actor's part of a walk that all actors were asked for at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScannedPart<'a> {
+    pub(crate) actor: ActorId,
+    /// Empty if all of its keys are before the cursor.
+    pub(crate) part: &'a Tape,
+}
+
+/// Puts the parts of a walk together, in the order of actors, at the actor `own`, with the keys that it has borrowed from others.
+pub(crate) fn combine_scanned(
+    keys: &Keyspace,
+    own: ActorId,
+    args: Args<'_>,
+    parts: &[ScannedPart<'_>],
+    reply: &mut dyn Reply,
+) {
+    let options = match ScanOptions::parse(args, 2).and_then(|options| Ok((options, parse_cursor(&args[1])?))) {
+        Err(error) => return error.answer(reply),
+        Ok(options) => options,
+    };
+    let (options, cursor) = options;
+    let (placement, from) = (keys.placement(), KeyHash::from_cursor(cursor));
+    let mut next = 0;
+    let mut found: Vec<Box<[u8]>> = Vec::new();
+    for ScannedPart { actor, part } in parts {
+        let Some(Value::Bulk(cursor)) = part.values().nth(1) else { continue };
+        next = parse_cursor(cursor).unwrap_or_default();
+        let scanned = part.values().skip(3).map(|value| if let Value::Bulk(key) = value { key } else { b"" });
+        found.extend(scanned.map(Box::from));
+        let groups = placement.groups_of(*actor);
+        let until = (next > 0).then(|| KeyHash::from_cursor(next));
+        // Those of this actor were all there.
+        let is_elsewhere = *actor != own;
+        keys.scan(from.max(KeyHash::first_of(groups.start)), groups.end, usize::MAX, &mut |entry| {
+            let is_before = until.is_none_or(|until| KeyHash::of(&entry.key).floor() < until);
+            if is_elsewhere && is_before && keys.is_no_copy(&entry.key) && options.wants_key(entry) {
+                found.push(Box::from(&*entry.key));
+            }
+        });
+        let is_at_end = next == 0 || groups.end < KEY_GROUPS && until == Some(KeyHash::first_of(groups.end));
+        if !is_at_end || found.len() >= options.count {
+            break;
+        }
+    }
+    reply.array(2);
+    reply.bulk(next.to_string().as_bytes());
+    reply.array(found.len());
+    found.iter().for_each(|key| reply.bulk(key));
 }
 
 /// `OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT key`, `OBJECT HELP`

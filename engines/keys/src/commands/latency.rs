@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use crate::access::Permission;
 use crate::actor::logbook::Late;
 use crate::actor::{Actor, Progress};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run};
@@ -19,6 +20,7 @@ pub fn latency(
     reply: &mut dyn Reply,
 ) -> Result<Progress, CommandError> {
     match args[1].to_ascii_lowercase().as_slice() {
+        b"help" if args.len() > 2 => Err(CommandError::Arity("latency|help".to_owned())),
         b"histogram" => actor.ask_everybody(session, &HISTOGRAM, args, reply),
         b"help" => {
             const HELP: [&str; 7] = [
@@ -173,13 +175,16 @@ fn age(seconds: u64) -> String {
 /// One actor's part: names, calls, and how many calls in each class.
 fn histogram(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let wanted: Vec<Vec<u8>> = args.from(2).map(<[u8]>::to_ascii_lowercase).collect();
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name.as_bytes());
-    let found: Vec<_> = actor.calls.each().filter(|(command, _)| is_wanted(command.name)).collect();
+    // A command stands for its subcommands.
+    let is_named =
+        |of: &Permission, wanted: &[u8]| wanted == of.command.name.as_bytes() || wanted == of.name().as_bytes();
+    let is_wanted = |of: &Permission| wanted.is_empty() || wanted.iter().any(|wanted| is_named(of, wanted));
+    let found: Vec<_> = actor.calls.each().filter(|(command, _)| is_wanted(command)).collect();
     reply.array(found.len());
     for (command, calls) in found {
         let classes = calls.classes.iter().flat_map(|classes| classes.iter());
         reply.array(2 + calls.classes.as_ref().map_or(0, |classes| classes.len()));
-        reply.bulk(command.name.as_bytes());
+        reply.bulk(command.name().as_bytes());
         reply.integer(calls.count as i64);
         classes.for_each(|count| reply.integer(*count as i64));
     }

@@ -87,7 +87,7 @@ pub fn script(
             }
             return actor.ask_everybody(session, &SCRIPT_FLUSH, args, reply);
         }
-        (b"kill", 2) => kill(actor, reply)?,
+        (b"kill", 2) => kill(actor, false, reply)?,
         _ => {
             return Err(CommandError::from(format!(
                 "ERR unknown subcommand or wrong number of arguments for '{}'. Try SCRIPT HELP.",

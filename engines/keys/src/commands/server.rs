@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use hashbrown::HashSet;
 
-use crate::access::categories_of;
+use crate::access::{Permission, permissions, permissions_of};
 use crate::actor::{Actor, DatabaseChange, Progress, Topic};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
@@ -67,40 +67,37 @@ pub fn waitaof(actor: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut d
 /// `COMMAND [COUNT | LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern] | INFO [name ...] | DOCS [name ...] | GETKEYS command [arg ...] | GETKEYSANDFLAGS command [arg ...]]`
 pub fn command(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
     if args.len() == 1 {
-        reply.array(TABLE.len());
-        TABLE.iter().for_each(|command| describe(command, reply));
+        describe_all(reply);
         return Ok(Progress::Answered);
     }
     match args[1].to_ascii_lowercase().as_slice() {
         b"help" if args.len() == 2 => super::help("command", reply),
         b"count" if args.len() == 2 => reply.count(TABLE.len()),
         b"list" if args.len() == 2 => {
-            reply.array(TABLE.len());
-            TABLE.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+            reply.array(permissions().len());
+            permissions().iter().for_each(|named| reply.bulk(named.name().as_bytes()));
         }
         b"list" if args.len() == 5 && args[2].eq_ignore_ascii_case(b"filterby") => {
             let wanted = filtered(&args[3].to_ascii_lowercase(), &args[4])?;
             reply.array(wanted.len());
-            wanted.into_iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+            wanted.into_iter().for_each(|named| reply.bulk(named.name().as_bytes()));
         }
-        b"info" if args.len() == 2 => {
-            reply.array(TABLE.len());
-            TABLE.iter().for_each(|command| describe(command, reply));
-        }
+        b"list" => return Err(CommandError::Syntax),
+        b"info" if args.len() == 2 => describe_all(reply),
         b"info" => {
             reply.array(args.len() - 2);
             for name in args.from(2) {
-                match Command::find(name) {
-                    Some(command) => describe(command, reply),
+                match named(name) {
+                    Some(named) => describe(named, reply),
                     None => reply.null_array(),
                 }
             }
         }
         b"docs" => {
-            let wanted: Vec<&Command> =
-                if args.len() == 2 { TABLE.iter().collect() } else { args.from(2).filter_map(Command::find).collect() };
+            let wanted: Vec<&Permission> =
+                if args.len() == 2 { commands().collect() } else { args.from(2).filter_map(named).collect() };
             reply.map(wanted.len());
-            wanted.into_iter().for_each(|command| document(command, reply));
+            wanted.into_iter().for_each(|named| document(named, reply));
         }
         subcommand @ (b"getkeys" | b"getkeysandflags") if args.len() > 2 => {
             let request = args.skip(2);
@@ -137,36 +134,72 @@ pub fn command(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn R
     Ok(Progress::Answered)
 }
 
-/// The commands that a filter of `COMMAND LIST` lets through.
-fn filtered(filter: &[u8], value: &[u8]) -> Result<Vec<&'static Command>, CommandError> {
-    let is_wanted: &dyn Fn(&Command) -> bool = match filter {
-        b"module" => &|_| false,
-        b"aclcat" => &|command| categories_of(command).names().any(|name| name.as_bytes().eq_ignore_ascii_case(value)),
-        b"pattern" => &|command| pattern::matches(&value.to_ascii_lowercase(), command.name.as_bytes()),
-        _ => return Err(CommandError::Syntax),
-    };
-    Ok(TABLE.iter().filter(|command| is_wanted(command)).collect())
+/// All commands, without their subcommands.
+fn commands() -> impl Iterator<Item = &'static Permission> {
+    permissions().iter().filter(|named| named.subcommand.is_none())
 }
 
-fn describe(command: &Command, reply: &mut dyn Reply) {
+/// A command, or a subcommand by its name as in `config|get`.
+fn named(name: &[u8]) -> Option<&'static Permission> {
+    let mut parts = name.splitn(2, |byte| *byte == b'|');
+    let own = permissions_of(Command::find(parts.next()?)?);
+    let subcommand = parts.next();
+    permissions()[own].iter().find(|named| match (named.subcommand, subcommand) {
+        (None, None) => true,
+        (Some(own), Some(wanted)) => own.as_bytes().eq_ignore_ascii_case(wanted),
+        _ => false,
+    })
+}
+
+/// The subcommands of a command.
+fn subcommands(named: &Permission) -> &'static [Permission] {
+    let own = permissions_of(named.command);
+    if named.subcommand.is_some() { &[] } else { &permissions()[own.start + 1..own.end] }
+}
+
+/// The commands and subcommands that a filter of `COMMAND LIST` lets through.
+fn filtered(filter: &[u8], value: &[u8]) -> Result<Vec<&'static Permission>, CommandError> {
+    let is_wanted: &dyn Fn(&Permission) -> bool = match filter {
+        b"module" => &|_| false,
+        b"aclcat" => &|named| named.categories.names().any(|name| name.as_bytes().eq_ignore_ascii_case(value)),
+        b"pattern" => &|named| pattern::matches(&value.to_ascii_lowercase(), named.name().as_bytes()),
+        _ => return Err(CommandError::Syntax),
+    };
+    Ok(permissions().iter().filter(|named| is_wanted(named)).collect())
+}
+
+fn describe_all(reply: &mut dyn Reply) {
+    reply.array(commands().count());
+    commands().for_each(|named| describe(named, reply));
+}
+
+fn describe(named: &Permission, reply: &mut dyn Reply) {
+    let command = named.command;
     let (first, last, step) = command.keys.triple();
     reply.array(10);
-    reply.bulk(command.name.as_bytes());
-    reply.integer(i64::from(command.arity));
-    let flags: Vec<&str> = command.flags.names().collect();
+    reply.bulk(named.name().as_bytes());
+    // A subcommand has at least its own two words.
+    reply.integer(if named.subcommand.is_some() { -2 } else { i64::from(command.arity) });
+    let finds_keys = matches!(command.keys, Keys::Counted { .. } | Keys::Streams | Keys::Sort | Keys::Radius)
+        || matches!(command.run, Run::Finds { .. });
+    let flags: Vec<&str> = command.flags.names().chain(finds_keys.then_some("movablekeys")).collect();
     reply.set(flags.len());
     flags.into_iter().for_each(|flag| reply.simple(flag));
     [first, last, step].into_iter().for_each(|number| reply.integer(number));
-    let categories: Vec<String> = categories_of(command).names().map(|name| format!("@{name}")).collect();
+    let categories: Vec<String> = named.categories.names().map(|name| format!("@{name}")).collect();
     reply.set(categories.len());
     categories.iter().for_each(|category| reply.simple(category));
-    // Hints, key specifications and subcommands are not told.
-    (0..3).for_each(|_| reply.array(0));
+    // Hints and key specifications are not told.
+    (0..2).for_each(|_| reply.array(0));
+    let subcommands = subcommands(named);
+    reply.array(subcommands.len());
+    subcommands.iter().for_each(|named| describe(named, reply));
 }
 
-fn document(command: &Command, reply: &mut dyn Reply) {
-    reply.bulk(command.name.as_bytes());
-    reply.map(4);
+fn document(named: &Permission, reply: &mut dyn Reply) {
+    let (command, subcommands) = (named.command, subcommands(named));
+    reply.bulk(named.name().as_bytes());
+    reply.map(4 + usize::from(!subcommands.is_empty()));
     for (name, text) in [
         ("summary", command.summary),
         ("since", command.since),
@@ -175,6 +208,11 @@ fn document(command: &Command, reply: &mut dyn Reply) {
     ] {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
+    }
+    if !subcommands.is_empty() {
+        reply.bulk(b"subcommands");
+        reply.map(subcommands.len());
+        subcommands.iter().for_each(|named| document(named, reply));
     }
 }
 
@@ -222,7 +260,11 @@ fn check_config(actor: &Actor, args: Args<'_>) -> Outcome {
     let mut named = HashSet::new();
     for (name, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
         let is_new = named.insert(name.to_ascii_lowercase());
-        let outcome = if is_new { trial.set(name, value) } else { Err("duplicate parameter".to_owned()) };
+        let outcome = match is_new {
+            true if actor.config.is_kept(name, value) => Ok(()),
+            true => trial.set(name, value),
+            false => Err("duplicate parameter".to_owned()),
+        };
         outcome.map_err(|reason| {
             CommandError::from(if reason.starts_with("Unknown") {
                 format!("ERR {reason} - '{}'", name.escape_ascii())
@@ -269,6 +311,9 @@ fn reset_counters(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outc
 fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     check_config(actor, args)?;
     for (name, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
+        if actor.config.is_kept(name, value) {
+            continue;
+        }
         actor.config.set(name, value)?;
         if name.eq_ignore_ascii_case(b"requirepass") {
             let password = actor.config.password.clone();
@@ -516,7 +561,7 @@ fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcom
     let calls: Vec<(String, String)> = (actor.calls.each())
         .map(|(command, calls)| {
             let line = call_line([calls.count, calls.took.as_micros() as u64, calls.rejected, calls.failed]);
-            (format!("cmdstat_{}", command.name), line)
+            (format!("cmdstat_{}", command.name()), line)
         })
         .collect();
     let lines: Vec<(&str, String)> = calls.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
@@ -529,7 +574,7 @@ fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcom
     let timed: Vec<(String, String)> = (actor.calls.each())
         .filter_map(|(command, calls)| {
             let classes = calls.classes.as_ref()?.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-            Some((format!("{LATENCY}{}", command.name), classes))
+            Some((format!("{LATENCY}{}", command.name()), classes))
         })
         .collect();
     let mut lines: Vec<(&str, String)> = timed.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
@@ -722,6 +767,14 @@ fn added(a: &str, b: &str) -> String {
 
 /// `SWAPDB index1 index2`
 pub fn swapdb(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    actor.change_databases(session, swap_of(args)?, reply)
+}
+
+/// What the words of `SWAPDB` ask for.
+///
+/// # Errors
+/// If these are no databases.
+pub(crate) fn swap_of(args: Args<'_>) -> Result<DatabaseChange, CommandError> {
     let [one, other] = [(1, "ERR invalid first DB index"), (2, "ERR invalid second DB index")].map(|(at, refusal)| {
         let number = integer(&args[at]).filter(|number| i32::try_from(*number).is_ok());
         number.ok_or_else(|| CommandError::text(refusal))
@@ -729,7 +782,7 @@ pub fn swapdb(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &
     let (one, other) = (one?, other?);
     let index = |number: i64| u8::try_from(number).ok().filter(|number| *number < DATABASES);
     let databases = index(one).zip(index(other)).ok_or(CommandError::text("ERR DB index is out of range"))?;
-    actor.change_databases(session, DatabaseChange::Swap(databases.0, databases.1), reply)
+    Ok(DatabaseChange::Swap(databases.0, databases.1))
 }
 
 /// `BGREWRITEAOF`

@@ -222,9 +222,10 @@ fn answer(keys: &mut Keyspace, key: &[u8], request: &Request<'_>, reply: &mut dy
 }
 
 fn sorted(keys: &mut Keyspace, key: &[u8], request: &Request<'_>) -> Result<Vec<Box<[u8]>>, CommandError> {
+    // A set has no order that could be kept; what a script goes on with is to be the same each time.
+    let is_kept = request.store.is_some() || keys.is_in_script;
     let value = keys.get(key);
-    // A set has no order that could be kept.
-    let is_unordered_set = request.store.is_some() && matches!(value, Some(Value::Set(_)));
+    let is_unordered_set = is_kept && matches!(value, Some(Value::Set(_)));
     let keeps_order = request.is_unsorted && !is_unordered_set;
     let is_reversed = keeps_order && request.is_descending && matches!(value, Some(Value::SortedSet(_)));
     let mut members: Vec<Box<[u8]>> = value.map_or(Ok(Vec::new()), elements_of)?.into_iter().map(Box::from).collect();

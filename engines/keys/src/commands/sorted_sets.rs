@@ -11,7 +11,7 @@ use super::{
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::{Collection, Keyspace, Score, ScoreRange, Set, SortedSet, Value};
-use crate::number::{float, parse_float, parse_integer, parse_timeout, shortest};
+use crate::number::{exact, float, parse_float, parse_integer, parse_timeout};
 use crate::reply::Reply;
 use crate::request::Args;
 
@@ -849,7 +849,7 @@ pub fn zscan(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
     reply.array(2 * found.len());
     for (member, score) in found {
         reply.bulk(member);
-        reply.bulk(shortest(score.get()).as_bytes());
+        reply.bulk(exact(score.get()).as_bytes());
     }
     Ok(())
 }

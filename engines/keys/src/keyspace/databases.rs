@@ -3,12 +3,45 @@
 use savanna_lattice::Hlc;
 
 use super::replica::Replicas;
-use super::{DATABASES, Database, Keyspace, TABLES, deletion_class, rewrite};
+use super::{DATABASES, Database, Keyspace, LIBRARIES, TABLES, Tables, deletion_class, rewrite};
 use crate::delta::Header;
 use crate::error::Outcome;
 use crate::placement::KeyHash;
 
+/// Which databases' tables there are to be seen, by number; `None` where nothing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct View(pub(crate) [Option<u8>; DATABASES as usize]);
+
+impl Default for View {
+    fn default() -> Self {
+        Self(std::array::from_fn(|number| Some(number as u8)))
+    }
+}
+
 impl Keyspace {
+    /// Shows databases as they are going to be, to whoever only looks. Gives what is not to be seen, for
+    /// [`Keyspace::arrange_back`].
+    pub(crate) fn rearrange(&mut self, view: &View) -> Tables {
+        let mut tables = std::mem::replace(&mut self.databases, [const { None }; TABLES as usize]);
+        let libraries = usize::from(LIBRARIES);
+        self.databases[libraries] = tables[libraries].take();
+        for (place, number) in view.0.iter().enumerate() {
+            self.databases[place] = number.and_then(|number| tables[usize::from(number)].take());
+        }
+        tables
+    }
+
+    /// Ends what [`Keyspace::rearrange`] began, with the same view.
+    pub(crate) fn arrange_back(&mut self, view: &View, mut tables: Tables) {
+        for (place, number) in view.0.iter().enumerate() {
+            if let Some(number) = number {
+                tables[usize::from(*number)] = self.databases[place].take();
+            }
+        }
+        tables[usize::from(LIBRARIES)] = self.databases[usize::from(LIBRARIES)].take();
+        self.databases = tables;
+    }
+
     /// Empties a database, or all. Returns what was in them, so that it can be dropped elsewhere.
     pub fn flush(&mut self, database: Option<u8>) -> Vec<Box<Database>> {
         let numbers = database.map_or(0..DATABASES, |number| number..number + 1);

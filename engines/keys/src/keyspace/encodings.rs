@@ -1,7 +1,7 @@
 //! The encodings that Redis would have chosen for values of this size; Savanna's own are other ones. Clients ask for them, and what
 //! Redis has in its small forms it shows in one piece and in order.
 
-use super::{Collection as _, Hash, Set, SortedSet, Value};
+use super::{BlockLimits, Collection as _, Hash, Set, SortedSet, Value};
 use crate::number::integer;
 
 /// Up to which size Redis keeps values in its small forms.
@@ -17,11 +17,23 @@ pub struct EncodingLimits {
     pub zset_entries: usize,
     /// Bytes of a member.
     pub zset_value: usize,
+    /// What a block of a stream takes.
+    pub stream_block: BlockLimits,
 }
+
+/// No list of fields or members has more bytes in Redis, whatever is set; and a walk shows it in one reply.
+const PACKED_BYTES_MAX: usize = 1 << 30;
 
 impl Default for EncodingLimits {
     fn default() -> Self {
-        Self { hash_entries: 512, hash_value: 64, intset_entries: 512, zset_entries: 128, zset_value: 64 }
+        Self {
+            hash_entries: 512,
+            hash_value: 64,
+            intset_entries: 512,
+            zset_entries: 128,
+            zset_value: 64,
+            stream_block: BlockLimits::default(),
+        }
     }
 }
 
@@ -34,6 +46,8 @@ impl EncodingLimits {
             "set-max-intset-entries" => &mut self.intset_entries,
             "zset-max-listpack-entries" | "zset-max-ziplist-entries" => &mut self.zset_entries,
             "zset-max-listpack-value" | "zset-max-ziplist-value" => &mut self.zset_value,
+            "stream-node-max-entries" => &mut self.stream_block.entries,
+            "stream-node-max-bytes" => &mut self.stream_block.bytes,
             _ => return None,
         })
     }
@@ -42,7 +56,12 @@ impl EncodingLimits {
     #[must_use]
     pub fn is_packed_hash(&self, hash: &Hash) -> bool {
         let is_short = |text: &[u8]| text.len() <= self.hash_value;
-        hash.len() <= self.hash_entries && hash.iter().all(|(field, value)| is_short(field) && is_short(value))
+        let mut bytes = 0;
+        hash.len() <= self.hash_entries
+            && hash.iter().all(|(field, value)| {
+                bytes += field.len() + value.len();
+                is_short(field) && is_short(value) && bytes <= PACKED_BYTES_MAX
+            })
     }
 
     /// Whether a set is one of numbers, in their order.
@@ -54,7 +73,12 @@ impl EncodingLimits {
     /// Whether a sorted set is a list of members and scores.
     #[must_use]
     pub fn is_packed_sorted_set(&self, set: &SortedSet) -> bool {
-        set.len() <= self.zset_entries && set.iter().all(|(member, _)| member.len() <= self.zset_value)
+        let mut bytes = 0;
+        set.len() <= self.zset_entries
+            && set.iter().all(|(member, _)| {
+                bytes += member.len();
+                member.len() <= self.zset_value && bytes <= PACKED_BYTES_MAX
+            })
     }
 
     /// The name of a value's encoding.

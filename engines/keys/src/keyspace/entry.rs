@@ -103,6 +103,11 @@ impl Entry {
         access_clock(now).wrapping_sub(self.life.0 as u16)
     }
 
+    /// Says how many seconds ago it was used last, where uses are not counted.
+    pub fn set_idle_seconds(&mut self, now: UnixMillis, seconds: u16) {
+        self.life.0 = self.life.0 >> ACCESS_BITS << ACCESS_BITS | u64::from(access_clock(now).wrapping_sub(seconds));
+    }
+
     /// About how many bytes it takes.
     #[must_use]
     pub fn byte_count(&self) -> usize {
@@ -114,6 +119,15 @@ impl Entry {
     pub fn whole_bytes(&self) -> usize {
         self.byte_count().max(size_of::<Self>() + self.key.len() + self.value.whole_bytes())
     }
+}
+
+/// How a key was used before it came here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PastUse {
+    /// So often, as [`Entry::use_count`] tells it.
+    Count(u8),
+    /// The last time so many seconds ago.
+    Idle(u16),
 }
 
 /// A use of a key.

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use savanna_lattice::{Hlc, HlcClock, UnixMillis};
 
+pub(crate) use self::databases::View;
 use self::encodings::EncodingLimits;
 use self::events::{EventClasses, Events};
 pub(crate) use self::libraries::is_of_library;
@@ -33,10 +34,10 @@ pub use self::saving::Saved;
 pub use self::{
     content::log_whole,
     database::{Database, NEAR_MAX},
-    entry::{Counting, Entry, Use, Value},
+    entry::{Counting, Entry, PastUse, Use, Value},
     types::{
-        Collection, End, Hash, Kept, List, Score, ScoreRange, Set, SortedSet, Stream, StreamEntry, StreamGroup,
-        StreamId, StreamOperation, Trim,
+        BlockLimits, Collection, End, Hash, Kept, List, Score, ScoreRange, Set, SortedSet, Stream, StreamEntry,
+        StreamGroup, StreamId, StreamOperation, Trim,
     },
 };
 use crate::delta::{DeltaLog, Header, OpWriter, STRING_TAG};
@@ -84,10 +85,13 @@ pub struct Counters {
     pub changes: u64,
 }
 
+/// A table for each database, and one for libraries.
+type Tables = [Option<Box<Database>>; TABLES as usize];
+
 /// The keys of one actor.
 #[derive(Debug)]
 pub struct Keyspace {
-    databases: [Option<Box<Database>>; TABLES as usize],
+    databases: Tables,
     /// What places in databases' tables depend on.
     table_seed: u64,
     /// The database of the present command.
@@ -118,6 +122,8 @@ pub struct Keyspace {
     pub is_awaited: bool,
     /// Whether keys of other actors are here, for which somebody may wait there.
     pub has_borrowed: bool,
+    /// Whether a script runs.
+    pub is_in_script: bool,
     /// Where the log is being rewritten.
     rewriting: Option<rewrite::Place>,
     /// Whether what first replicas hear is logged.
@@ -184,6 +190,7 @@ impl Keyspace {
             encodings: EncodingLimits::default(),
             is_awaited: false,
             has_borrowed: false,
+            is_in_script: false,
             rewriting: None,
             logs_heard: false,
             counts_uses: None,
@@ -220,13 +227,14 @@ impl Keyspace {
         self.counts_uses.map(|(_, decay_minutes)| entry.use_count(self.now, decay_minutes))
     }
 
-    /// Says how often a key was used, where that is counted.
-    pub fn set_use_count(&mut self, key: &[u8], count: u8) {
-        let now = self.now;
-        if self.counts_uses.is_some()
-            && let Some(entry) = self.database_mut().and_then(|all| all.find_mut(KeyHash::of(key), key))
-        {
-            entry.set_use_count(now, count);
+    /// Says how a key was used before; what is not noted of keys has no effect.
+    pub fn set_use(&mut self, key: &[u8], used: PastUse) {
+        let (now, counts) = (self.now, self.counts_uses.is_some());
+        let Some(entry) = self.database_mut().and_then(|all| all.find_mut(KeyHash::of(key), key)) else { return };
+        match used {
+            PastUse::Count(count) if counts => entry.set_use_count(now, count),
+            PastUse::Idle(seconds) if !counts => entry.set_idle_seconds(now, seconds),
+            PastUse::Count(_) | PastUse::Idle(_) => {}
         }
     }
 

@@ -42,6 +42,12 @@ impl Keyspace {
         /// How many keys whose time has come may be found until others are looked for in turn.
         const TRIES: usize = 100;
         let (count, own, now) = (self.key_count(), self.own_groups(), self.now);
+        if self.has_borrowed {
+            let place = self.random.below(count);
+            let shown = self.database()?.iter().filter(|entry| self.is_no_copy(&entry.key) && !entry.has_expired(now));
+            let shown: Vec<&Entry> = shown.collect();
+            return Some(Box::from(&*shown.get(place).or(shown.last())?.key));
+        }
         for _ in 0..TRIES {
             let place = self.random.below(count);
             let entry = self.database()?.nth(own.clone(), place)?;

@@ -16,7 +16,7 @@ pub use self::{
     list::{End, List},
     set::Set,
     sorted_set::{Score, ScoreRange, SortedSet},
-    stream::{Entry as StreamEntry, Group as StreamGroup, Kept, Stream, StreamId, StreamOperation, Trim},
+    stream::{BlockLimits, Entry as StreamEntry, Group as StreamGroup, Kept, Stream, StreamId, StreamOperation, Trim},
 };
 
 pub(super) use self::hash::OfField;

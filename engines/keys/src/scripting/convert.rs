@@ -3,7 +3,7 @@
 use mlua::{Lua, Table, Value};
 
 use super::watch::{Steps, Watch};
-use crate::number::{fixed, general, shortest};
+use crate::number::{exact, fixed, general};
 use crate::reply::{self, Reply, Tape};
 
 /// A list of strings.
@@ -69,7 +69,7 @@ fn next_value<'a>(
         reply::Value::Double(number) | reply::Value::Fraction(number) if is_third => {
             field("double", Value::Number(number))
         }
-        reply::Value::Double(number) => text(shortest(number).as_bytes()),
+        reply::Value::Double(number) => text(exact(number).as_bytes()),
         reply::Value::Fraction(number) => text(fixed(number).as_bytes()),
         reply::Value::Verbatim(bytes) if is_third => {
             let inner = lua.create_table()?;

@@ -13,8 +13,9 @@ use crate::error::CommandError;
 const LIBRARIES_BYTES_MAX: usize = 64 << 20;
 
 /// What a function may say of itself.
-pub(super) const FLAGS: [&str; 5] = ["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
-const NO_WRITES: &str = "no-writes";
+pub(super) const FLAGS: [&str; 5] = [NO_WRITES, ALLOW_OOM, "allow-stale", "no-cluster", "allow-cross-slot-keys"];
+pub(super) const NO_WRITES: &str = "no-writes";
+pub(super) const ALLOW_OOM: &str = "allow-oom";
 
 type Name = Box<[u8]>;
 
@@ -106,7 +107,7 @@ pub struct LibraryChange {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Libraries {
     by_name: BTreeMap<Name, Library>,
-    /// Which library a function is of.
+    /// Which library a function is of, by its name in small letters.
     owners: HashMap<Name, Name>,
 }
 
@@ -126,11 +127,11 @@ impl Libraries {
         self.by_name.get(name)
     }
 
-    /// A function, and the name of its library.
+    /// A function by its name in any letters, and the name of its library.
     pub(crate) fn function(&self, name: &[u8]) -> Option<(&[u8], &Function)> {
-        let owner = self.owners.get(name)?;
-        let function = self.by_name.get(owner)?.functions.iter().find(|function| *function.name == *name)?;
-        Some((owner, function))
+        let owner = self.owners.get(&*name.to_ascii_lowercase())?;
+        let mut functions = self.by_name.get(owner)?.functions.iter();
+        Some((owner, functions.find(|function| function.name.eq_ignore_ascii_case(name))?))
     }
 
     /// Takes a library in, instead of the one of its name.
@@ -141,7 +142,8 @@ impl Libraries {
         if library.functions.is_empty() {
             return Err(CommandError::text("ERR No functions registered"));
         }
-        let of_another = |function: &&Function| self.owners.get(&function.name).is_some_and(|owner| **owner != *name);
+        let owner = |function: &Function| self.owners.get(&*function.name.to_ascii_lowercase());
+        let of_another = |function: &&Function| owner(function).is_some_and(|owner| **owner != *name);
         if let Some(function) = library.functions.iter().find(of_another) {
             let name = function.name.escape_ascii();
             return Err(CommandError::from(format!("ERR Function {name} already exists")));
@@ -160,7 +162,8 @@ impl Libraries {
     /// Takes a library in that another thread has.
     pub(super) fn put(&mut self, name: &[u8], library: Library) {
         self.remove(name);
-        self.owners.extend(library.functions.iter().map(|function| (function.name.clone(), name.into())));
+        self.owners
+            .extend(library.functions.iter().map(|function| (function.name.to_ascii_lowercase().into(), name.into())));
         self.by_name.insert(name.into(), library);
     }
 
@@ -170,7 +173,7 @@ impl Libraries {
         removed
             .iter()
             .flat_map(|library| &library.functions)
-            .for_each(|function| drop(self.owners.remove(&function.name)));
+            .for_each(|function| drop(self.owners.remove(&*function.name.to_ascii_lowercase())));
         removed.is_some()
     }
 }
@@ -183,12 +186,17 @@ pub(super) fn name_of(text: &[u8]) -> Result<(&[u8], &[u8]), CommandError> {
     let line = text.strip_prefix(b"#!").ok_or(CommandError::text("ERR Missing library metadata"))?;
     let end = line.iter().position(|byte| *byte == b'\n').ok_or(CommandError::text("ERR Invalid library metadata"))?;
     let (line, rest) = line.split_at(end);
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut words = line.split(u8::is_ascii_whitespace);
+    // Nothing may stand before it.
     let engine = words.next().unwrap_or_default();
     let mut name = None;
-    for word in words {
+    for word in words.filter(|word| !word.is_empty()) {
         let Some(given) = word.strip_prefix(b"name=") else {
             return Err(CommandError::from(format!("ERR Invalid metadata value given: {}", word.escape_ascii())));
+        };
+        let given = match given {
+            [b'"', quoted @ .., b'"'] | [b'\'', quoted @ .., b'\''] => quoted,
+            plain => plain,
         };
         if name.replace(given).is_some() {
             return Err(CommandError::text("ERR Invalid metadata value, name argument was given multiple times"));
@@ -229,11 +237,13 @@ mod tests {
     fn the_first_line_names_a_library() {
         assert_eq!(name_of(b"#!lua name=lib_1\nx").ok(), Some((&b"lib_1"[..], &b"\nx"[..])));
         assert!(name_of(b"#!LUA  name=a \n").is_ok());
+        assert_eq!(name_of(b"#!lua name=\"a\"\n").ok(), Some((&b"a"[..], &b"\n"[..])));
         for bad in [
             "x",
             "#!lua name=a",
             "#!lua\n",
             "#!js name=a\n",
+            "#! name=a\n",
             "#!lua name=a-b\n",
             "#!lua name=\n",
             "#!lua name=a name=b\n",

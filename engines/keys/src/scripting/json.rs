@@ -2,94 +2,286 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::{Given, LibraryFunction, MEMORY_BYTES_MAX, Refused, Steps, bytes_at, text};
+use super::{Given, LibraryFunction, MEMORY_BYTES_MAX, Refused, Steps, bytes_at, number_at, text};
 use crate::number::general;
 
-pub(super) const FUNCTIONS: &[(&str, LibraryFunction)] = &[("encode", encode), ("decode", decode)];
+pub(super) const FUNCTIONS: &[(&str, LibraryFunction)] = &[
+    ("encode", encode),
+    ("decode", decode),
+    ("encode_max_depth", encode_max_depth),
+    ("decode_max_depth", decode_max_depth),
+    ("encode_invalid_numbers", encode_invalid_numbers),
+    ("decode_invalid_numbers", decode_invalid_numbers),
+    ("encode_keep_buffer", encode_keep_buffer),
+    ("encode_number_precision", encode_number_precision),
+    ("encode_sparse_array", encode_sparse_array),
+];
 
+/// No text is nested deeper than this, whatever a script sets: reading and writing it go as deep.
 const DEPTH_MAX: usize = 1000;
+
+/// How a script wants texts read and written; the next one begins with the usual ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Options {
+    encode_depth: usize,
+    decode_depth: usize,
+    /// What is written for a number that JSON has not.
+    encode_invalid: InvalidNumbers,
+    /// What scripts may set, and has no effect: such numbers are never read, and no buffer is kept.
+    decodes_invalid: bool,
+    keeps_buffer: bool,
+    digits: usize,
+    sparse: Sparse,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InvalidNumbers {
+    Refused,
+    Written,
+    Null,
+}
+
+/// When a list with places that are empty is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sparse {
+    /// Whether it is written as an object then, and not refused.
+    is_converted: bool,
+    /// If it has so many times as many places as elements; 0 for never.
+    ratio: usize,
+    /// .. and more than so many places.
+    safe: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            encode_depth: DEPTH_MAX,
+            decode_depth: DEPTH_MAX,
+            encode_invalid: InvalidNumbers::Refused,
+            decodes_invalid: true,
+            keeps_buffer: true,
+            digits: 14,
+            sparse: Sparse { is_converted: false, ratio: 2, safe: 10 },
+        }
+    }
+}
+
+fn options(lua: &Lua) -> Options {
+    lua.app_data_ref::<Options>().map(|options| *options).unwrap_or_default()
+}
+
+/// Changes the options of the script that runs, and gives them.
+fn change(lua: &Lua, change: impl FnOnce(&mut Options)) -> Options {
+    let mut changed = options(lua);
+    change(&mut changed);
+    lua.set_app_data(changed);
+    changed
+}
+
+/// Gives the next script the usual options.
+pub(super) fn forget_options(lua: &Lua) {
+    if options(lua) != Options::default() {
+        lua.remove_app_data::<Options>();
+    }
+}
+
+/// A whole number of an option, if one is given.
+fn option_number(
+    args: &[Value],
+    index: usize,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<Option<usize>, Refused> {
+    if matches!(args.get(index), None | Some(Value::Nil)) {
+        return Ok(None);
+    }
+    let number = number_at(args, index)?;
+    if number.fract() != 0.0 || number < *range.start() as f64 || number > *range.end() as f64 {
+        let (index, least, most) = (index + 1, range.start(), range.end());
+        return Err(Refused(format!("bad argument #{index} (expected integer between {least} and {most})")));
+    }
+    Ok(Some(number as usize))
+}
+
+/// A flag of an option, if one is given.
+fn option_flag(args: &[Value], index: usize) -> Result<Option<bool>, Refused> {
+    match args.get(index) {
+        None | Some(Value::Nil) => Ok(None),
+        Some(Value::Boolean(flag)) => Ok(Some(*flag)),
+        Some(Value::String(word)) if *word == "on" => Ok(Some(true)),
+        Some(Value::String(word)) if *word == "off" => Ok(Some(false)),
+        Some(_) => Err(Refused(format!("bad argument #{} (invalid option)", index + 1))),
+    }
+}
+
+fn number(number: usize) -> Given {
+    Ok(MultiValue::from_iter([Value::Number(number as f64)]))
+}
+
+fn flag(flag: bool) -> Given {
+    Ok(MultiValue::from_iter([Value::Boolean(flag)]))
+}
+
+/// `cjson.encode_max_depth([depth])`
+fn encode_max_depth(lua: &Lua, args: &[Value]) -> Given {
+    let depth = option_number(args, 0, 1..=i32::MAX as usize)?;
+    number(change(lua, |options| options.encode_depth = depth.unwrap_or(options.encode_depth)).encode_depth)
+}
+
+/// `cjson.decode_max_depth([depth])`
+fn decode_max_depth(lua: &Lua, args: &[Value]) -> Given {
+    let depth = option_number(args, 0, 1..=i32::MAX as usize)?;
+    number(change(lua, |options| options.decode_depth = depth.unwrap_or(options.decode_depth)).decode_depth)
+}
+
+/// `cjson.encode_invalid_numbers([true | false | "null"])`
+fn encode_invalid_numbers(lua: &Lua, args: &[Value]) -> Given {
+    let wanted = match args.first() {
+        Some(Value::String(word)) if *word == "null" => Some(InvalidNumbers::Null),
+        _ => option_flag(args, 0)?.map(|is_on| if is_on { InvalidNumbers::Written } else { InvalidNumbers::Refused }),
+    };
+    match change(lua, |options| options.encode_invalid = wanted.unwrap_or(options.encode_invalid)).encode_invalid {
+        InvalidNumbers::Null => text(lua, b"null"),
+        other => flag(other == InvalidNumbers::Written),
+    }
+}
+
+/// `cjson.decode_invalid_numbers([flag])`
+fn decode_invalid_numbers(lua: &Lua, args: &[Value]) -> Given {
+    let wanted = option_flag(args, 0)?;
+    flag(change(lua, |options| options.decodes_invalid = wanted.unwrap_or(options.decodes_invalid)).decodes_invalid)
+}
+
+/// `cjson.encode_keep_buffer([flag])`
+fn encode_keep_buffer(lua: &Lua, args: &[Value]) -> Given {
+    let wanted = option_flag(args, 0)?;
+    flag(change(lua, |options| options.keeps_buffer = wanted.unwrap_or(options.keeps_buffer)).keeps_buffer)
+}
+
+/// `cjson.encode_number_precision([digits])`
+fn encode_number_precision(lua: &Lua, args: &[Value]) -> Given {
+    let digits = option_number(args, 0, 1..=14)?;
+    number(change(lua, |options| options.digits = digits.unwrap_or(options.digits)).digits)
+}
+
+/// `cjson.encode_sparse_array([convert [, ratio [, safe]]])`
+fn encode_sparse_array(lua: &Lua, args: &[Value]) -> Given {
+    let is_converted = option_flag(args, 0)?;
+    let ratio = option_number(args, 1, 0..=i32::MAX as usize)?;
+    let safe = option_number(args, 2, 0..=i32::MAX as usize)?;
+    let Sparse { is_converted, ratio, safe } = change(lua, |options| {
+        let sparse = options.sparse;
+        options.sparse = Sparse {
+            is_converted: is_converted.unwrap_or(sparse.is_converted),
+            ratio: ratio.unwrap_or(sparse.ratio),
+            safe: safe.unwrap_or(sparse.safe),
+        };
+    })
+    .sparse;
+    let numbers = [ratio, safe].map(|number| Value::Number(number as f64));
+    Ok(MultiValue::from_iter([Value::Boolean(is_converted)].into_iter().chain(numbers)))
+}
+
 /// Bytes of a string between two steps.
 const BYTES_BETWEEN: usize = 1 << 12;
-/// A list may have so many places, whatever is in them; a longer one at most twice as many as elements.
-const SPARSE_SAFE: usize = 10;
 
 /// `cjson.encode(value)`
 fn encode(lua: &Lua, args: &[Value]) -> Given {
     let [value] = args else { return Err("expected 1 argument".into()) };
-    let (mut out, mut steps) = (Vec::new(), Steps::of(lua));
-    write(value, 0, &mut steps, &mut out)?;
-    text(lua, &out)
+    let mut writer = Writer { options: options(lua), steps: Steps::of(lua), out: Vec::new() };
+    writer.value(value, 0)?;
+    text(lua, &writer.out)
 }
 
-fn write(value: &Value, depth: usize, steps: &mut Steps, out: &mut Vec<u8>) -> Result<(), Refused> {
-    let before = out.len();
-    if before > MEMORY_BYTES_MAX {
-        return Err("not enough memory".into());
-    }
-    match value {
-        Value::Nil => out.extend_from_slice(b"null"),
-        value if value.is_null() => out.extend_from_slice(b"null"),
-        Value::Boolean(flag) => out.extend_from_slice(if *flag { b"true" } else { b"false" }),
-        Value::Integer(number) => out.extend_from_slice(general(*number as f64, 14).as_bytes()),
-        Value::Number(number) if !number.is_finite() => {
-            return Err("Cannot serialise number: must not be NaN or Inf".into());
-        }
-        Value::Number(number) => out.extend_from_slice(general(*number, 14).as_bytes()),
-        Value::String(string) => write_string(&string.as_bytes(), out),
-        Value::Table(_) if depth == DEPTH_MAX => {
-            return Err(Refused(format!("Cannot serialise, excessive depth ({})", depth + 1)));
-        }
-        Value::Table(table) => return write_table(table, depth + 1, steps, out),
-        other => return Err(Refused(format!("Cannot serialise {}: type not supported", other.type_name()))),
-    }
-    Ok(steps.step(out.len() - before)?)
+struct Writer {
+    options: Options,
+    steps: Steps,
+    out: Vec<u8>,
 }
 
-fn write_table(table: &Table, depth: usize, steps: &mut Steps, out: &mut Vec<u8>) -> Result<(), Refused> {
-    steps.step(0)?;
-    if let Some(length) = list_length(table, steps)? {
-        out.push(b'[');
-        for index in 1..=length {
-            if index > 1 {
-                out.push(b',');
+impl Writer {
+    fn value(&mut self, value: &Value, depth: usize) -> Result<(), Refused> {
+        let before = self.out.len();
+        if before > MEMORY_BYTES_MAX {
+            return Err("not enough memory".into());
+        }
+        match value {
+            Value::Nil => self.out.extend_from_slice(b"null"),
+            value if value.is_null() => self.out.extend_from_slice(b"null"),
+            Value::Boolean(flag) => self.out.extend_from_slice(if *flag { b"true" } else { b"false" }),
+            Value::Integer(number) => self.number(*number as f64),
+            Value::Number(number) if !number.is_finite() => match self.options.encode_invalid {
+                InvalidNumbers::Refused => {
+                    return Err("Cannot serialise number: must not be NaN or Inf".into());
+                }
+                InvalidNumbers::Written => self.number(*number),
+                InvalidNumbers::Null => self.out.extend_from_slice(b"null"),
+            },
+            Value::Number(number) => self.number(*number),
+            Value::String(string) => write_string(&string.as_bytes(), &mut self.out),
+            Value::Table(_) if depth >= self.options.encode_depth.min(DEPTH_MAX) => {
+                return Err(Refused(format!("Cannot serialise, excessive depth ({})", depth + 1)));
             }
-            write(&table.raw_get(index)?, depth, steps, out)?;
+            Value::Table(table) => return self.table(table, depth + 1),
+            other => return Err(Refused(format!("Cannot serialise {}: type not supported", other.type_name()))),
         }
-        out.push(b']');
-        return Ok(());
+        Ok(self.steps.step(self.out.len() - before)?)
     }
-    out.push(b'{');
-    for (index, pair) in table.pairs::<Value, Value>().enumerate() {
-        let (name, value) = pair?;
-        if index > 0 {
-            out.push(b',');
-        }
-        match name {
-            Value::String(name) => write_string(&name.as_bytes(), out),
-            Value::Integer(number) => write_string(general(number as f64, 14).as_bytes(), out),
-            Value::Number(number) => write_string(general(number, 14).as_bytes(), out),
-            _ => return Err("Cannot serialise table: table key must be a number or string".into()),
-        }
-        out.push(b':');
-        write(&value, depth, steps, out)?;
-    }
-    out.push(b'}');
-    Ok(())
-}
 
-/// The length of a table that is a list: all its names are whole numbers above 0.
-fn list_length(table: &Table, steps: &mut Steps) -> Result<Option<usize>, Refused> {
-    let (mut longest, mut count) = (0, 0);
-    for pair in table.pairs::<Value, Value>() {
-        let Some(index) = list_index(&pair?.0) else { return Ok(None) };
-        steps.step(0)?;
-        longest = longest.max(index);
-        count += 1;
+    fn number(&mut self, number: f64) {
+        self.out.extend_from_slice(general(number, self.options.digits).as_bytes());
     }
-    if longest > SPARSE_SAFE && longest > 2 * count {
-        return Err("Cannot serialise table: excessively sparse array".into());
+
+    fn table(&mut self, table: &Table, depth: usize) -> Result<(), Refused> {
+        self.steps.step(0)?;
+        if let Some(length) = self.list_length(table)? {
+            self.out.push(b'[');
+            for index in 1..=length {
+                if index > 1 {
+                    self.out.push(b',');
+                }
+                self.value(&table.raw_get(index)?, depth)?;
+            }
+            self.out.push(b']');
+            return Ok(());
+        }
+        self.out.push(b'{');
+        for (index, pair) in table.pairs::<Value, Value>().enumerate() {
+            let (name, value) = pair?;
+            if index > 0 {
+                self.out.push(b',');
+            }
+            let digits = self.options.digits;
+            match name {
+                Value::String(name) => write_string(&name.as_bytes(), &mut self.out),
+                Value::Integer(number) => write_string(general(number as f64, digits).as_bytes(), &mut self.out),
+                Value::Number(number) => write_string(general(number, digits).as_bytes(), &mut self.out),
+                _ => return Err("Cannot serialise table: table key must be a number or string".into()),
+            }
+            self.out.push(b':');
+            self.value(&value, depth)?;
+        }
+        self.out.push(b'}');
+        Ok(())
     }
-    Ok((count > 0).then_some(longest))
+
+    /// The length of a table that is a list: all its names are whole numbers above 0.
+    fn list_length(&mut self, table: &Table) -> Result<Option<usize>, Refused> {
+        let (mut longest, mut count) = (0_usize, 0_usize);
+        for pair in table.pairs::<Value, Value>() {
+            let Some(index) = list_index(&pair?.0) else { return Ok(None) };
+            self.steps.step(0)?;
+            longest = longest.max(index);
+            count += 1;
+        }
+        let Sparse { is_converted, ratio, safe } = self.options.sparse;
+        if ratio > 0 && longest > safe && longest > count.saturating_mul(ratio) {
+            if is_converted {
+                return Ok(None);
+            }
+            return Err("Cannot serialise table: excessively sparse array".into());
+        }
+        Ok((count > 0).then_some(longest))
+    }
 }
 
 /// A place in a list.
@@ -124,7 +316,8 @@ fn decode(lua: &Lua, args: &[Value]) -> Given {
         return Err("expected 1 argument".into());
     }
     let bytes = bytes_at(args, 0)?;
-    let mut reader = Reader { lua, bytes: &bytes, at: 0, steps: Steps::of(lua) };
+    let depth_max = options(lua).decode_depth.min(DEPTH_MAX);
+    let mut reader = Reader { lua, bytes: &bytes, at: 0, steps: Steps::of(lua), depth_max };
     let value = reader.value(0)?;
     reader.skip_blanks();
     if reader.at < bytes.len() {
@@ -138,6 +331,7 @@ struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     steps: Steps,
+    depth_max: usize,
 }
 
 impl Reader<'_> {
@@ -160,7 +354,7 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, Refused> {
-        if depth > DEPTH_MAX {
+        if depth > self.depth_max {
             return Err(Refused(format!("Found too many nested data structures ({depth})")));
         }
         let before = self.at;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mlua::{LuaString, Table, Value};
 
 use super::functions::{self, Libraries, Library, LibraryChange, LibraryRequest, Policy};
-use super::{Callbacks, Compiled, LIBRARY_CHUNK, Machine, Scripts, Watch, machine, message, one_line};
+use super::{Callbacks, Compiled, LIBRARY_CHUNK, Machine, Nature, Scripts, Watch, machine, message, one_line};
 use crate::error::CommandError;
 
 /// How long the libraries of one request may run to register their functions.
@@ -123,12 +123,15 @@ impl Scripts {
     pub(super) fn loaded(&mut self, function: &[u8]) -> Result<Compiled, CommandError> {
         let unknown = || CommandError::text("ERR Function not found");
         let (name, found) = self.libraries.function(function).ok_or_else(unknown)?;
-        let is_readonly = found.is_readonly();
+        let (nature, function) = (Nature::of(found.flags.iter().copied()), found.name.clone());
         let loaded = |machine: &Option<Machine>, name: &[u8]| {
-            machine.as_ref().and_then(|machine| machine.loaded.get(name)).and_then(|found| found.get(function).cloned())
+            machine
+                .as_ref()
+                .and_then(|machine| machine.loaded.get(name))
+                .and_then(|found| found.get(&function).cloned())
         };
         if let Some(function) = loaded(&self.machine, name) {
-            return Ok(Compiled { function, is_readonly });
+            return Ok(Compiled { function, nature });
         }
         let (name, text) = (name.to_vec(), Arc::clone(&self.libraries.get(name).ok_or_else(unknown)?.text));
         let (_, code) = functions::name_of(&text)?;
@@ -137,7 +140,7 @@ impl Scripts {
             machine.loaded.insert(name.clone().into(), callbacks);
         }
         let function = loaded(&self.machine, &name).ok_or_else(unknown)?;
-        Ok(Compiled { function, is_readonly })
+        Ok(Compiled { function, nature })
     }
 }
 
@@ -162,13 +165,13 @@ impl Machine {
         let registering = |why: &str, has_broken_off| refused("registering functions", why, has_broken_off);
         let chunk = self.lua.load(code).set_name(LIBRARY_CHUNK).set_mode(mlua::chunk::ChunkMode::Text);
         let chunk = chunk.into_function().map_err(|error| refused("compiling function", &message(&error), false))?;
-        watch.start(until.saturating_duration_since(Instant::now()));
+        watch.start(until.saturating_duration_since(Instant::now()), Duration::ZERO);
         let registered = watch.hook(&self.lua).and_then(|()| self.load.call::<(bool, Value)>(chunk));
         self.lua.remove_hook();
         let stopped = watch.stopped();
         watch.end();
         match (registered, stopped) {
-            (_, Some(stopped)) => Err(registering(&format!("ERR {}", stopped.0), true)),
+            (_, Some(_)) => Err(registering("FUNCTION LOAD timeout", true)),
             (Ok((true, entries)), None) => entries_of(&entries).map_err(|error| registering(&message(&error), true)),
             (Ok((false, Value::Table(refusal))), None) => {
                 let text = refusal.raw_get::<LuaString>("err").map(|text| text.to_string_lossy());

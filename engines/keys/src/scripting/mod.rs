@@ -87,7 +87,43 @@ type Callbacks = HashMap<Box<[u8]>, Function>;
 #[derive(Clone, Debug)]
 struct Compiled {
     function: Function,
+    nature: Nature,
+}
+
+/// What a script or function says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Nature {
+    /// Whether it may change nothing.
     is_readonly: bool,
+    room: Room,
+}
+
+/// What becomes of it where there is no room for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// Its commands are refused that may need some: it says nothing of itself.
+    OfCommands,
+    /// It does not run.
+    Needed,
+    /// It runs, and so do its commands.
+    Unneeded,
+}
+
+impl Nature {
+    /// Of a script that says nothing of itself.
+    const UNSAID: Self = Self { is_readonly: false, room: Room::OfCommands };
+
+    /// Of what has these flags.
+    fn of<'a>(flags: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut nature = Self { is_readonly: false, room: Room::Needed };
+        for flag in flags {
+            nature.is_readonly |= flag == functions::NO_WRITES;
+            if matches!(flag, functions::NO_WRITES | functions::ALLOW_OOM) {
+                nature.room = Room::Unneeded;
+            }
+        }
+        nature
+    }
 }
 
 /// What is run.
@@ -210,7 +246,7 @@ impl Scripts {
         } else {
             Some(named)
         };
-        source.is_some_and(|source| without_first_line(source).is_ok_and(|(is_readonly, _)| is_readonly))
+        source.is_some_and(|source| without_first_line(source).is_ok_and(|(nature, _)| nature.is_readonly))
     }
 
     /// Keeps a script, for ever if it is loaded; others are forgotten when they are too many. Says whether it is new.
@@ -284,12 +320,12 @@ impl Scripts {
         if let Some(compiled) = machine.compiled.get(digest) {
             return Ok(compiled.clone());
         }
-        let (is_readonly, text) = without_first_line(&source.text)?;
+        let (nature, text) = without_first_line(&source.text)?;
         let chunk = machine.lua.load(text).set_name(CHUNK).set_mode(mlua::chunk::ChunkMode::Text);
         let function = chunk.into_function().map_err(|error| {
             CommandError::from(format!("ERR Error compiling script (new function): {}", one_line(&message(&error))))
         })?;
-        let compiled = Compiled { function, is_readonly };
+        let compiled = Compiled { function, nature };
         machine.compiled.insert(*digest, compiled.clone());
         Ok(compiled)
     }
@@ -308,9 +344,9 @@ fn machine<'a>(machine: &'a mut Option<Machine>, watch: &Watch) -> Result<&'a mu
 }
 
 /// What `#!lua flags=...` in the first line says, and the script without it. (The line stays as an empty one.)
-fn without_first_line(source: &[u8]) -> Result<(bool, &[u8]), CommandError> {
+fn without_first_line(source: &[u8]) -> Result<(Nature, &[u8]), CommandError> {
     if !source.starts_with(b"#!") {
-        return Ok((false, source));
+        return Ok((Nature::UNSAID, source));
     }
     let end = source.iter().position(|byte| *byte == b'\n');
     let end = end.ok_or(CommandError::text("ERR Invalid script shebang"))?;
@@ -320,20 +356,17 @@ fn without_first_line(source: &[u8]) -> Result<(bool, &[u8]), CommandError> {
     if engine != "lua" {
         return Err(CommandError::from(format!("ERR Unexpected engine in script shebang: #!{engine}")));
     }
-    let mut is_readonly = false;
+    let mut given = Vec::new();
     for word in words {
         let flags = word
             .strip_prefix("flags=")
             .ok_or_else(|| CommandError::from(format!("ERR Unknown lua shebang option: {word}")))?;
-        for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
-            match flag {
-                "no-writes" => is_readonly = true,
-                "allow-oom" | "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
-                other => return Err(CommandError::from(format!("ERR Unexpected flag in script shebang: {other}"))),
-            }
-        }
+        given.extend(flags.split(',').filter(|flag| !flag.is_empty()));
     }
-    Ok((is_readonly, &source[end..]))
+    if let Some(other) = given.iter().find(|flag| !functions::FLAGS.contains(flag)) {
+        return Err(CommandError::from(format!("ERR Unexpected flag in script shebang: {other}")));
+    }
+    Ok((Nature::of(given), &source[end..]))
 }
 
 fn one_line(text: &str) -> String {
@@ -486,18 +519,32 @@ impl Actor {
     ) -> Result<(), CommandError> {
         let mut scripts = std::mem::take(&mut self.scripts);
         self.begin_script();
+        self.keys.is_in_script = true;
         let compiled = match invocation.named {
             Named::Script(digest) => scripts.compiled(digest),
             Named::Function(name) => scripts.loaded(name),
         };
-        let outcome = compiled.map(|compiled| {
+        let had_room = self.script_has_room;
+        let outcome = compiled.and_then(|compiled| {
+            match compiled.nature.room {
+                Room::Needed if !had_room => {
+                    return Err(CommandError::text(
+                        "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+                    ));
+                }
+                Room::Unneeded => self.script_has_room = true,
+                Room::Needed | Room::OfCommands => {}
+            }
             if let Some(machine) = &scripts.machine
                 && let Err(error) = self.run_compiled(machine, &scripts.watch, &compiled, invocation, database, reply)
             {
                 reply.error(&failure(&message(&error), None, &invocation.named));
             }
+            Ok(())
         });
+        self.script_has_room = had_room;
         scripts.give_back();
+        self.keys.is_in_script = false;
         self.end_script();
         // Nothing that ran could learn a script meanwhile.
         self.scripts = scripts;
@@ -514,13 +561,15 @@ impl Actor {
         reply: &mut dyn Reply,
     ) -> mlua::Result<()> {
         let lua = &machine.lua;
-        let limit = Duration::from_millis(self.config.script_millis_max);
-        let is_readonly = invocation.is_readonly || compiled.is_readonly;
+        json::forget_options(lua);
+        let (limit, patience) = (self.config.script_time(), Duration::from_millis(self.config.busy_millis));
+        let is_readonly = invocation.is_readonly || compiled.nature.is_readonly;
         let declared: HashSet<&[u8]> = invocation.keys.iter().copied().collect();
         let keys = convert::strings(lua, &invocation.keys)?;
         let arguments = convert::strings(lua, &invocation.arguments)?;
         watch.hook(lua)?;
-        watch.start(limit);
+        watch.note_function(matches!(invocation.named, Named::Function(_)));
+        watch.start(limit, patience);
         let mut session = crate::session::Session::of_script(database, self.users());
         let protocol = Cell::new(2);
         let actor = RefCell::new(self);
@@ -577,12 +626,20 @@ impl Actor {
                 }
                 _ => Err(mlua::Error::external(RefusedCommand("ERR RESP version must be 2 or 3.".to_owned()))),
             })?;
+            let acl_check_cmd = scope.create_function(|_, args: MultiValue| {
+                let args: Vec<Value> = args.into_iter().collect();
+                let refusal = |text: &str| mlua::Error::external(RefusedCommand(text.to_owned()));
+                let words = convert::words(&args).map_err(refusal)?;
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                let allowed = actor.borrow().may_run_from_script(OwnedArgs::of_words(&words).args());
+                allowed.map_err(|error| refusal(&error.to_string()))
+            })?;
             let entry = match invocation.named {
                 Named::Script(_) => &machine.run,
                 Named::Function(_) => &machine.invoke,
             };
             let ended: mlua::Result<(bool, Value)> =
-                entry.call((&compiled.function, keys, arguments, call, pcall, setresp));
+                entry.call((&compiled.function, keys, arguments, call, pcall, setresp, acl_check_cmd));
             lua.remove_hook();
             let told = match ended {
                 _ if watch.stopped().is_some() => Err(mlua::Error::runtime("stopped")),
@@ -638,8 +695,11 @@ mod tests {
 
     #[test]
     fn the_first_line_tells_how_a_script_runs() {
-        assert_eq!(without_first_line(b"return 1").ok(), Some((false, &b"return 1"[..])));
-        assert_eq!(without_first_line(b"#!lua flags=no-writes\nx").ok(), Some((true, &b"\nx"[..])));
+        assert_eq!(without_first_line(b"return 1").ok(), Some((Nature::UNSAID, &b"return 1"[..])));
+        let reading = Nature { is_readonly: true, room: Room::Unneeded };
+        assert_eq!(without_first_line(b"#!lua flags=no-writes\nx").ok(), Some((reading, &b"\nx"[..])));
+        let writing = Nature { is_readonly: false, room: Room::Needed };
+        assert_eq!(without_first_line(b"#!lua flags=\nx").ok(), Some((writing, &b"\nx"[..])));
         for bad in ["#!lua", "#!js\n", "#!lua name=x\n", "#!lua flags=x\n"] {
             assert!(without_first_line(bad.as_bytes()).is_err(), "{bad}");
         }

@@ -14,8 +14,12 @@ end
 
 local proxies = setmetatable({}, { __mode = "k" })
 
+-- What scripts are shown as the metatable of what they must not change.
+local shown = setmetatable({}, { __newindex = refuse, __metatable = false })
+proxies[shown] = true
+
 local function locked(table)
-  local proxy = setmetatable({}, { __index = table, __newindex = refuse, __metatable = false })
+  local proxy = setmetatable({}, { __index = table, __newindex = refuse, __metatable = shown })
   proxies[proxy] = true
   return proxy
 end
@@ -179,7 +183,7 @@ end
 
 local allowed = {
   assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs, next = next, pairs = pairs,
-  rawequal = rawequal, rawget = rawget, select = select, setmetatable = setmetatable,
+  rawequal = rawequal, rawget = rawget, select = select,
   tonumber = tonumber, tostring = tostring, type = type, unpack = unpack,
   _VERSION = _VERSION,
   string = locked(string), table = locked(table), math = locked(math),
@@ -208,6 +212,11 @@ function allowed.xpcall(f, handler)
   return handled(handler, pcall(f))
 end
 
+function allowed.setmetatable(...)
+  if proxies[(...)] then refuse() end
+  return setmetatable(...)
+end
+
 function allowed.rawset(table, name, value)
   if proxies[table] then refuse() end
   return rawset(table, name, value)
@@ -218,13 +227,14 @@ local function refuse_name(name)
 end
 
 local globals = {
-  __index = function(_, name)
+  __index = function(environment, name)
+    if name == "_G" then return environment end
     local value = allowed[name]
     if value == nil then refuse_name(name) end
     return value
   end,
   __newindex = refuse,
-  __metatable = false,
+  __metatable = shown,
 }
 
 local function located(err)
@@ -242,17 +252,17 @@ local function located(err)
 end
 
 -- Gives whether the script ended well, and what it gave.
-local function run(script, keys, argv, call, pcall, setresp)
+local function run(script, keys, argv, call, pcall, setresp, acl_check_cmd)
   local environment = { KEYS = keys, ARGV = argv }
-  environment._G = environment
+  proxies[environment] = true
   setfenv(script, setmetatable(environment, globals))
-  redis.call, redis.pcall, redis.setresp = call, pcall, setresp
+  redis.call, redis.pcall, redis.setresp, redis.acl_check_cmd = call, pcall, setresp, acl_check_cmd
   return xpcall(script, located)
 end
 
 -- Gives whether the function of a library ended well, and what it gave.
-local function invoke(callback, keys, argv, call, pcall, setresp)
-  redis.call, redis.pcall, redis.setresp = call, pcall, setresp
+local function invoke(callback, keys, argv, call, pcall, setresp, acl_check_cmd)
+  redis.call, redis.pcall, redis.setresp, redis.acl_check_cmd = call, pcall, setresp, acl_check_cmd
   return xpcall(function() return callback(keys, argv) end, located)
 end
 
@@ -304,6 +314,9 @@ local function named(given)
 end
 
 local function register_function(...)
+  if registered == nil then
+    refuse_registration("redis.register_function can only be called on FUNCTION LOAD command")
+  end
   local count = select("#", ...)
   local first, second = ...
   local entry
@@ -328,35 +341,40 @@ local function register_function(...)
   registered[#registered + 1] = entry
 end
 
--- While a library is loaded, it can register functions and do nothing else to the keys.
-local of_calls = { call = true, pcall = true, setresp = true }
+-- While a library is loaded, it can register functions and do nothing else, and finds nothing that is by chance.
+local of_loading = {
+  log = true, LOG_DEBUG = true, LOG_VERBOSE = true, LOG_NOTICE = true, LOG_WARNING = true,
+  REDIS_VERSION = true, REDIS_VERSION_NUM = true,
+}
+local of_calls = { getmetatable = true, math = true }
 local redis_of_libraries = setmetatable({}, {
   __index = function(_, name)
-    if registered == nil then return redis[name] end
     if name == "register_function" then return register_function end
-    if of_calls[name] then refuse_name(name) end
+    if registered == nil then return redis[name] end
+    if not of_loading[name] then refuse_name(name) end
     return redis[name]
   end,
   __newindex = refuse,
-  __metatable = false,
+  __metatable = shown,
 })
 proxies[redis_of_libraries] = true
 
 local globals_of_libraries = {
-  __index = function(_, name)
-    if name == "redis" or name == "server" then return redis_of_libraries end
+  __index = function(environment, name)
+    if name == "_G" then return environment end
+    local is_loading = registered ~= nil
+    if is_loading and (name == "redis" or name == "server") then return redis_of_libraries end
     local value = allowed[name]
-    if value == nil then refuse_name(name) end
+    if value == nil or is_loading and of_calls[name] then refuse_name(name) end
     return value
   end,
   __newindex = refuse,
-  __metatable = false,
+  __metatable = shown,
 }
 
 -- Gives whether the library could be loaded, and what it has registered.
 local function load_library(chunk)
   local environment = {}
-  rawset(environment, "_G", environment)
   proxies[environment] = true
   setfenv(chunk, setmetatable(environment, globals_of_libraries))
   registered = {}

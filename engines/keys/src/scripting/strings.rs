@@ -281,7 +281,7 @@ mod tests {
     fn machine() -> (Lua, Function) {
         let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING, LuaOptions::default()).unwrap();
         let watch = Watch::default();
-        watch.start(Duration::from_secs(600));
+        watch.start(Duration::from_secs(600), Duration::ZERO);
         lua.set_app_data(watch);
         let both = lua.load(BOTH).call(library(&lua, FUNCTIONS).unwrap()).unwrap();
         (lua, both)
@@ -392,7 +392,7 @@ mod tests {
     fn a_pattern_that_would_take_for_ever_is_stopped() {
         let text = vec![b'a'; 30_000];
         let watch = Watch::default();
-        watch.start(Duration::from_millis(20));
+        watch.start(Duration::from_millis(20), Duration::ZERO);
         let pattern = Pattern::read(b".-.-.-.-b", true).unwrap();
         assert!(matches!(Matching::new(&text, &pattern, &watch).find(0), Err(Failure::Stopped(_))));
     }
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn a_pattern_of_many_parts_is_refused_before_it_exhausts_the_stack() {
         let watch = Watch::default();
-        watch.start(Duration::from_secs(600));
+        watch.start(Duration::from_secs(600), Duration::ZERO);
         let pattern = Pattern::read(&b"a?".repeat(10_000), true).unwrap();
         let text = vec![b'a'; 30_000];
         assert_eq!(Matching::new(&text, &pattern, &watch).find(0), Err(Failure::Mistake("pattern too complex")));

@@ -20,7 +20,7 @@ const LARGE_BYTES: usize = 8 << 20;
 /// A look that comes so late says that instructions take long.
 const LATE: Duration = Duration::from_millis(10);
 
-/// A script that has run for so long lets others be served now and then.
+/// A script that has run for so long lets others be served now and then, unless it is to do so earlier.
 const LONG: Duration = Duration::from_millis(500);
 /// How often it does.
 const LOOK_UP_PERIOD: Duration = Duration::from_millis(50);
@@ -43,6 +43,7 @@ struct Face {
     /// What serves them.
     look_up: Mutex<Option<Function>>,
     is_stopped: AtomicBool,
+    is_function: AtomicBool,
     /// One of the states below. Other threads kill: it changes by exchange.
     state: AtomicU8,
 }
@@ -63,6 +64,8 @@ pub(crate) enum Kill {
     Idle,
     /// The one that runs has changed something already.
     HasWritten,
+    /// What runs is a function, and a script was meant, or the other way round.
+    Other,
     /// The one that runs ends.
     Done,
 }
@@ -78,13 +81,14 @@ fn now() -> u64 {
 pub(crate) struct Stopped(pub(crate) String);
 
 impl Watch {
-    /// Starts for a script that may run for `limit`.
-    pub(crate) fn start(&self, limit: Duration) {
+    /// Starts for a script that may run for `limit`, and lets others be served after `patience`, if that is not 0.
+    pub(crate) fn start(&self, limit: Duration, patience: Duration) {
         let now = now();
+        let patience = if patience.is_zero() { LONG } else { patience.min(LONG) };
         self.0.began.store(now, Ordering::Relaxed);
         self.0.looked.store(now, Ordering::Relaxed);
         self.0.limit.store(limit.as_nanos() as u64, Ordering::Relaxed);
-        self.0.look_up_at.store(now + LONG.as_nanos() as u64, Ordering::Relaxed);
+        self.0.look_up_at.store(now + patience.as_nanos() as u64, Ordering::Relaxed);
         self.0.is_stopped.store(false, Ordering::Relaxed);
         self.0.state.store(READING, Ordering::Release);
     }
@@ -129,7 +133,7 @@ impl Watch {
             "Script killed by user with SCRIPT KILL.".to_owned()
         } else {
             let millis = Duration::from_nanos(limit).as_millis();
-            format!("Script was stopped: it ran for more than {millis} ms (lua-time-limit)")
+            format!("Script was stopped: it ran for more than {millis} ms (script-time-limit)")
         }))
     }
 
@@ -147,8 +151,17 @@ impl Watch {
         if noted == Err(KILLED) { self.look() } else { Ok(()) }
     }
 
-    /// Has the script end at its next look, if it has changed nothing.
-    pub(crate) fn kill(&self) -> Kill {
+    /// Says whether what runs is a function.
+    pub(super) fn note_function(&self, is_function: bool) {
+        self.0.is_function.store(is_function, Ordering::Relaxed);
+    }
+
+    /// Has the script, or function, end at its next look, if it has changed nothing.
+    pub(crate) fn kill(&self, is_function: bool) -> Kill {
+        let is_idle = self.0.state.load(Ordering::Acquire) == IDLE;
+        if !is_idle && self.0.is_function.load(Ordering::Relaxed) != is_function {
+            return Kill::Other;
+        }
         match self.0.state.compare_exchange(READING, KILLED, Ordering::AcqRel, Ordering::Acquire) {
             Err(IDLE) => Kill::Idle,
             Err(WRITING) => Kill::HasWritten,

@@ -18,4 +18,5 @@ mod streams;
 mod tracking;
 mod transactions;
 mod waiting;
+mod whole;
 mod world;

@@ -279,3 +279,41 @@ fn hot_keys_are_those_that_all_actors_together_are_asked_for_most() {
         assert!(world.call(clients[0], &["HOTKEYS", "0"]).starts_with("!ERR expected a count from 1"));
     }
 }
+
+#[test]
+fn a_script_that_says_what_it_needs_runs_as_a_whole_or_not_at_all() {
+    let (mut world, clients) = world_of(1, 1);
+    let client = clients[0];
+    world.call(client, &["SET", "a", "1"]);
+    limit(&mut world, client, 1, "noeviction");
+    let run = |flags: &str, what: &str| format!("{flags}{what} return 'ran'");
+    let (set, get) = ("redis.call('SET', 'a', 2)", "redis.call('GET', 'a')");
+    for (flags, what, is_refused) in [
+        ("", set, true),
+        ("", get, false),
+        ("#!lua\n", get, true),
+        ("#!lua flags=allow-oom\n", set, false),
+        ("#!lua flags=no-writes\n", get, false),
+    ] {
+        let reply = world.call(client, &["EVAL", &run(flags, what), "1", "a"]);
+        assert_eq!(reply.starts_with("!OOM "), is_refused, "{flags:?} {what}: {reply}");
+    }
+    // What one may do that needs no room the next one of a transaction may not.
+    world.call(client, &["MULTI"]);
+    world.call(client, &["EVAL", &run("#!lua flags=allow-oom\n", set), "1", "a"]);
+    world.call(client, &["EVAL", &run("", set), "1", "a"]);
+    let replies = world.call(client, &["EXEC"]);
+    assert!(replies.starts_with("[2] \"ran\" !OOM "), "{replies}");
+}
+
+#[test]
+fn restored_keys_have_been_idle_for_as_long_as_they_were() {
+    let (mut world, clients) = world_of(1, 1);
+    let client = clients[0];
+    world.call(client, &["SET", "a", "1"]);
+    for (option, seconds) in [("1000", "1000"), ("1000000", "65535")] {
+        let script = "redis.call('RESTORE', KEYS[2], 0, redis.call('DUMP', KEYS[1]), 'REPLACE', 'IDLETIME', ARGV[1]) \
+                      return redis.call('OBJECT', 'IDLETIME', KEYS[2])";
+        assert_eq!(world.call(client, &["EVAL", script, "2", "a", "b", option]), seconds);
+    }
+}

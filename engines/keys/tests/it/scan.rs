@@ -53,18 +53,6 @@ fn keys_that_stay_are_shown_while_others_come_and_go() {
 }
 
 #[test]
-fn a_transaction_does_not_walk_through_the_keys_of_one_thread_alone() {
-    for (actors, queued) in [(1, true), (3, false)] {
-        let mut world = World::new(actors, 5);
-        let client = world.client(0);
-        world.call(client, &["MULTI"]);
-        let reply = world.call(client, &["SCAN", "0"]);
-        let is_queued = reply.contains("QUEUED");
-        assert_eq!(is_queued, queued, "{actors} actors: {reply:?}");
-    }
-}
-
-#[test]
 fn members_that_stay_are_shown_while_others_come_and_go() {
     for (add, remove, scan) in [("SADD", "SREM", "SSCAN"), ("HSET", "HDEL", "HSCAN")] {
         let mut world = World::new(1, 5);

@@ -247,3 +247,15 @@ fn who_asks_for_the_last_entry_until_its_time_is_over_looks_once_all_the_same() 
         assert!(reply.contains("\"1-1\" [2] \"n\" \"a\""), "{reply}");
     }
 }
+
+#[test]
+fn blocks_have_as_many_entries_as_is_set_and_rough_trimming_removes_whole_ones() {
+    let mut world = World::new(1, 1);
+    let client = world.client(0);
+    world.call(client, &["CONFIG", "SET", "stream-node-max-entries", "2"]);
+    for _ in 0..3 {
+        world.call(client, &["XADD", "stream", "*", "field", "value"]);
+    }
+    assert_eq!(world.call(client, &["XTRIM", "stream", "MAXLEN", "~", "0", "LIMIT", "1"]), "0");
+    assert_eq!(world.call(client, &["XTRIM", "stream", "MAXLEN", "~", "0", "LIMIT", "2"]), "2");
+}

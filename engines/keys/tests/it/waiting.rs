@@ -301,3 +301,43 @@ fn who_waits_for_keys_of_several_actors_takes_from_the_one_that_a_transaction_pu
         }
     }
 }
+
+#[test]
+fn who_waits_behind_another_takes_what_that_one_leaves_before_what_came_later() {
+    let mut world = World::new(1, 5);
+    let clients: Vec<Client> = (0..5).map(|_| world.client(0)).collect();
+    let wanted = [("LEFT", "1"), ("RIGHT", "10"), ("LEFT", "10"), ("RIGHT", "1")];
+    let waiting: Vec<Ticket> = clients
+        .iter()
+        .zip(wanted)
+        .map(|(client, (end, count))| {
+            let request = ["BLMPOP", "0", "2", "a", "b", end, "COUNT", count];
+            world.request(*client, &request).expect_err("nothing there")
+        })
+        .collect();
+    let pusher = clients[4];
+    world.call(pusher, &["MULTI"]);
+    world.call(pusher, &["LPUSH", "a", "1", "2", "3"]);
+    world.call(pusher, &["LPUSH", "b", "x", "y"]);
+    world.call(pusher, &["EXEC"]);
+    world.settle();
+    let told: Vec<String> =
+        (0..3).map(|index| world.arrived(clients[index], waiting[index]).expect("it was served").to_string()).collect();
+    let expected = [r#"[2] "a" [1] "3""#, r#"[2] "a" [2] "1" "2""#, r#"[2] "b" [2] "y" "x""#];
+    assert_eq!(told, expected);
+    assert!(world.arrived(clients[3], waiting[3]).is_none());
+}
+
+#[test]
+fn one_of_a_group_hears_that_its_stream_is_something_else_now() {
+    let mut world = World::new(2, 3);
+    let (one, two) = (world.client(0), world.client(1));
+    world.call(two, &["XGROUP", "CREATE", "stream", "group", "$", "MKSTREAM"]);
+    let request = ["XREADGROUP", "GROUP", "group", "amina", "BLOCK", "0", "STREAMS", "stream", ">"];
+    let ticket = world.request(one, &request).expect_err("nothing there");
+    world.settle();
+    world.call(two, &["SET", "stream", "text"]);
+    world.settle();
+    let heard = world.arrived(one, ticket).expect("a reply").to_string();
+    assert_eq!(heard, "!UNBLOCKED the stream key no longer exists");
+}

@@ -1,8 +1,8 @@
 //! Clients that have to go because all together take too much memory (`maxmemory-clients`).
 //!
-//! Each thread keeps the weight of its clients and tells it to all others. Above the limit, the thread whose clients that may go weigh
-//! most lets the heaviest of them go, until the sum is below. So no two threads do that for the same bytes, and none looks at
-//! clients one by one as long as there is room.
+//! Each thread keeps the weight of its clients and tells it to all others, and how many that may go weigh how much, by powers of two. Above
+//! the limit, a thread that has one of the heaviest lets that go, until the sum is below. So no two threads do that for the same bytes, and
+//! none looks at clients one by one as long as there is room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,24 +11,52 @@ use super::Thread;
 use super::accept::Arrivals;
 use crate::connection::Connection;
 
-/// What the clients of a thread take, in bytes.
-#[derive(Debug, Default)]
+/// What the clients of a thread take.
+#[derive(Debug)]
 pub(crate) struct Weight {
-    /// All.
+    /// All, in bytes.
     all: AtomicUsize,
-    /// Those that may be sent away.
-    evictable: AtomicUsize,
+    /// How many may be sent away, by class of weight.
+    evictable: [AtomicUsize; CLASSES],
+}
+
+/// Classes of weight: the bits of a number of bytes.
+const CLASSES: usize = usize::BITS as usize + 1;
+
+const fn class_of(bytes: usize) -> usize {
+    (usize::BITS - bytes.leading_zeros()) as usize
+}
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self { all: AtomicUsize::new(0), evictable: [const { AtomicUsize::new(0) }; CLASSES] }
+    }
 }
 
 impl Weight {
     /// Puts a client with another weight in the place of what it was. Only the thread of the client does.
     pub(super) fn put(&self, connection: &mut Connection, weight: (usize, bool)) {
-        let (before, was_evictable) = std::mem::replace(&mut connection.weight, weight);
-        let (now, is_evictable) = weight;
-        let part = |bytes: usize, counts: bool| if counts { bytes } else { 0 };
+        let before = std::mem::replace(&mut connection.weight, weight);
+        self.change(before, weight);
+    }
+
+    fn change(&self, (before, was_evictable): (usize, bool), (now, is_evictable): (usize, bool)) {
         self.all.store(self.all.load(Ordering::Relaxed) + now - before, Ordering::Relaxed);
-        let evictable = self.evictable.load(Ordering::Relaxed) + part(now, is_evictable) - part(before, was_evictable);
-        self.evictable.store(evictable, Ordering::Relaxed);
+        // A connection begins and ends with no weight at all, and is in no class.
+        let count_in = |bytes: usize| &self.evictable[class_of(bytes)];
+        if was_evictable && before > 0 {
+            let count = count_in(before);
+            count.store(count.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+        }
+        if is_evictable && now > 0 {
+            let count = count_in(now);
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The class of the heaviest that may be sent away, if there is one.
+    fn heaviest(&self) -> Option<usize> {
+        (0..CLASSES).rev().find(|class| self.evictable[*class].load(Ordering::Relaxed) > 0)
     }
 }
 
@@ -59,11 +87,10 @@ impl Scales {
         self.limit.is_some_and(|limit| all() > limit)
     }
 
-    /// The thread whose clients that may go weigh most, if there are any; of several the first.
+    /// The thread that has one of the heaviest clients that may go, if there are any; of several the first.
     fn heaviest(&self) -> Option<usize> {
-        let evictable = |thread: &usize| self.weights[*thread].evictable.load(Ordering::Relaxed);
-        let heaviest = (0..self.weights.len()).rev().max_by_key(evictable)?;
-        (evictable(&heaviest) > 0).then_some(heaviest)
+        let heaviest = (0..self.weights.len()).rev().max_by_key(|thread| self.weights[*thread].heaviest())?;
+        self.weights[heaviest].heaviest().map(|_| heaviest)
     }
 }
 
@@ -109,20 +136,44 @@ impl Thread {
 mod tests {
     use super::*;
 
-    fn scales(limit: usize, weights: &[(usize, usize)]) -> Scales {
-        let weights = weights
-            .iter()
-            .map(|(all, evictable)| Weight { all: AtomicUsize::new(*all), evictable: AtomicUsize::new(*evictable) });
-        Scales { thread: 0, weights: weights.collect(), arrivals: Arc::new([]), limit: Some(limit) }
+    /// Threads with clients of these weights, that may go or not.
+    fn scales(limit: usize, threads: &[&[(usize, bool)]]) -> Scales {
+        let weight_of = |clients: &&[(usize, bool)]| {
+            let weight = Weight::default();
+            for client in *clients {
+                weight.change((0, false), *client);
+            }
+            weight
+        };
+        let weights = threads.iter().map(weight_of).collect();
+        Scales { thread: 0, weights, arrivals: Arc::new([]), limit: Some(limit) }
     }
 
     #[test]
-    fn above_the_limit_the_thread_with_most_that_may_go_lets_somebody_go() {
-        assert!(!scales(100, &[(60, 60), (40, 40)]).are_over());
-        let over = scales(99, &[(40, 40), (60, 60)]);
-        assert_eq!((over.are_over(), over.heaviest()), (true, Some(1)));
-        assert_eq!(scales(0, &[(60, 10), (40, 20)]).heaviest(), Some(1), "who is to stay does not count");
-        assert_eq!(scales(0, &[(60, 60), (60, 60)]).heaviest(), Some(0), "one of equals");
-        assert_eq!(scales(0, &[(60, 0), (40, 0)]).heaviest(), None);
+    fn above_the_limit_the_thread_with_the_heaviest_that_may_go_lets_it_go() {
+        assert!(!scales(100, &[&[(60, true)], &[(40, true)]]).are_over());
+        let over = scales(99, &[&[(30, true), (30, true), (30, true)], &[(70, true)]]);
+        assert_eq!((over.are_over(), over.heaviest()), (true, Some(1)), "one that is heavy before many that are not");
+        assert_eq!(
+            scales(0, &[&[(60, false), (1, true)], &[(20, true)]]).heaviest(),
+            Some(1),
+            "who is to stay does not count"
+        );
+        assert_eq!(scales(0, &[&[(60, true)], &[(60, true)]]).heaviest(), Some(0), "one of equals");
+        assert_eq!(scales(0, &[&[(60, false)], &[(40, false)]]).heaviest(), None);
+    }
+
+    #[test]
+    fn a_client_is_in_the_class_of_its_present_weight() {
+        let weight = Weight::default();
+        weight.change((0, false), (100, true));
+        weight.change((100, true), (9000, true));
+        assert_eq!((weight.all.load(Ordering::Relaxed), weight.heaviest()), (9000, Some(class_of(9000))));
+        weight.change((9000, true), (100, true));
+        assert_eq!(weight.heaviest(), Some(class_of(100)));
+        weight.change((100, true), (100, false));
+        assert_eq!((weight.all.load(Ordering::Relaxed), weight.heaviest()), (100, None));
+        weight.change((100, false), (0, false));
+        assert_eq!(weight.all.load(Ordering::Relaxed), 0);
     }
 }

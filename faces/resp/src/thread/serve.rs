@@ -118,7 +118,8 @@ impl Thread {
                     let args = Args::new(&bytes[ran..], parser.spans());
                     // An empty line, or a list of no words, is a request of none.
                     let name = args.from(0).next().and_then(<[u8]>::first);
-                    let may_be_script = name.is_some_and(|first| first.eq_ignore_ascii_case(&b'e'));
+                    // `EVAL`, `EXEC`, `FCALL` and their kin.
+                    let may_be_script = name.is_some_and(|first| matches!(first, b'e' | b'E' | b'f' | b'F'));
                     let progress = connection.answer(output_limit, |session, reply| {
                         if may_be_script {
                             self.lending(|worker| worker.request(session, args, reply))

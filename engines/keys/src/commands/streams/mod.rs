@@ -41,7 +41,7 @@ fn answer_entries(entries: &[StreamEntry<'_>], reply: &mut dyn Reply) {
 
 /// `XADD key [NOMKSTREAM] [MAXLEN | MINID [= | ~] threshold [LIMIT count]] * | id field value [field value ...]`
 pub fn xadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let Addition { id, creates, trim, first } = Addition::parse(args)?;
+    let Addition { id, creates, trim, first } = Addition::parse(args, keys.encodings.stream_block.entries)?;
     let words: Vec<&[u8]> = args.from(first).collect();
     if words.is_empty() || !words.len().is_multiple_of(2) {
         return Err(CommandError::Arity("xadd".to_owned()));
@@ -54,7 +54,7 @@ pub fn xadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
         reply.null();
         return Ok(());
     }
-    let now = keys.now().0;
+    let (now, limits) = (keys.now().0, keys.encodings.stream_block);
     let (id, trimmed) = keys.change::<Stream, _>(key, |stream| {
         let last = stream.last();
         let Some(following) = last.next() else {
@@ -75,6 +75,7 @@ pub fn xadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
                 "ERR The ID specified in XADD is equal or smaller than the target stream top item",
             ));
         }
+        stream.limit_blocks(limits);
         stream.perform(&StreamOperation::Add { id, words });
         let trimmed = trim.map_or(0, |trim| stream.trimmed(trim));
         if trimmed > 0 {
@@ -93,7 +94,7 @@ pub fn xadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outco
 
 /// `XTRIM key MAXLEN | MINID [= | ~] threshold [LIMIT count]`
 pub fn xtrim(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let trim = parse_trim(args)?;
+    let trim = parse_trim(args, keys.encodings.stream_block.entries)?;
     let trimmed = keys.change_present::<Stream, _>(&args[1], |stream| {
         let count = stream.trimmed(trim);
         if count > 0 {

@@ -5,8 +5,13 @@ use crate::keyspace::{Kept, StreamId, Trim};
 use crate::number::parse_integer;
 use crate::request::Args;
 
-/// How many entries rough trimming removes at most, if it is not said.
-const ROUGH_LIMIT: usize = 10_000;
+/// How many entries rough trimming removes at most, if it is not said, where a block takes so many (0 for no limit).
+fn rough_limit(block_entries: usize) -> usize {
+    const BLOCKS: usize = 100;
+    const UNLIMITED: usize = 10_000;
+    const MOST: usize = 1_000_000;
+    if block_entries == 0 { UNLIMITED } else { block_entries.saturating_mul(BLOCKS).min(MOST) }
+}
 
 const NOT_AN_ID: CommandError = CommandError::text("ERR Invalid stream ID specified as stream command argument");
 
@@ -135,7 +140,7 @@ impl Trimming {
         Ok(true)
     }
 
-    fn finish(self) -> Result<Option<Trim>, CommandError> {
+    fn finish(self, block_entries: usize) -> Result<Option<Trim>, CommandError> {
         let Some(kept) = self.kept else {
             return match self.limit {
                 None => Ok(None),
@@ -148,13 +153,13 @@ impl Trimming {
         if self.limit.is_some() && !self.is_rough {
             return Err(CommandError::text(NOT_ROUGH));
         }
-        let limit = self.limit.unwrap_or(if self.is_rough { ROUGH_LIMIT } else { 0 });
+        let limit = self.limit.unwrap_or_else(|| if self.is_rough { rough_limit(block_entries) } else { 0 });
         Ok(Some(Trim { kept, is_rough: self.is_rough, limit: (limit > 0).then_some(limit) }))
     }
 }
 
 impl Addition {
-    pub(super) fn parse(args: Args<'_>) -> Result<Self, CommandError> {
+    pub(super) fn parse(args: Args<'_>, block_entries: usize) -> Result<Self, CommandError> {
         let (mut trimming, mut creates, mut id) = (Trimming::default(), true, None);
         let mut words = args.from(2);
         while let Some(word) = words.next() {
@@ -175,14 +180,14 @@ impl Addition {
         }
         let first = args.len() - words.len();
         // The checks come in Redis' order: how it is trimmed, and then whether there is an entry.
-        let trim = trimming.finish()?;
+        let trim = trimming.finish(block_entries)?;
         let id = id.ok_or_else(|| CommandError::Arity("xadd".to_owned()))?;
         Ok(Self { id, creates, trim, first })
     }
 }
 
 /// How `XTRIM` trims.
-pub(super) fn parse_trim(args: Args<'_>) -> Result<Trim, CommandError> {
+pub(super) fn parse_trim(args: Args<'_>, block_entries: usize) -> Result<Trim, CommandError> {
     let mut trimming = Trimming::default();
     let mut words = args.from(2);
     while let Some(word) = words.next() {
@@ -190,5 +195,6 @@ pub(super) fn parse_trim(args: Args<'_>) -> Result<Trim, CommandError> {
             return Err(CommandError::Syntax);
         }
     }
-    trimming.finish()?.ok_or(CommandError::text("ERR syntax error, XTRIM must be called with a trimming strategy"))
+    let refusal = CommandError::text("ERR syntax error, XTRIM must be called with a trimming strategy");
+    trimming.finish(block_entries)?.ok_or(refusal)
 }

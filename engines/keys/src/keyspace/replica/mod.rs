@@ -199,10 +199,18 @@ impl Keyspace {
         self.replicas.is_first(key)
     }
 
+    /// Whether a key that is here in the selected database is no copy of another actor's: it is this actor's, or borrowed.
+    #[must_use]
+    pub fn is_no_copy(&self, key: &[u8]) -> bool {
+        let replica = || self.replicas.get(self.selected, key);
+        self.replicas.is_first(key) || self.has_borrowed && replica().is_none_or(|replica| replica.is_borrowed)
+    }
+
     /// The entries in a database that are copies of keys of other actors.
     pub(super) fn copies_in(&self, database: u8) -> impl Iterator<Item = &Entry> {
-        let keys =
-            self.replicas.iter().filter(move |(number, key, _)| *number == database && !self.replicas.is_first(key));
+        let keys = self.replicas.iter().filter(move |(number, key, replica)| {
+            *number == database && !replica.is_borrowed && !self.replicas.is_first(key)
+        });
         keys.filter_map(move |(_, key, _)| self.peek_in(database, key))
     }
 

@@ -51,9 +51,31 @@ pub(super) struct Block {
 const SAME_FIELDS: u8 = 1;
 const DELETED: u8 = 2;
 
-/// As Redis' defaults of `stream-node-max-entries` and `stream-node-max-bytes`.
-const ENTRIES_MAX: u32 = 100;
-const BYTES_MAX: usize = 4096;
+/// How much one block takes: `stream-node-max-entries` and `stream-node-max-bytes`, 0 for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockLimits {
+    /// Entries.
+    pub entries: usize,
+    /// Bytes.
+    pub bytes: usize,
+}
+
+impl Default for BlockLimits {
+    fn default() -> Self {
+        Self { entries: 100, bytes: 4096 }
+    }
+}
+
+impl BlockLimits {
+    /// A block is never longer, whatever is set: it is copied as a whole.
+    const BYTES_MAX: usize = 1 << 30;
+
+    /// Whether a block that has so much takes no more.
+    const fn are_met(self, entries: usize, bytes: usize) -> bool {
+        let has_all_bytes = bytes >= Self::BYTES_MAX || self.bytes > 0 && bytes >= self.bytes;
+        has_all_bytes || entries >= u32::MAX as usize || self.entries > 0 && entries >= self.entries
+    }
+}
 
 fn write_number(to: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -100,9 +122,9 @@ impl Block {
     }
 
     /// Adds an entry, if there is room. Says whether there was.
-    pub(super) fn push(&mut self, id: StreamId, words: &[&[u8]]) -> bool {
-        let is_full = self.live + self.deleted >= ENTRIES_MAX
-            || self.bytes.len() + words.iter().map(|word| word.len()).sum::<usize>() >= BYTES_MAX;
+    pub(super) fn push(&mut self, id: StreamId, words: &[&[u8]], limits: BlockLimits) -> bool {
+        let bytes = self.bytes.len() + words.iter().map(|word| word.len()).sum::<usize>();
+        let is_full = limits.are_met((self.live + self.deleted) as usize, bytes);
         if is_full {
             self.bytes.shrink_to_fit();
         } else {

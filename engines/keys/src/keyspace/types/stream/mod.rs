@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use self::block::Block;
-pub use self::block::Entry;
+pub use self::block::{BlockLimits, Entry};
 pub use self::group::Group;
 pub use self::operation::StreamOperation;
 use super::{Collection, collection_of};
@@ -74,6 +74,8 @@ pub struct Stream {
     heap_bytes: usize,
     /// Whether anything was done to it. An empty stream is a key, too.
     is_made: bool,
+    /// How much its next blocks take.
+    block_limits: BlockLimits,
 }
 
 /// What an operation takes in the log beside its words, with a number of an entry and a count; and a word beside its bytes.
@@ -341,7 +343,7 @@ impl Stream {
         (self.last, self.added, self.length) = (id, self.added.wrapping_add(1), self.length + 1);
         if let Some(block) = self.blocks.back_mut() {
             let before = block.byte_count();
-            let is_in = block.push(id, words);
+            let is_in = block.push(id, words, self.block_limits);
             self.heap_bytes = self.heap_bytes + block.byte_count() - before;
             if is_in {
                 return;
@@ -383,6 +385,11 @@ impl Stream {
 }
 
 impl Change<'_, Stream> {
+    /// Says how much the blocks take that come. It is no change of what is there, and not in the log.
+    pub const fn limit_blocks(&mut self, limits: BlockLimits) {
+        self.value.block_limits = limits;
+    }
+
     /// Does an operation.
     pub fn perform(&mut self, operation: &StreamOperation<'_>) {
         self.value.perform(operation);

@@ -1,0 +1,205 @@
+//! Transactions with steps about all keys say on several actors what they say on one, and are one step for whoever looks.
+
+use savanna_keys::keyspace::Keyspace;
+use savanna_keys::reply::{Tape, Value};
+use savanna_keys::session::Ticket;
+
+use crate::world::{Chance, Client, World};
+
+const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// A step of a transaction, by chance.
+fn step(chance: &mut Chance) -> Vec<&'static str> {
+    let key = KEYS[chance.below(KEYS.len())];
+    let other = KEYS[chance.below(KEYS.len())];
+    match chance.below(20) {
+        0..3 => vec!["SET", key, other],
+        3 => vec!["MSET", key, "1", other, "2"],
+        4 => vec!["SADD", key, "x"],
+        5 => vec!["DEL", key, other],
+        6 => vec!["RENAME", key, other],
+        7 => vec!["MGET", key, other],
+        8..11 => vec!["DBSIZE"],
+        11 | 12 => vec!["KEYS", "*"],
+        13 => vec!["SCAN", "0", "COUNT", "100"],
+        14 => vec!["SCAN", "0", "MATCH", "[a-d]", "TYPE", "string", "COUNT", "100"],
+        15 | 16 => vec!["RANDOMKEY"],
+        17 => vec!["SWAPDB", ["0", "1"][chance.below(2)], ["1", "2"][chance.below(2)]],
+        18 => vec!["SELECT", ["0", "1", "99"][chance.below(3)]],
+        _ => vec!["DEL", "a", "b", "c", "d", "e", "f", "g", "h"],
+    }
+}
+
+/// What is compared of the replies to a transaction: without the order of keys.
+fn normal(steps: &[Vec<&str>], reply: &Tape) -> Vec<String> {
+    let text = |(words, reply): (&Vec<&str>, &Tape)| match words[0] {
+        "KEYS" | "SCAN" => {
+            let mut values: Vec<String> = reply.values().map(|value| format!("{value:?}")).collect();
+            values.sort();
+            values.concat()
+        }
+        "RANDOMKEY" => (reply.first() == Some(Value::Null)).to_string(),
+        _ => reply.to_string(),
+    };
+    steps.iter().zip(&reply.elements()).map(text).collect()
+}
+
+fn exec(world: &mut World, client: Client, steps: &[Vec<&str>]) -> Tape {
+    assert_eq!(world.call(client, &["MULTI"]), "OK");
+    for words in steps {
+        assert_eq!(world.call(client, words), "QUEUED", "{words:?}");
+    }
+    match world.request(client, &["EXEC"]) {
+        Ok(tape) => tape,
+        Err(ticket) => wait(world, client, ticket),
+    }
+}
+
+fn wait(world: &mut World, client: Client, ticket: Ticket) -> Tape {
+    loop {
+        if let Some(tape) = world.arrived(client, ticket) {
+            return tape;
+        }
+        assert!(world.deliver_one(), "no reply, and nothing is on its way");
+    }
+}
+
+#[test]
+fn steps_about_all_keys_say_what_they_say_on_one_actor() {
+    for seed in 0..400 {
+        let mut chance = Chance::new(seed);
+        let actors = 2 + (seed % 3) as u16;
+        let mut worlds = [World::new(1, seed), World::new(actors, seed)];
+        worlds.iter_mut().for_each(World::begin_log);
+        let at = chance.below(usize::from(actors));
+        let clients = [worlds[0].client(0), worlds[1].client(at)];
+        for _ in 0..6 {
+            let steps: Vec<Vec<&str>> = (0..1 + chance.below(8)).map(|_| step(&mut chance)).collect();
+            let [one, several] = [0, 1].map(|index| normal(&steps, &exec(&mut worlds[index], clients[index], &steps)));
+            assert_eq!(one, several, "seed {seed}: {steps:?}");
+        }
+        // So does the log.
+        let contents = [0, 1].map(|index| {
+            let world = &mut worlds[index];
+            world.settle();
+            (0..world.actor_count()).for_each(|actor| world.append(actor));
+            contents(&world.replayed(&world.log.records()))
+        });
+        assert_eq!(contents[0], contents[1], "seed {seed}");
+        let here = worlds[1].actors().flat_map(|actor| contents_of(actor.keys())).collect::<Vec<_>>();
+        assert_eq!(contents[1], sorted(here), "seed {seed}");
+    }
+}
+
+fn contents(keys: &Keyspace) -> Vec<(u8, Vec<u8>, String)> {
+    sorted(contents_of(keys))
+}
+
+fn contents_of(keys: &Keyspace) -> Vec<(u8, Vec<u8>, String)> {
+    let entries = keys.databases().flat_map(|(number, database)| database.iter().map(move |entry| (number, entry)));
+    entries.map(|(number, entry)| (number, entry.key.to_vec(), format!("{:?}", entry.value))).collect()
+}
+
+fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
+    list.sort();
+    list
+}
+
+#[test]
+fn nobody_sees_a_part_of_a_transaction_in_steps_about_all_keys() {
+    for seed in 0..200 {
+        let actors = 2 + (seed % 3) as u16;
+        let mut world = World::new(actors, seed);
+        let clients: Vec<Client> = (0..6).map(|index| world.client(index % usize::from(actors))).collect();
+        let values: Vec<&str> = KEYS.iter().flat_map(|key| [*key, "x"]).collect();
+        let all = [&["MSET"], &values[..]].concat();
+        let none = [&["DEL"], &KEYS[..]].concat();
+        let mut awaited: Vec<Option<(Ticket, bool)>> = vec![None; clients.len()];
+        let mut looks = 0;
+        while looks < 20 {
+            if world.chance.below(3) > 0 && world.deliver_one() {
+                continue;
+            }
+            let index = world.chance.below(clients.len());
+            let client = clients[index];
+            if let Some((ticket, has_looked)) = awaited[index] {
+                let Some(reply) = world.arrived(client, ticket) else { continue };
+                awaited[index] = None;
+                if has_looked {
+                    let counts: Vec<String> = reply.elements().iter().map(Tape::to_string).collect();
+                    assert!(counts[0] == "0" || counts[0] == "8", "seed {seed}: {counts:?}");
+                    assert_eq!(counts[0], counts[2], "seed {seed}: {counts:?}");
+                    assert_eq!(reply.elements()[1].values().count() - 1, counts[0].parse::<usize>().expect("a count"));
+                    looks += 1;
+                }
+                continue;
+            }
+            let (steps, looks_now): (Vec<&[&str]>, bool) = match world.chance.below(4) {
+                0 => (vec![&all], false),
+                1 => (vec![&["SWAPDB", "0", "1"], &all, &none], false),
+                2 => (vec![&["SWAPDB", "1", "0"], &all], false),
+                _ => (vec![&["DBSIZE"], &["KEYS", "*"], &["DBSIZE"]], true),
+            };
+            world.request(client, &["MULTI"]).expect("an answer at once");
+            for words in steps {
+                world.request(client, words).expect("an answer at once");
+            }
+            awaited[index] = world.request(client, &["EXEC"]).err().map(|ticket| (ticket, looks_now));
+        }
+        world.settle();
+    }
+}
+
+#[test]
+fn what_other_actors_do_for_a_transaction_is_done_when_it_is_answered() {
+    let mut world = World::new(3, 1);
+    let clients = [0, 1, 2].map(|actor| world.client(actor));
+    let [here, there, third] = clients;
+    let steps = [vec!["CONFIG", "SET", "timeout", "7"], vec!["CONFIG", "GET", "timeout"], vec!["SET", "a", "1"]];
+    assert_eq!(exec(&mut world, there, &steps).to_string(), "[3] OK %1 \"timeout\" \"7\" OK");
+    assert_eq!(world.call(third, &["CONFIG", "GET", "timeout"]), "%1 \"timeout\" \"7\"");
+    let steps = [vec!["CLIENT", "KILL", "TYPE", "normal"], vec!["DBSIZE"], vec!["SCRIPT", "LOAD", "return 1"]];
+    let reply = exec(&mut world, here, &steps).to_string();
+    assert_eq!(reply, "[3] 2 1 \"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\"");
+    let digest = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+    let other = world.client(2);
+    assert_eq!(world.call(other, &["EVALSHA", digest, "0"]), "1");
+    // Later requests of the session are answered in their places.
+    assert_eq!(world.call(here, &["GET", "a"]), "\"1\"");
+}
+
+#[test]
+fn a_transaction_of_a_client_that_has_gone_is_run_as_a_whole_in_its_databases() {
+    let mut world = World::new(2, 3);
+    let (gone, other) = (world.client(0), world.client(0));
+    world.call(other, &["MSET", "a", "old", "b", "old", "c", "old", "d", "old"]);
+    world.call(gone, &["MULTI"]);
+    for words in [
+        &["DEL", "a", "b", "c", "d"][..],
+        &["SWAPDB", "2", "3"],
+        &["SELECT", "1"],
+        &["MSET", "a", "new", "b", "new", "c", "new", "d", "new"],
+    ] {
+        world.call(gone, words);
+    }
+    world.request(gone, &["EXEC"]).expect_err("a reply later");
+    world.close(gone);
+    world.settle();
+    assert_eq!(world.call(other, &["DBSIZE"]), "0");
+    world.call(other, &["SELECT", "1"]);
+    assert_eq!(world.call(other, &["MGET", "a", "b", "c", "d"]), "[4] \"new\" \"new\" \"new\" \"new\"");
+}
+
+#[test]
+fn a_flush_is_not_one_append_with_a_transaction_of_several_actors() {
+    for (actors, queued) in [(1, true), (3, false)] {
+        let mut world = World::new(actors, 5);
+        let client = world.client(0);
+        for words in [&["FLUSHALL"][..], &["FLUSHDB"]] {
+            world.call(client, &["MULTI"]);
+            let reply = world.call(client, words);
+            assert_eq!(reply.contains("QUEUED"), queued, "{actors} actors: {reply:?}");
+            world.call(client, &["DISCARD"]);
+        }
+    }
+}
