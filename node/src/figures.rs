@@ -115,7 +115,7 @@ const TENANTS_LOG: LogNames = [
 /// A figure of a thread of keys: its name, its help, whether it only grows, and where it is.
 type KeysFigure = (&'static str, &'static str, Kind, fn(&KeysFigures) -> u64);
 
-const KEYS: [KeysFigure; 18] = [
+const KEYS: [KeysFigure; 21] = [
     ("savanna_keys_clients", "Clients that are connected", Kind::Gauge, |f| f.clients),
     ("savanna_keys_blocked_clients", "Clients that wait for a key or a pause", Kind::Gauge, |f| f.blocked_clients),
     ("savanna_keys_connections", "Connections taken", Kind::Counter, |f| f.connections),
@@ -133,6 +133,9 @@ const KEYS: [KeysFigure; 18] = [
     ("savanna_keys_replicas_evicted", "Replicas given up because memory was full", Kind::Counter, |f| {
         f.copies_given_up
     }),
+    ("savanna_keys_hot_keys_replicated", "Keys that have replicas by themselves", Kind::Gauge, |f| f.hot_keys_spread),
+    ("savanna_keys_hot_keys_replications", "Keys that got replicas by themselves", Kind::Counter, |f| f.spreads),
+    ("savanna_keys_hot_keys_undone", "Keys that lost replicas that they got by themselves", Kind::Counter, |f| f.gathers),
     ("savanna_keys_keys", "Keys that are there", Kind::Gauge, |f| f.keys),
     ("savanna_keys_memory_bytes", "Memory that keys take", Kind::Gauge, |f| f.bytes),
     ("savanna_keys_client_memory_bytes", "Memory that connections take", Kind::Gauge, |f| f.client_bytes),

@@ -232,6 +232,10 @@ pub struct Config {
     pub busy_millis: u64,
     /// Keys of which it is known who has read them, 0 for no limit.
     pub tracked_keys_max: usize,
+    /// What copies of keys may take that get replicas by themselves, 0 for none.
+    pub hot_keys_memory: usize,
+    /// No key gets replicas by itself that had fewer requests of late.
+    pub hot_keys_requests_min: usize,
     /// What clients are told that becomes of keys.
     pub events: EventClasses,
     /// Milliseconds from which on what takes so long is kept for `LATENCY`; 0 to keep nothing.
@@ -283,6 +287,8 @@ impl Default for Config {
             script_millis_max: 5000,
             busy_millis: 5000,
             tracked_keys_max: 1_000_000,
+            hot_keys_memory: 0,
+            hot_keys_requests_min: 200_000,
             events: EventClasses::default(),
             latency_millis: 0,
             encodings: EncodingLimits::default(),
@@ -387,6 +393,8 @@ impl Config {
                 "latency-tracking-info-percentiles",
                 self.latency_percentiles.iter().map(f64::to_string).collect::<Vec<_>>().join(" "),
             ),
+            ("hot-keys-memory", self.hot_keys_memory.to_string()),
+            ("hot-keys-min-requests", self.hot_keys_requests_min.to_string()),
             ("lfu-decay-time", self.use_counting.1.to_string()),
             ("lfu-log-factor", self.use_counting.0.to_string()),
             ("maxclients", self.clients_max.to_string()),
@@ -581,6 +589,8 @@ impl Config {
                 self.keepalive_seconds = within(number()?, 0..=32_767)? as u32;
             }
             "timeout" => self.idle_seconds_max = within(number()?, 0..=i32::MAX as usize)? as u64,
+            "hot-keys-memory" => self.hot_keys_memory = bytes(value).ok_or("argument must be a memory value")?,
+            "hot-keys-min-requests" => self.hot_keys_requests_min = within(number()?, 1..=u32::MAX as usize)?,
             "tracking-table-max-keys" => self.tracked_keys_max = number()?,
             "maxclients" => self.clients_max = within(number()?, 1..=u32::MAX as usize)?,
             "busy-reply-threshold" | "lua-time-limit" => {

@@ -96,6 +96,12 @@ pub struct Figures {
     pub evicted: u64,
     /// Copies of other actors' keys that were given up because memory was full, counted.
     pub copies_given_up: u64,
+    /// Keys that have replicas by themselves.
+    pub hot_keys_spread: u64,
+    /// Keys that got replicas by themselves, counted.
+    pub spreads: u64,
+    /// Keys that lost them again, counted.
+    pub gathers: u64,
     /// Keys that are there.
     pub keys: u64,
     /// About how many bytes they take.
@@ -136,6 +142,9 @@ impl Actor {
             expired: counters.expired,
             evicted: counters.evicted,
             copies_given_up: counters.given_up,
+            hot_keys_spread: self.spreading.now() as u64,
+            spreads: self.spreading.counts().0,
+            gathers: self.spreading.counts().1,
             keys: (0..DATABASES).map(|database| self.keys.count_keys(database).0 as u64).sum(),
             bytes: self.keys.byte_count() as u64,
             evicted_clients: self.counters.evicted_clients,

@@ -108,6 +108,12 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting("keys.dbfilename", "dump.rdb", "what the file is called that SAVE writes, and the first start reads"),
     setting("keys.dir", "", "where that file is; empty for the data directory"),
     setting(
+        "keys.hot_keys_memory",
+        "0",
+        "memory for copies of keys that are read so often that they get replicas by themselves, 0 for none",
+    ),
+    setting("keys.hot_keys_min_requests", "200000", "recent requests without which no key gets replicas by itself"),
+    setting(
         "keys.latency_monitor_threshold",
         "0",
         "milliseconds from which on LATENCY keeps what takes so long, 0 to keep nothing",

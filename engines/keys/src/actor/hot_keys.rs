@@ -26,6 +26,29 @@ pub(super) struct HotKeys {
     random: Random,
     halved: UnixMillis,
     counted: Vec<Counted>,
+    /// Requests about keys that were looked at.
+    looked_at: u64,
+}
+
+/// How often an actor was asked for a key of late, at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heat {
+    /// The database.
+    pub database: u8,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Requests.
+    pub requests: u64,
+    /// Those of them that only read.
+    pub reads: u64,
+}
+
+impl Heat {
+    /// What it is after so many milliseconds without a request.
+    pub(super) fn faded(&self, millis: u64) -> Self {
+        let fade = |count: u64| count.checked_shr((millis / HALF_LIFE).min(64) as u32).unwrap_or(0);
+        Self { requests: fade(self.requests), reads: fade(self.reads), ..self.clone() }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -35,11 +58,19 @@ struct Counted {
     count: u64,
     /// What it may have got from the key whose place it took.
     inherited: u64,
+    /// How many of its own only read.
+    reads: u64,
 }
 
 impl HotKeys {
     pub(super) fn new(seed: u64) -> Self {
-        Self { until_next: SAMPLED, random: Random::new(seed), halved: UnixMillis(0), counted: Vec::new() }
+        Self {
+            until_next: SAMPLED,
+            random: Random::new(seed),
+            halved: UnixMillis(0),
+            counted: Vec::new(),
+            looked_at: 0,
+        }
     }
 
     /// Hears of a request. Says whether it is to be noted.
@@ -49,29 +80,39 @@ impl HotKeys {
         self.until_next == 0
     }
 
-    /// Notes a request about keys.
+    /// Notes a request about keys, which only reads or not.
     #[cold]
-    pub(super) fn note<'a>(&mut self, database: u8, keys: impl Iterator<Item = &'a [u8]>, now: UnixMillis) {
+    pub(super) fn note<'a>(
+        &mut self,
+        database: u8,
+        keys: impl Iterator<Item = &'a [u8]>,
+        only_reads: bool,
+        now: UnixMillis,
+    ) {
         // Not every 256th: requests may come in a rhythm.
         self.until_next = 1 + self.random.below(2 * SAMPLED as usize - 1) as u32;
         self.fade(now);
+        self.looked_at += 1;
         for key in keys {
-            self.count(database, key);
+            self.count(database, key, u64::from(only_reads));
         }
     }
 
-    fn count(&mut self, database: u8, key: &[u8]) {
+    fn count(&mut self, database: u8, key: &[u8], reads: u64) {
         let is_full = self.counted.len() == KEPT;
         let known = self.counted.iter_mut().find(|counted| *counted.key == *key && counted.database == database);
         match known {
-            Some(counted) => counted.count += 1,
+            Some(counted) => {
+                counted.count += 1;
+                counted.reads += reads;
+            }
             None if !is_full => {
-                self.counted.push(Counted { database, key: key.into(), count: 1, inherited: 0 });
+                self.counted.push(Counted { database, key: key.into(), count: 1, inherited: 0, reads });
             }
             None => {
                 if let Some(lowest) = self.counted.iter_mut().min_by_key(|counted| counted.count) {
                     let inherited = lowest.count;
-                    *lowest = Counted { database, key: key.into(), count: inherited + 1, inherited };
+                    *lowest = Counted { database, key: key.into(), count: inherited + 1, inherited, reads };
                 }
             }
         }
@@ -88,9 +129,11 @@ impl HotKeys {
             return;
         }
         self.halved = now;
+        self.looked_at = self.looked_at.checked_shr(halvings).unwrap_or(0);
         for counted in &mut self.counted {
             counted.count = counted.count.checked_shr(halvings).unwrap_or(0);
             counted.inherited = counted.inherited.checked_shr(halvings).unwrap_or(0);
+            counted.reads = counted.reads.checked_shr(halvings).unwrap_or(0);
         }
         self.counted.retain(|counted| counted.count > 0);
     }
@@ -106,6 +149,19 @@ impl HotKeys {
         hottest.sort_by(|one, other| other.2.cmp(&one.2).then_with(|| one.1.cmp(&other.1)));
         hottest.truncate(count);
         hottest
+    }
+
+    /// Requests of late about all keys, and how many of them were about those that are counted.
+    pub(super) fn heat(&mut self, now: UnixMillis) -> (u64, Vec<Heat>) {
+        self.fade(now);
+        let sampled = u64::from(SAMPLED);
+        let heat = self.counted.iter().map(|counted| Heat {
+            database: counted.database,
+            key: counted.key.clone(),
+            requests: (counted.count - counted.inherited) * sampled,
+            reads: counted.reads * sampled,
+        });
+        (self.looked_at * sampled, heat.collect())
     }
 
     /// Keys of a database, with about how many requests of late were about each, at least.
@@ -125,7 +181,7 @@ mod tests {
     fn ask<'a>(hot: &mut HotKeys, names: impl Iterator<Item = &'a str>) {
         for name in names {
             if hot.is_next() {
-                hot.note(0, [name.as_bytes()].into_iter(), UnixMillis(0));
+                hot.note(0, [name.as_bytes()].into_iter(), name.starts_with("hot"), UnixMillis(0));
             }
         }
     }
@@ -154,5 +210,17 @@ mod tests {
         let after = hot.of_database(0, UnixMillis(HALF_LIFE))[0].1;
         assert!(after.abs_diff(before / 2) <= u64::from(SAMPLED), "{before} became {after}");
         assert!(hot.of_database(0, UnixMillis(100 * HALF_LIFE)).is_empty());
+    }
+
+    #[test]
+    fn reads_are_told_from_writes() {
+        let mut hot = HotKeys::new(1);
+        ask(&mut hot, ["hot", "hot", "hot", "cold"].into_iter().cycle().take(400_000));
+        let (requests, heat) = hot.heat(UnixMillis(0));
+        let of = |name: &str| heat.iter().find(|heat| *heat.key == *name.as_bytes()).expect("it is counted");
+        assert!((300_000..500_000).contains(&requests), "{requests}");
+        assert_eq!(of("cold").reads, 0);
+        assert_eq!(of("hot").reads, of("hot").requests);
+        assert_eq!(of("hot").faded(HALF_LIFE).requests, of("hot").requests / 2);
     }
 }

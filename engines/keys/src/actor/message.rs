@@ -10,7 +10,7 @@
 //! | `Gossip`: what was heard by the actor's place in this node | its [`Item`](crate::keyspace::replica::Item)s as they are; what was heard, by node |
 //! | `Await`, `Ready`, `Forget`: who waits, at its session's actor | not: a command that waits does so at the owner of its keys |
 //! | `Borrow`, `Lent`, `Return`: the only copy of a key travels | never: a node that dies with it takes the key along |
-//! | `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Save`, `Copy`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
+//! | `Heat`, `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Save`, `Copy`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ use crate::session::{SessionId, Ticket};
 
 use super::databases::{DatabaseChange, Thawed};
 use super::gossip::Gossip;
+use super::hot_keys::Heat;
 use super::logbook::Note;
 use super::pause::Pause;
 use super::program::Program;
@@ -147,6 +148,8 @@ pub enum Message {
     },
     /// What the sender's replicas tell the receiver's.
     Gossip(Gossip),
+    /// How often the sender was asked of late for keys of the receiver of which it has copies.
+    Heat(Vec<Heat>),
     /// Something about replicas or channels.
     Notice(Notice),
     /// A request of one of the sender's sessions waits for a key.

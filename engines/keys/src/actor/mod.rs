@@ -36,6 +36,7 @@ mod pubsub;
 mod room;
 pub mod saving;
 mod scripts;
+mod spreading;
 mod terms;
 pub mod tracking;
 mod transaction;
@@ -73,6 +74,7 @@ use self::pubsub::Listeners;
 pub(crate) use self::pubsub::Topic;
 use self::room::out_of_memory;
 use self::saving::Saves;
+use self::spreading::Spreading;
 pub use self::terms::SessionLimits;
 use self::tracking::Trackers;
 use self::transaction::Transaction;
@@ -189,6 +191,8 @@ pub struct Actor {
     /// Whether there was room for what the commands of a script may need when it began.
     pub(crate) script_has_room: bool,
     hot_keys: HotKeys,
+    /// Which keys have replicas by themselves.
+    pub(crate) spreading: Spreading,
     /// What is held back, and until when.
     pause: Option<Pause>,
     /// Whether more keys are to be given up than one turn has time for.
@@ -310,6 +314,7 @@ impl Actor {
             script_has_room: true,
             log_full: None,
             hot_keys: HotKeys::new(seed ^ u64::from(id.0)),
+            spreading: Spreading::new(placement.actors()),
             pause: None,
             owes_room: false,
             numbered: 0,
@@ -327,6 +332,7 @@ impl Actor {
         self.counters = Counters { started: self.counters.started, opened_before, ..Counters::default() };
         self.keys.counters = keyspace::Counters::default();
         self.calls = CallCounts::default();
+        self.spreading.reset_counters();
         self.errors = ErrorCounts::new();
         self.pace = (self.keys.now(), 0, 0);
         self.traffic = Traffic::default();
@@ -641,6 +647,7 @@ impl Actor {
             }
             Message::Return { loans, changes } => self.take_back(from, loans, changes),
             Message::Gossip(gossip) => self.hear_gossip(from, gossip),
+            Message::Heat(heat) => self.hear_heat(from, heat),
             Message::Notice(notice) => self.hear_notice(from, notice),
             Message::Script { source } => self.hear_script(&source),
             Message::ChangeLibraries { to, request } => self.begin_library_change(from, to, &request),
@@ -773,7 +780,8 @@ impl Actor {
     #[cold]
     fn note_hot(&mut self, command: &'static Command, args: Args<'_>) {
         let keys = command.keys.of(args).into_iter().flatten();
-        self.hot_keys.note(self.keys.selected(), keys, self.keys.now());
+        let only_reads = command.class_of(args) == Class::Read;
+        self.hot_keys.note(self.keys.selected(), keys, only_reads, self.keys.now());
     }
 
     /// The keys of all databases that this actor is asked for most, with the number of requests of late.
@@ -826,8 +834,9 @@ impl Actor {
         self.note_request();
         self.make_owed_room();
         self.hear_own_parts();
+        let heat_due = self.spread_hot_keys(now);
         self.gossip();
-        due.into_iter().chain(fields_due).chain(absent).min()
+        due.into_iter().chain(fields_due).chain(absent).chain(heat_due).min()
     }
 
     fn number(&mut self) -> u64 {

@@ -523,6 +523,9 @@ fn info_here(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcom
             ("total_reads_processed", actor.traffic.reads.to_string()),
             ("total_writes_processed", actor.traffic.writes.to_string()),
             ("evicted_replicas", figures.copies_given_up.to_string()),
+            ("hot_keys_replicated", figures.hot_keys_spread.to_string()),
+            ("hot_keys_replications", figures.spreads.to_string()),
+            ("hot_keys_undone", figures.gathers.to_string()),
             ("keyspace_hits", figures.hits.to_string()),
             ("keyspace_misses", figures.misses.to_string()),
             ("tracking_total_keys", tracking.keys.to_string()),
@@ -632,7 +635,7 @@ fn human(bytes: u64) -> String {
 
 /// Puts the actors' parts of `INFO` together: what counts is added up, what is the same for all is told once.
 pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
-    const ADDED: [&str; 35] = [
+    const ADDED: [&str; 38] = [
         "used_memory_lua",
         "used_memory_vm_eval",
         "used_memory_scripts",
@@ -664,6 +667,9 @@ pub(crate) fn combine_info(parts: &[Tape], reply: &mut dyn Reply) {
         "expired_keys",
         "evicted_keys",
         "evicted_replicas",
+        "hot_keys_replicated",
+        "hot_keys_replications",
+        "hot_keys_undone",
         "keyspace_hits",
         "keyspace_misses",
         "requests_to_other_threads",

@@ -754,3 +754,62 @@ fn the_same_number_of_replicas_once_more_tells_nobody_anything() {
     world.quiesce().expect("an end");
     assert_eq!(world.told, before);
 }
+
+/// A world whose keys get replicas by themselves when they had a thousand requests of late.
+fn spreading(actors: u16, seed: u64) -> World {
+    let config = Config { is_logged: true, hot_keys_memory: 1 << 20, hot_keys_requests_min: 1_000, ..Config::default() };
+    let actors = new_actors(actors, &config, seed);
+    let mut world = World::of(actors, SimLog::default(), seed);
+    world.pass(1);
+    world
+}
+
+#[test]
+fn a_key_that_is_read_often_gets_replicas_by_itself_and_loses_them_when_it_cools() {
+    let mut world = spreading(3, 5);
+    let clients: Vec<Client> = (0..3).map(|actor| world.client(actor)).collect();
+    for key in ["hot", "written"] {
+        world.call(clients[0], &["SET", key, "1"]);
+    }
+    world.call(clients[0], &["RPUSH", "list", "x"]);
+    for round in 0..4_000_usize {
+        let client = clients[round % 3];
+        assert_eq!(world.call(client, &["GET", "hot"]), "\"1\"");
+        world.call(client, &["LLEN", "list"]);
+        world.call(client, &["SET", "written", "2"]);
+    }
+    for _ in 0..3 {
+        world.pass(1_000);
+        world.quiesce().expect("an end");
+    }
+    let replicas = |world: &mut World, key| world.call(clients[0], &["SAV.REPLICAS", key]);
+    assert_eq!(["hot", "written", "list"].map(|key| replicas(&mut world, key)), ["3", "1", "1"]);
+    assert!(world.actors().all(|actor| actor.keys().is_first_replica(b"hot") || actor.keys().serves(0, b"hot")));
+    // Who changes it sees that, whoever asks.
+    assert_eq!(world.call(clients[1], &["APPEND", "hot", "2"]), "2");
+    assert_eq!(world.call(clients[1], &["GET", "hot"]), "\"12\"");
+    world.quiesce().expect("an end");
+    for client in &clients {
+        assert_eq!(world.call(*client, &["GET", "hot"]), "\"12\"");
+    }
+    for _ in 0..12 {
+        world.pass(60_000);
+        world.quiesce().expect("an end");
+    }
+    assert_eq!(replicas(&mut world, "hot"), "1");
+    assert!(world.actors().all(|actor| !actor.keys().has_replicas()), "nothing is left of it");
+    assert_eq!(world.call(clients[2], &["GET", "hot"]), "\"12\"");
+}
+
+#[test]
+fn what_somebody_has_replicated_is_not_undone() {
+    let mut world = spreading(2, 6);
+    let client = world.client(0);
+    world.call(client, &["SET", "a", "1"]);
+    world.call(client, &["SAV.REPLICATE", "a", "FULL"]);
+    for _ in 0..5 {
+        world.pass(60_000);
+        world.quiesce().expect("an end");
+    }
+    assert_eq!(world.call(client, &["SAV.REPLICAS", "a"]), "2");
+}

@@ -47,6 +47,9 @@ pub type Vector = Pair<Hlc, Max<u16>>;
 /// A replica at each actor, however many there are.
 pub const FULL: u16 = u16::MAX;
 
+/// One at each actor, as long as the key is asked for often: nobody has said how many it is to have.
+pub const SPREAD: u16 = FULL - 1;
+
 /// Instead of a number of replicas in the log: there are none any more, and the whole value follows.
 const GIVEN_UP: u16 = 0;
 
@@ -231,6 +234,27 @@ impl Keyspace {
     pub fn copies(&self, key: &[u8]) -> u16 {
         let vector = self.replicas.get(self.selected, key).map(|replica| replica.vector);
         vector.map_or(1, |vector| vector.value.0.min(self.placement.actors()))
+    }
+
+    /// Whether a key of this actor may get replicas by itself, and how many bytes each copy takes then with what merges: one that is there, has none,
+    /// and to which nothing can happen that is refused to keys with replicas.
+    pub(crate) fn spreadable(&self, database: u8, key: &[u8]) -> Option<usize> {
+        let entry = self.peek_in(database, key).filter(|entry| !entry.has_expired(self.now))?;
+        let is_fit = matches!(entry.value, Value::String(_) | Value::Buffer(_) | Value::Set(_) | Value::SortedSet(_));
+        let is_alone = self.replicas.get(database, key).is_none();
+        (is_fit && is_alone && self.is_first_replica(key)).then(|| 2 * entry.byte_count())
+    }
+
+    /// The keys of this actor that have replicas by themselves, and how many bytes each copy takes.
+    pub(crate) fn spread_keys(&self) -> Vec<(u8, Box<[u8]>, usize)> {
+        let all = self.replicas.iter().filter(|(_, key, replica)| {
+            replica.vector.value.0 == SPREAD && self.replicas.is_first(key) && !replica.is_borrowed
+        });
+        all.map(|(database, key, _)| {
+            let bytes = self.peek_in(database, key).map_or(0, |entry| 2 * entry.byte_count());
+            (database, key.into(), bytes)
+        })
+        .collect()
     }
 
     /// Whether fields of a hash of the selected database may expire.
