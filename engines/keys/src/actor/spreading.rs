@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn what_is_written_much_is_not_spread() {
         let mut spreading = Spreading::new(2);
-        let written = |writes| Observation { reads: 400 - writes, ..seen("a", 400, false) };
+        let written = |writes: u64| Observation { reads: 400 - writes, ..seen("a", 400, false) };
         assert_eq!(spreading.step(&[written(41)], LIMITS, at(0)), []);
         assert_eq!(spreading.step(&[written(40)], LIMITS, at(0)), [Action::Spread(key("a"))]);
         let spread = |writes| Observation { is_spread: true, ..written(writes) };
