@@ -68,11 +68,12 @@ def main():
     parser.add_argument("--show", type=int, default=3, help="differences of each kind in each file")
     parser.add_argument("files", type=pathlib.Path, nargs="+")
     options = parser.parse_args()
-    servers = [psycopg.connect(dsn, autocommit=True) for dsn in (options.postgresql, options.tenants)]
     total, messages = Counter(), Counter()
     for file in options.files:
+        # New sessions: a file may leave roles, settings and paths behind.
+        servers = [psycopg.connect(dsn, autocommit=True) for dsn in (options.postgresql, options.tenants)]
         for server in servers:
-            server.pgconn.exec_(b"ROLLBACK")
+            server.execute("SET statement_timeout = '20s'")
             empty(server)
             for statement in statements(TABLES + ";"):
                 server.execute(statement)
@@ -94,8 +95,10 @@ def main():
             if differ[kind] <= options.show:
                 print(f"{file.name}: {statement}\n  PostgreSQL: {theirs}\n  tenants:    {ours}"[:1500])
         print(f"{file.name}: {same} answers alike, {dict(differ)} not", file=sys.stderr)
+        for server in servers:
+            server.close()
         total += differ
-    for message, count in messages.most_common(30):
+    for message, count in messages.most_common(60):
         print(f"{count:7} {message}"[:200])
     sys.exit(1 if total["taken"] or total["rows differ"] else 0)
 

@@ -70,7 +70,7 @@ pub(crate) fn decode_value(bytes: &[u8], of: Type) -> Result<Value> {
             [2] => Some(Value::NonFinite(NonFinite::NaN)),
             bytes => numeric::from_row(bytes).map(Value::Numeric),
         },
-        Type::Text | Type::Byte | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json => {
+        Type::Text | Type::Byte | Type::Varchar(_) | Type::Char(_) | Type::Unknown | Type::Json | Type::Jsonpath => {
             str::from_utf8(bytes).ok().map(|text| Value::Text(text.to_owned()))
         }
         Type::Date => fixed(bytes).map(|bytes| Value::Date(i32::from_le_bytes(bytes))),

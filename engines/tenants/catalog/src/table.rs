@@ -108,6 +108,7 @@ fn width(of: Type) -> Width {
         | Type::Unknown
         | Type::Json
         | Type::Jsonb
+        | Type::Jsonpath
         | Type::Enum(_)
         | Type::Array(_) => Width::Variable,
     }

@@ -4,6 +4,7 @@ pub mod aggregate;
 pub mod arithmetic;
 pub mod index;
 pub(crate) mod ordered_set;
+pub mod regression;
 pub mod rows;
 pub(crate) mod sequence;
 pub(crate) mod set_function;

@@ -12,6 +12,7 @@ mod encoding;
 mod float;
 mod format;
 mod json;
+pub(crate) mod json_path;
 mod like;
 mod number;
 mod number_template;
@@ -39,6 +40,7 @@ pub(crate) use backend::BackendFunction;
 pub(crate) use bytes::BytesFunction;
 pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
+pub(crate) use json_path::JsonPathFunction;
 pub(crate) use like::like;
 pub(crate) use number::NumberFunction;
 pub(crate) use number_template::NumberTemplateFunction;
@@ -70,6 +72,7 @@ pub enum Function {
     /// `GROUPING`, of grouping expressions. Only until the SELECT is planned.
     Grouping,
     Json(JsonFunction),
+    JsonPath(JsonPathFunction),
     /// The number that the session was given last.
     LastVal,
     Least,
@@ -122,6 +125,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
             let text = || text::resolve(name, arguments).map(|(f, wanted, of)| (F::Text(f), wanted, of));
             let date = || date::resolve(name, arguments).map(|(f, wanted, of)| (F::Date(f), wanted, of));
             let json = || json::resolve(name, arguments).map(|(f, wanted, of)| (F::Json(f), wanted, of));
+            let json_path = || json_path::resolve(name, arguments).map(|(f, wanted, of)| (F::JsonPath(f), wanted, of));
             let array = || array::resolve(name, arguments).map(|(f, wanted, of)| (F::Array(f), wanted, of));
             let backend = || backend::resolve(name, arguments).map(|(f, wanted, of)| (F::Backend(f), wanted, of));
             let advisory = || advisory::resolve(name, arguments).map(|(f, wanted, of)| (F::Advisory(f), wanted, of));
@@ -139,6 +143,7 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<Functio
                 .or_else(date)
                 .or_else(array)
                 .or_else(json)
+                .or_else(json_path)
                 .or_else(setting)
                 .or_else(bytes)
                 .or_else(backend)
@@ -244,6 +249,7 @@ impl Function {
             (Self::Array(function), arguments) => function.call(arguments, facts)?,
             (Self::Date(function), arguments) => function.call(arguments, facts)?,
             (Self::Json(function), arguments) => function.call(arguments, facts.zone())?,
+            (Self::JsonPath(function), arguments) => function.call(arguments, facts)?,
             (Self::Backend(function), arguments) => function.call(arguments, facts)?,
             (Self::CurrentDatabase, []) => Value::Text(facts.database.clone()),
             (Self::CurrentUser, []) => Value::Text(facts.user.clone()),

@@ -198,8 +198,7 @@ pub(crate) fn is_rare(tokens: &[TokenWithSpan], expected: &str) -> bool {
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
 /// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, `TABLE t`, the weaker row locks, row locks before
-/// LIMIT, the order of an operator, options of a table that have no value, `DEFERRABLE` transactions, and options of VACUUM, which has
-/// nothing to do.
+/// LIMIT, the order of an operator, options of a table that have no value, and `DEFERRABLE` transactions.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
     write_lock_lists(tokens);
@@ -208,6 +207,8 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_locks_last(tokens);
     write_option_values(tokens);
     write_identity_options(tokens);
+    write_without_only(tokens);
+    write_explained(tokens);
     let places: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
     for pair in places.windows(2) {
@@ -259,10 +260,38 @@ fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
             let all = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
             tokens.splice(places[0]..=places[0], all.map(TokenWithSpan::wrap));
         }
-        Some("VACUUM") => {
-            tokens.retain(|token| !matches!(word(token).as_str(), "ANALYZE" | "FREEZE" | "VERBOSE"));
-        }
         _ => {}
+    }
+}
+
+/// Leaves `ONLY` in front of a table out: no table inherits from another.
+fn write_without_only(tokens: &mut Vec<TokenWithSpan>) {
+    if !is_rare(tokens, "ONLY") {
+        return;
+    }
+    let places: Vec<usize> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    let is_left_out = |triple: &[usize]| {
+        let before = word(&tokens[triple[0]]);
+        word(&tokens[triple[1]]) == "ONLY"
+            && matches!(tokens[triple[2]].token, Token::Word(_))
+            && (tokens[triple[0]].token == Token::Comma
+                || ["FROM", "JOIN", "UPDATE", "USING", "TRUNCATE"].contains(&before.as_str()))
+    };
+    let left_out: Vec<usize> = places.windows(3).filter(|triple| is_left_out(triple)).map(|triple| triple[1]).collect();
+    left_out.into_iter().rev().for_each(|at| drop(tokens.remove(at)));
+}
+
+/// Writes options into an `EXPLAIN` of a query in brackets, which the parser takes for options.
+fn write_explained(tokens: &mut Vec<TokenWithSpan>) {
+    let places: Vec<usize> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).take(3).collect();
+    let [explain, open, first] = places[..] else { return };
+    let is_query = tokens[first].token == Token::LParen
+        || ["SELECT", "WITH", "VALUES", "TABLE"].contains(&word(&tokens[first]).as_str());
+    if word(&tokens[explain]) == "EXPLAIN" && tokens[open].token == Token::LParen && is_query {
+        let options = [Token::LParen, Token::make_keyword("FORMAT"), Token::make_keyword("TEXT"), Token::RParen];
+        tokens.splice(open..open, options.map(TokenWithSpan::wrap));
     }
 }
 
@@ -467,7 +496,6 @@ mod tests {
     #[test]
     fn what_the_parser_does_not_take_is_written_otherwise() {
         let shown = |text| parse(text).unwrap().unwrap().to_string();
-        assert_eq!(shown("vacuum analyze t"), shown("vacuum t"));
         assert_eq!(shown("create user a with password 'x'"), shown("create role a with login password 'x'"));
         assert_eq!(shown("abort"), "ROLLBACK");
         let checked = "create view v (a) with (check_option = LOCAL) as select 1 as b";

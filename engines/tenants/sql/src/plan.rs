@@ -130,7 +130,7 @@ pub enum Plan {
     /// `None` for all.
     CloseCursor(Option<String>),
     Define(Define),
-    /// `VACUUM` and `ANALYZE`: there is nothing to clean up and no statistics.
+    /// What is taken and does nothing, such as `VACUUM`.
     Nothing(&'static str),
     Begin {
         tag: &'static str,

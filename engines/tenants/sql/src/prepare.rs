@@ -3,6 +3,7 @@
 pub mod cursor;
 pub mod explain;
 pub(crate) mod lock_table;
+pub(crate) mod maintenance;
 pub(crate) mod prepared;
 
 use std::sync::Arc;
@@ -61,13 +62,8 @@ fn planned(
 ) -> Result<Statement> {
     let words = Words::read(text, Arc::clone(&interrupts))?;
     let storable = refuse_stored_signals(&words.tokens);
-    let of_postgresql = match dialect::plan(&words, &catalog)? {
-        None => match prepared::plan(&words, &catalog)? {
-            None => lock_table::plan(&words, &catalog)?,
-            some => some,
-        },
-        some => some,
-    };
+    let readers = [dialect::plan, prepared::plan, lock_table::plan, maintenance::plan];
+    let of_postgresql = readers.into_iter().find_map(|read| read(&words, &catalog).transpose()).transpose()?;
     if let Some(plan) = of_postgresql {
         refuse_what_must_not_be_stored(&plan, storable)?;
         return Ok(Statement::new(plan, declared.to_vec(), None, (catalog, zone)));
@@ -211,18 +207,6 @@ impl Planner<'_> {
             Ast::CreateRole(create) => silent(Plan::Define(Define::Roles(RoleChange::create(create)?))),
             Ast::AlterRole { name, operation } => {
                 silent(Plan::Define(Define::Roles(RoleChange::alter(name, operation)?)))
-            }
-            Ast::Vacuum(vacuum) => {
-                if let Some(name) = &vacuum.table_name {
-                    self.table(name)?;
-                }
-                silent(Plan::Nothing("VACUUM"))
-            }
-            Ast::Analyze(analyze) => {
-                if let Some(name) = &analyze.table_name {
-                    self.table(name)?;
-                }
-                silent(Plan::Nothing("ANALYZE"))
             }
             Ast::StartTransaction { modes: asked, begin, modifier: None, statements, exception: None, .. }
                 if statements.is_empty() =>

@@ -63,6 +63,8 @@ pub enum Type {
     /// `interval` that is limited to some fields, perhaps with so many digits behind the point, at most six. As with digits, only columns and
     /// casts have it.
     Spanned(Span, Option<u8>),
+    /// `jsonpath`, a text
+    Jsonpath,
 }
 
 /// What PostgreSQL says instead of the digits of an interval that has them all.
@@ -117,7 +119,7 @@ impl Element {
 const VECTOR: i32 = -2;
 
 /// Types of elements that have a number of their own in PostgreSQL, with those of their arrays.
-const ARRAYS: [(u32, u32); 22] = [
+const ARRAYS: [(u32, u32); 23] = [
     (16, 1000),
     (17, 1001),
     (18, 1002),
@@ -140,6 +142,7 @@ const ARRAYS: [(u32, u32); 22] = [
     (1700, 1231),
     (2950, 2951),
     (3802, 3807),
+    (4072, 4073),
 ];
 
 /// The number of the arrays of a type, by its number.
@@ -166,6 +169,7 @@ impl Type {
             Self::Unknown => 705,
             Self::Json => 114,
             Self::Jsonb => 3802,
+            Self::Jsonpath => 4072,
             Self::Char(_) => 1042,
             Self::Varchar(_) => 1043,
             Self::Date => 1082,
@@ -201,6 +205,7 @@ impl Type {
             30 => Self::Array(Element::OID_OF_VECTOR),
             114 => Self::Json,
             3802 => Self::Jsonb,
+            4072 => Self::Jsonpath,
             700 => Self::Float4,
             701 => Self::Float8,
             // Without a length, as PostgreSQL takes a parameter of this type.
@@ -277,6 +282,7 @@ impl Type {
             Self::Unknown => "unknown".to_owned(),
             Self::Json => "json".to_owned(),
             Self::Jsonb => "jsonb".to_owned(),
+            Self::Jsonpath => "jsonpath".to_owned(),
             Self::Oid => "oid".to_owned(),
             Self::Byte => "\"char\"".to_owned(),
             Self::Rounded(Clock::Interval, digits) => format!("interval({digits})"),
@@ -374,6 +380,12 @@ impl Type {
     #[must_use]
     pub fn is_number(self) -> bool {
         self.number_rank().is_some()
+    }
+
+    /// Whether two of its values may be equal.
+    #[must_use]
+    pub fn is_comparable(self) -> bool {
+        !matches!(self, Self::Json | Self::Jsonpath)
     }
 
     /// Whether it is an integer.

@@ -15,6 +15,7 @@ use crate::{
     expression::{
         Expr,
         aggregate::{self, Aggregate, SortExpr},
+        regression::Regression,
     },
     function::Function,
 };
@@ -111,6 +112,20 @@ impl Binder<'_, '_> {
                 }
                 beside = Some(self.implicit(between, Type::Text)?);
                 (Some(self.implicit(typed, Type::Text)?), aggregate::Kind::StringAgg, Type::Text)
+            }
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(y)), FunctionArg::Unnamed(FunctionArgExpr::Expr(x))]
+                if let Some(what) = Regression::named(name) =>
+            {
+                let (y, x) = (self.expr(y)?, self.expr(x)?);
+                if [y.of, x.of].into_iter().any(|of| !of.is_number() && of != Type::Unknown) {
+                    return Err(no_function(self.planner.catalog, name, &[y.of, x.of]));
+                }
+                if call.distinct {
+                    return Err(SqlError::unsupported(format_args!("DISTINCT in {name}")));
+                }
+                beside = Some(self.implicit(x, Type::Float8)?);
+                let of = if what == Regression::Count { Type::Int8 } else { Type::Float8 };
+                (Some(self.implicit(y, Type::Float8)?), aggregate::Kind::Regression(what), of)
             }
             [
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(key)),

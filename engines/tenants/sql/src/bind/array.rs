@@ -139,7 +139,7 @@ impl Binder<'_, '_> {
             }
         };
         let of = comparison_type(left.of, element)
-            .filter(|of| *of != Type::Json)
+            .filter(|of| of.is_comparable())
             .ok_or_else(|| no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(element))))?;
         let of = if of == Type::Unknown { Type::Text } else { of };
         let array = of.array().ok_or_else(|| SqlError::internal("an array of nothing"))?;

@@ -8,10 +8,10 @@ use savanna_tenants_values::{
 };
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments};
 
-use super::{Binder, Typed, aggregate::AggregateCall, convert::wrapped, window::is_window_function};
+use super::{Binder, Typed, aggregate::AggregateCall, convert::wrapped, not_if, window::is_window_function};
 use crate::{
     expression::{
-        Expr, aggregate, sequence,
+        Expr, Operator, aggregate, sequence,
         set_function::{self, ResolvedSet},
     },
     function::{self, Function, NumberFunction},
@@ -120,6 +120,17 @@ impl Binder<'_, '_> {
                 let function = if name == "greatest" { Function::Greatest } else { Function::Least };
                 let (values, of) = self.common(typed, &name.to_uppercase())?;
                 Ok(Typed::new(Expr::Call(function, values), of))
+            }
+            "num_nulls" | "num_nonnulls" if !typed.is_empty() => {
+                let counted = |typed: Typed| {
+                    let is_null = Expr::IsNull(Box::new(typed.expr));
+                    let counts = not_if(name == "num_nonnulls", is_null);
+                    let one = |value| Box::new(Expr::Constant(Value::Int(value)));
+                    Expr::Case(vec![(counts, *one(1))], one(0))
+                };
+                let sum = |a, b| Expr::Arithmetic(Operator::Add, Type::Int4, Box::new(a), Box::new(b));
+                let count = typed.into_iter().map(counted).reduce(sum).unwrap_or(Expr::NULL);
+                Ok(Typed::new(self.folded(count)?, Type::Int4))
             }
             "nullif" if typed.len() == 2 => {
                 let first = typed[0].of;

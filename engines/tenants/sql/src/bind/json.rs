@@ -1,9 +1,11 @@
 //! Operators of JSON, and arguments that become JSON.
 
+use std::sync::Arc;
+
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
-    value::Value,
+    value::{Value, json::Json},
 };
 use sqlparser::ast::{self, BinaryOperator};
 
@@ -13,7 +15,7 @@ use super::{
 };
 use crate::{
     expression::Expr,
-    function::{Function, JsonFunction},
+    function::{Function, JsonFunction, JsonPathFunction},
 };
 
 impl Binder<'_, '_> {
@@ -26,10 +28,14 @@ impl Binder<'_, '_> {
     ) -> Result<Option<Typed>> {
         use BinaryOperator as B;
         use JsonFunction as F;
-        use Type::{Bool, Json, Jsonb, Text, Unknown};
+        use Type::{Bool, Jsonb, Text, Unknown};
         let paths =
             matches!(operator, B::HashArrow | B::HashLongArrow | B::HashMinus | B::QuestionPipe | B::QuestionAnd);
-        if !paths && !matches!(operator, B::Arrow | B::LongArrow | B::AtArrow | B::ArrowAt | B::Question) {
+        let others = matches!(
+            operator,
+            B::Arrow | B::LongArrow | B::AtArrow | B::ArrowAt | B::Question | B::AtQuestion | B::AtAt
+        );
+        if !paths && !others {
             return Ok(None);
         }
         let left = self.expr(left)?;
@@ -39,10 +45,13 @@ impl Binder<'_, '_> {
         {
             return Ok(Some(typed));
         }
+        if matches!(operator, B::AtQuestion | B::AtAt) {
+            return self.json_path_operator(left, operator, right).map(Some);
+        }
         let texts = |of: Type| of == Unknown || of.element().is_some_and(|element| element.is_text());
         let path = Text.array().unwrap_or(Text);
         let shown = || no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(right.of)));
-        let json = |of: Type| matches!(of, Json | Jsonb);
+        let json = |of: Type| matches!(of, Type::Json | Jsonb);
         let (function, wanted, of) = match (operator, left.of, right.of) {
             (B::Arrow, of, step) if json(of) && (step.becomes_text() || step.is_integer()) => {
                 (F::Get { text: false }, [of, if step.is_integer() { Type::Int4 } else { Text }], of)
@@ -67,6 +76,26 @@ impl Binder<'_, '_> {
         let (left, right) = (self.convert(left, a, false)?, self.convert(right, b, false)?);
         let arguments = if *operator == B::ArrowAt { vec![right, left] } else { vec![left, right] };
         Ok(Some(Typed::new(self.folded(Expr::Call(Function::Json(function), arguments))?, of)))
+    }
+
+    /// `@?` and `@@`, which tell of no error of the data.
+    fn json_path_operator(&mut self, left: Typed, operator: &BinaryOperator, right: Typed) -> Result<Typed> {
+        use Type::{Jsonb, Jsonpath, Unknown};
+        let is = |of: Type, wanted: Type| of == wanted || of == Unknown;
+        if !is(left.of, Jsonb) || !is(right.of, Jsonpath) || left.of == right.of {
+            return Err(no_operator(&format!("{} {operator} {}", self.named(left.of), self.named(right.of))));
+        }
+        let function = match operator {
+            BinaryOperator::AtQuestion => JsonPathFunction::Exists,
+            _ => JsonPathFunction::Match,
+        };
+        let arguments = vec![
+            self.convert(left, Jsonb, false)?,
+            self.convert(right, Jsonpath, false)?,
+            Expr::Constant(Value::Json(Arc::new(Json::Object(Vec::new())))),
+            Expr::Constant(Value::Bool(true)),
+        ];
+        self.boolean(Expr::Call(Function::JsonPath(function), arguments))
     }
 
     /// `||` and `-` of `jsonb`.

@@ -262,7 +262,7 @@ impl Binder<'_, '_> {
     pub(super) fn comparable(&mut self, left: &ast::Expr, right: &ast::Expr, operator: &str) -> Result<(Expr, Expr)> {
         let (left, right) = (self.expr(left)?, self.expr(right)?);
         let shown = format!("{} {operator} {}", self.named(left.of), self.named(right.of));
-        let Some(of) = comparison_type(left.of, right.of).filter(|of| *of != Type::Json) else {
+        let Some(of) = comparison_type(left.of, right.of).filter(|of| of.is_comparable()) else {
             return Err(no_operator(&shown));
         };
         Ok((self.implicit(left, of)?, self.implicit(right, of)?))

@@ -120,8 +120,9 @@ fn place(table: &Table, name: &str) -> Result<usize> {
 /// Whether values of a type can be in keys.
 fn check_type(of: Type) -> Result<()> {
     match of {
-        Type::Json => {
-            let message = "data type json has no default operator class for access method \"btree\"";
+        Type::Json | Type::Jsonpath => {
+            let of = of.name();
+            let message = format!("data type {of} has no default operator class for access method \"btree\"");
             Err(SqlError::new(state::UNDEFINED_OBJECT, message))
         }
         Type::Jsonb => Err(SqlError::unsupported("an index on jsonb")),

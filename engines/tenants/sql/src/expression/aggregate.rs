@@ -14,6 +14,7 @@ use crate::{
         Env, Expr, Facts, Operator,
         arithmetic::arithmetic,
         ordered_set,
+        regression::{Pairs, Regression},
         rows::{compare, fingerprint},
     },
     function::{ArrayFunction, JsonFunction},
@@ -30,6 +31,7 @@ pub enum Kind {
     Max,
     BitAnd,
     BitOr,
+    BitXor,
     BoolAnd,
     BoolOr,
     StringAgg,
@@ -43,6 +45,8 @@ pub enum Kind {
     ArrayAgg {
         nested: bool,
     },
+    /// Of pairs of numbers, whose second is beside.
+    Regression(Regression),
     /// `percentile_cont`, or `percentile_disc`; of several fractions, if they are an `array`.
     Percentile {
         continuous: bool,
@@ -99,7 +103,7 @@ pub struct Aggregate {
     pub kind: Kind,
     /// `None` for `count(*)`.
     pub argument: Option<Expr>,
-    /// What stands between texts that are put together; the key of a member of an object.
+    /// What stands between texts that are put together; the key of a member of an object; the second number of a pair.
     pub beside: Option<Expr>,
     /// The order in which values are put together; it makes no difference to the others.
     pub(crate) order: Vec<SortExpr>,
@@ -150,6 +154,7 @@ pub(crate) fn resolve(name: &str, argument: Type) -> Option<(Kind, Type, Type)> 
         }
         ("bit_and", of @ (Int2 | Int4 | Int8)) => (Kind::BitAnd, of, of),
         ("bit_or", of @ (Int2 | Int4 | Int8)) => (Kind::BitOr, of, of),
+        ("bit_xor", of @ (Int2 | Int4 | Int8)) => (Kind::BitXor, of, of),
         ("array_agg", of) => {
             let element = if of == Type::Unknown { Type::Text } else { of };
             (Kind::ArrayAgg { nested: of.element().is_some() }, element, element.array()?)
@@ -173,6 +178,7 @@ pub(crate) fn is_name(name: &str) -> bool {
             | "string_agg"
             | "bit_and"
             | "bit_or"
+            | "bit_xor"
             | "variance"
             | "var_samp"
             | "var_pop"
@@ -187,7 +193,7 @@ pub(crate) fn is_name(name: &str) -> bool {
             | "jsonb_agg"
             | "json_object_agg"
             | "jsonb_object_agg"
-    )
+    ) || Regression::named(name).is_some()
 }
 
 /// An aggregate on the way.
@@ -199,6 +205,7 @@ pub struct State {
     seen: BTreeSet<Vec<u8>>,
     /// The sum of squares; for floats of the distances from the mean.
     squares: Option<Value>,
+    pairs: Option<Box<Pairs>>,
     /// Values to be put together.
     pieces: Vec<Piece>,
     /// Bytes of these.
@@ -250,6 +257,13 @@ impl State {
         if let Kind::Spread { .. } = aggregate.kind {
             return self.add_spread(value);
         }
+        if let Kind::Regression(_) = aggregate.kind {
+            let beside = aggregate.beside.as_ref().map_or(Ok(Value::Null), |beside| beside.owned(env))?;
+            return match (value, beside) {
+                (Value::Float(y), Value::Float(x)) => self.pairs.get_or_insert_default().add(y, x),
+                _ => Ok(()),
+            };
+        }
         let before = match (aggregate.kind, self.value.take()) {
             (Kind::Count, _) => return Ok(()),
             (_, None) => {
@@ -273,10 +287,12 @@ impl State {
                     before
                 }
             }
-            Kind::BitAnd | Kind::BitOr => match (&before, &value) {
-                (Value::Int(a), Value::Int(b)) => {
-                    Value::Int(if aggregate.kind == Kind::BitAnd { a & b } else { a | b })
-                }
+            Kind::BitAnd | Kind::BitOr | Kind::BitXor => match (&before, &value) {
+                (Value::Int(a), Value::Int(b)) => Value::Int(match aggregate.kind {
+                    Kind::BitAnd => a & b,
+                    Kind::BitOr => a | b,
+                    _ => a ^ b,
+                }),
                 _ => before,
             },
             Kind::BoolAnd => Value::Bool(before == Value::Bool(true) && value == Value::Bool(true)),
@@ -429,6 +445,9 @@ impl State {
         }
         if let Kind::Spread { whole, root } = aggregate.kind {
             return self.spread(whole, root);
+        }
+        if let Kind::Regression(what) = aggregate.kind {
+            return Ok(self.pairs.unwrap_or_default().finish(what));
         }
         Ok(match (aggregate.kind, self.value) {
             (Kind::Count, _) => Value::Int(self.count),

@@ -16,7 +16,7 @@ use savanna_tenants_values::{
 use crate::{
     backends::Backend,
     expression::{Facts, rows::Take},
-    function::{ArrayFunction, global, groups, split},
+    function::{ArrayFunction, global, groups, json_path, split},
 };
 
 /// A function that returns rows, once the types of its arguments are resolved.
@@ -30,6 +30,8 @@ pub enum SetFunction {
     Elements { binary: bool, text: bool },
     /// `json_object_keys`
     Keys,
+    /// `jsonb_path_query`
+    Path,
     /// `regexp_matches`: the groups of the first match, or of all
     Matches,
     /// `regexp_split_to_table`
@@ -120,6 +122,9 @@ pub(crate) fn resolve(name: &str, arguments: &[Type]) -> Option<ResolvedSet> {
             };
             ResolvedSet { function, wanted: vec![json], columns }
         }
+        ("jsonb_path_query" | "jsonb_path_query_tz", arguments) => {
+            ResolvedSet { function: F::Path, wanted: json_path::wanted(arguments)?, columns: vec![("", Jsonb)] }
+        }
         ("regexp_matches" | "regexp_split_to_table" | "string_to_table", [_, _] | [_, _, _])
             if arguments.iter().all(|of| of.becomes_text()) =>
         {
@@ -144,6 +149,8 @@ pub(crate) fn is_name(name: &str) -> bool {
         name,
         "generate_series"
             | "generate_subscripts"
+            | "jsonb_path_query"
+            | "jsonb_path_query_tz"
             | "pg_cursor"
             | "pg_prepared_statement"
             | "pg_stat_get_activity"
@@ -203,6 +210,7 @@ impl SetFunction {
             Self::Elements { binary: false, text: false } => "json_array_elements",
             Self::Elements { binary: false, text: true } => "json_array_elements_text",
             Self::Keys => "json_object_keys",
+            Self::Path => "jsonb_path_query",
             Self::Matches => "regexp_matches",
             Self::Split => "regexp_split_to_table",
             Self::Parts => "string_to_table",
@@ -294,6 +302,9 @@ impl SetFunction {
             (Self::Keys, [json]) => {
                 let members = json_rows(json, true, true, "cannot call json_object_keys on a non-object")?;
                 give(members.into_iter().map(|mut row| vec![row.swap_remove(0)]), take)
+            }
+            (Self::Path, arguments) => {
+                json_path::query(&arguments.iter().collect::<Vec<_>>(), facts, &mut |value| take(vec![value]))
             }
             (Self::Matches, [Value::Text(text), Value::Text(pattern), rest @ ..]) => {
                 let flags = if let [Value::Text(flags)] = rest { flags.as_str() } else { "" };

@@ -32,6 +32,8 @@ pub enum DateFunction {
     AtZone {
         zoned: bool,
     },
+    /// `date_bin`: the begin of the bin that a time is in.
+    Bin,
     CurrentDate,
     /// As a floating-point number, if it is not `exact`
     DatePart {
@@ -97,6 +99,13 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<DateFun
         }
         ("date_trunc", [field, Date | Timestamp | Timestamptz | Unknown, zone]) if texty(field) && texty(zone) => {
             (F::DateTrunc { zoned: true }, vec![Text, Timestamptz, Text], Timestamptz)
+        }
+        ("date_bin", [Type::Interval | Unknown, of @ (Timestamp | Timestamptz | Unknown), origin])
+            if origin == of
+                || [*of, *origin].contains(&Unknown) && matches!(origin, Timestamp | Timestamptz | Unknown) =>
+        {
+            let of = if [*of, *origin].contains(&Timestamp) { Timestamp } else { Timestamptz };
+            (F::Bin, vec![Type::Interval, of, of], of)
         }
         ("date_part" | "extract", [field, of]) if texty(field) => {
             let (of, zoned) = match of {
@@ -194,6 +203,9 @@ impl DateFunction {
                 let zone = if let [Value::Text(name)] = named { Zone::named(name)? } else { zone(zoned) };
                 Value::Timestamp(datetime::known(zone.utc(date_trunc(field, zone.local(*micros))?))?)
             }
+            (Self::Bin, [Value::Interval(stride), Value::Timestamp(at), Value::Timestamp(origin)]) => {
+                Value::Timestamp(bin(*stride, *at, *origin)?)
+            }
             (Self::Age { zoned }, [Value::Timestamp(than)]) => {
                 let today = zone(zoned).local(facts.transaction_began).div_euclid(MICROS_PER_DAY) * MICROS_PER_DAY;
                 age(today, zone(zoned).local(*than))?
@@ -272,6 +284,27 @@ fn of_seconds(seconds: f64) -> Result<i64> {
         return Err(wrong());
     }
     datetime::known((micros as i64).min(datetime::INFINITY - 1)).map_err(|_| wrong())
+}
+
+fn bin(stride: Interval, at: i64, origin: i64) -> Result<i64> {
+    let wrong = |message: &str| SqlError::new(state::DATETIME_FIELD_OVERFLOW, message);
+    if datetime::is_infinite(at) {
+        return Ok(at);
+    }
+    if datetime::is_infinite(origin) {
+        return Err(wrong("origin out of range"));
+    }
+    if stride.months != 0 {
+        return Err(SqlError::unsupported("a bin of months or years, whose lengths differ,"));
+    }
+    let stride = i64::from(stride.days).checked_mul(MICROS_PER_DAY).and_then(|days| days.checked_add(stride.micros));
+    let stride = stride.ok_or_else(|| wrong("interval out of range"))?;
+    if stride <= 0 {
+        return Err(wrong("stride must be greater than zero"));
+    }
+    let since = at.checked_sub(origin).ok_or_else(|| wrong("interval out of range"))?;
+    let begin = origin.checked_add(since.div_euclid(stride) * stride).ok_or_else(|| wrong("timestamp out of range"))?;
+    datetime::known(begin)
 }
 
 fn date_trunc(field: &str, micros: i64) -> Result<i64> {

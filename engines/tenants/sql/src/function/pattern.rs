@@ -228,13 +228,17 @@ fn refused(error: regex::Error) -> SqlError {
 }
 
 fn compile(pattern: &str, flags: &str, function: &str) -> Result<Regex> {
-    let (mut any_case, mut lines, mut literal, mut extended) = (false, false, false, false);
+    let (mut any_case, mut literal, mut extended) = (false, false, false);
+    // Whether ^ and $ are at the ends of lines, and whether a point is also a line break.
+    let (mut anchors, mut all) = (false, true);
     for flag in flags.chars() {
         match flag {
             'i' => any_case = true,
             'c' => any_case = false,
-            'n' | 'm' => lines = true,
-            's' => lines = false,
+            'n' | 'm' => (anchors, all) = (true, false),
+            's' => (anchors, all) = (false, true),
+            'p' => (anchors, all) = (false, false),
+            'w' => (anchors, all) = (true, true),
             'x' => extended = true,
             'q' => literal = true,
             't' | 'e' => {}
@@ -242,7 +246,7 @@ fn compile(pattern: &str, flags: &str, function: &str) -> Result<Regex> {
                 let message = format!("{function}() does not support the \"global\" option");
                 return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
             }
-            'b' | 'p' | 'w' => {
+            'b' => {
                 return Err(SqlError::unsupported(format_args!("the option {flag} of a regular expression")));
             }
             other => {
@@ -254,8 +258,8 @@ fn compile(pattern: &str, flags: &str, function: &str) -> Result<Regex> {
     let written = if literal { regex::escape(pattern) } else { translated(pattern)? };
     RegexBuilder::new(&written)
         .case_insensitive(any_case)
-        .multi_line(lines)
-        .dot_matches_new_line(!lines)
+        .multi_line(anchors)
+        .dot_matches_new_line(all)
         .ignore_whitespace(extended)
         .size_limit(COMPILED_BYTES_MAX)
         .build()

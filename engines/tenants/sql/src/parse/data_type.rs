@@ -89,13 +89,14 @@ fn named(name: &str) -> Option<Type> {
         "timestamptz" => Type::Timestamptz,
         "interval" => Type::Interval,
         "json" => Type::Json,
+        "jsonpath" => Type::Jsonpath,
         "jsonb" => Type::Jsonb,
         _ => return None,
     })
 }
 
 /// Types of PostgreSQL that there are not here.
-const NOT_HERE: [&str; 36] = [
+const NOT_HERE: [&str; 35] = [
     "aclitem",
     "bit",
     "box",
@@ -107,7 +108,6 @@ const NOT_HERE: [&str; 36] = [
     "inet",
     "int4range",
     "int8range",
-    "jsonpath",
     "line",
     "lseg",
     "macaddr",

@@ -296,7 +296,7 @@ fn alter_table(parser: &mut Parser<'_>) -> Result<Option<Define>> {
     Ok(Some(Define::Move { kind: Kind::Table, name, schema: identifier(parser)?, if_exists }))
 }
 
-fn identifier(parser: &mut Parser<'_>) -> Result<String> {
+pub(crate) fn identifier(parser: &mut Parser<'_>) -> Result<String> {
     Ok(name_of(&parser.parse_identifier().map_err(|error| syntax(&error))?))
 }
 

@@ -37,6 +37,7 @@ const TYPES: &[(u32, &str, i64, &str)] = &[
     (2205, "regclass", 4, "N"),
     (2950, "uuid", 16, "U"),
     (3802, "jsonb", -1, "U"),
+    (4072, "jsonpath", -1, "U"),
 ];
 
 pub(super) const TABLES: &[SystemTable] = &[

@@ -24,6 +24,10 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Numeric(value) => numeric::to_wire(value, out),
         Value::NonFinite(value) => numeric::non_finite_to_wire(*value, out),
         Value::Text(value) if of == Type::Byte => out.push(byte::byte_of(value)),
+        Value::Text(value) if of == Type::Jsonpath => {
+            out.push(JSON_VERSION);
+            out.extend(value.as_bytes());
+        }
         Value::Text(_) => out.extend(text::shown(value, of, Zone::UTC).into_bytes()),
         Value::Date(days) => out.extend(days.to_be_bytes()),
         Value::Time(micros) | Value::Timestamp(micros) => out.extend(micros.to_be_bytes()),
@@ -35,7 +39,7 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
         Value::Uuid(bytes) => out.extend(bytes),
         Value::Bytes(bytes) => out.extend(bytes),
         Value::Json(value) => {
-            out.push(JSONB_VERSION);
+            out.push(JSON_VERSION);
             out.extend(value.text().into_bytes());
         }
         Value::Enum(_, label) => out.extend(label.as_bytes()),
@@ -43,8 +47,8 @@ pub(crate) fn write(value: &Value, of: Type, out: &mut Vec<u8>) {
     }
 }
 
-/// What the binary format of `jsonb` begins with.
-const JSONB_VERSION: u8 = 1;
+/// What the binary formats of `jsonb` and `jsonpath` begin with.
+const JSON_VERSION: u8 = 1;
 
 /// The value of a type from its binary format.
 pub fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Value> {
@@ -100,8 +104,8 @@ pub fn parse(bytes: &[u8], of: Type, context: Context<'_>) -> Result<Value> {
             let array = Array::from_binary(bytes, of.element().unwrap_or(Type::Text), context)?;
             Some(Value::Array(Arc::new(array)))
         }
-        Type::Jsonb => match bytes.split_first() {
-            Some((&JSONB_VERSION, text)) => return text::parse(utf8(text)?, of, context),
+        Type::Jsonb | Type::Jsonpath => match bytes.split_first() {
+            Some((&JSON_VERSION, text)) => return text::parse(utf8(text)?, of, context),
             _ => None,
         },
     };
@@ -157,6 +161,7 @@ mod tests {
             (Type::Bytea, "\\x00"),
             (Type::Json, "[ 1 ]"),
             (Type::Jsonb, "{\"a\": 1.50}"),
+            (Type::Jsonpath, "$.\"a\"[last]"),
         ] {
             let mut bytes = Vec::new();
             write(&text::parse(shown, of, Context::NONE).unwrap(), of, &mut bytes);

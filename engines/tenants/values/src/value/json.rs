@@ -4,6 +4,7 @@
 //! Numbers keep all of their digits, and an object has each key once, shorter keys first, as in PostgreSQL.
 
 mod operators;
+pub mod path;
 mod read;
 
 use std::cmp::Ordering;

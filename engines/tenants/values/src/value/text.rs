@@ -178,6 +178,7 @@ pub fn parse(text: &str, of: Type, context: Context<'_>) -> Result<Value> {
             Value::Text(text.to_owned())
         }
         Type::Jsonb => Value::Json(Arc::new(Json::parse(text)?)),
+        Type::Jsonpath => Value::Text(json::path::Path::parse(text)?.to_string()),
         Type::Enum(id) => context.enumerations.known(id)?.value(text)?,
         Type::Array(_) if of.is_vector() => {
             let element = of.element().unwrap_or(Type::Text);
