@@ -264,7 +264,7 @@ impl Traffic {
 /// several that are noted themselves.
 fn is_unnoted(command: &Command) -> bool {
     command.flags.has(Flags::SECRET)
-        || matches!(command.name, "acl" | "auth" | "config" | "exec" | "hello" | "latency" | "monitor" | "slowlog")
+        || matches!(command.name, "acl" | "auth" | "config" | "exec" | "hello" | "latency" | "monitor")
 }
 
 impl Actor {
