@@ -16,11 +16,12 @@
 //!  6 replicated  since 8, copies 8, writer 8, a part of the replicas' state (savanna_lattice::form), or nothing;
 //!                0 copies: it has no replicas any more, and its value follows
 //!  7 swap        the other db 1; the key is empty: all keys of the two, at all actors
+//!  8 flush       1 if all dbs are meant, and not the one alone, 1; the key is empty: all keys, at all actors
 //! ```
 //!
 //! A *whole*, a *kept* and a *delete* apply if they are later than what is there; *operations* and *expiry* only exactly at
 //! their base. What is *replicated* merges. So a log may be replayed from any point before a snapshot, and twice; one with a
-//! *swap*, once.
+//! *swap* or a *flush*, which apply to what is there, once.
 
 use savanna_lattice::{Hlc, UnixMillis, WriterId};
 
@@ -102,6 +103,11 @@ pub enum Body<'a> {
         /// The other one.
         with: u8,
     },
+    /// All keys of the database, at all actors, are deleted.
+    Flush {
+        /// Whether those of all databases are.
+        is_all: bool,
+    },
 }
 
 const WHOLE: u8 = 1;
@@ -111,6 +117,7 @@ const EXPIRY: u8 = 4;
 const KEPT: u8 = 5;
 const REPLICATED: u8 = 6;
 const SWAP: u8 = 7;
+const FLUSH: u8 = 8;
 
 /// Deltas that wait to be appended.
 #[derive(Debug, Default)]
@@ -344,6 +351,14 @@ impl DeltaLog {
         }
     }
 
+    /// A deletion of all keys of a database, or of all.
+    pub fn flush(&mut self, header: Header<'_>, is_all: bool) {
+        if let Some(mut writer) = self.begin(FLUSH, header) {
+            writer.tag(u8::from(is_all));
+            self.end();
+        }
+    }
+
     /// A change of the expiry.
     pub fn expiry(&mut self, header: Header<'_>, at: UnixMillis) {
         if let Some(mut writer) = self.begin(EXPIRY, header) {
@@ -560,6 +575,7 @@ fn read_one(delta: &[u8]) -> Result<(Header<'_>, Body<'_>), Malformed> {
             state: reader.0,
         },
         SWAP => Body::Swap { with: reader.byte()? },
+        FLUSH => Body::Flush { is_all: reader.byte()? != 0 },
         other => return Err(Malformed::new(format!("a delta of kind {other}"))),
     };
     Ok((header, body))

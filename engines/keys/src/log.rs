@@ -108,7 +108,7 @@ fn recover_keyspaces(
         };
         delta::read_all(deltas, &mut |header, body| {
             latest = latest.max(header.version);
-            if matches!(body, Body::Swap { .. }) {
+            if matches!(body, Body::Swap { .. } | Body::Flush { .. }) {
                 return keyspaces.iter_mut().try_for_each(|keyspace| keyspace.replay(header, body));
             }
             let actor = match is_of_library(&header) {

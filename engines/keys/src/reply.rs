@@ -112,7 +112,7 @@ pub struct Tape {
 /// What an empty tape keeps of its memory.
 const KEPT_BYTES: usize = 1 << 20;
 /// No reply on a tape is longer.
-const REPLY_BYTES_MAX: usize = 1 << 30;
+pub(crate) const REPLY_BYTES_MAX: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -134,6 +134,7 @@ impl Attendance {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Waker;
 
@@ -200,5 +201,44 @@ mod tests {
         assert_eq!((looks.load(Ordering::Relaxed), mails.load(Ordering::Relaxed)), (1, 0), "looks, and mail seen");
         publisher.finish_turn().expect("a log");
         assert!(listener.mailbox.has_mail(), "it is told when the change is in the log");
+    }
+
+    /// Asks once while a script runs, and ends the script.
+    #[derive(Debug)]
+    struct Asker(Arc<Mutex<Vec<String>>>);
+
+    impl Clients for Asker {
+        fn read(&mut self, _: &mut Meanwhile<'_>) {}
+
+        fn write(&mut self, meanwhile: &mut Meanwhile<'_>) {
+            let client = meanwhile.admission().open(String::new(), String::new(), None, true);
+            for words in
+                [&[&b"PING"[..]][..], &[b"ECHO", b"x"], &[b"SELECT", b"1"], &[b"GET", b"k"], &[b"SCRIPT", b"KILL"]]
+            {
+                let mut told = Tape::new();
+                meanwhile.request(client, OwnedArgs::of_words(words).args(), &mut told);
+                self.0.lock().expect("a list").push(told.to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn what_needs_no_keys_is_answered_while_a_script_runs_until_others_are_to_hear_of_it() {
+        for (busy_millis, expected) in
+            [(60_000, ["PONG", "\"x\"", "OK"]), (0, ["PONG", "\"x\"", "OK"]), (10, ["!BUSY"; 3])]
+        {
+            let config = Config { busy_millis, ..Config::default() };
+            let options = HostOptions { threads: 1, config, log: None, lease: None, seed: 1, elsewhere: None };
+            let (_service, mut workers) = Service::open(options, vec![Waker::noop().clone()]).expect("no log");
+            let told = Arc::<Mutex<Vec<String>>>::default();
+            workers[0].begin(Box::new(Asker(Arc::clone(&told))));
+            workers[0].begin_turn();
+            let session = workers[0].admission().open(String::new(), String::new(), None, true);
+            request(&mut workers[0], session, &["EVAL", "while true do end", "0"]);
+            let told: Vec<String> = told.lock().expect("a list").clone();
+            let begins = |(told, expected): (&String, &str)| told.starts_with(expected);
+            assert!(told.iter().zip(expected).all(begins), "{busy_millis}: {told:?}");
+            assert!(told[3].starts_with("!BUSY") && told[4] == "OK", "{told:?}");
+        }
     }
 }

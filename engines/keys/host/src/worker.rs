@@ -255,6 +255,12 @@ impl Worker {
         self.host.actor_mut().recycle(replies);
     }
 
+    /// Takes the sessions that end when they have been told what they asked for.
+    #[must_use]
+    pub fn take_closing(&mut self) -> Vec<SessionId> {
+        self.host.actor_mut().take_closing()
+    }
+
     /// Takes the sessions that have to end.
     #[must_use]
     pub fn take_dismissed(&mut self) -> Vec<SessionId> {

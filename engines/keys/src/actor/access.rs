@@ -116,6 +116,12 @@ impl Actor {
         self.dismissed.push(id);
     }
 
+    /// Takes the sessions that end when they have been told what they asked for.
+    #[must_use]
+    pub fn take_closing(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.closing)
+    }
+
     /// Takes the sessions that have to end.
     #[must_use]
     pub fn take_dismissed(&mut self) -> Vec<SessionId> {

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Whoever asks for a key meanwhile waits as for a lent one, so nobody sees one actor's keys before and another's after.
-//! A swap is one record of the log for all; a flush deletes key by key, and is acknowledged when every actor has.
+//! Each is one record of the log for all keys, which the first actor writes.
 
 use savanna_lattice::Hlc;
 
@@ -47,8 +47,8 @@ pub enum Thawed {
     Unchanged,
     /// Two were swapped, since this version.
     Swapped(u8, u8, Hlc),
-    /// One is to be emptied, or all, and the sender to be told under its number for that.
-    Flush(Option<u8>, u64),
+    /// One was emptied, or all, at this version.
+    Flushed(Option<u8>, Hlc),
     /// Nothing; from now on they are saved as they are.
     Saved(SaveOrder),
 }
@@ -77,7 +77,7 @@ impl Actor {
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
         if self.held.is_some() {
-            return self.change_held(session, change, reply);
+            return self.change_held(change, reply);
         }
         if self.placement.actors() == 1 {
             self.may_change_databases(change)?;
@@ -151,14 +151,14 @@ impl Actor {
         let thawed = match change {
             _ if obstacle.is_some() => Thawed::Unchanged,
             DatabaseChange::Swap(one, other) => Thawed::Swapped(one, other, self.keys.swap(one, other)),
-            DatabaseChange::Flush(database) => Thawed::Flush(database, self.gather_acknowledgements(from, to)),
+            DatabaseChange::Flush(database) => Thawed::Flushed(database, self.flush(database)),
             DatabaseChange::Save(order) => Thawed::Saved(order),
         };
         for actor in self.placement.all().filter(|actor| *actor != FIRST) {
             self.send(actor, Message::Thaw { thawed });
         }
-        // A flush is acknowledged by all, a save when the file is there.
-        if !matches!(thawed, Thawed::Flush(..) | Thawed::Saved(_)) {
+        // A save is acknowledged when the file is there.
+        if !matches!(thawed, Thawed::Saved(_)) {
             let mut replies = self.take_replies(from);
             replies.push(to, |reply| match &obstacle {
                 Some(obstacle) => obstacle.answer(reply),
@@ -170,9 +170,7 @@ impl Actor {
     }
 
     pub(super) fn hear_thaw(&mut self, thawed: Thawed) {
-        if let Thawed::Swapped(one, other, version) = thawed {
-            self.keys.hear_swap(one, other, version);
-        }
+        self.hear_change(thawed);
         self.thaw(thawed);
     }
 
@@ -180,27 +178,39 @@ impl Actor {
         if let Thawed::Saved(order) = thawed {
             self.begin_save(order);
         }
-        if let Thawed::Flush(database, gather) = thawed {
-            self.flush(database);
-            let mut replies = self.take_replies(FIRST);
-            replies.push(Destination::Gather(gather), |reply| reply.ok());
-            self.put_replies(FIRST, replies);
-        }
         self.claims.release_all();
-        match thawed {
-            Thawed::Swapped(one, other, _) => self.look_again(|database| database == one || database == other),
-            Thawed::Flush(flushed, _) => {
-                self.look_again(|database| flushed.is_none_or(|flushed| flushed == database));
-            }
-            _ => {}
-        }
+        self.look_after(thawed);
         self.resume();
     }
 
-    /// Deletes this actor's keys of a database, or of all.
-    pub(super) fn flush(&mut self, database: Option<u8>) {
-        let flushed = self.keys.flush(database);
+    /// Does to whole databases what another actor did.
+    pub(super) fn hear_change(&mut self, change: Thawed) {
+        match change {
+            Thawed::Swapped(one, other, version) => self.keys.hear_swap(one, other, version),
+            Thawed::Flushed(database, version) => {
+                let flushed = self.keys.hear_flush(database, version);
+                self.drop_later(flushed);
+            }
+            Thawed::Unchanged | Thawed::Saved(_) => {}
+        }
+    }
+
+    /// Has those look who wait for keys of databases that were emptied or swapped.
+    pub(super) fn look_after(&mut self, change: Thawed) {
+        match change {
+            Thawed::Swapped(one, other, _) => self.look_again(|database| database == one || database == other),
+            Thawed::Flushed(flushed, _) => {
+                self.look_again(|database| flushed.is_none_or(|flushed| flushed == database));
+            }
+            Thawed::Unchanged | Thawed::Saved(_) => {}
+        }
+    }
+
+    /// Deletes all keys of a database, or of all. Gives the version of that, for the other actors.
+    pub(super) fn flush(&mut self, database: Option<u8>) -> Hlc {
+        let (version, flushed) = self.keys.flush(database);
         self.drop_later(flushed);
+        version
     }
 
     /// Drops databases, elsewhere if they have many keys.

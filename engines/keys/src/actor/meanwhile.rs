@@ -52,8 +52,9 @@ impl Actor {
         self.said_before.get_mut(to.index()).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Lets clients be served before the script goes on.
-    pub(crate) fn look_up(&mut self) {
+    /// Lets clients be served before the script goes on; `is_busy` says whether it has run for as long as others wait.
+    pub(crate) fn look_up(&mut self, is_busy: bool) {
+        self.is_busy = is_busy;
         let Some(mut attendant) = self.attendant.take() else { return };
         // What the script has said so far is not to be told before its changes are in the log.
         let outboxes = self.placement.all().map(|_| Vec::new()).collect();
@@ -99,7 +100,7 @@ impl Actor {
             return Err(CommandError::from(format!("EXECABORT Transaction discarded because of: {}", busy())));
         }
         let is_queued = session.queued.is_some() && !command.flags.has(Flags::UNQUEUED);
-        if is_queued || !is_answered_meanwhile(command, args) {
+        if is_queued || !self.answers_meanwhile(command, args) {
             return Err(busy());
         }
         match command.run {
@@ -157,16 +158,18 @@ impl Actor {
         }
         (!later.is_empty()).then_some(later)
     }
-}
 
-/// Whether a request is answered although a script runs.
-fn is_answered_meanwhile(command: &Command, args: Args<'_>) -> bool {
-    let subcommand = || args.from(1).next().unwrap_or_default().to_ascii_lowercase();
-    match command.name {
-        "info" | "auth" | "hello" | "quit" | "multi" | "discard" | "unwatch" => true,
-        "client" => matches!(subcommand().as_slice(), b"id" | b"getname" | b"setname" | b"setinfo"),
-        "script" | "function" => subcommand() == b"kill",
-        _ => false,
+    /// Whether a request is answered although a script runs.
+    fn answers_meanwhile(&self, command: &Command, args: Args<'_>) -> bool {
+        let subcommand = || args.from(1).next().unwrap_or_default().to_ascii_lowercase();
+        match command.name {
+            "info" | "auth" | "hello" | "quit" | "multi" | "discard" | "unwatch" => true,
+            // Whoever waits is answered as if the script were over, until the time comes to say that it is not.
+            "ping" | "echo" | "select" => !self.is_busy,
+            "client" => matches!(subcommand().as_slice(), b"id" | b"getname" | b"setname" | b"setinfo"),
+            "script" | "function" => subcommand() == b"kill",
+            _ => false,
+        }
     }
 }
 

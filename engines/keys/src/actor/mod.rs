@@ -95,7 +95,7 @@ use crate::handle::KeysReply;
 use crate::keyspace::{self, Keyspace, NEAR_MAX};
 use crate::memory;
 use crate::placement::{ActorId, KeyHash, Placement};
-use crate::reply::Reply;
+use crate::reply::{REPLY_BYTES_MAX, Reply};
 use crate::request::Args;
 use crate::scripting::{Scripts, Watch};
 use crate::session::{Session, SessionId, Sessions, Ticket};
@@ -146,6 +146,10 @@ pub struct Actor {
     have_users_changed: bool,
     /// Sessions that have to end.
     dismissed: Vec<SessionId>,
+    /// Sessions that end when they have been told what they asked for.
+    closing: Vec<SessionId>,
+    /// How many bytes the reply to a transaction of several actors may have, and what one of them says to its steps about all keys.
+    reply_bytes_max: usize,
     /// Kept by the first actor.
     pub(crate) logbook: Logbook,
     /// Why the log has no space for changes, if it has none.
@@ -208,6 +212,8 @@ pub struct Actor {
     had_changes: bool,
     /// Serves clients while scripts run.
     attendant: Option<Box<dyn Attendant>>,
+    /// Whether the script that runs has others wait for so long that they hear of it.
+    is_busy: bool,
 }
 
 /// The actor that keeps what there is once, and puts what all are told in one order.
@@ -258,7 +264,7 @@ impl Traffic {
 /// several that are noted themselves.
 fn is_unnoted(command: &Command) -> bool {
     command.flags.has(Flags::SECRET)
-        || matches!(command.name, "acl" | "auth" | "config" | "exec" | "hello" | "latency" | "monitor" | "slowlog")
+        || matches!(command.name, "acl" | "auth" | "config" | "exec" | "hello" | "latency" | "monitor")
 }
 
 impl Actor {
@@ -279,6 +285,8 @@ impl Actor {
             users: Users::new(&config),
             have_users_changed: false,
             dismissed: Vec::new(),
+            closing: Vec::new(),
+            reply_bytes_max: REPLY_BYTES_MAX,
             logbook: Logbook::default(),
             config,
             counters: Counters::default(),
@@ -323,6 +331,7 @@ impl Actor {
             said_before: Vec::new(),
             had_changes: false,
             attendant: None,
+            is_busy: false,
         }
     }
 
@@ -355,10 +364,15 @@ impl Actor {
         self.abandon(id);
         self.executions.remove(&id);
         if let Some(mut session) = self.sessions.close(id) {
-            self.unsubscribe_all(&mut session);
-            self.end_monitor(&mut session);
-            self.end_tracking(&mut session);
+            self.end_session(&mut session);
         }
+    }
+
+    /// Ends what a session is told without asking.
+    fn end_session(&mut self, session: &mut Session) {
+        self.unsubscribe_all(session);
+        self.end_monitor(session);
+        self.end_tracking(session);
     }
 
     /// Brings the entries of keys near that a session's next requests are about, at most [`NEAR_MAX`]. Changes nothing.
@@ -645,7 +659,7 @@ impl Actor {
             Message::Lent { transaction, loans, has_room, rest } => {
                 self.hear_lent(from, transaction, loans, has_room, rest);
             }
-            Message::Return { loans, changes } => self.take_back(from, loans, changes),
+            Message::Return { loans, changes } => self.take_back(loans, changes),
             Message::Gossip(gossip) => self.hear_gossip(from, gossip),
             Message::Heat(heat) => self.hear_heat(from, heat),
             Message::Notice(notice) => self.hear_notice(from, notice),
@@ -705,7 +719,10 @@ impl Actor {
         if self.hot_keys.is_next() {
             self.note_hot(command, args);
         }
-        let began = self.begin_timing(command, args);
+        // A part of a request of a session is noted with that.
+        let is_part = matches!(command.run, Run::Everywhere(..))
+            && !Command::find(&args[0]).is_some_and(|found| std::ptr::eq(found, command));
+        let began = if is_part { None } else { self.begin_timing(command, args) };
         let outcome = self.ask_for_log(command, args, 0).and_then(|_| match command.run {
             Run::Keys(run) | Run::Waits(run, _) | Run::Scan(run) | Run::Finds { run, .. } => {
                 run(&mut self.keys, args, reply)
@@ -816,6 +833,7 @@ impl Actor {
         const PATIENCE: usize = 2_000;
         self.keys.set_now(now);
         self.note_pace();
+        self.waiters.begin_turn();
         self.end_pause_by(now);
         if self.end_overdue(now) {
             self.serve_ready();

@@ -35,7 +35,7 @@ use crate::error::{CommandError, Outcome};
 use crate::keyspace::replica::Aside;
 use crate::keyspace::{Arrival, DATABASES};
 use crate::placement::{ActorId, KeyHash};
-use crate::reply::{Reply, Tape};
+use crate::reply::{Reply, TOO_LONG, Tape};
 use crate::session::{Session, Watched};
 
 /// A transaction that is under way.
@@ -277,16 +277,17 @@ impl Actor {
         } else {
             self.script_has_room = has_room;
             self.note_author(self.id, to);
-            let late = match &mut session {
-                Some(session) => self.run_program(&program, Some(session), &absent, &mut tape),
+            let mut late = Vec::new();
+            tape.write_at_most(self.reply_bytes_max, TOO_LONG, |tape| match &mut session {
+                Some(session) => late = self.run_program(&program, Some(session), &absent, tape),
                 // What it asked before it went away is done all the same.
                 None if matches!(to, Destination::Session(..)) => {
                     let mut gone = Session::of_script(program.database, &self.users);
-                    self.run_program(&program, Some(&mut gone), &absent, &mut tape);
-                    Vec::new()
+                    self.run_program(&program, Some(&mut gone), &absent, tape);
+                    self.end_session(&mut gone);
                 }
-                None => self.run_program(&program, None, &absent, &mut tape),
-            };
+                None => late = self.run_program(&program, None, &absent, tape),
+            });
             self.keys.log.set_author(None);
             if let Destination::Session(session, ticket) = to {
                 answer = self.await_steps(session, ticket, &tape, &late);
@@ -384,8 +385,8 @@ impl Actor {
     }
 
     /// Takes keys back that were lent.
-    pub(super) fn take_back(&mut self, from: ActorId, loans: Vec<Loan>, changes: Option<Vec<Thawed>>) {
-        self.follow_changes(from, changes.as_deref().unwrap_or_default());
+    pub(super) fn take_back(&mut self, loans: Vec<Loan>, changes: Option<Vec<Thawed>>) {
+        changes.iter().flatten().for_each(|change| self.hear_change(*change));
         let mut arrivals = Vec::new();
         for Loan { key, entries, replicas, deleted, made } in loans {
             self.keys.note_deleted_elsewhere(&key, deleted);
@@ -477,7 +478,7 @@ impl Actor {
                     session.database = database;
                     match run(self, session, args, reply) {
                         Ok(Progress::Answered) => {}
-                        Ok(Progress::Closing) => self.dismissed.push(session.id),
+                        Ok(Progress::Closing) => self.closing.push(session.id),
                         Ok(Progress::Held) => {
                             reply.error("ERR this command cannot wait inside of a transaction");
                         }
@@ -556,6 +557,14 @@ impl Actor {
         Ok(Progress::LaterAlone(ticket))
     }
 
+    /// What became of requests that have run at once: one of them may have ended the session, and nothing runs behind them then.
+    fn end_of(&mut self, session: &Session) -> Progress {
+        match self.closing.pop_if(|last| *last == session.id) {
+            Some(_) => Progress::Closing,
+            None => Progress::Answered,
+        }
+    }
+
     /// Runs what MULTI has queued, or a script for somebody who may not do everything: here, at the one actor that has all the keys, or as a transaction.
     pub(crate) fn execute(
         &mut self,
@@ -592,19 +601,22 @@ impl Actor {
                     && self.placement.actors() > 1
                     && !self.claims.blocks(keys.iter().map(|key| &**key)) =>
             {
-                let mut tape = Tape::new();
-                let late = self.run_own_program(&program, Some(session), &mut tape);
-                if late.is_empty() {
-                    tape.play(reply);
-                    return Ok(Progress::Answered);
-                }
+                let (mut tape, mut late) = (Tape::new(), Vec::new());
+                tape.write_at_most(self.reply_bytes_max, TOO_LONG, |tape| {
+                    late = self.run_own_program(&program, Some(session), tape);
+                });
                 let ticket = session.ticket();
-                self.await_steps(session.id, ticket, &tape, &late);
-                Ok(Progress::LaterAlone(ticket))
+                match self.await_steps(session.id, ticket, &tape, &late) {
+                    Answer::Later => Ok(Progress::LaterAlone(ticket)),
+                    Answer::There => {
+                        tape.play(reply);
+                        Ok(self.end_of(session))
+                    }
+                }
             }
             Place::Here if !self.claims.blocks(keys.iter().map(|key| &**key)) => {
                 self.run_own_program(&program, Some(session), reply);
-                Ok(Progress::Answered)
+                Ok(self.end_of(session))
             }
             Place::At(actor) if !needs_session => {
                 let ticket = session.ticket();
@@ -694,5 +706,36 @@ mod tests {
         assert_eq!(told.to_string(), "[3] OK [1] -2 [1] \"user\"");
         // Where the clock is behind, it is gone, too.
         assert_eq!(ask(&mut actors[1], other, &[b"HLEN", &hash]), "1");
+    }
+
+    #[test]
+    fn the_replies_to_the_steps_of_a_transaction_are_together_no_longer_than_one() {
+        let placement = Placement::over(2);
+        let mut actors: Vec<Actor> =
+            placement.all().map(|id| Actor::new(id, placement, Config::default(), u64::from(id.0))).collect();
+        Actor::introduce(&mut actors);
+        actors[0].reply_bytes_max = 1000;
+        let client = actors[0].open_session(String::new(), String::new());
+        let mut exec = |steps: &[&[&[u8]]]| {
+            ask(&mut actors[0], client, &[b"MULTI"]);
+            steps.iter().for_each(|words| drop(ask(&mut actors[0], client, words)));
+            let at_once = ask(&mut actors[0], client, &[b"EXEC"]);
+            deliver_all(&mut actors);
+            let mut told = Tape::new();
+            actors[0].take_own_replies().iter().for_each(|(_, part)| part.play(&mut told));
+            at_once + &told.to_string()
+        };
+        let long = [b'x'; 600];
+        assert_eq!(exec(&[&[b"MSET", b"a", &long, b"b", &long, b"c", b"1"]]), "[1] OK");
+        let too_long = format!("!{TOO_LONG}");
+        assert_eq!(exec(&[&[b"INCR", b"c"], &[b"GET", b"a"], &[b"GET", b"b"]]), too_long);
+        assert_eq!(exec(&[&[b"GET", b"c"], &[b"DBSIZE"]]), "[2] \"2\" 3");
+        assert_eq!(exec(&[&[b"DBSIZE"], &[b"GET", b"a"], &[b"GET", b"b"]]), too_long);
+        // Also what comes later, and where it comes to.
+        let list: &[&[u8]] = &[b"CLIENT", b"LIST"];
+        let lists = exec(&[list; 8]);
+        assert!(lists.starts_with("[8]") && lists.ends_with(&too_long) && lists.len() < 2000, "{lists}");
+        assert_eq!(exec(&[list, &[b"GET", b"a"], &[b"GET", b"b"]]), too_long);
+        assert_eq!(exec(&[&[b"DBSIZE"]]), "[1] 3");
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Waiters {
     by_session: HashMap<SessionId, u64>,
     deadlines: BTreeSet<(UnixMillis, u64)>,
     queues: HashMap<(u8, Box<[u8]>), Queue>,
+    /// Those that have come to stand in all their queues in this turn.
+    entering: Vec<u64>,
     /// Who was called for which key while nothing may be taken.
     called_in_pause: Vec<(u64, Box<[u8]>, Option<Hlc>)>,
 }
@@ -67,6 +69,8 @@ struct Waiter {
     asks_last: bool,
     /// Whether it stood in the queues of its keys.
     has_stood: bool,
+    /// Whether all its keys' actors hear of it before anything that is said from now on: nothing that comes to its keys is missed.
+    is_blocked: bool,
 }
 
 /// How waiting ends without an element.
@@ -141,6 +145,15 @@ impl Queue {
 }
 
 impl Waiters {
+    /// What was said in the last turn is on its way.
+    pub(super) fn begin_turn(&mut self) {
+        for number in std::mem::take(&mut self.entering) {
+            if let Some(waiter) = self.by_number.get_mut(&number) {
+                waiter.is_blocked = true;
+            }
+        }
+    }
+
     /// Whether a waiter is still there.
     pub(super) fn has(&self, number: u64) -> bool {
         self.by_number.contains_key(&number)
@@ -254,6 +267,7 @@ impl Actor {
             ending: None,
             asks_last,
             has_stood: false,
+            is_blocked: false,
         };
         self.waiters.by_number.insert(number, waiter);
         self.waiters.by_session.insert(session.id, number);
@@ -340,7 +354,9 @@ impl Actor {
 
     fn stand_in_queues(&mut self, number: u64) {
         let Some(waiter) = self.waiters.by_number.get_mut(&number) else { return };
-        waiter.has_stood = true;
+        if !std::mem::replace(&mut waiter.has_stood, true) {
+            self.waiters.entering.push(number);
+        }
         let (database, command) = (waiter.database, waiter.command);
         for key in waiter.awaited() {
             let wanted =
@@ -411,10 +427,16 @@ impl Actor {
         self.waiters.by_session.contains_key(&session)
     }
 
-    /// How many sessions wait for keys.
+    /// Whether a session waits for a key, and gets what comes to it from now on.
+    pub(crate) fn is_blocked_session(&self, session: SessionId) -> bool {
+        let waiter = self.waiters.by_session.get(&session).and_then(|number| self.waiters.by_number.get(number));
+        waiter.is_some_and(|waiter| waiter.is_blocked)
+    }
+
+    /// How many sessions wait for keys, and get what comes to them from now on.
     #[must_use]
     pub fn waiting_count(&self) -> usize {
-        self.waiters.by_session.len()
+        self.waiters.by_number.values().filter(|waiter| waiter.is_blocked).count()
     }
 
     /// Lets a client of this actor wait no longer. Says whether it waited.

@@ -4,15 +4,15 @@
 //! it borrows it gets an actor's parts of what it asks of all keys: what is not borrowed cannot change meanwhile, so these
 //! parts are the same when they are looked at as when they were made, but for databases that the transaction empties or
 //! swaps before. That is known when it begins, so the parts are made as if it had happened. What happens to whole
-//! databases at other actors they do when they get their keys back:
+//! databases is in the log with what else the transaction changes, for all keys; other actors do it when they get their keys
+//! back:
 //!
 //! ```text
 //!  this actor                                actor 1
 //!   │ Borrow {a}, DBSIZE behind FLUSHDB ───────►│ hold all
 //!   │◄────────────────────────── Lent a, [0] ───│
 //!   │ run; one append                           │
-//!   │ Return a, flush ─────────────────────────►│ flush, take a back, release all
-//!   │◄──────────────────────────── it is done ──│
+//!   │ Return a, flushed ───────────────────────►│ flush, take a back, release all
 //!   │ reply                                     │
 //! ```
 
@@ -31,9 +31,9 @@ use crate::commands::server::swap_of;
 use crate::error::{CommandError, Outcome};
 use crate::keyspace::{DATABASES, View};
 use crate::placement::ActorId;
-use crate::reply::{Reply, Tape};
+use crate::reply::{Reply, TOO_LONG, Tape, Value};
 use crate::request::{Args, OwnedArgs};
-use crate::session::{Session, SessionId, Ticket};
+use crate::session::{SessionId, Ticket};
 
 /// What a transaction asks of all keys, and what it does to whole databases, in its order.
 #[derive(Debug)]
@@ -93,6 +93,8 @@ pub(super) struct Execution {
     to: Ticket,
     /// The replies of its steps, as far as they came.
     steps: Vec<Tape>,
+    /// How many bytes the others may have.
+    room: usize,
     missing: HashMap<Ticket, usize>,
     /// Whether the session ends with it.
     is_last: bool,
@@ -126,20 +128,27 @@ impl Actor {
     /// Gives all keys up that a transaction held, which has done this to whole databases.
     pub(super) fn release_whole(&mut self, changes: &[Thawed]) {
         self.claims.release_all();
-        self.look_after(changes);
+        changes.iter().for_each(|change| self.look_after(*change));
     }
 
-    /// What this actor's keys say to what a transaction asks of all.
+    /// What this actor's keys say to what a transaction asks of all. Together it is no longer than one reply.
     pub(super) fn parts_of(&mut self, whole: &Whole) -> Vec<Tape> {
         let mut view = View::default();
+        let mut room = self.reply_bytes_max;
         let mut parts = Vec::new();
         for step in &whole.0 {
             match step {
                 WholeStep::Ask { database, command, args } => {
                     let tables = self.keys.rearrange(&view);
                     let mut tape = Tape::new();
-                    tape.write_reply(|reply| self.part_here(*database, command, args.args(), reply));
+                    tape.write_at_most(room, TOO_LONG, |reply| match room {
+                        0 => reply.error(TOO_LONG),
+                        _ => self.part_here(*database, command, args.args(), reply),
+                    });
                     self.keys.arrange_back(&view, tables);
+                    // What is asked behind that which is too long would only be made to be thrown away.
+                    let is_too_long = tape.first() == Some(Value::Error(TOO_LONG));
+                    room = if is_too_long { 0 } else { room - tape.position() };
                     parts.push(tape);
                 }
                 WholeStep::Change(DatabaseChange::Flush(None)) => view = View([None; DATABASES as usize]),
@@ -201,67 +210,29 @@ impl Actor {
     /// Changes whole databases in the midst of a transaction that holds all keys.
     pub(super) fn change_held(
         &mut self,
-        session: &mut Session,
         change: DatabaseChange,
         reply: &mut dyn Reply,
     ) -> Result<Progress, CommandError> {
-        let (thawed, progress) = match change {
-            DatabaseChange::Swap(one, other) => {
-                reply.ok();
-                (Thawed::Swapped(one, other, self.keys.swap(one, other)), Progress::Answered)
-            }
-            DatabaseChange::Flush(database) => {
-                self.flush(database);
-                let ticket = session.ticket();
-                let mut own = Tape::new();
-                own.ok();
-                let to = Destination::Session(session.id, ticket);
-                let gather = self.gather_acknowledgements_of_others(self.id, to, own);
-                (Thawed::Flush(database, gather), Progress::LaterAlone(ticket))
-            }
+        let changed = match change {
+            DatabaseChange::Swap(one, other) => Thawed::Swapped(one, other, self.keys.swap(one, other)),
+            DatabaseChange::Flush(database) => Thawed::Flushed(database, self.flush(database)),
             DatabaseChange::Save(_) => return Err(CommandError::Syntax),
         };
-        self.held.iter_mut().for_each(|held| held.changes.push(thawed));
-        Ok(progress)
-    }
-
-    /// Does to whole databases what a transaction of another actor has done there.
-    pub(super) fn follow_changes(&mut self, from: ActorId, changes: &[Thawed]) {
-        for change in changes {
-            match *change {
-                Thawed::Swapped(one, other, version) => self.keys.hear_swap(one, other, version),
-                Thawed::Flush(database, gather) => {
-                    self.flush(database);
-                    let mut replies = self.take_replies(from);
-                    replies.push(Destination::Gather(gather), |reply| reply.ok());
-                    self.put_replies(from, replies);
-                }
-                Thawed::Unchanged | Thawed::Saved(_) => {}
-            }
-        }
-    }
-
-    /// Has those look who wait for keys of databases that a transaction has emptied or swapped.
-    fn look_after(&mut self, changes: &[Thawed]) {
-        for change in changes {
-            match *change {
-                Thawed::Swapped(one, other, _) => self.look_again(|database| database == one || database == other),
-                Thawed::Flush(flushed, _) => {
-                    self.look_again(|database| flushed.is_none_or(|flushed| flushed == database));
-                }
-                Thawed::Unchanged | Thawed::Saved(_) => {}
-            }
-        }
+        self.held.iter_mut().for_each(|held| held.changes.push(changed));
+        reply.ok();
+        Ok(Progress::Answered)
     }
 
     /// Waits for the replies of steps of a transaction that has run, if some come from other actors.
     pub(super) fn await_steps(&mut self, session: SessionId, to: Ticket, tape: &Tape, late: &[LateStep]) -> Answer {
-        if late.is_empty() {
+        // Where the list is too long, there is an error in its place.
+        if late.is_empty() || matches!(tape.first(), Some(Value::Error(_))) {
             return Answer::There;
         }
         let is_last = late.iter().any(|late| late.is_last);
         let missing = late.iter().map(|late| (late.ticket, late.step)).collect();
-        self.executions.insert(session, Execution { to, steps: tape.elements(), missing, is_last });
+        let room = self.reply_bytes_max.saturating_sub(tape.position());
+        self.executions.insert(session, Execution { to, steps: tape.elements(), room, missing, is_last });
         Answer::Later
     }
 
@@ -283,10 +254,14 @@ impl Actor {
             };
             let step = self.executions.get_mut(&session).and_then(|execution| {
                 let step = execution.missing.remove(&ticket)?;
-                execution.steps.get_mut(step)
+                Some((execution.steps.get_mut(step)?, &mut execution.room))
             });
             match step {
-                Some(step) => *step = part.to_tape(),
+                Some((step, room)) => {
+                    step.clear();
+                    step.write_at_most(*room, TOO_LONG, |step| part.play(step));
+                    *room = room.saturating_sub(step.position());
+                }
                 None => self.replies.push(to, |reply| part.play(reply)),
             }
         }
@@ -297,7 +272,7 @@ impl Actor {
                 steps.iter().for_each(|step| step.play(reply));
             });
             if is_last {
-                self.dismissed.push(session);
+                self.closing.push(session);
             }
         }
     }
@@ -308,16 +283,41 @@ pub(super) fn is_of_memory(command: &Command, args: Args<'_>) -> bool {
     command.name == "memory" && args.len() == 2
 }
 
-/// Whether several actors refuse a request in a transaction: about what is not known when it is queued, or it is not one append with the rest, as a flush, which each
-/// actor logs for itself.
+/// Whether several actors refuse a request in a transaction: it is about what is not known when it is queued, or about replies.
 pub(super) fn is_refused_by_several(command: &Command, args: Args<'_>) -> Outcome {
     let is_refused = matches!(command.run, Run::Finds { .. }) && !crate::commands::sort::patterns(args).is_empty()
-        || command.name == "client" && args[1].eq_ignore_ascii_case(b"reply")
-        || matches!(command.name, "flushdb" | "flushall");
+        || command.name == "client" && args[1].eq_ignore_ascii_case(b"reply");
     if is_refused { Err(not_in_a_transaction(command)) } else { Ok(()) }
 }
 
 /// What a request is told that is no part of a transaction.
 pub(super) fn not_in_a_transaction(command: &Command) -> CommandError {
     CommandError::from(format!("ERR {} is not allowed in a transaction", command.name.to_uppercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::keyspace::Expiry;
+    use crate::placement::Placement;
+
+    #[test]
+    fn what_an_actor_says_to_all_steps_of_a_transaction_is_no_longer_than_one_reply() {
+        let mut actor = Actor::new(ActorId(1), Placement::over(2), Config::default(), 1);
+        for number in 0..10 {
+            actor.keys.set_string(format!("{number:050}").as_bytes(), b"x", Expiry::Keep);
+        }
+        let mut program = Program::new(0);
+        for words in [&[&b"KEYS"[..], b"*"][..], &[b"KEYS", b"*"], &[b"KEYS", b"*"], &[b"DBSIZE"]] {
+            let command = Command::find(words[0]).expect("a command");
+            program.push(command, OwnedArgs::of_words(words).args());
+        }
+        let whole = Whole::of(&program).expect("steps about all keys");
+        actor.reply_bytes_max = 1500;
+        let parts = actor.parts_of(&whole);
+        let lengths: Vec<usize> = parts.iter().map(|part| part.values().count()).collect();
+        assert_eq!(lengths, [11, 11, 1, 1]);
+        assert!(parts[2..].iter().all(|part| part.first() == Some(Value::Error(TOO_LONG))), "{parts:?}");
+    }
 }

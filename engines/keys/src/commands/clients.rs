@@ -224,7 +224,7 @@ pub(crate) fn line(actor: &Actor, session: &Session) -> String {
         (session.is_monitor, 'O'),
         (session.is_subscribed(), 'P'),
         (session.queued.is_some(), 'x'),
-        (session.is_held || actor.is_waiting(session.id), 'b'),
+        (session.is_held || actor.is_blocked_session(session.id), 'b'),
         (tracking.is_some(), 't'),
         (tracking.is_some_and(|tracking| tracking.is_broken), 'R'),
         (tracking.is_some_and(|tracking| tracking.mode == Mode::Broadcast), 'B'),

@@ -1,5 +1,7 @@
 //! Whole databases: emptied, and swapped with each other.
 
+use std::ops::Range;
+
 use savanna_lattice::Hlc;
 
 use super::replica::Replicas;
@@ -42,24 +44,49 @@ impl Keyspace {
         self.databases = tables;
     }
 
-    /// Empties a database, or all. Returns what was in them, so that it can be dropped elsewhere.
-    pub fn flush(&mut self, database: Option<u8>) -> Vec<Box<Database>> {
-        let numbers = database.map_or(0..DATABASES, |number| number..number + 1);
-        let mut flushed = Vec::new();
+    /// Empties a database, or all, at all actors if the others hear of it: what is in the log before is gone with it. Gives the
+    /// version of that, and what was here, so that it can be dropped elsewhere.
+    pub fn flush(&mut self, database: Option<u8>) -> (Hlc, Vec<Box<Database>>) {
+        // They are told of what was before in its order.
+        self.translate_changes();
+        let version = self.next_version();
+        let header = Header { database: database.unwrap_or_default(), key: b"", base: Hlc::ZERO, version };
+        self.log.write_all(|log| log.flush(header, database.is_none()));
+        self.log.note_seen();
+        (version, self.hear_flush(database, version))
+    }
+
+    /// Hears that a database is emptied, or all. Gives what was here.
+    pub fn hear_flush(&mut self, database: Option<u8>, version: Hlc) -> Vec<Box<Database>> {
+        self.observe(version);
         // Also where there is nothing: who keeps copies may have one of a key that is not there.
         self.log.write_all(|_| ());
-        for number in numbers {
+        let mut flushed = Vec::new();
+        for number in numbers(database) {
             let Some(database) = self.databases[usize::from(number)].take() else { continue };
             for entry in database.iter() {
-                let version = self.next_version();
-                let header = Header { database: number, key: &entry.key, base: entry.version, version };
-                self.log.write_all(|log| log.delete(header));
-                self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
+                let class = deletion_class(KeyHash::of(&entry.key));
+                self.deleted[class] = version;
+                // Of keys with replicas each actor tells what it deletes.
+                if self.replicas.get(number, &entry.key).is_some() {
+                    let version = self.next_version();
+                    let header = Header { database: number, key: &entry.key, base: entry.version, version };
+                    self.log.write_all(|log| log.delete(header));
+                    self.deleted[class] = version;
+                }
             }
             self.counters.changes += database.key_count() as u64;
             flushed.extend(self.keep_flushed(number, database));
         }
         flushed
+    }
+
+    /// Reads back that a database was emptied, or all.
+    pub(super) fn replay_flush(&mut self, database: Option<u8>, version: Hlc) {
+        for number in numbers(database) {
+            self.end_lives(number, version);
+        }
+        self.hear_flush(database, version);
     }
 
     /// Forgets all keys and libraries as if they had never been. The log hears nothing of it.
@@ -73,11 +100,11 @@ impl Keyspace {
     /// # Errors
     /// If there is none.
     pub(crate) fn ask_for_flush(&mut self, database: Option<u8>) -> Outcome {
-        /// Of a deletion, beside the key.
-        const DELETION_BYTES: usize = 32;
-        let flushed = self.databases().filter(|(number, _)| database.is_none_or(|database| database == *number));
-        let bytes =
-            flushed.flat_map(|(_, database)| database.iter()).map(|entry| entry.key.len() + DELETION_BYTES).sum();
+        /// Of a delta, beside the key.
+        const DELTA_BYTES: usize = 32;
+        let is_meant = |number| database.is_none_or(|database| database == number);
+        let replicated = self.replicas.iter().filter(|(number, ..)| is_meant(*number));
+        let bytes = replicated.map(|(_, key, _)| key.len() + DELTA_BYTES).sum::<usize>() + DELTA_BYTES;
         self.ask_for_log(bytes)
     }
 
@@ -112,4 +139,9 @@ impl Keyspace {
     pub fn swapped_at(&self, database: u8) -> Hlc {
         self.swapped[usize::from(database)]
     }
+}
+
+/// The number of a database, or those of all.
+fn numbers(database: Option<u8>) -> Range<u8> {
+    database.map_or(0..DATABASES, |number| number..number + 1)
 }

@@ -27,6 +27,13 @@ impl Keyspace {
             self.hear_swap(header.database, with, header.version);
             return Ok(());
         }
+        if let Body::Flush { is_all } = body {
+            if header.database >= DATABASES {
+                return Err(Malformed::new(format!("database {}", header.database)));
+            }
+            self.replay_flush((!is_all).then_some(header.database), header.version);
+            return Ok(());
+        }
         let (key, version) = (header.key, header.version);
         if let Body::Replicated { since, copies, writer, state } = body {
             return self.replay_replicated(header, replica::vector(since, copies), writer, state);
@@ -58,7 +65,7 @@ impl Keyspace {
                 entry.version = version;
                 database.note_expiry(hash, key, before, at);
             }
-            Body::Replicated { .. } | Body::Swap { .. } => {}
+            Body::Replicated { .. } | Body::Swap { .. } | Body::Flush { .. } => {}
             Body::Operations { tag, operations } => match present {
                 Some(entry) if entry.version == header.base => {
                     let size_before = entry.value.heap_bytes();

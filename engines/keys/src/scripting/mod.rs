@@ -615,7 +615,7 @@ impl Actor {
             watch.let_look_up(scope.create_function(|_, ()| {
                 // Not while a command runs.
                 if let Ok(mut actor) = actor.try_borrow_mut() {
-                    actor.look_up();
+                    actor.look_up(watch.is_busy());
                 }
                 Ok(())
             })?);

@@ -38,6 +38,8 @@ struct Face {
     looked: AtomicU64,
     /// When others are to be served next.
     look_up_at: AtomicU64,
+    /// When others are to hear that the server is busy.
+    busy_at: AtomicU64,
     /// Instructions to the next look.
     instructions: AtomicU32,
     /// What serves them.
@@ -84,6 +86,8 @@ impl Watch {
     /// Starts for a script that may run for `limit`, and lets others be served after `patience`, if that is not 0.
     pub(crate) fn start(&self, limit: Duration, patience: Duration) {
         let now = now();
+        let busy_after = if patience.is_zero() { u64::MAX } else { patience.as_nanos() as u64 };
+        self.0.busy_at.store(now.saturating_add(busy_after), Ordering::Relaxed);
         let patience = if patience.is_zero() { LONG } else { patience.min(LONG) };
         self.0.began.store(now, Ordering::Relaxed);
         self.0.looked.store(now, Ordering::Relaxed);
@@ -105,6 +109,11 @@ impl Watch {
             let _ = function.call::<()>(());
         }
         self.0.look_up_at.store(now() + LOOK_UP_PERIOD.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether others have waited for the script as long as they are to.
+    pub(super) fn is_busy(&self) -> bool {
+        now() >= self.0.busy_at.load(Ordering::Relaxed)
     }
 
     /// Says that the script has ended.

@@ -145,3 +145,26 @@ fn a_later_pause_makes_an_earlier_one_longer_and_wider_and_never_shorter() {
     world.tick(savanna_lattice::UnixMillis(NOW.0 + 50));
     assert!(world.try_request(client, &["GET", "a"]).is_some());
 }
+
+#[test]
+fn nothing_expires_for_a_transaction_over_all_keys_that_runs_in_a_pause() {
+    for actors in 1..4 {
+        let mut world = World::new(actors, 7);
+        let client = world.client(0);
+        for key in ["a", "b", "c", "d", "e", "f"] {
+            world.call(client, &["SET", key, "x", "PX", "50"]);
+        }
+        assert_eq!(world.call(client, &["CLIENT", "PAUSE", "60000", "WRITE"]), "OK");
+        let before = changes(&world);
+        world.pass(100);
+        let count = world.call(client, &["DBSIZE"]);
+        world.call(client, &["MULTI"]);
+        world.call(client, &["DBSIZE"]);
+        world.call(client, &["KEYS", "*"]);
+        assert_eq!(world.call(client, &["EXEC"]), format!("[2] {count} [0]"));
+        world.settle();
+        assert_eq!(changes(&world), before);
+        world.call(client, &["CLIENT", "UNPAUSE"]);
+        assert_eq!(world.call(client, &["DBSIZE"]), "0");
+    }
+}

@@ -17,7 +17,10 @@ use savanna_lattice::{Hlc, UnixMillis};
 
 use crate::world::{NOW, World, new_actors};
 
-const SCRIPT: [&str; 57] = [
+const SCRIPT: [&str; 60] = [
+    "MSET flushed 1 too 2 with 3 these 4 all 5",
+    "SADD collections 1 2",
+    "FLUSHDB",
     "SET a 1",
     "INCR a",
     "APPEND a xyz",

@@ -303,6 +303,29 @@ fn who_waits_for_keys_of_several_actors_takes_from_the_one_that_a_transaction_pu
 }
 
 #[test]
+fn who_counts_as_waiting_misses_nothing_that_comes_from_then_on() {
+    for seed in 0..200 {
+        let actors = 2 + (seed % 3) as u16;
+        let mut world = World::new(actors, seed);
+        let (waiter, pusher) = (world.client(0), world.client(usize::from(actors) - 1));
+        let ticket = world.request(waiter, &["BLPOP", "a", "b", "c", "0"]).expect_err("nothing there");
+        while world.actor(0).waiting_count() == 0 {
+            world.deliver_one();
+            world.pass(1);
+        }
+        world.deliver_from(0);
+        world.call(pusher, &["MULTI"]);
+        for key in ["b", "a", "c"] {
+            world.call(pusher, &["RPUSH", key, "x"]);
+        }
+        world.call(pusher, &["EXEC"]);
+        world.settle();
+        let reply = world.arrived(waiter, ticket).expect("it was served").to_string();
+        assert_eq!(reply, "[2] \"b\" \"x\"", "seed {seed}");
+    }
+}
+
+#[test]
 fn who_waits_behind_another_takes_what_that_one_leaves_before_what_came_later() {
     let mut world = World::new(1, 5);
     let clients: Vec<Client> = (0..5).map(|_| world.client(0)).collect();

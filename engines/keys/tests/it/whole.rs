@@ -24,6 +24,7 @@ fn step(chance: &mut Chance) -> Vec<&'static str> {
         13 => vec!["SCAN", "0", "COUNT", "100"],
         14 => vec!["SCAN", "0", "MATCH", "[a-d]", "TYPE", "string", "COUNT", "100"],
         15 | 16 => vec!["RANDOMKEY"],
+        17 if chance.below(2) == 0 => vec![["FLUSHDB", "FLUSHALL"][chance.below(2)]],
         17 => vec!["SWAPDB", ["0", "1"][chance.below(2)], ["1", "2"][chance.below(2)]],
         18 => vec!["SELECT", ["0", "1", "99"][chance.below(3)]],
         _ => vec!["DEL", "a", "b", "c", "d", "e", "f", "g", "h"],
@@ -190,16 +191,145 @@ fn a_transaction_of_a_client_that_has_gone_is_run_as_a_whole_in_its_databases() 
     assert_eq!(world.call(other, &["MGET", "a", "b", "c", "d"]), "[4] \"new\" \"new\" \"new\" \"new\"");
 }
 
+/// All that the log has, also what is to come at the ends of turns that are not over.
+fn records(world: &mut World) -> Vec<(u64, Vec<u8>)> {
+    world.settle();
+    (0..world.actor_count()).for_each(|actor| world.append(actor));
+    world.log.records().to_vec()
+}
+
 #[test]
-fn a_flush_is_not_one_append_with_a_transaction_of_several_actors() {
-    for (actors, queued) in [(1, true), (3, false)] {
+fn a_flush_is_in_the_log_in_its_order_with_a_swap() {
+    for (steps, left) in [
+        ([vec!["FLUSHDB"], vec!["SWAPDB", "0", "1"]], Some((0, "new"))),
+        ([vec!["SWAPDB", "0", "1"], vec!["FLUSHDB"]], Some((1, "old"))),
+        ([vec!["SWAPDB", "0", "1"], vec!["FLUSHALL"]], None),
+    ] {
+        for seed in 0..8 {
+            let mut world = World::new(2 + (seed % 3) as u16, seed);
+            world.begin_log();
+            let client = world.client(0);
+            for (database, value) in [("1", "new"), ("0", "old")] {
+                world.call(client, &["SELECT", database]);
+                KEYS.iter().for_each(|key| drop(world.call(client, &["SET", key, value])));
+            }
+            assert_eq!(exec(&mut world, client, &steps).to_string(), "[2] OK OK");
+            let log = records(&mut world);
+            let told: Vec<(u8, Vec<u8>, String)> = world.actors().flat_map(|actor| contents_of(actor.keys())).collect();
+            assert_eq!(contents(&world.replayed(&log)), sorted(told.clone()), "{steps:?}");
+            let is_left = |(number, _, value): &(u8, Vec<u8>, String)| {
+                left.is_some_and(|(database, text)| *number == database && value.contains(text))
+            };
+            assert_eq!((told.iter().all(is_left), told.len()), (true, left.map_or(0, |_| KEYS.len())), "{steps:?}");
+        }
+    }
+}
+
+#[test]
+fn wherever_the_log_ends_a_flush_is_in_it_for_all_keys_and_with_the_rest_of_its_transaction() {
+    let renewal = [vec!["FLUSHALL"], vec!["MSET", "a", "x", "b", "x", "c", "x"]];
+    let ways: [(&[&str], &[Vec<&str>], usize); 4] =
+        [(&["FLUSHALL"], &[], 0), (&["FLUSHDB"], &[], 8), (&["EXEC"], &renewal[..1], 0), (&["EXEC"], &renewal, 3)];
+    for (words, steps, left) in ways {
+        for seed in 0..20 {
+            let mut world = World::new(2 + (seed % 3) as u16, seed);
+            world.begin_log();
+            let client = world.client(0);
+            for database in ["1", "0"] {
+                world.call(client, &["SELECT", database]);
+                KEYS.iter().for_each(|key| drop(world.call(client, &["SET", key, "old"])));
+            }
+            let before = records(&mut world).len();
+            match steps {
+                [] => drop(world.call(client, words)),
+                steps => drop(exec(&mut world, client, steps)),
+            }
+            let log = records(&mut world);
+            assert!(log.len() > before);
+            for end in before..=log.len() {
+                let found = contents(&world.replayed(&log[..end])).len();
+                assert!([16, left].contains(&found), "seed {seed}, {end} of {}: {found} keys, {steps:?}", log.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_with_replicas_are_flushed_with_the_others_wherever_the_log_ends() {
+    for seed in 0..20 {
+        let mut world = World::new(3, seed);
+        world.begin_log();
+        let clients = [0, 1, 2].map(|actor| world.client(actor));
+        for key in ["a", "b", "c", "n"] {
+            world.call(clients[0], &["SAV.REPLICATE", key, "FULL"]);
+        }
+        world.quiesce().expect("an end");
+        for (client, member) in clients.into_iter().zip(["x", "y", "z"]) {
+            world.call(client, &["SADD", "a", member]);
+            world.call(client, &["INCR", "n"]);
+            world.call(client, &["SET", "d", member]);
+        }
+        if seed % 2 == 0 {
+            world.quiesce().expect("an end");
+        }
+        let before = records(&mut world).len();
+        let asker = clients[(seed % 3) as usize];
+        assert_eq!(exec(&mut world, asker, &[vec!["FLUSHALL"], vec!["SET", "e", "1"]]).to_string(), "[2] OK OK");
+        world.quiesce().expect("an end");
+        for client in clients {
+            assert_eq!(world.call(client, &["EXISTS", "a", "n", "d", "e"]), "1", "seed {seed}");
+        }
+        let log = records(&mut world);
+        for end in before..=log.len() {
+            let names: Vec<Vec<u8>> =
+                contents(&world.replayed(&log[..end])).into_iter().map(|(_, key, _)| key).collect();
+            assert!(
+                [&[&b"a"[..], b"d", b"n"][..], &[b"e"]]
+                    .contains(&&*names.iter().map(|name| &**name).collect::<Vec<_>>()),
+                "seed {seed}, {end} of {}: {names:?}",
+                log.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_transaction_of_a_client_that_has_gone_has_nobody_told_of_changes() {
+    let mut world = World::new(2, 3);
+    let (gone, other) = (world.client(0), world.client(1));
+    world.call(gone, &["HELLO", "3"]);
+    world.call(gone, &["MULTI"]);
+    world.call(gone, &["CLIENT", "TRACKING", "ON", "BCAST"]);
+    world.call(gone, &["MGET", "a", "b", "c", "d"]);
+    world.request(gone, &["EXEC"]).expect_err("a reply later");
+    world.close(gone);
+    world.settle();
+    let tracking = world.call(other, &["INFO", "clients"]);
+    assert!(tracking.contains("tracking_clients:0"), "{tracking}");
+    assert!(world.actors().all(|actor| !actor.keys().log.notes_changed_keys()));
+}
+
+#[test]
+fn who_sends_itself_away_in_a_transaction_ends_behind_its_reply() {
+    for (actors, others) in [(1, 0), (3, 0), (3, 2)] {
         let mut world = World::new(actors, 5);
-        let client = world.client(0);
-        for words in [&["FLUSHALL"][..], &["FLUSHDB"]] {
+        let client = world.client(others);
+        let number = world.call(client, &["CLIENT", "ID"]);
+        let kill = vec!["CLIENT", "KILL", "ID", &number, "SKIPME", "no"];
+        for steps in [vec![vec!["SET", "a", "1"], kill.clone()], vec![kill.clone(), vec!["DBSIZE"]]] {
             world.call(client, &["MULTI"]);
-            let reply = world.call(client, words);
-            assert_eq!(reply.contains("QUEUED"), queued, "{actors} actors: {reply:?}");
-            world.call(client, &["DISCARD"]);
+            steps.iter().for_each(|words| drop(world.call(client, words)));
+            let reply = match world.request(client, &["EXEC"]) {
+                Ok(reply) => reply,
+                Err(ticket) => {
+                    assert!(world.actor_mut(others).take_closing().is_empty(), "before it is answered");
+                    let reply = wait(&mut world, client, ticket);
+                    assert_eq!(world.actor_mut(others).take_closing(), [client.session]);
+                    reply
+                }
+            };
+            assert!(world.actor_mut(others).take_dismissed().is_empty(), "it is to have all that it was told");
+            assert_eq!(reply.elements().len(), 2, "{reply}");
         }
     }
 }

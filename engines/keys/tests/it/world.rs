@@ -289,6 +289,20 @@ impl World {
             return true;
         }
         let (from, to) = busy[place];
+        self.deliver(from, to);
+        true
+    }
+
+    /// Delivers what an actor has said so far, as threads' mailboxes have it before anything that is said later.
+    pub(crate) fn deliver_from(&mut self, from: usize) {
+        for to in 0..self.actor_count() {
+            for _ in 0..self.queues[from][to].len() {
+                self.deliver(from, to);
+            }
+        }
+    }
+
+    fn deliver(&mut self, from: usize, to: usize) {
         if let Some(mail) = self.queues[from][to].pop_front() {
             let arrived = if self.fault == Fault::Haste { joining(&mail) } else { Vec::new() };
             self.hear(to, mail);
@@ -297,7 +311,6 @@ impl World {
             }
         }
         self.collect(to);
-        true
     }
 
     fn hear_message(&mut self, from: usize, to: usize, depends: Lsn, message: Message) {

@@ -7,7 +7,7 @@ use super::{Thread, ThreadError};
 use crate::encode::Encoder;
 
 impl Thread {
-    /// Puts replies that came from elsewhere to their connections.
+    /// Puts replies that came from elsewhere to their connections, and ends those that end behind them.
     pub(super) fn put_replies(&mut self) {
         let replies = self.worker.take_replies();
         for (to, part) in replies.iter() {
@@ -43,6 +43,15 @@ impl Thread {
             self.go_on(place);
         }
         self.worker.recycle(replies);
+        for session in self.worker.take_closing() {
+            let place = session.place as usize;
+            if let Some(Some(connection)) = self.state.connections.get_mut(place)
+                && connection.session == session
+            {
+                connection.is_closing = true;
+                self.touch(place);
+            }
+        }
     }
 
     /// Begins to send files to who asked for them.

@@ -3,7 +3,7 @@
 //! Each actor logs what it changed itself. Read back, all changes merge at the first replica, and the others get copies: so
 //! they are equal from the beginning. Every actor takes a name that is not in the log, because changes that it made in an older one may be lost.
 
-use savanna_lattice::{Hlc, Lattice as _, Max, Pair, WriterId, decode};
+use savanna_lattice::{Hlc, Lattice as _, Max, Pair, Stamp, WriterId, decode};
 
 use super::{GIVEN_UP, Replica, Standing, State, Vector, log_state};
 use crate::delta::{Header, Malformed};
@@ -47,6 +47,16 @@ impl Keyspace {
             self.merge(database, key, delta, Some(version));
         }
         Ok(())
+    }
+
+    /// Takes back that all keys of a database were deleted: those with replicas end as each replica ended them.
+    pub(in crate::keyspace) fn end_lives(&mut self, database: u8, version: Hlc) {
+        let now = self.now;
+        for (_, key) in self.replicas.keys().into_iter().filter(|(number, _)| *number == database) {
+            let Some(replica) = self.replicas.get_mut(database, &key) else { continue };
+            let ended = replica.deleted(Stamp::new(version, replica.writer), now);
+            self.merge(database, &key, ended, Some(version));
+        }
     }
 
     /// Which actor this is.

@@ -153,7 +153,7 @@ impl Replicas {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u8, &[u8], &Replica)> {
+    pub(in crate::keyspace) fn iter(&self) -> impl Iterator<Item = (u8, &[u8], &Replica)> {
         (0..)
             .zip(&self.tables)
             .flat_map(|(number, table)| table.iter().map(move |(key, replica)| (number, &**key, replica)))

@@ -66,7 +66,7 @@ impl Keyspace {
                 }
                 Some(state)
             }
-            Body::Replicated { .. } | Body::Swap { .. } => None,
+            Body::Replicated { .. } | Body::Swap { .. } | Body::Flush { .. } => None,
         };
         if let Some(delta) = delta {
             let bytes = log_state(&mut self.log, header, replica.vector, writer, Some(&delta));
@@ -89,7 +89,7 @@ impl Replica {
 
     /// What this replica has seen is deleted, and nothing else: a collection goes on without elements, the life of
     /// anything else ends.
-    fn deleted(&mut self, stamp: Stamp, now: UnixMillis) -> State {
+    pub(super) fn deleted(&mut self, stamp: Stamp, now: UnixMillis) -> State {
         let cleared = self.cleared(stamp, UnixMillis::NEVER, now);
         cleared.or_else(|| self.state.as_ref().map(Incarnated::ended)).unwrap_or_else(|| Incarnated::deleted(stamp))
     }
