@@ -420,11 +420,22 @@ impl Requests {
 #[derive(Debug, Default)]
 pub struct Replies {
     tape: Tape,
-    items: Vec<(Destination, Range<usize>)>,
+    /// Long replies that were there already, each as it is.
+    whole: Vec<Tape>,
+    items: Vec<(Destination, Place)>,
     has_parts: bool,
     /// Whether some go to requests that wait.
     has_outcomes: bool,
     byte_count: usize,
+}
+
+/// Where a reply is.
+#[derive(Clone, Debug)]
+enum Place {
+    /// On the tape of all.
+    Part(Range<usize>),
+    /// Among those that are kept as they are.
+    Whole(usize),
 }
 
 impl Replies {
@@ -435,7 +446,17 @@ impl Replies {
         self.has_parts |= to.is_part();
         self.has_outcomes |= matches!(to, Destination::Waiter(_));
         self.byte_count += self.tape.position() - start;
-        self.items.push((to, start..self.tape.position()));
+        self.items.push((to, Place::Part(start..self.tape.position())));
+    }
+
+    /// Adds a reply that is there; a long one is not copied.
+    pub fn add(&mut self, to: Destination, tape: Tape) {
+        if to.is_part() || matches!(to, Destination::Waiter(_)) || !tape.is_long_reply() {
+            return self.push(to, |reply| tape.play(reply));
+        }
+        self.byte_count += tape.position();
+        self.items.push((to, Place::Whole(self.whole.len())));
+        self.whole.push(tape);
     }
 
     /// Adds something for several sessions that did not ask. It is kept once.
@@ -444,7 +465,7 @@ impl Replies {
         self.tape.write_reply(write);
         let range = start..self.tape.position();
         self.byte_count += range.len() * to.len();
-        self.items.extend(to.iter().map(|session| (Destination::Push(*session), range.clone())));
+        self.items.extend(to.iter().map(|session| (Destination::Push(*session), Place::Part(range.clone()))));
     }
 
     /// Takes out what are parts of replies; the rest stays.
@@ -482,12 +503,19 @@ impl Replies {
         (self.has_parts, self.has_outcomes) = (false, false);
         self.byte_count = 0;
         self.tape.clear();
+        self.whole.clear();
         self.items.clear();
     }
 
     /// Destinations, with a reply that can be played.
     pub fn iter(&self) -> impl Iterator<Item = (Destination, Part<'_>)> {
-        self.items.iter().map(|(to, range)| (*to, Part { tape: &self.tape, range: range.clone() }))
+        self.items.iter().map(|(to, place)| {
+            let part = match place {
+                Place::Part(range) => Part { tape: &self.tape, range: range.clone() },
+                Place::Whole(index) => Part { tape: &self.whole[*index], range: 0..self.whole[*index].position() },
+            };
+            (*to, part)
+        })
     }
 }
 
@@ -499,6 +527,12 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// How many bytes it has on its tape: about as many as for a client.
+    #[must_use]
+    pub fn byte_count(&self) -> usize {
+        self.range.len()
+    }
+
     /// Plays it.
     pub fn play(&self, to: &mut dyn Reply) {
         self.tape.play_part(self.range.clone(), to);

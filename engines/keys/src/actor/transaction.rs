@@ -323,7 +323,7 @@ impl Actor {
                 reply.error("ERR the elements kept changing while SORT looked up the keys that they name; try again");
             }),
             Destination::Waiter(number) => self.hear_outcome(number, &tape),
-            to => self.replies.push(to, |reply| tape.play(reply)),
+            to => self.replies.add(to, tape),
         }
     }
 
