@@ -261,7 +261,8 @@ impl Message {
 /// What actors tell each other about replicas and channels, of this node or another one: it names keys, channels and clocks only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
-    /// A copy at the sender has heard all from the first replica, at the receiver, and waits for what was on its way there.
+    /// A copy at the sender has heard all from the first replica, at the receiver, and waits for what was on its way there; or one that
+    /// answers already asks when those may come back who went there.
     Join {
         /// The database.
         database: u8,
@@ -269,8 +270,10 @@ pub enum Notice {
         key: Box<[u8]>,
         /// How many replicas it had then.
         vector: Vector,
+        /// Counts what the sender asked the first replicas of keys.
+        asked: u64,
     },
-    /// What was on its way to the first replica, at the sender, was told; the receiver's copy answers from now on.
+    /// What was on its way to the first replica, at the sender, was told: with it the receiver's copy answers everybody who went there.
     Joined {
         /// The database.
         database: u8,
@@ -278,6 +281,10 @@ pub enum Notice {
         key: Box<[u8]>,
         /// As in `Join`.
         vector: Vector,
+        /// As in `Join`.
+        asked: u64,
+        /// The last message that the first replica had seen of each actor; its own last one, too.
+        seen: Vec<u64>,
     },
     /// Something was published; the receiver has listeners.
     Published {
@@ -544,5 +551,32 @@ impl Part<'_> {
         let mut tape = Tape::new();
         self.play(&mut tape);
         tape
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_that_are_there_come_among_the_others_in_their_order_long_or_short() {
+        let to = |ticket| Destination::Session(SessionId { place: 0, serial: 1 }, Ticket(ticket));
+        let texts = ["short".to_owned(), "x".repeat(100_000), "y".repeat(200_000), String::new()];
+        let mut replies = Replies::default();
+        replies.push(to(9), |reply| reply.ok());
+        for (ticket, text) in (0..).zip(&texts) {
+            let mut tape = Tape::new();
+            tape.bulk(text.as_bytes());
+            replies.add(to(ticket), tape);
+        }
+        let came: Vec<(Destination, Tape)> = replies.iter().map(|(to, part)| (to, part.to_tape())).collect();
+        assert_eq!(came[0].0, to(9));
+        for ((ticket, text), (destination, tape)) in (0..).zip(&texts).zip(&came[1..]) {
+            assert_eq!(*destination, to(ticket));
+            assert_eq!(tape.first(), Some(crate::reply::Value::Bulk(text.as_bytes())));
+        }
+        assert!(replies.byte_count() > 300_000);
+        replies.clear();
+        assert!(replies.is_empty() && replies.byte_count() == 0 && replies.iter().next().is_none());
     }
 }

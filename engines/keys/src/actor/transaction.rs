@@ -252,7 +252,7 @@ impl Actor {
             // A copy here may begin to answer before it hears of what is done now.
             for Borrowed { loan, replicated, .. } in &borrowed {
                 if replicated.contains(&session.database) {
-                    session.stay_with_first(KeyHash::of(&loan.key));
+                    session.note_visit(KeyHash::of(&loan.key), self.keys.asked());
                 }
             }
         }
