@@ -606,3 +606,30 @@ def test_encodings_are_told_by_the_settings_of_redis(redis, savanna):
         for client in (theirs, ours):
             for name, value in before.items():
                 client.call("CONFIG", "SET", name, value)
+
+
+def test_arguments_are_those_of_redis(redis, savanna):
+    """`COMMAND DOCS` of all commands and subcommands that both have."""
+
+    def arguments(port):
+        told = {}
+
+        def note(documents):
+            for name, document in documents:
+                document = dict(document)
+                told[name] = plain(document.get(b"arguments", []))
+                note(document.get(b"subcommands", []))
+
+        client = Client(port, protocol=3)
+        note(client.call("COMMAND", "DOCS"))
+        return told
+
+    def plain(listed):
+        """In an order of its own, because maps and sets have none."""
+        fields = [{name.decode(): value for name, value in argument} for argument in listed]
+        return [{name: plain(value) if name == "arguments" else value for name, value in each.items()} for each in fields]
+
+    theirs, ours = arguments(redis.port), arguments(savanna.port)
+    both = theirs.keys() & ours.keys()
+    assert len(both) > 250
+    assert {name: ours[name] for name in both if ours[name] != theirs[name]} == {}

@@ -288,7 +288,7 @@ impl Default for Config {
             busy_millis: 5000,
             tracked_keys_max: 1_000_000,
             hot_keys_memory: 0,
-            hot_keys_requests_min: 200_000,
+            hot_keys_requests_min: 1_000_000,
             events: EventClasses::default(),
             latency_millis: 0,
             encodings: EncodingLimits::default(),

@@ -171,6 +171,14 @@ impl Tape {
         self.bytes.len()
     }
 
+    /// Whether it has one reply that is long, and not too long.
+    #[must_use]
+    pub(crate) const fn is_long_reply(&self) -> bool {
+        /// What is shorter is copied sooner than memory is found for the next one.
+        const LONG_BYTES: usize = 64 << 10;
+        !self.is_too_long && self.bytes.len() >= LONG_BYTES && self.bytes.len() <= REPLY_BYTES_MAX
+    }
+
     /// Whether nothing is on it.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

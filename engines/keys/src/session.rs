@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 use savanna_lattice::{Hlc, UnixMillis};
 
 use crate::access::{Access, User, Users};
@@ -100,28 +100,22 @@ pub struct Session {
     pub memory: ClientMemory,
     /// Of which keys it keeps copies, if of any.
     pub tracking: Option<Box<Tracking>>,
-    /// Keys with whose first replica it stays.
-    with_first: WithFirst,
+    /// When it went to keys' first replicas.
+    visits: Visits,
     next_ticket: u64,
     /// How many keys were watched and topics listened to when their bytes were counted, and how many these were.
     named: (usize, usize),
 }
 
-/// Of how many keys a session knows one by one that it stays with their first replicas.
-const WITH_FIRST_MAX: usize = 4096;
+/// Of how many keys a session knows one by one when it went to their first replicas.
+const VISITS_MAX: usize = 4096;
 
-/// Keys with whose first replicas a session stays.
-#[derive(Debug)]
-enum WithFirst {
-    These(HashSet<KeyHash>),
-    /// There are too many to know them.
-    All,
-}
-
-impl Default for WithFirst {
-    fn default() -> Self {
-        Self::These(HashSet::new())
-    }
+/// When a session went to keys' first replicas last: before which of the questions of its actor to them.
+#[derive(Debug, Default)]
+struct Visits {
+    known: HashMap<KeyHash, u64>,
+    /// Of keys that are not known any more, for there were too many, the last of all.
+    others: Option<u64>,
 }
 
 impl Session {
@@ -153,7 +147,7 @@ impl Session {
             is_kept: false,
             memory: ClientMemory::default(),
             tracking: None,
-            with_first: WithFirst::default(),
+            visits: Visits::default(),
             next_ticket: 0,
             named: (0, 0),
         }
@@ -186,22 +180,19 @@ impl Session {
         Self { database, ..Self::new(id, (String::new(), String::new()), UnixMillis(0), users) }
     }
 
-    /// Whether it was at a key's first replica before, where it sees what it did there.
+    /// Before which question it was at a key's first replica last, if it may have been, where it saw what it did there.
     #[must_use]
-    pub fn stays_with_first(&self, key: KeyHash) -> bool {
-        match &self.with_first {
-            WithFirst::These(keys) => keys.contains(&key),
-            WithFirst::All => true,
-        }
+    pub fn visit_of_first(&self, key: KeyHash) -> Option<u64> {
+        self.visits.known.get(&key).copied().or(self.visits.others)
     }
 
-    /// Notes that it goes to a key's first replica.
-    pub fn stay_with_first(&mut self, key: KeyHash) {
-        if let WithFirst::These(keys) = &mut self.with_first {
-            keys.insert(key);
-            if keys.len() > WITH_FIRST_MAX {
-                self.with_first = WithFirst::All;
-            }
+    /// Notes that it goes to a key's first replica, before a question.
+    pub fn note_visit(&mut self, key: KeyHash, before: u64) {
+        let visits = &mut self.visits;
+        visits.known.insert(key, before);
+        if visits.known.len() > VISITS_MAX {
+            visits.others = Some(before);
+            visits.known = HashMap::new();
         }
     }
 
@@ -329,16 +320,19 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn a_session_stays_with_the_first_replicas_of_however_many_keys() {
+    fn a_session_knows_when_it_was_at_the_first_replicas_of_however_many_keys() {
         let mut sessions = Sessions::default();
         let id = sessions.open((String::new(), String::new()), UnixMillis(0), &Users::new(&Config::default()));
         let session = sessions.get_mut(id).expect("it was opened");
-        let keys = || (0..WITH_FIRST_MAX + 1).map(|number| KeyHash::of(number.to_string().as_bytes()));
-        for key in keys() {
-            assert!(!session.stays_with_first(key));
-            session.stay_with_first(key);
+        let key = |number: usize| KeyHash::of(number.to_string().as_bytes());
+        for number in 0..VISITS_MAX {
+            assert_eq!(session.visit_of_first(key(number)), None);
+            session.note_visit(key(number), number as u64);
         }
-        assert!(keys().all(|key| session.stays_with_first(key)));
-        assert!(session.stays_with_first(KeyHash::of(b"any")), "too many are known to tell");
+        assert_eq!(session.visit_of_first(key(7)), Some(7));
+        session.note_visit(key(VISITS_MAX), 5_000);
+        assert_eq!(session.visit_of_first(key(7)), Some(5_000), "not earlier than any of those that are forgotten");
+        session.note_visit(key(7), 5_001);
+        assert_eq!((session.visit_of_first(key(7)), session.visit_of_first(key(8))), (Some(5_001), Some(5_000)));
     }
 }

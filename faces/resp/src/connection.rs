@@ -319,6 +319,7 @@ impl Connection {
         let mut had_room = true;
         let count = self.output.fill(ticket, |bytes, protocol| {
             let mut encoder = Encoder::new(bytes, protocol).at_most(room);
+            encoder.expect(part.byte_count());
             part.play(&mut encoder);
             had_room = encoder.finish();
             self.errors.add(&encoder.errors);

@@ -71,6 +71,12 @@ impl<'a> Encoder<'a> {
         self
     }
 
+    /// Makes room for about so many bytes, all at once.
+    pub fn expect(&mut self, bytes: usize) {
+        // Where there is not as much, what is written finds that out.
+        reserve(self.out, bytes.min(self.stop.saturating_sub(self.out.len())));
+    }
+
     /// Takes the reply back, unless it is pushed.
     pub fn keep_quiet(&mut self) {
         if !self.is_pushed {

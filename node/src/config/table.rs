@@ -112,7 +112,7 @@ pub const SETTINGS: &[SettingSpec] = &[
         "0",
         "memory for copies of keys that are read so often that they get replicas by themselves, 0 for none",
     ),
-    setting("keys.hot_keys_min_requests", "200000", "recent requests without which no key gets replicas by itself"),
+    setting("keys.hot_keys_min_requests", "1000000", "recent requests without which no key gets replicas by itself"),
     setting(
         "keys.latency_monitor_threshold",
         "0",

@@ -1,6 +1,6 @@
 //! Where the keys of a request are, and asking the actors that have them.
 
-use super::message::{Destination, Message, Requests};
+use super::message::{Destination, Message, Notice, Requests};
 use super::{Actor, FIRST, Progress};
 use crate::command::{Class, Combine, Command, Run};
 use crate::error::CommandError;
@@ -14,6 +14,17 @@ pub(super) enum Place {
     Here,
     At(ActorId),
     Several,
+}
+
+/// A copy of a request's key, for this request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copy {
+    /// It answers.
+    Fit,
+    /// It would, if it had heard of all that the session saw at the first replica.
+    Behind,
+    /// There is none, or it does not answer such a request.
+    Unfit,
 }
 
 impl Actor {
@@ -38,31 +49,57 @@ impl Actor {
     }
 
     /// Whether a copy here may answer a request. Not one that tests and returns, nor what belongs to a transaction; and who went
-    /// to a key's first replica once stays with it, for the copy here may not have heard of that yet.
-    pub(super) fn may_use_copy(&mut self, session: &mut Session, command: &'static Command, args: Args<'_>) -> bool {
+    /// to a key's first replica stays with it until the copy here has heard of that.
+    pub(super) fn look_for_copy(&mut self, session: &mut Session, command: &'static Command, args: Args<'_>) -> Copy {
         let keys = || command.keys.of(args).into_iter().flatten();
-        let Some(key) = keys().next() else { return false };
+        let Some(key) = keys().next() else { return Copy::Unfit };
         let is_one = keys().nth(1).is_none();
         // Counting is seen where it is done; what is to be deleted is what was counted.
         let ends_counting = matches!(command.name, "del" | "unlink") && self.keys.is_counted(session.database, key);
-        if is_one
+        let may_answer = is_one
             && session.watched.is_empty()
             && command.class_of(args) != Class::Primary
             && !ends_counting
-            && self.keys.serves(session.database, key)
-            && !session.stays_with_first(KeyHash::of(key))
-        {
-            return true;
-        }
+            && self.keys.serves(session.database, key);
+        let is_behind = || match session.visit_of_first(KeyHash::of(key)) {
+            Some(visit) => !self.keys.has_caught_up(session.database, key, visit),
+            None => false,
+        };
+        let copy = match may_answer {
+            true if !is_behind() => return Copy::Fit,
+            true => Copy::Behind,
+            false => Copy::Unfit,
+        };
         self.go_to_firsts(session, keys());
-        false
+        copy
+    }
+
+    /// Behind a request to a key's first replica, asks that when the copy here has heard all that it answers with. What comes behind it in the session
+    /// waits for the reply, so that nothing more is on its way there then.
+    pub(super) fn catch_up(
+        &mut self,
+        session: &Session,
+        command: &'static Command,
+        args: Args<'_>,
+        progress: Progress,
+    ) -> Progress {
+        let Some(key) = command.keys.of(args).into_iter().flatten().next() else { return progress };
+        match (self.keys.ask_first_replica(session.database, key), progress) {
+            (Some((vector, asked)), Progress::Later(ticket)) => {
+                let first = self.placement.actor_of(KeyHash::of(key).group());
+                let (database, key) = (session.database, key.into());
+                self.send(first, Message::Notice(Notice::Join { database, key, vector, asked }));
+                Progress::LaterAlone(ticket)
+            }
+            _ => progress,
+        }
     }
 
     /// Says that a session goes to the first replicas of keys. What was changed here comes there before.
     pub(super) fn go_to_firsts<'a>(&mut self, session: &mut Session, keys: impl Iterator<Item = &'a [u8]>) {
         for key in keys {
             if self.keys.has_copy(session.database, key) {
-                session.stay_with_first(KeyHash::of(key));
+                session.note_visit(KeyHash::of(key), self.keys.asked());
             }
             // Also what a copy that is given up has not told yet.
             if !self.keys.is_first_replica(key) && self.keys.has_unsent_of(session.database, key) {

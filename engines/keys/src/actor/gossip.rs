@@ -48,6 +48,18 @@ pub(super) struct Rounds {
     owes_answer: bool,
     /// When there began to be something to tell, and how many requests there had been.
     waiting: Option<Waiting>,
+    /// What first replicas answered, and depends on what was not heard yet.
+    joined: Vec<Joined>,
+}
+
+/// The answer of a key's first replica to a question: see [`Notice::Joined`].
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) database: u8,
+    pub(super) key: Box<[u8]>,
+    pub(super) vector: Vector,
+    pub(super) asked: u64,
+    pub(super) seen: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +82,8 @@ struct Peer {
 
 impl Rounds {
     pub(super) fn new(actors: u16) -> Self {
-        Self { sent: 0, peers: vec![Peer::default(); usize::from(actors)], owes_answer: false, waiting: None }
+        let peers = vec![Peer::default(); usize::from(actors)];
+        Self { sent: 0, peers, owes_answer: false, waiting: None, joined: Vec::new() }
     }
 
     /// Hears a message's number and what its sender had heard. Says whether it is new.
@@ -102,6 +115,23 @@ impl Rounds {
         let mut heard: Vec<u64> = self.peers.iter().map(|peer| peer.heard).collect();
         heard[own.index()] = self.sent;
         heard
+    }
+
+    /// The last message that was seen of each actor, with those behind one that is missing, and with the own ones.
+    fn seen(&self, own: ActorId) -> Vec<u64> {
+        let last = |peer: &Peer| peer.early.last_key_value().map_or(peer.heard, |(number, _)| *number);
+        let mut seen: Vec<u64> = self.peers.iter().map(last).collect();
+        seen[own.index()] = self.sent;
+        seen
+    }
+
+    /// Takes the answers that depend on nothing any more that was not heard.
+    fn take_joined(&mut self, own: ActorId) -> Vec<Joined> {
+        if self.joined.is_empty() {
+            return Vec::new();
+        }
+        let heard = self.heard(own);
+        self.joined.extract_if(.., |joined| joined.seen.iter().zip(&heard).all(|(seen, heard)| heard >= seen)).collect()
     }
 }
 
@@ -165,9 +195,10 @@ impl Actor {
         for item in items {
             self.keys.hear_item(from, number, item);
         }
-        for (database, key, vector) in self.keys.take_arrivals() {
-            self.send(from, Message::Notice(Notice::Join { database, key, vector }));
+        for (database, key, vector, asked) in self.keys.take_arrivals() {
+            self.send(from, Message::Notice(Notice::Join { database, key, vector, asked }));
         }
+        self.use_joined();
         let (rounds, own) = (&self.rounds, self.id);
         self.keys.reclaim(&|actor, number| rounds.is_known(own, actor, number));
     }
@@ -186,14 +217,30 @@ impl Actor {
 ///   │◄──────────────────────── what changed, Joined k
 ///   │ answers
 /// ```
+///
+/// Whoever goes to the first replica after that, with what a copy does not answer, stays there until the copy has asked once more in this way. The first replica
+/// may have shown what others told it and have not told the copy yet, so its answer says how far it has seen everybody.
 impl Actor {
     /// Hears at the first replica of a key that a copy has heard all; everything that came before from there has run.
-    pub(super) fn hear_join(&mut self, from: ActorId, database: u8, key: Box<[u8]>, vector: Vector) {
+    pub(super) fn hear_join(&mut self, from: ActorId, database: u8, key: Box<[u8]>, vector: Vector, asked: u64) {
         self.keys.translate_changes();
         if self.keys.has_unsent_of(database, &key) {
             self.tell();
         }
-        self.send(from, Message::Notice(Notice::Joined { database, key, vector }));
+        let seen = self.rounds.seen(self.id);
+        self.send(from, Message::Notice(Notice::Joined { database, key, vector, asked, seen }));
+    }
+
+    /// Hears the first replica's answer.
+    pub(super) fn hear_joined(&mut self, joined: Joined) {
+        self.rounds.joined.push(joined);
+        self.use_joined();
+    }
+
+    fn use_joined(&mut self) {
+        for Joined { database, key, vector, asked, .. } in self.rounds.take_joined(self.id) {
+            self.keys.hear_joined(database, &key, vector, asked);
+        }
     }
 }
 

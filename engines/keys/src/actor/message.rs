@@ -261,7 +261,8 @@ impl Message {
 /// What actors tell each other about replicas and channels, of this node or another one: it names keys, channels and clocks only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
-    /// A copy at the sender has heard all from the first replica, at the receiver, and waits for what was on its way there.
+    /// A copy at the sender has heard all from the first replica, at the receiver, and waits for what was on its way there; or one that
+    /// answers already asks when those may come back who went there.
     Join {
         /// The database.
         database: u8,
@@ -269,8 +270,10 @@ pub enum Notice {
         key: Box<[u8]>,
         /// How many replicas it had then.
         vector: Vector,
+        /// Counts what the sender asked the first replicas of keys.
+        asked: u64,
     },
-    /// What was on its way to the first replica, at the sender, was told; the receiver's copy answers from now on.
+    /// What was on its way to the first replica, at the sender, was told: with it the receiver's copy answers everybody who went there.
     Joined {
         /// The database.
         database: u8,
@@ -278,6 +281,10 @@ pub enum Notice {
         key: Box<[u8]>,
         /// As in `Join`.
         vector: Vector,
+        /// As in `Join`.
+        asked: u64,
+        /// The last message that the first replica had seen of each actor; its own last one, too.
+        seen: Vec<u64>,
     },
     /// Something was published; the receiver has listeners.
     Published {
@@ -420,11 +427,22 @@ impl Requests {
 #[derive(Debug, Default)]
 pub struct Replies {
     tape: Tape,
-    items: Vec<(Destination, Range<usize>)>,
+    /// Long replies that were there already, each as it is.
+    whole: Vec<Tape>,
+    items: Vec<(Destination, Place)>,
     has_parts: bool,
     /// Whether some go to requests that wait.
     has_outcomes: bool,
     byte_count: usize,
+}
+
+/// Where a reply is.
+#[derive(Clone, Debug)]
+enum Place {
+    /// On the tape of all.
+    Part(Range<usize>),
+    /// Among those that are kept as they are.
+    Whole(usize),
 }
 
 impl Replies {
@@ -435,7 +453,17 @@ impl Replies {
         self.has_parts |= to.is_part();
         self.has_outcomes |= matches!(to, Destination::Waiter(_));
         self.byte_count += self.tape.position() - start;
-        self.items.push((to, start..self.tape.position()));
+        self.items.push((to, Place::Part(start..self.tape.position())));
+    }
+
+    /// Adds a reply that is there; a long one is not copied.
+    pub fn add(&mut self, to: Destination, tape: Tape) {
+        if to.is_part() || matches!(to, Destination::Waiter(_)) || !tape.is_long_reply() {
+            return self.push(to, |reply| tape.play(reply));
+        }
+        self.byte_count += tape.position();
+        self.items.push((to, Place::Whole(self.whole.len())));
+        self.whole.push(tape);
     }
 
     /// Adds something for several sessions that did not ask. It is kept once.
@@ -444,7 +472,7 @@ impl Replies {
         self.tape.write_reply(write);
         let range = start..self.tape.position();
         self.byte_count += range.len() * to.len();
-        self.items.extend(to.iter().map(|session| (Destination::Push(*session), range.clone())));
+        self.items.extend(to.iter().map(|session| (Destination::Push(*session), Place::Part(range.clone()))));
     }
 
     /// Takes out what are parts of replies; the rest stays.
@@ -482,12 +510,19 @@ impl Replies {
         (self.has_parts, self.has_outcomes) = (false, false);
         self.byte_count = 0;
         self.tape.clear();
+        self.whole.clear();
         self.items.clear();
     }
 
     /// Destinations, with a reply that can be played.
     pub fn iter(&self) -> impl Iterator<Item = (Destination, Part<'_>)> {
-        self.items.iter().map(|(to, range)| (*to, Part { tape: &self.tape, range: range.clone() }))
+        self.items.iter().map(|(to, place)| {
+            let part = match place {
+                Place::Part(range) => Part { tape: &self.tape, range: range.clone() },
+                Place::Whole(index) => Part { tape: &self.whole[*index], range: 0..self.whole[*index].position() },
+            };
+            (*to, part)
+        })
     }
 }
 
@@ -499,6 +534,12 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// How many bytes it has on its tape: about as many as for a client.
+    #[must_use]
+    pub fn byte_count(&self) -> usize {
+        self.range.len()
+    }
+
     /// Plays it.
     pub fn play(&self, to: &mut dyn Reply) {
         self.tape.play_part(self.range.clone(), to);
@@ -510,5 +551,32 @@ impl Part<'_> {
         let mut tape = Tape::new();
         self.play(&mut tape);
         tape
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_that_are_there_come_among_the_others_in_their_order_long_or_short() {
+        let to = |ticket| Destination::Session(SessionId { place: 0, serial: 1 }, Ticket(ticket));
+        let texts = ["short".to_owned(), "x".repeat(100_000), "y".repeat(200_000), String::new()];
+        let mut replies = Replies::default();
+        replies.push(to(9), |reply| reply.ok());
+        for (ticket, text) in (0..).zip(&texts) {
+            let mut tape = Tape::new();
+            tape.bulk(text.as_bytes());
+            replies.add(to(ticket), tape);
+        }
+        let came: Vec<(Destination, Tape)> = replies.iter().map(|(to, part)| (to, part.to_tape())).collect();
+        assert_eq!(came[0].0, to(9));
+        for ((ticket, text), (destination, tape)) in (0..).zip(&texts).zip(&came[1..]) {
+            assert_eq!(*destination, to(ticket));
+            assert_eq!(tape.first(), Some(crate::reply::Value::Bulk(text.as_bytes())));
+        }
+        assert!(replies.byte_count() > 300_000);
+        replies.clear();
+        assert!(replies.is_empty() && replies.byte_count() == 0 && replies.iter().next().is_none());
     }
 }

@@ -57,11 +57,11 @@ use self::calls::Call;
 use self::claims::Claims;
 pub(crate) use self::databases::DatabaseChange;
 use self::databases::Freeze;
-use self::elsewhere::Place;
+use self::elsewhere::{Copy, Place};
 pub use self::front::Asked;
 use self::front::Front;
 use self::gather::Gather;
-use self::gossip::Rounds;
+use self::gossip::{Joined, Rounds};
 use self::hot_keys::HotKeys;
 pub(crate) use self::hot_keys::KEPT as HOT_KEYS_KEPT;
 use self::loading::Loaded;
@@ -535,10 +535,13 @@ impl Actor {
                 }
                 // Before the place is looked for: a copy that is here may be given up.
                 let has_room = self.has_room_for(command);
+                let mut copy = Copy::Unfit;
                 let place = match command.keys.of(args) {
                     Ok(keys) if self.placement.actors() > 1 => {
-                        let is_copied = self.keys.has_replicas() && self.may_use_copy(session, command, args);
-                        self.place(keys, is_copied.then_some(session.database))
+                        if self.keys.has_replicas() {
+                            copy = self.look_for_copy(session, command, args);
+                        }
+                        self.place(keys, (copy == Copy::Fit).then_some(session.database))
                     }
                     // Words that name no keys are refused by the command itself.
                     _ => Place::Here,
@@ -570,7 +573,14 @@ impl Actor {
                         }
                         outcome.map(|()| Progress::Answered)
                     }
-                    Place::At(actor) => Ok(self.send_request(session, actor, command, args)),
+                    Place::At(actor) => {
+                        let progress = self.send_request(session, actor, command, args);
+                        Ok(if copy == Copy::Behind {
+                            self.catch_up(session, command, args, progress)
+                        } else {
+                            progress
+                        })
+                    }
                     Place::Several => {
                         let program = Box::new(Program::single(session.database, command, args));
                         let ticket = session.ticket();
@@ -689,8 +699,12 @@ impl Actor {
 
     fn hear_notice(&mut self, from: ActorId, notice: Notice) {
         match notice {
-            Notice::Join { database, key, vector } => self.begin(Work::Join { from, database, key, vector }),
-            Notice::Joined { database, key, vector } => self.keys.hear_joined(database, &key, vector),
+            Notice::Join { database, key, vector, asked } => {
+                self.begin(Work::Join { from, database, key, vector, asked });
+            }
+            Notice::Joined { database, key, vector, asked, seen } => {
+                self.hear_joined(Joined { database, key, vector, asked, seen });
+            }
             Notice::Published { channel, payload } => self.publish_here(&channel, &payload),
             Notice::Listeners { channel, count } => self.listeners.hear(from, &channel, count),
             Notice::PatternListeners { pattern, count } => self.listeners.hear_pattern(from, &pattern, count),

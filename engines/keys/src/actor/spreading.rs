@@ -9,7 +9,7 @@
 //!   alone ─────────────────────────────────────────► spread
 //!         ◄─────────────────────────────────────────
 //!          cool, or written much, and spread for a while;
-//!          or beyond the budget, the coolest first
+//!          or of another type; or beyond the budget, the coolest first
 //! ```
 //!
 //! What makes a key hot is more than what keeps it so, and nothing is undone at once, so that a key in between does not come and go.
@@ -53,6 +53,8 @@ pub(super) struct Observation {
     pub(super) bytes: usize,
     /// Whether it is spread.
     pub(super) is_spread: bool,
+    /// Whether nothing can happen to it that is refused to keys with replicas.
+    pub(super) is_fit: bool,
 }
 
 /// What is known of all of an actor's keys.
@@ -95,6 +97,11 @@ impl Spreading {
         self.since.len()
     }
 
+    /// Whether no key is spread, also none that was before this process began.
+    fn is_settled(&self) -> bool {
+        self.since.is_empty() && self.looked_at > UnixMillis(0)
+    }
+
     /// How many keys were spread, and how many were gathered.
     pub(crate) const fn counts(&self) -> (u64, u64) {
         (self.spreads, self.gathers)
@@ -122,7 +129,7 @@ impl Spreading {
             // Of one that was spread before this process began that is not known.
             let since = *self.since.entry_ref(&each.key).or_insert(now);
             let has_stayed = now.0 >= since.0.saturating_add(STAY);
-            if has_stayed && !each.stays(limits) {
+            if !each.is_fit || has_stayed && !each.stays(limits) {
                 actions.push(Action::Gather(each.key.clone()))
             } else {
                 kept.push(each)
@@ -136,7 +143,8 @@ impl Spreading {
             taken -= coolest.bytes.min(taken);
             actions.push(Action::Gather(coolest.key.clone()));
         }
-        let mut hot: Vec<&Observation> = seen.iter().filter(|each| !each.is_spread && each.is_hot(limits)).collect();
+        let mut hot: Vec<&Observation> =
+            seen.iter().filter(|each| !each.is_spread && each.is_fit && each.is_hot(limits)).collect();
         hot.sort_by(|one, other| other.requests.cmp(&one.requests).then_with(|| one.key.cmp(&other.key)));
         for each in hot {
             if taken.saturating_add(each.bytes) <= limits.budget {
@@ -176,9 +184,9 @@ const PERIOD: u64 = 1_000;
 impl Actor {
     /// Spreads keys that are hot, and gathers those that have cooled, if it is time. Says when to come again.
     pub(super) fn spread_hot_keys(&mut self, now: UnixMillis) -> Option<UnixMillis> {
-        let is_wanted = self.config.hot_keys_memory > 0;
         // What was spread once is gathered, also where nothing is to be spread any more.
-        if self.placement.actors() == 1 || !is_wanted && !self.keys.has_replicas() {
+        let is_over = self.config.hot_keys_memory == 0 && self.spreading.is_settled();
+        if self.placement.actors() == 1 || is_over {
             return None;
         }
         let due = UnixMillis(self.spreading.looked_at.0 + PERIOD);
@@ -204,10 +212,12 @@ impl Actor {
                 Action::Gather(key) => (key, 1),
             };
             self.keys.select(database);
-            // Where the log has no space for it, the next look says so again.
             if self.keys.replicate(&key, copies).is_ok() {
                 let count = if copies == 1 { &mut self.spreading.gathers } else { &mut self.spreading.spreads };
                 *count += 1;
+            } else if copies == 1 {
+                // The log has no space for it: the next look tries again.
+                self.spreading.since.insert((database, key), UnixMillis(0));
             }
         }
         self.note_request();
@@ -232,27 +242,21 @@ impl Actor {
 
     /// What is known of keys of this actor that are spread, or that may be.
     fn observe_heat(&self, own: Vec<Heat>, now: UnixMillis) -> Vec<Observation> {
-        let copies = usize::from(self.placement.actors()) - 1;
-        let is_free = |key: &[u8]| !self.claims.blocks([key]);
-        let spread = self.keys.spread_keys();
-        let mut seen: Vec<Observation> = spread
-            .into_iter()
-            .filter(|(_, key, _)| is_free(key))
-            .map(|(database, key, bytes)| {
-                let here = own.iter().find(|heat| heat.database == database && heat.key == key);
-                let (here, here_reads) = here.map_or((0, 0), |heat| (heat.requests, heat.reads));
-                let key = (database, key);
-                let (there, there_reads) = self.spreading.heard_of(&key, now);
-                let (requests, reads) = (here + there, here_reads + there_reads);
-                Observation { key, requests, reads, bytes: copies * bytes, is_spread: true }
-            })
-            .collect();
-        let alone = own.into_iter().filter(|heat| is_free(&heat.key));
-        seen.extend(alone.filter_map(|Heat { database, key, requests, reads }| {
-            let bytes = copies * self.keys.spreadable(database, &key)?;
-            Some(Observation { key: (database, key), requests, reads, bytes, is_spread: false })
-        }));
-        seen
+        let spread: Vec<Named> = self.keys.spread_keys();
+        let of_spread = spread.into_iter().map(|key| {
+            let here = own.iter().find(|heat| (heat.database, &heat.key) == (key.0, &key.1));
+            let (here, here_reads) = here.map_or((0, 0), |heat| (heat.requests, heat.reads));
+            let (there, there_reads) = self.spreading.heard_of(&key, now);
+            (key, here + there, here_reads + there_reads, true)
+        });
+        let alone = own.iter().filter(|heat| self.keys.may_be_spread(heat.database, &heat.key));
+        let alone = alone.map(|heat| ((heat.database, heat.key.clone()), heat.requests, heat.reads, false));
+        let free = of_spread.chain(alone).filter(|((_, key), ..)| !self.claims.blocks([&**key]));
+        free.map(|(key, requests, reads, is_spread)| {
+            let (is_fit, bytes) = self.keys.weigh_spread(key.0, &key.1);
+            Observation { key, requests, reads, bytes, is_spread, is_fit }
+        })
+        .collect()
     }
 }
 
@@ -267,7 +271,7 @@ mod tests {
     }
 
     fn seen(name: &str, requests: u64, is_spread: bool) -> Observation {
-        Observation { key: key(name), requests, reads: requests, bytes: 400, is_spread }
+        Observation { key: key(name), requests, reads: requests, bytes: 400, is_spread, is_fit: true }
     }
 
     fn at(seconds: u64) -> UnixMillis {
@@ -297,6 +301,15 @@ mod tests {
         let spread = |writes| Observation { is_spread: true, ..written(writes) };
         assert_eq!(spreading.step(&[spread(100)], LIMITS, at(100)), []);
         assert_eq!(spreading.step(&[spread(101)], LIMITS, at(100)), [Action::Gather(key("a"))]);
+    }
+
+    #[test]
+    fn what_became_of_another_type_is_undone_at_once() {
+        let mut spreading = Spreading::new(2);
+        let unfit = |is_spread| Observation { is_fit: false, ..seen("a", 400, is_spread) };
+        assert_eq!(spreading.step(&[unfit(false)], LIMITS, at(0)), []);
+        spreading.step(&[seen("a", 400, false)], LIMITS, at(0));
+        assert_eq!(spreading.step(&[unfit(true)], LIMITS, at(1)), [Action::Gather(key("a"))]);
     }
 
     #[test]

@@ -252,7 +252,7 @@ impl Actor {
             // A copy here may begin to answer before it hears of what is done now.
             for Borrowed { loan, replicated, .. } in &borrowed {
                 if replicated.contains(&session.database) {
-                    session.stay_with_first(KeyHash::of(&loan.key));
+                    session.note_visit(KeyHash::of(&loan.key), self.keys.asked());
                 }
             }
         }
@@ -324,7 +324,7 @@ impl Actor {
                 reply.error("ERR the elements kept changing while SORT looked up the keys that they name; try again");
             }),
             Destination::Waiter(number) => self.hear_outcome(number, &tape),
-            to => self.replies.push(to, |reply| tape.play(reply)),
+            to => self.replies.add(to, tape),
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) enum Work {
     Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool, whole: Option<Arc<Whole>> },
     Transaction(u64),
     Freeze { from: ActorId, number: u64, change: DatabaseChange },
-    Join { from: ActorId, database: u8, key: Box<[u8]>, vector: Vector },
+    Join { from: ActorId, database: u8, key: Box<[u8]>, vector: Vector, asked: u64 },
 }
 
 impl Actor {
@@ -109,7 +109,7 @@ impl Actor {
                 self.lend(from, transaction, keys, needs_room, whole.as_deref());
             }
             Work::Transaction(number) => self.hold_own(number),
-            Work::Join { from, database, key, vector } => self.hear_join(from, database, key, vector),
+            Work::Join { from, database, key, vector, asked } => self.hear_join(from, database, key, vector, asked),
             Work::Freeze { from, number, change } => self.freeze(from, number, change),
         }
     }

@@ -1,5 +1,6 @@
 //! What there is to say about a command; [`table`] says it of all.
 
+pub(crate) mod arguments;
 mod key_uses;
 mod keys_of;
 mod number;

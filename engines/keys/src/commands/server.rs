@@ -6,6 +6,7 @@ use hashbrown::HashSet;
 
 use crate::access::{Permission, permissions, permissions_of};
 use crate::actor::{Actor, DatabaseChange, Progress, Topic};
+use crate::command::arguments::{self, arguments_of};
 use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
 use crate::figures::{ProcessMemory, machine_memory, processor_seconds};
@@ -197,9 +198,9 @@ fn describe(named: &Permission, reply: &mut dyn Reply) {
 }
 
 fn document(named: &Permission, reply: &mut dyn Reply) {
-    let (command, subcommands) = (named.command, subcommands(named));
+    let (command, subcommands, arguments) = (named.command, subcommands(named), arguments_of(named));
     reply.bulk(named.name().as_bytes());
-    reply.map(4 + usize::from(!subcommands.is_empty()));
+    reply.map(4 + usize::from(!arguments.is_empty()) + usize::from(!subcommands.is_empty()));
     for (name, text) in [
         ("summary", command.summary),
         ("since", command.since),
@@ -208,6 +209,10 @@ fn document(named: &Permission, reply: &mut dyn Reply) {
     ] {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
+    }
+    if !arguments.is_empty() {
+        reply.bulk(b"arguments");
+        arguments::describe(&arguments, reply);
     }
     if !subcommands.is_empty() {
         reply.bulk(b"subcommands");

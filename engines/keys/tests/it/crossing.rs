@@ -183,8 +183,8 @@ fn what_actors_tell_each_other_crosses() {
     let vector: Vector = Pair::new(clock, Max(2));
     let name: Box<[u8]> = b"news.*"[..].into();
     for notice in [
-        Notice::Join { database, key: key.clone(), vector },
-        Notice::Joined { database, key: key.clone(), vector },
+        Notice::Join { database, key: key.clone(), vector, asked: 7 },
+        Notice::Joined { database, key: key.clone(), vector, asked: 7, seen: vec![3, 0, 5] },
         Notice::Published { channel: name.clone(), payload: b"\0\xff"[..].into() },
         Notice::Listeners { channel: name.clone(), count: 3 },
         Notice::PatternListeners { pattern: name, count: 0 },

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use savanna_keys::actor::gossip::PERIOD;
 use savanna_keys::session::Ticket;
 
 use crate::replicas::replicated;
@@ -71,6 +72,72 @@ fn a_client_sees_its_own_writes_while_the_number_of_replicas_changes() {
 fn the_checker_finds_copies_that_answer_before_what_was_on_its_way_has_run() {
     let found = (0..100).filter(|seed| unseen(*seed, Fault::Haste).is_some()).count();
     assert!(found > 10, "found in {found} of 100 runs");
+}
+
+/// Whether a client that asks now a copy, now the first replica, sees less than it has seen, while another replica is written.
+fn goes_back(seed: u64) -> Option<String> {
+    let (mut world, clients) = replicated(3, seed, &["string"]);
+    world.keep_time();
+    let first = (0..3).find(|actor| world.actor(*actor).keys().is_first_replica(b"string")).expect("one of them");
+    let (writer, reader) = (clients[(first + 1) % 3], clients[(first + 2) % 3]);
+    let mut came = Vec::new();
+    for number in 0..60 {
+        world.request(writer, &["SET", "string", &format!("v{number:03}")]).expect("at its copy");
+        // What takes a key's time away is answered by the first replica.
+        let words: &[&str] = if world.chance.below(3) == 0 { &["GETEX", "string"] } else { &["GET", "string"] };
+        came.push(world.call(reader, words).replace("nil", ""));
+        for _ in 0..world.chance.below(8) {
+            world.deliver_one();
+        }
+        if world.chance.below(2) == 0 {
+            world.pass(40);
+        }
+    }
+    came.windows(2).find(|pair| pair[0] > pair[1]).map(|pair| pair.join(", then "))
+}
+
+#[test]
+fn what_a_client_has_seen_at_the_first_replica_it_sees_at_a_copy() {
+    for seed in 0..400 {
+        assert_eq!(goes_back(seed), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn who_went_to_the_first_replica_comes_back_when_the_copy_has_heard_of_that() {
+    let (mut world, clients) = replicated(2, 3, &["string"]);
+    world.keep_time();
+    let first = usize::from(!world.actor(0).keys().is_first_replica(b"string"));
+    let client = clients[1 - first];
+    world.call(clients[first], &["SET", "string", "a"]);
+    world.quiesce().expect("an end");
+    for _ in 0..3 {
+        world.request(client, &["GET", "string"]).expect("at its copy");
+        world.call(client, &["APPEND", "string", "b"]);
+        world.request(client, &["GET", "string"]).expect_err("the copy has not heard of it");
+        world.quiesce().expect("an end");
+        world.pass(PERIOD);
+    }
+}
+
+#[test]
+fn reads_spread_over_replicas_also_of_who_went_to_more_keys_than_are_known() {
+    let keys: Vec<String> = (0..4_200).map(|number| format!("key{number}")).collect();
+    let (mut world, clients) = replicated(2, 3, &keys.iter().map(String::as_str).collect::<Vec<_>>());
+    world.keep_time();
+    let client = clients[0];
+    for key in &keys {
+        world.call(client, &["APPEND", key, "b"]);
+    }
+    world.quiesce().expect("an end");
+    world.pass(PERIOD);
+    for key in keys.iter().rev().step_by(20) {
+        assert_eq!(world.call(client, &["GET", key]), "\"b\"");
+    }
+    world.quiesce().expect("an end");
+    for key in keys.iter().rev().step_by(20) {
+        world.request(client, &["GET", key]).expect("at its copy");
+    }
 }
 
 /// The last thing that happened to something: this was written, or it may have been removed since.

@@ -307,7 +307,8 @@ impl World {
             let arrived = if self.fault == Fault::Haste { joining(&mail) } else { Vec::new() };
             self.hear(to, mail);
             for Item { database, key, vector, .. } in arrived {
-                self.hear_message(from, to, Lsn::NONE, Message::Notice(Notice::Joined { database, key, vector }));
+                let notice = Notice::Joined { database, key, vector, asked: 0, seen: Vec::new() };
+                self.hear_message(from, to, Lsn::NONE, Message::Notice(notice));
             }
         }
         self.collect(to);

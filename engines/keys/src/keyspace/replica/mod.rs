@@ -115,6 +115,10 @@ pub(super) struct Replica {
     is_borrowed: bool,
     /// With which vector all was heard that the first replica knew; what was on its way to there then is waited for.
     heard_all_of: Option<Vector>,
+    /// Whoever went to the first replica before this question sees here what it saw there.
+    caught_up: u64,
+    /// When the first replica was asked last.
+    asked_at: UnixMillis,
     /// Since when the first replica has no value.
     absent_since: Option<UnixMillis>,
     /// The message that tells that this is not a replica any more.
@@ -139,6 +143,8 @@ impl Replica {
             writer,
             is_borrowed: false,
             heard_all_of: None,
+            caught_up: 0,
+            asked_at: UnixMillis(0),
             absent_since: None,
             leaving_since: None,
         }
@@ -168,6 +174,14 @@ impl Replica {
         self.state.merge(Some(delta.clone()));
         self.unsent.merge(Some(delta));
     }
+}
+
+/// Of a tree's node, a change's number and a stamp, per element of a state.
+const ELEMENT: usize = 96;
+
+/// About how many bytes the state of a value takes. It has every element of the value once more, in a node of a tree and with who wrote it.
+fn state_bytes(value: &Value) -> usize {
+    value.heap_bytes() + value.element_count() * ELEMENT
 }
 
 impl Keyspace {
@@ -217,14 +231,10 @@ impl Keyspace {
         keys.filter_map(move |(_, key, _)| self.peek_in(database, key))
     }
 
-    /// Counts again what a replica takes besides its ordinary value. The state has every element of the value once more,
-    /// in a node of a tree and with who wrote it.
+    /// Counts again what a replica takes besides its ordinary value.
     fn weigh(&mut self, database: u8, key: &[u8]) {
-        /// Of a tree's node, a change's number and a stamp, per element.
-        const ELEMENT: usize = 96;
         let Some(replica) = self.replicas.get(database, key) else { return };
-        let value = self.peek_in(database, key).map(|entry| &entry.value);
-        let state = value.map_or(0, |value| value.heap_bytes() + value.element_count() * ELEMENT);
+        let state = self.peek_in(database, key).map_or(0, |entry| state_bytes(&entry.value));
         let unsent = replica.unsent_bytes.min(state + ELEMENT);
         self.replicas.note_size(database, key, state + unsent);
     }
@@ -236,25 +246,27 @@ impl Keyspace {
         vector.map_or(1, |vector| vector.value.0.min(self.placement.actors()))
     }
 
-    /// Whether a key of this actor may get replicas by itself, and how many bytes each copy takes then with what merges: one that is there, has none,
-    /// and to which nothing can happen that is refused to keys with replicas.
-    pub(crate) fn spreadable(&self, database: u8, key: &[u8]) -> Option<usize> {
-        let entry = self.peek_in(database, key).filter(|entry| !entry.has_expired(self.now))?;
-        let is_fit = matches!(entry.value, Value::String(_) | Value::Buffer(_) | Value::Set(_) | Value::SortedSet(_));
-        let is_alone = self.replicas.get(database, key).is_none();
-        (is_fit && is_alone && self.is_first_replica(key)).then(|| 2 * entry.byte_count())
+    /// Whether a key of this actor may get replicas by itself: one that is there, and has none.
+    pub(crate) fn may_be_spread(&self, database: u8, key: &[u8]) -> bool {
+        let is_there = self.peek_in(database, key).is_some_and(|entry| !entry.has_expired(self.now));
+        is_there && self.is_first_replica(key) && self.replicas.get(database, key).is_none()
     }
 
-    /// The keys of this actor that have replicas by themselves, and how many bytes each copy takes.
-    pub(crate) fn spread_keys(&self) -> Vec<(u8, Box<[u8]>, usize)> {
+    /// The keys of this actor that have replicas by themselves.
+    pub(crate) fn spread_keys(&self) -> Vec<(u8, Box<[u8]>)> {
         let all = self.replicas.iter().filter(|(_, key, replica)| {
             replica.vector.value.0 == SPREAD && self.replicas.is_first(key) && !replica.is_borrowed
         });
-        all.map(|(database, key, _)| {
-            let bytes = self.peek_in(database, key).map_or(0, |entry| 2 * entry.byte_count());
-            (database, key.into(), bytes)
-        })
-        .collect()
+        all.map(|(database, key, _)| (database, key.into())).collect()
+    }
+
+    /// Whether nothing can happen to a key, as it is, that is refused to keys with replicas; and how many bytes it takes more with a replica at each
+    /// actor than without.
+    pub(crate) fn weigh_spread(&self, database: u8, key: &[u8]) -> (bool, usize) {
+        let Some(entry) = self.peek_in(database, key) else { return (true, 0) };
+        let is_fit = matches!(entry.value, Value::String(_) | Value::Buffer(_) | Value::Set(_) | Value::SortedSet(_));
+        let (actors, state) = (usize::from(self.placement.actors()), state_bytes(&entry.value));
+        (is_fit, actors * state + (actors - 1) * entry.byte_count())
     }
 
     /// Whether fields of a hash of the selected database may expire.

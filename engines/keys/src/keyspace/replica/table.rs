@@ -34,6 +34,8 @@ pub(in crate::keyspace) struct Replicas {
     listed: Vec<Key>,
     /// Those that have just heard all from the first replica.
     arrivals: Vec<(u8, Box<[u8]>, Vector)>,
+    /// How many questions the first replicas of keys were asked.
+    asked: u64,
     /// Those to be given up when all know a message.
     watched: BTreeMap<Told, Vec<Key>>,
     /// Those without a value, since when.
@@ -59,6 +61,7 @@ impl Replicas {
             last_writer: WriterId(0),
             listed: Vec::new(),
             arrivals: Vec::new(),
+            asked: 0,
             watched: BTreeMap::new(),
             absent: VecDeque::new(),
         }
@@ -179,6 +182,17 @@ impl Replicas {
 
     pub(super) fn take_arrivals(&mut self) -> Vec<(u8, Box<[u8]>, Vector)> {
         std::mem::take(&mut self.arrivals)
+    }
+
+    /// How many questions were asked.
+    pub(super) const fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Counts one more, and gives its number.
+    pub(super) const fn next_question(&mut self) -> u64 {
+        self.asked += 1;
+        self.asked
     }
 
     pub(super) const fn has_listed(&self) -> bool {

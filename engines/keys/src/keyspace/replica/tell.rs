@@ -127,18 +127,44 @@ impl Keyspace {
         }
     }
 
-    /// Copies that have heard all from the first replica: it is to be asked to say when what was on its way there has run.
-    pub(crate) fn take_arrivals(&mut self) -> Vec<(u8, Box<[u8]>, Vector)> {
-        self.replicas.take_arrivals()
+    /// Copies that have heard all from the first replica: it is to be asked to say when what was on its way there has run. With the number of
+    /// the question.
+    pub(crate) fn take_arrivals(&mut self) -> Vec<(u8, Box<[u8]>, Vector, u64)> {
+        let arrivals = self.replicas.take_arrivals();
+        let asks = |(database, key, vector)| (database, key, vector, self.replicas.next_question());
+        arrivals.into_iter().map(asks).collect()
     }
 
-    /// Hears that whatever went from here to the first replica of a key, before this copy had heard all, was told since: no
-    /// client sees less here than it has seen there.
-    pub(crate) fn hear_joined(&mut self, database: u8, key: &[u8], vector: Vector) {
-        if let Some(replica) = self.replicas.get_mut(database, key)
-            && replica.standing == Standing::Joining
-            && replica.heard_all_of == Some(vector)
-        {
+    /// How many questions the first replicas of keys were asked from here.
+    pub(crate) const fn asked(&self) -> u64 {
+        self.replicas.asked()
+    }
+
+    /// The next question to the first replica of a key, what this copy has not heard yet of what was done there; unless it was asked just now.
+    pub(crate) fn ask_first_replica(&mut self, database: u8, key: &[u8]) -> Option<(Vector, u64)> {
+        /// In milliseconds: as often as changes are told.
+        const PERIOD: u64 = crate::actor::gossip::PERIOD;
+        let now = self.now;
+        let replica = self.replicas.get_mut(database, key)?;
+        if replica.standing != Standing::Serving || now.0.abs_diff(replica.asked_at.0) < PERIOD {
+            return None;
+        }
+        replica.asked_at = now;
+        let vector = replica.vector;
+        Some((vector, self.replicas.next_question()))
+    }
+
+    /// Whether whoever went to the first replica of a key behind `visit` questions sees here what it saw there.
+    pub(crate) fn has_caught_up(&self, database: u8, key: &[u8], visit: u64) -> bool {
+        self.replicas.get(database, key).is_some_and(|replica| replica.caught_up > visit)
+    }
+
+    /// Hears that whatever went from here to the first replica of a key, before this question, was told since: no client sees less here
+    /// than it has seen there.
+    pub(crate) fn hear_joined(&mut self, database: u8, key: &[u8], vector: Vector, asked: u64) {
+        let Some(replica) = self.replicas.get_mut(database, key) else { return };
+        replica.caught_up = replica.caught_up.max(asked);
+        if replica.standing == Standing::Joining && replica.heard_all_of == Some(vector) {
             replica.standing = Standing::Serving;
         }
     }
