@@ -1,7 +1,9 @@
 """`savanna keys import`: a Redis' file, and a Redis that goes on, come over whole."""
 
 import json
+import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -13,6 +15,9 @@ from conftest import Redis, Server
 from node import SAVANNA
 from resp import Client
 from test_payloads import fill, value
+
+# Of Redis 5, 6 and 7, as files/make.py writes them.
+FILES = sorted((pathlib.Path(__file__).parent / "files").glob("*.rdb"))
 
 
 def import_keys(server, source, *options, **more):
@@ -74,6 +79,25 @@ def test_a_file_comes_over_whole(source, target, tmp_path):
     Client(target.port).call("SET", "soon", "changed")
     assert import_keys(target, file, "--replace").returncode == 0
     assert_alike(source, target)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_file_of_each_redis_is_read_as_redis_reads_it(target, tmp_path, file):
+    for folder in ("redis", "start/data"):
+        (tmp_path / folder).mkdir(parents=True)
+        shutil.copy(file, tmp_path / folder / "dump.rdb")
+    source = Redis("redis-server", tmp_path / "redis")
+    try:
+        assert Client(source.port).call("DBSIZE") > 30
+        assert import_keys(target, file).returncode == 0
+        assert_alike(source, target)
+        started = Server(tmp_path / "start", "--threads", 2)
+        try:
+            assert_alike(source, started)
+        finally:
+            started.kill()
+    finally:
+        source.kill()
 
 
 def changed(whole, at):

@@ -284,6 +284,10 @@ def test_what_ran_long_is_kept(server):
     assert words == [b"SET", b"a", b"x" * 128 + b"... (872 more bytes)"]
     assert at > 1_700_000_000 and micros >= 0 and name in (b"me", b"")
     assert client.call("SLOWLOG", "LEN") == len(slow)
+    client.call("CONFIG", "SET", "slowlog-log-slower-than", 0)
+    client.call("SLOWLOG", "RESET")
+    assert client.call("SLOWLOG", "GET", -1)[-1][3] == [b"SLOWLOG", b"RESET"]
+    client.call("CONFIG", "SET", "slowlog-log-slower-than", -1)
     for bad in ("-2", "x"):
         assert client.call("SLOWLOG", "GET", bad) == Refused("ERR count should be greater than or equal to -1")
 

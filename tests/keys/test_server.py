@@ -205,6 +205,23 @@ def test_messages_reach_clients_of_all_threads(savanna):
         assert [b"message", b"news", b"last"] in received
 
 
+@pytest.mark.parametrize("publish, subscribe, unsubscribe", [("PUBLISH", "SUBSCRIBE", "UNSUBSCRIBE"), ("SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE")])
+def test_what_was_published_before_a_request_comes_before_its_reply(savanna, publish, subscribe, unsubscribe):
+    speaker = Client(savanna.port)
+    # Some of them on the speaker's thread, some not.
+    for number, listener in enumerate([Client(savanna.port) for _ in range(4)]):
+        channel = f"news {number}"
+        for _ in range(100):
+            listener.call(subscribe, channel)
+            while speaker.call(publish, channel, "hello") == 0:
+                pass
+            confirmed = listener.call(unsubscribe, channel)
+            assert confirmed[0].endswith(b"message"), confirmed
+            while not confirmed[0].endswith(b"unsubscribe"):
+                confirmed = listener.receive()
+        listener.close()
+
+
 def test_a_password_is_asked_for(tmp_path):
     server = Server(tmp_path)
     client = Client(server.port)

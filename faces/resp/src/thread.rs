@@ -1,8 +1,8 @@
 //! The loop of one thread: sockets in, a worker of the host in the middle, sockets out.
 //!
-//! A turn takes the mail, reads each socket that has something once, and runs what is complete. Then, in this order: the worker
-//! appends what was changed to the log and sends mail to other threads, replies are put to their connections, and each connection is
-//! written to once.
+//! A turn takes the mail, puts what it brought for clients to their connections, reads each socket that has something once, and runs what
+//! is complete. Then, in this order: the worker appends what was changed to the log and sends mail to other threads, replies are put to
+//! their connections, and each connection is written to once.
 
 mod accept;
 mod attend;
@@ -110,6 +110,8 @@ impl Thread {
         while !self.worker.is_stopping() {
             self.sleep(&mut events, due)?;
             due = self.lending(Worker::begin_turn);
+            // What was published before a request came stands before the reply to it.
+            self.put_replies();
             for event in &events {
                 match event.token() {
                     WAKE => {}

@@ -9,12 +9,12 @@ from conftest import Server
 from suites import FOLDER, check
 
 SOURCE = FOLDER / "redis-py"
-# What is about clusters, sentinels, modules, TLS with certificates of its own, other products, or no server at all.
+# What is about clusters, sentinels, modules, TLS with certificates of its own, other products (Entra ID among them), or no server at all.
 MARKS = "not onlycluster and not redismod and not ssl and not cp_integration and not multidb_integration"
 LEFT_OUT = """
-    maint_notifications test_auth test_cluster.py test_http test_multidb test_observability test_scenario test_sentinel.py test_ssl.py
-    test_asyncio/test_cluster.py test_asyncio/test_multidb test_asyncio/test_observability test_asyncio/test_scenario
-    test_asyncio/test_sentinel.py test_asyncio/test_ssl.py
+    maint_notifications test_auth test_cluster.py test_credentials.py test_http test_multidb test_observability test_scenario test_sentinel.py test_ssl.py
+    test_asyncio/test_cluster.py test_asyncio/test_credentials.py test_asyncio/test_multidb test_asyncio/test_observability
+    test_asyncio/test_scenario test_asyncio/test_sentinel.py test_asyncio/test_ssl.py
 """.split()
 
 
@@ -39,7 +39,9 @@ def run(port, protocol, report, tests=()):
 
 
 def name_of(place, name):
-    """A test as pytest names it on its command line."""
+    """A test as pytest names it on its command line; one of no place is a file that cannot be read."""
+    if not place:
+        return name.replace(".", "/") + ".py"
     parts = place.split(".")
     length = next((at for at, part in enumerate(parts) if part[0].isupper()), len(parts))
     return "::".join(["/".join(parts[:length]) + ".py", *parts[length:], name])

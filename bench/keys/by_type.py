@@ -1,6 +1,6 @@
 """Processor time per operation on streams, HyperLogLogs and places, and memory per stream entry, beside Redis (bench/METHOD.md).
 
-    bench/keys/types.py [--pairs 7] [--requests 200000] [--entries 1000000] [--peer redis-server]
+    bench/keys/by_type.py [--pairs 7] [--requests 200000] [--entries 1000000] [--peer redis-server]
 
 As `run.py`: servers without persistence with one thread and core 0, redis-benchmark with 50 connections and another core, 1 and 64
 requests per write. XADD writes to 1,000 streams that keep about 1,000 entries, PFADD to 1,000 HyperLogLogs; GEOSEARCH looks for the 10 nearest
