@@ -275,8 +275,7 @@ fn write_without_only(tokens: &mut Vec<TokenWithSpan>) {
         let before = word(&tokens[triple[0]]);
         word(&tokens[triple[1]]) == "ONLY"
             && matches!(tokens[triple[2]].token, Token::Word(_))
-            && (tokens[triple[0]].token == Token::Comma
-                || ["FROM", "JOIN", "UPDATE", "USING", "TRUNCATE"].contains(&before.as_str()))
+            && ["FROM", "JOIN", "UPDATE", "USING", "TRUNCATE"].contains(&before.as_str())
     };
     let left_out: Vec<usize> = places.windows(3).filter(|triple| is_left_out(triple)).map(|triple| triple[1]).collect();
     left_out.into_iter().rev().for_each(|at| drop(tokens.remove(at)));

@@ -112,7 +112,15 @@ fn analyze_runs_the_statement_and_counts_rows() {
         "              Index Cond: (t.n = u.id)",
     ]);
     assert_eq!(desk.run(client, text), expected);
-    desk.setup(client, &["EXPLAIN ANALYZE DELETE FROM t WHERE id > 50", "EXPLAIN (SELECT 1)", "EXPLAIN ((SELECT 1) UNION (SELECT 2))", "EXPLAIN DELETE FROM t"]);
+    desk.setup(
+        client,
+        &[
+            "EXPLAIN ANALYZE DELETE FROM t WHERE id > 50",
+            "EXPLAIN (SELECT 1)",
+            "EXPLAIN ((SELECT 1) UNION (SELECT 2))",
+            "EXPLAIN DELETE FROM t",
+        ],
+    );
     assert_eq!(desk.query(client, "SELECT count(*) FROM t"), ["50"]);
     desk.setup(client, &["BEGIN READ ONLY", "EXPLAIN DELETE FROM t"]);
     assert_eq!(desk.run(client, "EXPLAIN ANALYZE DELETE FROM t"), Seen::Failed("25006"));

@@ -136,9 +136,22 @@ SELECT p.id, r.v FROM paths p, jsonb_path_query(p.doc, p.way) r(v) ORDER BY 1, 2
 > 1|1
 > 1|2
 > 2|"x"
-SELECT way FROM paths ORDER BY way;
-! 42883
 CREATE INDEX ON paths (way);
 ! 42704
 SELECT '$[*] ? (@.a == 1)'::jsonpath::text || '!', pg_typeof('$'::jsonpath), ARRAY['$.a', '$.b']::jsonpath[];
 > $[*]?(@."a" == 1)!|jsonpath|{"$.\"a\"","$.\"b\""}
+SELECT jsonb_path_query('{"a": {"b": 1}}', '$.**{0}');
+> {"a": {"b": 1}}
+SELECT jsonb_path_query('{"a": {"b": 1}}', '$.**{1 to 0}'), 1;
+SELECT jsonb_path_query_array('{"a": {"b": {"c": 1}}}', '$.**{0 to 1}'), jsonb_path_query_array('{"a": {"b": {"c": 1}}}', '$.**{1 to 2}');
+> [{"a": {"b": {"c": 1}}}, {"b": {"c": 1}}]|[{"b": {"c": 1}}, {"c": 1}]
+SELECT jsonb_path_query_first('[{"a": 1}, {}]', 'strict $[*].a');
+! 2203A
+SELECT jsonb_path_query('[1, "a"]', '$[*].abs()') LIMIT 1;
+! 22036
+SELECT jsonb '{"a": null}' @? '$ ? (@.a == $x)', jsonb '1' @? '$x';
+! 42704
+SELECT jsonb '{"a": 1, "b": 5}' @? '$ ? ((@.a - @.b).abs() > 2)', jsonb_path_query('{"a": 3}', '2 + (-$.a).abs()'), jsonb_path_query('[1, 2, 3]', '$[($[0] + 1).abs()]');
+> t|5|3
+SELECT num_nulls(1, NULL, 'x', NULL);
+> 2

@@ -385,7 +385,7 @@ impl Type {
     /// Whether two of its values may be equal.
     #[must_use]
     pub fn is_comparable(self) -> bool {
-        !matches!(self, Self::Json | Self::Jsonpath)
+        !matches!(self.element().unwrap_or(self), Self::Json | Self::Jsonpath)
     }
 
     /// Whether it is an integer.

@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// So many arguments PostgreSQL takes, where each makes an expression deeper.
+const ARGUMENTS_MAX: usize = 100;
+
 impl Binder<'_, '_> {
     pub(super) fn function(&mut self, function: &ast::Function) -> Result<Typed> {
         let name = object_name(&function.name)?;
@@ -120,6 +123,10 @@ impl Binder<'_, '_> {
                 let function = if name == "greatest" { Function::Greatest } else { Function::Least };
                 let (values, of) = self.common(typed, &name.to_uppercase())?;
                 Ok(Typed::new(Expr::Call(function, values), of))
+            }
+            "num_nulls" | "num_nonnulls" if typed.len() > ARGUMENTS_MAX => {
+                let message = format!("cannot pass more than {ARGUMENTS_MAX} arguments to a function");
+                Err(SqlError::new("54023", message))
             }
             "num_nulls" | "num_nonnulls" if !typed.is_empty() => {
                 let counted = |typed: Typed| {

@@ -1,11 +1,9 @@
 //! Operators of JSON, and arguments that become JSON.
 
-use std::sync::Arc;
-
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
-    value::{Value, json::Json},
+    value::Value,
 };
 use sqlparser::ast::{self, BinaryOperator};
 
@@ -92,7 +90,6 @@ impl Binder<'_, '_> {
         let arguments = vec![
             self.convert(left, Jsonb, false)?,
             self.convert(right, Jsonpath, false)?,
-            Expr::Constant(Value::Json(Arc::new(Json::Object(Vec::new())))),
             Expr::Constant(Value::Bool(true)),
         ];
         self.boolean(Expr::Call(Function::JsonPath(function), arguments))

@@ -303,9 +303,10 @@ impl SetFunction {
                 let members = json_rows(json, true, true, "cannot call json_object_keys on a non-object")?;
                 give(members.into_iter().map(|mut row| vec![row.swap_remove(0)]), take)
             }
-            (Self::Path, arguments) => {
-                json_path::query(&arguments.iter().collect::<Vec<_>>(), facts, &mut |value| take(vec![value]))
-            }
+            (Self::Path, arguments) => give(
+                json_path::query(&arguments.iter().collect::<Vec<_>>(), facts)?.into_iter().map(|value| vec![value]),
+                take,
+            ),
             (Self::Matches, [Value::Text(text), Value::Text(pattern), rest @ ..]) => {
                 let flags = if let [Value::Text(flags)] = rest { flags.as_str() } else { "" };
                 let (flags, all) = global(flags);

@@ -303,8 +303,8 @@ fn bin(stride: Interval, at: i64, origin: i64) -> Result<i64> {
         return Err(wrong("stride must be greater than zero"));
     }
     let since = at.checked_sub(origin).ok_or_else(|| wrong("interval out of range"))?;
-    let begin = origin.checked_add(since.div_euclid(stride) * stride).ok_or_else(|| wrong("timestamp out of range"))?;
-    datetime::known(begin)
+    let begin = since.div_euclid(stride).checked_mul(stride).and_then(|begin| origin.checked_add(begin));
+    datetime::known(begin.ok_or_else(|| wrong("timestamp out of range"))?)
 }
 
 fn date_trunc(field: &str, micros: i64) -> Result<i64> {

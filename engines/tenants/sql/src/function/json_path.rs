@@ -3,7 +3,13 @@
 //! An error of the data is told, unless the caller asks for silence; within a predicate it makes the predicate unknown. Errors of the path or of the
 //! statement (a variable that there is not, a cancelled statement) are told always.
 
-use std::{borrow::Cow, cmp::Ordering, ops::ControlFlow, sync::Arc};
+use std::{
+    borrow::Cow,
+    cell::{Cell, RefCell},
+    cmp::Ordering,
+    ops::ControlFlow,
+    sync::Arc,
+};
 
 use bigdecimal::{BigDecimal, RoundingMode, ToPrimitive};
 use savanna_tenants_values::{
@@ -58,35 +64,29 @@ pub(crate) fn wanted(arguments: &[Type]) -> Option<Vec<Type>> {
 impl JsonPathFunction {
     /// Its value; no argument is NULL.
     pub(super) fn call(self, arguments: &[&Value], facts: &Facts) -> Result<Value> {
-        let asked = Asked::of(arguments)?.ok_or_else(|| wrong_arguments(self))?;
+        let asked = Asked::of(arguments, facts)?.ok_or_else(|| wrong_arguments(self))?;
         let mut first = None;
         let found = match self {
-            // What comes behind the first could only be wrong, which matters in strict mode.
-            Self::Exists if asked.path.strict => asked.find(facts, &mut |item| {
-                first.get_or_insert(item);
-                Ok(ControlFlow::Continue(()))
-            }),
-            Self::Exists | Self::First => asked.find(facts, &mut |item| {
+            Self::Exists if !asked.path.strict => asked.find(facts, &mut |item| {
                 first = Some(item);
                 Ok(ControlFlow::Break(()))
             }),
+            // What comes behind the first may be wrong, which matters.
+            Self::Exists | Self::First => asked.find(facts, &mut |item| {
+                first.get_or_insert(item);
+                Ok(ControlFlow::Continue(()))
+            }),
             Self::Match => {
                 let mut items = Items::default();
-                let found = asked.find(facts, &mut |item| items.take(item));
-                return match (found?, items.all.as_slice()) {
-                    (_, [item]) if matches!(**item, Json::Bool(_) | Json::Null) => Ok(match **item {
-                        Json::Bool(value) => Value::Bool(value),
-                        _ => Value::Null,
-                    }),
+                asked.find(facts, &mut |item| items.take(item))?;
+                return match items.all.as_slice() {
+                    [item] if let Json::Bool(holds) = **item => Ok(Value::Bool(holds)),
+                    [item] if **item == Json::Null => Ok(Value::Null),
                     _ if asked.silent => Ok(Value::Null),
                     _ => Err(SqlError::new("22038", "single boolean result is expected")),
                 };
             }
-            Self::All => {
-                let mut items = Items::default();
-                asked.find(facts, &mut |item| items.take(item))?;
-                return Ok(value(Json::Array(items.all.into_iter().map(Cow::into_owned).collect())));
-            }
+            Self::All => return Ok(value(Json::Array(asked.all(facts)?))),
         };
         Ok(match (self, found?, first) {
             (Self::Exists, Outcome::Failed, _) => Value::Null,
@@ -96,25 +96,39 @@ impl JsonPathFunction {
     }
 }
 
-/// All that a path finds, as rows of `jsonb_path_query`.
-pub(crate) fn query(
-    arguments: &[&Value],
-    facts: &Facts,
-    take: &mut dyn FnMut(Value) -> Result<ControlFlow<()>>,
-) -> Result<()> {
-    // One argument was NULL: there is no row.
-    let Some(asked) = Asked::of(arguments)? else { return Ok(()) };
-    asked.find(facts, &mut |item| take(value(item.into_owned())).map_err(Failure::Hard)).map(drop)
+/// All that a path finds, as rows of `jsonb_path_query`. They are there before the first is given, as an error may be behind it.
+pub(crate) fn query(arguments: &[&Value], facts: &Facts) -> Result<Vec<Value>> {
+    // If an argument is NULL there is no row.
+    let Some(asked) = Asked::of(arguments, facts)? else { return Ok(Vec::new()) };
+    Ok(asked.all(facts)?.into_iter().map(value).collect())
 }
 
 fn value(json: Json) -> Value {
     Value::Json(Arc::new(json))
 }
 
+/// What a session has asked for lately, as a statement asks each row the same.
+#[derive(Clone, Debug, Default)]
+pub struct Paths(RefCell<Option<(String, Arc<Path>)>>);
+
+impl Paths {
+    /// The path of a value of `jsonpath`.
+    fn get(&self, text: &str) -> Result<Arc<Path>> {
+        if let Some((known, path)) = &*self.0.borrow()
+            && known == text
+        {
+            return Ok(Arc::clone(path));
+        }
+        let path = Arc::new(Path::parse_again(text)?);
+        *self.0.borrow_mut() = Some((text.to_owned(), Arc::clone(&path)));
+        Ok(path)
+    }
+}
+
 /// What is asked of a value.
 struct Asked<'a> {
     root: &'a Json,
-    path: Path,
+    path: Arc<Path>,
     variables: &'a [(String, Json)],
     silent: bool,
 }
@@ -127,29 +141,42 @@ enum Outcome {
 }
 
 impl<'a> Asked<'a> {
-    fn of(arguments: &[&'a Value]) -> Result<Option<Self>> {
+    /// A value, a path, and perhaps variables and whether to be silent; without variables for an operator. `None` if one is NULL.
+    fn of(arguments: &[&'a Value], facts: &Facts) -> Result<Option<Self>> {
         let [Value::Json(root), Value::Text(path), rest @ ..] = arguments else { return Ok(None) };
-        let variables = match rest.first() {
-            None => &[],
-            Some(Value::Json(variables)) => match &**variables {
-                Json::Object(pairs) => pairs.as_slice(),
-                _ => {
+        let (variables, silent) = match rest {
+            [] => (&[][..], false),
+            [Value::Bool(silent)] => (&[][..], *silent),
+            [Value::Json(variables), rest @ ..] => {
+                let Json::Object(pairs) = &**variables else {
                     return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "\"vars\" argument is not an object")
                         .detail("Jsonpath parameters should be encoded as key-value pairs of \"vars\" object."));
+                };
+                match rest {
+                    [] => (pairs.as_slice(), false),
+                    [Value::Bool(silent)] => (pairs.as_slice(), *silent),
+                    _ => return Ok(None),
                 }
-            },
-            Some(_) => return Ok(None),
+            }
+            _ => return Ok(None),
         };
-        let silent = match rest.get(1) {
-            None => false,
-            Some(Value::Bool(silent)) => *silent,
-            Some(_) => return Ok(None),
-        };
-        Ok(Some(Self { root, path: Path::parse(path)?, variables, silent }))
+        Ok(Some(Self { root, path: facts.paths.get(path)?, variables, silent }))
+    }
+
+    /// All that is found.
+    fn all(&self, facts: &Facts) -> Result<Vec<Json>> {
+        let (mut all, mut bytes) = (Vec::new(), 0);
+        self.find(facts, &mut |item| {
+            bytes += item.bytes();
+            size::check_structure(bytes).map_err(Failure::Hard)?;
+            all.push(item.into_owned());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(all)
     }
 
     fn find<'s>(&'s self, facts: &'s Facts, take: &mut Take<'_, 's>) -> Result<Outcome> {
-        let search = Search { asked: self, facts };
+        let search = Search { asked: self, facts, depth: Cell::new(0) };
         let scope = Scope { current: Cow::Borrowed(self.root), last: None, lenient: !self.path.strict };
         match search.chain(&self.path.root, &scope, take) {
             Ok(_) => Ok(Outcome::Done),
@@ -207,6 +234,20 @@ struct Scope<'a> {
 struct Search<'a> {
     asked: &'a Asked<'a>,
     facts: &'a Facts,
+    /// How many steps are on the way.
+    depth: Cell<usize>,
+}
+
+/// So many steps, filters and levels of a document may be within each other.
+const DEPTH_MAX: usize = 10_000;
+
+/// One level of a search.
+struct Deeper<'s>(&'s Cell<usize>);
+
+impl Drop for Deeper<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// The elements of an array, each as an item of its own.
@@ -241,6 +282,17 @@ fn each<'a>(
 }
 
 impl<'a> Search<'a> {
+    /// Goes one level deeper, until what comes is dropped.
+    fn deeper(&self) -> Found<Deeper<'_>> {
+        self.depth.set(self.depth.get() + 1);
+        let deeper = Deeper(&self.depth);
+        if self.depth.get() <= DEPTH_MAX {
+            return Ok(deeper);
+        }
+        let message = format!("a jsonpath goes more than {DEPTH_MAX} levels deep into a value");
+        Err(Failure::Hard(SqlError::new("54001", message)))
+    }
+
     const fn is_lax(&self) -> bool {
         !self.asked.path.strict
     }
@@ -253,11 +305,11 @@ impl<'a> Search<'a> {
             Head::Number(number) => Cow::Owned(Json::Number(number.clone())),
             Head::String(text) => Cow::Owned(Json::String(text.clone())),
             Head::Variable(name) => {
-                let found = self.asked.variables.iter().find(|(other, _)| other == name);
                 let missing = || {
                     let message = format!("could not find jsonpath variable \"{name}\"");
                     Failure::Hard(SqlError::new(state::UNDEFINED_OBJECT, message))
                 };
+                let found = self.asked.variables.iter().find(|(other, _)| other == name);
                 Cow::Borrowed(&found.ok_or_else(missing)?.1)
             }
             Head::Root => Cow::Borrowed(self.asked.root),
@@ -332,8 +384,9 @@ impl<'a> Search<'a> {
         unwrap: bool,
         take: &mut Take<'_, 'a>,
     ) -> Found<ControlFlow<()>> {
-        let Some((step, rest)) = steps.split_first() else { return take(item) };
         self.facts.interrupts.check().map_err(Failure::Hard)?;
+        let Some((step, rest)) = steps.split_first() else { return take(item) };
+        let _deeper = self.deeper()?;
         let is_for_elements = match step {
             Step::Key(_) | Step::AnyKey | Step::Filter(_) => true,
             Step::Method(method) => !matches!(method, Method::Size | Method::Type),
@@ -397,7 +450,7 @@ impl<'a> Search<'a> {
                 if *from == Some(0) && go_on(item.clone())?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
-                below(item, 1, (*from, *to), &mut go_on)
+                self.below(item, 1, (*from, *to), &mut go_on)
             }
             Step::Filter(condition) => {
                 let inner = Scope { current: item.clone(), ..scope.clone() };
@@ -442,6 +495,31 @@ impl<'a> Search<'a> {
             },
             Step::Datetime(_) => Err(Failure::Hard(SqlError::unsupported("the method .datetime() of a jsonpath"))),
         }
+    }
+
+    /// All that is below an item, on some levels; `None` to `None` is what has nothing below it.
+    fn below(
+        &self,
+        of: Item<'a>,
+        level: u32,
+        (from, to): (Option<u32>, Option<u32>),
+        take: &mut dyn FnMut(Item<'a>) -> Found<ControlFlow<()>>,
+    ) -> Found<ControlFlow<()>> {
+        if to.is_some_and(|to| level > to) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let _deeper = self.deeper()?;
+        each(children(of), |child| {
+            let is_scalar = !matches!(*child, Json::Array(_) | Json::Object(_));
+            let is_wanted = match from {
+                Some(from) => level >= from,
+                None => to.is_none() && is_scalar,
+            };
+            if is_wanted && take(child.clone())?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            if is_scalar { Ok(ControlFlow::Continue(())) } else { self.below(child, level + 1, (from, to), take) }
+        })
     }
 
     /// The value of a subscript.
@@ -533,8 +611,8 @@ impl<'a> Search<'a> {
         };
         let (mut holds, mut unknown) = (false, false);
         for a in &left {
-            self.facts.interrupts.check().map_err(Failure::Hard)?;
             for b in &right {
+                self.facts.interrupts.check().map_err(Failure::Hard)?;
                 match test(a, b.as_deref()).map_err(Failure::Hard)? {
                     None if !self.is_lax() => return Ok(None),
                     None => unknown = true,
@@ -554,29 +632,6 @@ fn hidden<T>(found: Found<T>) -> Found<Option<T>> {
         Err(Failure::Soft(_)) => Ok(None),
         Err(hard) => Err(hard),
     }
-}
-
-/// All that is below an item, on some levels; `None` to `None` is what has nothing below it.
-fn below<'a>(
-    of: Item<'a>,
-    level: u32,
-    (from, to): (Option<u32>, Option<u32>),
-    take: &mut dyn FnMut(Item<'a>) -> Found<ControlFlow<()>>,
-) -> Found<ControlFlow<()>> {
-    each(children(of), |child| {
-        let is_scalar = !matches!(*child, Json::Array(_) | Json::Object(_));
-        let is_wanted = match from {
-            Some(from) => level >= from,
-            None => to.is_none() && is_scalar,
-        };
-        if is_wanted && take(child.clone())?.is_break() {
-            return Ok(ControlFlow::Break(()));
-        }
-        match is_scalar || to.is_some_and(|to| level >= to) {
-            true => Ok(ControlFlow::Continue(())),
-            false => below(child, level + 1, (from, to), take),
-        }
-    })
 }
 
 /// How two items compare, if they can be compared.

@@ -3,6 +3,7 @@
 //! A value of the type is kept as its text in the form that [`Path`] shows. What a path finds is in the crate that computes expressions.
 
 mod read;
+mod tokens;
 
 use std::fmt::{Display, Formatter};
 
@@ -156,9 +157,17 @@ impl Path {
     /// The path of a text.
     ///
     /// # Errors
-    /// 42601, also for what is not allowed where it stands; 54001 if it is nested too deeply.
+    /// 42601, also for what is not allowed where it stands; 54000 if it is too long, 54001 if it is nested too deeply.
     pub fn parse(text: &str) -> Result<Self> {
         read::path(text)
+    }
+
+    /// The path of a text that one was shown as, however long it is.
+    ///
+    /// # Errors
+    /// 42601.
+    pub fn parse_again(text: &str) -> Result<Self> {
+        read::shown(text)
     }
 }
 
@@ -238,12 +247,17 @@ impl Chain {
     }
 
     fn write(&self, brackets: bool, out: &mut String) {
-        let bracket = |out: &mut String, of: char| out.extend(brackets.then_some(of));
+        // Steps are of all that stands before them, not of an operand.
+        let brackets = (brackets || !self.steps.is_empty())
+            && matches!(self.head, Head::Binary(..) | Head::Sign { .. } | Head::Like { .. })
+            || !self.steps.is_empty() && matches!(self.head, Head::Not(_) | Head::IsUnknown(_) | Head::Exists(_));
+        out.extend(brackets.then_some('('));
         let operand = |of: &Self, out: &mut String| of.write(of.priority() <= self.priority(), out);
         match &self.head {
             Head::Null => out.push_str("null"),
             Head::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
             Head::Number(number) if self.steps.is_empty() => out.push_str(&number.to_plain_string()),
+            // Its point would be that of the first step.
             Head::Number(number) => out.push_str(&format!("({})", number.to_plain_string())),
             Head::String(text) => write_string(text, out),
             Head::Variable(name) => {
@@ -254,32 +268,27 @@ impl Chain {
             Head::Current => out.push('@'),
             Head::Last => out.push_str("last"),
             Head::Binary(operator, left, right) => {
-                bracket(out, '(');
                 operand(left, out);
                 out.push_str(&format!(" {} ", operator.sign()));
                 operand(right, out);
-                bracket(out, ')');
             }
             Head::Sign { negative, of } => {
-                bracket(out, '(');
                 out.push(if *negative { '-' } else { '+' });
                 operand(of, out);
-                bracket(out, ')');
             }
             Head::Not(of) => within("!(", of, ")", out),
             Head::IsUnknown(of) => within("(", of, ") is unknown", out),
             Head::Exists(of) => within("exists (", of, ")", out),
             Head::Like { of, pattern, flags } => {
-                bracket(out, '(');
                 operand(of, out);
                 out.push_str(" like_regex ");
                 write_string(pattern, out);
                 if !flags.is_empty() {
                     out.push_str(&format!(" flag \"{flags}\""));
                 }
-                bracket(out, ')');
             }
         }
+        out.extend(brackets.then_some(')'));
         self.steps.iter().for_each(|step| step.write(out));
     }
 }

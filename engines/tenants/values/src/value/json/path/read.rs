@@ -1,6 +1,9 @@
 //! Paths from their texts.
 
-use super::{Chain, Head, Method, Operator, Path, Step};
+use super::{
+    Chain, Head, Method, Operator, Path, Step,
+    tokens::{Token, syntax, tokens, wrong_at},
+};
 use crate::{
     error::{Result, SqlError, state},
     value::numeric,
@@ -8,34 +11,34 @@ use crate::{
 
 /// How deep brackets may stand in each other.
 const DEPTH_MAX: usize = 100;
-/// How many operators a path may have.
-const OPERATORS_MAX: usize = 1_000;
+/// How many operators, steps and literals a path may have.
+const PARTS_MAX: usize = 2_000;
+/// How long a path may be, and its numbers when all digits are written.
+const BYTES_MAX: usize = 256 << 10;
+/// The limits of what was shown: all brackets are written there, and all digits.
+const SHOWN: Limits = Limits { depth: DEPTH_MAX + 2 * PARTS_MAX, bytes: usize::MAX };
 
-/// A word, sign or literal of a path.
-#[derive(Clone, Debug, PartialEq)]
-enum Token {
-    /// A name, or a word with a meaning.
-    Name(String),
-    String(String),
-    Variable(String),
-    /// The text of a number.
-    Number(String),
-    Sign(&'static str),
+/// What a path may take.
+#[derive(Clone, Copy)]
+struct Limits {
+    depth: usize,
+    bytes: usize,
 }
 
-/// Longer ones first.
-const SIGNS: [&str; 27] = [
-    "**", "&&", "||", "==", "!=", "<>", "<=", ">=", "$", "@", "(", ")", "[", "]", "{", "}", ".", ",", "?", "*", "+",
-    "-", "/", "%", "<", ">", "!",
-];
-
-const BLANKS: [char; 5] = [' ', '\t', '\n', '\r', '\u{c}'];
-
-/// What ends a name, beside blanks.
-const SPECIAL: &str = "?%$.[]{}()|&!=<>@#,*:-+/\\\"";
-
 pub(super) fn path(text: &str) -> Result<Path> {
-    let mut reader = Reader { tokens: tokens(text)?, at: 0, depth: 0, operators: 0, filters: 0, subscripts: 0 };
+    read(text, Limits { depth: DEPTH_MAX, bytes: BYTES_MAX })
+}
+
+pub(super) fn shown(text: &str) -> Result<Path> {
+    read(text, SHOWN)
+}
+
+fn read(text: &str, limits: Limits) -> Result<Path> {
+    if text.len() > limits.bytes {
+        return Err(too_long());
+    }
+    let tokens = tokens(text)?;
+    let mut reader = Reader { tokens, limits, at: 0, depth: 0, parts: 0, digits: 0, filters: 0, subscripts: 0 };
     if reader.tokens.is_empty() {
         let message = format!("invalid input syntax for type jsonpath: \"{text}\"");
         return Err(SqlError::new(state::INVALID_TEXT_REPRESENTATION, message));
@@ -51,187 +54,20 @@ pub(super) fn path(text: &str) -> Result<Path> {
     }
 }
 
-fn syntax(message: impl Into<String>) -> SqlError {
-    SqlError::new(state::SYNTAX_ERROR, message)
-}
-
-fn wrong_at(at: &str) -> SqlError {
-    match at {
-        "" => syntax("syntax error at end of jsonpath input"),
-        at => syntax(format!("syntax error at or near \"{at}\" of jsonpath input")),
-    }
-}
-
-fn tokens(text: &str) -> Result<Vec<Token>> {
-    let (mut tokens, mut rest) = (Vec::new(), text);
-    loop {
-        rest = rest.trim_start_matches(BLANKS);
-        if let Some(comment) = rest.strip_prefix("/*") {
-            rest =
-                comment.split_once("*/").ok_or_else(|| syntax("unexpected end of comment at end of jsonpath input"))?.1;
-            continue;
-        }
-        let Some(first) = rest.chars().next() else { return Ok(tokens) };
-        if first == '"' {
-            tokens.push(Token::String(string(&mut rest)?));
-        } else if first.is_ascii_digit() || first == '.' && rest[1..].starts_with(|next: char| next.is_ascii_digit()) {
-            tokens.push(Token::Number(number(&mut rest)?));
-        } else if let Some(mut name) = rest.strip_prefix('$').filter(|rest| rest.starts_with('"') || begins_name(rest))
-        {
-            let quoted = name.starts_with('"');
-            tokens.push(Token::Variable(if quoted { string(&mut name)? } else { word(&mut name)? }));
-            rest = name;
-        } else if let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
-            tokens.push(Token::Sign(sign));
-            rest = &rest[sign.len()..];
-        } else if begins_name(rest) {
-            tokens.push(Token::Name(word(&mut rest)?));
-        } else {
-            return Err(wrong_at(&first.to_string()));
-        }
-    }
-}
-
-fn begins_name(rest: &str) -> bool {
-    rest.starts_with(|first: char| first == '\\' || !SPECIAL.contains(first) && !BLANKS.contains(&first))
-}
-
-/// A number in front of something.
-fn number(rest: &mut &str) -> Result<String> {
-    let bytes = rest.as_bytes();
-    let digits =
-        |from: usize| bytes.get(from..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let whole = digits(0);
-    let mut at = whole;
-    let junk = |end: usize| {
-        let shown: String = rest.chars().take(end + 1).collect();
-        syntax(format!("trailing junk after numeric literal at or near \"{shown}\" of jsonpath input"))
-    };
-    if whole > 1 && bytes[0] == b'0' {
-        return Err(junk(1));
-    }
-    // Two points are none of a number.
-    if bytes.get(at) == Some(&b'.') {
-        at += 1 + digits(at + 1);
-    }
-    if matches!(bytes.get(at), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
-        match digits(at + 1 + sign) {
-            0 => return Err(junk(at)),
-            exponent => at += 1 + sign + exponent,
-        }
-    }
-    if begins_name(&rest[at..]) {
-        return Err(junk(at));
-    }
-    let (number, behind) = rest.split_at(at);
-    *rest = behind;
-    Ok(number.to_owned())
-}
-
-/// A name in front of something.
-fn word(rest: &mut &str) -> Result<String> {
-    let mut name = String::new();
-    while begins_name(rest) {
-        name.push(character(rest)?);
-    }
-    Ok(name)
-}
-
-/// A string between quotes in front of something.
-fn string(rest: &mut &str) -> Result<String> {
-    let mut inner = &rest[1..];
-    let mut text = String::new();
-    loop {
-        match inner.chars().next() {
-            None => return Err(syntax("unterminated quoted string at end of jsonpath input")),
-            Some('"') => break,
-            Some(_) => text.push(character(&mut inner)?),
-        }
-    }
-    *rest = &inner[1..];
-    Ok(text)
-}
-
-/// A character, which may be written with a backslash, in front of something.
-fn character(rest: &mut &str) -> Result<char> {
-    let mut characters = rest.chars();
-    let first = characters.next().ok_or_else(|| wrong_at(""))?;
-    let value = match first {
-        '\\' => match characters.next() {
-            None => return Err(syntax("unexpected end after backslash at end of jsonpath input")),
-            Some('b') => '\u{8}',
-            Some('f') => '\u{c}',
-            Some('n') => '\n',
-            Some('r') => '\r',
-            Some('t') => '\t',
-            Some('v') => '\u{b}',
-            Some('x') => {
-                let code = hex(&mut characters, 2)?;
-                nonzero(code)?
-            }
-            Some('u') => unicode(&mut characters)?,
-            Some(other) => other,
-        },
-        other => other,
-    };
-    *rest = characters.as_str();
-    Ok(value)
-}
-
-fn hex(characters: &mut std::str::Chars<'_>, count: usize) -> Result<u32> {
-    let mut code = 0;
-    for _ in 0..count {
-        let digit = characters.next().and_then(|digit| digit.to_digit(16));
-        code = code << 4 | digit.ok_or_else(|| syntax("invalid Unicode escape sequence of jsonpath input"))?;
-    }
-    Ok(code)
-}
-
-/// What stands behind `\u`: four digits, or up to six in braces, perhaps with a second half.
-fn unicode(characters: &mut std::str::Chars<'_>) -> Result<char> {
-    let first = match characters.as_str().strip_prefix('{') {
-        None => hex(characters, 4)?,
-        Some(braced) => {
-            let digits = braced.find('}').filter(|digits| (1..=6).contains(digits));
-            let digits = digits.ok_or_else(|| syntax("invalid Unicode escape sequence of jsonpath input"))?;
-            characters.next();
-            let code = hex(characters, digits)?;
-            characters.next();
-            code
-        }
-    };
-    let wrong = |what: &str| {
-        SqlError::new(state::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type jsonpath")
-            .detail(format!("Unicode {what}."))
-    };
-    match first {
-        0xd800..0xdc00 => {
-            let missing = || wrong("low surrogate must follow a high surrogate");
-            let behind = characters.as_str().strip_prefix("\\u").ok_or_else(missing)?;
-            *characters = behind.chars();
-            match hex(characters, 4)? {
-                second @ 0xdc00..0xe000 => nonzero(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)),
-                _ => Err(missing()),
-            }
-        }
-        0xdc00..0xe000 => Err(wrong("low surrogate must follow a high surrogate")),
-        code => nonzero(code),
-    }
-}
-
-fn nonzero(code: u32) -> Result<char> {
-    let wrong =
-        || SqlError::new("22P05", "unsupported Unicode escape sequence").detail("\\u0000 cannot be converted to text.");
-    char::from_u32(code).filter(|character| *character != '\0').ok_or_else(wrong)
+fn too_long() -> SqlError {
+    let message = format!("a jsonpath, and its numbers written out, have at most {} KiB", BYTES_MAX >> 10);
+    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
 }
 
 /// The tokens of a path, read from their start.
 struct Reader {
     tokens: Vec<Token>,
+    limits: Limits,
     at: usize,
     depth: usize,
-    operators: usize,
+    parts: usize,
+    /// Bytes of the numbers.
+    digits: usize,
     /// How many filters and subscripts are around.
     filters: usize,
     subscripts: usize,
@@ -284,7 +120,7 @@ impl Reader {
     /// Reads what stands between brackets.
     fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.depth += 1;
-        if self.depth > DEPTH_MAX {
+        if self.depth > self.limits.depth {
             return Err(SqlError::new("54001", format!("a jsonpath is nested more than {DEPTH_MAX} deep")));
         }
         let found = read(self)?;
@@ -292,13 +128,13 @@ impl Reader {
         Ok(found)
     }
 
-    /// There is one more operator: what stands to its left is an operand of it, and so on.
-    fn operator(&mut self) -> Result<()> {
-        self.operators += 1;
-        if self.operators <= OPERATORS_MAX {
+    /// There is one more part. What stands to the left of an operator or a step is within it, so that a path of many is deep.
+    fn part(&mut self) -> Result<()> {
+        self.parts += 1;
+        if self.parts <= PARTS_MAX {
             return Ok(());
         }
-        Err(SqlError::new("54001", format!("a jsonpath has more than {OPERATORS_MAX} operators")))
+        Err(SqlError::new("54001", format!("a jsonpath has more than {PARTS_MAX} operators, steps and values")))
     }
 
     /// A predicate, where nothing else may stand.
@@ -333,7 +169,7 @@ impl Reader {
     }
 
     fn logical(&mut self, operator: Operator, left: Chain, right: Chain) -> Result<Chain> {
-        self.operator()?;
+        self.part()?;
         if left.is_predicate() && right.is_predicate() { Ok(binary(operator, left, right)) } else { Err(self.wrong()) }
     }
 
@@ -401,7 +237,7 @@ impl Reader {
             if left.is_predicate() || right.is_predicate() {
                 return Err(self.wrong());
             }
-            self.operator()?;
+            self.part()?;
             left = binary(*operator, left, right);
         }
         Ok(left)
@@ -426,8 +262,19 @@ impl Reader {
 
     /// Something with what leads on from it.
     fn accessed(&mut self) -> Result<Chain> {
+        // Only what stands in brackets of its own has steps: `(exists ($)).type()`.
+        if self.take("!") {
+            return Ok(alone(Head::Not(Box::new(self.delimited()?))));
+        }
+        if self.is_name(self.at, "exists") {
+            return self.delimited();
+        }
         let mut chain = self.primary()?;
+        if matches!(chain.head, Head::IsUnknown(_)) && self.is_name(self.at.wrapping_sub(1), "unknown") {
+            return Ok(chain);
+        }
         while let Some(step) = self.step()? {
+            self.part()?;
             chain.steps.push(step);
         }
         Ok(chain)
@@ -443,16 +290,14 @@ impl Reader {
             }
             return Ok(inner);
         }
-        if self.take("!") {
-            return Ok(alone(Head::Not(Box::new(self.delimited()?))));
-        }
-        if self.is_name(self.at, "exists") {
-            return self.delimited();
-        }
         let head = match self.peek().ok_or_else(|| self.wrong())? {
             Token::String(text) => Head::String(text.clone()),
             Token::Variable(name) => Head::Variable(name.clone()),
-            Token::Number(text) => Head::Number(numeric::parse(text)?),
+            Token::Number(text) => {
+                let number = numeric::parse(text)?;
+                self.digits = self.digits.saturating_add(numeric::written_bytes(&number));
+                Head::Number(number)
+            }
             Token::Sign("$") => Head::Root,
             Token::Sign("@") if self.filters > 0 => Head::Current,
             Token::Sign("@") => return Err(syntax("@ is not allowed in root expressions")),
@@ -466,7 +311,11 @@ impl Reader {
             }
             _ => return Err(self.wrong()),
         };
+        if self.digits > self.limits.bytes {
+            return Err(too_long());
+        }
         self.at += 1;
+        self.part()?;
         Ok(alone(head))
     }
 
@@ -632,10 +481,24 @@ mod tests {
             ("\"\\u0041\\x42\\b\"", "\"AB\\b\""),
             ("$ /* here */ .a", "$.\"a\""),
             ("$.a == 1", "($.\"a\" == 1)"),
+            ("$ ? ((@.a - @.b).abs() > 2)", "$?((@.\"a\" - @.\"b\").abs() > 2)"),
+            ("2 + (-$.a).abs()", "(2 + (-$.\"a\").abs())"),
+            ("$[($.a + 1).abs()]", "$[($.\"a\" + 1).abs()]"),
+            ("(($.a == 1) is unknown).type()", "(($.\"a\" == 1) is unknown).type()"),
+            ("(exists ($.a)).type()", "(exists ($.\"a\")).type()"),
+            ("(!($.a == 1)).type()", "(!($.\"a\" == 1)).type()"),
+            ("($ like_regex \"a\").type()", "($ like_regex \"a\").type()"),
         ] {
             let path = path(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
             assert_eq!(path.to_string(), shown, "{text}");
             assert_eq!(super::path(shown).as_ref(), Ok(&path), "{shown}");
+        }
+        // However deep its brackets are.
+        for text in
+            [format!("{}$", "- ".repeat(90)), format!("1{}", "+1".repeat(900)), format!("1==1{}", "&&1==1".repeat(600))]
+        {
+            let path = path(&text).unwrap();
+            assert_eq!(super::shown(&path.to_string()), Ok(path));
         }
     }
 
@@ -661,14 +524,20 @@ mod tests {
             "$ $",
             "$ == (1 == 1)",
             "exists ($) + 1",
+            "exists ($).type()",
+            "!($ == 1).type()",
+            "($ == 1) is unknown.type()",
         ] {
             assert_eq!(path(text).map_err(|error| error.state), Err(state::SYNTAX_ERROR), "{text}");
         }
         assert_eq!(path(" ").unwrap_err().state, state::INVALID_TEXT_REPRESENTATION);
-        assert_eq!(path(&format!("1{}", "+1".repeat(1_000_000))).unwrap_err().state, "54001");
-        assert_eq!(path(&"$[".repeat(1_000_000)).unwrap_err().state, "54001");
-        assert_eq!(path(&"(".repeat(1_000_000)).unwrap_err().state, "54001");
-        assert_eq!(path(&"-".repeat(1_000_000)).unwrap_err().state, "54001");
+        for (begin, deep) in [("1", "+1"), ("", "$["), ("", "("), ("", "-"), ("", "$.a ? ("), ("$", "[0]")] {
+            let text = format!("{begin}{}", deep.repeat(30_000));
+            assert_eq!(path(&text).unwrap_err().state, "54001", "{deep}");
+        }
+        for long in [" ".repeat(1 << 20), format!("$[{}0]", "1e131071,".repeat(10))] {
+            assert_eq!(path(&long).unwrap_err().state, state::PROGRAM_LIMIT_EXCEEDED);
+        }
         assert_eq!(path("\"\\u0000\"").unwrap_err().state, "22P05");
     }
 }
