@@ -260,11 +260,10 @@ impl Traffic {
     }
 }
 
-/// Whether a command is not noted when it takes long: there may be a password among its words, it tells of what took long, or it runs
-/// several that are noted themselves.
+/// Whether a command is not noted when it takes long: there may be a password among its words, or it runs several that are noted
+/// themselves.
 fn is_unnoted(command: &Command) -> bool {
-    command.flags.has(Flags::SECRET)
-        || matches!(command.name, "acl" | "auth" | "config" | "exec" | "hello" | "latency" | "monitor")
+    command.flags.has(Flags::SECRET) || matches!(command.name, "acl" | "auth" | "config" | "exec" | "hello" | "monitor")
 }
 
 impl Actor {
