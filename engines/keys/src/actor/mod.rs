@@ -734,7 +734,7 @@ impl Actor {
         }
         // A part of a request of a session is noted with that.
         let is_part = matches!(command.run, Run::Everywhere(..))
-            && !Command::find(&args[0]).is_some_and(|found| std::ptr::eq(found, command));
+            && !args.from(0).next().and_then(Command::find).is_some_and(|found| std::ptr::eq(found, command));
         let began = if is_part { None } else { self.begin_timing(command, args) };
         let outcome = self.ask_for_log(command, args, 0).and_then(|_| match command.run {
             Run::Keys(run) | Run::Waits(run, _) | Run::Scan(run) | Run::Finds { run, .. } => {

@@ -735,7 +735,8 @@ mod tests {
         let list: &[&[u8]] = &[b"CLIENT", b"LIST"];
         let lists = exec(&[list; 8]);
         assert!(lists.starts_with("[8]") && lists.ends_with(&too_long) && lists.len() < 2000, "{lists}");
-        assert_eq!(exec(&[list, &[b"GET", b"a"], &[b"GET", b"b"]]), too_long);
+        // The list comes all the same, to a place that nobody waits at.
+        assert!(exec(&[list, &[b"GET", b"a"], &[b"GET", b"b"]]).starts_with(&too_long));
         assert_eq!(exec(&[&[b"DBSIZE"]]), "[1] 3");
     }
 }
