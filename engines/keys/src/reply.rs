@@ -51,6 +51,9 @@ pub trait Reply {
     /// The beginning of a name and its value.
     fn name(&mut self);
 
+    /// About so many bytes follow: room is made for them at once.
+    fn expect(&mut self, _bytes: usize) {}
+
     /// From here on the client speaks this version of RESP.
     fn use_protocol(&mut self, _version: u8) {}
 
@@ -410,6 +413,11 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<Value<'a>> {
 }
 
 impl Reply for Tape {
+    fn expect(&mut self, bytes: usize) {
+        // Where there is not as much, what is written finds that out.
+        memory::reserve(&mut self.bytes, bytes.min(REPLY_BYTES_MAX));
+    }
+
     fn simple(&mut self, text: &str) {
         self.string(Mark::Simple, text.as_bytes());
     }

@@ -71,12 +71,6 @@ impl<'a> Encoder<'a> {
         self
     }
 
-    /// Makes room for about so many bytes, all at once.
-    pub fn expect(&mut self, bytes: usize) {
-        // Where there is not as much, what is written finds that out.
-        reserve(self.out, bytes.min(self.stop.saturating_sub(self.out.len())));
-    }
-
     /// Takes the reply back, unless it is pushed.
     pub fn keep_quiet(&mut self) {
         if !self.is_pushed {
@@ -129,6 +123,11 @@ impl<'a> Encoder<'a> {
 }
 
 impl Reply for Encoder<'_> {
+    fn expect(&mut self, bytes: usize) {
+        // Where there is not as much, what is written finds that out.
+        reserve(self.out, bytes.min(self.stop.saturating_sub(self.out.len())));
+    }
+
     fn use_protocol(&mut self, version: u8) {
         self.protocol = version;
     }

@@ -153,6 +153,14 @@ pub fn getex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
 
 /// `MGET key [key ...]`
 pub fn mget(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    /// From here on a buffer that grows costs more than a look at all values.
+    const LONG_BYTES: usize = 16 << 10;
+    /// Of a value in a reply, beside its bytes.
+    const AROUND: usize = 16;
+    let byte_count = |key: &[u8]| keys.peek(key).and_then(|entry| entry.value.as_string()).map_or(0, <[u8]>::len);
+    if byte_count(&args[1]) >= LONG_BYTES {
+        reply.expect(args.from(1).map(|key| byte_count(key) + AROUND).sum());
+    }
     reply.array(args.len() - 1);
     for key in args.from(1) {
         reply.bulk_or_null(keys.get(key).and_then(Value::as_string));

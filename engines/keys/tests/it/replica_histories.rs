@@ -74,18 +74,25 @@ fn the_checker_finds_copies_that_answer_before_what_was_on_its_way_has_run() {
     assert!(found > 10, "found in {found} of 100 runs");
 }
 
-/// Whether a client that asks now a copy, now the first replica, sees less than it has seen, while another replica is written.
+/// What a client sees less than it has seen at the first replica, if anything, while another replica is written. It asks now a copy, now the first one.
 fn goes_back(seed: u64) -> Option<String> {
     let (mut world, clients) = replicated(3, seed, &["string"]);
     world.keep_time();
     let first = (0..3).find(|actor| world.actor(*actor).keys().is_first_replica(b"string")).expect("one of them");
     let (writer, reader) = (clients[(first + 1) % 3], clients[(first + 2) % 3]);
-    let mut came = Vec::new();
+    let mut seen = String::new();
     for number in 0..60 {
         world.request(writer, &["SET", "string", &format!("v{number:03}")]).expect("at its copy");
         // What takes a key's time away is answered by the first replica.
-        let words: &[&str] = if world.chance.below(3) == 0 { &["GETEX", "string"] } else { &["GET", "string"] };
-        came.push(world.call(reader, words).replace("nil", ""));
+        let is_at_first = world.chance.below(3) == 0;
+        let words: &[&str] = if is_at_first { &["GETEX", "string"] } else { &["GET", "string"] };
+        let came = world.call(reader, words).replace("nil", "");
+        if came < seen {
+            return Some(format!("{words:?}: {came} after {seen}"));
+        }
+        if is_at_first {
+            seen = came;
+        }
         for _ in 0..world.chance.below(8) {
             world.deliver_one();
         }
@@ -93,7 +100,7 @@ fn goes_back(seed: u64) -> Option<String> {
             world.pass(40);
         }
     }
-    came.windows(2).find(|pair| pair[0] > pair[1]).map(|pair| pair.join(", then "))
+    None
 }
 
 #[test]
