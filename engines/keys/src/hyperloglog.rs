@@ -131,6 +131,60 @@ impl Run {
     }
 }
 
+/// How many runs of one byte eight bytes begin with, and how many registers these have.
+const fn short_runs(bytes: u64) -> (usize, usize) {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const EVERY_OTHER: u64 = 0x00ff_00ff_00ff_00ff;
+    // A run of two bytes begins with 01.
+    let long = bytes & EACH << 6 & !(bytes >> 1);
+    let count = long.trailing_zeros() / 8;
+    let runs = match u64::MAX.checked_shr(u64::BITS - 8 * count) {
+        Some(these) => bytes & these,
+        None => 0,
+    };
+    let of_values = runs >> 7 & EACH;
+    let less = runs & EACH * 0x3f & !(of_values * 0x3c);
+    let pairs = (less & EVERY_OTHER) + (less >> 8 & EVERY_OTHER);
+    let less = pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48;
+    (count as usize, less as usize + count as usize)
+}
+
+/// Where the run of a register is in a sparse form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    at: usize,
+    /// Where the run before it is; of the first, where it is itself.
+    before: usize,
+    /// Its first register.
+    first: usize,
+    run: Run,
+}
+
+impl Found {
+    /// Finds the run of a register, if those before it are right.
+    fn find(body: &[u8], index: usize) -> Option<Self> {
+        let (mut at, mut before, mut first) = (0, 0, 0);
+        // Most runs take one byte: eight of these at once.
+        while let Some(bytes) = body[at..].first_chunk() {
+            let (last, taken, registers) = match short_runs(u64::from_le_bytes(*bytes)) {
+                (0, _) => Run::read(bytes).map(|run| (0, run.bytes, run.length))?,
+                (count, registers) => (count - 1, count, registers),
+            };
+            if index < first + registers {
+                break;
+            }
+            (before, at, first) = (at + last, at + taken, first + registers);
+        }
+        loop {
+            let run = Run::read(&body[at..])?;
+            if index < first + run.length {
+                return Some(Self { at, before, first, run });
+            }
+            (before, at, first) = (at, at + run.bytes, first + run.length);
+        }
+    }
+}
+
 /// What became of a register that was to be raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Raised {
@@ -199,13 +253,7 @@ impl<B: AsRef<[u8]>> HyperLogLog<B> {
         if self.is_dense() {
             return Some(self.dense(index));
         }
-        let mut end = 0;
-        Run::all(self.body())
-            .find(|run| {
-                end += run.length;
-                index < end
-            })
-            .map(|run| run.value)
+        Found::find(self.body(), index).map(|found| found.run.value)
     }
 
     /// Takes into `registers` what is higher here.
@@ -313,15 +361,7 @@ impl HyperLogLog<Vec<u8>> {
         if value > SPARSE_VALUE_MAX {
             return Ok(Raised::NotHere);
         }
-        let (mut at, mut first, mut before) = (HEADER_BYTES, 0, None);
-        let run = loop {
-            let run = Run::read(&self.0[at..]).ok_or(Malformed::Registers)?;
-            if index < first + run.length {
-                break run;
-            }
-            before = Some(at);
-            (at, first) = (at + run.bytes, first + run.length);
-        };
+        let Found { at, before, first, run } = Found::find(self.body(), index).ok_or(Malformed::Registers)?;
         if run.value >= value {
             return Ok(Raised::No);
         }
@@ -334,8 +374,8 @@ impl HyperLogLog<Vec<u8>> {
         if grows && self.0.len() + runs.len() - run.bytes > SPARSE_BYTES_MAX {
             return Ok(Raised::NotHere);
         }
-        self.0.splice(at..at + run.bytes, runs);
-        self.join_runs(before.unwrap_or(HEADER_BYTES));
+        self.0.splice(HEADER_BYTES + at..HEADER_BYTES + at + run.bytes, runs);
+        self.join_runs(HEADER_BYTES + before);
         Ok(Raised::Yes)
     }
 
@@ -448,6 +488,8 @@ fn tau(mut x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn add(sketch: &mut HyperLogLog<Vec<u8>>, element: &[u8]) -> bool {
@@ -472,6 +514,28 @@ mod tests {
         }
         assert!(sparse.is_dense(), "it became too long");
         assert_eq!(sparse, dense);
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_is_found_as_by_reading_one_behind_the_other(
+            lengths in prop::collection::vec(prop_oneof![1..=4_usize, 5..=64_usize, 65..=700_usize], 1..100), value in 0..=SPARSE_VALUE_MAX,
+        ) {
+            let (mut body, mut runs, mut registers) = (Vec::new(), Vec::new(), 0);
+            for length in lengths {
+                runs.push((body.len(), registers));
+                Run::write(&mut body, if length <= VALUES_MAX { value } else { 0 }, length);
+                registers += length;
+            }
+            let mut number = 0;
+            for index in 0..registers {
+                number += usize::from(runs.get(number + 1).is_some_and(|(_, first)| *first == index));
+                let ((at, first), (before, _)) = (runs[number], runs[number.saturating_sub(1)]);
+                let run = Run::read(&body[at..]).expect("a run");
+                prop_assert_eq!(Found::find(&body, index), Some(Found { at, before, first, run }));
+            }
+            prop_assert_eq!(Found::find(&body, registers), None);
+        }
     }
 
     #[test]
