@@ -131,22 +131,20 @@ impl Run {
     }
 }
 
-/// How many runs of one byte eight bytes begin with, and how many registers these have.
-const fn short_runs(bytes: u64) -> (usize, usize) {
-    const EACH: u64 = 0x0101_0101_0101_0101;
+const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
+
+/// Marks among eight bytes those that begin with 01. The first of them begins a run of two bytes.
+const fn long_runs(bytes: u64) -> u64 {
+    bytes & EACH_BYTE << 6 & !(bytes >> 1)
+}
+
+/// How many registers so many runs of one byte have; behind these are zeros.
+const fn registers_of(runs: u64, count: usize) -> usize {
     const EVERY_OTHER: u64 = 0x00ff_00ff_00ff_00ff;
-    // A run of two bytes begins with 01.
-    let long = bytes & EACH << 6 & !(bytes >> 1);
-    let count = long.trailing_zeros() / 8;
-    let runs = match u64::MAX.checked_shr(u64::BITS - 8 * count) {
-        Some(these) => bytes & these,
-        None => 0,
-    };
-    let of_values = runs >> 7 & EACH;
-    let less = runs & EACH * 0x3f & !(of_values * 0x3c);
+    let of_values = runs >> 7 & EACH_BYTE;
+    let less = runs & EACH_BYTE * 0x3f & !(of_values * 0x3c);
     let pairs = (less & EVERY_OTHER) + (less >> 8 & EVERY_OTHER);
-    let less = pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48;
-    (count as usize, less as usize + count as usize)
+    (pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48) as usize + count
 }
 
 /// Where the run of a register is in a sparse form.
@@ -164,11 +162,19 @@ impl Found {
     /// Finds the run of a register, if those before it are right.
     fn find(body: &[u8], index: usize) -> Option<Self> {
         let (mut at, mut before, mut first) = (0, 0, 0);
-        // Most runs take one byte: eight of these at once.
-        while let Some(bytes) = body[at..].first_chunk() {
-            let (last, taken, registers) = match short_runs(u64::from_le_bytes(*bytes)) {
-                (0, _) => Run::read(bytes).map(|run| (0, run.bytes, run.length))?,
-                (count, registers) => (count - 1, count, registers),
+        // Mostly eight bytes are eight runs. The processor foresees that, and reads on meanwhile.
+        while let Some(eight) = body[at..].first_chunk::<8>() {
+            let bytes = u64::from_le_bytes(*eight);
+            let (last, taken, registers) = match long_runs(bytes) {
+                0 => (7, 8, registers_of(bytes, 8)),
+                long => {
+                    let count = long.trailing_zeros() as usize / 8;
+                    let registers = registers_of(bytes & ((1 << (8 * count)) - 1), count);
+                    match Run::read(&eight[count..]) {
+                        Some(run) => (count, count + run.bytes, registers + run.length),
+                        None => (count - 1, count, registers),
+                    }
+                }
             };
             if index < first + registers {
                 break;
