@@ -4,6 +4,7 @@
 //! one cell. Who looks around a place looks into its cell and the eight around it, at a step where these cover what is sought.
 
 use std::f64::consts::PI;
+use std::ops::RangeInclusive;
 
 /// How many steps a place has.
 const STEPS: u32 = 26;
@@ -46,20 +47,55 @@ impl Range {
         Self { min: at(f64::from(part)), max: at(f64::from(part) + 1.0) }
     }
 
+    /// The parts at the last step that have any of a range.
+    fn parts(self, range: Self) -> RangeInclusive<u32> {
+        self.part(range.min, STEPS)..=self.part(range.max, STEPS)
+    }
+
     fn middle(self) -> f64 {
         f64::midpoint(self.min, self.max)
     }
 }
 
 /// The bits of two numbers by turns, those of the first below.
-fn interleave(low: u32, high: u32) -> u64 {
-    let spread = |number: u32| (0..u32::BITS).fold(0, |all, bit| all | u64::from(number >> bit & 1) << (2 * bit));
+const fn interleave(low: u32, high: u32) -> u64 {
     spread(low) | spread(high) << 1
 }
 
-fn deinterleave(bits: u64) -> (u32, u32) {
-    let gather = |bits: u64| (0..u32::BITS).fold(0, |all, bit| all | ((bits >> (2 * bit) & 1) as u32) << bit);
+const fn deinterleave(bits: u64) -> (u32, u32) {
     (gather(bits), gather(bits >> 1))
+}
+
+/// Every other bit, and pairs, groups of four and so on of which every other one is there.
+const HALVES: [u64; 6] = [
+    0x5555_5555_5555_5555,
+    0x3333_3333_3333_3333,
+    0x0f0f_0f0f_0f0f_0f0f,
+    0x00ff_00ff_00ff_00ff,
+    0x0000_ffff_0000_ffff,
+    0x0000_0000_ffff_ffff,
+];
+
+/// Puts a bit that is 0 above each bit.
+const fn spread(number: u32) -> u64 {
+    let mut bits = number as u64;
+    let mut half = 5;
+    while half > 0 {
+        half -= 1;
+        bits = (bits | bits << (1 << half)) & HALVES[half];
+    }
+    bits
+}
+
+/// Every other bit, from the lowest on.
+const fn gather(bits: u64) -> u32 {
+    let mut bits = bits & HALVES[0];
+    let mut half = 0;
+    while half < 5 {
+        bits = (bits | bits >> (1 << half)) & HALVES[half + 1];
+        half += 1;
+    }
+    bits as u32
 }
 
 impl Point {
@@ -187,6 +223,32 @@ impl Shape {
         }
     }
 
+    /// What is outside is not in the shape; what is inside may be.
+    #[must_use]
+    pub fn window(self, middle: Point) -> Window {
+        /// More than what rounding does to a distance, and than half a cell.
+        const SLACK: f64 = 1e-6;
+        let north = match self {
+            Self::Circle(radius) => radius,
+            Self::Box(_, height) => height / 2.0,
+        } / EARTH_RADIUS;
+        let reach = |middle: f64, degrees: f64| Range { min: middle - degrees, max: middle + degrees };
+        let latitudes = reach(middle.latitude, degrees(north) * (1.0 + SLACK) + SLACK);
+        let widest = north.sin() / middle.latitude.to_radians_as_in_c().cos();
+        let longitudes = match self {
+            // It has no pole.
+            Self::Circle(_) if north < PI / 2.0 && widest < 1.0 => {
+                reach(middle.longitude, degrees(widest.asin()) * (1.0 + SLACK) + SLACK)
+            }
+            _ => LONGITUDE,
+        };
+        let is_around = longitudes.min < LONGITUDE.min || longitudes.max > LONGITUDE.max;
+        Window {
+            longitudes: LONGITUDE.parts(if is_around { LONGITUDE } else { longitudes }),
+            latitudes: LATITUDE.parts(latitudes),
+        }
+    }
+
     /// How far its farthest part is away.
     fn reach(self) -> f64 {
         match self {
@@ -249,6 +311,22 @@ impl Shape {
     }
 }
 
+/// A part of the map, by the cells of the last step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    longitudes: RangeInclusive<u32>,
+    latitudes: RangeInclusive<u32>,
+}
+
+impl Window {
+    /// Whether a place is in it.
+    #[must_use]
+    pub fn has(&self, hash: u64) -> bool {
+        let (latitude, longitude) = deinterleave(hash);
+        self.latitudes.contains(&latitude) && self.longitudes.contains(&longitude)
+    }
+}
+
 /// At which step nine cells cover what is so many meters away.
 fn steps_for(meters: f64, latitude: f64) -> u32 {
     if meters == 0.0 {
@@ -307,6 +385,24 @@ mod tests {
             };
             if shape.distance(middle, place).is_some() {
                 prop_assert!(shape.ranges(middle).iter().any(|range| range.contains(&place.hash())));
+            }
+            let found = Point::of_hash(place.hash());
+            if shape.distance(middle, found).is_some() {
+                prop_assert!(shape.window(middle).has(place.hash()));
+            }
+        }
+
+        #[test]
+        fn what_is_in_a_shape_is_in_its_window_wherever_that_is(
+            longitude in -180.0..180.0_f64, latitude in -85.0..85.0_f64, bits in 0..1_u64 << (2 * STEPS), near in 0..2 * STEPS,
+            meters in prop_oneof![0.0..100.0_f64, 0.0..30_000_000.0_f64], is_box in any::<bool>(),
+        ) {
+            let middle = Point { longitude, latitude };
+            let shape = if is_box { Shape::Box(meters, meters / 2.0) } else { Shape::Circle(meters) };
+            // Some are near, some anywhere.
+            let hash = middle.hash() ^ bits >> near;
+            if shape.distance(middle, Point::of_hash(hash)).is_some() {
+                prop_assert!(shape.window(middle).has(hash));
             }
         }
     }

@@ -131,6 +131,66 @@ impl Run {
     }
 }
 
+const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
+
+/// Marks among eight bytes those that begin with 01. The first of them begins a run of two bytes.
+const fn long_runs(bytes: u64) -> u64 {
+    bytes & EACH_BYTE << 6 & !(bytes >> 1)
+}
+
+/// How many registers so many runs of one byte have; behind these are zeros.
+const fn registers_of(runs: u64, count: usize) -> usize {
+    const EVERY_OTHER: u64 = 0x00ff_00ff_00ff_00ff;
+    let of_values = runs >> 7 & EACH_BYTE;
+    let less = runs & EACH_BYTE * 0x3f & !(of_values * 0x3c);
+    let pairs = (less & EVERY_OTHER) + (less >> 8 & EVERY_OTHER);
+    (pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48) as usize + count
+}
+
+/// Where the run of a register is in a sparse form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    at: usize,
+    /// Where the run before it is; of the first, where it is itself.
+    before: usize,
+    /// Its first register.
+    first: usize,
+    run: Run,
+}
+
+impl Found {
+    /// Finds the run of a register, if those before it are right.
+    fn find(body: &[u8], index: usize) -> Option<Self> {
+        let (mut at, mut before, mut first) = (0, 0, 0);
+        // Mostly eight bytes are eight runs. The processor foresees that, and reads on meanwhile.
+        while let Some(eight) = body[at..].first_chunk::<8>() {
+            let bytes = u64::from_le_bytes(*eight);
+            let (last, taken, registers) = match long_runs(bytes) {
+                0 => (7, 8, registers_of(bytes, 8)),
+                long => {
+                    let count = long.trailing_zeros() as usize / 8;
+                    let registers = registers_of(bytes & ((1 << (8 * count)) - 1), count);
+                    match Run::read(&eight[count..]) {
+                        Some(run) => (count, count + run.bytes, registers + run.length),
+                        None => (count - 1, count, registers),
+                    }
+                }
+            };
+            if index < first + registers {
+                break;
+            }
+            (before, at, first) = (at + last, at + taken, first + registers);
+        }
+        loop {
+            let run = Run::read(&body[at..])?;
+            if index < first + run.length {
+                return Some(Self { at, before, first, run });
+            }
+            (before, at, first) = (at, at + run.bytes, first + run.length);
+        }
+    }
+}
+
 /// What became of a register that was to be raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Raised {
@@ -199,13 +259,7 @@ impl<B: AsRef<[u8]>> HyperLogLog<B> {
         if self.is_dense() {
             return Some(self.dense(index));
         }
-        let mut end = 0;
-        Run::all(self.body())
-            .find(|run| {
-                end += run.length;
-                index < end
-            })
-            .map(|run| run.value)
+        Found::find(self.body(), index).map(|found| found.run.value)
     }
 
     /// Takes into `registers` what is higher here.
@@ -313,15 +367,7 @@ impl HyperLogLog<Vec<u8>> {
         if value > SPARSE_VALUE_MAX {
             return Ok(Raised::NotHere);
         }
-        let (mut at, mut first, mut before) = (HEADER_BYTES, 0, None);
-        let run = loop {
-            let run = Run::read(&self.0[at..]).ok_or(Malformed::Registers)?;
-            if index < first + run.length {
-                break run;
-            }
-            before = Some(at);
-            (at, first) = (at + run.bytes, first + run.length);
-        };
+        let Found { at, before, first, run } = Found::find(self.body(), index).ok_or(Malformed::Registers)?;
         if run.value >= value {
             return Ok(Raised::No);
         }
@@ -334,8 +380,8 @@ impl HyperLogLog<Vec<u8>> {
         if grows && self.0.len() + runs.len() - run.bytes > SPARSE_BYTES_MAX {
             return Ok(Raised::NotHere);
         }
-        self.0.splice(at..at + run.bytes, runs);
-        self.join_runs(before.unwrap_or(HEADER_BYTES));
+        self.0.splice(HEADER_BYTES + at..HEADER_BYTES + at + run.bytes, runs);
+        self.join_runs(HEADER_BYTES + before);
         Ok(Raised::Yes)
     }
 
@@ -448,6 +494,8 @@ fn tau(mut x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn add(sketch: &mut HyperLogLog<Vec<u8>>, element: &[u8]) -> bool {
@@ -472,6 +520,28 @@ mod tests {
         }
         assert!(sparse.is_dense(), "it became too long");
         assert_eq!(sparse, dense);
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_is_found_as_by_reading_one_behind_the_other(
+            lengths in prop::collection::vec(prop_oneof![1..=4_usize, 5..=64_usize, 65..=700_usize], 1..100), value in 0..=SPARSE_VALUE_MAX,
+        ) {
+            let (mut body, mut runs, mut registers) = (Vec::new(), Vec::new(), 0);
+            for length in lengths {
+                runs.push((body.len(), registers));
+                Run::write(&mut body, if length <= VALUES_MAX { value } else { 0 }, length);
+                registers += length;
+            }
+            let mut number = 0;
+            for index in 0..registers {
+                number += usize::from(runs.get(number + 1).is_some_and(|(_, first)| *first == index));
+                let ((at, first), (before, _)) = (runs[number], runs[number.saturating_sub(1)]);
+                let run = Run::read(&body[at..]).expect("a run");
+                prop_assert_eq!(Found::find(&body, index), Some(Found { at, before, first, run }));
+            }
+            prop_assert_eq!(Found::find(&body, registers), None);
+        }
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Places: members of sorted sets whose scores are geohashes.
 
-use std::ops::Bound;
-
 use super::sorted_sets::{store, zadd};
 use crate::error::{CommandError, Outcome};
 use crate::geo::{Point, Shape};
@@ -52,9 +50,13 @@ fn place_of(set: &SortedSet, member: &[u8]) -> Option<Point> {
 }
 
 fn point_of(score: Score) -> Point {
+    Point::of_hash(hash_of(score))
+}
+
+fn hash_of(score: Score) -> u64 {
     // One that is below 0 is that of the same 64 bits.
     let score = score.get();
-    Point::of_hash(if score < 0.0 { score as i64 as u64 } else { score as u64 })
+    if score < 0.0 { score as i64 as u64 } else { score as u64 }
 }
 
 /// With four digits behind the point.
@@ -272,11 +274,13 @@ impl<'a> Search<'a> {
         let Some(shape) = self.shape else { return Err(CommandError::Syntax) };
         let limit = self.count.filter(|_| self.takes_any).unwrap_or(usize::MAX);
         let mut found: Vec<Found<'s>> = Vec::new();
+        let window = shape.window(middle);
         for range in shape.ranges(middle) {
             // Numbers of 52 bits are fractions, too.
             let bound = |hash: u64| Score::new(hash as f64).ok_or(CommandError::NotFloat);
-            let ranks = set.ranks_by_score((Bound::Included(bound(range.start)?), Bound::Excluded(bound(range.end)?)));
-            let places = set.range(ranks).filter_map(|(member, score)| {
+            let near =
+                set.between(bound(range.start)?, bound(range.end)?).filter(|(_, score)| window.has(hash_of(*score)));
+            let places = near.filter_map(|(member, score)| {
                 let point = point_of(score);
                 let distance = shape.distance(middle, point)?;
                 Some(Found { member, score, point, distance })

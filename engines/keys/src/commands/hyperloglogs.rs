@@ -32,16 +32,23 @@ pub fn pfadd(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outc
             raise_in_place(keys, key, &raised, is_counted)?;
             !raised.is_empty()
         }
+        // Mostly all registers are as high already.
+        Some(sketch)
+            if args.from(2).map(place).all(|(index, value)| sketch.register(index).is_some_and(|is| is >= value)) =>
+        {
+            false
+        }
         present => {
-            let before = present.as_ref().map(|sketch| sketch.bytes().to_vec());
-            let mut sketch = before.clone().map_or_else(|| Ok(HyperLogLog::default()), HyperLogLog::open)?;
-            let mut is_changed = before.is_none();
+            let before = present.as_ref().map_or(0, |sketch| sketch.bytes().len());
+            let mut sketch = present
+                .map_or_else(|| Ok(HyperLogLog::default()), |sketch| HyperLogLog::open(sketch.bytes().to_vec()))?;
+            let mut is_changed = before == 0;
             for (index, value) in args.from(2).map(place) {
                 is_changed |= sketch.raise(index, value)?;
             }
             if is_changed {
                 sketch.forget_count();
-                replace(keys, key, &before.unwrap_or_default(), &sketch.into_bytes())?;
+                replace(keys, key, before, &sketch.into_bytes())?;
             }
             is_changed
         }
@@ -81,14 +88,14 @@ fn raise_in_place(keys: &mut Keyspace, key: &[u8], raised: &[(usize, u8)], is_co
     Ok(())
 }
 
-/// Writes bytes in the place of others; what stays at the beginning is not logged if they do not become fewer.
-fn replace(keys: &mut Keyspace, key: &[u8], before: &[u8], after: &[u8]) -> Outcome {
-    if before.is_empty() || after.len() < before.len() {
+/// Writes bytes in the place of so many others; what stays at the beginning is not logged if they do not become fewer.
+fn replace(keys: &mut Keyspace, key: &[u8], before: usize, after: &[u8]) -> Outcome {
+    if before == 0 || after.len() < before {
         keys.set_string(key, after, Expiry::Keep);
         return Ok(());
     }
-    let start = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     keys.change_string(key, |bytes| {
+        let start = bytes.iter().zip(after).take_while(|(before, after)| before == after).count();
         bytes.truncate(start);
         bytes.extend_from_slice(&after[start..]);
         (Some(start..after.len()), ())

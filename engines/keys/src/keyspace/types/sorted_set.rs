@@ -112,6 +112,15 @@ impl SortedSet {
         self.runs.iter().flatten().map(|(score, member)| (&**member, *score))
     }
 
+    /// Members and scores from one score up to another one, which is excluded.
+    pub fn between(&self, low: Score, high: Score) -> impl Iterator<Item = (&[u8], Score)> {
+        let run = self.runs.partition_point(|run| run.last().is_some_and(|(score, _)| *score < low));
+        let (first, rest) = self.runs[run..].split_first().map_or((&[][..], &[][..]), |(first, rest)| (&**first, rest));
+        let first = &first[first.partition_point(|(score, _)| *score < low)..];
+        let places = first.iter().chain(rest.iter().flatten()).take_while(move |(score, _)| *score < high);
+        places.map(|(score, member)| (&**member, *score))
+    }
+
     /// The ranks of the scores in a range.
     #[must_use]
     pub fn ranks_by_score(&self, (low, high): ScoreRange) -> Range<usize> {
@@ -332,6 +341,8 @@ mod tests {
             let high = Score::new(7.0).expect("a number");
             let expected = sorted.iter().filter(|(score, _)| *score > low && *score <= high).count();
             prop_assert_eq!(set.ranks_by_score((Bound::Excluded(low), Bound::Included(high))).len(), expected);
+            let expected = sorted.iter().filter(|(score, _)| *score >= low && *score < high);
+            prop_assert!(set.between(low, high).eq(expected.map(|(score, name)| (&**name, *score))));
             let part: Vec<_> = set.range(3..10).map(|(name, _)| name.to_vec()).collect();
             let expected: Vec<_> = sorted.iter().skip(3).take(7).map(|(_, name)| name.clone()).collect();
             prop_assert_eq!(part, expected);

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! ┌───────┬────────┬───────┬───────┬────────────────────────────────┐
-//! │ flags │ millis │ count │ bytes │ words, each behind its length  │   flags: 1 the fields are those of the block, 2 deleted
-//! └───────┴────────┴───────┴───────┴────────────────────────────────┘   words: fields and values by turns; only values, if the
-//!  1       varint   varint  varint                                         fields are those of the block
-//! ```
+//! │ flags │ millis │ count │ bytes │ words, each behind its length  │   flags: 1 the fields are those of the block, 2 deleted,
+//! └───────┴────────┴───────┴───────┴────────────────────────────────┘     4 the number is the next one, and not there
+//!  1       varint   varint  varint                                      words: fields and values by turns; only values, if the
+//! ```                                                                     fields are those of the block
 //!
-//! Milliseconds count from those of the block's first entry. A deleted entry keeps its place until its block is removed, as in Redis,
+//! Milliseconds count from those of the block's first entry. A number is the next one if its count is one more than that of the entry
+//! before, in the same millisecond. A deleted entry keeps its place until its block is removed, as in Redis,
 //! so that rough trimming removes as many.
 
 use super::StreamId;
@@ -46,10 +47,13 @@ pub(super) struct Block {
     bytes: Vec<u8>,
     live: u32,
     deleted: u32,
+    /// Whether `last` is behind a deleted entry that has a higher number.
+    is_set_back: bool,
 }
 
 const SAME_FIELDS: u8 = 1;
 const DELETED: u8 = 2;
+const NEXT: u8 = 4;
 
 /// How much one block takes: `stream-node-max-entries` and `stream-node-max-bytes`, 0 for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +103,11 @@ fn read_number(from: &mut &[u8]) -> Option<u64> {
     }
 }
 
+/// The next number of the same millisecond.
+fn following(id: StreamId) -> Option<StreamId> {
+    id.count.checked_add(1).map(|count| StreamId { count, ..id })
+}
+
 fn write_word(to: &mut Vec<u8>, word: &[u8]) {
     write_number(to, word.len() as u64);
     to.extend_from_slice(word);
@@ -116,7 +125,8 @@ impl Block {
     pub(super) fn new(id: StreamId, words: &[&[u8]]) -> Self {
         let mut fields = Vec::new();
         words.iter().step_by(2).for_each(|field| write_word(&mut fields, field));
-        let mut block = Self { first: id, last: id, fields: fields.into(), bytes: Vec::new(), live: 0, deleted: 0 };
+        let (fields, bytes) = (fields.into(), Vec::new());
+        let mut block = Self { first: id, last: id, fields, bytes, live: 0, deleted: 0, is_set_back: false };
         block.append(id, words);
         block
     }
@@ -126,7 +136,8 @@ impl Block {
         let bytes = self.bytes.len() + words.iter().map(|word| word.len()).sum::<usize>();
         let is_full = limits.are_met((self.live + self.deleted) as usize, bytes);
         if is_full {
-            self.bytes.shrink_to_fit();
+            // An allocator may keep what it would only shorten.
+            self.bytes = self.bytes.as_slice().into();
         } else {
             self.append(id, words);
         }
@@ -139,13 +150,17 @@ impl Block {
         let told = || words.iter().skip(usize::from(is_same)).step_by(if is_same { 2 } else { 1 });
         let mut body = Vec::with_capacity(told().map(|word| word.len() + 2).sum());
         told().for_each(|word| write_word(&mut body, word));
-        self.bytes.push(if is_same { SAME_FIELDS } else { 0 });
-        write_number(&mut self.bytes, id.millis - self.first.millis);
-        write_number(&mut self.bytes, id.count);
+        let is_next = !self.bytes.is_empty() && !self.is_set_back && following(self.last) == Some(id);
+        self.bytes.push(u8::from(is_same) * SAME_FIELDS | u8::from(is_next) * NEXT);
+        if !is_next {
+            write_number(&mut self.bytes, id.millis - self.first.millis);
+            write_number(&mut self.bytes, id.count);
+        }
         write_number(&mut self.bytes, body.len() as u64);
         self.bytes.extend_from_slice(&body);
         self.live += 1;
         self.last = id;
+        self.is_set_back = false;
     }
 
     /// The number of the first entry that it had.
@@ -169,13 +184,17 @@ impl Block {
 
     /// All entries, the deleted ones as well, each with the place of its flags.
     fn all(&self) -> impl Iterator<Item = (usize, u8, Entry<'_>)> {
-        let mut rest = &self.bytes[..];
+        let (mut rest, mut id) = (&self.bytes[..], self.first);
         std::iter::from_fn(move || {
             let at = self.bytes.len() - rest.len();
             let (flags, behind) = rest.split_first()?;
             rest = behind;
-            let millis = self.first.millis + read_number(&mut rest)?;
-            let id = StreamId { millis, count: read_number(&mut rest)? };
+            id = if flags & NEXT == 0 {
+                let millis = self.first.millis + read_number(&mut rest)?;
+                StreamId { millis, count: read_number(&mut rest)? }
+            } else {
+                following(id)?
+            };
             let words = read_word(&mut rest)?;
             let shared = (flags & SAME_FIELDS != 0).then_some(&*self.fields);
             Some((at, *flags, Entry { id, shared, words }))
@@ -205,7 +224,10 @@ impl Block {
 
     /// Lets entries follow the last one that is there, whatever was deleted behind it.
     pub(super) fn forget_deleted_end(&mut self) {
-        self.last = self.entries().last().map_or(self.last, |entry| entry.id);
+        if let Some(last) = self.entries().last().map(|entry| entry.id) {
+            self.is_set_back |= last != self.last;
+            self.last = last;
+        }
     }
 
     fn mark_deleted(&mut self, at: usize) {
