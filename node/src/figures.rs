@@ -135,7 +135,9 @@ const KEYS: [KeysFigure; 21] = [
     }),
     ("savanna_keys_hot_keys_replicated", "Keys that have replicas by themselves", Kind::Gauge, |f| f.hot_keys_spread),
     ("savanna_keys_hot_keys_replications", "Keys that got replicas by themselves", Kind::Counter, |f| f.spreads),
-    ("savanna_keys_hot_keys_undone", "Keys that lost replicas that they got by themselves", Kind::Counter, |f| f.gathers),
+    ("savanna_keys_hot_keys_undone", "Keys that lost replicas that they got by themselves", Kind::Counter, |f| {
+        f.gathers
+    }),
     ("savanna_keys_keys", "Keys that are there", Kind::Gauge, |f| f.keys),
     ("savanna_keys_memory_bytes", "Memory that keys take", Kind::Gauge, |f| f.bytes),
     ("savanna_keys_client_memory_bytes", "Memory that connections take", Kind::Gauge, |f| f.client_bytes),

@@ -757,7 +757,8 @@ fn the_same_number_of_replicas_once_more_tells_nobody_anything() {
 
 /// A world whose keys get replicas by themselves when they had a thousand requests of late.
 fn spreading(actors: u16, seed: u64) -> World {
-    let config = Config { is_logged: true, hot_keys_memory: 1 << 20, hot_keys_requests_min: 1_000, ..Config::default() };
+    let config =
+        Config { is_logged: true, hot_keys_memory: 1 << 20, hot_keys_requests_min: 1_000, ..Config::default() };
     let actors = new_actors(actors, &config, seed);
     let mut world = World::of(actors, SimLog::default(), seed);
     world.pass(1);
