@@ -90,7 +90,7 @@ impl Namespace {
             // Whatever is made in it changes it.
             None => namespace.tree.cover(InodeId::ROOT, b"", None),
         }
-        namespace.learn_rows(&rows);
+        namespace.learn_rows(rows.iter());
         for (at, txid, retry) in retries {
             namespace.answered(retry, txid, at);
         }
@@ -126,8 +126,9 @@ impl Namespace {
             return Err(TooOld);
         }
         let mut known = Known::default();
+        // A directory may have been given up since its children were asked for: it comes with another key.
+        self.learn_rows(fetched.iter().flat_map(|fetched| &fetched.rows));
         for Fetched { key, rows, is_end, .. } in fetched {
-            self.learn_rows(rows);
             match key {
                 Key::Path(directory, names) => {
                     let mut directory = *directory;
@@ -140,6 +141,8 @@ impl Namespace {
                     }
                 }
                 Key::Id(id) => drop(known.ids.insert(*id)),
+                // Of one that is still not here nothing is, and nothing is known.
+                Key::Children(directory, _) if self.tree.get(*directory).is_none() => {}
                 Key::Children(directory, after) => {
                     let last = rows.iter().map(|stored| &stored.row.name).max().filter(|_| !is_end);
                     self.tree.cover(*directory, after, last.map(|name| &**name));
@@ -152,9 +155,9 @@ impl Namespace {
     }
 
     /// Takes rows in, each after its directory.
-    fn learn_rows(&mut self, rows: &[Stored]) {
+    fn learn_rows<'r>(&mut self, rows: impl Iterator<Item = &'r Stored> + Clone) {
         let mut below: HashMap<InodeId, Vec<&Stored>> = HashMap::new();
-        let ids: HashSet<InodeId> = rows.iter().map(|stored| stored.row.id).collect();
+        let ids: HashSet<InodeId> = rows.clone().map(|stored| stored.row.id).collect();
         let mut open: Vec<&Stored> = Vec::new();
         for stored in rows {
             if ids.contains(&stored.row.parent) {

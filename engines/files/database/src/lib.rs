@@ -8,6 +8,7 @@ mod link;
 mod rows;
 mod schema;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -20,9 +21,10 @@ use savanna_files::ids::{BlockId, InodeId, Millis, Stamp, Txid};
 use savanna_files::operation::{Rights, Summary};
 use savanna_files::retry::KEPT;
 use savanna_files::{Fetched, Key, Stored};
-use tokio_postgres::Config;
+use tokio::sync::Mutex;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config};
 
 use crate::link::{Connected, Link, connect};
 use crate::rows::Columns;
@@ -33,13 +35,29 @@ const PREFIX: i64 = InodeId::ROOT.0.cast_signed();
 const PAGE: usize = 1_000;
 /// Whatever takes longer is given up, and so is the connection.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The server ends a statement somewhat earlier.
+const LIMIT: Duration = Duration::from_secs(18);
+/// So long a subtree is counted.
+const PATIENCE_FOR_SUBTREES: Duration = Duration::from_secs(300);
+/// The server's limit for that.
+const LIMIT_FOR_SUBTREES: Duration = Duration::from_secs(290);
+/// So long one waits for the one before it.
+const TURN: Duration = Duration::from_secs(10);
+/// How addresses begin.
+const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+/// Names are bytes; users, groups and clients are not.
+const ENCODING: &str = "UTF8";
+/// What is acknowledged is on the server's disk: the log is cut behind it.
+const BEGIN: &str = "BEGIN; SET LOCAL synchronous_commit = on";
 
 /// Why the database does not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// It is no address.
-    #[error("expected an address such as postgres://user:password@host/database, came one that cannot be read: {0}")]
-    Address(tokio_postgres::Error),
+    #[error(
+        "expected an address such as postgres://user:password@host/database, came one that cannot be read (it is not shown: it may have a password)"
+    )]
+    Address,
     /// It refuses, or is away.
     #[error("the database of files: {}", reason(.0))]
     Sql(#[from] tokio_postgres::Error),
@@ -48,6 +66,14 @@ pub enum DatabaseError {
     Slow {
         /// How long that was waited for.
         seconds: u64,
+    },
+    /// It keeps texts in an encoding that lacks characters.
+    #[error(
+        "expected a database whose encoding is {ENCODING}, came {came}; make one with CREATE DATABASE .. ENCODING '{ENCODING}' TEMPLATE template0"
+    )]
+    Encoding {
+        /// Its encoding.
+        came: String,
     },
     /// Its tables are of another release.
     #[error("expected tables of files of version {}, came {came}; use the release that made them", schema::VERSION)]
@@ -66,8 +92,18 @@ pub enum DatabaseError {
         came: String,
     },
     /// A later owner has it.
-    #[error("a later owner has the database of files; this process ends")]
+    #[error("another process has taken the database of files over; this one serves files no more")]
     Replaced,
+    /// It lacks changes that it had.
+    #[error(
+        "the database of files has changes up to {came}, expected up to {expected}: it went back to an older state, or somebody else wrote there"
+    )]
+    WentBack {
+        /// What it has at least.
+        expected: Txid,
+        /// What it has.
+        came: Txid,
+    },
     /// A row says what it cannot.
     #[error("a row of the database of files has {came}; expected {what}. Nobody but the name node may write there")]
     Damaged {
@@ -92,9 +128,26 @@ fn reason(error: &tokio_postgres::Error) -> String {
     )
 }
 
-/// Whose the database was, when it was taken over.
+impl DatabaseError {
+    /// Whether this process must not go on with the database.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Replaced | Self::WentBack { .. })
+    }
+}
+
+/// Who owns a database, or wants to.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// Later ones replace earlier ones.
+    pub epoch: NodeEpoch,
+    /// A random number: a copy of a data directory has the same epoch.
+    pub process: u64,
+}
+
+/// How far a database is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claimed {
+pub struct Found {
     /// The newest change that it has.
     pub txid: Txid,
     /// The numbers that were given last.
@@ -104,8 +157,11 @@ pub struct Claimed {
 /// The database.
 pub struct Database {
     config: Config,
+    owner: Owner,
     reader: Link,
     writer: Link,
+    /// Counts subtrees, one at a time: that takes a while.
+    counter: Mutex<Link>,
 }
 
 impl fmt::Debug for Database {
@@ -115,17 +171,22 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// The database at an address. It need not be there yet.
+    /// The database at an address, for somebody. It need not be there yet.
     ///
     /// # Errors
     /// [`DatabaseError::Address`].
-    pub fn new(address: &str) -> Result<Self, DatabaseError> {
-        let mut config = Config::from_str(address).map_err(DatabaseError::Address)?;
+    pub fn new(address: &str, owner: Owner) -> Result<Self, DatabaseError> {
+        // Words of other forms would be read as `keyword=value`, and be in the error.
+        if !SCHEMES.iter().any(|scheme| address.starts_with(scheme)) {
+            return Err(DatabaseError::Address);
+        }
+        let mut config = Config::from_str(address).map_err(|_| DatabaseError::Address)?;
         config.application_name("savanna files");
-        let reader =
-            Link::new(config.clone(), &[schema::PATH, schema::IDS, schema::CHILDREN, schema::SUBTREE, schema::BLOCKS]);
+        let reader = Link::new(config.clone(), LIMIT, &[schema::PATH, schema::IDS, schema::CHILDREN, schema::BLOCKS]);
+        let counter = Mutex::new(Link::new(config.clone(), LIMIT_FOR_SUBTREES, &[schema::SUBTREE]));
         let writer = Link::new(
             config.clone(),
+            LIMIT,
             &[
                 schema::MARK,
                 schema::DELETE_BLOCKS,
@@ -136,18 +197,20 @@ impl Database {
                 schema::DELETE_RETRIES,
             ],
         );
-        Ok(Self { config, reader, writer })
+        Ok(Self { config, owner, reader, writer, counter })
     }
 
-    /// Makes the tables if they are missing, and takes the database over for an epoch. Batches of earlier owners are refused from then on.
+    /// Makes the tables if they are missing, and says how far the database is. Nobody is replaced.
     ///
     /// # Errors
-    /// [`DatabaseError`].
-    pub async fn claim(&self, pool: &str, epoch: NodeEpoch) -> Result<Claimed, DatabaseError> {
-        let client = connect(&self.config).await?;
-        for statement in schema::TABLES {
-            client.batch_execute(statement).await?;
+    /// [`DatabaseError`]; [`DatabaseError::Replaced`] if a later owner has the database.
+    pub async fn look(&self, pool: &str) -> Result<Found, DatabaseError> {
+        let (client, _) = connect(&self.config).await?;
+        let came: String = client.query_one("SHOW server_encoding", &[]).await?.try_get(0)?;
+        if came != ENCODING {
+            return Err(DatabaseError::Encoding { came });
         }
+        client.batch_execute(schema::VERSIONS).await?;
         client
             .execute(
                 "INSERT INTO files_version (version) SELECT $1 WHERE NOT EXISTS (SELECT 1 FROM files_version)",
@@ -155,41 +218,60 @@ impl Database {
             )
             .await?;
         let came: i32 = client.query_one("SELECT version FROM files_version", &[]).await?.try_get(0)?;
-        if came != schema::VERSION {
+        if !(schema::OLDEST..=schema::VERSION).contains(&came) {
             return Err(DatabaseError::Version { came });
         }
-        let [make, claim] = schema::CLAIM;
-        let mine = epoch.0.cast_signed();
-        client.execute(make, &[&PREFIX, &pool, &mine]).await?;
-        let row = client.query_one(claim, &[&PREFIX, &mine]).await?;
-        let came: String = row.try_get(0)?;
-        if came != pool {
-            return Err(DatabaseError::Pool { expected: pool.to_owned(), came });
+        for statement in schema::TABLES {
+            client.batch_execute(statement).await?;
         }
-        if row.try_get::<_, i64>(1)? != mine {
+        client.execute("UPDATE files_version SET version = $1", &[&schema::VERSION]).await?;
+        client.execute(schema::BEGIN, &[&PREFIX, &pool]).await?;
+        let marker = marker(&client).await?;
+        if marker.pool != pool {
+            return Err(DatabaseError::Pool { expected: pool.to_owned(), came: marker.pool });
+        }
+        if marker.is_of_other(self.owner) {
             return Err(DatabaseError::Replaced);
         }
-        let number = |at: usize| Ok::<_, DatabaseError>(row.try_get::<_, i64>(at)?.cast_unsigned());
-        let txid = Txid(number(2)?);
-        let counters = match txid {
-            Txid(0) => Counters::default(),
-            _ => Counters { inode: InodeId(number(3)?), block: BlockId(number(4)?), stamp: Stamp(number(5)?) },
-        };
-        Ok(Claimed { txid, counters })
+        Ok(marker.found)
+    }
+
+    /// Takes the database over, if it is as far as it was found, or farther, but not beyond what the log has. How far it is. Batches of earlier owners
+    /// are refused from then on.
+    ///
+    /// # Errors
+    /// [`DatabaseError`]; [`DatabaseError::Replaced`] if a later owner has the database, and [`DatabaseError::WentBack`] if it is not as far.
+    pub async fn claim(&self, found: Found, log: Txid) -> Result<Found, DatabaseError> {
+        let (client, _) = connect(&self.config).await?;
+        let [epoch, process, from, to] =
+            [self.owner.epoch.0, self.owner.process, found.txid.0, log.0].map(u64::cast_signed);
+        let taken = client.execute(schema::CLAIM, &[&PREFIX, &epoch, &process, &from, &to]).await?;
+        let marker = marker(&client).await?;
+        if marker.process != process {
+            return Err(match marker.is_of_other(self.owner) {
+                true => DatabaseError::Replaced,
+                false => DatabaseError::WentBack { expected: found.txid, came: marker.found.txid },
+            });
+        }
+        // It had been taken, and the answer was lost; then it went elsewhere.
+        if taken == 0 {
+            return Err(DatabaseError::WentBack { expected: found.txid, came: marker.found.txid });
+        }
+        Ok(marker.found)
     }
 
     /// What is read when the process begins: of a database that was taken over.
     ///
     /// # Errors
     /// [`DatabaseError`].
-    pub async fn beginning(&self, claimed: Claimed, now: Millis) -> Result<Beginning, DatabaseError> {
-        let client = connect(&self.config).await?;
+    pub async fn beginning(&self, found: Found, now: Millis) -> Result<Beginning, DatabaseError> {
+        let (client, _) = connect(&self.config).await?;
         let rows = client.query(schema::WRITTEN, &[&PREFIX]).await?;
         let rows = rows.iter().filter_map(|row| rows::stored(row).transpose()).collect::<Result<_, _>>()?;
         let kept = now.0.saturating_sub(KEPT).cast_signed();
         let retries = client.query(schema::RETRIES, &[&kept]).await?;
         let retries = retries.iter().map(rows::retry).collect::<Result<_, _>>()?;
-        let Claimed { txid, counters } = claimed;
+        let Found { txid, counters } = found;
         Ok(Beginning { txid, counters, rows, retries })
     }
 
@@ -199,29 +281,32 @@ impl Database {
     /// [`DatabaseError`].
     pub async fn fetch(&self, keys: &[Key]) -> Result<Vec<Fetched>, DatabaseError> {
         let connected = &self.reader.get().await?;
-        patiently(&self.reader, async {
+        patiently(connected, PATIENCE, async {
             let mut fetched = Vec::with_capacity(keys.len());
             for key in keys {
                 if !matches!(key, Key::Id(_)) {
-                    fetched.push(fetch(connected, key).await?);
+                    fetched.push(self.fetch_one(connected, key).await?);
                 }
             }
-            fetched.extend(fetch_ids(connected, keys).await?);
+            fetched.extend(self.fetch_ids(connected, keys).await?);
             Ok(fetched)
         })
         .await
     }
 
-    /// What a subtree holds, and who may do what with its directories.
+    /// What a subtree holds, and who may do what with its directories. One at a time: others wait for a while.
     ///
     /// # Errors
     /// [`DatabaseError`].
     pub async fn subtree(&self, root: InodeId) -> Result<(Summary, Vec<Rights>), DatabaseError> {
-        let connected = &self.reader.get().await?;
-        patiently(&self.reader, async {
+        let turn = tokio::time::timeout(TURN, self.counter.lock()).await;
+        let link = turn.map_err(|_| DatabaseError::Slow { seconds: TURN.as_secs() })?;
+        let connected = &link.get().await?;
+        patiently(connected, PATIENCE_FOR_SUBTREES, async {
             let statement = connected.statement(schema::SUBTREE)?;
             let (mut summary, mut rights) = (Summary::default(), Vec::new());
             for row in connected.client.query(statement, &[&root.0.cast_signed()]).await? {
+                self.check_owner(row.try_get(7)?)?;
                 let count = row.try_get::<_, i64>(4)?.cast_unsigned();
                 if row.try_get(0)? {
                     summary.directories += count;
@@ -244,134 +329,193 @@ impl Database {
     /// [`DatabaseError`].
     pub async fn without_file(&self, blocks: &[BlockId]) -> Result<Vec<BlockId>, DatabaseError> {
         let connected = &self.reader.get().await?;
-        patiently(&self.reader, async {
+        patiently(connected, PATIENCE, async {
             let ids: Vec<i64> = blocks.iter().map(|block| block.0.cast_signed()).collect();
             let rows = connected.client.query(connected.statement(schema::BLOCKS)?, &[&ids]).await?;
-            let there = rows.iter().map(|row| row.try_get::<_, i64>(0)).collect::<Result<Vec<_>, _>>()?;
-            Ok(blocks.iter().copied().filter(|block| !there.contains(&block.0.cast_signed())).collect())
+            self.check_owner(rows.first().ok_or(DatabaseError::Replaced)?.try_get(1)?)?;
+            let there = rows.iter().map(|row| row.try_get::<_, Option<i64>>(0)).collect::<Result<HashSet<_>, _>>()?;
+            Ok(blocks.iter().copied().filter(|block| !there.contains(&Some(block.0.cast_signed()))).collect())
         })
         .await
     }
 
-    /// Writes a batch, all of it or nothing. To write one twice changes nothing.
+    /// Writes a batch, all of it or nothing, to a database that has all changes up to `base`, or more. To write one twice changes nothing.
     ///
     /// # Errors
-    /// [`DatabaseError`]; [`DatabaseError::Replaced`] if a later owner has the database.
-    pub async fn write(&self, epoch: NodeEpoch, batch: &Batch) -> Result<(), DatabaseError> {
-        let connected = self.writer.get().await?;
-        patiently(&self.writer, write(&connected, epoch, batch)).await
+    /// [`DatabaseError`]; [`DatabaseError::Replaced`] if somebody else has the database, [`DatabaseError::WentBack`] if it has less, or more than the batch.
+    pub async fn write(&self, base: Txid, batch: &Batch) -> Result<(), DatabaseError> {
+        let connected = &self.writer.get().await?;
+        patiently(connected, PATIENCE, async {
+            let client = &connected.client;
+            let (begun, marked, written, committed) = tokio::join!(
+                client.batch_execute(BEGIN),
+                self.mark(connected, base, batch),
+                write_rows(connected, batch),
+                client.batch_execute("COMMIT"),
+            );
+            begun?;
+            if !marked? {
+                return Err(self.refusal(connected, base).await?);
+            }
+            written?;
+            Ok(committed?)
+        })
+        .await
     }
 
-    /// Writes all that there is in place of what the database has, in batches of which only the last one has the marker.
+    /// Writes all that there is in place of what the database has, which is all up to `base`, in batches of which only the last one has the marker.
     ///
     /// # Errors
     /// [`DatabaseError`].
     pub async fn replace(
         &self,
-        epoch: NodeEpoch,
+        base: Txid,
         parts: impl Iterator<Item = Batch>,
         last: &Batch,
     ) -> Result<(), DatabaseError> {
-        let connected = self.writer.get().await?;
-        let client = &connected.client;
-        // One transaction of all: it may take a while.
-        client.batch_execute("BEGIN; DELETE FROM block; DELETE FROM inode; DELETE FROM retry_answer").await?;
-        for part in parts {
-            write_rows(&connected, &part).await?;
-        }
-        let done = async {
-            mark(&connected, epoch, last).await?;
-            write_rows(&connected, last).await?;
-            Ok(client.batch_execute("COMMIT").await?)
-        };
-        let done = done.await;
+        let connected = &self.writer.get().await?;
+        let done = self.replace_on(connected, base, parts, last).await;
         if done.is_err() {
-            self.writer.end().await;
+            connected.end();
         }
         done
     }
+
+    async fn replace_on(
+        &self,
+        connected: &Connected,
+        base: Txid,
+        parts: impl Iterator<Item = Batch>,
+        last: &Batch,
+    ) -> Result<(), DatabaseError> {
+        let client = &connected.client;
+        // One transaction of all: it may take a while.
+        client.batch_execute(BEGIN).await?;
+        client.batch_execute("SET LOCAL statement_timeout = 0").await?;
+        if !self.mark(connected, base, last).await? {
+            client.batch_execute("ROLLBACK").await?;
+            return Err(self.refusal(connected, base).await?);
+        }
+        client.batch_execute("DELETE FROM block; DELETE FROM inode; DELETE FROM retry_answer").await?;
+        for part in parts {
+            write_rows(connected, &part).await?;
+        }
+        write_rows(connected, last).await?;
+        Ok(client.batch_execute("COMMIT").await?)
+    }
+
+    /// Sets the marker. False if that was refused, and the transaction with it.
+    async fn mark(&self, connected: &Connected, base: Txid, batch: &Batch) -> Result<bool, DatabaseError> {
+        let Counters { inode, block, stamp } = batch.counters;
+        let numbers = [self.owner.process, batch.txid.0, inode.0, block.0, stamp.0, base.0].map(u64::cast_signed);
+        let [process, txid, inode, block, stamp, base] = &numbers;
+        let parameters: [&(dyn ToSql + Sync); 7] = [&PREFIX, process, txid, inode, block, stamp, base];
+        match connected.client.execute(connected.statement(schema::MARK)?, &parameters).await {
+            Ok(count) => Ok(count == 1),
+            Err(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Why the marker was not set.
+    async fn refusal(&self, connected: &Connected, base: Txid) -> Result<DatabaseError, DatabaseError> {
+        let marker = marker(&connected.client).await?;
+        self.check_owner(marker.process)?;
+        Ok(DatabaseError::WentBack { expected: base, came: marker.found.txid })
+    }
+
+    /// Whether this process owns the database.
+    fn check_owner(&self, process: i64) -> Result<(), DatabaseError> {
+        if process == self.owner.process.cast_signed() { Ok(()) } else { Err(DatabaseError::Replaced) }
+    }
+
+    /// What one row of the marker and rows beside it say.
+    fn read(&self, rows: &[tokio_postgres::Row]) -> Result<(Txid, Vec<Stored>), DatabaseError> {
+        let first = rows.first().ok_or(DatabaseError::Replaced)?;
+        self.check_owner(first.try_get(17)?)?;
+        let txid = Txid(first.try_get::<_, i64>(0)?.cast_unsigned());
+        let stored = rows.iter().filter_map(|row| rows::stored(row).transpose());
+        Ok((txid, stored.collect::<Result<_, _>>()?))
+    }
+
+    async fn fetch_one(&self, connected: &Connected, key: &Key) -> Result<Fetched, DatabaseError> {
+        let client = &connected.client;
+        let (rows, page) = match key {
+            Key::Path(directory, names) => {
+                let names: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
+                let statement = connected.statement(schema::PATH)?;
+                (client.query(statement, &[&directory.0.cast_signed(), &names]).await?, usize::MAX)
+            }
+            Key::Id(id) => {
+                (client.query(connected.statement(schema::IDS)?, &[&vec![id.0.cast_signed()]]).await?, usize::MAX)
+            }
+            Key::Children(directory, after) => {
+                let statement = connected.statement(schema::CHILDREN)?;
+                let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
+                let parameters: [&(dyn ToSql + Sync); 3] = [&directory.0.cast_signed(), &&**after, &limit];
+                (client.query(statement, &parameters).await?, PAGE)
+            }
+        };
+        let (txid, rows) = self.read(&rows)?;
+        let is_end = rows.len() < page;
+        Ok(Fetched { key: key.clone(), txid, rows, is_end })
+    }
+
+    /// All inodes that are asked for by their numbers, at once.
+    async fn fetch_ids(&self, connected: &Connected, keys: &[Key]) -> Result<Vec<Fetched>, DatabaseError> {
+        let id = |key: &Key| if let Key::Id(id) = key { Some(id.0.cast_signed()) } else { None };
+        let ids: Vec<i64> = keys.iter().filter_map(id).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = connected.client.query(connected.statement(schema::IDS)?, &[&ids]).await?;
+        let (txid, mut rows) = self.read(&rows)?;
+        let keys = keys.iter().filter(|key| id(key).is_some());
+        let fetched =
+            keys.map(|key| Fetched { key: key.clone(), txid, rows: std::mem::take(&mut rows), is_end: false });
+        Ok(fetched.collect())
+    }
 }
 
-/// Waits for something on a connection, which is given up when it takes too long.
-async fn patiently<T>(link: &Link, work: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
-    if let Ok(done) = tokio::time::timeout(PATIENCE, work).await {
+/// What the marker says.
+struct Marker {
+    pool: String,
+    epoch: i64,
+    process: i64,
+    found: Found,
+}
+
+impl Marker {
+    /// Whether somebody has the database whom an owner cannot replace.
+    const fn is_of_other(&self, owner: Owner) -> bool {
+        let epoch = owner.epoch.0.cast_signed();
+        self.epoch > epoch || self.epoch == epoch && self.process != owner.process.cast_signed()
+    }
+}
+
+async fn marker(client: &Client) -> Result<Marker, DatabaseError> {
+    let row = client.query_one(schema::LOOK, &[&PREFIX]).await?;
+    let number = |at: usize| Ok::<_, DatabaseError>(row.try_get::<_, i64>(at)?.cast_unsigned());
+    let txid = Txid(number(3)?);
+    let counters = match txid {
+        Txid(0) => Counters::default(),
+        _ => Counters { inode: InodeId(number(4)?), block: BlockId(number(5)?), stamp: Stamp(number(6)?) },
+    };
+    let found = Found { txid, counters };
+    Ok(Marker { pool: row.try_get(0)?, epoch: row.try_get(1)?, process: row.try_get(2)?, found })
+}
+
+/// Waits for something on a connection, which is ended when it takes too long.
+async fn patiently<T>(
+    connected: &Connected,
+    patience: Duration,
+    work: impl Future<Output = Result<T, DatabaseError>>,
+) -> Result<T, DatabaseError> {
+    if let Ok(done) = tokio::time::timeout(patience, work).await {
         return done;
     }
-    link.end().await;
-    Err(DatabaseError::Slow { seconds: PATIENCE.as_secs() })
-}
-
-/// What one row of the marker and rows beside it say.
-fn read(rows: &[tokio_postgres::Row]) -> Result<(Txid, Vec<Stored>), DatabaseError> {
-    let first = rows.first().ok_or(DatabaseError::Replaced)?;
-    let txid = Txid(first.try_get::<_, i64>(0)?.cast_unsigned());
-    let stored = rows.iter().filter_map(|row| rows::stored(row).transpose());
-    Ok((txid, stored.collect::<Result<_, _>>()?))
-}
-
-async fn fetch(connected: &Connected, key: &Key) -> Result<Fetched, DatabaseError> {
-    let client = &connected.client;
-    let (rows, page) = match key {
-        Key::Path(directory, names) => {
-            let names: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
-            let statement = connected.statement(schema::PATH)?;
-            (client.query(statement, &[&directory.0.cast_signed(), &names]).await?, usize::MAX)
-        }
-        Key::Id(id) => {
-            (client.query(connected.statement(schema::IDS)?, &[&vec![id.0.cast_signed()]]).await?, usize::MAX)
-        }
-        Key::Children(directory, after) => {
-            let statement = connected.statement(schema::CHILDREN)?;
-            let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
-            let parameters: [&(dyn ToSql + Sync); 3] = [&directory.0.cast_signed(), &&**after, &limit];
-            (client.query(statement, &parameters).await?, PAGE)
-        }
-    };
-    let (txid, rows) = read(&rows)?;
-    let is_end = rows.len() < page;
-    Ok(Fetched { key: key.clone(), txid, rows, is_end })
-}
-
-/// All inodes that are asked for by their numbers, at once.
-async fn fetch_ids(connected: &Connected, keys: &[Key]) -> Result<Vec<Fetched>, DatabaseError> {
-    let id = |key: &Key| if let Key::Id(id) = key { Some(id.0.cast_signed()) } else { None };
-    let ids: Vec<i64> = keys.iter().filter_map(id).collect();
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    let rows = connected.client.query(connected.statement(schema::IDS)?, &[&ids]).await?;
-    let (txid, mut rows) = read(&rows)?;
-    let keys = keys.iter().filter(|key| id(key).is_some());
-    let fetched = keys.map(|key| Fetched { key: key.clone(), txid, rows: std::mem::take(&mut rows), is_end: false });
-    Ok(fetched.collect())
-}
-
-/// Sends a transaction at once.
-async fn write(connected: &Connected, epoch: NodeEpoch, batch: &Batch) -> Result<(), DatabaseError> {
-    let client = &connected.client;
-    let (begun, marked, written, committed) = tokio::join!(
-        client.batch_execute("BEGIN"),
-        mark(connected, epoch, batch),
-        write_rows(connected, batch),
-        client.batch_execute("COMMIT"),
-    );
-    begun?;
-    marked?;
-    written?;
-    Ok(committed?)
-}
-
-async fn mark(connected: &Connected, epoch: NodeEpoch, batch: &Batch) -> Result<(), DatabaseError> {
-    let Counters { inode, block, stamp } = batch.counters;
-    let numbers = [epoch.0, batch.txid.0, inode.0, block.0, stamp.0].map(u64::cast_signed);
-    let parameters: [&(dyn ToSql + Sync); 6] =
-        [&PREFIX, &numbers[0], &numbers[1], &numbers[2], &numbers[3], &numbers[4]];
-    match connected.client.execute(connected.statement(schema::MARK)?, &parameters).await {
-        Ok(1) => Ok(()),
-        Ok(_) => Err(DatabaseError::Replaced),
-        Err(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => Err(DatabaseError::Replaced),
-        Err(error) => Err(error.into()),
-    }
+    connected.end();
+    Err(DatabaseError::Slow { seconds: patience.as_secs() })
 }
 
 async fn write_rows(connected: &Connected, batch: &Batch) -> Result<(), DatabaseError> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
 use crate::DatabaseError;
@@ -15,10 +16,16 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// A connection, and the statements that it knows.
 pub(crate) struct Connected {
     pub(crate) client: Client,
+    task: AbortHandle,
     statements: HashMap<&'static str, Statement>,
 }
 
 impl Connected {
+    /// Ends the connection at once: what is under way on it may never end.
+    pub(crate) fn end(&self) {
+        self.task.abort();
+    }
+
     pub(crate) fn statement(&self, text: &'static str) -> Result<&Statement, DatabaseError> {
         self.statements.get(text).ok_or(DatabaseError::Unprepared)
     }
@@ -26,14 +33,16 @@ impl Connected {
 
 pub(crate) struct Link {
     config: Config,
+    /// The server ends what takes longer.
+    limit: Duration,
     /// What each connection knows.
     statements: &'static [&'static str],
     connected: Mutex<Option<Arc<Connected>>>,
 }
 
 impl Link {
-    pub(crate) fn new(config: Config, statements: &'static [&'static str]) -> Self {
-        Self { config, statements, connected: Mutex::new(None) }
+    pub(crate) fn new(config: Config, limit: Duration, statements: &'static [&'static str]) -> Self {
+        Self { config, limit, statements, connected: Mutex::new(None) }
     }
 
     /// The connection.
@@ -50,27 +59,23 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<Connected, DatabaseError> {
-        let client = connect(&self.config).await?;
+        let (client, task) = connect(&self.config).await?;
+        client.batch_execute(&format!("SET statement_timeout = {}", self.limit.as_millis())).await?;
         let mut statements = HashMap::new();
         for text in self.statements {
             statements.insert(*text, client.prepare(text).await?);
         }
-        Ok(Connected { client, statements })
-    }
-
-    /// Ends the connection: what is under way on it may never end.
-    pub(crate) async fn end(&self) {
-        *self.connected.lock().await = None;
+        Ok(Connected { client, task, statements })
     }
 }
 
-/// A connection of its own.
-pub(crate) async fn connect(config: &Config) -> Result<Client, DatabaseError> {
+/// A connection of its own, and what ends it.
+pub(crate) async fn connect(config: &Config) -> Result<(Client, AbortHandle), DatabaseError> {
     let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to the database of files ended");
         }
     });
-    Ok(client)
+    Ok((client, task.abort_handle()))
 }

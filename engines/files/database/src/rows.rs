@@ -1,5 +1,6 @@
 //! Rows of the namespace as rows of the tables, and back.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use savanna_files::Stored;
@@ -17,8 +18,8 @@ pub(crate) struct Columns<'a> {
     name: Vec<&'a [u8]>,
     id: Vec<i64>,
     is_directory: Vec<bool>,
-    owner: Vec<&'a str>,
-    group: Vec<&'a str>,
+    owner: Vec<Cow<'a, str>>,
+    group: Vec<Cow<'a, str>>,
     mode: Vec<i32>,
     mtime: Vec<i64>,
     atime: Vec<i64>,
@@ -26,8 +27,8 @@ pub(crate) struct Columns<'a> {
     block_size: Vec<i64>,
     length: Vec<i64>,
     blocks: Vec<String>,
-    client: Vec<Option<&'a str>>,
-    machine: Vec<Option<&'a str>>,
+    client: Vec<Option<Cow<'a, str>>>,
+    machine: Vec<Option<Cow<'a, str>>>,
     children: Vec<i64>,
     txid: Vec<i64>,
 }
@@ -45,8 +46,8 @@ impl<'a> Columns<'a> {
             columns.name.push(&row.name);
             columns.id.push(row.id.0.cast_signed());
             columns.is_directory.push(file.is_none());
-            columns.owner.push(&row.owner);
-            columns.group.push(&row.group);
+            columns.owner.push(text(&row.owner));
+            columns.group.push(text(&row.group));
             columns.mode.push(row.mode.into());
             columns.mtime.push(row.mtime.0.cast_signed());
             columns.atime.push(row.atime.0.cast_signed());
@@ -54,8 +55,8 @@ impl<'a> Columns<'a> {
             columns.block_size.push(file.map_or(0, |file| file.block_size.cast_signed()));
             columns.length.push(file.map_or(0, |file| file.length().cast_signed()));
             columns.blocks.push(array(file.map_or(&[], |file| &file.blocks)));
-            columns.client.push(writer.map(|writer| &*writer.client));
-            columns.machine.push(writer.map(|writer| &*writer.machine));
+            columns.client.push(writer.map(|writer| text(&writer.client)));
+            columns.machine.push(writer.map(|writer| text(&writer.machine)));
             columns.children.push(i64::try_from(*children).unwrap_or(i64::MAX));
             columns.txid.push(txid.0.cast_signed());
         }
@@ -84,6 +85,11 @@ impl<'a> Columns<'a> {
             &self.txid,
         ]
     }
+}
+
+/// A text without NUL, which SQL does not know. Operations refuse it; logs of earlier releases may have it.
+fn text(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
 
 /// Blocks as the text of an array of four numbers each.

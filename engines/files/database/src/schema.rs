@@ -1,22 +1,29 @@
 //! The tables, and the statements on them.
 
 /// The version of the tables. Other tables need another number.
-pub(crate) const VERSION: i32 = 1;
+pub(crate) const VERSION: i32 = 2;
+/// The oldest version from which [`TABLES`] makes that of today.
+pub(crate) const OLDEST: i32 = 1;
 
-/// Makes the tables that are missing.
+/// Says what the version is.
+pub(crate) const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS files_version (version int PRIMARY KEY)";
+
+/// Makes the tables that are missing, and what earlier versions lack.
 ///
-/// `marker` has one row: whose the database is, who owns it, and up to which change it has all. Children of a directory are next to each other by their
+/// `marker` has one row: whose the database is, who owns it (an epoch, and a number of the process), and up to which change it has all. Children of a directory are next to each other by their
 /// key. Blocks of a file are in its row, four numbers each: block, generation stamp, bytes, and 1 if its writer has ended it.
-pub(crate) const TABLES: [&str; 9] = [
-    "CREATE TABLE IF NOT EXISTS files_version (version int PRIMARY KEY)",
+pub(crate) const TABLES: [&str; 10] = [
     "CREATE TABLE IF NOT EXISTS marker (prefix bigint PRIMARY KEY, pool text NOT NULL, epoch bigint NOT NULL, txid bigint NOT NULL, \
      last_inode bigint NOT NULL, last_block bigint NOT NULL, last_stamp bigint NOT NULL)",
+    "ALTER TABLE marker ADD COLUMN IF NOT EXISTS owner bigint NOT NULL DEFAULT 0",
     "CREATE TABLE IF NOT EXISTS inode (parent bigint NOT NULL, name bytea NOT NULL, id bigint NOT NULL, is_directory boolean NOT NULL, \
      owner text NOT NULL, group_name text NOT NULL, mode int NOT NULL, mtime bigint NOT NULL, atime bigint NOT NULL, \
      replication int NOT NULL, block_size bigint NOT NULL, length bigint NOT NULL, blocks bigint[] NOT NULL, client text, machine text, \
      children bigint NOT NULL, txid bigint NOT NULL, PRIMARY KEY (parent, name))",
     "CREATE UNIQUE INDEX IF NOT EXISTS inode_id ON inode (id)",
-    "CREATE INDEX IF NOT EXISTS inode_client ON inode (client) WHERE client IS NOT NULL",
+    // Names of clients may be longer than what an index takes.
+    "DROP INDEX IF EXISTS inode_client",
+    "CREATE INDEX IF NOT EXISTS inode_written ON inode (id) WHERE client IS NOT NULL",
     "CREATE TABLE IF NOT EXISTS block (id bigint PRIMARY KEY, inode bigint NOT NULL)",
     "CREATE INDEX IF NOT EXISTS block_inode ON block (inode)",
     "CREATE TABLE IF NOT EXISTS retry_answer (client bytea NOT NULL, call int NOT NULL, at bigint NOT NULL, txid bigint NOT NULL, \
@@ -32,10 +39,10 @@ macro_rules! columns {
     };
 }
 
-/// What the marker says and rows of `i`, at one instant; without any row one that is empty.
+/// What the marker says and rows of `i`, at one instant, and who owns the database; without any row one that is empty.
 macro_rules! read {
     ($with:expr, $from:expr) => {
-        concat!($with, "SELECT m.txid, ", columns!(), " FROM marker m LEFT JOIN ", $from, " ON true")
+        concat!($with, "SELECT m.txid, ", columns!(), ", m.owner FROM marker m LEFT JOIN ", $from, " ON true")
     };
 }
 
@@ -62,33 +69,40 @@ pub(crate) const WRITTEN: &str = read!(
 pub(crate) const CHILDREN: &str =
     read!("", "(SELECT * FROM inode WHERE parent = $1 AND name > $2 ORDER BY name LIMIT $3) i");
 
-/// How much there is in a subtree ($1), and who may do what with its directories.
+/// How much there is in a subtree ($1), who may do what with its directories, and who owns the database. What is more than a number takes is the largest.
 pub(crate) const SUBTREE: &str = "WITH RECURSIVE all_of_it AS (\
      SELECT id, is_directory, owner, group_name, mode, length, replication FROM inode WHERE id = $1 UNION ALL \
      SELECT i.id, i.is_directory, i.owner, i.group_name, i.mode, i.length, i.replication FROM all_of_it a JOIN inode i ON i.parent = a.id \
      WHERE a.is_directory) \
      SELECT is_directory, CASE WHEN is_directory THEN owner END, CASE WHEN is_directory THEN group_name END, \
-     CASE WHEN is_directory THEN mode END, count(*), coalesce(sum(length), 0)::bigint, coalesce(sum(length * replication), 0)::bigint \
+     CASE WHEN is_directory THEN mode END, count(*), least(coalesce(sum(length), 0), 9223372036854775807)::bigint, \
+     least(coalesce(sum(length::numeric * replication), 0), 9223372036854775807)::bigint, (SELECT max(owner) FROM marker) \
      FROM all_of_it GROUP BY 1, 2, 3, 4";
 
-/// Which of these blocks ($1) have files.
-pub(crate) const BLOCKS: &str = "SELECT id FROM block WHERE id = ANY($1::bigint[])";
+/// Which of these blocks ($1) have files, and who owns the database; without any block a row that is empty.
+pub(crate) const BLOCKS: &str =
+    "SELECT b.id, m.owner FROM marker m LEFT JOIN (SELECT id FROM block WHERE id = ANY($1::bigint[])) b ON true";
 
 /// Answers that are not older than an instant ($1).
 pub(crate) const RETRIES: &str =
     "SELECT client, call, at, txid, answer, inode FROM retry_answer WHERE at >= $1 ORDER BY txid";
 
-/// Takes the database over: the owner is who has an epoch ($3) from now on, unless a later one has it. Of the prefix $1, for the pool $2.
-pub(crate) const CLAIM: [&str; 2] = [
-    "INSERT INTO marker (prefix, pool, epoch, txid, last_inode, last_block, last_stamp) VALUES ($1, $2, $3, 0, 0, 0, 0) \
-     ON CONFLICT (prefix) DO NOTHING",
-    "UPDATE marker SET epoch = greatest(epoch, $2) WHERE prefix = $1 \
-     RETURNING pool, epoch, txid, last_inode, last_block, last_stamp",
-];
+/// The marker of the prefix $1, for the pool $2, if there is none: nobody owns it.
+pub(crate) const BEGIN: &str = "INSERT INTO marker (prefix, pool, epoch, txid, last_inode, last_block, last_stamp, owner) \
+     VALUES ($1, $2, -1, 0, 0, 0, 0, 0) ON CONFLICT (prefix) DO NOTHING";
 
-/// The first statement of a batch. It divides by zero, so that nothing of the batch is done, if somebody else owns the database: all statements are
-/// sent at once.
-pub(crate) const MARK: &str = "UPDATE marker SET txid = $3::bigint / (CASE WHEN epoch = $2::bigint THEN 1 ELSE 0 END), \
+/// Whose the database is, and how far it is.
+pub(crate) const LOOK: &str =
+    "SELECT pool, epoch, owner, txid, last_inode, last_block, last_stamp FROM marker WHERE prefix = $1";
+
+/// Takes the database over: the owner is the process $3 of the epoch $2 from now on, unless a later one has it, or another one of that epoch, or it is
+/// not as far as it was found ($4), or farther than the log ($5).
+pub(crate) const CLAIM: &str = "UPDATE marker SET epoch = $2, owner = $3 WHERE prefix = $1 AND (epoch < $2 OR epoch = $2 AND owner = $3) \
+     AND txid BETWEEN $4 AND $5";
+
+/// The first statement of a batch from one change ($7) to another ($3). It divides by zero, so that nothing of the batch is done, if somebody else ($2)
+/// owns the database, or it is not as far as its owner knows it to be, or farther: all statements are sent at once, and may arrive late.
+pub(crate) const MARK: &str = "UPDATE marker SET txid = $3::bigint / (CASE WHEN owner = $2::bigint AND txid BETWEEN $7::bigint AND $3::bigint THEN 1 ELSE 0 END), \
      last_inode = $4::bigint, last_block = $5::bigint, last_stamp = $6::bigint WHERE prefix = $1::bigint";
 
 /// Deletes the blocks of files ($1): of those that went, and of those whose rows are written.

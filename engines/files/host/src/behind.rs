@@ -11,7 +11,7 @@ use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::operation::{Rights, Summary};
 use savanna_files::{Fetched, Key};
-use savanna_files_database::{Claimed, Database, DatabaseError};
+use savanna_files_database::{Database, DatabaseError, Found, Owner};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::files::Files;
@@ -76,7 +76,6 @@ pub(crate) struct Behind {
     runtime: Option<Runtime>,
     handle: Handle,
     database: Database,
-    epoch: NodeEpoch,
     /// Inodes that may be in memory.
     pub(crate) inodes_max: usize,
     waiting: AtomicUsize,
@@ -87,7 +86,7 @@ pub(crate) struct Behind {
 
 impl Behind {
     pub(crate) fn new(address: &str, epoch: NodeEpoch, inodes_max: usize) -> Result<Self, BehindError> {
-        let database = Database::new(address)?;
+        let database = Database::new(address, Owner { epoch, process: rand::random() })?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(THREADS_MAX)
@@ -99,7 +98,6 @@ impl Behind {
             handle: runtime.handle().clone(),
             runtime: Some(runtime),
             database,
-            epoch,
             inodes_max,
             waiting: AtomicUsize::new(0),
             progress: Mutex::new(Progress { flushed: Txid(0), is_wanted: false, has_ended: false }),
@@ -108,11 +106,23 @@ impl Behind {
         })
     }
 
-    /// Takes the database over. Blocks, also for a while if it is away.
-    pub(crate) fn claim(&self, pool: &str) -> Result<Claimed, DatabaseError> {
+    /// How far the database is. Blocks, also for a while if it is away.
+    pub(crate) fn look(&self, pool: &str) -> Result<Found, DatabaseError> {
+        self.at_start(|| self.database.look(pool))
+    }
+
+    /// Takes the database over; see [`Database::claim`]. Blocks, also for a while if it is away.
+    pub(crate) fn claim(&self, found: Found, log: Txid) -> Result<Found, DatabaseError> {
+        self.at_start(|| self.database.claim(found, log))
+    }
+
+    fn at_start<T, F: Future<Output = Result<T, DatabaseError>>>(
+        &self,
+        work: impl Fn() -> F,
+    ) -> Result<T, DatabaseError> {
         let end = Instant::now() + PATIENCE_AT_START;
         loop {
-            match self.handle.block_on(self.database.claim(pool, self.epoch)) {
+            match self.handle.block_on(work()) {
                 Err(error @ (DatabaseError::Sql(_) | DatabaseError::Slow { .. })) if Instant::now() < end => {
                     tracing::warn!(%error, "the database of files cannot be reached; it is tried again");
                     std::thread::sleep(PAUSE);
@@ -124,10 +134,10 @@ impl Behind {
 
     pub(crate) fn beginning(
         &self,
-        claimed: Claimed,
+        found: Found,
         now: Millis,
     ) -> Result<savanna_files::cache::Beginning, DatabaseError> {
-        self.handle.block_on(self.database.beginning(claimed, now))
+        self.handle.block_on(self.database.beginning(found, now))
     }
 
     pub(crate) fn fetch(&self, keys: &[Key]) -> Result<Vec<Fetched>, DatabaseError> {
@@ -144,13 +154,18 @@ impl Behind {
         self.counted(self.handle.block_on(self.database.without_file(blocks)))
     }
 
-    /// Writes all that there is.
-    pub(crate) fn replace(&self, parts: impl Iterator<Item = Batch>, last: &Batch) -> Result<(), DatabaseError> {
-        self.handle.block_on(self.database.replace(self.epoch, parts, last))
+    /// Writes all that there is, in place of all up to a change.
+    pub(crate) fn replace(
+        &self,
+        base: Txid,
+        parts: impl Iterator<Item = Batch>,
+        last: &Batch,
+    ) -> Result<(), DatabaseError> {
+        self.handle.block_on(self.database.replace(base, parts, last))
     }
 
     pub(crate) fn write(&self, batch: &Batch) -> Result<(), DatabaseError> {
-        self.counted(self.handle.block_on(self.database.write(self.epoch, batch)))?;
+        self.counted(self.handle.block_on(self.database.write(self.flushed_up_to(), batch)))?;
         self.counts.batches.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -297,10 +312,7 @@ fn run(files: &Files, mut orphans: Vec<BlockId>) {
                 is_away = false;
             }
             Ok(()) => {}
-            Err(error @ DatabaseError::Replaced) => {
-                tracing::error!(%error, "changes of files do not go to the database any more");
-                behind.end();
-            }
+            Err(error) if error.is_final() => files.end(&error),
             Err(error) => {
                 if !is_away {
                     tracing::warn!(%error, "changes of files wait for the database");

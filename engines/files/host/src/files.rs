@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Instant, SystemTime};
 
@@ -112,6 +113,8 @@ struct Shared {
     groups: Groups,
     tasks: Sender<Task>,
     behind: Option<Arc<Behind>>,
+    /// The database is not ours any more: nobody is told anything.
+    has_lost: AtomicBool,
 }
 
 impl fmt::Debug for Shared {
@@ -155,8 +158,15 @@ impl Files {
         // The log is all there is to know, and the database: what they do not name, they have taken away, or never told anybody.
         let of_no_file = |block: &BlockId| namespace.blocks.inode(*block).is_none();
         let without_file = replicas.blocks().into_iter().filter(of_no_file);
+        // Numbers that were not given yet will be.
+        let last = namespace.counters().block;
+        let (strays, without_file): (Vec<BlockId>, Vec<BlockId>) = without_file.partition(|block| *block > last);
+        for block in &strays {
+            replicas.remove(*block).map_err(failed(&blocks))?;
+        }
+        namespace.blocks.forget(&strays);
         let is_sure = |block: &BlockId| behind.is_none() || deleted.contains(block);
-        let (unwanted, orphans): (Vec<BlockId>, Vec<BlockId>) = without_file.partition(is_sure);
+        let (unwanted, orphans): (Vec<BlockId>, Vec<BlockId>) = without_file.into_iter().partition(is_sure);
         namespace.blocks.forget(&unwanted);
         namespace.leases.renew_all(now());
         let (tasks, upkeep) = std::sync::mpsc::channel();
@@ -165,7 +175,8 @@ impl Files {
         let state = RwLock::new(State { namespace, pending: Pending::default(), unflushed });
         let groups = Groups::default();
         let behind = behind.map(Arc::new);
-        let shared = Shared { state, journal, lease, replicas, identity, superuser, groups, tasks, behind };
+        let has_lost = AtomicBool::new(false);
+        let shared = Shared { state, journal, lease, replicas, identity, superuser, groups, tasks, behind, has_lost };
         let files = Self(Arc::new(shared));
         if files.0.behind.is_some() {
             behind::begin(files.clone(), orphans).map_err(failed(&directory))?;
@@ -256,6 +267,10 @@ impl Files {
         while Instant::now() < deadline {
             let fetched = match behind.fetch(&keys) {
                 Ok(fetched) => fetched,
+                Err(error) if error.is_final() => {
+                    self.end(&error);
+                    return Err(Unanswered::Gone);
+                }
                 Err(error) if behind::pause(deadline) => {
                     why = error.to_string();
                     continue;
@@ -333,9 +348,12 @@ impl Files {
         let Some(behind) = self.0.behind.as_ref().filter(|_| !orphans.is_empty()) else { return Ok(()) };
         let some = orphans.split_off(orphans.len().saturating_sub(behind::BATCH));
         match behind.without_file(&some) {
-            Ok(unwanted) => {
-                // One that was read meanwhile has a file; the database says so, too.
-                self.0.state.write().namespace.blocks.forget(&unwanted);
+            Ok(mut unwanted) => {
+                let mut state = self.0.state.write();
+                // What has a file here may not have one in the database yet.
+                unwanted.retain(|block| state.namespace.blocks.inode(*block).is_none());
+                state.namespace.blocks.forget(&unwanted);
+                drop(state);
                 self.remove(unwanted);
                 Ok(())
             }
@@ -393,7 +411,13 @@ impl Files {
                 return Err(busy("it is too far behind"));
             }
         }
-        let (summary, rights) = behind.subtree(root).map_err(|error| busy(&error.to_string()))?;
+        let (summary, rights) = behind.subtree(root).map_err(|error| {
+            if error.is_final() {
+                self.end(&error);
+                return Unanswered::Gone;
+            }
+            busy(&error.to_string())
+        })?;
         for rights in rights {
             rights.check_read(context)?;
         }
@@ -567,7 +591,7 @@ impl Files {
     /// Whether anybody may be told anything at this instant; who tells something that no log has asks before.
     #[must_use]
     pub fn may_tell(&self) -> bool {
-        self.0.lease.as_ref().is_none_or(LeaseGuard::serving)
+        !self.0.has_lost.load(Ordering::Acquire) && self.0.lease.as_ref().is_none_or(LeaseGuard::serving)
     }
 
     /// The replicas of the data node.
@@ -593,6 +617,17 @@ impl Files {
             behind.end();
         }
         Ok(self.0.journal.close()?)
+    }
+
+    /// Ends all: the database is not ours any more. Nobody is told anything, and the next start says why or goes on.
+    pub(crate) fn end(&self, error: &DatabaseError) {
+        if self.0.has_lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::error!(%error, "files are served no more; start the node again if this is the one that is to have the database");
+        if let Err(error) = self.close() {
+            tracing::warn!(%error, "the log had ended before");
+        }
     }
 
     /// Whether anybody may be told anything.
@@ -666,10 +701,9 @@ impl Files {
         outcome: Result<T, Unanswered>,
         answer: impl FnOnce(Result<T, Unanswered>) + Send + 'static,
     ) {
-        let lease = self.0.lease.clone();
+        let files = self.clone();
         let told = move |is_durable: bool| {
-            let may_tell = is_durable && lease.is_none_or(|lease| lease.serving());
-            answer(if may_tell { outcome } else { Err(Unanswered::Gone) });
+            answer(if is_durable && files.may_tell() { outcome } else { Err(Unanswered::Gone) });
         };
         match position {
             Some(lsn) if lsn > self.0.journal.durable() => {
@@ -697,23 +731,28 @@ fn begin_with(
     superuser: &str,
     limits: Limits,
 ) -> Result<(Arc<Journal>, Namespace, Unflushed<Lsn>), HostError> {
-    let claimed = behind.claim(pool)?;
-    let (journal, logged) = recover(log, epoch, superuser, limits, Some(claimed.txid))?;
-    let (mut unflushed, mut flushed) = (Unflushed::default(), claimed.txid);
+    // Who has the database is replaced only by somebody who can go on.
+    let found = behind.look(pool)?;
+    let (journal, logged) = recover(log, epoch, superuser, limits, Some(found.txid))?;
+    let found = behind.claim(found, logged.txid(found.txid))?;
+    let (mut unflushed, mut flushed) = (Unflushed::default(), found.txid);
+    behind.flushed(flushed);
     let namespace = match logged {
         Logged::All(mut namespace) => {
             if namespace.txid() > Txid(0) {
                 tracing::info!(inodes = namespace.inode_count(), "the database of files gets all names");
                 let (parts, last) = namespace.batches(behind::BATCH);
-                behind.replace(parts, &last)?;
+                behind.replace(found.txid, parts, &last)?;
             }
             namespace.is_kept();
             flushed = namespace.txid();
             namespace
         }
         Logged::Behind(changes) => {
-            let mut namespace = Namespace::begin(superuser, limits, behind.beginning(claimed, now())?);
-            let (changes, positions): (Vec<Change>, Vec<Lsn>) = changes.into_iter().unzip();
+            let mut namespace = Namespace::begin(superuser, limits, behind.beginning(found, now())?);
+            // The owner before may have brought some there in between.
+            let lacks = |(change, _): &(Change, Lsn)| change.txid > found.txid;
+            let (changes, positions): (Vec<Change>, Vec<Lsn>) = changes.into_iter().filter(lacks).unzip();
             let needs = namespace.needs(&changes);
             for keys in needs.chunks(behind::BATCH) {
                 // Nothing was given up, so nothing is too old.

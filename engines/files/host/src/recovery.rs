@@ -51,6 +51,16 @@ pub(crate) enum Logged {
     Behind(Vec<(Change, Lsn)>),
 }
 
+impl Logged {
+    /// The newest change, if a database has all up to one.
+    pub(crate) fn txid(&self, base: Txid) -> Txid {
+        match self {
+            Self::All(namespace) => namespace.txid(),
+            Self::Behind(changes) => changes.last().map_or(base, |(change, _)| change.txid),
+        }
+    }
+}
+
 /// What the log says, as it is read.
 struct Replay {
     logged: Logged,
@@ -81,12 +91,13 @@ impl Replay {
                 }
             }
             SNAPSHOT_ENDS => {
-                if let Some(coming) =
-                    self.coming.take().filter(|coming| coming.txid() > self.base || self.base == Txid(0))
-                {
-                    self.newest = coming.txid();
-                    self.logged = Logged::All(coming);
-                    (self.changes, self.gap) = (0, None);
+                if let Some(coming) = self.coming.take() {
+                    // The database may have as much; the log has it all the same.
+                    self.newest = self.newest.max(coming.txid());
+                    if coming.txid() > self.base || self.base == Txid(0) {
+                        self.logged = Logged::All(coming);
+                        (self.changes, self.gap) = (0, None);
+                    }
                 }
             }
             other => return Err(ReplayError::Kind(other)),
@@ -249,6 +260,21 @@ mod tests {
         mkdirs(&journal, &mut again, "/b");
         journal.close().unwrap();
         assert_eq!(rows(&opened(&disk, 3).1), rows(&again));
+    }
+
+    #[test]
+    fn a_database_may_have_as_much_as_a_log_that_was_made_short() {
+        let disk = SimDisk::new(1);
+        let (journal, mut namespace) = opened(&disk, 1);
+        mkdirs(&journal, &mut namespace, "/a");
+        shorten(&journal, &namespace).unwrap();
+        journal.close().unwrap();
+        let base = namespace.txid();
+        let recovered = |base| recover(Options::disk(Arc::clone(&disk) as _), NodeEpoch(2), "root", LIMITS, Some(base));
+        let Ok((_, Logged::Behind(changes))) = recovered(base) else { panic!("it is not taken") };
+        assert_eq!(changes, []);
+        let more = base.next();
+        assert!(matches!(recovered(more), Err(HostError::Behindhand { log, .. }) if log == base.0));
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl View<'_> {
     }
 
     fn outcome(&self, request: &Request, context: &Context<'_>) -> Result<Outcome, FilesError> {
+        check_texts(request, context)?;
         match request {
             Request::FileInfo { path } => status::file_info(self, context, path),
             Request::Listing { path, after, with_locations } => {
@@ -191,6 +192,23 @@ impl View<'_> {
             offset,
             is_corrupt: self.blocks.is_corrupt(block.id),
             is_there: is_begun || self.blocks.has(&block),
+        }
+    }
+}
+
+/// Refuses what a database cannot keep as text.
+fn check_texts(request: &Request, context: &Context<'_>) -> Result<(), FilesError> {
+    let [one, other] = match request {
+        Request::SetOwner { owner, group, .. } => [owner.as_deref(), group.as_deref()],
+        Request::Create(create) => [Some(&*create.client), None],
+        _ => [None, None],
+    };
+    let mut texts = [Some(context.user), Some(context.machine), one, other].into_iter().flatten();
+    match texts.find(|text| text.contains('\0')) {
+        None => Ok(()),
+        Some(text) => {
+            let words = format!("Expected names of users, groups and clients without NUL, came {text:?}");
+            Err(FilesError::new(Class::IllegalArgument, words))
         }
     }
 }

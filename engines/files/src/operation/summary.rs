@@ -133,8 +133,9 @@ impl Walk {
         match inode.file() {
             Some(file) => {
                 self.summary.files += 1;
-                self.summary.length += file.length();
-                self.summary.space += file.length() * u64::from(file.replication);
+                self.summary.length = self.summary.length.saturating_add(file.length());
+                let space = file.length().saturating_mul(file.replication.into());
+                self.summary.space = self.summary.space.saturating_add(space);
             }
             None => {
                 self.summary.directories += 1;

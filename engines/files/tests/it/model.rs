@@ -312,6 +312,7 @@ fn a_namespace_with_a_database_answers_like_a_plain_tree() {
     for seed in 0..60 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let (mut world, mut model) = (World::with_database(), Model::new());
+        world.chance = Some(ChaCha8Rng::seed_from_u64(seed));
         // Seldom flushed and given up, or all the time.
         let (flushes, gives_up) = [(0.02, 0.5), (0.3, 0.3), (1.0, 1.0)][seed as usize % 3];
         for _ in 0..400 {
@@ -347,6 +348,35 @@ fn a_namespace_with_a_database_answers_like_a_plain_tree() {
         let named = blocks(database.rows().map(|stored| &stored.row));
         assert_eq!(world.replicas(), named, "seed {seed}: replicas of its blocks, and no others");
     }
+}
+
+#[test]
+fn a_directory_that_was_given_up_between_a_miss_and_its_answer_is_not_empty() {
+    let mut world = World::with_database();
+    for name in ["/d/a", "/d/b"] {
+        world.root(&mkdirs(name)).expect("a directory");
+    }
+    while world.database.as_ref().is_some_and(|database| database.txid < world.namespace.txid()) {
+        world.flush(9);
+    }
+    while world.namespace.give_up(0, 9) > 0 {}
+    let id = world.status("/d").expect("a directory").id;
+    let listing = Request::Listing { path: "/d".into(), after: Vec::new(), with_locations: false };
+    let context = world.context("root", None);
+    let missing = world.namespace.decide(&listing, &context, None).expect_err("it is not here").0;
+    assert_eq!(missing, [Key::Children(id, Box::default())]);
+    let database = world.database.clone().expect("a database");
+    let fetched: Vec<_> = missing.iter().map(|key| database.fetch(key)).collect();
+    while world.namespace.give_up(0, 9) > 0 {}
+    let known = world.namespace.learn(&fetched).expect("it is new");
+    let context = world.context("root", None);
+    let more = world.namespace.decide(&listing, &context, Some(&known)).expect_err("it is not here").0;
+    let fetched: Vec<_> = missing.iter().chain(&more).map(|key| database.fetch(key)).collect();
+    let known = world.namespace.learn(&fetched).expect("it is new");
+    let context = world.context("root", None);
+    let answer = world.namespace.decide(&listing, &context, Some(&known)).expect("all of it").answer;
+    let Ok(Reply::Listing(Some(listing))) = answer else { panic!("{answer:?}") };
+    assert_eq!(listing.entries.len(), 2);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use rand::Rng as _;
+use rand_chacha::ChaCha8Rng;
 use savanna_files::blocks::Replica;
 use savanna_files::change::CallId;
 use savanna_files::flush::{Batch, Unflushed};
@@ -18,6 +20,8 @@ pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) database: Option<Database>,
     unflushed: Unflushed<()>,
+    /// What happens between a miss and its answer; nothing, if there is none.
+    pub(crate) chance: Option<ChaCha8Rng>,
     /// What the data node has.
     replicas: std::collections::BTreeMap<BlockId, (Stamp, u64)>,
 }
@@ -32,6 +36,7 @@ impl World {
             now: 1_000,
             database: None,
             unflushed: Unflushed::default(),
+            chance: None,
             replicas: std::collections::BTreeMap::new(),
         }
     }
@@ -51,7 +56,7 @@ impl World {
     pub(crate) fn with_all<T>(&mut self, mut ask: impl FnMut(&Namespace, Option<&Known>) -> Result<T, Missing>) -> T {
         let mut known = None;
         let mut keys = Vec::new();
-        for _ in 0..20 {
+        for _ in 0..200 {
             let missing = match ask(&self.namespace, known.as_ref()) {
                 Ok(done) => return done,
                 Err(Missing(missing)) => missing,
@@ -60,9 +65,23 @@ impl World {
             keys.extend(missing);
             let database = self.database.as_ref().expect("without a database nothing is missing");
             let fetched: Vec<_> = keys.iter().map(|key| database.fetch(key)).collect();
-            known = Some(self.namespace.learn(&fetched).expect("it is new"));
+            self.happen();
+            // What is too old is read again.
+            known = self.namespace.learn(&fetched).ok();
         }
         panic!("it goes on without end: {keys:?}");
+    }
+
+    /// What is in memory is flushed and given up while somebody waits for the database.
+    fn happen(&mut self) {
+        let Some(chance) = &mut self.chance else { return };
+        if chance.random_bool(0.5) {
+            let rows_max = chance.random_range(1..20);
+            self.flush(rows_max);
+        }
+        let Some(chance) = self.chance.as_mut().filter(|chance| chance.random_bool(0.3)) else { return };
+        let here = chance.random_range(2..8);
+        while self.namespace.give_up(here, 3) > 0 {}
     }
 
     /// Does a request as somebody, as a call that may come again.

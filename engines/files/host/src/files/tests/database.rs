@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use savanna_files::ids::Txid;
-use savanna_files_database::Database;
+use savanna_files::Key;
+use savanna_files_database::{Database, Owner};
 use tempfile::TempDir;
 
 use super::*;
@@ -47,8 +47,23 @@ impl PostgreSql {
     }
 
     fn options(&self, inodes_max: usize) -> DatabaseOptions {
-        let address = format!("host={} user=postgres dbname=postgres", self.folder.path().display());
-        DatabaseOptions { address, inodes_max }
+        DatabaseOptions { address: self.address("postgres"), inodes_max }
+    }
+
+    fn address(&self, database: &str) -> String {
+        let folder = self.folder.path().display().to_string().replace('/', "%2F");
+        format!("postgres://postgres@{folder}/{database}")
+    }
+
+    /// The database, for somebody else.
+    fn database(&self, epoch: u64, process: u64) -> Database {
+        Database::new(&self.address("postgres"), Owner { epoch: NodeEpoch(epoch), process }).unwrap()
+    }
+
+    fn query(&self, text: &str) -> String {
+        let output =
+            program("psql").args(["-At", &self.address("postgres"), "-c", text]).stdout(Stdio::piped()).output();
+        String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
     }
 }
 
@@ -238,34 +253,220 @@ fn names_in_memory_go_to_a_database_when_there_is_one() {
     running.stop();
 }
 
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
 #[test]
 fn a_database_has_one_owner_of_one_installation() {
     let place = Place::new();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let database = Database::new(&place.server.options(1).address).unwrap();
-    runtime.block_on(async {
-        until_there(&database).await;
-        let mut namespace = Namespace::new("root", Limits::default());
-        namespace.is_kept();
-        let (_, mut batch) = namespace.batches(10);
-        batch.txid = Txid(5);
-        database.write(NodeEpoch(1), &batch).await.unwrap();
-        assert_eq!(database.claim("mine", NodeEpoch(2)).await.unwrap().txid, Txid(5));
+    let [first, second, copy, third] =
+        [(1, 1), (2, 2), (2, 3), (3, 4)].map(|(epoch, process)| place.server.database(epoch, process));
+    runtime().block_on(async {
+        let found = until_there(&first).await;
+        first.claim(found, Txid(0)).await.unwrap();
+        let mut batch = batch(5);
+        first.write(Txid(0), &batch).await.unwrap();
+        let found = second.look("mine").await.unwrap();
+        first.write(Txid(5), &batch).await.unwrap();
+        assert_eq!(second.claim(found, Txid(5)).await.unwrap().txid, Txid(5));
         batch.txid = Txid(6);
-        assert!(matches!(database.write(NodeEpoch(1), &batch).await, Err(DatabaseError::Replaced)));
-        assert!(matches!(database.claim("mine", NodeEpoch(1)).await, Err(DatabaseError::Replaced)));
-        assert_eq!(database.claim("mine", NodeEpoch(3)).await.unwrap().txid, Txid(5), "nothing of it is there");
-        database.write(NodeEpoch(3), &batch).await.unwrap();
-        database.write(NodeEpoch(3), &batch).await.unwrap();
+        assert!(matches!(first.write(Txid(5), &batch).await, Err(DatabaseError::Replaced)));
+        assert!(matches!(first.fetch(&[Key::Id(InodeId::ROOT)]).await, Err(DatabaseError::Replaced)));
+        assert!(matches!(first.without_file(&[]).await, Err(DatabaseError::Replaced)));
+        assert!(matches!(first.look("mine").await, Err(DatabaseError::Replaced)));
+        assert!(matches!(first.claim(found, Txid(9)).await, Err(DatabaseError::Replaced)));
+        assert!(matches!(copy.look("mine").await, Err(DatabaseError::Replaced)), "of the same epoch");
+        assert!(matches!(copy.claim(found, Txid(9)).await, Err(DatabaseError::Replaced)), "of the same epoch");
+        let found = third.look("mine").await.unwrap();
+        assert_eq!(found.txid, Txid(5), "nothing of it is there");
+        assert!(matches!(third.claim(found, Txid(4)).await, Err(DatabaseError::WentBack { .. })), "beyond the log");
+        third.claim(found, Txid(5)).await.unwrap();
+        third.claim(found, Txid(5)).await.unwrap();
+        third.write(Txid(5), &batch).await.unwrap();
+        third.write(Txid(5), &batch).await.unwrap();
     });
     let refused = open(&place.disk, place.path(), 4, Some(place.server.options(9))).map(|_| ()).unwrap_err();
     assert!(matches!(refused, HostError::Behind(BehindError::Database(DatabaseError::Pool { .. }))), "{refused}");
 }
 
-async fn until_there(database: &Database) {
+#[test]
+fn a_batch_that_comes_late_does_nothing_and_a_database_that_went_back_is_noticed() {
+    let place = Place::new();
+    let database = place.server.database(1, 1);
+    runtime().block_on(async {
+        let found = until_there(&database).await;
+        database.claim(found, Txid(0)).await.unwrap();
+        database.write(Txid(0), &batch(6)).await.unwrap();
+        let late = database.write(Txid(0), &batch(5)).await;
+        assert!(matches!(late, Err(DatabaseError::WentBack { came: Txid(6), .. })), "{late:?}");
+        assert_eq!(place.server.query("SELECT txid FROM marker"), "6");
+        place.server.query("UPDATE marker SET txid = 4");
+        let back = database.write(Txid(6), &batch(7)).await;
+        assert!(matches!(back, Err(DatabaseError::WentBack { expected: Txid(6), came: Txid(4) })), "{back:?}");
+        assert_eq!(place.server.query("SELECT txid FROM marker"), "4");
+    });
+}
+
+/// Nothing but a marker.
+fn batch(txid: u64) -> Batch {
+    let mut namespace = Namespace::new("root", Limits::default());
+    namespace.is_kept();
+    let (_, batch) = namespace.batches(10);
+    Batch { txid: Txid(txid), ..batch }
+}
+
+#[test]
+fn who_was_replaced_tells_nobody_anything() {
+    let place = Place::new();
+    let running = place.open(1, 1_000);
+    running.mkdirs("/a");
+    running.flushed();
+    let other = place.server.database(2, 2);
+    runtime().block_on(async {
+        let found = other.look(&running.files.identity().pool).await.unwrap();
+        other.claim(found, found.txid).await.unwrap();
+    });
+    let request = Request::FileInfo { path: "/a".into() };
+    // A change goes to the database, and that says so.
+    let change = Request::Mkdirs { path: "/b".into(), mode: 0o755, with_parents: true };
+    let _ = running.call(&change);
+    until(|| running.call(&request) == Err(Unanswered::Gone));
+    assert_eq!(running.call(&change), Err(Unanswered::Gone));
+    running.upkeep.wait();
+}
+
+#[test]
+fn a_start_that_is_refused_replaces_nobody() {
+    let place = Place::new();
+    let running = place.open(1, 1_000);
+    running.mkdirs("/a");
+    running.flushed();
+    let other = SimDisk::new(4);
+    let refused = open(&other, place.path(), 2, Some(place.server.options(9))).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, HostError::Behindhand { log: 0, .. }), "{refused}");
+    running.mkdirs("/b");
+    running.flushed();
+    assert_eq!(running.length("/b"), Some(0));
+    running.stop();
+}
+
+#[test]
+fn no_name_of_a_client_makes_the_database_refuse() {
+    let place = Place::new();
+    let running = place.open(1, 1_000);
+    running.mkdirs("/a");
+    let owned = |owner: &str| Request::SetOwner { path: "/a".into(), owner: Some(owner.to_owned()), group: None };
+    let Err(Unanswered::Refused(error)) = running.call(&owned("a\0b")) else { panic!("it is done") };
+    assert_eq!(error.class, Class::IllegalArgument);
+    assert_eq!(running.call(&owned("Зоя")), Ok(Reply::Done));
+    let created = |client: String| {
+        Request::Create(Create {
+            path: "/f".to_owned(),
+            mode: 0o644,
+            client,
+            overwrites: false,
+            creates: true,
+            with_parents: true,
+            replication: 1,
+            block_size: 1 << 20,
+        })
+    };
+    let Err(Unanswered::Refused(error)) = running.call(&created("a\0b".into())) else { panic!("it is done") };
+    assert_eq!(error.class, Class::IllegalArgument);
+    // Long, and it cannot be made short.
+    let long: String = (0..10_000_u64).map(|at| (at * at * 7_919 % 100_003).to_string()).collect();
+    assert!(running.call(&created(long)).is_ok());
+    running.flushed();
+    assert_eq!(place.server.query("SELECT owner FROM inode WHERE name = 'a'"), "Зоя");
+    running.stop();
+}
+
+#[test]
+fn a_database_that_cannot_have_all_texts_is_refused() {
+    let place = Place::new();
+    drop(place.open(1, 9));
+    place.server.query("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
+    let options = DatabaseOptions { address: place.server.address("latin"), inodes_max: 9 };
+    let refused = open(&SimDisk::new(5), place.path(), 1, Some(options)).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, HostError::Behind(BehindError::Database(DatabaseError::Encoding { .. }))), "{refused}");
+}
+
+#[test]
+fn an_address_that_cannot_be_read_is_not_shown() {
+    for address in ["postgress://u:secret=x@h/d", "host=secret", "postgres://u:secret@h:port/d"] {
+        let owner = Owner { epoch: NodeEpoch(1), process: 1 };
+        let refused = Database::new(address, owner).map(|_| ()).unwrap_err().to_string();
+        assert!(!refused.contains("secret"), "{refused}");
+    }
+}
+
+#[test]
+fn a_sum_that_is_too_large_is_the_largest() {
+    let place = Place::new();
+    let running = place.open(1, 1_000);
+    running.write("/a/f", b"x");
+    running.flushed();
+    place.server.query("UPDATE inode SET length = 4611686018427387904, replication = 512 WHERE name = 'f'");
+    let root = runtime().block_on(async {
+        let other = place.server.database(2, 2);
+        let found = other.look(&running.files.identity().pool).await.unwrap();
+        other.claim(found, found.txid).await.unwrap();
+        other.subtree(InodeId::ROOT).await.unwrap().0
+    });
+    assert_eq!((root.length, root.space), (1 << 62, i64::MAX.cast_unsigned()));
+    drop(running);
+}
+
+/// Subtrees are counted on a connection of their own, which has more time than those that operations wait for.
+#[test]
+fn a_summary_holds_nobody_up() {
+    let place = Place::new();
+    let running = place.open(1, 3);
+    for number in 0..20 {
+        running.mkdirs(&format!("/a/{number}/b"));
+    }
+    running.flushed();
+    until(|| running.database().cached <= 5);
+    assert_eq!(running.files_in("/a"), 0);
+    assert_eq!(running.length("/a/7/b"), Some(0));
+    let sessions = |like: &str| {
+        let from = "FROM pg_stat_activity WHERE application_name = 'savanna files'";
+        place.server.query(&format!("SELECT string_agg(pid::text, ',' ORDER BY pid) {from} AND query LIKE '{like}'"))
+    };
+    let (counts, reads) = (sessions("%all_of_it%"), sessions("%WITH RECURSIVE way%"));
+    assert!(!counts.is_empty() && !reads.is_empty() && counts != reads, "{counts} and {reads}");
+    running.stop();
+}
+
+#[test]
+fn a_replica_of_a_number_that_nobody_gave_is_not_taken_for_a_block() {
+    let place = Place::new();
+    let running = place.open(1, 1_000);
+    let last = running.write("/f", b"some bytes");
+    let stray = BlockId(last.id.0 + 1);
+    let mut writer = running.files.replicas().begin(stray, last.stamp, 512).unwrap();
+    writer.write(0, b"stray", &[]).unwrap();
+    writer.finish().unwrap();
+    running.stop();
+    let running = place.open(2, 1_000);
+    assert_eq!(running.files.replicas().blocks(), [last.id], "it went before anybody was served");
+    assert_eq!(running.write("/g", b"other").id, stray);
+    // One that got a file after it was asked for.
+    let mut orphans = vec![stray];
+    place.server.query(&format!("DELETE FROM block WHERE id = {}", stray.0));
+    running.files.remove_orphans(&mut orphans).unwrap();
+    assert_eq!(running.files.stats().missing, 0);
+    assert_eq!((running.length("/g"), running.files.replicas().blocks().len()), (Some(5), 2));
+    running.stop();
+    let running = place.open(3, 1_000);
+    running.stop();
+}
+
+async fn until_there(database: &Database) -> savanna_files_database::Found {
     for _ in 0..300 {
-        match database.claim("mine", NodeEpoch(1)).await {
-            Ok(_) => return,
+        match database.look("mine").await {
+            Ok(found) => return found,
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
