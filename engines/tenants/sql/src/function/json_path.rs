@@ -293,7 +293,7 @@ impl<'a> Search<'a> {
         Err(Failure::Hard(SqlError::new("54001", message)))
     }
 
-    const fn is_lax(&self) -> bool {
+    fn is_lax(&self) -> bool {
         !self.asked.path.strict
     }
 
