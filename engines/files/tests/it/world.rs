@@ -75,12 +75,12 @@ impl World {
     /// What is in memory is flushed and given up while somebody waits for the database.
     fn happen(&mut self) {
         let Some(chance) = &mut self.chance else { return };
-        if chance.random_bool(0.5) {
-            let rows_max = chance.random_range(1..20);
+        let rows_max = chance.random_bool(0.5).then(|| chance.random_range(1..20));
+        let here = chance.random_bool(0.3).then(|| chance.random_range(2..8));
+        if let Some(rows_max) = rows_max {
             self.flush(rows_max);
         }
-        let Some(chance) = self.chance.as_mut().filter(|chance| chance.random_bool(0.3)) else { return };
-        let here = chance.random_range(2..8);
+        let Some(here) = here else { return };
         while self.namespace.give_up(here, 3) > 0 {}
     }
 
