@@ -27,7 +27,7 @@ use crate::{
         arithmetic::{arithmetic, negate},
         sequence::Given,
     },
-    function::{self, AdvisoryFunction, Configured, Function, Patterns, json_path::Paths},
+    function::{self, AdvisoryFunction, Configured, Function, Paths, Patterns},
     interrupt::Interrupts,
     plan::query::{Query, Subquery},
     settings::Settings,
@@ -153,7 +153,7 @@ pub struct Facts {
     /// Patterns that were met lately.
     pub patterns: Patterns,
     /// The path of JSON that was asked for last.
-    pub(crate) paths: Paths,
+    pub paths: Paths,
     /// Random numbers come from here; it moves with each.
     pub random: std::cell::Cell<u64>,
     pub numbers: Numbers,

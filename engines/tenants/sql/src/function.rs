@@ -40,7 +40,7 @@ pub(crate) use backend::BackendFunction;
 pub(crate) use bytes::BytesFunction;
 pub(crate) use date::DateFunction;
 pub(crate) use json::JsonFunction;
-pub(crate) use json_path::JsonPathFunction;
+pub(crate) use json_path::{JsonPathFunction, Paths};
 pub(crate) use like::like;
 pub(crate) use number::NumberFunction;
 pub(crate) use number_template::NumberTemplateFunction;

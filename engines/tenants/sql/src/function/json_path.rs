@@ -343,7 +343,7 @@ impl<'a> Search<'a> {
     fn items(&self, chain: &'a Chain, unwrap: bool, scope: &Scope<'a>) -> Found<Vec<Item<'a>>> {
         let mut items = Items::default();
         let unwrap = unwrap && self.is_lax();
-        self.chain(chain, scope, &mut |item| match &*item {
+        let _all = self.chain(chain, scope, &mut |item| match &*item {
             Json::Array(_) if unwrap => each(elements(item), |element| items.take(element)),
             _ => items.take(item),
         })?;
