@@ -102,7 +102,8 @@ def test_what_may_hold_a_password_is_not_shown(tmp_path, threads):
     assert admin.call("CONFIG", "SET", "requirepass", "hunter5") == "OK"
     shown = repr(admin.call("SLOWLOG", "GET", -1))
     assert "hunter" not in shown
-    assert threads == 1 or "SETUSER', b'(redacted)" in shown
+    # On no thread: what the others do for it is no request of its own.
+    assert "SETUSER" not in shown
     server.kill()
 
 
