@@ -82,7 +82,8 @@ def test_a_hot_key_gets_replicas_and_all_clients_see_what_is_written(server):
 
 def test_what_is_larger_than_the_budget_is_not_replicated(server):
     own = clients(server)
-    own[0].set("large", "x" * 300_000)
+    own[0].config_set("hot-keys-min-requests", "2000")
+    own[0].set("large", "x" * 80_000)
     own[0].set("hot", "x")
     heat(server, ["hot", "large"], lambda: replicas(own[0], "hot") == THREADS)
     time.sleep(2)
