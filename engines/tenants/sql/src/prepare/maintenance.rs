@@ -153,7 +153,7 @@ fn reindexed(parser: &mut Parser<'_>, catalog: &Catalog) -> Result<()> {
         "SCHEMA" => {
             let name = identifier(parser)?;
             let missing = || SqlError::new(state::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"));
-            catalog.schema(&name).map(drop).ok_or_else(missing)
+            catalog.schema_number(&name).map(drop).ok_or_else(missing)
         }
         // Only that of the session can be named.
         "DATABASE" | "SYSTEM" => identifier(parser).map(drop),

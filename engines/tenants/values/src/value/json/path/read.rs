@@ -493,13 +493,23 @@ mod tests {
             assert_eq!(path.to_string(), shown, "{text}");
             assert_eq!(super::path(shown).as_ref(), Ok(&path), "{shown}");
         }
-        // However deep its brackets are.
-        for text in
-            [format!("{}$", "- ".repeat(90)), format!("1{}", "+1".repeat(900)), format!("1==1{}", "&&1==1".repeat(600))]
-        {
-            let path = path(&text).unwrap();
-            assert_eq!(super::shown(&path.to_string()), Ok(path));
-        }
+    }
+
+    #[test]
+    fn what_is_shown_is_read_however_deep_its_brackets_are() {
+        let texts = [
+            format!("{}$", "- ".repeat(90)),
+            format!("1{}", "+1".repeat(900)),
+            format!("1==1{}", "&&1==1".repeat(600)),
+        ];
+        // Statements run on threads with much more.
+        let work = move || {
+            for text in texts {
+                let path = path(&text).unwrap();
+                assert_eq!(shown(&path.to_string()), Ok(path));
+            }
+        };
+        std::thread::Builder::new().stack_size(64 << 20).spawn(work).unwrap().join().unwrap();
     }
 
     #[test]
