@@ -117,6 +117,10 @@ pub enum DatabaseError {
     Unprepared,
 }
 
+fn check_pool(expected: &str, came: String) -> Result<(), DatabaseError> {
+    if came == expected { Ok(()) } else { Err(DatabaseError::Pool { expected: expected.to_owned(), came }) }
+}
+
 /// What an error says, with what the server said.
 fn reason(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(
@@ -221,15 +225,19 @@ impl Database {
         if !(schema::OLDEST..=schema::VERSION).contains(&came) {
             return Err(DatabaseError::Version { came });
         }
+        // Another installation's tables stay as they are.
+        if client.query_one(schema::HAS_MARKER, &[]).await?.try_get(0)?
+            && let Some(row) = client.query_opt(schema::POOL, &[&PREFIX]).await?
+        {
+            check_pool(pool, row.try_get(0)?)?;
+        }
         for statement in schema::TABLES {
             client.batch_execute(statement).await?;
         }
         client.execute("UPDATE files_version SET version = $1", &[&schema::VERSION]).await?;
         client.execute(schema::BEGIN, &[&PREFIX, &pool]).await?;
         let marker = marker(&client).await?;
-        if marker.pool != pool {
-            return Err(DatabaseError::Pool { expected: pool.to_owned(), came: marker.pool });
-        }
+        check_pool(pool, marker.pool.clone())?;
         if marker.is_of_other(self.owner) {
             return Err(DatabaseError::Replaced);
         }

@@ -8,6 +8,11 @@ pub(crate) const OLDEST: i32 = 1;
 /// Says what the version is.
 pub(crate) const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS files_version (version int PRIMARY KEY)";
 
+/// Whether there is a marker.
+pub(crate) const HAS_MARKER: &str = "SELECT to_regclass('marker') IS NOT NULL";
+/// Whose the database is.
+pub(crate) const POOL: &str = "SELECT pool FROM marker WHERE prefix = $1";
+
 /// Makes the tables that are missing, and what earlier versions lack.
 ///
 /// `marker` has one row: whose the database is, who owns it (an epoch, and a number of the process), and up to which change it has all. Children of a directory are next to each other by their

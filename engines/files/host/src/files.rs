@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use std::sync::mpsc::Sender;
 use std::time::{Instant, SystemTime};
 
@@ -114,7 +114,7 @@ struct Shared {
     tasks: Sender<Task>,
     behind: Option<Arc<Behind>>,
     /// The database is not ours any more: nobody is told anything.
-    has_lost: AtomicBool,
+    lost: OnceLock<String>,
 }
 
 impl fmt::Debug for Shared {
@@ -175,8 +175,8 @@ impl Files {
         let state = RwLock::new(State { namespace, pending: Pending::default(), unflushed });
         let groups = Groups::default();
         let behind = behind.map(Arc::new);
-        let has_lost = AtomicBool::new(false);
-        let shared = Shared { state, journal, lease, replicas, identity, superuser, groups, tasks, behind, has_lost };
+        let lost = OnceLock::new();
+        let shared = Shared { state, journal, lease, replicas, identity, superuser, groups, tasks, behind, lost };
         let files = Self(Arc::new(shared));
         if files.0.behind.is_some() {
             behind::begin(files.clone(), orphans).map_err(failed(&directory))?;
@@ -591,7 +591,7 @@ impl Files {
     /// Whether anybody may be told anything at this instant; who tells something that no log has asks before.
     #[must_use]
     pub fn may_tell(&self) -> bool {
-        !self.0.has_lost.load(Ordering::Acquire) && self.0.lease.as_ref().is_none_or(LeaseGuard::serving)
+        self.0.lost.get().is_none() && self.0.lease.as_ref().is_none_or(LeaseGuard::serving)
     }
 
     /// The replicas of the data node.
@@ -609,25 +609,28 @@ impl Files {
     /// Ends the log: what was changed is durable when this returns. Blocks.
     ///
     /// # Errors
-    /// The log had ended before.
+    /// The log had ended before, or somebody else has the database.
     pub fn close(&self) -> Result<(), HostError> {
         // Upkeep that has ended is told nothing more.
         let _ = self.0.tasks.send(Task::End);
         if let Some(behind) = &self.0.behind {
             behind.end();
         }
-        Ok(self.0.journal.close()?)
+        let closed = self.0.journal.close();
+        match self.0.lost.get() {
+            Some(why) => Err(HostError::Lost(why.clone())),
+            None => Ok(closed?),
+        }
     }
 
     /// Ends all: the database is not ours any more. Nobody is told anything, and the next start says why or goes on.
     pub(crate) fn end(&self, error: &DatabaseError) {
-        if self.0.has_lost.swap(true, Ordering::AcqRel) {
+        if self.0.lost.set(error.to_string()).is_err() {
             return;
         }
         tracing::error!(%error, "files are served no more; start the node again if this is the one that is to have the database");
-        if let Err(error) = self.close() {
-            tracing::warn!(%error, "the log had ended before");
-        }
+        // It says what is in the log of the process already.
+        let _ = self.close();
     }
 
     /// Whether anybody may be told anything.

@@ -55,6 +55,9 @@ pub enum HostError {
     /// There is no database behind it.
     #[error(transparent)]
     Behind(#[from] BehindError),
+    /// The database is somebody else's, or not what it was.
+    #[error("files are served no more: {0}")]
+    Lost(String),
     /// What the log begins with is elsewhere.
     #[error(
         "the log of files begins with change {first}, and what was before is not in it ({had}); set files.database to the database that has it"

@@ -308,6 +308,31 @@ fn a_batch_that_comes_late_does_nothing_and_a_database_that_went_back_is_noticed
     });
 }
 
+#[test]
+fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_installation() {
+    let place = Place::new();
+    let database = place.server.database(1, 1);
+    runtime().block_on(async { drop(until_there(&database).await) });
+    place.server.query(
+        "ALTER TABLE marker DROP COLUMN owner; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
+    );
+    runtime().block_on(async {
+        let refused = database.look("yours").await;
+        assert!(matches!(refused, Err(DatabaseError::Pool { .. })), "{refused:?}");
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "1");
+        assert_eq!(
+            place
+                .server
+                .query("SELECT count(*) FROM pg_attribute WHERE attrelid = 'marker'::regclass AND attname = 'owner'"),
+            "0"
+        );
+        let found = database.look("mine").await.unwrap();
+        assert_eq!(found.txid, Txid(7));
+        assert_eq!(place.server.query("SELECT version FROM files_version"), "2");
+        assert_eq!(database.claim(found, Txid(7)).await.unwrap().txid, Txid(7));
+    });
+}
+
 /// Nothing but a marker.
 fn batch(txid: u64) -> Batch {
     let mut namespace = Namespace::new("root", Limits::default());
@@ -333,6 +358,8 @@ fn who_was_replaced_tells_nobody_anything() {
     let _ = running.call(&change);
     until(|| running.call(&request) == Err(Unanswered::Gone));
     assert_eq!(running.call(&change), Err(Unanswered::Gone));
+    let closed = running.files.close();
+    assert!(matches!(closed, Err(HostError::Lost(_))), "{closed:?}");
     running.upkeep.wait();
 }
 
