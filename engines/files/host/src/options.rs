@@ -111,7 +111,9 @@ impl HostError {
         match self {
             Self::Log(error) => error.is_full(),
             Self::Directory { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
-            Self::Identity { .. } | Self::Behind(_) | Self::Gap { .. } | Self::Behindhand { .. } => false,
+            Self::Identity { .. } | Self::Behind(_) | Self::Gap { .. } | Self::Behindhand { .. } | Self::Lost(_) => {
+                false
+            }
         }
     }
 }
