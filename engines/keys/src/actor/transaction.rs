@@ -182,6 +182,7 @@ impl Actor {
         let loans = keys.into_iter().map(|key| self.loan(key)).collect();
         let rest = whole.map(|whole| {
             let obstacle = self.hold_all_for(whole);
+            self.put_gossip_off();
             LentRest { parts: self.parts_of(whole), latest: self.keys.latest_version(), obstacle }
         });
         self.send(to, Message::Lent { transaction, loans, has_room, rest });

@@ -127,7 +127,7 @@ impl Actor {
 
     /// Gives all keys up that a transaction held, which has done this to whole databases.
     pub(super) fn release_whole(&mut self, changes: &[Thawed]) {
-        self.claims.release_all();
+        self.release_all();
         changes.iter().for_each(|change| self.look_after(*change));
     }
 
