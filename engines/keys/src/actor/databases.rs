@@ -53,6 +53,13 @@ pub enum Thawed {
     Saved(SaveOrder),
 }
 
+impl Thawed {
+    /// Whether it emptied a database.
+    pub(super) fn empties(self, number: u8) -> bool {
+        matches!(self, Self::Flushed(database, _) if database.is_none_or(|database| database == number))
+    }
+}
+
 /// A change that is under way, at the first actor.
 #[derive(Debug)]
 pub(super) struct Freeze {

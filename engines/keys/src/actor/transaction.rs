@@ -306,7 +306,7 @@ impl Actor {
         for (actor, _) in others {
             let mut loans = Vec::new();
             while let Some(mut returned) = borrowed.next_if(|borrowed| borrowed.from == actor) {
-                loans.push(self.give_back(&mut returned));
+                loans.push(self.give_back(&mut returned, changes.as_deref().unwrap_or_default()));
             }
             self.send(actor, Message::Return { loans, changes: changes.clone() });
         }
@@ -352,14 +352,15 @@ impl Actor {
         is_complete
     }
 
-    /// Takes a borrowed key out, as it is now.
-    fn give_back(&mut self, borrowed: &mut Borrowed) -> Loan {
+    /// Takes a borrowed key out, as it is now, behind what the transaction did to whole databases.
+    fn give_back(&mut self, borrowed: &mut Borrowed, changes: &[Thawed]) -> Loan {
         let key = std::mem::take(&mut borrowed.loan.key);
         let databases = std::mem::take(&mut borrowed.replicated).into_iter();
         let replicas: Vec<_> =
             databases.filter_map(|database| Some((database, self.keys.unborrow_replica(database, &key)?))).collect();
         let mut loan = self.loan(key);
-        self.keys.put_back(std::mem::take(&mut borrowed.aside));
+        let was_emptied = |number| changes.iter().any(|change| change.empties(number));
+        self.keys.put_back(std::mem::take(&mut borrowed.aside), was_emptied);
         loan.replicas = replicas;
         loan.made = std::mem::take(&mut borrowed.made);
         if loan.deleted == borrowed.deleted_here {

@@ -378,6 +378,31 @@ fn what_is_written_behind_a_flush_stays_where_others_hear_of_the_flush_later() {
     }
 }
 
+#[test]
+fn what_a_copy_has_not_told_is_flushed_by_the_actor_that_borrows_the_key() {
+    for seed in 0..10 {
+        let key = key_of(2);
+        let (mut world, clients) = logged(seed, &[&key]);
+        let other = world.client(1);
+        world.call(clients[0], &["SADD", &key, "old"]);
+        world.quiesce().expect("an end");
+        for words in [&["MULTI"][..], &["FLUSHALL"], &["SADD", &key, "new"]] {
+            world.call(clients[1], words);
+        }
+        world.request(clients[1], &["EXEC"]).expect_err("a reply later");
+        let added = world.request(other, &["SADD", &key, "late"]).expect("the copy answers");
+        assert_eq!(added.to_string(), "1");
+        world.settle_requests();
+        let seen = world.request(other, &["SISMEMBER", &key, "old"]).expect("the copy answers");
+        assert_eq!(seen.to_string(), "0", "it was flushed");
+        world.quiesce().expect("an end");
+        let log = records(&mut world);
+        let replayed = contents(&world.replayed(&log));
+        assert!(world.actors().all(|actor| contents(actor.keys()) == replayed), "seed {seed}: {replayed:?}");
+        assert_eq!(world.call(other, &["SMEMBERS", &key]), "~1 \"new\"", "seed {seed}");
+    }
+}
+
 /// The last of three actors has added to its copy of a set of the second, and hears then that it has none any more.
 fn given_up_with_something_untold(seed: u64) -> (World, [Client; 3]) {
     let key = key_of(1);
@@ -403,6 +428,15 @@ fn assert_all_empty(mut world: World, seed: u64) {
     }
     let log = records(&mut world);
     assert_eq!(contents(&world.replayed(&log)), [], "seed {seed}");
+}
+
+#[test]
+fn what_a_copy_that_was_given_up_has_not_told_is_flushed() {
+    for seed in 0..10 {
+        let (mut world, clients) = given_up_with_something_untold(seed);
+        assert_eq!(world.call(clients[0], &["FLUSHALL"]), "OK");
+        assert_all_empty(world, seed);
+    }
 }
 
 #[test]
