@@ -352,4 +352,18 @@ mod tests {
             actor.deliver(ActorId(to as u16), lent);
         }
     }
+
+    #[test]
+    fn a_walk_with_a_part_that_is_an_error_is_an_error() {
+        let mut actor = Actor::new(ActorId(0), Placement::over(2), Config::default(), 1);
+        actor.keys.set_string(b"a", b"x", Expiry::Keep);
+        let mut part = Tape::new();
+        part.error(TOO_LONG);
+        actor.held = Some(Held::new(vec![(ActorId(1), vec![part])]));
+        let words = [&b"SCAN"[..], b"0"];
+        let mut reply = Tape::new();
+        let command = Command::find(words[0]).expect("a command");
+        actor.answer_whole(0, command, OwnedArgs::of_words(&words).args(), &mut reply);
+        assert_eq!(reply.first(), Some(Value::Error(TOO_LONG)), "{reply}");
+    }
 }
