@@ -38,8 +38,8 @@ pub struct Host<L> {
     pace: Pace,
     /// Used by the first.
     rewrites: Rewrites,
-    /// Whether what was heard during a rewrite is to be appended.
-    has_settled: bool,
+    /// Whether all that is to be logged of a rewrite has arrived, and is to be appended when it was taken in.
+    is_to_settle: bool,
     /// Bytes of keys that are written again at once.
     rewrite_bytes: usize,
     /// Whether the first is to hear that this one has appended what a rewrite needs, after what this one has told.
@@ -58,7 +58,7 @@ impl<L: Log> Host<L> {
             calls: Calls::default(),
             pace: Pace::default(),
             rewrites: Rewrites::default(),
-            has_settled: false,
+            is_to_settle: false,
             rewrite_bytes: REWRITE_BYTES,
             is_rewritten: false,
         }
@@ -113,10 +113,7 @@ impl<L: Log> Host<L> {
                     self.post_to_all(post, || Mail::Settle);
                 }
             }
-            Mail::Settle => {
-                self.actor.settle_rewrite();
-                self.has_settled = true;
-            }
+            Mail::Settle => self.is_to_settle = true,
             Mail::Call(Call { request, answer }) => {
                 let number = self.actor.serve(&request);
                 self.calls.begin(number, answer);
@@ -225,7 +222,9 @@ impl<L: Log> Host<L> {
             post(FIRST, Mail::WantRewrite);
         }
         let is_written = self.may_rewrite(now) && self.rewrite_some(now);
-        if is_written || std::mem::take(&mut self.has_settled) {
+        let has_settled = self.is_to_settle && self.actor.settle_rewrite();
+        self.is_to_settle &= !has_settled;
+        if is_written || has_settled {
             self.append()?;
             self.is_rewritten = true;
         }

@@ -53,6 +53,13 @@ pub enum Thawed {
     Saved(SaveOrder),
 }
 
+impl Thawed {
+    /// Whether it emptied a database.
+    pub(super) fn empties(self, number: u8) -> bool {
+        matches!(self, Self::Flushed(database, _) if database.is_none_or(|database| database == number))
+    }
+}
+
 /// A change that is under way, at the first actor.
 #[derive(Debug)]
 pub(super) struct Freeze {
@@ -126,6 +133,9 @@ impl Actor {
     /// Holds all keys, of which nobody has any.
     pub(super) fn freeze(&mut self, from: ActorId, number: u64, change: DatabaseChange) {
         self.claims.hold_all();
+        if from != self.id {
+            self.put_gossip_off();
+        }
         let (latest, obstacle) = (self.keys.latest_version(), self.may_change_databases(change).err());
         if from == self.id {
             self.hear_frozen(number, latest, obstacle);
@@ -178,9 +188,15 @@ impl Actor {
         if let Thawed::Saved(order) = thawed {
             self.begin_save(order);
         }
-        self.claims.release_all();
+        self.release_all();
         self.look_after(thawed);
         self.resume();
+    }
+
+    /// Gives all keys up, behind what was done to whole databases.
+    pub(super) fn release_all(&mut self) {
+        self.claims.release_all();
+        self.hear_gossip_put_off();
     }
 
     /// Does to whole databases what another actor did.
@@ -188,6 +204,7 @@ impl Actor {
         match change {
             Thawed::Swapped(one, other, version) => self.keys.hear_swap(one, other, version),
             Thawed::Flushed(database, version) => {
+                self.hear_gossip_before(version);
                 let flushed = self.keys.hear_flush(database, version);
                 self.drop_later(flushed);
             }

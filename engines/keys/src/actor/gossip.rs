@@ -6,6 +6,10 @@
 //!
 //! Messages from one actor to another are numbered. They may come late, twice, or in another order: changes merge anyhow,
 //! and what an actor *has heard* counts only up to the first message that is missing.
+//!
+//! While all keys are held for another actor, nothing is told, and what comes is put off: the log may say already that a database was
+//! emptied of which this actor has not heard. What was told before that is heard right before it, so that it is emptied, too; the
+//! rest behind it.
 
 use std::collections::BTreeMap;
 
@@ -50,6 +54,8 @@ pub(super) struct Rounds {
     waiting: Option<Waiting>,
     /// What first replicas answered, and depends on what was not heard yet.
     joined: Vec<Joined>,
+    /// What came while all keys are held for another actor.
+    put_off: Option<Vec<(ActorId, Gossip)>>,
 }
 
 /// The answer of a key's first replica to a question: see [`Notice::Joined`].
@@ -83,7 +89,7 @@ struct Peer {
 impl Rounds {
     pub(super) fn new(actors: u16) -> Self {
         let peers = vec![Peer::default(); usize::from(actors)];
-        Self { sent: 0, peers, owes_answer: false, waiting: None, joined: Vec::new() }
+        Self { sent: 0, peers, owes_answer: false, waiting: None, joined: Vec::new(), put_off: None }
     }
 
     /// Hears a message's number and what its sender had heard. Says whether it is new.
@@ -139,16 +145,20 @@ impl Actor {
     /// When something is to be told at the latest, if there is anything.
     #[must_use]
     pub fn gossip_due(&self) -> Option<UnixMillis> {
-        if !self.keys.has_unsent() && !self.rounds.owes_answer {
+        if !self.has_to_tell() {
             return None;
         }
         let waiting = self.rounds.waiting;
         Some(waiting.map_or_else(|| self.keys.now(), |waiting| UnixMillis(waiting.looked_at.0 + DIP)))
     }
 
+    fn has_to_tell(&self) -> bool {
+        self.rounds.put_off.is_none() && (self.keys.has_unsent() || self.rounds.owes_answer)
+    }
+
     /// Tells the others what changed, if it is time.
     pub(super) fn gossip(&mut self) {
-        if !self.keys.has_unsent() && !self.rounds.owes_answer {
+        if !self.has_to_tell() {
             return;
         }
         let (now, requests) = (self.keys.now(), self.counters.requests);
@@ -185,6 +195,45 @@ impl Actor {
 
     /// Hears what another actor tells.
     pub(super) fn hear_gossip(&mut self, from: ActorId, gossip: Gossip) {
+        match &mut self.rounds.put_off {
+            Some(put_off) => put_off.push((from, gossip)),
+            None => {
+                self.take_in(from, gossip);
+                self.reclaim();
+            }
+        }
+    }
+
+    /// Puts off what others tell: all keys are held for one of them.
+    pub(super) fn put_gossip_off(&mut self) {
+        self.rounds.put_off = Some(Vec::new());
+    }
+
+    /// Hears what was put off and is of before a version, at which a database was emptied. Nothing is given up for it: that would
+    /// come behind this version in the log.
+    pub(super) fn hear_gossip_before(&mut self, version: Hlc) {
+        let before =
+            self.rounds.put_off.iter_mut().flat_map(|put_off| put_off.extract_if(.., |(_, it)| it.clock < version));
+        for (from, gossip) in before.collect::<Vec<_>>() {
+            self.take_in(from, gossip);
+        }
+    }
+
+    /// Hears all that was put off.
+    pub(super) fn hear_gossip_put_off(&mut self) {
+        let Some(put_off) = self.rounds.put_off.take() else { return };
+        for (from, gossip) in put_off {
+            self.take_in(from, gossip);
+        }
+        self.reclaim();
+    }
+
+    /// Whether others have told something that was not taken in.
+    pub(super) fn has_put_off(&self) -> bool {
+        self.rounds.put_off.as_ref().is_some_and(|put_off| !put_off.is_empty())
+    }
+
+    fn take_in(&mut self, from: ActorId, gossip: Gossip) {
         let Gossip { number, clock, heard, asks, items } = gossip;
         if !self.rounds.hear(from, number, heard) {
             return;
@@ -199,6 +248,10 @@ impl Actor {
             self.send(from, Message::Notice(Notice::Join { database, key, vector, asked }));
         }
         self.use_joined();
+    }
+
+    /// Gives up what nobody can refer to any more.
+    fn reclaim(&mut self) {
         let (rounds, own) = (&self.rounds, self.id);
         self.keys.reclaim(&|actor, number| rounds.is_known(own, actor, number));
     }
@@ -247,6 +300,25 @@ impl Actor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::placement::Placement;
+
+    #[test]
+    fn a_rewrite_of_the_log_waits_for_what_was_put_off() {
+        let mut actor = Actor::new(ActorId(0), Placement::over(2), Config::default(), 1);
+        actor.begin_rewrite();
+        actor.put_gossip_off();
+        let gossip = Gossip { number: 1, clock: Hlc::ZERO, heard: vec![0, 1], asks: false, items: Vec::new() };
+        actor.hear_gossip(ActorId(1), gossip);
+        assert!(
+            !actor.settle_rewrite() && actor.keys.is_being_rewritten(),
+            "what it is about may be before the rewrite only"
+        );
+        assert_eq!(actor.rounds.heard(ActorId(0)), [0, 0]);
+        actor.release_all();
+        assert_eq!(actor.rounds.heard(ActorId(0)), [0, 1]);
+        assert!(actor.settle_rewrite() && !actor.keys.is_being_rewritten());
+    }
 
     #[test]
     fn what_was_heard_counts_up_to_the_first_message_that_is_missing() {

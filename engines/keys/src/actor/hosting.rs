@@ -136,9 +136,14 @@ impl Actor {
         is_done
     }
 
-    /// Hears that all actors have written their keys, and that what they told before has arrived.
-    pub const fn settle_rewrite(&mut self) {
-        self.keys.settle_rewrite();
+    /// Hears that all actors have written their keys, and that what they told before has arrived. Says whether it was also taken in; if
+    /// not, this is to be said again.
+    pub fn settle_rewrite(&mut self) -> bool {
+        let is_settled = !self.has_put_off();
+        if is_settled {
+            self.keys.settle_rewrite();
+        }
+        is_settled
     }
 
     /// Gives up a copy of a key whose first replica is elsewhere. Says whether it could be.

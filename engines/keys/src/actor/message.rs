@@ -13,7 +13,6 @@
 //! | `Heat`, `PauseAll`, `Pause`, `ChangeDatabases`, `Freeze`, `Frozen`, `Thaw`, `ForAll`, `Noted`, `Script`, `ChangeLibraries`, `Libraries`, `Save`, `Copy`, `Trackers`, `Changed`, `Redirect`, `Redirected`, `NoRedirect`: all actors of a node as one | not: each node does it for itself |
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use savanna_lattice::Hlc;
 use serde::{Deserialize, Serialize};
@@ -35,7 +34,7 @@ use super::logbook::Note;
 use super::pause::Pause;
 use super::program::Program;
 use super::saving::{CopyFor, SaveWish};
-use super::whole::Whole;
+use super::whole::Inquiry;
 
 /// What a request that waits wants of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +125,7 @@ pub enum Message {
         /// Whether it may need more memory.
         needs_room: bool,
         /// What it asks of all keys, which it wants held then.
-        whole: Option<Arc<Whole>>,
+        whole: Option<Inquiry>,
     },
     /// The keys that a transaction of the receiver asked for, in the same order.
     Lent {

@@ -55,6 +55,8 @@ pub(super) struct Observation {
     pub(super) is_spread: bool,
     /// Whether nothing can happen to it that is refused to keys with replicas.
     pub(super) is_fit: bool,
+    /// Whether it is held or waited for, so that nothing can be done with it, and what it takes is not to be seen.
+    pub(super) is_busy: bool,
 }
 
 /// What is known of all of an actor's keys.
@@ -78,7 +80,7 @@ pub(super) enum Action {
 /// Which keys are spread, and what is known of that.
 #[derive(Debug)]
 pub(crate) struct Spreading {
-    since: HashMap<Named, UnixMillis>,
+    spread: HashMap<Named, Spread>,
     /// What other actors said last, and when.
     heard: Vec<(UnixMillis, Vec<Heat>)>,
     looked_at: UnixMillis,
@@ -86,20 +88,28 @@ pub(crate) struct Spreading {
     gathers: u64,
 }
 
+/// A key that is spread.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    since: UnixMillis,
+    /// What its copies took when it was looked at last.
+    bytes: usize,
+}
+
 impl Spreading {
     pub(super) fn new(actors: u16) -> Self {
         let heard = vec![(UnixMillis(0), Vec::new()); usize::from(actors)];
-        Self { since: HashMap::new(), heard, looked_at: UnixMillis(0), spreads: 0, gathers: 0 }
+        Self { spread: HashMap::new(), heard, looked_at: UnixMillis(0), spreads: 0, gathers: 0 }
     }
 
     /// How many keys are spread.
     pub(crate) fn now(&self) -> usize {
-        self.since.len()
+        self.spread.len()
     }
 
     /// Whether no key is spread, also none that was before this process began.
     fn is_settled(&self) -> bool {
-        self.since.is_empty() && self.looked_at > UnixMillis(0)
+        self.spread.is_empty() && self.looked_at > UnixMillis(0)
     }
 
     /// How many keys were spread, and how many were gathered.
@@ -122,21 +132,27 @@ impl Spreading {
 
     /// Decides what is to be done. `seen` has all keys that are spread, and those that are asked for most.
     pub(super) fn step(&mut self, seen: &[Observation], limits: Limits, now: UnixMillis) -> Vec<Action> {
-        self.since.retain(|key, _| seen.iter().any(|each| each.is_spread && each.key == *key));
+        self.spread.retain(|key, _| seen.iter().any(|each| each.is_spread && each.key == *key));
         let mut actions = Vec::new();
+        let mut taken = 0_usize;
         let mut kept: Vec<&Observation> = Vec::new();
         for each in seen.iter().filter(|each| each.is_spread) {
             // Of one that was spread before this process began that is not known.
-            let since = *self.since.entry_ref(&each.key).or_insert(now);
-            let has_stayed = now.0 >= since.0.saturating_add(STAY);
-            if !each.is_fit || has_stayed && !each.stays(limits) {
+            let spread = self.spread.entry_ref(&each.key).or_insert(Spread { since: now, bytes: 0 });
+            if each.is_busy {
+                taken = taken.saturating_add(spread.bytes);
+                continue;
+            }
+            spread.bytes = each.bytes;
+            let has_stayed = now.0 >= spread.since.0.saturating_add(STAY);
+            if !each.is_fit || limits.budget == 0 || has_stayed && !each.stays(limits) {
                 actions.push(Action::Gather(each.key.clone()))
             } else {
+                taken = taken.saturating_add(each.bytes);
                 kept.push(each)
             }
         }
         kept.sort_by(|one, other| other.requests.cmp(&one.requests).then_with(|| one.key.cmp(&other.key)));
-        let mut taken = kept.iter().fold(0_usize, |sum, each| sum.saturating_add(each.bytes));
         while taken > limits.budget
             && let Some(coolest) = kept.pop()
         {
@@ -144,18 +160,18 @@ impl Spreading {
             actions.push(Action::Gather(coolest.key.clone()));
         }
         let mut hot: Vec<&Observation> =
-            seen.iter().filter(|each| !each.is_spread && each.is_fit && each.is_hot(limits)).collect();
+            seen.iter().filter(|each| !each.is_spread && each.is_fit && !each.is_busy && each.is_hot(limits)).collect();
         hot.sort_by(|one, other| other.requests.cmp(&one.requests).then_with(|| one.key.cmp(&other.key)));
         for each in hot {
             if taken.saturating_add(each.bytes) <= limits.budget {
                 taken += each.bytes;
+                self.spread.insert(each.key.clone(), Spread { since: now, bytes: each.bytes });
                 actions.push(Action::Spread(each.key.clone()));
             }
         }
         for action in &actions {
-            match action {
-                Action::Spread(key) => drop(self.since.insert(key.clone(), now)),
-                Action::Gather(key) => drop(self.since.remove(key)),
+            if let Action::Gather(key) = action {
+                self.spread.remove(key);
             }
         }
         actions
@@ -217,7 +233,7 @@ impl Actor {
                 *count += 1;
             } else if copies == 1 {
                 // The log has no space for it: the next look tries again.
-                self.spreading.since.insert((database, key), UnixMillis(0));
+                self.spreading.spread.insert((database, key), Spread { since: UnixMillis(0), bytes: 0 });
             }
         }
         self.note_request();
@@ -251,12 +267,12 @@ impl Actor {
         });
         let alone = own.iter().filter(|heat| self.keys.may_be_spread(heat.database, &heat.key));
         let alone = alone.map(|heat| ((heat.database, heat.key.clone()), heat.requests, heat.reads, false));
-        let free = of_spread.chain(alone).filter(|((_, key), ..)| !self.claims.blocks([&**key]));
-        free.map(|(key, requests, reads, is_spread)| {
+        let all = of_spread.chain(alone).map(|(key, requests, reads, is_spread)| {
             let (is_fit, bytes) = self.keys.weigh_spread(key.0, &key.1);
-            Observation { key, requests, reads, bytes, is_spread, is_fit }
-        })
-        .collect()
+            let is_busy = self.claims.blocks([&*key.1]);
+            Observation { key, requests, reads, bytes, is_spread, is_fit, is_busy }
+        });
+        all.collect()
     }
 }
 
@@ -271,7 +287,7 @@ mod tests {
     }
 
     fn seen(name: &str, requests: u64, is_spread: bool) -> Observation {
-        Observation { key: key(name), requests, reads: requests, bytes: 400, is_spread, is_fit: true }
+        Observation { key: key(name), requests, reads: requests, bytes: 400, is_spread, is_fit: true, is_busy: false }
     }
 
     fn at(seconds: u64) -> UnixMillis {
@@ -338,6 +354,27 @@ mod tests {
         let all = [seen("a", 300, true), seen("b", 200, true), seen("c", 400, true)];
         assert_eq!(spreading.step(&all, LIMITS, at(0)), [Action::Gather(key("b"))]);
         assert_eq!(spreading.step(&all, Limits { budget: 0, ..LIMITS }, at(0)).len(), 3);
+        let empty = Observation { bytes: 0, ..seen("a", 300, true) };
+        assert_eq!(spreading.step(&[empty], Limits { budget: 0, ..LIMITS }, at(0)), [Action::Gather(key("a"))]);
+    }
+
+    #[test]
+    fn what_is_busy_at_a_look_takes_its_part_of_the_budget_and_is_undone_later() {
+        let mut spreading = Spreading::new(2);
+        let busy = |requests| Observation { bytes: 0, is_busy: true, ..seen("a", requests, true) };
+        spreading.step(&[seen("a", 400, false), seen("b", 300, false)], LIMITS, at(0));
+        let all = [busy(400), seen("b", 300, true), seen("c", 200, false)];
+        assert_eq!(spreading.step(&all, LIMITS, at(1)), [], "400 and 400 of 1000 are taken");
+        assert_eq!(spreading.step(&[busy(1), seen("b", 300, true)], LIMITS, at(60)), [], "nothing can be done with it");
+        let cooled = [seen("a", 1, true), seen("b", 300, true)];
+        assert_eq!(spreading.step(&cooled, LIMITS, at(61)), [Action::Gather(key("a"))], "it was spread all the time");
+
+        let none = Limits { budget: 0, ..LIMITS };
+        spreading.looked_at = at(62);
+        spreading.step(&[Observation { is_busy: true, ..seen("b", 300, true) }], none, at(62));
+        assert!(!spreading.is_settled());
+        assert_eq!(spreading.step(&[seen("b", 300, true)], none, at(63)), [Action::Gather(key("b"))]);
+        assert!(spreading.is_settled());
     }
 
     /// Keys are asked for by chance, some more, then others. What copies take is never beyond the budget, no key comes and goes without
@@ -366,11 +403,13 @@ mod tests {
                     keys[index].reads = keys[index].requests;
                 }
                 let limits = Limits { requests: keys.iter().map(|each| each.requests).sum(), ..LIMITS };
+                keys.iter_mut().for_each(|each| each.is_busy = chance.below(4) == 0);
                 for action in spreading.step(&keys, limits, at(second)) {
                     let (Action::Spread(named) | Action::Gather(named)) = &action;
                     let each = keys.iter_mut().find(|each| each.key == *named).expect("one of them");
                     let spreads = matches!(action, Action::Spread(_));
                     assert_ne!(each.is_spread, spreads, "seed {seed}: {action:?}");
+                    assert!(!each.is_busy, "seed {seed}: {action:?}");
                     each.is_spread = spreads;
                     count += 1;
                     if spreads {

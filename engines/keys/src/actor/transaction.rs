@@ -26,7 +26,7 @@ use super::databases::Thawed;
 use super::message::{Destination, LentRest, Loan, Message};
 use super::program::{Program, ProgramUser};
 use super::room::out_of_memory;
-use super::whole::{Answer, Held, LateStep, Whole, is_of_memory};
+use super::whole::{Answer, Held, Inquiry, LateStep, Whole, is_of_memory};
 use super::{Actor, Place, Progress, Work};
 use crate::access::{Access, permission_for};
 use crate::command::{Flags, Run};
@@ -126,7 +126,9 @@ impl Actor {
             Some((actor, _)) if *actor == self.id => self.begin(Work::Transaction(number)),
             Some((actor, keys)) => {
                 let (actor, keys, needs_room) = (*actor, keys.clone(), transaction.program.needs_room());
-                let whole = transaction.whole.clone();
+                let parts = transaction.parts.iter().flat_map(|(_, parts)| parts);
+                let room = self.reply_bytes_max.saturating_sub(parts.map(Tape::position).sum());
+                let whole = transaction.whole.clone().map(|whole| Inquiry { whole, room });
                 self.send(actor, Message::Borrow { transaction: number, keys, needs_room, whole });
             }
         }
@@ -171,7 +173,7 @@ impl Actor {
         transaction: u64,
         keys: Vec<Box<[u8]>>,
         needs_room: bool,
-        whole: Option<&Whole>,
+        whole: Option<&Inquiry>,
     ) {
         if whole.is_some() {
             self.expire_all();
@@ -180,9 +182,10 @@ impl Actor {
         }
         let has_room = !needs_room || self.make_room();
         let loans = keys.into_iter().map(|key| self.loan(key)).collect();
-        let rest = whole.map(|whole| {
+        let rest = whole.map(|Inquiry { whole, room }| {
             let obstacle = self.hold_all_for(whole);
-            LentRest { parts: self.parts_of(whole), latest: self.keys.latest_version(), obstacle }
+            self.put_gossip_off();
+            LentRest { parts: self.parts_of(whole, *room), latest: self.keys.latest_version(), obstacle }
         });
         self.send(to, Message::Lent { transaction, loans, has_room, rest });
     }
@@ -305,7 +308,7 @@ impl Actor {
         for (actor, _) in others {
             let mut loans = Vec::new();
             while let Some(mut returned) = borrowed.next_if(|borrowed| borrowed.from == actor) {
-                loans.push(self.give_back(&mut returned));
+                loans.push(self.give_back(&mut returned, changes.as_deref().unwrap_or_default()));
             }
             self.send(actor, Message::Return { loans, changes: changes.clone() });
         }
@@ -351,14 +354,15 @@ impl Actor {
         is_complete
     }
 
-    /// Takes a borrowed key out, as it is now.
-    fn give_back(&mut self, borrowed: &mut Borrowed) -> Loan {
+    /// Takes a borrowed key out, as it is now, behind what the transaction did to whole databases.
+    fn give_back(&mut self, borrowed: &mut Borrowed, changes: &[Thawed]) -> Loan {
         let key = std::mem::take(&mut borrowed.loan.key);
         let databases = std::mem::take(&mut borrowed.replicated).into_iter();
         let replicas: Vec<_> =
             databases.filter_map(|database| Some((database, self.keys.unborrow_replica(database, &key)?))).collect();
         let mut loan = self.loan(key);
-        self.keys.put_back(std::mem::take(&mut borrowed.aside));
+        let was_emptied = |number| changes.iter().any(|change| change.empties(number));
+        self.keys.put_back(std::mem::take(&mut borrowed.aside), was_emptied);
         loan.replicas = replicas;
         loan.made = std::mem::take(&mut borrowed.made);
         if loan.deleted == borrowed.deleted_here {

@@ -37,12 +37,20 @@ use crate::session::{SessionId, Ticket};
 
 /// What a transaction asks of all keys, and what it does to whole databases, in its order.
 #[derive(Debug)]
-pub struct Whole(Vec<WholeStep>);
+pub(super) struct Whole(Vec<WholeStep>);
 
 #[derive(Debug)]
 enum WholeStep {
     Ask { database: u8, command: &'static Command, args: OwnedArgs },
     Change(DatabaseChange),
+}
+
+/// What a transaction asks of all keys of an actor.
+#[derive(Clone, Debug)]
+pub struct Inquiry {
+    pub(super) whole: Arc<Whole>,
+    /// How many bytes the answers may have, so that those of all actors have no more than one reply.
+    pub(super) room: usize,
 }
 
 impl Whole {
@@ -127,14 +135,13 @@ impl Actor {
 
     /// Gives all keys up that a transaction held, which has done this to whole databases.
     pub(super) fn release_whole(&mut self, changes: &[Thawed]) {
-        self.claims.release_all();
+        self.release_all();
         changes.iter().for_each(|change| self.look_after(*change));
     }
 
-    /// What this actor's keys say to what a transaction asks of all. Together it is no longer than one reply.
-    pub(super) fn parts_of(&mut self, whole: &Whole) -> Vec<Tape> {
+    /// What this actor's keys say to what a transaction asks of all, with room for so many bytes.
+    pub(super) fn parts_of(&mut self, whole: &Whole, mut room: usize) -> Vec<Tape> {
         let mut view = View::default();
-        let mut room = self.reply_bytes_max;
         let mut parts = Vec::new();
         for step in &whole.0 {
             match step {
@@ -297,7 +304,10 @@ pub(super) fn not_in_a_transaction(command: &Command) -> CommandError {
 
 #[cfg(test)]
 mod tests {
+    use savanna_lattice::Hlc;
+
     use super::*;
+    use crate::actor::message::{LentRest, Message};
     use crate::config::Config;
     use crate::keyspace::Expiry;
     use crate::placement::Placement;
@@ -314,10 +324,46 @@ mod tests {
             program.push(command, OwnedArgs::of_words(words).args());
         }
         let whole = Whole::of(&program).expect("steps about all keys");
-        actor.reply_bytes_max = 1500;
-        let parts = actor.parts_of(&whole);
+        let parts = actor.parts_of(&whole, 1500);
         let lengths: Vec<usize> = parts.iter().map(|part| part.values().count()).collect();
         assert_eq!(lengths, [11, 11, 1, 1]);
         assert!(parts[2..].iter().all(|part| part.first() == Some(Value::Error(TOO_LONG))), "{parts:?}");
+    }
+
+    #[test]
+    fn what_one_actor_has_said_leaves_the_next_the_rest_of_the_room() {
+        let mut actor = Actor::new(ActorId(0), Placement::over(3), Config::default(), 1);
+        actor.reply_bytes_max = 1500;
+        let mut program = Program::new(0);
+        let words = [&b"KEYS"[..], b"*"];
+        program.push(Command::find(words[0]).expect("a command"), OwnedArgs::of_words(&words).args());
+        actor.begin_transaction(Destination::Waiter(1), Box::new(program));
+        let mut said = Tape::new();
+        said.bulk(&[b'x'; 1000]);
+        let taken = said.position();
+        for (to, left) in [(1, 1500), (2, 1500 - taken)] {
+            let Some(Message::Borrow { transaction, whole: Some(Inquiry { room, .. }), .. }) = actor.outboxes[to].pop()
+            else {
+                panic!("expected that keys are asked for")
+            };
+            assert_eq!(room, left);
+            let rest = LentRest { parts: vec![said.clone()], latest: Hlc::ZERO, obstacle: None };
+            let lent = Message::Lent { transaction, loans: Vec::new(), has_room: true, rest: Some(rest) };
+            actor.deliver(ActorId(to as u16), lent);
+        }
+    }
+
+    #[test]
+    fn a_walk_with_a_part_that_is_an_error_is_an_error() {
+        let mut actor = Actor::new(ActorId(0), Placement::over(2), Config::default(), 1);
+        actor.keys.set_string(b"a", b"x", Expiry::Keep);
+        let mut part = Tape::new();
+        part.error(TOO_LONG);
+        actor.held = Some(Held::new(vec![(ActorId(1), vec![part])]));
+        let words = [&b"SCAN"[..], b"0"];
+        let mut reply = Tape::new();
+        let command = Command::find(words[0]).expect("a command");
+        actor.answer_whole(0, command, OwnedArgs::of_words(&words).args(), &mut reply);
+        assert_eq!(reply.first(), Some(Value::Error(TOO_LONG)), "{reply}");
     }
 }

@@ -1,14 +1,12 @@
 //! Work that may have to wait for keys that are lent.
 
-use std::sync::Arc;
-
 use super::claims::Wants;
 use super::databases::DatabaseChange;
 use super::elsewhere::Place;
 use super::message::Destination;
 use super::program::Program;
 use super::room::out_of_memory;
-use super::whole::Whole;
+use super::whole::Inquiry;
 use super::{Actor, Progress, transaction};
 use crate::command::{Command, Flags, Run};
 use crate::keyspace::replica::Vector;
@@ -21,7 +19,7 @@ use crate::session::Session;
 pub(super) enum Work {
     Task { from: ActorId, to: Destination, database: u8, command: &'static Command, args: OwnedArgs },
     Program { from: ActorId, to: Destination, program: Box<Program> },
-    Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool, whole: Option<Arc<Whole>> },
+    Borrow { from: ActorId, transaction: u64, keys: Vec<Box<[u8]>>, needs_room: bool, whole: Option<Inquiry> },
     Transaction(u64),
     Freeze { from: ActorId, number: u64, change: DatabaseChange },
     Join { from: ActorId, database: u8, key: Box<[u8]>, vector: Vector, asked: u64 },
@@ -106,7 +104,7 @@ impl Actor {
                 self.put_replies(from, replies);
             }
             Work::Borrow { from, transaction, keys, needs_room, whole } => {
-                self.lend(from, transaction, keys, needs_room, whole.as_deref());
+                self.lend(from, transaction, keys, needs_room, whole.as_ref());
             }
             Work::Transaction(number) => self.hold_own(number),
             Work::Join { from, database, key, vector, asked } => self.hear_join(from, database, key, vector, asked),

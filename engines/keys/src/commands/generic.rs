@@ -410,6 +410,10 @@ pub(crate) fn combine_scanned(
         Ok(options) => options,
     };
     let (options, cursor) = options;
+    if let Some(ScannedPart { part, .. }) = parts.iter().find(|each| matches!(each.part.first(), Some(Value::Error(_))))
+    {
+        return part.play(reply);
+    }
     let (placement, from) = (keys.placement(), KeyHash::from_cursor(cursor));
     let mut next = 0;
     let mut found: Vec<Box<[u8]>> = Vec::new();

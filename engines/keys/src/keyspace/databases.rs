@@ -58,6 +58,19 @@ impl Keyspace {
 
     /// Hears that a database is emptied, or all. Gives what was here.
     pub fn hear_flush(&mut self, database: Option<u8>, version: Hlc) -> Vec<Box<Database>> {
+        self.translate_changes();
+        let flushed = self.empty(database, version);
+        for (number, key) in self.replicas.keys() {
+            if numbers(database).contains(&number) {
+                self.end_replica(number, &key);
+            }
+        }
+        // Before keys come back from a transaction that has written them anew.
+        self.translate_changes();
+        flushed
+    }
+
+    fn empty(&mut self, database: Option<u8>, version: Hlc) -> Vec<Box<Database>> {
         self.observe(version);
         // Also where there is nothing: who keeps copies may have one of a key that is not there.
         self.log.write_all(|_| ());
@@ -65,15 +78,7 @@ impl Keyspace {
         for number in numbers(database) {
             let Some(database) = self.databases[usize::from(number)].take() else { continue };
             for entry in database.iter() {
-                let class = deletion_class(KeyHash::of(&entry.key));
-                self.deleted[class] = version;
-                // Of keys with replicas each actor tells what it deletes.
-                if self.replicas.get(number, &entry.key).is_some() {
-                    let version = self.next_version();
-                    let header = Header { database: number, key: &entry.key, base: entry.version, version };
-                    self.log.write_all(|log| log.delete(header));
-                    self.deleted[class] = version;
-                }
+                self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
             }
             self.counters.changes += database.key_count() as u64;
             flushed.extend(self.keep_flushed(number, database));
@@ -86,7 +91,7 @@ impl Keyspace {
         for number in numbers(database) {
             self.end_lives(number, version);
         }
-        self.hear_flush(database, version);
+        self.empty(database, version);
     }
 
     /// Forgets all keys and libraries as if they had never been. The log hears nothing of it.

@@ -17,6 +17,7 @@ use savanna_keys::session::Ticket;
 use savanna_lattice::UnixMillis;
 
 use crate::log::SimLog;
+use crate::whole::key_of;
 use crate::world::{Client, Fault, World, new_actors};
 
 const KEYS: [&str; 5] = ["string", "number", "hash", "set", "zset"];
@@ -800,6 +801,33 @@ fn a_key_that_is_read_often_gets_replicas_by_itself_and_loses_them_when_it_cools
     assert_eq!(replicas(&mut world, "hot"), "1");
     assert!(world.actors().all(|actor| !actor.keys().has_replicas()), "nothing is left of it");
     assert_eq!(world.call(clients[2], &["GET", "hot"]), "\"12\"");
+}
+
+#[test]
+fn a_hot_key_that_a_transaction_has_at_a_look_is_undone_at_a_later_one() {
+    let mut world = spreading(3, 7);
+    let client = world.client(0);
+    let (hot, other) = (key_of(0), key_of(2));
+    world.call(client, &["SET", &hot, "1"]);
+    for _ in 0..4_000 {
+        world.call(client, &["GET", &hot]);
+    }
+    for _ in 0..3 {
+        world.pass(1_000);
+        world.quiesce().expect("an end");
+    }
+    assert_eq!(world.call(client, &["SAV.REPLICAS", &hot]), "3");
+    assert_eq!(world.call(client, &["CONFIG", "SET", "hot-keys-memory", "0"]), "OK");
+    world
+        .request(client, &["MGET", &hot, &other])
+        .expect_err("a transaction, which holds the key until the other is there");
+    for _ in 0..3 {
+        world.pass(1_000);
+    }
+    world.settle();
+    assert_eq!(world.call(client, &["SAV.REPLICAS", &hot]), "3");
+    world.pass(1_000);
+    assert_eq!(world.call(client, &["SAV.REPLICAS", &hot]), "1");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Transactions with steps about all keys say on several actors what they say on one, and are one step for whoever looks.
 
+use savanna_keys::actor::gossip::PERIOD;
 use savanna_keys::keyspace::Keyspace;
+use savanna_keys::placement::{KeyHash, Placement};
 use savanna_keys::reply::{Tape, Value};
 use savanna_keys::session::Ticket;
 
@@ -290,6 +292,165 @@ fn keys_with_replicas_are_flushed_with_the_others_wherever_the_log_ends() {
                 log.len()
             );
         }
+    }
+}
+
+/// A key that is an actor's, among three.
+pub(crate) fn key_of(actor: usize) -> String {
+    let is_its = |key: &String| Placement::over(3).actor_of(KeyHash::of(key.as_bytes()).group()).index() == actor;
+    (0..).map(|number| format!("key{number}")).find(is_its).expect("one")
+}
+
+/// Three actors with a log and a client each; the keys have replicas at all.
+fn logged(seed: u64, keys: &[&str]) -> (World, [Client; 3]) {
+    let mut world = World::new(3, seed);
+    world.begin_log();
+    let clients = [0, 1, 2].map(|actor| world.client(actor));
+    for key in keys {
+        world.call(clients[0], &["SAV.REPLICATE", key, "FULL"]);
+    }
+    world.quiesce().expect("an end");
+    // New ones have not been at any key's first replica.
+    let clients = [0, 1, 2].map(|actor| world.client(actor));
+    (world, clients)
+}
+
+#[test]
+fn keys_that_lose_their_replicas_during_a_flush_do_not_come_back() {
+    for seed in 0..60 {
+        let (mut world, clients) = logged(seed, &KEYS);
+        for key in KEYS {
+            world.call(clients[0], &["SET", key, "old"]);
+        }
+        world.quiesce().expect("an end");
+        for key in KEYS {
+            world.call(clients[0], &["SAV.REPLICATE", key, "1"]);
+        }
+        // All hear of that, and who has heard it says so meanwhile.
+        for _ in 0..2 {
+            world.pass(PERIOD);
+            world.settle();
+        }
+        for _ in 0..2 {
+            world.pass(PERIOD);
+        }
+        let asker = clients[(seed % 3) as usize];
+        if seed % 2 == 0 {
+            assert_eq!(world.call(asker, &["FLUSHALL"]), "OK");
+        } else {
+            assert_eq!(exec(&mut world, asker, &[vec!["FLUSHALL"], vec!["GET", "a"]]).to_string(), "[2] OK nil");
+        }
+        world.quiesce().expect("an end");
+        assert!(world.actors().all(|actor| contents_of(actor.keys()).is_empty()), "seed {seed}");
+        let log = records(&mut world);
+        assert_eq!(contents(&world.replayed(&log)), [], "seed {seed}");
+    }
+}
+
+#[test]
+fn what_is_written_behind_a_flush_stays_where_others_hear_of_the_flush_later() {
+    for seed in 0..60 {
+        let (mut world, clients) = logged(seed, &KEYS);
+        for key in KEYS {
+            world.call(clients[0], &["SET", key, "old"]);
+        }
+        world.quiesce().expect("an end");
+        let asker = clients[(seed % 3) as usize];
+        world.call(asker, &["MULTI"]);
+        world.call(asker, &["FLUSHALL"]);
+        KEYS.iter().for_each(|key| drop(world.call(asker, &["SET", key, "new"])));
+        world.request(asker, &["EXEC"]).expect_err("a reply later");
+        for _ in 0..60 {
+            if world.chance.below(4) == 0 {
+                world.pass(PERIOD);
+            } else {
+                world.deliver_one();
+            }
+        }
+        world.quiesce().expect("an end");
+        for actor in world.actors() {
+            let values = contents_of(actor.keys());
+            assert_eq!(values.len(), KEYS.len(), "seed {seed}: {values:?}");
+            assert!(values.iter().all(|(.., value)| value.contains("new")), "seed {seed}: {values:?}");
+        }
+        let log = records(&mut world);
+        assert_eq!(contents(&world.replayed(&log)), contents(world.actor(0).keys()), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_a_copy_has_not_told_is_flushed_by_the_actor_that_borrows_the_key() {
+    for seed in 0..10 {
+        let key = key_of(2);
+        let (mut world, clients) = logged(seed, &[&key]);
+        let other = world.client(1);
+        world.call(clients[0], &["SADD", &key, "old"]);
+        world.quiesce().expect("an end");
+        for words in [&["MULTI"][..], &["FLUSHALL"], &["SADD", &key, "new"]] {
+            world.call(clients[1], words);
+        }
+        world.request(clients[1], &["EXEC"]).expect_err("a reply later");
+        let added = world.request(other, &["SADD", &key, "late"]).expect("the copy answers");
+        assert_eq!(added.to_string(), "1");
+        world.settle_requests();
+        let seen = world.request(other, &["SISMEMBER", &key, "old"]).expect("the copy answers");
+        assert_eq!(seen.to_string(), "0", "it was flushed");
+        world.quiesce().expect("an end");
+        let log = records(&mut world);
+        let replayed = contents(&world.replayed(&log));
+        assert!(world.actors().all(|actor| contents(actor.keys()) == replayed), "seed {seed}: {replayed:?}");
+        assert_eq!(world.call(other, &["SMEMBERS", &key]), "~1 \"new\"", "seed {seed}");
+    }
+}
+
+/// The last of three actors has added to its copy of a set of the second, and hears then that it has none any more.
+fn given_up_with_something_untold(seed: u64) -> (World, [Client; 3]) {
+    let key = key_of(1);
+    let (mut world, clients) = logged(seed, &[&key]);
+    world.call(clients[1], &["SADD", &key, "old"]);
+    world.quiesce().expect("an end");
+    world.is_orderly = true;
+    world.call(clients[1], &["SAV.REPLICATE", &key, "1"]);
+    for _ in 0..2 {
+        world.pass(PERIOD);
+    }
+    let added = world.request(clients[2], &["SADD", &key, "late"]).expect("the copy answers");
+    assert_eq!(added.to_string(), "1");
+    world.deliver_from(1);
+    assert!(!world.actor(2).keys().serves(0, key.as_bytes()));
+    (world, clients)
+}
+
+fn assert_all_empty(mut world: World, seed: u64) {
+    world.quiesce().expect("an end");
+    for actor in world.actors() {
+        assert_eq!(contents(actor.keys()), [], "seed {seed}");
+    }
+    let log = records(&mut world);
+    assert_eq!(contents(&world.replayed(&log)), [], "seed {seed}");
+}
+
+#[test]
+fn what_a_copy_that_was_given_up_has_not_told_is_flushed() {
+    for seed in 0..10 {
+        let (mut world, clients) = given_up_with_something_untold(seed);
+        assert_eq!(world.call(clients[0], &["FLUSHALL"]), "OK");
+        assert_all_empty(world, seed);
+    }
+}
+
+#[test]
+fn what_was_told_before_a_flush_is_flushed_though_it_is_heard_while_all_is_held() {
+    for seed in 0..10 {
+        let (mut world, clients) = given_up_with_something_untold(seed);
+        for _ in 0..2 {
+            world.pass(PERIOD);
+        }
+        world.request(clients[0], &["FLUSHALL"]).expect_err("a reply later");
+        world.deliver_from(0);
+        world.deliver_from(2);
+        world.settle();
+        assert_all_empty(world, seed);
     }
 }
 

@@ -52,14 +52,21 @@ impl Keyspace {
         aside
     }
 
-    /// Puts back what was put aside.
-    pub(crate) fn put_back(&mut self, aside: Aside) {
+    /// Puts back what was put aside, but for what is of databases that were emptied meanwhile.
+    pub(crate) fn put_back(&mut self, aside: Aside, was_emptied: impl Fn(u8) -> bool) {
         for (database, entry) in aside.entries {
-            self.adopt(database, entry);
+            if !was_emptied(database) {
+                self.adopt(database, entry);
+            }
         }
         for (database, key, replica) in aside.replicas {
             self.replicas.insert(database, &key, replica);
+            if was_emptied(database) {
+                self.end_replica(database, &key);
+            }
         }
+        // Before another actor's replica of such a key is in its place again.
+        self.translate_changes();
     }
 
     /// Takes in the state of a borrowed key.

@@ -376,6 +376,20 @@ impl Keyspace {
         self.weigh(database, key);
     }
 
+    /// Deletes a key of a database that is emptied, as far as this replica has seen it, for the others to hear of. What a replica that
+    /// was given up has not told is never told: whoever has seen it deletes it.
+    pub(super) fn end_replica(&mut self, database: u8, key: &[u8]) {
+        let Some(replica) = self.replicas.get_mut(database, key) else { return };
+        if replica.standing == Standing::GivenUp {
+            (replica.unsent, replica.unsent_bytes) = (None, 0);
+            self.weigh(database, key);
+        } else if replica.state.is_some() && !replica.is_dead() {
+            let version = self.next_version();
+            self.log.write_all(|log| log.delete(Header { database, key, base: version, version }));
+            self.note_deletion(KeyHash::of(key), version);
+        }
+    }
+
     /// Merges what another replica changed, and shows it.
     fn merge(&mut self, database: u8, key: &[u8], delta: State, version: Option<Hlc>) {
         self.observe(delta.incarnation().hlc);
