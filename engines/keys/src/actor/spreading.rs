@@ -219,7 +219,7 @@ impl Actor {
         let (own, others): (Vec<Heat>, Vec<Heat>) =
             heat.into_iter().partition(|heat| self.keys.is_first_replica(&heat.key));
         self.tell_heat(others);
-        let seen = self.observe_heat(own, now);
+        let seen = self.observe_heat(&own, now);
         let budget = self.config.hot_keys_memory / usize::from(self.placement.actors());
         let limits = Limits { budget, requests_min: self.config.hot_keys_requests_min as u64, requests };
         for action in self.spreading.step(&seen, limits, now) {
@@ -257,7 +257,7 @@ impl Actor {
     }
 
     /// What is known of keys of this actor that are spread, or that may be.
-    fn observe_heat(&self, own: Vec<Heat>, now: UnixMillis) -> Vec<Observation> {
+    fn observe_heat(&self, own: &[Heat], now: UnixMillis) -> Vec<Observation> {
         let spread: Vec<Named> = self.keys.spread_keys();
         let of_spread = spread.into_iter().map(|key| {
             let here = own.iter().find(|heat| (heat.database, &heat.key) == (key.0, &key.1));

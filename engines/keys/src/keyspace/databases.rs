@@ -70,6 +70,7 @@ impl Keyspace {
         flushed
     }
 
+    #[expect(clippy::vec_box, reason = "they are in boxes where they come from")]
     fn empty(&mut self, database: Option<u8>, version: Hlc) -> Vec<Box<Database>> {
         self.observe(version);
         // Also where there is nothing: who keeps copies may have one of a key that is not there.
