@@ -142,7 +142,7 @@ const fn long_runs(bytes: u64) -> u64 {
 const fn registers_of(runs: u64, count: usize) -> usize {
     const EVERY_OTHER: u64 = 0x00ff_00ff_00ff_00ff;
     let of_values = runs >> 7 & EACH_BYTE;
-    let less = runs & EACH_BYTE * 0x3f & !(of_values * 0x3c);
+    let less = runs & (EACH_BYTE * 0x3f) & !(of_values * 0x3c);
     let pairs = (less & EVERY_OTHER) + (less >> 8 & EVERY_OTHER);
     (pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48) as usize + count
 }

@@ -46,7 +46,7 @@ impl Keyspace {
             let place = self.random.below(count);
             let shown = self.database()?.iter().filter(|entry| self.is_no_copy(&entry.key) && !entry.has_expired(now));
             let shown: Vec<&Entry> = shown.collect();
-            return Some(Box::from(&*shown.get(place).or(shown.last())?.key));
+            return Some(Box::from(&*shown.get(place).or_else(|| shown.last())?.key));
         }
         for _ in 0..TRIES {
             let place = self.random.below(count);

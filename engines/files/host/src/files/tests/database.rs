@@ -312,7 +312,7 @@ fn a_batch_that_comes_late_does_nothing_and_a_database_that_went_back_is_noticed
 fn tables_of_the_version_before_are_brought_up_unless_they_are_of_another_installation() {
     let place = Place::new();
     let database = place.server.database(1, 1);
-    runtime().block_on(async { drop(until_there(&database).await) });
+    runtime().block_on(until_there(&database));
     place.server.query(
         "ALTER TABLE marker DROP COLUMN owner; UPDATE files_version SET version = 1; UPDATE marker SET txid = 7",
     );

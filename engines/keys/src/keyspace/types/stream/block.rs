@@ -151,7 +151,7 @@ impl Block {
         let mut body = Vec::with_capacity(told().map(|word| word.len() + 2).sum());
         told().for_each(|word| write_word(&mut body, word));
         let is_next = !self.bytes.is_empty() && !self.is_set_back && following(self.last) == Some(id);
-        self.bytes.push(u8::from(is_same) * SAME_FIELDS | u8::from(is_next) * NEXT);
+        self.bytes.push((u8::from(is_same) * SAME_FIELDS) | (u8::from(is_next) * NEXT));
         if !is_next {
             write_number(&mut self.bytes, id.millis - self.first.millis);
             write_number(&mut self.bytes, id.count);
