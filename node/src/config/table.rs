@@ -125,7 +125,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     setting(
         "keys.lua_time_limit",
         "5000",
-        "milliseconds that others wait for a script before they are told BUSY; after 500 they always are",
+        "milliseconds that others wait for a script before they are told BUSY; after 500 all are but for PING, ECHO and SELECT",
     ),
     setting("keys.maxclients", "10000", "clients that may be connected"),
     setting("keys.maxmemory", "0", "memory for keys and values, 0 for no limit"),

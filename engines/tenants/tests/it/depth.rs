@@ -254,6 +254,23 @@ fn what_is_long_or_nested_is_answered_or_refused() {
     });
 }
 
+/// Each filter goes down the whole value within the one before.
+#[test]
+fn a_path_of_json_goes_so_deep_into_a_value_and_no_deeper() {
+    on_a_thread_of_the_server(|| {
+        let mut desk = Desk::new();
+        let client = desk.client();
+        let value = format!("{}1{}", "[".repeat(900), "]".repeat(900));
+        let mut asked = |filters: usize| {
+            let within = "exists ($.** ? (@.type() == \"number\" && ";
+            let path = format!("strict $ ? ({}1 == 1{})", within.repeat(filters), "))".repeat(filters));
+            desk.run(client, &format!("SELECT jsonb_path_exists('{value}', '{path}')"))
+        };
+        assert_eq!(asked(5), Seen::Rows(vec!["t".to_owned()]));
+        assert_eq!(asked(20), Seen::Failed("54001"));
+    });
+}
+
 /// Each reads the one before twice: who asks the first one of them something once for each way to it never ends.
 #[test]
 fn named_queries_of_named_queries_are_planned_in_time_that_grows_with_their_number() {
