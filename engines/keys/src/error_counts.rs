@@ -36,7 +36,14 @@ impl ErrorCounts {
     }
 
     /// Adds what was counted elsewhere.
+    #[inline]
     pub fn add(&mut self, other: &Self) {
+        if !other.is_empty() {
+            self.add_some(other);
+        }
+    }
+
+    fn add_some(&mut self, other: &Self) {
         let before = self.total;
         other.by_code.iter().for_each(|(code, count)| self.note_code(code, *count));
         self.total = before + other.total;

@@ -18,6 +18,7 @@ const COPIES: usize = 4;
 ///
 /// # Errors
 /// If there is none.
+#[inline]
 pub(crate) fn ask_for_value(bytes: usize) -> Outcome {
     ask(bytes.saturating_mul(COPIES))
 }
@@ -30,8 +31,13 @@ pub(crate) fn ask_for_change(bytes: usize, moved: usize) -> Outcome {
     ask(bytes.saturating_mul(COPIES).saturating_add(moved))
 }
 
+#[inline]
 fn ask(needed: usize) -> Outcome {
-    if needed < LARGE_BYTES || is_there(needed) {
+    if needed < LARGE_BYTES { Ok(()) } else { ask_for_much(needed) }
+}
+
+fn ask_for_much(needed: usize) -> Outcome {
+    if is_there(needed) {
         return Ok(());
     }
     Err(CommandError::from(format!(

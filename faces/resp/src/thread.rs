@@ -5,6 +5,7 @@
 //! their connections, and each connection is written to once.
 
 mod accept;
+mod ahead;
 mod attend;
 pub(crate) mod eviction;
 mod replies;
@@ -20,10 +21,10 @@ use savanna_lattice::UnixMillis;
 
 use self::accept::Connections;
 pub(crate) use self::accept::{Acceptor, Arrivals, PendingClient};
+use self::ahead::Ahead;
 pub(crate) use self::attend::Lent;
 use self::eviction::Scales;
 use crate::connection::Connection;
-use crate::parse::Parser;
 
 pub(crate) const WAKE: Token = Token(usize::MAX);
 pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
@@ -79,8 +80,8 @@ pub(crate) struct State {
     /// Whether a connection is above its soft limit.
     is_any_over_soft: bool,
     buffer: Vec<u8>,
-    /// Finds the requests that come next.
-    scout: Parser,
+    /// The requests of a pipeline that come next.
+    ahead: Ahead,
 }
 
 impl State {
@@ -97,7 +98,7 @@ impl State {
             inspected_at: UnixMillis(0),
             is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
-            scout: Parser::default(),
+            ahead: Ahead::default(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What can be permitted: commands, their subcommands, and categories of both.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::command::{Class, Command, CommandNumber, Flags, Group, KeyUse, TABLE};
@@ -143,37 +144,61 @@ impl Permission {
     }
 }
 
-/// All permissions, and where those of each command begin: its own is the first, its subcommands' follow.
-struct Permissions {
-    all: Vec<Permission>,
-    first: Vec<usize>,
+/// Where the permissions of each command begin: its own is the first, its subcommands' follow. Every request asks for it.
+static FIRST: [u16; TABLE.len() + 1] = {
+    let (mut first, mut command) = ([0; TABLE.len() + 1], 0);
+    while command < TABLE.len() {
+        first[command + 1] = first[command] + 1 + subcommand_count(TABLE[command].name);
+        command += 1;
+    }
+    first
+};
+
+const fn subcommand_count(command: &str) -> u16 {
+    let (mut count, mut place) = (0, 0);
+    while place < SUBCOMMANDS.len() {
+        if is_same(SUBCOMMANDS[place].0, command) {
+            count += SUBCOMMANDS[place].2.len() as u16;
+        }
+        place += 1;
+    }
+    count
 }
 
-static PERMISSIONS: LazyLock<Permissions> = LazyLock::new(|| {
-    let (mut all, mut first) = (Vec::new(), Vec::new());
+/// `==` of names, where the compiler asks.
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut place = 0;
+    while place < one.len() && place < other.len() && one[place] == other[place] {
+        place += 1;
+    }
+    place == one.len() && place == other.len()
+}
+
+static PERMISSIONS: LazyLock<Vec<Permission>> = LazyLock::new(|| {
+    let mut all = Vec::new();
     for command in TABLE {
-        first.push(all.len());
         all.push(Permission { command, subcommand: None, categories: categories_of(command) });
         for (_, categories, subcommands) in SUBCOMMANDS.iter().filter(|(name, ..)| *name == command.name) {
             let categories = Categories::of(categories);
             all.extend(subcommands.iter().map(|name| Permission { command, subcommand: Some(name), categories }));
         }
     }
-    first.push(all.len());
-    Permissions { all, first }
+    all
 });
 
 /// All permissions.
 #[must_use]
 pub(crate) fn permissions() -> &'static [Permission] {
-    &PERMISSIONS.all
+    &PERMISSIONS
 }
 
 /// The permissions of a command, as indices: its own, then its subcommands'.
 #[must_use]
-pub(crate) fn permissions_of(command: &'static Command) -> std::ops::Range<usize> {
+#[inline]
+pub(crate) fn permissions_of(command: &'static Command) -> Range<usize> {
     match CommandNumber::of(command).map(|number| usize::from(u16::from(number))) {
-        Some(index) => PERMISSIONS.first[index]..PERMISSIONS.first[index + 1],
+        Some(index) => usize::from(FIRST[index])..usize::from(FIRST[index + 1]),
         None => 0..0,
     }
 }
@@ -191,18 +216,26 @@ pub(crate) fn subcommands_of(command: &str) -> impl Iterator<Item = &'static str
 
 /// The permission that a request needs, as an index; none for commands that are not in the table.
 #[must_use]
+#[inline]
 pub(crate) fn permission_for(command: &'static Command, args: Args<'_>) -> Option<usize> {
-    let mut own = permissions_of(command);
-    let first = own.next()?;
-    if own.is_empty() {
-        return Some(first);
+    let own = permissions_of(command);
+    match own.len() {
+        0 => None,
+        1 => Some(own.start),
+        _ => Some(permission_among(own, args)),
     }
+}
+
+/// The permission of a request whose command has subcommands.
+fn permission_among(mut own: Range<usize>, args: Args<'_>) -> usize {
+    let first = own.start;
+    own.start += 1;
     let word = args.from(1).next().unwrap_or_default();
     let is_asked = |index: &usize| {
-        let subcommand = PERMISSIONS.all[*index].subcommand.unwrap_or_default();
+        let subcommand = PERMISSIONS[*index].subcommand.unwrap_or_default();
         subcommand.as_bytes().eq_ignore_ascii_case(word)
     };
-    Some(own.find(is_asked).unwrap_or(first))
+    own.find(is_asked).unwrap_or(first)
 }
 
 /// The categories of a command.
@@ -279,5 +312,20 @@ impl Need {
     #[must_use]
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_permissions_of_a_command_are_those_that_say_so() {
+        for command in TABLE {
+            let own: Vec<usize> = permissions_of(command).collect();
+            let named = |index: &usize| std::ptr::eq(permissions()[*index].command, command);
+            assert_eq!(own, (0..permissions().len()).filter(named).collect::<Vec<_>>(), "{}", command.name);
+            assert_eq!(permissions()[own[0]].subcommand, None);
+        }
     }
 }

@@ -115,6 +115,7 @@ pub(crate) fn percentile(classes: &[u64], percent: f64) -> Option<f64> {
 
 impl Actor {
     /// When a command begins, if its time is taken; those that always take so long as to be worth it, and of others one of many.
+    #[inline]
     pub(super) fn take_time(&mut self, is_worth_it: bool) -> Option<Timing> {
         let counts_for = if is_worth_it { 1 } else { TIMED_OF };
         let is_timed = is_worth_it || self.calls.is_next_timed();

@@ -147,7 +147,15 @@ impl Actor {
 
     /// Takes this actor's own parts out of its replies, where no session looks for them. They come at once, or when no
     /// transaction holds keys any more.
+    #[inline]
     pub(super) fn hear_own_parts(&mut self) {
+        if self.replies.has_parts() {
+            self.hear_parts();
+        }
+    }
+
+    #[cold]
+    fn hear_parts(&mut self) {
         // What they make together may be a part again.
         while self.replies.has_parts() {
             let mut replies = std::mem::take(&mut self.replies);

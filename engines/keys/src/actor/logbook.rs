@@ -179,6 +179,7 @@ impl Actor {
     /// When a command begins, if its time is taken: two looks at the clock cost as much as a short command. Of those that always
     /// take the same short time, and those on one string, all are looked at only if what they take may be called slow, or they have
     /// many words or bytes.
+    #[inline]
     pub(super) fn begin_timing(&mut self, command: &Command, args: Args<'_>) -> Option<Timing> {
         /// No short command takes this long.
         const FAST_MICROS: i64 = 1000;

@@ -766,13 +766,18 @@ impl Actor {
     #[inline]
     fn remove_late_fields(&mut self, command: &'static Command, args: Args<'_>) {
         if self.keys.has_late_fields() && !self.is_still() {
-            for key in command.keys.of(args).into_iter().flatten() {
-                self.keys.expire_fields_of(key, usize::MAX);
-            }
-            if let Run::Finds { named, .. } = command.run {
-                for key in named(&self.keys, args) {
-                    self.keys.expire_fields_of(&key, usize::MAX);
-                }
+            self.remove_late_fields_now(command, args);
+        }
+    }
+
+    #[cold]
+    fn remove_late_fields_now(&mut self, command: &'static Command, args: Args<'_>) {
+        for key in command.keys.of(args).into_iter().flatten() {
+            self.keys.expire_fields_of(key, usize::MAX);
+        }
+        if let Run::Finds { named, .. } = command.run {
+            for key in named(&self.keys, args) {
+                self.keys.expire_fields_of(&key, usize::MAX);
             }
         }
     }

@@ -25,17 +25,22 @@ impl Session {
     }
 
     /// Refuses what a session with RESP2 may not run while it listens.
+    #[inline]
     pub(super) fn check_subscribed(&self, command: &Command) -> Result<(), CommandError> {
-        let may_run = command.group == Group::PubSub && !matches!(command.name, "publish" | "spublish" | "pubsub")
-            || matches!(command.name, "ping" | "quit" | "reset");
-        if may_run || self.protocol != 2 || !self.is_subscribed() {
-            return Ok(());
-        }
-        Err(CommandError::from(format!(
-            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-            command.name
-        )))
+        if self.protocol != 2 || !self.is_subscribed() { Ok(()) } else { check_may_listen(command) }
     }
+}
+
+fn check_may_listen(command: &Command) -> Result<(), CommandError> {
+    let may_run = command.group == Group::PubSub && !matches!(command.name, "publish" | "spublish" | "pubsub")
+        || matches!(command.name, "ping" | "quit" | "reset");
+    if may_run {
+        return Ok(());
+    }
+    Err(CommandError::from(format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+        command.name
+    )))
 }
 
 /// Who listens to what. Every actor knows how many sessions of every other one listen to a channel, so that publishing

@@ -70,15 +70,17 @@ impl Actor {
 
     /// Asks for space in the log for what a request may change, as far as that follows from its words, beside so many bytes of
     /// requests before it. Says how many bytes these are with it. A command that keeps what other keys have asks for that itself.
+    #[inline]
     pub(super) fn ask_for_log(
         &mut self,
         command: &Command,
         args: Args<'_>,
         before: usize,
     ) -> Result<usize, CommandError> {
-        if !command.flags.has(Flags::WRITE) {
-            return Ok(before);
-        }
+        if command.flags.has(Flags::WRITE) { self.ask_for_log_of(command, args, before) } else { Ok(before) }
+    }
+
+    fn ask_for_log_of(&mut self, command: &Command, args: Args<'_>, before: usize) -> Result<usize, CommandError> {
         // A value with replicas is written as what they merge, mostly as a whole.
         if self.keys.has_replicas()
             && let Ok(keys) = command.keys.of(args)

@@ -529,7 +529,14 @@ impl Actor {
     }
 
     /// Calls waiters of keys that got something.
+    #[inline]
     pub(super) fn serve_ready(&mut self) {
+        if !self.keys.ready.is_empty() {
+            self.serve_arrivals();
+        }
+    }
+
+    fn serve_arrivals(&mut self) {
         let mut arrivals = VecDeque::from(std::mem::take(&mut self.keys.ready));
         while !self.is_paused()
             && let Some(arrival) = arrivals.pop_front()

@@ -326,6 +326,7 @@ impl Command {
     /// Whether a request does not run if there is, or is not, room. A script does; then its commands may not. What removes groups
     /// and consumers makes room.
     #[must_use]
+    #[inline]
     pub fn is_refused(&self, has_room: bool, args: Args<'_>) -> bool {
         !has_room && self.flags.has(Flags::DENYOOM) && (self.name != "xgroup" || xgroup_adds(args))
     }
@@ -337,8 +338,12 @@ impl Command {
     }
 
     /// Until when a request waits, if it is of a command that waits and says so rightly.
+    #[inline]
     pub(crate) fn deadline(&self, args: Args<'_>, now: UnixMillis) -> Option<UnixMillis> {
-        let Run::Waits(..) = self.run else { return None };
+        if matches!(self.run, Run::Waits(..)) { self.deadline_of(args, now) } else { None }
+    }
+
+    fn deadline_of(&self, args: Args<'_>, now: UnixMillis) -> Option<UnixMillis> {
         let millis = match self.keys {
             Keys::Streams => block_millis(args)?,
             Keys::Counted { .. } => parse_timeout(&args[1]).ok()?,

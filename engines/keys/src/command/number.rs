@@ -12,6 +12,7 @@ pub struct CommandNumber(u16);
 impl CommandNumber {
     /// The number of a command; none of one that is not in the table.
     #[must_use]
+    #[inline]
     pub fn of(command: &'static Command) -> Option<Self> {
         let offset = std::ptr::from_ref(command).addr().wrapping_sub(TABLE.as_ptr().addr());
         let place = offset / size_of::<Command>();

@@ -2,11 +2,11 @@
 
 use savanna_keys::actor::{Actor, Progress};
 use savanna_keys::config::OutputLimit;
-use savanna_keys::keyspace::NEAR_MAX;
 use savanna_keys::memory::reserve;
 use savanna_keys::request::Args;
 use savanna_keys::session::SessionId;
 
+use super::ahead::Ahead;
 use super::{READ_BYTES, Thread};
 use crate::connection::{Connection, ReadOutcome};
 use crate::parse::{Limits, Parser, ProtocolError};
@@ -98,24 +98,38 @@ impl Thread {
     /// Runs the complete requests in `bytes`, as far as they may run. Says how many bytes they had.
     fn run_bytes(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let mut parser = std::mem::take(&mut connection.parser);
-        let ran = self.run_parsed(connection, &mut parser, bytes);
+        let mut ahead = std::mem::take(&mut self.state.ahead);
+        let ran = self.run_parsed(connection, &mut parser, &mut ahead, bytes);
+        ahead.clear();
+        self.state.ahead = ahead;
         parser.shrink();
         connection.parser = parser;
         ran
     }
 
-    fn run_parsed(&mut self, connection: &mut Connection, parser: &mut Parser, bytes: &[u8]) -> usize {
+    fn run_parsed(
+        &mut self,
+        connection: &mut Connection,
+        parser: &mut Parser,
+        ahead: &mut Ahead,
+        bytes: &[u8],
+    ) -> usize {
         let (mut limits, output_limit) = limits_of(self.worker.actor(), connection.session);
-        let (mut ran, mut near) = (0, 0);
+        let mut ran = 0;
         while connection.may_run() {
             // Of a pipeline: one request alone has nothing to be fetched beside it.
-            if ran > 0 && ran >= near && ran < bytes.len() {
-                near = ran + self.look_ahead(connection.session, &bytes[ran..], &limits);
+            if ran > 0 && ran < bytes.len() && ahead.is_empty() {
+                let (keys, count) = ahead.find(&bytes[ran..], &limits);
+                self.worker.actor().bring_near(connection.session, &keys[..count]);
             }
-            match parser.next(&bytes[ran..], &limits) {
+            let found = match ahead.next() {
+                Some(found) => Ok(Some(found)),
+                None => parser.next(&bytes[ran..], &limits).map(|length| length.map(|length| (length, parser.spans()))),
+            };
+            match found {
                 Ok(None) => break,
-                Ok(Some(length)) => {
-                    let args = Args::new(&bytes[ran..], parser.spans());
+                Ok(Some((length, spans))) => {
+                    let args = Args::new(&bytes[ran..], spans);
                     // An empty line, or a list of no words, is a request of none.
                     let name = args.from(0).next().and_then(<[u8]>::first);
                     // `EVAL`, `EXEC`, `FCALL` and their kin.
@@ -151,28 +165,6 @@ impl Thread {
             }
         }
         ran
-    }
-
-    /// Lets the memory come near that the next requests in `bytes` are going to ask for, many at a time: one after the other,
-    /// each would wait for it. Says how many bytes they have.
-    fn look_ahead(&mut self, session: SessionId, bytes: &[u8], limits: &Limits) -> usize {
-        let (mut keys, mut count, mut end) = ([&[][..]; NEAR_MAX], 0, 0);
-        let mut scout = std::mem::take(&mut self.state.scout);
-        while count < NEAR_MAX
-            && let Ok(Some(length)) = scout.next(&bytes[end..], limits)
-        {
-            // Of nearly all commands, a key.
-            if let Some(word) = scout.spans().get(1) {
-                keys[count] = &bytes[end + word.start as usize..][..word.length as usize];
-                count += 1;
-            }
-            end += length;
-        }
-        self.worker.actor().bring_near(session, &keys[..count]);
-        scout.forget();
-        scout.shrink();
-        self.state.scout = scout;
-        end.max(1)
     }
 }
 
