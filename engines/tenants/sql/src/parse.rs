@@ -2,6 +2,7 @@
 
 pub(crate) mod data_type;
 pub(crate) mod dialect;
+pub(crate) mod element;
 pub(crate) mod grammar;
 mod mark;
 pub mod name;
@@ -142,6 +143,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
 pub(crate) fn tree(words: Words<'_>) -> Result<Option<Statement>> {
     let (grammar, text) = (words.grammar(), words.text);
     let mut tokens = words.tokens;
+    element::write_elements(text, &mut tokens);
     write_otherwise(&mut tokens);
     let statements = Parser::new(&grammar).with_tokens_with_locations(tokens).parse_statements();
     let mut statements = statements.map_err(|error| syntax_error(text, &error))?.into_iter();

@@ -147,6 +147,6 @@ pub(crate) fn excluded(name: &str) -> (Exclusion, &str) {
 }
 
 /// The places of tokens that are no blanks.
-fn places(tokens: &[TokenWithSpan]) -> Vec<usize> {
+pub(super) fn places(tokens: &[TokenWithSpan]) -> Vec<usize> {
     (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect()
 }
