@@ -18,8 +18,8 @@ use sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Whitespace},
 };
 
-pub(crate) use self::mark::{AND, DISTINCT_SETS, WEAKER, excluded};
-use self::mark::{write_distinct_sets, write_exclusions, write_lock_lists, write_weaker_locks};
+pub(crate) use self::mark::{AND, DISTINCT_SETS, VARIADIC, WEAKER, excluded};
+use self::mark::{write_distinct_sets, write_exclusions, write_lock_lists, write_variadic, write_weaker_locks};
 use crate::{
     interrupt::Interrupts,
     modify::{Overriding, conflict_target::write_plain},
@@ -199,13 +199,14 @@ pub(crate) fn is_rare(tokens: &[TokenWithSpan], expected: &str) -> bool {
 }
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
-/// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, `TABLE t`, the weaker row locks, row locks before
+/// roles that log in, subscripts of what is written, `VARIADIC`, tables without a log, which have one, what an INSERT overrides, `ABORT`, `TABLE t`, the weaker row locks, row locks before
 /// LIMIT, the order of an operator, options of a table that have no value, and `DEFERRABLE` transactions.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
     write_lock_lists(tokens);
     write_exclusions(tokens);
     write_distinct_sets(tokens);
+    write_variadic(tokens);
     write_locks_last(tokens);
     write_option_values(tokens);
     write_identity_options(tokens);
