@@ -21,6 +21,7 @@ mod setting;
 mod template;
 mod text;
 pub(crate) mod variadic;
+mod written;
 
 use std::{borrow::Cow, cmp::Ordering, fmt::Debug, sync::Arc};
 

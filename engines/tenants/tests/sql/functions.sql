@@ -119,3 +119,34 @@ SELECT concat('a', VARIADIC ARRAY['b']);
 ! 42883
 SELECT length(VARIADIC ARRAY['b']);
 ! 42883
+-- Characters by their numbers, and the names of a name.
+SELECT unistr('\0064at\+0000610'), unistr('d\u0061t\U000000610'), unistr('a\\b'), unistr('\d83d\de00é'), unistr(NULL);
+> data0|data0|a\b|😀é|
+SELECT unistr('wrong: \db99');
+! 42601
+SELECT unistr('wrong: \db99\0061');
+! 42601
+SELECT unistr('wrong: \db99 ');
+! 42601
+SELECT unistr('wrong: \+2FFFFF');
+! 22023
+SELECT unistr('wrong: \xyz');
+! 42601
+SELECT unistr('wrong: \0000');
+! 22023
+SELECT parse_ident('foo.Boo'), parse_ident(' first . "  sec""ond  " ."É".é$1 '), parse_ident('foo.boo[]', false), parse_ident('foo.boo[]', strict => false), parse_ident(NULL);
+> {foo,boo}|{first,"  sec\"ond  ",É,é$1}|{foo,boo}|{foo,boo}|
+SELECT parse_ident('foo.boo[]');
+! 22023
+SELECT parse_ident(' .aaa');
+! 22023
+SELECT parse_ident('aaa . ');
+! 22023
+SELECT parse_ident('a.""');
+! 22023
+SELECT parse_ident('"a');
+! 22023
+SELECT parse_ident('10.20');
+! 22023
+SELECT parse_ident('a', strikt => false);
+! 42883

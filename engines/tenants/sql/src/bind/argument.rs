@@ -12,28 +12,35 @@ use super::{
 };
 use crate::{expression::Expr, function::variadic, parse::VARIADIC};
 
-/// The arguments of `jsonb_path_query` and the like in their order.
-const OF_PATHS: [&str; 4] = ["target", "path", "vars", "silent"];
+/// The names of a function's arguments in their order, as far as they are known here.
+fn names_of(function: &str) -> Option<&'static [&'static str]> {
+    match function {
+        "parse_ident" => Some(&["str", "strict"]),
+        function if function.starts_with("jsonb_path_") => Some(&["target", "path", "vars", "silent"]),
+        _ => None,
+    }
+}
 
 /// The arguments of a call in their order if some of them have names, as far as names are known here.
 ///
 /// # Errors
 /// 42883 if a function of known names has no such one.
 pub(crate) fn in_order(function: &str, arguments: &[FunctionArg]) -> Result<Option<Vec<FunctionArg>>> {
-    if !function.starts_with("jsonb_path_") || arguments.iter().all(|argument| named(argument).is_none()) {
+    let Some(names) = names_of(function) else { return Ok(None) };
+    if arguments.iter().all(|argument| named(argument).is_none()) {
         return Ok(None);
     }
-    let mut ordered: Vec<Option<ast::Expr>> = vec![None; OF_PATHS.len()];
+    let mut ordered: Vec<Option<ast::Expr>> = vec![None; names.len()];
     for (at, argument) in arguments.iter().enumerate() {
         let (place, value) = match named(argument) {
-            Some((name, value)) => (OF_PATHS.iter().position(|known| *known == name), Some(value)),
+            Some((name, value)) => (names.iter().position(|known| *known == name), Some(value)),
             None => (Some(at), value_of(argument)),
         };
         let free = place.and_then(|place| ordered.get_mut(place)).filter(|place| place.is_none());
         let (Some(free), Some(value)) = (free, value) else {
             let message = format!("function {function} does not exist with the argument {argument}");
             return Err(SqlError::new(state::UNDEFINED_FUNCTION, message)
-                .hint(format!("Its arguments are {}, each once.", OF_PATHS.join(", "))));
+                .hint(format!("Its arguments are {}, each once.", names.join(", "))));
         };
         *free = Some(value.clone());
     }
@@ -41,9 +48,9 @@ pub(crate) fn in_order(function: &str, arguments: &[FunctionArg]) -> Result<Opti
     let no_variables = || ast::Expr::Value(ast::Value::SingleQuotedString("{}".to_owned()).into());
     let argument = |(at, value): (usize, Option<ast::Expr>)| match value {
         Some(value) => Ok(FunctionArg::Unnamed(FunctionArgExpr::Expr(value))),
-        None if OF_PATHS[at] == "vars" => Ok(FunctionArg::Unnamed(FunctionArgExpr::Expr(no_variables()))),
+        None if names[at] == "vars" => Ok(FunctionArg::Unnamed(FunctionArgExpr::Expr(no_variables()))),
         None => {
-            let message = format!("function {function} does not exist without its argument {}", OF_PATHS[at]);
+            let message = format!("function {function} does not exist without its argument {}", names[at]);
             Err(SqlError::new(state::UNDEFINED_FUNCTION, message))
         }
     };
