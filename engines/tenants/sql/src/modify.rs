@@ -135,7 +135,8 @@ impl Planner<'_> {
         if receiver.subscripts.is_empty() {
             return Ok(of);
         }
-        Binder::plain(&Scope::default(), self, "INSERT").type_at(of, &receiver.subscripts)
+        let nothing = Scope::default();
+        Binder::plain(&nothing, self, "INSERT").type_at(of, &receiver.subscripts)
     }
 
     /// Puts a value of an INSERT where it goes. The first that goes to subscripts finds nothing there.

@@ -206,8 +206,7 @@ fn part<'a>(regex: &Regex, text: &'a str, start: i64, number: i64, group: i64) -
 }
 
 /// The matches from a place on, as PostgreSQL finds them: an empty one may follow another one at once.
-fn matches<'t>(regex: &Regex, text: &'t str, from: Option<usize>) -> impl Iterator<Item = Captures<'t>> {
-    let mut from = from;
+fn matches<'t>(regex: &Regex, text: &'t str, mut from: Option<usize>) -> impl Iterator<Item = Captures<'t>> {
     std::iter::from_fn(move || {
         let found = regex.captures_at(text, from?)?;
         let whole = found.get(0)?;

@@ -154,12 +154,15 @@ mod tests {
         assert_eq!(with("{}", &[3]).unwrap(), "[3:3]={9}");
         assert_eq!(with("{}", &[1, 2]).unwrap(), "[1:1][2:2]={{9}}");
         assert_eq!(with("{{1,2},{3,4}}", &[2, 1]).unwrap(), "{{1,2},{9,4}}");
-        for (text, at) in [("{{1,2},{3,4}}", &[3, 1][..]), ("{{1,2}}", &[1]), ("{1}", &[1, 1])] {
+        let wrong: [(&str, &[i64]); 3] = [("{{1,2},{3,4}}", &[3, 1]), ("{{1,2}}", &[1]), ("{1}", &[1, 1])];
+        for (text, at) in wrong {
             assert_eq!(with(text, at).unwrap_err().state, state::ARRAY_SUBSCRIPT_ERROR, "{text}");
         }
         for at in [i64::from(i32::MAX), i64::from(i32::MIN), ELEMENTS_MAX as i64 + 1] {
             assert_eq!(with("{1}", &[at]).unwrap_err().state, state::PROGRAM_LIMIT_EXCEEDED, "{at}");
         }
+        let last = with("[2147483646:2147483646]={1}", &[i64::from(i32::MAX)]);
+        assert_eq!(last.unwrap_err().state, state::PROGRAM_LIMIT_EXCEEDED);
         assert_eq!(with("{}", &[i64::from(i32::MAX)]).unwrap_err().state, state::PROGRAM_LIMIT_EXCEEDED);
         assert_eq!(with("{}", &[1; 7]).unwrap_err().state, state::PROGRAM_LIMIT_EXCEEDED);
     }

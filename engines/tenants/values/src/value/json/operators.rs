@@ -391,24 +391,26 @@ mod tests {
     fn what_is_put_somewhere_makes_the_way_there() {
         let path = |steps: &[&str]| steps.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>();
         let put = |of: &str, steps: &[&str]| json(of).put(&path(steps), json("9")).map(|value| value.text());
-        for (of, steps, expected) in [
-            ("{\"a\": 1}", &["a"][..], "{\"a\": 9}"),
+        let right: [(&str, &[&str], &str); 6] = [
+            ("{\"a\": 1}", &["a"], "{\"a\": 9}"),
             ("{\"a\": 1}", &["b", "c", "d"], "{\"a\": 1, \"b\": {\"c\": {\"d\": 9}}}"),
             ("{}", &["b", "2", "d"], "{\"b\": [null, null, {\"d\": 9}]}"),
             ("[1]", &["3"], "[1, null, null, 9]"),
             ("[1, 2]", &["-2"], "[9, 2]"),
             ("[]", &["0", "a"], "[{\"a\": 9}]"),
-        ] {
+        ];
+        for (of, steps, expected) in right {
             assert_eq!(put(of, steps).unwrap(), expected, "{of}");
         }
-        for (of, steps, expected) in [
-            ("{\"a\": 1}", &["a", "b"][..], state::INVALID_PARAMETER_VALUE),
+        let wrong: [(&str, &[&str], &str); 6] = [
+            ("{\"a\": 1}", &["a", "b"], state::INVALID_PARAMETER_VALUE),
             ("{\"a\": null}", &["a", "b"], state::INVALID_PARAMETER_VALUE),
             ("1", &["0"], state::INVALID_PARAMETER_VALUE),
             ("[1]", &["-2"], state::INVALID_PARAMETER_VALUE),
             ("[1]", &["a"], state::INVALID_TEXT_REPRESENTATION),
             ("[]", &["2147483647"], state::PROGRAM_LIMIT_EXCEEDED),
-        ] {
+        ];
+        for (of, steps, expected) in wrong {
             assert_eq!(put(of, steps).unwrap_err().state, expected, "{of}");
         }
     }
