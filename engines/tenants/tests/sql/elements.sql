@@ -122,3 +122,18 @@ SELECT * FROM e ORDER BY id;
 > 1|{13,12,3,NULL,500}|{q,r}||{"a": 4, "b": {"c": [null, null, null], "x": null}}|4
 > 2|{0,NULL,9,7,NULL}|[2:3]={x,y}|{{1,8},{NULL,9}}|[null, {"k": []}, null, "y"]|1
 > 3|[-1:2]={-1,NULL,NULL,8}|{u,v}||5|
+-- Values that look like columns with subscripts.
+CREATE TABLE whole (a int[], b int[]);
+= CREATE TABLE
+INSERT INTO whole VALUES (ARRAY[1], ARRAY[2]);
+= INSERT 0 1
+INSERT INTO whole AS w (a, b) VALUES (ARRAY[3], ARRAY[4]) RETURNING w.a[1], b[1];
+> 3|4
+INSERT INTO whole (SELECT a, ARRAY[b[1], 5] FROM whole WHERE a[1] = 1);
+= INSERT 0 1
+UPDATE whole SET a = ARRAY[6], b = ARRAY[7] WHERE a[1] = 3 AND b[1] = 4;
+= UPDATE 1
+SELECT * FROM whole ORDER BY a, b;
+> {1}|{2}
+> {1}|{2,5}
+> {6}|{7}

@@ -79,8 +79,12 @@ fn elements(tokens: &[TokenWithSpan], places: &[usize]) -> Vec<Range<usize>> {
 /// The subscripts among the columns of an INSERT whose table's name begins at a place.
 fn columns(tokens: &[TokenWithSpan], places: &[usize], name: usize) -> Vec<Range<usize>> {
     let token = |at: usize| places.get(at).map(|place| &tokens[*place].token);
+    let rows = |at: usize| {
+        let said = places.get(at).map(|place| word(&tokens[*place])).unwrap_or_default();
+        matches!(said.as_str(), "VALUES" | "SELECT" | "WITH" | "TABLE" | "DEFAULT" | "OVERRIDING")
+    };
     let mut at = name;
-    while matches!(token(at), Some(Token::Word(_) | Token::Period)) {
+    while matches!(token(at), Some(Token::Word(_) | Token::Period)) && !rows(at) {
         at += 1;
     }
     let mut found = Vec::new();
@@ -157,6 +161,8 @@ mod tests {
         );
         for text in [
             "INSERT INTO t (SELECT a, b[1] FROM u)",
+            "INSERT INTO t VALUES (ARRAY[1], ARRAY[2])",
+            "INSERT INTO t (a, b) VALUES (ARRAY[1], ARRAY[2])",
             "SELECT a, b[1] = 2 FROM t",
             "UPDATE t SET a = (SELECT b, c[1] = 2)",
             "UPDATE t SET a = 1 WHERE b = 2 AND c IN (d, e[1] = 3)",
