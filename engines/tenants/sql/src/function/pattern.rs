@@ -59,7 +59,7 @@ pub enum PatternFunction {
 /// The function of patterns of a name, as [`super::resolve`].
 pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<PatternFunction>> {
     use PatternFunction as F;
-    use Type::{Bool, Int4, Text};
+    use Type::{Bool, Text};
     if !arguments.iter().all(is_texty) {
         return with_numbers(name, arguments);
     }
@@ -89,7 +89,7 @@ fn with_numbers(name: &str, arguments: &[Type]) -> Option<Resolved<PatternFuncti
         _ => return None,
     };
     let fits = |(of, wanted): (&Type, &Type)| match wanted {
-        Type::Int4 => matches!(of, Type::Int2 | Type::Int4 | Type::Unknown),
+        Int4 => matches!(of, Type::Int2 | Int4 | Type::Unknown),
         _ => is_texty(of),
     };
     let known = (least..=wanted.len()).contains(&arguments.len()) && arguments.iter().zip(wanted).all(fits);
