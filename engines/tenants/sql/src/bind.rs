@@ -2,6 +2,7 @@
 //! from where they stand.
 
 mod aggregate;
+pub(crate) mod argument;
 mod array;
 mod call;
 mod case;

@@ -20,6 +20,8 @@ mod pattern;
 mod setting;
 mod template;
 mod text;
+pub(crate) mod variadic;
+mod written;
 
 use std::{borrow::Cow, cmp::Ordering, fmt::Debug, sync::Arc};
 
@@ -48,6 +50,7 @@ pub(crate) use pattern::{PatternFunction, Patterns, global, groups, split};
 pub use setting::{Configured, SettingFunction};
 pub(crate) use template::TemplateFunction;
 pub(crate) use text::TextFunction;
+pub use variadic::VariadicFunction;
 
 /// A function, the types that it wants its arguments in, and its own.
 pub(crate) type Resolved<F> = (F, Vec<Type>, Type);
@@ -92,6 +95,7 @@ pub enum Function {
     Template(TemplateFunction),
     Text(TextFunction),
     Uuid,
+    Variadic(VariadicFunction),
     Version,
 }
 
@@ -174,6 +178,7 @@ impl Function {
             Self::Date(function) => function.is_immutable(),
             Self::Json(function) => function.is_immutable(),
             Self::Template(function) => function.is_immutable(),
+            Self::Variadic(function) => function.is_immutable(),
             other => !matches!(
                 other,
                 Self::Advisory(_)
@@ -225,7 +230,9 @@ impl Function {
             Self::Text(function) => function.is_strict(),
             Self::Setting(function) => function.is_strict(),
             Self::Date(function) => function != DateFunction::Overlaps,
-            other => !matches!(other, Self::FormatType | Self::Greatest | Self::Least | Self::NullIf),
+            other => {
+                !matches!(other, Self::FormatType | Self::Greatest | Self::Least | Self::NullIf | Self::Variadic(_))
+            }
         }
     }
 
@@ -251,6 +258,7 @@ impl Function {
             (Self::Json(function), arguments) => function.call(arguments, facts.zone())?,
             (Self::JsonPath(function), arguments) => function.call(arguments, facts)?,
             (Self::Backend(function), arguments) => function.call(arguments, facts)?,
+            (Self::Variadic(function), arguments) => function.call(arguments, facts.zone())?,
             (Self::CurrentDatabase, []) => Value::Text(facts.database.clone()),
             (Self::CurrentUser, []) => Value::Text(facts.user.clone()),
             (Self::Setting(function), arguments) => function.call(arguments, facts)?,

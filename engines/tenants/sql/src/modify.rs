@@ -13,19 +13,15 @@ use savanna_tenants_values::{
     value::Value,
 };
 use sqlparser::ast::{
-    self, Assignment, AssignmentTarget, FromTable, OnInsert, SetExpr, TableFactor, TableObject, TableWithJoins,
-    UpdateTableFromKind,
+    self, AccessExpr, Assignment, AssignmentTarget, FromTable, OnInsert, SetExpr, TableFactor, TableObject,
+    TableWithJoins, UpdateTableFromKind,
 };
 
 use crate::{
     bind::{Binder, Typed},
     expression::Expr,
     modify::written::{Verb, Written},
-    parse::{
-        grammar::Grammar,
-        name::{name_of, object_name},
-        words,
-    },
+    parse::{element::element, grammar::Grammar, name::name_of, words},
     plan::{
         Delete, Insert, OutputColumn, Returning, Target, Update,
         query::{Joined, Query},
@@ -89,7 +85,83 @@ pub(crate) fn target_columns(written: &Written, names: &[String]) -> Result<Vec<
     Ok(columns)
 }
 
+/// Where a value of an INSERT goes: into a column, or into it at subscripts.
+struct Receiver {
+    column: usize,
+    subscripts: Vec<AccessExpr>,
+}
+
+/// Where the values of an INSERT go.
+fn receivers(written: &Written, names: &[ast::ObjectName]) -> Result<Vec<Receiver>> {
+    let whole = |column| Receiver { column, subscripts: Vec::new() };
+    if names.is_empty() {
+        return Ok(written.columns().into_iter().map(whole).collect());
+    }
+    let mut receivers: Vec<Receiver> = Vec::new();
+    for name in names {
+        let (name, subscripts) = element(name)?;
+        let column = written.column(&name, Verb::Insert)?;
+        let before = receivers.iter().filter(|other| other.column == column);
+        let (parts, wholes): (Vec<_>, Vec<_>) = before.partition(|other| !other.subscripts.is_empty());
+        if !wholes.is_empty() || subscripts.is_empty() && !parts.is_empty() {
+            let message = format!("column \"{name}\" specified more than once");
+            return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+        }
+        check_parts(parts.len())?;
+        receivers.push(Receiver { column, subscripts });
+    }
+    Ok(receivers)
+}
+
+/// Parts of one column that a statement writes: each makes its expression deeper.
+const PARTS_MAX: usize = 100;
+
+fn check_parts(count: usize) -> Result<()> {
+    if count < PARTS_MAX {
+        return Ok(());
+    }
+    let message = format!("a statement writes more than {PARTS_MAX} elements of a column");
+    Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("Write the whole value."))
+}
+
+fn no_default() -> SqlError {
+    SqlError::new(state::FEATURE_NOT_SUPPORTED, "cannot set an array element to DEFAULT")
+}
+
 impl Planner<'_> {
+    /// The type of a value of an INSERT.
+    fn received(&mut self, table: &Table, receiver: &Receiver) -> Result<Type> {
+        let of = table.columns[receiver.column].of;
+        if receiver.subscripts.is_empty() {
+            return Ok(of);
+        }
+        let nothing = Scope::default();
+        Binder::plain(&nothing, self, "INSERT").type_at(of, &receiver.subscripts)
+    }
+
+    /// Puts a value of an INSERT where it goes. The first that goes to subscripts finds nothing there.
+    fn receive(
+        &mut self,
+        table: &Table,
+        receivers: &[Receiver],
+        at: usize,
+        value: Expr,
+        values: &mut [Expr],
+    ) -> Result<()> {
+        let Receiver { column, subscripts } = &receivers[at];
+        let place = &mut values[*column];
+        if subscripts.is_empty() {
+            *place = value;
+            return Ok(());
+        }
+        let goes_on = receivers[..at].iter().any(|other| other.column == *column);
+        let old = if goes_on { std::mem::replace(place, Expr::NULL) } else { Expr::NULL };
+        let nothing = Scope::default();
+        let mut binder = Binder::plain(&nothing, self, "INSERT");
+        *place = binder.put(old, table.columns[*column].of, subscripts, value)?;
+        Ok(())
+    }
+
     /// The value of a column that a statement leaves out.
     pub fn default_of(&mut self, table: &Table, column: usize) -> Result<Expr> {
         let column = &table.columns[column];
@@ -139,8 +211,8 @@ impl Planner<'_> {
         let written = self.written(name, None, Verb::Insert)?.0;
         let table = Arc::clone(&written.table);
         let alias = ast.table_alias.as_ref().map_or_else(|| written.name().to_owned(), |alias| name_of(&alias.alias));
-        let names = ast.columns.iter().map(object_name).collect::<Result<Vec<_>>>()?;
-        let columns = target_columns(&written, &names)?;
+        let receivers = receivers(&written, &ast.columns)?;
+        let named = !ast.columns.is_empty();
         let mut values = Vec::new();
         for at in 0..table.columns.len() {
             values.push(self.default_of(&table, at)?);
@@ -153,12 +225,12 @@ impl Planner<'_> {
                     if query.order_by.is_none() && query.limit_clause.is_none() && query.with.is_none() =>
                 {
                     let rows: Vec<&[ast::Expr]> = rows.rows.iter().map(|row| row.content.as_slice()).collect();
-                    self.inserted_values(&table, &columns, !names.is_empty(), &rows, &mut values)?
+                    self.inserted_values(&table, &receivers, named, &rows, &mut values)?
                 }
                 _ => {
                     let nothing = Scope::default();
                     let query = self.query_of(query, &nothing, true)?;
-                    self.inserted_query(&table, &columns, !names.is_empty(), query, &mut values)?
+                    self.inserted_query(&table, &receivers, named, query, &mut values)?
                 }
             },
         };
@@ -178,7 +250,7 @@ impl Planner<'_> {
     fn inserted_values(
         &mut self,
         table: &Table,
-        columns: &[usize],
+        receivers: &[Receiver],
         named: bool,
         rows: &[&[ast::Expr]],
         values: &mut [Expr],
@@ -191,35 +263,36 @@ impl Planner<'_> {
             if row.len() != width {
                 return Err(SqlError::new(state::SYNTAX_ERROR, "VALUES lists must all be the same length"));
             }
-            check_width(row.len(), columns.len(), named)?;
+            check_width(row.len(), receivers.len(), named)?;
             let mut binder = Binder::plain(&nothing, self, "VALUES");
             let value = |ast: &ast::Expr| if is_default(ast) { Ok(None) } else { binder.expr(ast).map(Some) };
             typed.push(row.iter().map(value).collect::<Result<Vec<_>>>()?);
         }
+        let receivers = &receivers[..width.min(receivers.len())];
+        let types = receivers.iter().map(|receiver| self.received(table, receiver)).collect::<Result<Vec<_>>>()?;
         let mut source = Vec::with_capacity(rows.len());
         for row in typed {
             let mut bound = Vec::with_capacity(width);
-            for (typed, column) in row.into_iter().zip(columns) {
-                let of = &table.columns[*column];
+            for ((typed, receiver), wanted) in row.into_iter().zip(receivers).zip(&types) {
+                let of = &table.columns[receiver.column];
                 bound.push(match typed {
-                    None => self.default_of(table, *column)?,
-                    Some(_) if !self.overriding.takes(of)? => self.default_of(table, *column)?,
+                    None if !receiver.subscripts.is_empty() => return Err(no_default()),
+                    None => self.default_of(table, receiver.column)?,
+                    Some(_) if !self.overriding.takes(of)? => self.default_of(table, receiver.column)?,
                     Some(typed) => {
                         let mut binder = Binder::plain(&nothing, self, "VALUES");
-                        binder.assign(typed, of.of, &of.name)?
+                        binder.assign(typed, *wanted, &of.name)?
                     }
                 });
             }
             source.push(bound);
         }
-        for (at, column) in columns.iter().take(width).enumerate() {
-            values[*column] = Expr::Column(at);
+        let mut shown = Vec::with_capacity(width);
+        for (at, (receiver, of)) in receivers.iter().zip(types).enumerate() {
+            self.receive(table, receivers, at, Expr::Column(at), values)?;
+            let name = table.columns[receiver.column].name.clone();
+            shown.push(OutputColumn { name, of, origin: (0, 0) });
         }
-        let shown = |column: &usize| {
-            let column = &table.columns[*column];
-            OutputColumn { name: column.name.clone(), of: column.of, origin: (0, 0) }
-        };
-        let shown = columns.iter().take(width).map(shown).collect();
         Ok(Query::of_values(source, shown, 0))
     }
 
@@ -227,26 +300,29 @@ impl Planner<'_> {
     fn inserted_query(
         &mut self,
         table: &Table,
-        columns: &[usize],
+        receivers: &[Receiver],
         named: bool,
         mut query: Query,
         values: &mut [Expr],
     ) -> Result<Query> {
-        check_width(query.columns.len(), columns.len(), named)?;
-        let known = query.columns.iter().zip(columns).map(|(output, column)| match output.of {
-            Type::Unknown => table.columns[*column].of.unbounded(),
+        check_width(query.columns.len(), receivers.len(), named)?;
+        let receivers = &receivers[..query.columns.len()];
+        let types = receivers.iter().map(|receiver| self.received(table, receiver)).collect::<Result<Vec<_>>>()?;
+        let known = query.columns.iter().zip(&types).map(|(output, wanted)| match output.of {
+            Type::Unknown => wanted.unbounded(),
             of => of,
         });
         let known: Vec<Type> = known.collect();
         self.coerce(&mut query, &known)?;
         let nothing = Scope::default();
-        for (at, (column, output)) in columns.iter().zip(&query.columns).enumerate() {
-            let of = &table.columns[*column];
+        for (at, ((receiver, wanted), output)) in receivers.iter().zip(types).zip(&query.columns).enumerate() {
+            let of = &table.columns[receiver.column];
             if !self.overriding.takes(of)? {
                 continue;
             }
             let mut binder = Binder::plain(&nothing, self, "INSERT");
-            values[*column] = binder.assign(Typed::new(Expr::Column(at), output.of), of.of, &of.name)?;
+            let value = binder.assign(Typed::new(Expr::Column(at), output.of), wanted, &of.name)?;
+            self.receive(table, receivers, at, value, values)?;
         }
         Ok(query)
     }
@@ -259,6 +335,8 @@ impl Planner<'_> {
     ) -> Result<Vec<(usize, Expr)>> {
         let table = &*written.table;
         let mut assignments: Vec<(usize, Expr)> = Vec::new();
+        // The columns of which parts are assigned, as often as one is.
+        let mut parts = Vec::new();
         for assignment in ast {
             let values = match (&assignment.target, &assignment.value) {
                 (AssignmentTarget::ColumnName(name), value) => vec![(name, Assigned::Value(value))],
@@ -276,9 +354,10 @@ impl Planner<'_> {
                 _ => return Err(SqlError::unsupported(format_args!("the assignment {assignment}"))),
             };
             for (name, value) in values {
-                let name = object_name(name)?;
+                let (name, subscripts) = element(name)?;
                 let column = written.column(&name, Verb::Update)?;
-                if assignments.iter().any(|(other, _)| *other == column) {
+                let before = assignments.iter().position(|(other, _)| *other == column);
+                if before.is_some() && (subscripts.is_empty() || !parts.contains(&column)) {
                     let message = format!("multiple assignments to same column \"{name}\"");
                     return Err(SqlError::new(state::SYNTAX_ERROR, message));
                 }
@@ -294,13 +373,27 @@ impl Planner<'_> {
                     let message = format!("column \"{name}\" can only be updated to DEFAULT");
                     return Err(SqlError::new(state::GENERATED_ALWAYS, message).detail(always(of)));
                 }
-                let of = of.of;
+                if asks_default && !subscripts.is_empty() {
+                    return Err(no_default());
+                }
+                let (whole, of) = match subscripts.is_empty() {
+                    true => (of.of, of.of),
+                    false => (of.of, Binder::plain(scope, self, "UPDATE").type_at(of.of, &subscripts)?),
+                };
                 let value = match value {
                     Assigned::Value(_) if default => self.default_of(table, column)?,
                     Assigned::Value(_) if nothing => Expr::NULL,
                     Assigned::Value(value) => Binder::plain(scope, self, "UPDATE").assigned(value, of, &name)?,
                     Assigned::Typed(typed) => Binder::plain(scope, self, "UPDATE").assign(typed, of, &name)?,
                 };
+                if subscripts.is_empty() {
+                    assignments.push((column, value));
+                    continue;
+                }
+                check_parts(parts.iter().filter(|other| **other == column).count())?;
+                parts.push(column);
+                let old = before.map_or(Expr::Column(column), |at| assignments.swap_remove(at).1);
+                let value = Binder::plain(scope, self, "UPDATE").put(old, whole, &subscripts, value)?;
                 assignments.push((column, value));
             }
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod data_type;
 pub(crate) mod dialect;
+pub(crate) mod element;
 pub(crate) mod grammar;
 mod mark;
 pub mod name;
@@ -17,8 +18,8 @@ use sqlparser::{
     tokenizer::{Location, Token, TokenWithSpan, Whitespace},
 };
 
-pub(crate) use self::mark::{AND, DISTINCT_SETS, WEAKER, excluded};
-use self::mark::{write_distinct_sets, write_exclusions, write_lock_lists, write_weaker_locks};
+pub(crate) use self::mark::{AND, DISTINCT_SETS, VARIADIC, WEAKER, excluded};
+use self::mark::{write_distinct_sets, write_exclusions, write_lock_lists, write_variadic, write_weaker_locks};
 use crate::{
     interrupt::Interrupts,
     modify::{Overriding, conflict_target::write_plain},
@@ -142,6 +143,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Statement>> {
 pub(crate) fn tree(words: Words<'_>) -> Result<Option<Statement>> {
     let (grammar, text) = (words.grammar(), words.text);
     let mut tokens = words.tokens;
+    element::write_elements(text, &mut tokens);
     write_otherwise(&mut tokens);
     let statements = Parser::new(&grammar).with_tokens_with_locations(tokens).parse_statements();
     let mut statements = statements.map_err(|error| syntax_error(text, &error))?.into_iter();
@@ -197,13 +199,15 @@ pub(crate) fn is_rare(tokens: &[TokenWithSpan], expected: &str) -> bool {
 }
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
-/// roles that log in, tables without a log, which have one, what an INSERT overrides, `ABORT`, `TABLE t`, the weaker row locks, row locks before
+/// roles that log in, subscripts of what is written, `VARIADIC`, tables without a log, which have one, what an INSERT overrides, `ABORT`, `TABLE t`, the weaker row locks, row locks before
 /// LIMIT, the order of an operator, options of a table that have no value, and `DEFERRABLE` transactions.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
     write_lock_lists(tokens);
     write_exclusions(tokens);
     write_distinct_sets(tokens);
+    write_variadic(tokens);
+    write_frame_bounds(tokens);
     write_locks_last(tokens);
     write_option_values(tokens);
     write_identity_options(tokens);
@@ -279,6 +283,30 @@ fn write_without_only(tokens: &mut Vec<TokenWithSpan>) {
     };
     let left_out: Vec<usize> = places.windows(3).filter(|triple| is_left_out(triple)).map(|triple| triple[1]).collect();
     left_out.into_iter().rev().for_each(|at| drop(tokens.remove(at)));
+}
+
+/// Writes brackets around `'1 day'::interval` in front of `PRECEDING` and `FOLLOWING`, where the parser takes a text for all of the bound.
+fn write_frame_bounds(tokens: &mut Vec<TokenWithSpan>) {
+    if !tokens.iter().any(|token| token.token == Token::DoubleColon) {
+        return;
+    }
+    let places: Vec<usize> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    let is_bound = |four: &&[usize]| {
+        let [text, cast, of, side] = [0, 1, 2, 3].map(|place| &tokens[four[place]]);
+        matches!(text.token, Token::SingleQuotedString(_))
+            && cast.token == Token::DoubleColon
+            && matches!(of.token, Token::Word(_))
+            && ["PRECEDING", "FOLLOWING"].contains(&word(side).as_str())
+    };
+    let bounds: Vec<[usize; 2]> = places.windows(4).filter(is_bound).map(|four| [four[0], four[2]]).collect();
+    if bounds.len() > RARE {
+        return;
+    }
+    for [text, of] in bounds.into_iter().rev() {
+        tokens.insert(of + 1, TokenWithSpan::wrap(Token::RParen));
+        tokens.insert(text, TokenWithSpan::wrap(Token::LParen));
+    }
 }
 
 /// Writes options into an `EXPLAIN` of a query in brackets, which the parser takes for options.
@@ -510,6 +538,12 @@ mod tests {
         );
         assert_eq!(shown("select 1 from t for  key  share nowait"), "SELECT 1 FROM t FOR SHARE OF \"\0\" NOWAIT");
         assert_eq!(shown("select 1 from t for no key update of t"), "SELECT 1 FROM t FOR UPDATE OF \"\0\".t");
+        assert_eq!(
+            shown("select sum(a) over (order by b range between '1 day'::interval preceding and '2'::int following)"),
+            shown(
+                "select sum(a) over (order by b range between ('1 day'::interval) preceding and ('2'::int) following)"
+            )
+        );
         assert_eq!(shown("create user a"), shown("create role a login"));
         assert_eq!(shown("alter user a password 'x'"), shown("alter role a password 'x'"));
         let options = "create table t (a int, b int) with (root = true, key = (a, b), c = TRUE)";

@@ -273,6 +273,33 @@ fn a_path_of_json_goes_so_deep_into_a_value_and_no_deeper() {
 
 /// Each reads the one before twice: who asks the first one of them something once for each way to it never ends.
 #[test]
+fn so_many_elements_of_a_column_are_written_at_once_and_no_more() {
+    on_a_thread_of_the_server(|| {
+        let mut desk = Desk::new();
+        let client = desk.client();
+        desk.setup(client, &["CREATE TABLE e (id int, a int[], j jsonb)"]);
+        for (times, state) in [(100, None), (101, Some("54000")), (5_000, Some("54000"))] {
+            let list = |part: &dyn Fn(usize) -> String| (1..=times).map(part).collect::<Vec<_>>().join(", ");
+            let columns = list(&|at| format!("a[{at}]"));
+            let insert = format!("INSERT INTO e ({columns}) VALUES ({})", list(&|at| at.to_string()));
+            let update = format!("UPDATE e SET {}", list(&|at| format!("j['k{at}'] = '1'")));
+            for statement in [insert, update] {
+                match (desk.run(client, &statement), state) {
+                    (Seen::Done(_), None) => {}
+                    (Seen::Failed(seen), Some(state)) => assert_eq!(seen, state),
+                    (seen, _) => panic!("{times} elements: {seen:?}"),
+                }
+            }
+        }
+        // A path is not as deep as it likes.
+        for steps in [101, 2_000] {
+            let path = "['k']".repeat(steps);
+            assert_eq!(desk.run(client, &format!("UPDATE e SET j{path} = '1'")), Seen::Failed("54000"));
+        }
+    });
+}
+
+#[test]
 fn named_queries_of_named_queries_are_planned_in_time_that_grows_with_their_number() {
     on_a_thread_of_the_server(|| {
         let mut desk = Desk::new();

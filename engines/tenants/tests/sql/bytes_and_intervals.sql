@@ -162,3 +162,10 @@ INSERT INTO clocks (n) VALUES (1);
 = INSERT 0 1
 SELECT t = localtime OR t < localtime, s <= localtimestamp(0), z <= current_timestamp(1) FROM clocks;
 > t|t|t
+-- The binary format of numbers.
+SELECT float4send('5e-20'::float4), float4send('1.17549435e-38'), float8send('2.2250738585072014E-308'::float8), float8send('-inf');
+> \x1f6c1e4a|\x00800000|\x0010000000000000|\xfff0000000000000
+SELECT int2send(1::int2), int4send(-2), int8send(3::int8), int4send(NULL);
+> \x0001|\xfffffffe|\x0000000000000003|
+SELECT int2send(1::int8);
+! 42883

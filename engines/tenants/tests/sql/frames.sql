@@ -120,3 +120,15 @@ SELECT width_bucket(1::float8, 0, 1, 2147483647);
 ! 22003
 SELECT to_char('100'::numeric, 'f\oo999'), to_char('100'::numeric, 'f"\ool"999'), to_char('100'::numeric, 'f"ool\"999'), to_char(1, 'f\"9');
 > f\oo 100|fool 100|fool"999|f" 1
+-- Bounds that are cast.
+SELECT d, sum(n) OVER (ORDER BY d RANGE BETWEEN '1 day'::interval PRECEDING AND '2 days'::interval FOLLOWING) FROM (VALUES (date '2024-01-01', 1), ('2024-01-02', 2), ('2024-01-05', 4)) AS v (d, n) ORDER BY d;
+> 2024-01-01|3
+> 2024-01-02|3
+> 2024-01-05|4
+SELECT n, count(*) OVER (ORDER BY n ROWS '1'::int PRECEDING) FROM (VALUES (1), (2), (3)) AS v (n) ORDER BY n;
+> 1|1
+> 2|2
+> 3|2
+SELECT d, first_value(d) OVER (ORDER BY d DESC RANGE BETWEEN UNBOUNDED PRECEDING AND '1 day'::interval FOLLOWING EXCLUDE TIES) FROM (VALUES (timestamp '2024-01-01'), ('2024-01-02')) AS v (d) ORDER BY d;
+> 2024-01-01 00:00:00|2024-01-02 00:00:00
+> 2024-01-02 00:00:00|2024-01-02 00:00:00

@@ -89,3 +89,64 @@ SELECT jsonb_set('[1,2]', '{9223372036854775807}', '1');
 -- A text and an object are put together as texts.
 SELECT 'a'::text || '{"a": 1}'::jsonb, '{"a": 1}'::jsonb || 'a'::varchar(3), '{"a": 1}'::jsonb || '{"b": 2}';
 > a{"a": 1}|{"a": 1}a|{"a": 1, "b": 2}
+-- An array of all further arguments.
+SELECT concat(VARIADIC ARRAY[1, 2, NULL]), concat_ws('-', VARIADIC '{a,NULL,b}'::text[]), concat(VARIADIC ARRAY[true, false]), concat(VARIADIC '{}'::int[]) = '';
+> 12|a-b|tf|t
+SELECT concat(VARIADIC NULL::int[]) IS NULL, concat_ws(',', VARIADIC NULL::int[]) IS NULL, concat_ws(NULL, VARIADIC ARRAY['a']) IS NULL, format('%s!', VARIADIC ARRAY['x']), format('none', VARIADIC NULL::int[]);
+> t|t|t|x!|none
+SELECT format('%2$s, %1$I', VARIADIC ARRAY['A b', 'c']), format('%s %s', VARIADIC ARRAY[[1], [2]]);
+> c, "A b"|1 2
+SELECT format('%s %s', VARIADIC ARRAY[1]);
+! 22023
+SELECT json_build_array(VARIADIC '{a,b,NULL}'::text[]), jsonb_build_array(VARIADIC '{{1,4},{2,5}}'::int[][]), json_build_array(VARIADIC NULL::text[]), jsonb_build_array(VARIADIC '{}'::text[]);
+> ["a", "b", null]|[1, 4, 2, 5]||[]
+SELECT json_build_object(VARIADIC '{a,b,c,NULL}'::text[]), jsonb_build_object(VARIADIC '{1,2,3,4}'::int[]), jsonb_build_object(VARIADIC NULL::text[]), json_build_array(VARIADIC ARRAY['{"a": 1}'::json]);
+> {"a" : "b", "c" : null}|{"1": 2, "3": 4}||[{"a": 1}]
+SELECT json_build_object(VARIADIC '{a,b,c}'::text[]);
+! 22023
+SELECT jsonb_build_object(VARIADIC ARRAY[NULL, 'a']);
+! 22023
+SELECT jsonb_extract_path('{"a": [1, {"b": 2}]}', VARIADIC ARRAY['a', '1', 'b']), json_extract_path_text('{"a": "x"}', VARIADIC '{a}'), jsonb_extract_path('{"a": 1}', VARIADIC NULL) IS NULL;
+> 2|x|t
+SELECT num_nulls(VARIADIC ARRAY[1, NULL, 2]), num_nonnulls(VARIADIC '{NULL,a}'::text[]), num_nulls(VARIADIC NULL::text[]);
+> 1|1|
+SELECT concat(VARIADIC v || 3) FROM (VALUES (ARRAY[1, 2]), (NULL)) AS x (v) ORDER BY v;
+> 123
+> 3
+SELECT concat_ws(',', VARIADIC 10);
+! 42804
+SELECT concat('a', VARIADIC ARRAY['b']);
+! 42883
+SELECT length(VARIADIC ARRAY['b']);
+! 42883
+-- Characters by their numbers, and the names of a name.
+SELECT unistr('\0064at\+0000610'), unistr('d\u0061t\U000000610'), unistr('a\\b'), unistr('\d83d\de00é'), unistr(NULL);
+> data0|data0|a\b|😀é|
+SELECT unistr('wrong: \db99');
+! 42601
+SELECT unistr('wrong: \db99\0061');
+! 42601
+SELECT unistr('wrong: \db99 ');
+! 42601
+SELECT unistr('wrong: \+2FFFFF');
+! 22023
+SELECT unistr('wrong: \xyz');
+! 42601
+SELECT unistr('wrong: \0000');
+! 22023
+SELECT parse_ident('foo.Boo'), parse_ident(' first . "  sec""ond  " ."É".é$1 '), parse_ident('foo.boo[]', false), parse_ident('foo.boo[]', strict => false), parse_ident(NULL);
+> {foo,boo}|{first,"  sec\"ond  ",É,é$1}|{foo,boo}|{foo,boo}|
+SELECT parse_ident('foo.boo[]');
+! 22023
+SELECT parse_ident(' .aaa');
+! 22023
+SELECT parse_ident('aaa . ');
+! 22023
+SELECT parse_ident('a.""');
+! 22023
+SELECT parse_ident('"a');
+! 22023
+SELECT parse_ident('10.20');
+! 22023
+SELECT parse_ident('a', strikt => false);
+! 42883

@@ -155,3 +155,20 @@ SELECT jsonb '{"a": 1, "b": 5}' @? '$ ? ((@.a - @.b).abs() > 2)', jsonb_path_que
 > t|5|3
 SELECT num_nulls(1, NULL, 'x', NULL);
 > 2
+-- Arguments with names.
+SELECT jsonb_path_query('[1]', 'strict $[1]', silent => true);
+SELECT jsonb_path_query('[1, 2]', '$[*] ? (@ > $x)', vars => '{"x": 1}');
+> 2
+SELECT * FROM jsonb_path_query(target => '[1, 2]', path => '$[*]') AS q (v) ORDER BY v;
+> 1
+> 2
+SELECT jsonb_path_exists('[]', 'strict $[1]', silent => true), jsonb_path_match('1', '$', silent := true), jsonb_path_query_array(path => '$[*]', target => '[3]'), jsonb_path_query_first('[1]', 'strict $.a', silent => true, vars => '{}');
+> ||[3]|
+SELECT jsonb_path_query('[1]', 'strict $[1]', silent => false);
+! 22033
+SELECT jsonb_path_query_array('[1]', '$', quiet => true);
+! 42883
+SELECT jsonb_path_query_array('[1]', '$', path => '$');
+! 42883
+SELECT jsonb_path_query_array('[1]', silent => true);
+! 42883

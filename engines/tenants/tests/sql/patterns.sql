@@ -151,3 +151,48 @@ SELECT 'ab' LIKE 'a\';
 ! 22025
 SELECT 'ab' LIKE '%\';
 ! 22025
+-- Matches that have a number, from a place on.
+SELECT regexp_count('123123123123123', '(12)3', 1), regexp_count('123123123123', '123', 3), regexp_count('ABCABCABCABC', 'Abc', 1, 'i'), regexp_count('é1é1', '1', 3);
+> 5|3|4|1
+SELECT regexp_count('abc', '', 1), regexp_count('abc', '', 4), regexp_count('abc', '', 5), regexp_count('abc', NULL, 1);
+> 4|1|0|
+SELECT regexp_count('123123', '123', 0);
+! 22023
+SELECT regexp_count('123123', '123', 1, 'g');
+! 22023
+SELECT regexp_like('Steven', '^Ste(v|ph)en$'), regexp_like('foo' || chr(10) || 'bar', '^bar', 'n'), regexp_like('foo', 'FOO', 'i');
+> t|t|t
+SELECT regexp_instr('abcdefghi', 'd.f'), regexp_instr('abcdefghi', 'd.q'), regexp_instr('abcabcabc', 'a.c', 2), regexp_instr('abcabcabc', 'a.c', 1, 3), regexp_instr('abcabcabc', 'a.c', 1, 4);
+> 4|0|4|7|0
+SELECT regexp_instr('éabcabcabc', 'A.C', 1, 2, 0, 'i'), regexp_instr('abcabcabc', 'a.c', 1, 2, 1), regexp_instr('abc', '$', 1, 1, 1);
+> 5|7|4
+SELECT regexp_instr('1234567890', '(123)(4(56)(78))', 1, 1, 0, 'i', 0), regexp_instr('1234567890', '(123)(4(56)(78))', 1, 1, 0, 'i', 3), regexp_instr('1234567890', '(123)(4(56)(78))', 1, 1, 1, 'i', 4), regexp_instr('1234567890', '(123)(4(56)(78))', 1, 1, 0, 'i', 5);
+> 1|5|9|0
+SELECT regexp_instr('foobar', '(x)|bar', 1, 1, 0, '', 1), regexp_instr('foobar', 'bar', 1, 1, 0, '', 1), regexp_instr('foobar', 'bar', 1, 1, 0, '', 2);
+> 0|4|0
+SELECT regexp_instr('abcabcabc', 'a.c', 0, 1);
+! 22023
+SELECT regexp_instr('abcabcabc', 'a.c', 1, 0);
+! 22023
+SELECT regexp_instr('abcabcabc', 'a.c', 1, 1, 2);
+! 22023
+SELECT regexp_instr('abcabcabc', 'a.c', 1, 1, 0, 'g');
+! 22023
+SELECT regexp_instr('abcabcabc', 'a.c', 1, 1, 0, '', -1);
+! 22023
+SELECT regexp_substr('abcdefghi', 'd.f'), regexp_substr('abcdefghi', 'd.q'), regexp_substr('abcabcabc', 'a.c', 9), regexp_substr('abcaxcayc', 'a.c', 1, 3), regexp_substr('abcabc', 'A.C', 1, 2, 'i');
+> def|||ayc|abc
+SELECT regexp_substr('1234567890', '(123)(4(56)(78))', 1, 1, 'i', 0), regexp_substr('1234567890', '(123)(4(56)(78))', 1, 1, 'i', 2), regexp_substr('1234567890', '(123)(4(56)(78))', 1, 1, 'i', 5), regexp_substr('foobar', '(x)|bar', 1, 1, '', 1);
+> 12345678|45678||
+SELECT regexp_substr('abcabcabc', 'a.c', 1, 1, 'g');
+! 22023
+SELECT regexp_substr('abcabcabc', 'a.c', 1, 0);
+! 22023
+SELECT regexp_replace('A PostgreSQL function', 'A|e|i|o|u', 'X', 1), regexp_replace('A PostgreSQL function', 'a|e|i|o|u', 'X', 1, 0, 'i'), regexp_replace('A PostgreSQL function', 'a|e|i|o|u', 'X', 1, 3, 'i'), regexp_replace('A PostgreSQL function', 'a|e|i|o|u', 'X', 7, 0, 'i');
+> X PostgreSQL function|X PXstgrXSQL fXnctXXn|A PostgrXSQL function|A PostgrXSQL fXnctXXn
+SELECT regexp_replace('A PostgreSQL function', 'e', 'X', 99), regexp_replace('abab', '(b)', '<\1>', 1, 2), regexp_replace('abab', 'b', 'X', 1, 1, 'g'), regexp_replace('abab', 'b', 'X', 'g'), regexp_replace('abab', '^a', 'X', 3);
+> A PostgreSQL function|aba<b>|aXab|aXaX|abab
+SELECT regexp_replace('A PostgreSQL function', 'a|e|i|o|u', 'X', 0, 0, 'i');
+! 22023
+SELECT regexp_replace('A PostgreSQL function', 'a|e|i|o|u', 'X', 1, -1, 'i');
+! 22023

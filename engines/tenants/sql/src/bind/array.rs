@@ -59,40 +59,79 @@ impl Binder<'_, '_> {
             return self.members(of, chain);
         }
         let root = of;
-        let Some(element) = root.of.element() else {
-            let message =
-                format!("cannot subscript type {} because it does not support subscripting", self.named(root.of));
-            return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
-        };
-        let of = root.of;
-        let sliced = chain.iter().any(|access| matches!(access, AccessExpr::Subscript(Subscript::Slice { .. })));
-        let open = |bound: i32| Expr::Constant(Value::Int(bound.into()));
+        let Some(element) = root.of.element() else { return Err(self.no_subscripts(root.of)) };
         let mut arguments = vec![root.expr];
+        arguments.extend(self.bounds(chain)?);
+        let (function, of) =
+            if is_slice(chain) { (ArrayFunction::Slice, root.of) } else { (ArrayFunction::Element, element) };
+        Ok(Typed::new(self.folded(Expr::Call(Function::Array(function), arguments))?, of))
+    }
+
+    fn no_subscripts(&self, of: Type) -> SqlError {
+        let message = format!("cannot subscript type {} because it does not support subscripting", self.named(of));
+        SqlError::new(state::DATATYPE_MISMATCH, message)
+    }
+
+    /// Subscripts one by one, or the first and the last of each range if one of them is a range. What is left out is a number that is
+    /// beyond all subscripts.
+    fn bounds(&mut self, chain: &[AccessExpr]) -> Result<Vec<Expr>> {
+        let number = |number: i64| Expr::Constant(Value::Int(number));
+        let mut bounds = Vec::new();
         for access in chain {
             match access {
                 AccessExpr::Subscript(Subscript::Index { index }) => {
                     // In a slice a subscript alone is the last one of a range that begins at 1.
-                    if sliced {
-                        arguments.push(open(1));
+                    if is_slice(chain) {
+                        bounds.push(number(1));
                     }
-                    arguments.push(self.subscript(index)?);
+                    bounds.push(self.subscript(index)?);
                 }
                 AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
                     let lower = lower_bound.as_ref().map(|bound| self.subscript(bound)).transpose()?;
                     let upper = upper_bound.as_ref().map(|bound| self.subscript(bound)).transpose()?;
-                    arguments.push(lower.unwrap_or_else(|| open(i32::MIN)));
-                    arguments.push(upper.unwrap_or_else(|| open(i32::MAX)));
+                    bounds.push(lower.unwrap_or_else(|| number(i64::MIN)));
+                    bounds.push(upper.unwrap_or_else(|| number(i64::MAX)));
                 }
                 other => return Err(SqlError::unsupported(format_args!("the access {other}"))),
             }
         }
-        let (function, of) = if sliced { (ArrayFunction::Slice, of) } else { (ArrayFunction::Element, element) };
-        Ok(Typed::new(self.folded(Expr::Call(Function::Array(function), arguments))?, of))
+        Ok(bounds)
+    }
+
+    /// The type of what stands at subscripts of a column.
+    pub(crate) fn type_at(&self, of: Type, chain: &[AccessExpr]) -> Result<Type> {
+        match (of, of.element()) {
+            (Type::Jsonb, _) => Ok(of),
+            (_, Some(_)) if is_slice(chain) => Ok(of),
+            (_, Some(element)) => Ok(element),
+            _ => Err(self.no_subscripts(of)),
+        }
+    }
+
+    /// What a column becomes if a value is put at subscripts: `SET column[..] = value`.
+    pub(crate) fn put(&mut self, old: Expr, of: Type, chain: &[AccessExpr], value: Expr) -> Result<Expr> {
+        let mut arguments = vec![old, value];
+        let function = if of == Type::Jsonb {
+            let (steps, listed) = self.steps(chain)?;
+            arguments.push(steps);
+            Function::Json(JsonFunction::Put { listed })
+        } else {
+            arguments.extend(self.bounds(chain)?);
+            Function::Array(if is_slice(chain) { ArrayFunction::PutSlice } else { ArrayFunction::Put })
+        };
+        Ok(Expr::Call(function, arguments))
     }
 
     /// `jsonb['key'][0]`: the steps of a path, as those of `#>`.
     fn members(&mut self, root: Typed, chain: &[AccessExpr]) -> Result<Typed> {
-        let mut steps = Vec::new();
+        let (path, _) = self.steps(chain)?;
+        let member = Expr::Call(Function::Json(JsonFunction::GetPath { text: false }), vec![root.expr, path]);
+        Ok(Typed::new(self.folded(member)?, Type::Jsonb))
+    }
+
+    /// Subscripts of a `jsonb` as an array of texts, and whether the first is a number.
+    fn steps(&mut self, chain: &[AccessExpr]) -> Result<(Expr, bool)> {
+        let (mut steps, mut listed) = (Vec::new(), false);
         for access in chain {
             let AccessExpr::Subscript(Subscript::Index { index }) = access else {
                 return Err(SqlError::new(state::DATATYPE_MISMATCH, "jsonb subscript does not support slices"));
@@ -102,11 +141,11 @@ impl Binder<'_, '_> {
                 let message = "subscript type is not supported: expected an integer or a text";
                 return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
             }
+            listed |= steps.is_empty() && step.of.is_integer();
             steps.push(self.cast(step, Type::Text)?.expr);
         }
         let path = Expr::Call(Function::Array(ArrayFunction::Make { nested: false }), steps);
-        let member = Expr::Call(Function::Json(JsonFunction::GetPath { text: false }), vec![root.expr, path]);
-        Ok(Typed::new(self.folded(member)?, Type::Jsonb))
+        Ok((self.folded(path)?, listed))
     }
 
     fn subscript(&mut self, ast: &ast::Expr) -> Result<Expr> {
@@ -184,6 +223,11 @@ impl Binder<'_, '_> {
         };
         Ok(Some(Typed::new(self.folded(Expr::Call(Function::Array(function), arguments))?, Type::Bool)))
     }
+}
+
+/// Whether one of the subscripts is a range.
+fn is_slice(chain: &[AccessExpr]) -> bool {
+    chain.iter().any(|access| matches!(access, AccessExpr::Subscript(Subscript::Slice { .. })))
 }
 
 /// A column with its table's name, of which the parser makes a field of a row where subscripts follow, and the subscripts.

@@ -8,7 +8,14 @@ use savanna_tenants_values::{
 };
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments};
 
-use super::{Binder, Typed, aggregate::AggregateCall, convert::wrapped, not_if, window::is_window_function};
+use super::{
+    Binder, Typed,
+    aggregate::AggregateCall,
+    argument::{in_order, spread},
+    convert::wrapped,
+    not_if,
+    window::is_window_function,
+};
 use crate::{
     expression::{
         Expr, Operator, aggregate, sequence,
@@ -32,6 +39,10 @@ impl Binder<'_, '_> {
             return Err(unsupported());
         }
         let (filter, within) = (function.filter.as_deref(), function.within_group.as_slice());
+        let ordered = match &function.args {
+            FunctionArguments::List(list) => in_order(&name, &list.args)?,
+            _ => None,
+        };
         let call = match &function.args {
             FunctionArguments::None => AggregateCall { arguments: &[], distinct: false, order: &[], filter, within },
             FunctionArguments::List(list) => {
@@ -41,7 +52,7 @@ impl Binder<'_, '_> {
                     [ast::FunctionArgumentClause::OrderBy(order)] => order.as_slice(),
                     _ => return Err(unsupported()),
                 };
-                AggregateCall { arguments: &list.args, distinct, order, filter, within }
+                AggregateCall { arguments: ordered.as_deref().unwrap_or(&list.args), distinct, order, filter, within }
             }
             FunctionArguments::Subquery(query) if name == "array" => return self.array_of_query(query),
             FunctionArguments::Subquery(_) => return Err(unsupported()),
@@ -75,6 +86,11 @@ impl Binder<'_, '_> {
         if call.distinct || !call.order.is_empty() || call.filter.is_some() {
             let message = format!("DISTINCT, ORDER BY or FILTER specified, but {name} is not an aggregate function");
             return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
+        }
+        if let [leading @ .., last] = call.arguments
+            && let Some(array) = spread(last)
+        {
+            return self.variadic(&name, leading, array);
         }
         if name == "row_to_json" {
             let arguments: Vec<&ast::Expr> = call.arguments.iter().filter_map(value_of).collect();
@@ -272,7 +288,7 @@ fn takes_rows(name: &str) -> bool {
 }
 
 /// The name and the value of an argument that has a name.
-fn named(argument: &FunctionArg) -> Option<(String, &ast::Expr)> {
+pub(super) fn named(argument: &FunctionArg) -> Option<(String, &ast::Expr)> {
     match argument {
         FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } => Some((name_of(name), value)),
         FunctionArg::Unnamed(FunctionArgExpr::Expr(ast::Expr::BinaryOp { left, op, right }))

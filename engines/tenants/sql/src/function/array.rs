@@ -36,6 +36,10 @@ pub enum ArrayFunction {
     Element,
     /// `array[..:..]`: for each dimension the first and the last
     Slice,
+    /// `array[..] = value`: the array, the value and the subscripts
+    Put,
+    /// `array[..:..] = values`
+    PutSlice,
     Concat,
     Append,
     Prepend,
@@ -164,6 +168,8 @@ impl ArrayFunction {
         !matches!(
             self,
             Self::Make { .. }
+                | Self::Put
+                | Self::PutSlice
                 | Self::Any(_)
                 | Self::All(_)
                 | Self::Concat
@@ -195,6 +201,16 @@ impl ArrayFunction {
             (Self::All(comparison), [value, array]) => Ok(quantified(comparison, value, array, true)),
             (Self::Concat, [Value::Null, Value::Null]) => Ok(Value::Null),
             (Self::Concat, [a, b]) => array_of(a).concat(&array_of(b)).map(made),
+            (Self::Put, [array, element, subscripts @ ..]) => {
+                array_of(array).with_element(&places(subscripts)?, (*element).clone()).map(made)
+            }
+            (Self::PutSlice, [array, source, bounds @ ..]) => {
+                let bounds = places(bounds)?;
+                // No elements change nothing.
+                let Value::Array(source) = source else { return Ok((*array).clone()) };
+                let bounds = bounds.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>();
+                array_of(array).with_slice(&bounds, source).map(made)
+            }
             (Self::Append, [array, element]) => appended(&array_of(array), element, false),
             (Self::Prepend, [element, array]) => appended(&array_of(array), element, true),
             (Self::EnumFirst(id), _) => self.labels(id, &[], facts, |labels| labels.into_iter().next()),
@@ -302,6 +318,15 @@ fn array_of(value: &Value) -> Cow<'_, Array> {
         Value::Array(array) => Cow::Borrowed(array),
         _ => Cow::Owned(Array::default()),
     }
+}
+
+/// The subscripts of an assignment.
+fn places(subscripts: &[&Value]) -> Result<Vec<i64>> {
+    if subscripts.iter().any(|subscript| subscript.is_null()) {
+        let message = "array subscript in assignment must not be null";
+        return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));
+    }
+    numbers(subscripts)
 }
 
 fn numbers(values: &[&Value]) -> Result<Vec<i64>> {

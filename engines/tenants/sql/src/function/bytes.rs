@@ -16,9 +16,20 @@ pub enum BytesFunction {
     ConvertTo,
     GetBit,
     GetByte,
+    /// `int4send` and the like: the binary format of a value of a type
+    Send(Type),
     SetBit,
     SetByte,
 }
+
+/// Functions that give the binary format of a number.
+const SENDING: [(&str, Type); 5] = [
+    ("int2send", Type::Int2),
+    ("int4send", Type::Int4),
+    ("int8send", Type::Int8),
+    ("float4send", Type::Float4),
+    ("float8send", Type::Float8),
+];
 
 /// The function of bytes of a name, as [`super::resolve`].
 pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<BytesFunction>> {
@@ -26,6 +37,10 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<BytesFu
     use Type::{Bytea, Int4, Int8, Text, Unknown};
     let bytes = |of: &Type| matches!(of, Bytea | Unknown);
     Some(match (name, arguments) {
+        (name, [of]) if name.ends_with("send") => {
+            let (_, wanted) = SENDING.into_iter().find(|(known, _)| *known == name)?;
+            (*of == wanted || *of == Unknown).then(|| (F::Send(wanted), vec![wanted], Bytea))?
+        }
         ("bit_count", [Bytea]) => (F::BitCount, vec![Bytea], Int8),
         ("get_byte", [of, at]) if bytes(of) && at.is_integer() => (F::GetByte, vec![Bytea, Int4], Int4),
         ("get_bit", [of, at]) if bytes(of) && at.is_integer() => (F::GetBit, vec![Bytea, Int8], Int4),
@@ -62,6 +77,11 @@ impl BytesFunction {
     /// Its value; no argument is NULL.
     pub(super) fn call(self, arguments: &[&Value]) -> Result<Value> {
         Ok(match (self, arguments) {
+            (Self::Send(of), [value]) => {
+                let mut bytes = Vec::new();
+                value.write_binary(of, &mut bytes);
+                Value::Bytes(bytes)
+            }
             (Self::BitCount, [Value::Bytes(bytes)]) => {
                 Value::Int(bytes.iter().map(|byte| i64::from(byte.count_ones())).sum())
             }

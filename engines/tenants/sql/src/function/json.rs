@@ -53,6 +53,10 @@ pub enum JsonFunction {
     SetLax,
     /// `jsonb_insert`
     Insert,
+    /// `json['key'] = value`, where nothing becomes an array if it is `listed`, otherwise an object.
+    Put {
+        listed: bool,
+    },
     /// `json_extract_path` and the like: the steps of the path one by one.
     Extract {
         text: bool,
@@ -220,7 +224,10 @@ fn wrong(message: &str) -> SqlError {
 impl JsonFunction {
     /// Whether it is NULL as soon as one of its arguments is.
     pub(crate) fn is_strict(self) -> bool {
-        !matches!(self, Self::Of(_) | Self::Object { .. } | Self::Array { .. } | Self::Row | Self::SetLax)
+        !matches!(
+            self,
+            Self::Of(_) | Self::Object { .. } | Self::Array { .. } | Self::Row | Self::SetLax | Self::Put { .. }
+        )
     }
 
     /// Whether its value depends on its arguments alone.
@@ -335,6 +342,18 @@ impl JsonFunction {
                 some_json(Some(Json::clone(value).with(&path(steps)?, Json::clone(new), create)?))
             }
             (Self::SetLax, arguments) => return set_lax(arguments, zone),
+            (Self::Put { listed }, [of, new, Value::Array(steps)]) => {
+                if steps.elements.iter().any(Value::is_null) {
+                    let message = "jsonb subscript in assignment must not be null";
+                    return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));
+                }
+                let of = match of {
+                    Value::Json(of) => Json::clone(of),
+                    _ if listed => Json::Array(Vec::new()),
+                    _ => Json::Object(Vec::new()),
+                };
+                some_json(Some(of.put(&path(steps)?, member(new))?))
+            }
             (Self::Insert, [Value::Json(value), Value::Array(steps), Value::Json(new), after @ ..]) => {
                 let after = matches!(after, [Value::Bool(true)]);
                 some_json(Some(Json::clone(value).inserted(&path(steps)?, Json::clone(new), after)?))

@@ -3,9 +3,9 @@
 //! They are PostgreSQL's advanced ones as far as they can be matched in time that is linear in the text: without back references and
 //! without looking around. Where alternatives match at the same place the first one is taken, not the longest.
 
-use std::{cell::RefCell, collections::HashMap, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, ops::RangeInclusive, sync::Arc};
 
-use regex::{Captures, Regex, RegexBuilder};
+use regex::{Captures, Match, Regex, RegexBuilder};
 use savanna_tenants_values::{
     error::{Result, SqlError, state},
     types::Type,
@@ -40,10 +40,16 @@ pub enum PatternFunction {
     Groups,
     /// `regexp_replace`
     Replace,
+    /// `regexp_replace` of a match that has a number, from a place on
+    ReplaceNth,
     /// `regexp_split_to_array`
     Split,
     /// `regexp_count`
     Count,
+    /// `regexp_instr`: where a match begins or ends
+    Instr,
+    /// `regexp_substr`: what matches
+    Substr,
     /// `substring(.. FROM pattern)`: the first group, or all that matches
     Substring,
     /// `SIMILAR TO`
@@ -53,20 +59,41 @@ pub enum PatternFunction {
 /// The function of patterns of a name, as [`super::resolve`].
 pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<PatternFunction>> {
     use PatternFunction as F;
-    use Type::{Bool, Int4, Text};
+    use Type::{Bool, Text};
     if !arguments.iter().all(is_texty) {
-        return None;
+        return with_numbers(name, arguments);
     }
     let (function, least, most, of) = match name {
         "regexp_like" => (F::Matches { any_case: false }, 2, 3, Bool),
         "regexp_match" => (F::Groups, 2, 3, Text.array()?),
         "regexp_replace" => (F::Replace, 3, 4, Text),
         "regexp_split_to_array" => (F::Split, 2, 3, Text.array()?),
-        "regexp_count" => (F::Count, 2, 2, Int4),
         "substr" | "substring" => (F::Substring, 2, 2, Text),
+        _ => return with_numbers(name, arguments),
+    };
+    if !(least..=most).contains(&arguments.len()) {
+        return with_numbers(name, arguments);
+    }
+    Some((function, vec![Text; arguments.len()], of))
+}
+
+/// One that has numbers among its arguments.
+fn with_numbers(name: &str, arguments: &[Type]) -> Option<Resolved<PatternFunction>> {
+    use PatternFunction as F;
+    use Type::{Int4, Text};
+    let (function, least, wanted, of): (_, _, &[Type], _) = match name {
+        "regexp_count" => (F::Count, 2, &[Text, Text, Int4, Text], Int4),
+        "regexp_instr" => (F::Instr, 2, &[Text, Text, Int4, Int4, Int4, Text, Int4], Int4),
+        "regexp_substr" => (F::Substr, 2, &[Text, Text, Int4, Int4, Text, Int4], Text),
+        "regexp_replace" => (F::ReplaceNth, 4, &[Text, Text, Text, Int4, Int4, Text], Text),
         _ => return None,
     };
-    (least..=most).contains(&arguments.len()).then(|| (function, vec![Text; arguments.len()], of))
+    let fits = |(of, wanted): (&Type, &Type)| match wanted {
+        Int4 => matches!(of, Type::Int2 | Int4 | Type::Unknown),
+        _ => is_texty(of),
+    };
+    let known = (least..=wanted.len()).contains(&arguments.len()) && arguments.iter().zip(wanted).all(fits);
+    known.then(|| (function, wanted[..arguments.len()].to_vec(), of))
 }
 
 impl PatternFunction {
@@ -96,13 +123,49 @@ impl PatternFunction {
                 let Some(Value::Text(by)) = rest.first() else { return Err(wrong_arguments(self)) };
                 let (flags, all) = global(flags(1));
                 let regex = facts.patterns.get(pattern, &flags, "")?;
-                Value::Text(replaced(&regex, text, by, all)?)
+                Value::Text(replaced(&regex, text, by, Some(0), (!all).then_some(1))?)
+            }
+            Self::ReplaceNth => {
+                let [Value::Text(by), rest @ ..] = rest else { return Err(wrong_arguments(self)) };
+                let start = parameter(rest.first(), "start", 1..=i64::MAX, 1)?;
+                let (flags, all) = global(flags(3));
+                let number = parameter(rest.get(1), "n", 0..=i64::MAX, i64::from(!all))?;
+                let regex = facts.patterns.get(pattern, &flags, "")?;
+                Value::Text(replaced(
+                    &regex,
+                    text,
+                    by,
+                    byte_at(text, start),
+                    Some(number).filter(|number| *number > 0),
+                )?)
             }
             Self::Split => {
                 let regex = facts.patterns.get(pattern, flags(0), "regexp_split_to_array")?;
                 made(Array::from(Elements::collect(split(&regex, text))?))
             }
-            Self::Count => Value::Int(matches(&*facts.patterns.get(pattern, "", "")?, text).count() as i64),
+            Self::Count => {
+                let start = parameter(rest.first(), "start", 1..=i64::MAX, 1)?;
+                let regex = facts.patterns.get(pattern, flags(1), "regexp_count")?;
+                Value::Int(matches(&regex, text, byte_at(text, start)).count() as i64)
+            }
+            Self::Instr => {
+                let start = parameter(rest.first(), "start", 1..=i64::MAX, 1)?;
+                let number = parameter(rest.get(1), "n", 1..=i64::MAX, 1)?;
+                let ends = parameter(rest.get(2), "endoption", 0..=1, 0)? == 1;
+                let group = parameter(rest.get(4), "subexpr", 0..=i64::MAX, 0)?;
+                let regex = facts.patterns.get(pattern, flags(3), "regexp_instr")?;
+                let found = part(&regex, text, start, number, group);
+                let place = found.map(|found| if ends { found.end() } else { found.start() });
+                Value::Int(place.map_or(0, |place| text[..place].chars().count() as i64 + 1))
+            }
+            Self::Substr => {
+                let start = parameter(rest.first(), "start", 1..=i64::MAX, 1)?;
+                let number = parameter(rest.get(1), "n", 1..=i64::MAX, 1)?;
+                let group = parameter(rest.get(3), "subexpr", 0..=i64::MAX, 0)?;
+                let regex = facts.patterns.get(pattern, flags(2), "regexp_substr")?;
+                let found = part(&regex, text, start, number, group);
+                found.map_or(Value::Null, |found| Value::Text(found.as_str().to_owned()))
+            }
             Self::Substring => {
                 let regex = facts.patterns.get(pattern, "", "")?;
                 let found = regex
@@ -119,9 +182,31 @@ pub(crate) fn global(flags: &str) -> (String, bool) {
     (flags.replace('g', ""), flags.contains('g'))
 }
 
-/// The matches, as PostgreSQL finds them: an empty one may follow another one at once.
-fn matches<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item = Captures<'a>> {
-    let mut from = Some(0);
+/// A number among the arguments, or what it is where it is left out.
+fn parameter(given: Option<&&Value>, name: &str, range: RangeInclusive<i64>, absent: i64) -> Result<i64> {
+    let number = if let Some(Value::Int(number)) = given { *number } else { absent };
+    if range.contains(&number) {
+        return Ok(number);
+    }
+    let message = format!("invalid value for parameter \"{name}\": {number}");
+    Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
+}
+
+/// Where the character of a number begins, of which the first is 1; nothing if it is behind the end.
+fn byte_at(text: &str, number: i64) -> Option<usize> {
+    let mut begins = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    begins.nth(usize::try_from(number - 1).ok()?)
+}
+
+/// Of the match of a number, from a character on, a group or all of it. An expression without groups is its own first one.
+fn part<'a>(regex: &Regex, text: &'a str, start: i64, number: i64, group: i64) -> Option<Match<'a>> {
+    let found = matches(regex, text, byte_at(text, start)).nth(usize::try_from(number - 1).ok()?)?;
+    let group = if regex.captures_len() == 1 && group == 1 { 0 } else { group };
+    found.get(usize::try_from(group).ok()?)
+}
+
+/// The matches from a place on, as PostgreSQL finds them: an empty one may follow another one at once.
+fn matches<'t>(regex: &Regex, text: &'t str, mut from: Option<usize>) -> impl Iterator<Item = Captures<'t>> {
     std::iter::from_fn(move || {
         let found = regex.captures_at(text, from?)?;
         let whole = found.get(0)?;
@@ -134,7 +219,7 @@ fn matches<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item = Captures
 /// For each match the groups of the expression, or all that matches if there are none.
 pub(crate) fn groups<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item = Value> + 'a {
     let first = usize::from(regex.captures_len() > 1);
-    matches(regex, text).map(move |found| {
+    matches(regex, text, Some(0)).map(move |found| {
         let group = |at| found.get(at).map_or(Value::Null, |group| Value::Text(group.as_str().to_owned()));
         made(Array::from((first..found.len()).map(group).collect::<Vec<_>>()))
     })
@@ -152,10 +237,11 @@ pub(crate) fn split<'a>(regex: &'a Regex, text: &'a str) -> impl Iterator<Item =
     })
 }
 
-/// A text with the first match replaced, or all: `\1` is a group, `\&` all that matches.
-fn replaced(regex: &Regex, text: &str, by: &str, all: bool) -> Result<String> {
+/// A text with the match of a number from a place on replaced, or all: `\1` is a group, `\&` all that matches.
+fn replaced(regex: &Regex, text: &str, by: &str, from: Option<usize>, number: Option<i64>) -> Result<String> {
     let (mut out, mut begin) = (Text::default(), 0);
-    for found in matches(regex, text).take(if all { usize::MAX } else { 1 }) {
+    let chosen = (1..).zip(matches(regex, text, from)).skip_while(|(at, _)| number.is_some_and(|number| *at < number));
+    for (_, found) in chosen.take(if number.is_some() { 1 } else { usize::MAX }) {
         let Some(whole) = found.get(0) else { continue };
         out.push_str(&text[begin..whole.start()])?;
         let group = |at: usize| found.get(at).map_or("", |group| group.as_str());

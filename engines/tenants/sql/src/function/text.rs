@@ -1,6 +1,9 @@
 //! Functions of texts.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use md5::Md5;
 use savanna_tenants_values::{
@@ -16,6 +19,7 @@ use super::{
     format::{formatted, quoted_literal, quoted_name},
     is_texty,
     like::like_escape,
+    written::{names, unescaped},
     wrong_arguments,
 };
 
@@ -66,6 +70,10 @@ pub enum TextFunction {
     Translate,
     ToHex,
     Trim,
+    /// `parse_ident`
+    Names,
+    /// `unistr`
+    Unescape,
     Upper,
 }
 
@@ -75,6 +83,11 @@ pub(super) fn resolve(name: &str, arguments: &[Type]) -> Option<Resolved<TextFun
     use Type::{Bytea, Int4, Text};
     let texty = is_texty;
     Some(match (name, arguments) {
+        ("unistr", [of]) if texty(of) => (F::Unescape, vec![Text], Text),
+        ("parse_ident", [of]) if texty(of) => (F::Names, vec![Text], Text.array()?),
+        ("parse_ident", [of, Type::Bool | Type::Unknown]) if texty(of) => {
+            (F::Names, vec![Text, Type::Bool], Text.array()?)
+        }
         ("ascii", [of]) if texty(of) => (F::Ascii, vec![Text], Int4),
         ("chr", [of]) if of.is_integer() => (F::Chr, vec![Int4], Text),
         ("initcap", [of]) if texty(of) => (F::Initcap, vec![Text], Text),
@@ -172,6 +185,11 @@ impl TextFunction {
             (Self::BitLength, [Value::Text(text)]) => Ok(Value::Int(8 * text.len() as i64)),
             (Self::Format, [Value::Text(format), arguments @ ..]) => formatted(format, arguments).map(Value::Text),
             (Self::Format, _) => Ok(Value::Null),
+            (Self::Unescape, [Value::Text(text)]) => unescaped(text).map(Value::Text),
+            (Self::Names, [Value::Text(text), strict @ ..]) => {
+                let strict = !matches!(strict, [Value::Bool(false)]);
+                Ok(Value::Array(Arc::new(names(text, strict)?.into())))
+            }
             (Self::QuoteIdent, [Value::Text(text)]) => Ok(Value::Text(quoted_name(text))),
             (Self::QuoteLiteral | Self::QuoteNullable, [Value::Text(text)]) => Ok(Value::Text(quoted_literal(text))),
             (Self::QuoteNullable, [Value::Null]) => Ok(Value::Text("NULL".to_owned())),

@@ -63,6 +63,26 @@ pub(super) fn write_lock_lists(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
+/// The name of an argument that is an array of all further ones. No client can write it.
+pub(crate) const VARIADIC: &str = "\0variadic";
+
+/// Writes `VARIADIC array` as an argument of that name.
+pub(super) fn write_variadic(tokens: &mut Vec<TokenWithSpan>) {
+    if !is_rare(tokens, "VARIADIC") {
+        return;
+    }
+    let places = places(tokens);
+    for three in places.windows(3).rev() {
+        let [before, at, behind] = [0, 1, 2].map(|place| &tokens[three[place]]);
+        let ends = matches!(behind.token, Token::Comma | Token::RParen | Token::Period);
+        if matches!(before.token, Token::LParen | Token::Comma) && word(at) == "VARIADIC" && !ends {
+            let blank = Token::Whitespace(Whitespace::Space);
+            let named = [Token::make_word(VARIADIC, Some('"')), blank.clone(), Token::RArrow, blank];
+            tokens.splice(three[1]..=three[1], named.map(TokenWithSpan::wrap));
+        }
+    }
+}
+
 /// Stands in `GROUP BY` in front of grouping sets of which equal ones are one.
 pub(crate) const DISTINCT_SETS: &str = "\0distinct";
 
@@ -147,6 +167,6 @@ pub(crate) fn excluded(name: &str) -> (Exclusion, &str) {
 }
 
 /// The places of tokens that are no blanks.
-fn places(tokens: &[TokenWithSpan]) -> Vec<usize> {
+pub(super) fn places(tokens: &[TokenWithSpan]) -> Vec<usize> {
     (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect()
 }

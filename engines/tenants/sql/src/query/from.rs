@@ -13,7 +13,7 @@ use savanna_tenants_values::{
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, Join, JoinOperator, TableFactor, TableWithJoins};
 
 use crate::{
-    bind::Binder,
+    bind::{Binder, argument::in_order},
     expression::{Expr, set_function::ResolvedSet},
     modify::columns_of,
     parse::{
@@ -334,8 +334,10 @@ impl Planner<'_> {
                     &FunctionArg::Unnamed(FunctionArgExpr::Expr(ref argument)) => Ok(argument),
                     other => Err(SqlError::unsupported(format_args!("the argument {other}"))),
                 };
-                let args = args.iter().map(argument).collect::<Result<Vec<_>>>()?;
                 let function = object_name(name)?;
+                let ordered = in_order(&function, args)?;
+                let args = ordered.as_ref().unwrap_or(args);
+                let args = args.iter().map(argument).collect::<Result<Vec<_>>>()?;
                 if let Some((query, alias)) = record::query_of(&function, &args, alias.as_ref())? {
                     if *with_ordinality {
                         return Err(SqlError::unsupported(format_args!("WITH ORDINALITY of {function}")));

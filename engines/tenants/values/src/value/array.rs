@@ -1,6 +1,7 @@
 //! Arrays: elements of one type, in any number of dimensions, and their text and binary formats.
 
 mod binary;
+mod put;
 mod text;
 
 use std::cmp::Ordering;

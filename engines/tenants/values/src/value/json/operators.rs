@@ -2,8 +2,14 @@
 
 use std::cmp::Ordering;
 
-use super::{Json, compare_keys, read::index};
-use crate::error::{Result, SqlError, state};
+use super::{
+    Json, compare_keys,
+    read::{DEPTH_MAX, index, too_deep},
+};
+use crate::{
+    error::{Result, SqlError, state},
+    value::size,
+};
 
 impl Json {
     /// The value of a key.
@@ -228,6 +234,59 @@ impl Json {
         Ok(self)
     }
 
+    /// With a value at the end of a path, all of which is made if it is not there: an array where a step is a number, an object elsewhere.
+    ///
+    /// # Errors
+    /// 22023 if a step leads into a scalar, or before the first element; 22P02 if one into an array is no number; 54000, 54001.
+    pub fn put(mut self, path: &[String], value: Self) -> Result<Self> {
+        if path.len() > DEPTH_MAX {
+            return Err(too_deep("jsonb"));
+        }
+        let mut target = &mut self;
+        for (at, step) in path.iter().enumerate() {
+            let next = || path.get(at + 1).map_or(Self::Null, |next| Self::container(next));
+            target = match target {
+                Self::Object(pairs) => {
+                    let place = pairs.binary_search_by(|(key, _)| compare_keys(key, step)).unwrap_or_else(|place| {
+                        pairs.insert(place, (step.clone(), next()));
+                        place
+                    });
+                    &mut pairs[place].1
+                }
+                Self::Array(elements) => {
+                    let number = place(step, at + 1)?;
+                    let Ok(place) = usize::try_from(if number < 0 { number + elements.len() as i64 } else { number })
+                    else {
+                        return Err(wrong_kind(&format!(
+                            "path element at position {} is out of range: {number}",
+                            at + 1
+                        )));
+                    };
+                    if place >= elements.len() {
+                        size::check_structure(place.saturating_mul(size_of::<Self>()))?;
+                        elements.resize(place, Self::Null);
+                        elements.push(next());
+                    }
+                    &mut elements[place]
+                }
+                _ => {
+                    return Err(wrong_kind("cannot replace existing key")
+                        .detail("The path assumes key is a composite object, but it is a scalar value."));
+                }
+            };
+        }
+        *target = value;
+        Ok(self)
+    }
+
+    /// An empty one that has room for what a step leads to.
+    fn container(step: &str) -> Self {
+        match step.trim().parse::<i32>() {
+            Ok(_) => Self::Array(Vec::new()),
+            Err(_) => Self::Object(Vec::new()),
+        }
+    }
+
     fn at_mut(&mut self, path: &[String]) -> Result<Option<&mut Self>> {
         let mut value = self;
         for (at, step) in path.iter().enumerate() {
@@ -326,6 +385,34 @@ mod tests {
             (without(&["a", "-1"]), without(&["a", "1", "b"])),
             ("{\"a\": [1]}".into(), "{\"a\": [1, {}]}".into())
         );
+    }
+
+    #[test]
+    fn what_is_put_somewhere_makes_the_way_there() {
+        let path = |steps: &[&str]| steps.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>();
+        let put = |of: &str, steps: &[&str]| json(of).put(&path(steps), json("9")).map(|value| value.text());
+        let right: [(&str, &[&str], &str); 6] = [
+            ("{\"a\": 1}", &["a"], "{\"a\": 9}"),
+            ("{\"a\": 1}", &["b", "c", "d"], "{\"a\": 1, \"b\": {\"c\": {\"d\": 9}}}"),
+            ("{}", &["b", "2", "d"], "{\"b\": [null, null, {\"d\": 9}]}"),
+            ("[1]", &["3"], "[1, null, null, 9]"),
+            ("[1, 2]", &["-2"], "[9, 2]"),
+            ("[]", &["0", "a"], "[{\"a\": 9}]"),
+        ];
+        for (of, steps, expected) in right {
+            assert_eq!(put(of, steps).unwrap(), expected, "{of}");
+        }
+        let wrong: [(&str, &[&str], &str); 6] = [
+            ("{\"a\": 1}", &["a", "b"], state::INVALID_PARAMETER_VALUE),
+            ("{\"a\": null}", &["a", "b"], state::INVALID_PARAMETER_VALUE),
+            ("1", &["0"], state::INVALID_PARAMETER_VALUE),
+            ("[1]", &["-2"], state::INVALID_PARAMETER_VALUE),
+            ("[1]", &["a"], state::INVALID_TEXT_REPRESENTATION),
+            ("[]", &["2147483647"], state::PROGRAM_LIMIT_EXCEEDED),
+        ];
+        for (of, steps, expected) in wrong {
+            assert_eq!(put(of, steps).unwrap_err().state, expected, "{of}");
+        }
     }
 
     #[test]
