@@ -319,11 +319,11 @@ impl Inner {
                 Ok(done("STOP QUERY"))
             }
             Statement::ResumeSavepoint { directory } => {
-                self.resume_saved(Path::new(&directory))?;
+                self.resume_saved(session, Path::new(&directory))?;
                 Ok(done("RESUME QUERY"))
             }
             Statement::ResumeQuery { id } => {
-                self.resume_stopped(&id)?;
+                self.resume_stopped(session, &id)?;
                 Ok(done("RESUME QUERY"))
             }
             Statement::DropQuery { id } => {

@@ -7,6 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use savanna_streams_api::handle::SessionId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::budget;
 use savanna_streams_model::graph::StageGraph;
@@ -165,14 +166,14 @@ impl Inner {
         again
     }
 
-    /// `RESUME QUERY`.
-    pub(super) fn resume_stopped(&self, text: &str) -> Result<()> {
+    /// `RESUME QUERY`, with what its session has set.
+    pub(super) fn resume_stopped(&self, session: SessionId, text: &str) -> Result<()> {
         // One that was stopped or has failed may not be over yet. Nobody else waits for that meanwhile.
         if let Some(stored) = self.stored(text).filter(|stored| stored.standing != Standing::Running) {
             self.queries.wait(&stored.id);
         }
         let _changing = self.changing.lock();
-        let (Some(store), Some(stored)) = (&self.store, self.stored(text)) else {
+        let (Some(store), Some(mut stored)) = (&self.store, self.stored(text)) else {
             return Err(match self.queries.parse_id(text) {
                 Ok(_) => {
                     StreamError::invalid(format!("query {text} does not outlive its end; start its statement again"))
@@ -182,6 +183,10 @@ impl Inner {
         };
         if self.queries.running(&stored.id).is_some() {
             return Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first")));
+        }
+        if let Some(settings) = settings::changed(&stored.settings, &self.sessions.settings(session)?) {
+            store.change(stored.id.job, settings.clone())?;
+            stored.settings = settings;
         }
         self.go_on_stored(store, &stored)
     }

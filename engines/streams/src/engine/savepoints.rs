@@ -3,11 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use savanna_streams_api::handle::SessionId;
 use savanna_streams_api::ids::QueryId;
 use savanna_streams_api::{Result, StreamError};
 
 use super::Inner;
 use crate::durable::{Savepoint, prepare_savepoint};
+use crate::settings;
 
 impl Inner {
     /// `STOP QUERY .. WITH SAVEPOINT`: stops a stored query, waits for its end, and writes it to a directory.
@@ -39,14 +41,18 @@ impl Inner {
         })
     }
 
-    /// `RESUME QUERY FROM SAVEPOINT`: a query of another node goes on in this one.
-    pub(super) fn resume_saved(&self, directory: &Path) -> Result<()> {
+    /// `RESUME QUERY FROM SAVEPOINT`: a query of another node goes on in this one, with what the session has set.
+    pub(super) fn resume_saved(&self, session: SessionId, directory: &Path) -> Result<()> {
         self.options.roots.check(directory)?;
         let Some(store) = &self.store else {
             return Err(StreamError::invalid("only a node that is no member of a cluster keeps queries"));
         };
         // Nobody else waits for what is read.
-        let savepoint = Savepoint::read(directory)?;
+        let mut savepoint = Savepoint::read(directory)?;
+        let query = &mut savepoint.query;
+        if let Some(settings) = settings::changed(&query.settings, &self.sessions.settings(session)?) {
+            query.settings = settings;
+        }
         let _changing = self.changing.lock();
         let stored = store.take_in(savepoint)?;
         self.queries.begin_after(stored.id.job);

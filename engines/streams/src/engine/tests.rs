@@ -255,6 +255,25 @@ async fn a_query_of_a_release_that_emits_otherwise_does_not_go_on() {
 }
 
 #[tokio::test]
+async fn a_query_goes_on_in_groups_of_the_size_that_its_session_sets_and_keeps_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("SET 'query.name' = 'q'").await;
+    let query = process.insert("INSERT INTO out SELECT n FROM input").await;
+    let size = |process: &Process| process.engine.inner.stored("q").unwrap().settings["group-size"].clone();
+    assert_eq!(size(&process), "1");
+    process.run("STOP QUERY 'q'").await;
+    process.run("SET 'group-size' = '3'").await;
+    process.run("RESUME QUERY 'q'").await;
+    assert_eq!((process.state(&query), size(&process).as_str()), (Some(QueryState::Running), "3"));
+    process.end().await;
+    let process = Process::start(directory.path(), 2).await;
+    assert_eq!((process.state(&query), size(&process).as_str()), (Some(QueryState::Running), "3"));
+    process.end().await;
+}
+
+#[tokio::test]
 async fn a_query_that_is_resumed_and_dropped_at_once_does_not_run_without_being_stored() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), 1).await;
