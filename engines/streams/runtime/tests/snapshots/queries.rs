@@ -164,13 +164,17 @@ fn windows_of_processing_time_that_were_open_end_at_their_time_although_nothing_
     query.wait_timeout(FOREVER).unwrap().unwrap();
 }
 
+/// Rows with a pause behind each fifty.
+fn many_sessions() -> Vec<Vec<Row>> {
+    let row = |i: i64| Row { time: Some(i + i / 50 * 20), key: Some(i % 3), value: i % 13 };
+    vec![(0..4_000).map(row).collect()]
+}
+
 #[test]
 fn sessions_go_on_from_their_snapshots() {
-    let row = |i: i64| Row { time: Some(i + i / 50 * 20), key: Some(i % 3), value: i % 13 };
-    let partitions: Vec<Vec<Row>> = vec![(0..4_000).map(row).collect()];
     let sessions = Windows::Session { gap: 15 * MILLI };
     let whole = Disk::default();
-    let memory = Arc::new(Memory::with("t", partitions));
+    let memory = Arc::new(Memory::with("t", many_sessions()));
     let query = whole.start(&memory, graph(sessions), options(Mode::Serverless)).unwrap();
     query.wait_timeout(FOREVER).unwrap().unwrap();
     let expected = groups(&whole.rows(), true);
@@ -185,11 +189,10 @@ fn sessions_go_on_from_their_snapshots() {
 
 #[test]
 fn groups_of_another_size_go_on_from_snapshots_and_write_once() {
-    let partitions = rows(3_000);
     // One window has all rows, and sessions reach back anywhere: what was there before comes from snapshots.
     let (all, sessions) = (window(1_000_000, 500_000, 0), Windows::Session { gap: 15 * MILLI });
-    for windows in [Windows::from(all), sessions] {
-        let (memory, whole) = (Arc::new(Memory::with("t", partitions.clone())), Disk::default());
+    for (windows, partitions) in [(Windows::from(all), rows(3_000)), (sessions, many_sessions())] {
+        let (memory, whole) = (Arc::new(Memory::with("t", partitions)), Disk::default());
         let query = whole.start(&memory, graph(windows), options(Mode::Serverless)).unwrap();
         query.wait_timeout(FOREVER).unwrap().unwrap();
         let expected = groups(&whole.rows(), true);
