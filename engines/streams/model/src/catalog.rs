@@ -71,6 +71,16 @@ impl TableDef {
         }
     }
 
+    /// Whether another table is the same but for [`secrets`](crate::secrets), and the text that made it.
+    pub fn is_same_but_for_secrets(&self, other: &Self) -> bool {
+        let shown = |table: &Self| {
+            let mut table = Self { statement: String::new(), ..table.clone() };
+            table.hide_secrets();
+            table
+        };
+        shown(self) == shown(other)
+    }
+
     /// The columns that the connector reads or writes, in order.
     pub fn physical_schema(&self) -> SchemaRef {
         let fields = self.columns.iter().filter(|c| c.computed.is_none());

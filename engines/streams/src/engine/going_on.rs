@@ -10,6 +10,7 @@ use std::time::Duration;
 use savanna_streams_api::handle::SessionId;
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::budget;
+use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::StageGraph;
 use savanna_streams_model::sink::Sink;
 use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions};
@@ -56,7 +57,8 @@ impl Inner {
                 stored.name, stored.emission
             )));
         }
-        let relations = stored.relations.iter().map(StoredRelation::relation).collect::<Result<Vec<_>>>()?;
+        let relation = |stored: &StoredRelation| Ok(self.with_new_secrets(stored.relation()?));
+        let relations = stored.relations.iter().map(relation).collect::<Result<Vec<_>>>()?;
         let catalog = Arc::new(StreamCatalog::of(relations));
         let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&self.options.connectors));
         let mut statement = savanna_streams_sql::parse(&stored.statement)?;
@@ -86,6 +88,18 @@ impl Inner {
             None => self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?,
         };
         self.run_recorded(store, stored, graph, view.as_deref(), sink, options)
+    }
+
+    /// A table with the secrets of the one that has its name now, if nothing else differs: passwords change.
+    fn with_new_secrets(&self, relation: Relation) -> Relation {
+        let then = match relation {
+            Relation::Table(then) => then,
+            other => return other,
+        };
+        Relation::Table(match self.catalog.find("table", &then.name) {
+            Ok(Relation::Table(now)) if now.is_same_but_for_secrets(&then) => TableDef { options: now.options, ..then },
+            _ => then,
+        })
     }
 
     /// As [`Self::resume`]; a panic is an error of this query alone.

@@ -388,6 +388,64 @@ async fn queries_whose_sources_do_not_answer_or_fail_go_on_later_and_hold_nobody
     }
 }
 
+/// Connectors that take any password, and note those of sources.
+#[derive(Debug, Default)]
+struct Noting {
+    connectors: BuiltinConnectors,
+    passwords: Arc<Mutex<Vec<String>>>,
+}
+
+impl Connectors for Noting {
+    fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
+        let mut table = table.clone();
+        self.passwords.lock().extend(table.options.remove("password"));
+        self.connectors.source(&table)
+    }
+
+    fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
+        self.connectors.sink(table, schema)
+    }
+
+    fn check(&self, table: &mut TableDef) -> Result<()> {
+        let password = table.options.remove("password");
+        self.connectors.check(table)?;
+        table.options.extend(password.map(|password| ("password".to_owned(), password)));
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<ConnectorInfo> {
+        self.connectors.list()
+    }
+}
+
+#[tokio::test]
+async fn a_query_goes_on_with_the_new_password_of_its_table_and_with_nothing_else_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let connectors = Noting::default();
+    let passwords = Arc::clone(&connectors.passwords);
+    let options = EngineOptions { connectors: Arc::new(connectors), ..EngineOptions::default() };
+    let process = Process::start_with(directory.path(), 1, options).await;
+    tables(&process, directory.path()).await;
+    let create = async |file: &str, password: &str| {
+        let path = directory.path().join(file);
+        process.run("DROP TABLE input").await;
+        process.run(&format!("CREATE TABLE input (n BIGINT) WITH ('connector' = 'file', 'path' = '{}', 'format' = 'csv', 'follow' = 'true', 'password' = '{password}')", path.display())).await;
+    };
+    create("input.csv", "old").await;
+    process.run("SET 'query.name' = 'q'").await;
+    process.insert("INSERT INTO out SELECT n FROM input").await;
+    for (file, password, used) in [("input.csv", "new", "new"), ("other.csv", "newest", "old")] {
+        process.run("STOP QUERY 'q'").await;
+        fs::write(directory.path().join("other.csv"), "n\n").unwrap();
+        create(file, password).await;
+        passwords.lock().clear();
+        process.run("RESUME QUERY 'q'").await;
+        let noted = passwords.lock().clone();
+        assert!(!noted.is_empty() && noted.iter().all(|password| password == used), "{noted:?}");
+    }
+    process.end().await;
+}
+
 /// Adds lines to the file that is followed.
 fn write_more(directory: &Path, lines: &str) {
     use std::io::Write as _;
