@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -30,13 +28,10 @@ use savanna_streams_sql::{Asker, ObjectKind, Planner, Query, Show, Statement};
 use self::materialized::Declaration;
 use crate::catalog::{IfExists, NotingCatalog, Relation, StreamCatalog};
 use crate::cursor::{self, Cursor};
-use crate::durable::{
-    EMISSION, Savepoint, Standing, Store, StoreOptions, StoredQuery, StoredRelation, prepare_savepoint,
-};
+use crate::durable::{EMISSION, Standing, Store, StoreOptions, StoredQuery, StoredRelation};
 use crate::queries::{self, Queries};
 use crate::session::Sessions;
 use crate::statement_thread::{self, StatementThreads, Waiting};
-use crate::views::View;
 use crate::{cost, settings, show};
 
 /// The most rows that one fetch returns, whatever was asked for.
@@ -44,9 +39,6 @@ const MAX_ROWS_PER_FETCH: usize = 65_536;
 
 /// The longest that one fetch waits, whatever was asked for.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-
-/// The longest between two attempts to go on with a query.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// How an engine runs queries and what it bounds.
 #[derive(Clone, Debug)]
@@ -327,11 +319,11 @@ impl Inner {
                 Ok(done("STOP QUERY"))
             }
             Statement::ResumeSavepoint { directory } => {
-                self.resume_saved(Path::new(&directory))?;
+                self.resume_saved(session, Path::new(&directory))?;
                 Ok(done("RESUME QUERY"))
             }
             Statement::ResumeQuery { id } => {
-                self.resume_stopped(&id)?;
+                self.resume_stopped(session, &id)?;
                 Ok(done("RESUME QUERY"))
             }
             Statement::DropQuery { id } => {
@@ -408,168 +400,6 @@ impl Inner {
         })
     }
 
-    /// Runs a stored query from its beginning, or goes on with it.
-    fn run_recorded(
-        &self,
-        store: &Arc<Store>,
-        query: &StoredQuery,
-        graph: StageGraph,
-        view: Option<&View>,
-        sink: Box<dyn Sink>,
-        options: RuntimeOptions,
-    ) -> Result<()> {
-        let survival = store.survival(query.id.job)?;
-        if let Some(view) = view {
-            view.check_held(&survival.records)?;
-        }
-        let connectors = Arc::clone(&self.options.connectors);
-        let functions = savanna_streams_functions::functions();
-        let running =
-            RunningQuery::start_recorded(query.id.clone(), graph, functions, connectors, sink, options, survival)?;
-        self.queries.add(&query.id, query.statement.clone(), running);
-        Ok(())
-    }
-
-    /// Goes on with a stored query: over the tables and views that it began with, planned anew.
-    fn resume(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
-        if stored.emission != EMISSION {
-            return Err(StreamError::invalid(format!(
-                "query {} was begun by a release that emits results in other epochs (expected version {EMISSION}, got {}), so they could be \
-                 written twice or never; go on with that release, or drop the query and start it again with another place for its rows",
-                stored.name, stored.emission
-            )));
-        }
-        let relations = stored.relations.iter().map(StoredRelation::relation).collect::<Result<Vec<_>>>()?;
-        let catalog = Arc::new(StreamCatalog::of(relations));
-        let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&self.options.connectors));
-        let mut statement = savanna_streams_sql::parse(&stored.statement)?;
-        statement.bind(&stored.parameters)?;
-        let (view, query, table, columns) = match statement {
-            Statement::Insert { table, columns, query } => match catalog.find("table", &table)? {
-                Relation::Table(table) => (None, query, table, columns),
-                _ => return Err(StreamError::Internal(format!("the stored query {} writes to a view", stored.name))),
-            },
-            Statement::CreateMaterializedView { query, .. } => {
-                let view = self.catalog.filled_by(&stored.id).ok_or_else(|| {
-                    let name = &stored.name;
-                    StreamError::invalid(format!("the materialized view {name} is gone; DROP MATERIALIZED VIEW {name}"))
-                })?;
-                let table = view.table().clone();
-                (Some(view), query, table, Vec::new())
-            }
-            _ => return Err(StreamError::Internal(format!("the stored query {} writes nothing", stored.name))),
-        };
-        let options = settings::restored(&self.options.runtime, &stored.settings)?;
-        let graph = budget::within(options.memory_limit, || planner.plan_insert(&query, &table, &columns))?;
-        if graph.code() != stored.id.code {
-            tracing::warn!(query = %stored.id, name = stored.name, "a query goes on that this release plans otherwise than that which began it");
-        }
-        let sink = match &view {
-            Some(view) => view.sink()?,
-            None => self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?,
-        };
-        self.run_recorded(store, stored, graph, view.as_deref(), sink, options)
-    }
-
-    /// As [`Self::resume`]; a panic is an error of this query alone.
-    fn resume_guarded(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
-        let resume = || budget::planning(|| self.resume(store, stored));
-        catch_unwind(AssertUnwindSafe(resume)).unwrap_or_else(|_| {
-            Err(StreamError::Internal("going on with the query panicked; the log says where".into()))
-        })
-    }
-
-    /// Goes on with the queries of former processes, on a thread for that: what they read and write may not answer for long. Until
-    /// then they are shown as loading. One that cannot go on is shown as failed. It is tried again in a while if what it reads or writes
-    /// has failed, otherwise in the next process.
-    fn go_on(self: &Arc<Self>) -> Result<()> {
-        let mut going_on = Vec::new();
-        for stored in self.store.as_ref().map_or_else(Vec::new, |store| store.queries()) {
-            self.queries.begin_after(stored.id.job);
-            self.queries.add_at_rest(match &stored.standing {
-                Standing::Running => queries::going_on(&stored.id, &stored.statement),
-                Standing::Stopped | Standing::TakingIn => queries::at_rest(&stored.id, &stored.statement, None),
-                Standing::Failed(error) => queries::at_rest(&stored.id, &stored.statement, Some(error.clone())),
-            });
-            if stored.standing == Standing::Running {
-                going_on.push(stored);
-            }
-        }
-        if going_on.is_empty() {
-            return Ok(());
-        }
-        let (tell, told) = sync_channel(1);
-        let engine = Arc::downgrade(self);
-        let (mut after, patience) = (self.options.retry_after, self.options.patience);
-        statement_thread::deep_beside("going-on", move || {
-            loop {
-                let Some(engine) = engine.upgrade() else { return };
-                going_on.retain(|stored| engine.go_on_with(stored));
-                drop(engine);
-                // Nobody listens who has lost patience, or has heard of the first attempt.
-                let _ = tell.try_send(());
-                if going_on.is_empty() {
-                    return;
-                }
-                thread::sleep(after);
-                after = (after * 2).min(RETRY_AFTER_MAX);
-            }
-        })?;
-        if told.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!(
-                "not all queries have gone on yet: what they read or write does not answer; SHOW QUERIES tells which"
-            );
-        }
-        Ok(())
-    }
-
-    /// Goes on with a query, unless somebody has stopped, dropped or resumed it meanwhile. Tells whether it is to be tried again.
-    fn go_on_with(&self, begun: &StoredQuery) -> bool {
-        let _changing = self.changing.lock();
-        let (id, statement) = (&begun.id, &begun.statement);
-        if self.ends.load(Ordering::Acquire) || self.queries.running(id).is_some() {
-            return false;
-        }
-        let stored = self.stored(&id.to_string());
-        let (Some(store), Some(Standing::Running)) = (&self.store, stored.map(|stored| stored.standing)) else {
-            self.queries.end_going_on(id);
-            return false;
-        };
-        let failed = self.resume_guarded(store, begun).err();
-        if self.ends.load(Ordering::Acquire) {
-            self.queries.cancel(id);
-        }
-        let Some(error) = failed else {
-            tracing::info!(query = %id, name = begun.name, "a query goes on");
-            return false;
-        };
-        tracing::error!(query = %id, name = begun.name, %error, "a query cannot go on");
-        let again = matches!(error, StreamError::Io { .. });
-        self.queries.add_at_rest(queries::at_rest(id, statement, Some(error)));
-        again
-    }
-
-    /// `RESUME QUERY`.
-    fn resume_stopped(&self, text: &str) -> Result<()> {
-        // One that was stopped or has failed may not be over yet. Nobody else waits for that meanwhile.
-        if let Some(stored) = self.stored(text).filter(|stored| stored.standing != Standing::Running) {
-            self.queries.wait(&stored.id);
-        }
-        let _changing = self.changing.lock();
-        let (Some(store), Some(stored)) = (&self.store, self.stored(text)) else {
-            return Err(match self.queries.parse_id(text) {
-                Ok(_) => {
-                    StreamError::invalid(format!("query {text} does not outlive its end; start its statement again"))
-                }
-                Err(unknown) => unknown,
-            });
-        };
-        if self.queries.running(&stored.id).is_some() {
-            return Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first")));
-        }
-        self.go_on_stored(store, &stored)
-    }
-
     /// Stops a query. One that is stored does not go on by itself, whether it runs now or not.
     fn stop(&self, id: &QueryId) -> Result<()> {
         let cancelled = |is_known| if is_known { Ok(()) } else { Err(queries::unknown(&id.to_string())) };
@@ -583,68 +413,6 @@ impl Inner {
         }
         // Of those that have ended, only the last are known.
         cancelled(self.queries.cancel(id) || stored.is_some())
-    }
-
-    /// `STOP QUERY .. WITH SAVEPOINT`: stops a stored query, waits for its end, and writes it to a directory.
-    fn save(&self, id: &QueryId, directory: &Path) -> Result<()> {
-        self.options.roots.check(directory)?;
-        if self.stored(&id.to_string()).is_none() {
-            return Err(StreamError::invalid(format!(
-                "query {id} does not outlive its process, so that nothing of it can be saved; SET 'query.name' before its INSERT INTO"
-            )));
-        }
-        // Before the query stops for nothing.
-        prepare_savepoint(directory)?;
-        self.stop(id)?;
-        self.queries.wait(id);
-        let _changing = self.changing.lock();
-        let (Some(store), Some(stored)) = (&self.store, self.stored(&id.to_string())) else {
-            return Err(StreamError::invalid(format!("query {id} has finished; there is nothing to save")));
-        };
-        if self.queries.running(id).is_some() {
-            return Err(StreamError::invalid(format!("query {id} was resumed meanwhile; STOP QUERY it again")));
-        }
-        let saved = store.savepoint(&stored).and_then(|savepoint| savepoint.write(directory));
-        saved.map_err(|error| match error {
-            StreamError::Io { what, cause } => {
-                let cause = format!("{cause}; the query is stopped, and RESUME QUERY goes on with it");
-                StreamError::Io { what, cause }
-            }
-            other => other,
-        })
-    }
-
-    /// `RESUME QUERY FROM SAVEPOINT`: a query of another node goes on in this one.
-    fn resume_saved(&self, directory: &Path) -> Result<()> {
-        self.options.roots.check(directory)?;
-        let Some(store) = &self.store else {
-            return Err(StreamError::invalid("only a node that is no member of a cluster keeps queries"));
-        };
-        // Nobody else waits for what is read.
-        let savepoint = Savepoint::read(directory)?;
-        let _changing = self.changing.lock();
-        let stored = store.take_in(savepoint)?;
-        self.queries.begin_after(stored.id.job);
-        let go_on = || self.go_on_stored(store, &stored);
-        let gone_on = catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| {
-            Err(StreamError::Internal("going on with the query panicked; the log says where".into()))
-        });
-        if let Err(error) = gone_on {
-            self.queries.cancel(&stored.id);
-            store.forget(stored.id.job)?;
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    /// Goes on with a stored query that does not run.
-    fn go_on_stored(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
-        store.stand(stored.id.job, Standing::Running)?;
-        if let Err(error) = self.resume(store, stored) {
-            store.stand(stored.id.job, stored.standing.clone())?;
-            return Err(error);
-        }
-        Ok(())
     }
 
     /// `DROP QUERY`: stops it, and forgets it if it is stored. What it wrote stays.
@@ -1001,6 +769,8 @@ fn perhaps_stored(error: StreamError, name: &str) -> StreamError {
     }
 }
 
+mod going_on;
 mod materialized;
+mod savepoints;
 #[cfg(test)]
 mod tests;

@@ -213,6 +213,20 @@ pub(crate) fn restored(defaults: &RuntimeOptions, stored: &BTreeMap<String, Stri
     Ok(options)
 }
 
+/// The settings of a stored query that a session may change before the query goes on: its state is cut anew.
+const CHANGEABLE: [&str; 1] = ["group-size"];
+
+/// The settings of a stored query with what a session has set otherwise; none if that is nothing.
+pub(crate) fn changed(
+    stored: &BTreeMap<String, String>,
+    session: &BTreeMap<String, String>,
+) -> Option<BTreeMap<String, String>> {
+    let set = session.iter().filter(|(name, _)| CHANGEABLE.contains(&name.as_str()));
+    let mut changed = stored.clone();
+    changed.extend(set.map(|(name, value)| (name.clone(), value.clone())));
+    (changed != *stored).then_some(changed)
+}
+
 /// The time that a value of `statement_timeout` gives: none for 0.
 fn timeout(value: &str) -> Option<Option<Duration>> {
     let given = match value.trim().parse() {
@@ -364,5 +378,16 @@ mod tests {
         let limited = BTreeMap::from([("memory-limit".to_owned(), "2GiB".to_owned())]);
         assert_eq!(apply(&RuntimeOptions::default(), &limited).memory_limit, Some(2 << 30));
         assert_eq!(list(&RuntimeOptions::default(), &settings)[1][1], "3");
+    }
+
+    #[test]
+    fn a_session_changes_of_a_stored_query_what_its_state_fits() {
+        let settings = |size: &str, mode: &str| {
+            BTreeMap::from([("group-size".to_owned(), size.to_owned()), ("mode".to_owned(), mode.to_owned())])
+        };
+        let stored = settings("2", "serverless");
+        assert_eq!(changed(&stored, &settings("3", "provisioned")), Some(settings("3", "serverless")));
+        assert_eq!(changed(&stored, &settings("2", "provisioned")), None);
+        assert_eq!(changed(&stored, &BTreeMap::new()), None);
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
+use crate::secrets;
+
 /// The Arrow type of `VARCHAR` and `STRING`, the same everywhere: sources make it, casts and literals yield it. Views,
 /// because sources can hand out slices of one buffer without copying, and short strings compare inline.
 pub const fn varchar() -> DataType {
@@ -58,6 +60,25 @@ impl TableDef {
     /// The connector's name.
     pub fn connector(&self) -> &str {
         self.options.get("connector").map_or("", String::as_str)
+    }
+
+    /// Puts what is shown in the place of [`secrets`](crate::secrets) in its options.
+    pub(crate) fn hide_secrets(&mut self) {
+        for (option, value) in &mut self.options {
+            if let Some(shown) = secrets::hidden(option, value) {
+                *value = shown;
+            }
+        }
+    }
+
+    /// Whether another table is the same but for [`secrets`](crate::secrets), and the text that made it.
+    pub fn is_same_but_for_secrets(&self, other: &Self) -> bool {
+        let shown = |table: &Self| {
+            let mut table = Self { statement: String::new(), ..table.clone() };
+            table.hide_secrets();
+            table
+        };
+        shown(self) == shown(other)
     }
 
     /// The columns that the connector reads or writes, in order.

@@ -338,12 +338,32 @@ pub fn with_processing_time(schema: &Schema) -> SchemaRef {
 }
 
 impl StageGraph {
-    /// The code of the query: a stable hash of the graph (FNV-1a over its JSON), 12 hexadecimal digits.
+    /// The code of the query: a stable hash of the graph (FNV-1a over its JSON), 12 hexadecimal digits. It is shown to everybody, so that
+    /// passwords are no part of it: who knows the rest could try them out.
     pub fn code(&self) -> String {
-        let text = serde_json::to_vec(self).unwrap_or_default();
+        let text = serde_json::to_vec(&self.without_secrets()).unwrap_or_default();
         let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         format!("{:012x}", hash >> 16)
+    }
+
+    /// The graph with tables as they may be shown.
+    fn without_secrets(&self) -> Self {
+        let mut graph = self.clone();
+        for stage in &mut graph.stages {
+            match &mut stage.operator {
+                Operator::Scan(scan) => {
+                    scan.source.table.hide_secrets();
+                    let late = scan.watermark.as_mut().and_then(|watermark| watermark.late_rows.as_mut());
+                    late.into_iter().for_each(|late| late.table.hide_secrets());
+                }
+                Operator::Sink(sink) => sink.table.iter_mut().for_each(TableDef::hide_secrets),
+                Operator::Aggregate(_) | Operator::Window(_) | Operator::IntervalJoin(_) => {}
+            }
+            let lookups = stage.output.iter_mut().flat_map(|output| &mut output.lookups);
+            lookups.for_each(|lookup| lookup.table.table.hide_secrets());
+        }
+        graph
     }
 }

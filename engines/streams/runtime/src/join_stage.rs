@@ -75,6 +75,12 @@ impl StageOperator for JoinOperator {
         self.join.signature()
     }
 
+    fn sender(&self, rows: &str) -> Option<StageId> {
+        let [left, right] = IntervalJoin::ROWS;
+        let side = if rows == left { Some(&self.left) } else { (rows == right).then_some(&self.right) };
+        side?.first().copied()
+    }
+
     fn state(&mut self) -> Result<State> {
         self.join.state()
     }

@@ -82,7 +82,8 @@ impl KeyCut {
         Ok(parts)
     }
 
-    fn by_member(&self, rows: &RecordBatch, members: u16) -> Result<Vec<Option<RecordBatch>>> {
+    /// The rows of each member, if it has any, in their order.
+    pub(crate) fn by_member(&self, rows: &RecordBatch, members: u16) -> Result<Vec<Option<RecordBatch>>> {
         let mut positions = vec![Vec::new(); usize::from(members)];
         for (row, group) in (0_u32..).zip(self.groups(rows)?) {
             positions[usize::from(Self::member_of(group, members))].push(row);

@@ -82,6 +82,12 @@ pub trait StageOperator: Send {
         String::new()
     }
 
+    /// The stage that sends the rows which are in its state under a name, if it is one of its own.
+    fn sender(&self, rows: &str) -> Option<StageId> {
+        let _ = rows;
+        None
+    }
+
     /// All that later epochs need, without taking it away.
     ///
     /// # Errors
@@ -177,6 +183,11 @@ impl Member {
     /// It does not fit.
     pub fn restore(&mut self, state: &State) -> Result<()> {
         self.operator.restore(state)
+    }
+
+    /// The stage that sends the rows which are in its state under a name, if it is one of its own.
+    pub fn sender(&self, rows: &str) -> Option<StageId> {
+        self.operator.sender(rows)
     }
 
     /// What its state is, in words.

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use savanna_streams_api::Result;
-use savanna_streams_api::ids::Epoch;
+use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_model::graph::Aggregate;
 use savanna_streams_model::payload::Body;
 use savanna_streams_model::state::DeltaId;
@@ -24,6 +24,8 @@ use crate::snapshot::State;
 
 /// The operator of one member.
 pub(crate) struct MergeOperator {
+    /// The stages that send partial aggregates; all cut them alike.
+    inputs: Vec<StageId>,
     state: WindowState,
     spec: Arc<AggregateSpec>,
     schema: SchemaRef,
@@ -42,7 +44,8 @@ impl MergeOperator {
         let spec = Arc::new(AggregateSpec::decode(&stage.aggregate, functions)?);
         let schema = Arc::clone(output.input());
         check_window_columns(&schema)?;
-        Ok(Self { state: WindowState::new(Arc::clone(&spec))?, spec, schema, output, progress })
+        let (inputs, state) = (stage.inputs.clone(), WindowState::new(Arc::clone(&spec))?);
+        Ok(Self { inputs, state, spec, schema, output, progress })
     }
 
     fn rows(&self, closed: ClosedWindows) -> Result<RecordBatch> {
@@ -85,6 +88,10 @@ impl StageOperator for MergeOperator {
 
     fn signature(&self) -> String {
         self.state.signature(&self.spec)
+    }
+
+    fn sender(&self, rows: &str) -> Option<StageId> {
+        self.inputs.first().copied().filter(|_| self.state.keeps(rows))
     }
 
     fn state(&mut self) -> Result<State> {

@@ -144,6 +144,11 @@ impl StageOperator for WindowOperator {
         format!("rows of windows: {}", self.inputs.iter().map(input).collect::<Vec<_>>().join("; "))
     }
 
+    fn sender(&self, rows: &str) -> Option<StageId> {
+        let input = (0..self.inputs.len()).find(|input| rows_of(*input) == rows)?;
+        Some(self.inputs[input].stage)
+    }
+
     fn state(&mut self) -> Result<State> {
         let mut state = State::default();
         for (end, window) in &self.open {

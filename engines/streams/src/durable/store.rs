@@ -1,5 +1,6 @@
 //! The catalog on disk: changes are durable before anybody hears of them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -332,6 +333,17 @@ impl Store {
         self.write(Entry::Standing(job, standing))
     }
 
+    /// Changes the settings of a query, which does not run.
+    ///
+    /// # Errors
+    /// It is gone, or the change cannot be stored.
+    pub(crate) fn change(&self, job: u64, settings: BTreeMap<String, String>) -> Result<()> {
+        self.write_with(|image| {
+            let query = image.queries.get(&job).ok_or_else(|| StreamError::invalid("the query has ended meanwhile"))?;
+            Ok(Entry::Query(Box::new(StoredQuery { settings, ..query.clone() })))
+        })
+    }
+
     /// Forgets a query, the records of its epochs and its snapshots. It does not run.
     pub(crate) fn forget(&self, job: u64) -> Result<()> {
         self.write(Entry::QueryDropped(job))?;
@@ -465,7 +477,6 @@ fn remove(directory: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use savanna_streams_api::ids::{Epoch, QueryId};
     use savanna_streams_model::time::EventTime;

@@ -255,6 +255,25 @@ async fn a_query_of_a_release_that_emits_otherwise_does_not_go_on() {
 }
 
 #[tokio::test]
+async fn a_query_goes_on_in_groups_of_the_size_that_its_session_sets_and_keeps_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), 1).await;
+    tables(&process, directory.path()).await;
+    process.run("SET 'query.name' = 'q'").await;
+    let query = process.insert("INSERT INTO out SELECT n FROM input").await;
+    let size = |process: &Process| process.engine.inner.stored("q").unwrap().settings["group-size"].clone();
+    assert_eq!(size(&process), "1");
+    process.run("STOP QUERY 'q'").await;
+    process.run("SET 'group-size' = '3'").await;
+    process.run("RESUME QUERY 'q'").await;
+    assert_eq!((process.state(&query), size(&process).as_str()), (Some(QueryState::Running), "3"));
+    process.end().await;
+    let process = Process::start(directory.path(), 2).await;
+    assert_eq!((process.state(&query), size(&process).as_str()), (Some(QueryState::Running), "3"));
+    process.end().await;
+}
+
+#[tokio::test]
 async fn a_query_that_is_resumed_and_dropped_at_once_does_not_run_without_being_stored() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), 1).await;
@@ -367,6 +386,64 @@ async fn queries_whose_sources_do_not_answer_or_fail_go_on_later_and_hold_nobody
         until(QueryState::Running).await;
         process.end().await;
     }
+}
+
+/// Connectors that take any password, and note those of sources.
+#[derive(Debug, Default)]
+struct Noting {
+    connectors: BuiltinConnectors,
+    passwords: Arc<Mutex<Vec<String>>>,
+}
+
+impl Connectors for Noting {
+    fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
+        let mut table = table.clone();
+        self.passwords.lock().extend(table.options.remove("password"));
+        self.connectors.source(&table)
+    }
+
+    fn sink(&self, table: &TableDef, schema: SchemaRef) -> Result<Box<dyn Sink>> {
+        self.connectors.sink(table, schema)
+    }
+
+    fn check(&self, table: &mut TableDef) -> Result<()> {
+        let password = table.options.remove("password");
+        self.connectors.check(table)?;
+        table.options.extend(password.map(|password| ("password".to_owned(), password)));
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<ConnectorInfo> {
+        self.connectors.list()
+    }
+}
+
+#[tokio::test]
+async fn a_query_goes_on_with_the_new_password_of_its_table_and_with_nothing_else_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let connectors = Noting::default();
+    let passwords = Arc::clone(&connectors.passwords);
+    let options = EngineOptions { connectors: Arc::new(connectors), ..EngineOptions::default() };
+    let process = Process::start_with(directory.path(), 1, options).await;
+    tables(&process, directory.path()).await;
+    let create = async |file: &str, password: &str| {
+        let path = directory.path().join(file);
+        process.run("DROP TABLE input").await;
+        process.run(&format!("CREATE TABLE input (n BIGINT) WITH ('connector' = 'file', 'path' = '{}', 'format' = 'csv', 'follow' = 'true', 'password' = '{password}')", path.display())).await;
+    };
+    create("input.csv", "old").await;
+    process.run("SET 'query.name' = 'q'").await;
+    process.insert("INSERT INTO out SELECT n FROM input").await;
+    for (file, password, used) in [("input.csv", "new", "new"), ("other.csv", "newest", "old")] {
+        process.run("STOP QUERY 'q'").await;
+        fs::write(directory.path().join("other.csv"), "n\n").unwrap();
+        create(file, password).await;
+        passwords.lock().clear();
+        process.run("RESUME QUERY 'q'").await;
+        let noted = passwords.lock().clone();
+        assert!(!noted.is_empty() && noted.iter().all(|password| password == used), "{noted:?}");
+    }
+    process.end().await;
 }
 
 /// Adds lines to the file that is followed.

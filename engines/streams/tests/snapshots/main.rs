@@ -163,6 +163,12 @@ async fn queries_of_many_shapes_go_on_from_their_snapshots_and_write_each_row_on
             process = Process::start(directory.path(), epoch).await;
             // What is there of those that go on is that of the former process, or newer.
             assert!(process.state(&query).is_some(), "{}", seen.last().unwrap());
+            if epoch < 4 {
+                // Groups of another size have its state, too.
+                process.run("STOP QUERY 'q'").await;
+                process.run(&format!("SET 'group-size' = '{}'", if epoch == 2 { 3 } else { 1 })).await;
+                process.run("RESUME QUERY 'q'").await;
+            }
         }
         assert!(seen.iter().filter(|seen| seen.starts_with("epoch ")).count() > 1, "shape {number}: {seen:?}");
         assert!(
@@ -219,6 +225,7 @@ async fn a_query_that_was_saved_goes_on_in_another_node_and_writes_each_row_once
     let error = other.try_run(&resume).await.unwrap_err();
     assert!(error.contains("it is damaged") && error.contains("saved"), "{error}");
     fs::write(saved.join("savepoint"), whole).unwrap();
+    other.run("SET 'group-size' = '3'").await;
     other.run(&resume).await;
     let first = other.events(&query);
     while other.state(&query) == Some(QueryState::Running) {

@@ -150,6 +150,14 @@ impl WindowState {
         }
     }
 
+    /// Whether its rows have this name in a state.
+    pub(crate) fn keeps(&self, rows: &str) -> bool {
+        match self {
+            Self::Panes(_) => rows == PANES,
+            Self::Sessions(_) => rows == FRAGMENTS,
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Panes(panes) => panes.bytes(),

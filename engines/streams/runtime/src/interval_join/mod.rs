@@ -91,6 +91,9 @@ struct SidePlan {
 struct Pairs([Vec<u32>; 2]);
 
 impl IntervalJoin {
+    /// The names of the rows of the left and the right side in a state.
+    pub(crate) const ROWS: [&str; 2] = [NAMES[LEFT].0, NAMES[RIGHT].0];
+
     /// An empty join. `functions` knows every function that its condition names.
     ///
     /// # Errors

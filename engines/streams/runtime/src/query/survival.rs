@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use savanna_streams_api::ids::{Epoch, StageId};
 use savanna_streams_api::{Result, StreamError};
-use savanna_streams_model::graph::{Operator, Output, ProcessingTime, StageGraph};
+use savanna_streams_model::graph::{Exchange, Operator, Output, ProcessingTime, StageGraph};
 use savanna_streams_model::sink::{Delivery, Sink};
 use savanna_streams_model::source::{Connectors, Repeats};
 use savanna_streams_model::time::{EventTime, Windows};
@@ -220,12 +220,17 @@ impl Starting {
             .collect();
         let member_of = |stage: StageId, shuffle: u16| usize::from(topology.member(stage, shuffle).member);
         let rows_at = from.as_ref().map_or(EventTime::MIN, |from| from.manifest.rows_at);
-        if let Some(Snapshot { manifest, states }) = from {
-            snapshot::check(&manifest, &signatures, &holding)?;
+        if let Some(from) = from {
+            let columns = |stage: StageId, rows: &str| {
+                let sender = members.get(usize::from(stage.0))?.first()?.sender(rows)?;
+                match &self.graph.stages.get(usize::from(sender.0))?.exchange {
+                    Exchange::KeyGroup { columns } => Some(columns.clone()),
+                    Exchange::Single => None,
+                }
+            };
             // Each goes when its member has it.
-            for (part, state) in manifest.parts.iter().zip(states) {
-                let member = member_of(part.stage, part.shuffle);
-                members[usize::from(part.stage.0)][member].restore(&state)?;
+            for ((stage, shuffle), state) in snapshot::regroup(from, &signatures, &holding, columns)? {
+                members[usize::from(stage.0)][member_of(stage, shuffle)].restore(&state)?;
             }
         }
         let (Some(store), Some(interval)) = (&survival.snapshots, self.options.snapshot_interval) else {

@@ -10,6 +10,7 @@
 //! goes before. [`Schedule`] decides this and does nothing else.
 
 mod form;
+mod regroup;
 mod schedule;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use savanna_streams_model::time::EventTime;
 use serde::{Deserialize, Serialize};
 
 pub use self::form::{read_state, write_state};
+pub(crate) use self::regroup::regroup;
 pub use self::schedule::{MemberPart, Schedule, Step};
 use crate::driver::EpochRecord;
 

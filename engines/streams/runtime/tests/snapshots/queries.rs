@@ -42,11 +42,23 @@ fn ended_again_and_again(
     graph: &StageGraph,
     options: &RuntimeOptions,
 ) -> (u64, u32) {
+    ended_in_groups(disk, memory, graph, options, &[options.members])
+}
+
+/// As [`ended_again_and_again`], in groups of these sizes in turn.
+fn ended_in_groups(
+    disk: &Disk,
+    memory: &Arc<Memory>,
+    graph: &StageGraph,
+    options: &RuntimeOptions,
+    sizes: &[u16],
+) -> (u64, u32) {
     let (mut events, mut runs) = (0, 0);
     loop {
+        let options = RuntimeOptions { members: sizes[runs as usize % sizes.len()], ..options.clone() };
         runs += 1;
         let (held, counted) = (disk.sink.lock().len(), disk.switched.lock().len());
-        let query = disk.start(memory, graph.clone(), options.clone()).unwrap();
+        let query = disk.start(memory, graph.clone(), options).unwrap();
         let has_come_on = || match runs % 3 {
             0 => disk.sink.lock().len() >= held + 20,
             _ => disk.switched.lock().len() > counted,
@@ -152,13 +164,17 @@ fn windows_of_processing_time_that_were_open_end_at_their_time_although_nothing_
     query.wait_timeout(FOREVER).unwrap().unwrap();
 }
 
+/// Rows with a pause behind each fifty.
+fn many_sessions() -> Vec<Vec<Row>> {
+    let row = |i: i64| Row { time: Some(i + i / 50 * 20), key: Some(i % 3), value: i % 13 };
+    vec![(0..4_000).map(row).collect()]
+}
+
 #[test]
 fn sessions_go_on_from_their_snapshots() {
-    let row = |i: i64| Row { time: Some(i + i / 50 * 20), key: Some(i % 3), value: i % 13 };
-    let partitions: Vec<Vec<Row>> = vec![(0..4_000).map(row).collect()];
     let sessions = Windows::Session { gap: 15 * MILLI };
     let whole = Disk::default();
-    let memory = Arc::new(Memory::with("t", partitions));
+    let memory = Arc::new(Memory::with("t", many_sessions()));
     let query = whole.start(&memory, graph(sessions), options(Mode::Serverless)).unwrap();
     query.wait_timeout(FOREVER).unwrap().unwrap();
     let expected = groups(&whole.rows(), true);
@@ -168,6 +184,24 @@ fn sessions_go_on_from_their_snapshots() {
         let (_, runs) = ended_again_and_again(&disk, &memory, &graph(sessions), &options(mode));
         assert!(runs > 3 && disk.records.lock().first().is_none_or(|first| first.epoch > Epoch(1)));
         assert_eq!(groups(&disk.rows(), true), expected);
+    }
+}
+
+#[test]
+fn groups_of_another_size_go_on_from_snapshots_and_write_once() {
+    // One window has all rows, and sessions reach back anywhere: what was there before comes from snapshots.
+    let (all, sessions) = (window(1_000_000, 500_000, 0), Windows::Session { gap: 15 * MILLI });
+    for (windows, partitions) in [(Windows::from(all), rows(3_000)), (sessions, many_sessions())] {
+        let (memory, whole) = (Arc::new(Memory::with("t", partitions)), Disk::default());
+        let query = whole.start(&memory, graph(windows), options(Mode::Serverless)).unwrap();
+        query.wait_timeout(FOREVER).unwrap().unwrap();
+        let expected = groups(&whole.rows(), true);
+        for mode in [Mode::Serverless, Mode::Provisioned] {
+            let disk = Disk::default();
+            let (_, runs) = ended_in_groups(&disk, &memory, &graph(windows), &options(mode), &[2, 3, 1, 5]);
+            assert!(runs > 3, "{runs} runs");
+            assert_eq!(groups(&disk.rows(), true), expected, "{windows:?}, {mode:?}");
+        }
     }
 }
 
@@ -235,9 +269,6 @@ fn a_snapshot_of_another_query_or_of_another_form_is_refused() {
     assert!(error.contains("the snapshot is one of query 0123456789ab-1, and not of 0123456789ab-2"), "{error}");
     let wider = graph(window(2_000_000, 2_000_000, 0));
     let error = disk.start(&memory, wider, options(Mode::Serverless)).unwrap_err().to_string();
-    assert!(error.contains("does not fit what this release would keep"), "{error}");
-    let more = RuntimeOptions { members: 3, ..options(Mode::Serverless) };
-    let error = disk.start(&memory, graph(long), more).unwrap_err().to_string();
     assert!(error.contains("does not fit what this release would keep"), "{error}");
     // The sink has lost what it held.
     disk.sink.lock().clear();

@@ -491,3 +491,18 @@ fn the_code_of_a_query_does_not_change_between_plans() {
     let sql = "SELECT k, count(*) AS n FROM TUMBLE(events, ts, INTERVAL '1' SECOND) GROUP BY k, window_end";
     assert_eq!(World::new().plan(sql).code(), World::new().plan(sql).code());
 }
+
+#[test]
+fn passwords_are_no_part_of_the_code_of_a_query_and_other_options_are() {
+    let graph = World::new().plan("SELECT id FROM plain");
+    let code = |option: &str, value: &str| {
+        let mut graph = graph.clone();
+        let Operator::Scan(scan) = &mut graph.stages[0].operator else { panic!("{graph:?}") };
+        scan.source.table.options.insert(option.into(), value.into());
+        graph.code()
+    };
+    assert_eq!(code("password", "secret"), code("password", "other"));
+    assert_eq!(code("url", "redis://ann:secret@h"), code("url", "redis://ann:other@h"));
+    assert_ne!(code("url", "redis://ann:secret@h"), code("url", "redis://ann:secret@other"));
+    assert_ne!(code("topic", "a"), code("topic", "b"));
+}

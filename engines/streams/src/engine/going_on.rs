@@ -1,0 +1,217 @@
+//! Stored queries that go on: at the start of a process, by `RESUME QUERY`, and from savepoints.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use savanna_streams_api::handle::SessionId;
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_functions::budget;
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::graph::StageGraph;
+use savanna_streams_model::sink::Sink;
+use savanna_streams_runtime::{Query as RunningQuery, RuntimeOptions};
+use savanna_streams_sql::{Planner, Statement};
+
+use super::Inner;
+use crate::catalog::{Relation, StreamCatalog};
+use crate::durable::{EMISSION, Standing, Store, StoredQuery, StoredRelation};
+use crate::views::View;
+use crate::{queries, settings, statement_thread};
+
+/// The longest between two attempts to go on with a query.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+impl Inner {
+    /// Runs a stored query from its beginning, or goes on with it.
+    pub(super) fn run_recorded(
+        &self,
+        store: &Arc<Store>,
+        query: &StoredQuery,
+        graph: StageGraph,
+        view: Option<&View>,
+        sink: Box<dyn Sink>,
+        options: RuntimeOptions,
+    ) -> Result<()> {
+        let survival = store.survival(query.id.job)?;
+        if let Some(view) = view {
+            view.check_held(&survival.records)?;
+        }
+        let connectors = Arc::clone(&self.options.connectors);
+        let functions = savanna_streams_functions::functions();
+        let running =
+            RunningQuery::start_recorded(query.id.clone(), graph, functions, connectors, sink, options, survival)?;
+        self.queries.add(&query.id, query.statement.clone(), running);
+        Ok(())
+    }
+
+    /// Goes on with a stored query: over the tables and views that it began with, planned anew.
+    fn resume(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
+        if stored.emission != EMISSION {
+            return Err(StreamError::invalid(format!(
+                "query {} was begun by a release that emits results in other epochs (expected version {EMISSION}, got {}), so they could be \
+                 written twice or never; go on with that release, or drop the query and start it again with another place for its rows",
+                stored.name, stored.emission
+            )));
+        }
+        let relation = |stored: &StoredRelation| Ok(self.with_new_secrets(stored.relation()?));
+        let relations = stored.relations.iter().map(relation).collect::<Result<Vec<_>>>()?;
+        let catalog = Arc::new(StreamCatalog::of(relations));
+        let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&self.options.connectors));
+        let mut statement = savanna_streams_sql::parse(&stored.statement)?;
+        statement.bind(&stored.parameters)?;
+        let (view, query, table, columns) = match statement {
+            Statement::Insert { table, columns, query } => match catalog.find("table", &table)? {
+                Relation::Table(table) => (None, query, table, columns),
+                _ => return Err(StreamError::Internal(format!("the stored query {} writes to a view", stored.name))),
+            },
+            Statement::CreateMaterializedView { query, .. } => {
+                let view = self.catalog.filled_by(&stored.id).ok_or_else(|| {
+                    let name = &stored.name;
+                    StreamError::invalid(format!("the materialized view {name} is gone; DROP MATERIALIZED VIEW {name}"))
+                })?;
+                let table = view.table().clone();
+                (Some(view), query, table, Vec::new())
+            }
+            _ => return Err(StreamError::Internal(format!("the stored query {} writes nothing", stored.name))),
+        };
+        let options = settings::restored(&self.options.runtime, &stored.settings)?;
+        let graph = budget::within(options.memory_limit, || planner.plan_insert(&query, &table, &columns))?;
+        if graph.code() != stored.id.code {
+            tracing::warn!(query = %stored.id, name = stored.name, "a query goes on that this release plans otherwise than that which began it");
+        }
+        let sink = match &view {
+            Some(view) => view.sink()?,
+            None => self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?,
+        };
+        self.run_recorded(store, stored, graph, view.as_deref(), sink, options)
+    }
+
+    /// A table with the secrets of the one that has its name now, if nothing else differs: passwords change.
+    fn with_new_secrets(&self, relation: Relation) -> Relation {
+        let then = match relation {
+            Relation::Table(then) => then,
+            other => return other,
+        };
+        Relation::Table(match self.catalog.find("table", &then.name) {
+            Ok(Relation::Table(now)) if now.is_same_but_for_secrets(&then) => TableDef { options: now.options, ..then },
+            _ => then,
+        })
+    }
+
+    /// As [`Self::resume`]; a panic is an error of this query alone.
+    fn resume_guarded(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
+        let resume = || budget::planning(|| self.resume(store, stored));
+        catch_unwind(AssertUnwindSafe(resume)).unwrap_or_else(|_| {
+            Err(StreamError::Internal("going on with the query panicked; the log says where".into()))
+        })
+    }
+
+    /// Goes on with the queries of former processes, on a thread for that: what they read and write may not answer for long. Until
+    /// then they are shown as loading. One that cannot go on is shown as failed. It is tried again in a while if what it reads or writes
+    /// has failed, otherwise in the next process.
+    pub(super) fn go_on(self: &Arc<Self>) -> Result<()> {
+        let mut going_on = Vec::new();
+        for stored in self.store.as_ref().map_or_else(Vec::new, |store| store.queries()) {
+            self.queries.begin_after(stored.id.job);
+            self.queries.add_at_rest(match &stored.standing {
+                Standing::Running => queries::going_on(&stored.id, &stored.statement),
+                Standing::Stopped | Standing::TakingIn => queries::at_rest(&stored.id, &stored.statement, None),
+                Standing::Failed(error) => queries::at_rest(&stored.id, &stored.statement, Some(error.clone())),
+            });
+            if stored.standing == Standing::Running {
+                going_on.push(stored);
+            }
+        }
+        if going_on.is_empty() {
+            return Ok(());
+        }
+        let (tell, told) = sync_channel(1);
+        let engine = Arc::downgrade(self);
+        let (mut after, patience) = (self.options.retry_after, self.options.patience);
+        statement_thread::deep_beside("going-on", move || {
+            loop {
+                let Some(engine) = engine.upgrade() else { return };
+                going_on.retain(|stored| engine.go_on_with(stored));
+                drop(engine);
+                // Nobody listens who has lost patience, or has heard of the first attempt.
+                let _ = tell.try_send(());
+                if going_on.is_empty() {
+                    return;
+                }
+                thread::sleep(after);
+                after = (after * 2).min(RETRY_AFTER_MAX);
+            }
+        })?;
+        if told.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(
+                "not all queries have gone on yet: what they read or write does not answer; SHOW QUERIES tells which"
+            );
+        }
+        Ok(())
+    }
+
+    /// Goes on with a query, unless somebody has stopped, dropped or resumed it meanwhile. Tells whether it is to be tried again.
+    fn go_on_with(&self, begun: &StoredQuery) -> bool {
+        let _changing = self.changing.lock();
+        let (id, statement) = (&begun.id, &begun.statement);
+        if self.ends.load(Ordering::Acquire) || self.queries.running(id).is_some() {
+            return false;
+        }
+        let stored = self.stored(&id.to_string());
+        let (Some(store), Some(Standing::Running)) = (&self.store, stored.map(|stored| stored.standing)) else {
+            self.queries.end_going_on(id);
+            return false;
+        };
+        let failed = self.resume_guarded(store, begun).err();
+        if self.ends.load(Ordering::Acquire) {
+            self.queries.cancel(id);
+        }
+        let Some(error) = failed else {
+            tracing::info!(query = %id, name = begun.name, "a query goes on");
+            return false;
+        };
+        tracing::error!(query = %id, name = begun.name, %error, "a query cannot go on");
+        let again = matches!(error, StreamError::Io { .. });
+        self.queries.add_at_rest(queries::at_rest(id, statement, Some(error)));
+        again
+    }
+
+    /// `RESUME QUERY`, with what its session has set.
+    pub(super) fn resume_stopped(&self, session: SessionId, text: &str) -> Result<()> {
+        // One that was stopped or has failed may not be over yet. Nobody else waits for that meanwhile.
+        if let Some(stored) = self.stored(text).filter(|stored| stored.standing != Standing::Running) {
+            self.queries.wait(&stored.id);
+        }
+        let _changing = self.changing.lock();
+        let (Some(store), Some(mut stored)) = (&self.store, self.stored(text)) else {
+            return Err(match self.queries.parse_id(text) {
+                Ok(_) => {
+                    StreamError::invalid(format!("query {text} does not outlive its end; start its statement again"))
+                }
+                Err(unknown) => unknown,
+            });
+        };
+        if self.queries.running(&stored.id).is_some() {
+            return Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first")));
+        }
+        if let Some(settings) = settings::changed(&stored.settings, &self.sessions.settings(session)?) {
+            store.change(stored.id.job, settings.clone())?;
+            stored.settings = settings;
+        }
+        self.go_on_stored(store, &stored)
+    }
+
+    /// Goes on with a stored query that does not run.
+    pub(super) fn go_on_stored(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
+        store.stand(stored.id.job, Standing::Running)?;
+        if let Err(error) = self.resume(store, stored) {
+            store.stand(stored.id.job, stored.standing.clone())?;
+            return Err(error);
+        }
+        Ok(())
+    }
+}

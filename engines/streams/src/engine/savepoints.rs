@@ -1,0 +1,70 @@
+//! Savepoints: a query that is stopped and saved, and goes on in another node.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use savanna_streams_api::handle::SessionId;
+use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::{Result, StreamError};
+
+use super::Inner;
+use crate::durable::{Savepoint, prepare_savepoint};
+use crate::settings;
+
+impl Inner {
+    /// `STOP QUERY .. WITH SAVEPOINT`: stops a stored query, waits for its end, and writes it to a directory.
+    pub(super) fn save(&self, id: &QueryId, directory: &Path) -> Result<()> {
+        self.options.roots.check(directory)?;
+        if self.stored(&id.to_string()).is_none() {
+            return Err(StreamError::invalid(format!(
+                "query {id} does not outlive its process, so that nothing of it can be saved; SET 'query.name' before its INSERT INTO"
+            )));
+        }
+        // Before the query stops for nothing.
+        prepare_savepoint(directory)?;
+        self.stop(id)?;
+        self.queries.wait(id);
+        let _changing = self.changing.lock();
+        let (Some(store), Some(stored)) = (&self.store, self.stored(&id.to_string())) else {
+            return Err(StreamError::invalid(format!("query {id} has finished; there is nothing to save")));
+        };
+        if self.queries.running(id).is_some() {
+            return Err(StreamError::invalid(format!("query {id} was resumed meanwhile; STOP QUERY it again")));
+        }
+        let saved = store.savepoint(&stored).and_then(|savepoint| savepoint.write(directory));
+        saved.map_err(|error| match error {
+            StreamError::Io { what, cause } => {
+                let cause = format!("{cause}; the query is stopped, and RESUME QUERY goes on with it");
+                StreamError::Io { what, cause }
+            }
+            other => other,
+        })
+    }
+
+    /// `RESUME QUERY FROM SAVEPOINT`: a query of another node goes on in this one, with what the session has set.
+    pub(super) fn resume_saved(&self, session: SessionId, directory: &Path) -> Result<()> {
+        self.options.roots.check(directory)?;
+        let Some(store) = &self.store else {
+            return Err(StreamError::invalid("only a node that is no member of a cluster keeps queries"));
+        };
+        // Nobody else waits for what is read.
+        let mut savepoint = Savepoint::read(directory)?;
+        let query = &mut savepoint.query;
+        if let Some(settings) = settings::changed(&query.settings, &self.sessions.settings(session)?) {
+            query.settings = settings;
+        }
+        let _changing = self.changing.lock();
+        let stored = store.take_in(savepoint)?;
+        self.queries.begin_after(stored.id.job);
+        let go_on = || self.go_on_stored(store, &stored);
+        let gone_on = catch_unwind(AssertUnwindSafe(go_on)).unwrap_or_else(|_| {
+            Err(StreamError::Internal("going on with the query panicked; the log says where".into()))
+        });
+        if let Err(error) = gone_on {
+            self.queries.cancel(&stored.id);
+            store.forget(stored.id.job)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+}
