@@ -150,6 +150,15 @@ def test_replies_of_a_pipeline_come_in_its_order(savanna):
             assert client.receive() == [str(number).encode(), b"0"]
 
 
+def test_requests_behind_the_last_one_of_a_client_are_not_those_of_the_next(savanna):
+    for _ in range(20):
+        leaves, stays = Client(savanna.port), Client(savanna.port)
+        leaves.socket.sendall(b"PING\r\nPING\r\nQUIT\r\n" + b"SET left behind\r\n" * 5)
+        assert [leaves.receive() for _ in range(3)] == ["PONG", "PONG", "OK"]
+        assert stays.call("ECHO", "a") == b"a"
+        assert stays.call("EXISTS", "left") == 0
+
+
 def test_what_is_no_request_costs_its_sender_the_connection_and_nobody_else(savanna):
     neighbour = Client(savanna.port)
     for bytes_, answer in [

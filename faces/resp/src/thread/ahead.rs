@@ -98,8 +98,9 @@ mod tests {
         assert!(ahead.next().is_some());
         ahead.clear();
         assert!(ahead.is_empty() && ahead.next().is_none());
-        ahead.find(b"*2\r\n$3\r\nGET\r\n$1\r\n", &Limits::default());
-        ahead.find(b"PING\r\n", &Limits::default());
-        assert_eq!(ahead.next().map(|(length, _)| length), Some(6));
+        ahead.find(b"PING\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\n", &Limits::default());
+        ahead.find(b"ECHO a\r\n", &Limits::default());
+        assert_eq!(ahead.next().map(|(length, words)| (length, words.len())), Some((8, 2)));
+        assert!(ahead.is_empty());
     }
 }

@@ -100,7 +100,6 @@ impl Thread {
         let mut parser = std::mem::take(&mut connection.parser);
         let mut ahead = std::mem::take(&mut self.state.ahead);
         let ran = self.run_parsed(connection, &mut parser, &mut ahead, bytes);
-        ahead.clear();
         self.state.ahead = ahead;
         parser.shrink();
         connection.parser = parser;
@@ -115,6 +114,8 @@ impl Thread {
         bytes: &[u8],
     ) -> usize {
         let (mut limits, output_limit) = limits_of(self.worker.actor(), connection.session);
+        // What was found of another client.
+        ahead.clear();
         let mut ran = 0;
         while connection.may_run() {
             // Of a pipeline: one request alone has nothing to be fetched beside it.
