@@ -137,3 +137,18 @@ SELECT * FROM whole ORDER BY a, b;
 > {1}|{2}
 > {1}|{2,5}
 > {6}|{7}
+-- A column named as the word before assignments, a FROM that ends none, and no elements for what is NULL.
+CREATE TABLE odd (id int, set int, a int[], f bool);
+= CREATE TABLE
+INSERT INTO odd VALUES (1, 2, '{3}', false), (2, 5, NULL, NULL);
+= INSERT 0 2
+SELECT set, a[1] = 3 FROM odd ORDER BY id;
+> 2|t
+> 5|
+UPDATE odd SET f = id IS DISTINCT FROM 2, a[1] = 5 WHERE id = 1;
+= UPDATE 1
+UPDATE odd SET a[1:2] = NULL WHERE id = 2;
+= UPDATE 1
+SELECT * FROM odd ORDER BY id;
+> 1|2|{5}|t
+> 2|5|{}|

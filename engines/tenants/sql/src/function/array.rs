@@ -206,8 +206,8 @@ impl ArrayFunction {
             }
             (Self::PutSlice, [array, source, bounds @ ..]) => {
                 let bounds = places(bounds)?;
-                // No elements change nothing.
-                let Value::Array(source) = source else { return Ok((*array).clone()) };
+                // No elements change nothing; what had none is an array.
+                let Value::Array(source) = source else { return Ok(made(array_of(array).into_owned())) };
                 let bounds = bounds.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>();
                 array_of(array).with_slice(&bounds, source).map(made)
             }

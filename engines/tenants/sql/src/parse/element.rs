@@ -48,10 +48,11 @@ fn elements(tokens: &[TokenWithSpan], places: &[usize]) -> Vec<Range<usize>> {
             _ => {}
         }
         let begins = match said(at).as_str() {
-            "SET" => {
+            "SET" if is_of_update(tokens, &places[..at]) => {
                 list = Some(depth);
                 true
             }
+            "FROM" if at > 0 && said(at - 1) == "DISTINCT" => false,
             "WHERE" | "FROM" | "RETURNING" if list == Some(depth) => {
                 list = None;
                 false
@@ -74,6 +75,13 @@ fn elements(tokens: &[TokenWithSpan], places: &[usize]) -> Vec<Range<usize>> {
         }
     }
     found
+}
+
+/// Whether words end with `UPDATE` and at most the name of a table: `ONLY a.b.c AS t`.
+fn is_of_update(tokens: &[TokenWithSpan], before: &[usize]) -> bool {
+    let name = before.iter().rev().map(|place| &tokens[*place]).take(9);
+    name.take_while(|token| matches!(token.token, Token::Word(_) | Token::Period | Token::Mul))
+        .any(|token| word(token) == "UPDATE")
 }
 
 /// The subscripts among the columns of an INSERT whose table's name begins at a place.
@@ -159,6 +167,10 @@ mod tests {
             shown("insert into s.t as u (a, b[1:2], c[3]) values (x[1], y[2])"),
             "INSERT INTO s.t AS u (a, b.\"^[1:2]\", c.\"^[3]\") VALUES (x[1], y[2])"
         );
+        assert_eq!(
+            shown("update only s.t as u set a = b is distinct from c, d[1] = 5"),
+            "UPDATE s.t AS u SET a = b IS DISTINCT FROM c, d.\"^[1]\" = 5"
+        );
         for text in [
             "INSERT INTO t (SELECT a, b[1] FROM u)",
             "INSERT INTO t VALUES (ARRAY[1], ARRAY[2])",
@@ -166,6 +178,8 @@ mod tests {
             "SELECT a, b[1] = 2 FROM t",
             "UPDATE t SET a = (SELECT b, c[1] = 2)",
             "UPDATE t SET a = 1 WHERE b = 2 AND c IN (d, e[1] = 3)",
+            "SELECT set, x[1] = 2 FROM t",
+            "SELECT t.set, x[1] = 2 FROM t",
         ] {
             assert_eq!(shown(text), text);
         }
