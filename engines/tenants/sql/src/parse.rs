@@ -199,8 +199,8 @@ pub(crate) fn is_rare(tokens: &[TokenWithSpan], expected: &str) -> bool {
 }
 
 /// Writes what PostgreSQL takes and the parser does not in another way: `ON` and `OFF` among the options of COPY, users, who are
-/// roles that log in, subscripts of what is written, `VARIADIC`, tables without a log, which have one, what an INSERT overrides, `ABORT`, `TABLE t`, the weaker row locks, row locks before
-/// LIMIT, the order of an operator, options of a table that have no value, and `DEFERRABLE` transactions.
+/// roles that log in, `VARIADIC`, tables without a log, which have one, what an INSERT overrides, `ABORT`, `TABLE t`, the weaker row
+/// locks, row locks before LIMIT, the order of an operator, options of a table that have no value, and `DEFERRABLE` transactions.
 fn write_otherwise(tokens: &mut Vec<TokenWithSpan>) {
     write_weaker_locks(tokens);
     write_lock_lists(tokens);

@@ -299,6 +299,19 @@ fn so_many_elements_of_a_column_are_written_at_once_and_no_more() {
     });
 }
 
+/// Each of them looked for the end of all that follows.
+#[test]
+fn brackets_that_do_not_end_are_looked_at_once() {
+    on_a_thread_of_the_server(|| {
+        let mut desk = Desk::new();
+        let client = desk.client();
+        for part in ["UPDATE t SET a[,", "INSERT INTO t (a[,", "INSERT INTO "] {
+            let text = format!("{}[{}", part.repeat(2_000), ",".repeat(500_000));
+            assert_eq!(desk.run(client, &text), Seen::Failed("42601"), "{part}");
+        }
+    });
+}
+
 #[test]
 fn named_queries_of_named_queries_are_planned_in_time_that_grows_with_their_number() {
     on_a_thread_of_the_server(|| {

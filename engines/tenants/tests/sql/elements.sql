@@ -152,3 +152,18 @@ UPDATE odd SET a[1:2] = NULL WHERE id = 2;
 SELECT * FROM odd ORDER BY id;
 > 1|2|{5}|t
 > 2|5|{}|
+-- What the way makes: below zero is the first place, and a number with a blank behind is a key.
+CREATE TABLE ways (id int, j jsonb);
+= CREATE TABLE
+INSERT INTO ways VALUES (1, '{}'), (2, '{}'), (3, '[]');
+= INSERT 0 3
+UPDATE ways SET j['b'][-1] = '1' WHERE id = 1;
+= UPDATE 1
+UPDATE ways SET j['b']['1 '] = '1' WHERE id = 2;
+= UPDATE 1
+UPDATE ways SET j[-1] = '1' WHERE id = 3;
+! 22023
+SELECT * FROM ways ORDER BY id;
+> 1|{"b": [1]}
+> 2|{"b": {"1 ": 1}}
+> 3|[]

@@ -11,6 +11,7 @@ use pgwire::messages::{
 };
 
 use crate::Report;
+use crate::report::drop_zeros;
 
 /// Answers of more bytes leave before all is done.
 pub const OUTPUT_BYTES: usize = 256 << 10;
@@ -91,7 +92,11 @@ impl Output {
     /// Something beside an answer.
     pub fn notice(&mut self, severity: &str, state: &str, message: &str) {
         let fields = [(b'S', severity), (b'V', severity), (b'C', state), (b'M', message)];
-        let fields = fields.map(|(field, text)| (field, text.to_owned()));
+        let fields = fields.map(|(field, text)| {
+            let mut text = text.to_owned();
+            drop_zeros(&mut text);
+            (field, text)
+        });
         self.put(&NoticeResponse::new(fields.to_vec()));
     }
 

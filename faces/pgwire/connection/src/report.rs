@@ -50,8 +50,14 @@ impl Report {
         let optional = [(b'D', &self.detail), (b'H', &self.hint), (b'n', &self.constraint)];
         fields.extend(optional.into_iter().filter_map(|(code, text)| Some((code, text.as_deref()?.to_owned()))));
         fields.extend(self.position.map(|position| (b'P', position.to_string())));
+        fields.iter_mut().for_each(|(_, text)| drop_zeros(text));
         fields
     }
+}
+
+/// Drops zeros from what a client is told: behind one begins the next field.
+pub(crate) fn drop_zeros(text: &mut String) {
+    text.retain(|character| character != '\0');
 }
 
 impl From<Refusal> for Report {

@@ -9,7 +9,14 @@ use sqlparser::{
     tokenizer::{Token, TokenWithSpan, Whitespace},
 };
 
-use super::{Offsets, dialect::syntax, grammar::Grammar, mark::places, name::object_name, word, words};
+use super::{
+    Offsets,
+    dialect::{is_word, syntax},
+    grammar::Grammar,
+    mark::places,
+    name::object_name,
+    words,
+};
 
 /// What the part of a name begins with that is subscripts.
 const MARK: char = '\0';
@@ -20,9 +27,13 @@ pub(super) fn write_elements(text: &str, tokens: &mut [TokenWithSpan]) {
         return;
     }
     let places = places(tokens);
+    let elements = elements(tokens, &places);
+    if elements.is_empty() {
+        return;
+    }
     let mut offsets = Offsets::new(text);
     let mut begin = |at: usize| offsets.of(tokens[at].span.start.line, tokens[at].span.start.column);
-    let marked = elements(tokens, &places).into_iter().map(|Range { start, end }| {
+    let marked = elements.into_iter().map(|Range { start, end }| {
         let written = text.get(begin(places[start])..=begin(places[end - 1])).unwrap_or_default();
         (places[start]..places[end - 1] + 1, format!("{MARK}{written}"))
     });
@@ -36,37 +47,28 @@ pub(super) fn write_elements(text: &str, tokens: &mut [TokenWithSpan]) {
 
 /// Where subscripts stand behind the name of a column that is written, as places among those of words and signs.
 fn elements(tokens: &[TokenWithSpan], places: &[usize]) -> Vec<Range<usize>> {
-    let token = |at: usize| places.get(at).map(|place| &tokens[*place].token);
-    let said = |at: usize| places.get(at).map(|place| word(&tokens[*place])).unwrap_or_default();
+    let words = Words { tokens, places, closing: closing(tokens, places) };
     let (mut found, mut depth) = (Vec::new(), 0);
     // The depth of the brackets in which a list of assignments stands.
     let mut list = None;
     for at in 0..places.len() {
-        match token(at) {
+        match words.token(at) {
             Some(Token::LParen | Token::LBracket) => depth += 1,
             Some(Token::RParen | Token::RBracket) => depth -= 1,
             _ => {}
         }
-        let begins = match said(at).as_str() {
-            "SET" if is_of_update(tokens, &places[..at]) => {
-                list = Some(depth);
-                true
-            }
-            "FROM" if at > 0 && said(at - 1) == "DISTINCT" => false,
-            "WHERE" | "FROM" | "RETURNING" if list == Some(depth) => {
-                list = None;
-                false
-            }
-            "INTO" if at > 0 && said(at - 1) == "INSERT" => {
-                found.extend(columns(tokens, places, at + 1));
-                false
-            }
-            _ => list == Some(depth) && token(at) == Some(&Token::Comma),
-        };
+        let mut begins = list == Some(depth) && words.token(at) == Some(&Token::Comma);
+        if words.is(at, "SET") && words.is_of_update(at) {
+            (list, begins) = (Some(depth), true);
+        } else if list.is_some() && words.ends_assignments(at) {
+            list = list.filter(|list| *list != depth);
+        } else if words.is(at, "INTO") && at > 0 && words.is(at - 1, "INSERT") {
+            found.extend(words.columns(at + 1));
+        }
         if begins
-            && matches!(token(at + 1), Some(Token::Word(_)))
-            && let Some(range) = subscripts(tokens, places, at + 2)
-            && token(range.end) == Some(&Token::Eq)
+            && matches!(words.token(at + 1), Some(Token::Word(_)))
+            && let Some(range) = words.subscripts(at + 2)
+            && words.token(range.end) == Some(&Token::Eq)
         {
             found.push(range);
         }
@@ -77,52 +79,84 @@ fn elements(tokens: &[TokenWithSpan], places: &[usize]) -> Vec<Range<usize>> {
     found
 }
 
-/// Whether words end with `UPDATE` and at most the name of a table: `ONLY a.b.c AS t`.
-fn is_of_update(tokens: &[TokenWithSpan], before: &[usize]) -> bool {
-    let name = before.iter().rev().map(|place| &tokens[*place]).take(9);
-    name.take_while(|token| matches!(token.token, Token::Word(_) | Token::Period | Token::Mul))
-        .any(|token| word(token) == "UPDATE")
-}
-
-/// The subscripts among the columns of an INSERT whose table's name begins at a place.
-fn columns(tokens: &[TokenWithSpan], places: &[usize], name: usize) -> Vec<Range<usize>> {
-    let token = |at: usize| places.get(at).map(|place| &tokens[*place].token);
-    let rows = |at: usize| {
-        let said = places.get(at).map(|place| word(&tokens[*place])).unwrap_or_default();
-        matches!(said.as_str(), "VALUES" | "SELECT" | "WITH" | "TABLE" | "DEFAULT" | "OVERRIDING")
-    };
-    let mut at = name;
-    while matches!(token(at), Some(Token::Word(_) | Token::Period)) && !rows(at) {
-        at += 1;
-    }
-    let mut found = Vec::new();
-    if token(at) != Some(&Token::LParen) {
-        return found;
-    }
-    // A query in brackets begins with two words, or with a word and a value: neither is a column and what may follow one.
-    while matches!(token(at), Some(Token::LParen | Token::Comma)) && matches!(token(at + 1), Some(Token::Word(_))) {
-        at += 2;
-        if let Some(range) = subscripts(tokens, places, at) {
-            at = range.end;
-            found.push(range);
-        }
-    }
-    if token(at) == Some(&Token::RParen) { found } else { Vec::new() }
-}
-
-/// The subscripts that begin at a place, if some do.
-fn subscripts(tokens: &[TokenWithSpan], places: &[usize], begin: usize) -> Option<Range<usize>> {
-    let (mut end, mut depth) = (begin, 0);
-    while let Some(place) = places.get(end) {
+/// Behind which place the square bracket ends that begins at each, if it ends.
+fn closing(tokens: &[TokenWithSpan], places: &[usize]) -> Vec<Option<usize>> {
+    let (mut closing, mut open) = (vec![None; places.len()], Vec::new());
+    for (at, place) in places.iter().enumerate() {
         match tokens[*place].token {
-            Token::LBracket => depth += 1,
-            Token::RBracket => depth -= 1,
-            _ if depth == 0 => break,
+            Token::LBracket => open.push(at),
+            Token::RBracket => {
+                if let Some(begin) = open.pop() {
+                    closing[begin] = Some(at + 1);
+                }
+            }
             _ => {}
         }
-        end += 1;
     }
-    (end > begin && depth == 0).then_some(begin..end)
+    closing
+}
+
+/// The words and signs of a text, and where square brackets end. None of its functions looks at more than a few of them but for what
+/// it finds.
+struct Words<'a> {
+    tokens: &'a [TokenWithSpan],
+    places: &'a [usize],
+    closing: Vec<Option<usize>>,
+}
+
+impl Words<'_> {
+    fn token(&self, at: usize) -> Option<&Token> {
+        self.places.get(at).map(|place| &self.tokens[*place].token)
+    }
+
+    fn is(&self, at: usize, expected: &str) -> bool {
+        self.token(at).is_some_and(|token| is_word(token, expected))
+    }
+
+    /// Whether `UPDATE` and at most the name of a table, `ONLY a.b.c AS t`, stand before a place.
+    fn is_of_update(&self, at: usize) -> bool {
+        let is_name = |at: &usize| matches!(self.token(*at), Some(Token::Word(_) | Token::Period | Token::Mul));
+        (at.saturating_sub(9)..at).rev().take_while(is_name).any(|at| self.is(at, "UPDATE"))
+    }
+
+    fn ends_assignments(&self, at: usize) -> bool {
+        let is_distinct = at > 0 && self.is(at - 1, "DISTINCT");
+        self.is(at, "WHERE") || self.is(at, "RETURNING") || self.is(at, "FROM") && !is_distinct
+    }
+
+    /// The subscripts among the columns of an INSERT whose table's name, `a.b.c AS t`, begins at a place.
+    fn columns(&self, name: usize) -> Vec<Range<usize>> {
+        let rows = ["VALUES", "SELECT", "WITH", "TABLE", "DEFAULT", "OVERRIDING"];
+        let is_name = |at: &usize| {
+            matches!(self.token(*at), Some(Token::Word(_) | Token::Period))
+                && !rows.iter().any(|word| self.is(*at, word))
+        };
+        let mut at = name + (name..name + 7).take_while(is_name).count();
+        let mut found = Vec::new();
+        if self.token(at) != Some(&Token::LParen) {
+            return found;
+        }
+        // A query in brackets begins with two words, or with a word and a value: neither is a column and what may follow one.
+        while matches!(self.token(at), Some(Token::LParen | Token::Comma))
+            && matches!(self.token(at + 1), Some(Token::Word(_)))
+        {
+            at += 2;
+            if let Some(range) = self.subscripts(at) {
+                at = range.end;
+                found.push(range);
+            }
+        }
+        if self.token(at) == Some(&Token::RParen) { found } else { Vec::new() }
+    }
+
+    /// The subscripts that begin at a place, if some do.
+    fn subscripts(&self, begin: usize) -> Option<Range<usize>> {
+        let mut end = begin;
+        while self.token(end) == Some(&Token::LBracket) {
+            end = self.closing[end]?;
+        }
+        (end > begin).then_some(begin..end)
+    }
 }
 
 /// The name of a column that is written, and the subscripts at which it is.

@@ -243,11 +243,15 @@ impl Json {
             return Err(too_deep("jsonb"));
         }
         let mut target = &mut self;
+        // In what the way made any number below zero is the first place.
+        let mut is_made = false;
         for (at, step) in path.iter().enumerate() {
             let next = || path.get(at + 1).map_or(Self::Null, |next| Self::container(next));
             target = match target {
                 Self::Object(pairs) => {
-                    let place = pairs.binary_search_by(|(key, _)| compare_keys(key, step)).unwrap_or_else(|place| {
+                    let found = pairs.binary_search_by(|(key, _)| compare_keys(key, step));
+                    is_made = found.is_err();
+                    let place = found.unwrap_or_else(|place| {
                         pairs.insert(place, (step.clone(), next()));
                         place
                     });
@@ -255,6 +259,7 @@ impl Json {
                 }
                 Self::Array(elements) => {
                     let number = place(step, at + 1)?;
+                    let number = if is_made { number.max(0) } else { number };
                     let Ok(place) = usize::try_from(if number < 0 { number + elements.len() as i64 } else { number })
                     else {
                         return Err(wrong_kind(&format!(
@@ -262,7 +267,8 @@ impl Json {
                             at + 1
                         )));
                     };
-                    if place >= elements.len() {
+                    is_made = place >= elements.len();
+                    if is_made {
                         size::check_structure(place.saturating_mul(size_of::<Self>()))?;
                         elements.resize(place, Self::Null);
                         elements.push(next());
@@ -281,7 +287,7 @@ impl Json {
 
     /// An empty one that has room for what a step leads to.
     fn container(step: &str) -> Self {
-        match step.trim().parse::<i32>() {
+        match step.trim_start().parse::<i32>() {
             Ok(_) => Self::Array(Vec::new()),
             Err(_) => Self::Object(Vec::new()),
         }
@@ -340,7 +346,7 @@ fn wrong_kind(message: &str) -> SqlError {
 
 /// A step of a path as a place in an array.
 fn place(step: &str, number: usize) -> Result<i64> {
-    step.trim().parse::<i32>().map(i64::from).map_err(|_| {
+    step.trim_start().parse::<i32>().map(i64::from).map_err(|_| {
         let message = format!("path element at position {number} is not an integer: \"{step}\"");
         SqlError::new(state::INVALID_TEXT_REPRESENTATION, message)
     })
