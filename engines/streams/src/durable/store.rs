@@ -333,14 +333,19 @@ impl Store {
         self.write(Entry::Standing(job, standing))
     }
 
-    /// Changes the settings of a query, which does not run.
+    /// Changes the settings of a query, which does not run, and what it reads and writes.
     ///
     /// # Errors
     /// It is gone, or the change cannot be stored.
-    pub(crate) fn change(&self, job: u64, settings: BTreeMap<String, String>) -> Result<()> {
+    pub(crate) fn change(
+        &self,
+        job: u64,
+        settings: BTreeMap<String, String>,
+        relations: Vec<StoredRelation>,
+    ) -> Result<()> {
         self.write_with(|image| {
             let query = image.queries.get(&job).ok_or_else(|| StreamError::invalid("the query has ended meanwhile"))?;
-            Ok(Entry::Query(Box::new(StoredQuery { settings, ..query.clone() })))
+            Ok(Entry::Query(Box::new(StoredQuery { settings, relations, ..query.clone() })))
         })
     }
 

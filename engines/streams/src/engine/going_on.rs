@@ -102,6 +102,14 @@ impl Inner {
         })
     }
 
+    /// A stored table with the secrets of the one that has its name now.
+    fn renewed(&self, stored: &StoredRelation) -> Result<StoredRelation> {
+        Ok(match self.with_new_secrets(stored.relation()?) {
+            Relation::Table(table) => StoredRelation { options: table.options, ..stored.clone() },
+            _ => stored.clone(),
+        })
+    }
+
     /// As [`Self::resume`]; a panic is an error of this query alone.
     fn resume_guarded(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
         let resume = || budget::planning(|| self.resume(store, stored));
@@ -161,12 +169,13 @@ impl Inner {
         if self.ends.load(Ordering::Acquire) || self.queries.running(id).is_some() {
             return false;
         }
-        let stored = self.stored(&id.to_string());
-        let (Some(store), Some(Standing::Running)) = (&self.store, stored.map(|stored| stored.standing)) else {
+        // Who resumed it meanwhile in vain may have changed it.
+        let stored = self.stored(&id.to_string()).filter(|stored| stored.standing == Standing::Running);
+        let (Some(store), Some(stored)) = (&self.store, stored) else {
             self.queries.end_going_on(id);
             return false;
         };
-        let failed = self.resume_guarded(store, begun).err();
+        let failed = self.resume_guarded(store, &stored).err();
         if self.ends.load(Ordering::Acquire) {
             self.queries.cancel(id);
         }
@@ -187,7 +196,7 @@ impl Inner {
             self.queries.wait(&stored.id);
         }
         let _changing = self.changing.lock();
-        let (Some(store), Some(mut stored)) = (&self.store, self.stored(text)) else {
+        let (Some(store), Some(stored)) = (&self.store, self.stored(text)) else {
             return Err(match self.queries.parse_id(text) {
                 Ok(_) => {
                     StreamError::invalid(format!("query {text} does not outlive its end; start its statement again"))
@@ -198,11 +207,18 @@ impl Inner {
         if self.queries.running(&stored.id).is_some() {
             return Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first")));
         }
-        if let Some(settings) = settings::changed(&stored.settings, &self.sessions.settings(session)?) {
-            store.change(stored.id.job, settings.clone())?;
-            stored.settings = settings;
+        let settings = settings::changed(&stored.settings, &self.sessions.settings(session)?);
+        let settings = settings.unwrap_or_else(|| stored.settings.clone());
+        let relations = stored.relations.iter().map(|relation| self.renewed(relation)).collect::<Result<Vec<_>>>()?;
+        if settings == stored.settings && relations == stored.relations {
+            return self.go_on_stored(store, &stored);
         }
-        self.go_on_stored(store, &stored)
+        store.change(stored.id.job, settings.clone(), relations.clone())?;
+        if let Err(error) = self.go_on_stored(store, &StoredQuery { settings, relations, ..stored.clone() }) {
+            store.change(stored.id.job, stored.settings, stored.relations)?;
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Goes on with a stored query that does not run.

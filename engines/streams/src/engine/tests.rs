@@ -434,7 +434,7 @@ async fn a_query_goes_on_with_the_new_password_of_its_table_and_with_nothing_els
     create("input.csv", "old").await;
     process.run("SET 'query.name' = 'q'").await;
     process.insert("INSERT INTO out SELECT n FROM input").await;
-    for (file, password, used) in [("input.csv", "new", "new"), ("other.csv", "newest", "old")] {
+    for (file, password, used) in [("input.csv", "new", "new"), ("other.csv", "newest", "new")] {
         process.run("STOP QUERY 'q'").await;
         fs::write(directory.path().join("other.csv"), "n\n").unwrap();
         create(file, password).await;

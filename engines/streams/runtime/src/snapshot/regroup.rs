@@ -53,8 +53,11 @@ fn cut(
     members: u16,
     columns: impl Fn(&str) -> Option<Vec<usize>>,
 ) -> Result<Vec<State>> {
-    let unfit =
-        |what: String| StreamError::invalid(format!("the snapshot of stage {stage} cannot be regrouped: {what}"));
+    let unfit = |what: String| {
+        StreamError::invalid(format!(
+            "the snapshot of stage {stage} cannot be regrouped: {what}; SET 'group-size' to what it was before"
+        ))
+    };
     // Instants follow from watermarks, which all members of a stage get.
     let marks = states.first().map(|state| state.marks.clone()).unwrap_or_default();
     if let Some(other) = states.iter().find(|state| state.marks != marks) {
