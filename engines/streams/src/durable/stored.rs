@@ -114,6 +114,11 @@ impl StoredRelation {
         Ok(Self { name, statement, options: table.options.clone(), columns, query: None })
     }
 
+    /// It with other options.
+    pub(crate) fn with_options(&self, options: BTreeMap<String, String>) -> Self {
+        Self { options, ..self.clone() }
+    }
+
     /// What a materialized view is, with the columns that it had when it was made.
     ///
     /// # Errors

@@ -105,7 +105,7 @@ impl Inner {
     /// A stored table with the secrets of the one that has its name now.
     fn renewed(&self, stored: &StoredRelation) -> Result<StoredRelation> {
         Ok(match self.with_new_secrets(stored.relation()?) {
-            Relation::Table(table) => StoredRelation { options: table.options, ..stored.clone() },
+            Relation::Table(table) => stored.with_options(table.options),
             _ => stored.clone(),
         })
     }
