@@ -70,7 +70,10 @@ fn expression_of(expression: &str, new_table: Oid, origins: Vec<i16>) -> String 
         let found = &raw mut has_whole_row;
         let mapped = pg_guard_ffi_boundary(|| map_variable_attnos(node, 1, 0, map, Oid::INVALID, found));
         if has_whole_row {
-            refuse("a check of the whole row cannot be carried over", "Declare it in the definition, or without like => true.");
+            refuse(
+                "a check of the whole row cannot be carried over",
+                "Declare it in the definition, or without like => true.",
+            );
         }
         let context = pg_sys::deparse_context_for(pg_sys::get_rel_name(new_table), new_table);
         nodes::text(pg_sys::deparse_expression(mapped, context, false, false))
