@@ -8,8 +8,13 @@ from conftest import CUSTOMERS, migrate
 
 LOG = """
     CREATE TABLE log (tab text, op text, id int);
-    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN INSERT INTO log VALUES (TG_TABLE_NAME, TG_OP, COALESCE(NEW, OLD).id); RETURN COALESCE(NEW, OLD); END $$;"""
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+        DECLARE written record;
+        BEGIN
+            IF TG_OP = 'DELETE' THEN written := OLD; ELSE written := NEW; END IF;
+            INSERT INTO log VALUES (TG_TABLE_NAME, TG_OP, written.id);
+            RETURN written;
+        END $$;"""
 ON_OLD = """CREATE TRIGGER before BEFORE INSERT OR UPDATE OR DELETE ON customer FOR EACH ROW EXECUTE FUNCTION note();
     CREATE TRIGGER after AFTER INSERT OR UPDATE OR DELETE ON customer FOR EACH ROW EXECUTE FUNCTION note();"""
 COPY = """CREATE TABLE t AS SELECT id, name, nick FROM customer; ALTER TABLE t ADD PRIMARY KEY (id);
