@@ -101,6 +101,17 @@ def test_what_stands_in_the_way_of_a_switch_has_a_way_around_in_its_transaction(
     shared_customers.execute("ROLLBACK")
 
 
+@pytest.mark.parametrize("options, rows", [(", granularity => 'tuple'", 1), ("", 28)])
+def test_progress_is_told_in_rows_of_the_old_table(customers, options, rows):
+    migrate(customers, KEYED.format("name"), options=options)
+    told = "SELECT old_rows, old_rows_moved FROM bullfrog.progress"
+    assert customers.execute(told).fetchone() == (CUSTOMERS, 0)
+    customers.execute("UPDATE t SET name = 'x' WHERE id = 7")
+    assert customers.execute(told).fetchone() == (CUSTOMERS, pytest.approx(rows, abs=rows // 4))
+    customers.execute("UPDATE t SET name = 'x'")
+    assert customers.execute(told).fetchone() == (CUSTOMERS, CUSTOMERS)
+
+
 def test_views_that_go_along_read_cold_rows_and_moved_ones(customers):
     customers.execute("CREATE VIEW v AS SELECT id, name FROM customer; BEGIN; DROP VIEW v")
     migrate(customers, KEYED.format("name"))
