@@ -1,7 +1,9 @@
 -- Tables on the move keep their form ----------------------------------------------------------------------------------
 
+-- Settings of the session say how expressions, and values in them, are written as text.
 CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
+    SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' AS $$
     SELECT pg_catalog.md5(pg_catalog.concat_ws(E'\n',
         -- What a live table is called is for those who use it.
         (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace::regnamespace) FROM pg_catalog.pg_class c WHERE c.oid = relation
@@ -13,6 +15,7 @@ CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
             FROM pg_catalog.pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0),
         (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form) FROM pg_catalog.pg_constraint k CROSS JOIN LATERAL pg_catalog.concat_ws(',',
                 k.conrelid, k.contype, k.convalidated, k.conkey::text, k.confrelid, k.confkey::text,
+                k.confupdtype, k.confdeltype, k.confmatchtype, k.condeferrable, k.condeferred,
                 CASE k.contype WHEN 'c' THEN pg_catalog.pg_get_constraintdef(k.oid) END) AS f (form)
             WHERE relation IN (k.conrelid, k.confrelid)),
         -- Triggers of foreign keys are named by numbers.
