@@ -18,9 +18,10 @@ CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
                 k.confupdtype, k.confdeltype, k.confmatchtype, k.condeferrable, k.condeferred,
                 CASE k.contype WHEN 'c' THEN pg_catalog.pg_get_constraintdef(k.oid) END) AS f (form)
             WHERE relation IN (k.conrelid, k.confrelid)),
-        -- Triggers of foreign keys are named by numbers.
+        -- Triggers of foreign keys are named by numbers; how a trigger is defined names the table.
         (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form) FROM pg_catalog.pg_trigger t CROSS JOIN LATERAL pg_catalog.concat_ws(',',
-                CASE WHEN t.tgisinternal THEN t.tgfoid::regproc::text ELSE pg_catalog.pg_get_triggerdef(t.oid) END, t.tgenabled) AS f (form)
+                CASE WHEN NOT t.tgisinternal THEN t.tgname END, t.tgfoid::regproc, t.tgtype, t.tgenabled, t.tgattr::text, t.tgargs,
+                t.tgoldtable, t.tgnewtable, pg_catalog.substring(pg_catalog.pg_get_triggerdef(t.oid), ' WHEN (.*) EXECUTE ')) AS f (form)
             WHERE t.tgrelid = relation),
         (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form) FROM pg_catalog.pg_rewrite r CROSS JOIN LATERAL
             pg_catalog.pg_get_ruledef(r.oid) AS f (form) WHERE r.ev_class = relation),
