@@ -22,17 +22,29 @@ use crate::versions::is_of_order;
 pub(crate) unsafe fn put_behind_barrier(query: *mut pg_sys::Query, conditions: &[*mut pg_sys::Node], number: c_int) {
     // SAFETY: copies of nodes of the server. The view is the only relation of the subquery.
     unsafe {
-        let mut harmless = std::ptr::null_mut();
-        for condition in conditions.iter().filter(|condition| is_harmless(**condition, number)) {
-            let condition = nodes::copy(*condition);
-            nodes::renumber(condition, number, 1);
-            harmless = pg_sys::lappend(harmless, condition.cast());
+        let mut let_through = std::ptr::null_mut();
+        for condition in harmless(conditions, number) {
+            let_through = pg_sys::lappend(let_through, condition.cast());
         }
         let old_rows = old_rows(query);
         (*old_rows).security_barrier = !flaws::is_set(Flaw::NoBarrier);
-        if !harmless.is_null() {
-            (*(*(*old_rows).subquery).jointree).quals = pg_sys::make_ands_explicit(harmless).cast();
+        if !let_through.is_null() {
+            (*(*(*old_rows).subquery).jointree).quals = pg_sys::make_ands_explicit(let_through).cast();
         }
+    }
+}
+
+/// Copies of those conditions about relation `number` that are harmless, about the first relation of their query.
+///
+/// # Safety
+/// These are conditions of a query.
+pub(crate) unsafe fn harmless(conditions: &[*mut pg_sys::Node], number: c_int) -> Vec<*mut pg_sys::Node> {
+    // SAFETY: as promised; the copies are nobody else's.
+    unsafe {
+        let of_relation = conditions.iter().filter(|condition| is_harmless(**condition, number));
+        let copies: Vec<_> = of_relation.map(|condition| nodes::copy(*condition)).collect();
+        copies.iter().for_each(|condition| nodes::renumber(*condition, number, 1));
+        copies
     }
 }
 
@@ -47,7 +59,11 @@ pub(crate) unsafe fn are_harmless(conditions: &[*mut pg_sys::Node], number: c_in
         .all(|condition| unsafe { !pg_sys::contain_leaked_vars(*condition) || is_harmless(*condition, number) })
 }
 
-unsafe fn old_rows(query: *mut pg_sys::Query) -> *mut pg_sys::RangeTblEntry {
+/// The subquery over the old rows.
+///
+/// # Safety
+/// `query` is one for [`put_behind_barrier`].
+pub(crate) unsafe fn old_rows(query: *mut pg_sys::Query) -> *mut pg_sys::RangeTblEntry {
     // SAFETY: as promised by the caller; a UNION has its members in its range table, in their order.
     unsafe {
         let relations = (*query).rtable;

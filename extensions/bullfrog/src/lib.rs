@@ -39,6 +39,7 @@
 //!  model/        what is decided without a server
 //! ```
 
+mod appended;
 mod barrier;
 mod claims;
 mod definition;

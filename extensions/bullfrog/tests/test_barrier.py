@@ -32,6 +32,7 @@ STATEMENTS = {
     "SELECT": "SELECT count(*) FROM t WHERE watch(nick)",
     "SELECT of some": "SELECT count(*) FROM t WHERE id < 20 AND watch(nick)",
     "join": "SELECT count(*) FROM t JOIN generate_series(1, 3) g ON g = t.id AND watch(nick)",
+    "join by key": "SELECT count(*) FROM generate_series(1, 9) g JOIN t ON t.id = g AND watch(nick || left(g::text, 0))",
     "UPDATE": "UPDATE t SET n = 0 WHERE watch(nick)",
     "DELETE": "DELETE FROM t WHERE watch(nick)",
     "FOR UPDATE": "SELECT FROM t WHERE watch(nick) FOR UPDATE",

@@ -4,6 +4,7 @@ import psycopg
 import pytest
 
 from conftest import CUSTOMERS, SPLIT, migrate, moved
+from test_estimates import plan
 
 
 def test_the_new_tables_have_all_rows_at_once_and_nothing_was_moved(split):
@@ -154,3 +155,68 @@ def test_an_old_table_is_closed_also_behind_the_views_over_it(shared_split, stat
 def test_what_has_no_meaning_while_rows_move_is_refused(shared_split, query):
     with pytest.raises(psycopg.errors.FeatureNotSupported):
         shared_split.execute(query)
+
+
+# Look-ups by a key that another table gives, order, and the ends of an index: each reads the old table by its index.
+BY_INDEX = {
+    "join": "SELECT * FROM visit v JOIN customer_private p ON p.id = v.customer WHERE v.id = 3",
+    "outer join": "SELECT * FROM visit v LEFT JOIN customer_private p ON p.id = v.customer WHERE v.id = 3",
+    "join with a computed column": "SELECT * FROM visit v JOIN customer_public p ON p.id = v.customer WHERE v.id = 3",
+    "subquery": "SELECT * FROM customer_private WHERE id IN (SELECT customer FROM visit WHERE id < 5)",
+    "view": "SELECT * FROM visit v JOIN named n ON n.id = v.customer WHERE v.id = 3",
+    "order": "SELECT id, name FROM customer_private ORDER BY id LIMIT 10",
+    "max": "SELECT max(id), min(id) FROM customer_private",
+}
+
+
+@pytest.fixture
+def visits(customers):
+    """Many customers, of whom one was moved and changed, one was moved and deleted, and one is new."""
+    customers.execute("""
+        INSERT INTO customer SELECT n, 'name ' || n, 's' || n, 'nick ' || n, 'city ' || n % 10 FROM generate_series(2001, 30000) n;
+        CREATE TABLE visit AS SELECT n AS id, n * 7 AS customer FROM generate_series(1, 2000) n;
+        CREATE UNIQUE INDEX ON visit (id); ANALYZE""")
+    migrate(customers, SPLIT, "split")
+    customers.execute("CREATE VIEW named AS SELECT id, name FROM customer_private WHERE name <> ''")
+    customers.execute("UPDATE customer_private SET name = 'changed' WHERE id = 21; DELETE FROM customer_private WHERE id IN (1, 30000)")
+    customers.execute("INSERT INTO customer_private VALUES (0, 'first', '')")
+    return customers
+
+
+@pytest.mark.parametrize("query", BY_INDEX)
+def test_the_old_table_is_read_by_its_index(visits, query):
+    scans = {node["Node Type"] for node in plan(visits, BY_INDEX[query]) if node.get("Relation Name") == "customer"}
+    assert scans and scans <= {"Index Scan", "Bitmap Heap Scan"}
+
+
+@pytest.mark.parametrize("query", BY_INDEX)
+def test_what_is_read_by_an_index_is_what_is_read_as_a_whole(visits, query):
+    by_index = sorted(visits.execute(BY_INDEX[query]).fetchall())
+    for setting in ("enable_indexscan", "enable_bitmapscan", "enable_nestloop"):
+        visits.execute(f"SET {setting} = off")
+    assert sorted(visits.execute(BY_INDEX[query], prepare=False).fetchall()) == by_index
+    visits.execute("SELECT bullfrog.finish('split')")
+    assert sorted(visits.execute(BY_INDEX[query], prepare=False).fetchall()) == by_index
+
+
+def test_changed_deleted_and_new_rows_are_read_once_in_order(visits):
+    assert visits.execute("SELECT id, name FROM customer_private WHERE id < 4 ORDER BY id LIMIT 3").fetchall() == [
+        (0, "first"), (2, "name 2"), (3, "name 3")]
+    assert visits.execute("SELECT min(id), max(id) FROM customer_private").fetchone() == (0, 29999)
+    assert visits.execute(BY_INDEX["join"]).fetchall()[0][3] == "changed"
+
+
+def test_an_index_of_an_expression_that_is_a_column_now_is_used(customers):
+    customers.execute("CREATE INDEX upper_nick ON customer (upper(nick)); ANALYZE customer")
+    migrate(customers, "CREATE TABLE t AS SELECT id, upper(nick) AS nick FROM customer; ALTER TABLE t ADD PRIMARY KEY (id)")
+    query = "SELECT * FROM t WHERE nick = 'NICK 7'"
+    assert "upper_nick" in str(plan(customers, query))
+    assert customers.execute(query).fetchall() == [(7, "NICK 7")]
+
+
+def test_a_join_by_a_type_without_leakproof_equality_is_answered(customers):
+    customers.execute("ALTER TABLE customer ADD COLUMN code numeric; UPDATE customer SET code = id")
+    migrate(customers, "CREATE TABLE t AS SELECT id, code FROM customer; ALTER TABLE t ADD PRIMARY KEY (id)")
+    customers.execute("UPDATE t SET code = 5000 WHERE id = 3")
+    query = "SELECT t.id FROM generate_series(2, 4) n JOIN t ON t.code = n::numeric ORDER BY 1"
+    assert customers.execute(query).fetchall() == [(2,), (4,)]
