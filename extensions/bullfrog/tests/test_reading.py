@@ -220,3 +220,31 @@ def test_a_join_by_a_type_without_leakproof_equality_is_answered(customers):
     customers.execute("UPDATE t SET code = 5000 WHERE id = 3")
     query = "SELECT t.id FROM generate_series(2, 4) n JOIN t ON t.code = n::numeric ORDER BY 1"
     assert customers.execute(query).fetchall() == [(2,), (4,)]
+
+
+@pytest.mark.parametrize("condition, index", [
+    ("nick LIKE 'nick 99%'", "by_prefix"), ("word LIKE 'word 99%'", "by_word"), ("facts @> '{\"n\": 7}'", "by_facts"), ("facts ? 'n7'", "by_facts"),
+])
+def test_a_search_in_a_text_or_a_document_uses_the_index_of_the_old_table(customers, condition, index):
+    customers.execute("""
+        INSERT INTO customer SELECT n, 'name ' || n, 's' || n, 'nick ' || n, 'city ' || n % 10 FROM generate_series(2001, 30000) n;
+        ALTER TABLE customer ADD COLUMN facts jsonb, ADD COLUMN word varchar;
+        UPDATE customer SET facts = jsonb_build_object('n', id, 'n' || id, 1), word = 'word ' || id;
+        CREATE INDEX by_prefix ON customer (nick text_pattern_ops);
+        CREATE INDEX by_word ON customer (word varchar_pattern_ops);
+        CREATE INDEX by_facts ON customer USING gin (facts);""")
+    customers.execute("VACUUM ANALYZE customer")
+    expected = sorted(customers.execute(f"SELECT id FROM customer WHERE {condition}").fetchall())
+    migrate(customers, "CREATE TABLE t AS SELECT id, nick, word, facts FROM customer; ALTER TABLE t ADD PRIMARY KEY (id)")
+    query = f"SELECT id FROM t WHERE {condition}"
+    assert index in {node.get("Index Name") for node in plan(customers, query)}
+    assert sorted(customers.execute(query).fetchall()) == expected != []
+
+
+def test_a_pattern_that_ends_with_an_escape_fails_for_no_row_that_is_not_there(customers):
+    """The server says so when a text comes to the end of the pattern."""
+    migrate(customers, "CREATE TABLE t AS SELECT id, nick FROM customer; ALTER TABLE t ADD PRIMARY KEY (id)")
+    customers.execute("UPDATE t SET nick = '' WHERE id = 3")
+    query = r"SELECT count(*) FROM t WHERE nick LIKE 'nick 3\'"
+    customers.execute("DELETE FROM t WHERE nick LIKE 'nick 3_%'")
+    assert customers.execute(query).fetchone() == (0,)
