@@ -37,7 +37,9 @@ pub(crate) unsafe fn append_old_rows(
         for condition in nodes::conjuncts((*(*appended.query).jointree).quals) {
             chosen = pg_sys::lappend(chosen, condition.cast());
         }
-        chosen = pg_sys::lappend(chosen, appended.unmoved.cast());
+        if !flaws::is_set(Flaw::MovedAppended) {
+            chosen = pg_sys::lappend(chosen, appended.unmoved.cast());
+        }
         for condition in harmless(conditions, number) {
             if replace_columns(condition, &appended.columns) {
                 chosen = pg_sys::lappend(chosen, condition.cast());

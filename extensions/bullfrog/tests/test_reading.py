@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from conftest import CUSTOMERS, SPLIT, migrate, moved
+from conftest import CUSTOMERS, SPLIT, migrate, moved, setting
 from test_estimates import plan
 
 
@@ -204,6 +204,14 @@ def test_changed_deleted_and_new_rows_are_read_once_in_order(visits):
         (0, "first"), (2, "name 2"), (3, "name 3")]
     assert visits.execute("SELECT min(id), max(id) FROM customer_private").fetchone() == (0, 29999)
     assert visits.execute(BY_INDEX["join"]).fetchall()[0][3] == "changed"
+
+
+def test_rows_that_were_moved_and_are_read_in_the_old_table_too_are_noticed(server, database, visits):
+    with setting(server, "bullfrog.flaw", "moved_appended"):
+        session = database.connect()
+        assert sorted(session.execute("SELECT name FROM customer_private WHERE id = 21").fetchall()) == [("changed",), ("name 21",)]
+        assert len(session.execute(BY_INDEX["join"]).fetchall()) == 2
+        assert session.execute("SELECT min(id), max(id) FROM customer_private").fetchone() == (0, 30000)
 
 
 def test_an_index_of_an_expression_that_is_a_column_now_is_used(customers):
