@@ -214,6 +214,24 @@ def test_rows_that_were_moved_and_are_read_in_the_old_table_too_are_noticed(serv
         assert session.execute("SELECT min(id), max(id) FROM customer_private").fetchone() == (0, 30000)
 
 
+def test_a_plan_that_is_kept_reads_each_row_once_while_rows_move_and_when_all_have(visits):
+    visits.execute("SET plan_cache_mode = force_generic_plan")
+    visits.execute("""
+        PREPARE name_of(int) AS SELECT p.name FROM visit v JOIN customer_private p ON p.id = v.customer WHERE v.id = $1;
+        PREPARE ends AS SELECT min(id), max(id), count(*) FROM customer_private""", prepare=False)
+
+    def read():
+        executions = ["name_of(3)", "name_of(300)", "name_of(2000)", "ends"]
+        return [visits.execute(f"EXECUTE {execution}", prepare=False).fetchall() for execution in executions]
+
+    before = read()
+    assert before == [[("changed",)], [("name 2100",)], [("name 14000",)], [(0, 29999, 28999)]]
+    visits.execute("UPDATE customer_private SET name = 'later' WHERE id = 2100")
+    assert read() == [before[0], [("later",)], *before[2:]]
+    visits.execute("SELECT bullfrog.finish('split')")
+    assert read() == [before[0], [("later",)], *before[2:]]
+
+
 def test_an_index_of_an_expression_that_is_a_column_now_is_used(customers):
     customers.execute("CREATE INDEX upper_nick ON customer (upper(nick)); ANALYZE customer")
     migrate(customers, "CREATE TABLE t AS SELECT id, upper(nick) AS nick FROM customer; ALTER TABLE t ADD PRIMARY KEY (id)")
