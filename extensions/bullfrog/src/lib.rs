@@ -40,6 +40,7 @@
 //!  model/        what is decided without a server
 //! ```
 
+mod appended;
 mod barrier;
 mod claims;
 mod definition;
