@@ -71,5 +71,6 @@ lint: extension-deps ## formatting, clippy without warnings, licences and source
 bench: bench-deps ## run the benchmarks of bench/ (see bench/METHOD.md)
 	@tools/bench
 
-package: build-deps ## a tarball with the binary in dist/
+package: build-deps extension-deps ## a tarball with the binary, and .debs of the PostgreSQL extension, in dist/
 	@tools/package
+	@tools/package-extension

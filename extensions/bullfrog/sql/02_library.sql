@@ -151,6 +151,15 @@ CREATE FUNCTION bullfrog.is_mutable(expression text) RETURNS boolean
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'is_mutable_wrapper';
 COMMENT ON FUNCTION bullfrog.is_mutable(text) IS 'Whether an expression, as the catalogs keep it, may have another value at another time.';
 
+CREATE FUNCTION bullfrog.copy_index(index oid, new_table oid, origins smallint[]) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'copy_index_wrapper';
+COMMENT ON FUNCTION bullfrog.copy_index(oid, oid, smallint[]) IS 'Creates an index of a new table that is like one of its old table. Of each new '
+    'column, origins tells the old one.';
+
+CREATE FUNCTION bullfrog.expression_of(expression text, new_table oid, origins smallint[]) RETURNS text
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'expression_of_wrapper';
+COMMENT ON FUNCTION bullfrog.expression_of(text, oid, smallint[]) IS 'An expression of an old table, as the catalogs keep it, as a text for a new table.';
+
 CREATE FUNCTION bullfrog.reach(point text) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'reach_point_wrapper';
 COMMENT ON FUNCTION bullfrog.reach(text) IS 'Passes a named point, at which builds for tests can be made to stop.';

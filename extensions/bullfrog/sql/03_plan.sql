@@ -2,7 +2,7 @@
 
 CREATE FUNCTION bullfrog.replication(relation oid) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_catalog.format('publication %I has it', p.pubname) FROM pg_catalog.pg_publication p
+    SELECT pg_catalog.format('publication %I has it (leave it out until the migration has ended)', p.pubname) FROM pg_catalog.pg_publication p
         WHERE p.puballtables OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = relation)
             OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_class c ON c.relnamespace = n.pnnspid
                 WHERE n.pnpubid = p.oid AND c.oid = relation)
@@ -13,26 +13,36 @@ COMMENT ON FUNCTION bullfrog.replication(oid) IS 'How a table takes part in logi
 
 CREATE FUNCTION bullfrog.obstacles(old_table oid, live boolean) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT 'it is not an ordinary, permanent table' FROM pg_catalog.pg_class c
+    SELECT CASE WHEN c.relkind = 'p'
+            THEN 'it is partitioned (ALTER TABLE .. DETACH PARTITION, migrate each partition to a new table, and ATTACH these in the end)'
+            WHEN c.relkind <> 'r' THEN 'it is not an ordinary table'
+            WHEN c.relispartition THEN 'it is a partition (ALTER TABLE .. DETACH PARTITION)'
+            WHEN c.relpersistence <> 'p' THEN 'it is not a permanent table (ALTER TABLE .. SET LOGGED, if it is an unlogged one)' END
+        FROM pg_catalog.pg_class c
         WHERE c.oid = old_table AND (c.relkind <> 'r' OR c.relpersistence <> 'p' OR c.relispartition)
     UNION ALL SELECT 'it is a table of the system' WHERE old_table < 16384
     UNION ALL SELECT 'its rows do not lie in a heap' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am a ON a.oid = c.relam
         WHERE c.oid = old_table AND a.amname <> 'heap'
-    UNION ALL SELECT 'it has row-level security' FROM pg_catalog.pg_class c WHERE c.oid = old_table AND c.relrowsecurity
-    UNION ALL SELECT pg_catalog.format('it inherits from %s', i.inhparent::regclass) FROM pg_catalog.pg_inherits i
+    UNION ALL SELECT 'it has row-level security (ALTER TABLE .. DISABLE ROW LEVEL SECURITY, and let clients use the new table through a view '
+            'WITH (security_barrier) that has the condition, until the migration has ended)'
+        FROM pg_catalog.pg_class c WHERE c.oid = old_table AND c.relrowsecurity
+    UNION ALL SELECT pg_catalog.format('it inherits from %s (ALTER TABLE .. NO INHERIT)', i.inhparent::regclass) FROM pg_catalog.pg_inherits i
         WHERE i.inhrelid = old_table
-    UNION ALL SELECT pg_catalog.format('%s inherits from it', i.inhrelid::regclass) FROM pg_catalog.pg_inherits i
-        WHERE i.inhparent = old_table
-    UNION ALL SELECT pg_catalog.format('it has the trigger %I', t.tgname) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = old_table
-        AND NOT t.tgisinternal
-        -- Of a live table, what may change or undo a change of a row after bullfrog kept it: BEFORE .. FOR EACH ROW.
-        AND (NOT live OR t.tgtype & 3 = 3 AND t.tgtype & 24 > 0)
-    UNION ALL SELECT pg_catalog.format('it has the rule %I', r.rulename) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = old_table
-    UNION ALL SELECT DISTINCT pg_catalog.format('%s reads it', r.ev_class::regclass) FROM pg_catalog.pg_depend d
+    UNION ALL SELECT pg_catalog.format('%s inherits from it (ALTER TABLE %1$s NO INHERIT ..)', i.inhrelid::regclass)
+        FROM pg_catalog.pg_inherits i WHERE i.inhparent = old_table
+    -- Of a live table, what may change or undo a change of a row after bullfrog kept it. Those of closed ones have nothing to fire for.
+    UNION ALL SELECT pg_catalog.format('it has the trigger %I, which is BEFORE .. FOR EACH ROW (make it AFTER)', t.tgname)
+        FROM pg_catalog.pg_trigger t
+        WHERE t.tgrelid = old_table AND NOT t.tgisinternal AND live AND t.tgtype & 3 = 3 AND t.tgtype & 24 > 0
+    UNION ALL SELECT pg_catalog.format('it has the rule %I (use a trigger)', r.rulename) FROM pg_catalog.pg_rewrite r
+        WHERE r.ev_class = old_table
+    UNION ALL SELECT DISTINCT pg_catalog.format('%s reads it (drop it and create it over the new tables, both in the transaction of the '
+            'switch)', r.ev_class::regclass) FROM pg_catalog.pg_depend d
         JOIN pg_catalog.pg_rewrite r ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
         WHERE d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table AND r.ev_class <> old_table
             AND NOT live
-    UNION ALL SELECT DISTINCT pg_catalog.format('function %s reads it', d.objid::regprocedure) FROM pg_catalog.pg_depend d
+    UNION ALL SELECT DISTINCT pg_catalog.format('function %s reads it (drop it and create it over the new tables, both in the transaction of the '
+            'switch)', d.objid::regprocedure) FROM pg_catalog.pg_depend d
         WHERE d.classid = 'pg_catalog.pg_proc'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = old_table
             AND NOT live
     UNION ALL SELECT r FROM bullfrog.replication(old_table) r WHERE NOT live
@@ -133,7 +143,7 @@ COMMENT ON FUNCTION bullfrog.missing_rights(text, oid[], text[], smallint[], oid
         'grants these privileges (NULL: all) to these roles (NULL: everybody).';
 
 CREATE FUNCTION bullfrog.losses(new_table text, old oid, columns text[], origins smallint[], required boolean[], declared text[])
-    RETURNS SETOF text
+    RETURNS TABLE (kind int, object oid, lost text)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH kept AS (
         SELECT n.name, a.attnum, a.attidentity, pg_get_expr(d.adbin, d.adrelid) AS default_value, n.number, required[n.number] AS required
@@ -152,10 +162,10 @@ CREATE FUNCTION bullfrog.losses(new_table text, old oid, columns text[], origins
         WHERE x.indrelid = old AND x.indisvalid AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass
             AND d.objid = x.indexrelid AND d.refobjid = old AND d.refobjsubid <> 0 AND d.refobjsubid NOT IN (SELECT k.attnum FROM kept k))
         GROUP BY x.indexrelid, m.amname HAVING count(k.name) = count(*) FILTER (WHERE i.attnum <> 0))
-    SELECT l.lost FROM (
-        SELECT 1 AS kind, k.number, format('ALTER TABLE %s ALTER %I SET NOT NULL', new_table, k.name) AS lost
+    SELECT l.kind, l.number, l.lost FROM (
+        SELECT 1 AS kind, k.number::oid, format('ALTER TABLE %s ALTER %I SET NOT NULL', new_table, k.name) AS lost
             FROM kept k WHERE k.required AND 'NOT NULL ' || k.name <> ALL (declared)
-        UNION ALL SELECT 2, k.number, format('ALTER TABLE %s ALTER %I %s', new_table, k.name, CASE k.attidentity
+        UNION ALL SELECT 2, k.number::oid, format('ALTER TABLE %s ALTER %I %s', new_table, k.name, CASE k.attidentity
                 WHEN '' THEN 'SET DEFAULT ' || k.default_value
                 WHEN 'a' THEN 'ADD GENERATED ALWAYS AS IDENTITY' ELSE 'ADD GENERATED BY DEFAULT AS IDENTITY' END)
             FROM kept k WHERE (k.default_value IS NOT NULL OR k.attidentity <> '')
@@ -176,7 +186,8 @@ CREATE FUNCTION bullfrog.losses(new_table text, old oid, columns text[], origins
 $$;
 COMMENT ON FUNCTION bullfrog.losses(text, oid, text[], smallint[], boolean[], text[]) IS
     'What an old table declares of columns that a new one has too, and the migration does not: what to add to the definition. Of checks and '
-        'of indexes over expressions the text is that of the old table; they are told if the new one has none.';
+        'of indexes over expressions the text is that of the old table; they are told if the new one has none. Kinds are 1: NOT NULL, 2: a '
+        'default or an identity, 3: an index, 4: a check.';
 
 CREATE FUNCTION bullfrog.mentions(olds oid[]) RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -287,8 +298,11 @@ BEGIN
             (SELECT pg_catalog.string_agg(pg_catalog.format('the foreign key %I of %s ends: declare it for the new table', k.conname,
                 k.conrelid::regclass), '; ')
                 FROM pg_catalog.pg_constraint k WHERE k.contype = 'f' AND k.conrelid = ANY (i.old_tables) AND k.conrelid = ANY (closed)),
+            (SELECT pg_catalog.string_agg(pg_catalog.format('the trigger %I of %s has nothing more to fire for: CREATE TRIGGER for the new table',
+                g.tgname, g.tgrelid::regclass), '; ')
+                FROM pg_catalog.pg_trigger g WHERE NOT g.tgisinternal AND g.tgrelid = ANY (i.old_tables) AND g.tgrelid = ANY (closed)),
             (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.slow_lookups(i.lookup_tables, i.lookup_columns) l),
-            'of the old table it will not have: ' || (SELECT pg_catalog.string_agg(l, '; ') FROM bullfrog.losses(
+            'of the old table it will not have: ' || (SELECT pg_catalog.string_agg(l.lost, '; ' ORDER BY l.kind, l.object) FROM bullfrog.losses(
                 i.new_table, i.old_tables[1], i.columns, i.origins, i.required,
                 ARRAY(SELECT pg_catalog.concat_ws(' ', d.kind, NULLIF(pg_catalog.array_to_string(d.columns, ', '), '')) FROM demanded d
                     WHERE d.new_table = i.new_table)) l WHERE NOT i.grouped),

@@ -1,43 +1,55 @@
 -- Tables on the move keep their form ----------------------------------------------------------------------------------
 
+-- Settings of the session say how expressions, and values in them, are written as text.
 CREATE FUNCTION bullfrog.fingerprint(relation oid) RETURNS text
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET datestyle = 'ISO, YMD' SET timezone = 'UTC'
+    SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' AS $$
     SELECT pg_catalog.md5(pg_catalog.concat_ws(E'\n',
         -- What a live table is called is for those who use it.
-        (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace) FROM pg_catalog.pg_class c WHERE c.oid = relation
+        (SELECT pg_catalog.concat_ws(',', c.relname, c.relnamespace::regnamespace) FROM pg_catalog.pg_class c WHERE c.oid = relation
             AND NOT EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND o.live)),
         (SELECT pg_catalog.concat_ws(',', c.relfilenode, c.relkind, c.relpersistence, c.relrowsecurity, c.relowner)
             FROM pg_catalog.pg_class c WHERE c.oid = relation),
         (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated),
             ';' ORDER BY a.attnum)
             FROM pg_catalog.pg_attribute a WHERE a.attrelid = relation AND a.attnum > 0),
-        (SELECT pg_catalog.string_agg(k.oid::text, ',' ORDER BY k.oid) FROM pg_catalog.pg_constraint k
+        (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form) FROM pg_catalog.pg_constraint k CROSS JOIN LATERAL pg_catalog.concat_ws(',',
+                k.conrelid, k.contype, k.convalidated, k.conkey::text, k.confrelid, k.confkey::text,
+                k.confupdtype, k.confdeltype, k.confmatchtype, k.condeferrable, k.condeferred,
+                CASE k.contype WHEN 'c' THEN pg_catalog.pg_get_constraintdef(k.oid) END) AS f (form)
             WHERE relation IN (k.conrelid, k.confrelid)),
-        (SELECT pg_catalog.string_agg(t.oid::text || t.tgenabled::text, ',' ORDER BY t.oid) FROM pg_catalog.pg_trigger t
+        -- Triggers of foreign keys are named by numbers; how a trigger is defined names the table.
+        (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form) FROM pg_catalog.pg_trigger t CROSS JOIN LATERAL pg_catalog.concat_ws(',',
+                CASE WHEN NOT t.tgisinternal THEN t.tgname END, t.tgfoid::regproc, t.tgtype, t.tgenabled, t.tgattr::text, t.tgargs,
+                t.tgoldtable, t.tgnewtable, pg_catalog.substring(pg_catalog.pg_get_triggerdef(t.oid), ' WHEN (.*) EXECUTE ')) AS f (form)
             WHERE t.tgrelid = relation),
-        (SELECT pg_catalog.string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = relation),
-        (SELECT pg_catalog.string_agg(p.oid::text, ',' ORDER BY p.oid) FROM pg_catalog.pg_policy p WHERE p.polrelid = relation),
+        (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form) FROM pg_catalog.pg_rewrite r CROSS JOIN LATERAL
+            pg_catalog.pg_get_ruledef(r.oid) AS f (form) WHERE r.ev_class = relation),
+        (SELECT pg_catalog.string_agg(p.polname::text, ',' ORDER BY p.polname::text) FROM pg_catalog.pg_policy p WHERE p.polrelid = relation),
         (SELECT pg_catalog.string_agg(x.indexrelid::text, ',' ORDER BY x.indexrelid) FROM pg_catalog.pg_index x WHERE x.indrelid = relation
             AND x.indisunique),
         (SELECT pg_catalog.string_agg(r, ',' ORDER BY r) FROM bullfrog.replication(relation) r),
         (SELECT pg_catalog.string_agg(i.inhrelid::text || ',' || i.inhparent::text, ';' ORDER BY i.inhrelid, i.inhparent)
             FROM pg_catalog.pg_inherits i WHERE relation IN (i.inhrelid, i.inhparent)),
         -- Views, rules and functions over a closed table would keep it from being dropped.
-        (SELECT pg_catalog.string_agg(DISTINCT pg_catalog.concat_ws(',', d.classid, d.objid), ';')
+        (SELECT pg_catalog.string_agg(DISTINCT (pg_catalog.pg_identify_object(d.classid, d.objid, 0)).identity, ';')
             FROM pg_catalog.pg_depend d WHERE d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = relation
             AND d.classid IN ('pg_catalog.pg_rewrite'::regclass, 'pg_catalog.pg_proc'::regclass)
             AND NOT EXISTS (SELECT FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
                 WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid AND v.relnamespace = 'bullfrog'::regnamespace)
             AND EXISTS (SELECT FROM bullfrog.old o WHERE o.old_table = relation AND NOT o.live)),
         -- What its rows are made by.
-        (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(',', p.oid, p.provolatile, p.prolang, p.probin, p.prosrc, p.prosqlbody),
-            ';' ORDER BY p.oid)
-            FROM pg_catalog.pg_proc p WHERE p.oid IN (
+        -- The server's own are as the server is.
+        (SELECT pg_catalog.string_agg(f.form, ';' ORDER BY f.form)
+            FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid = p.prolang CROSS JOIN LATERAL pg_catalog.concat_ws(',',
+                p.oid::regprocedure, p.provolatile, l.lanname, p.probin, p.prosrc, pg_catalog.pg_get_function_sqlbody(p.oid)) AS f (form)
+            WHERE p.oid >= 16384 AND p.oid IN (
                 SELECT d.refobjid FROM bullfrog.target t JOIN pg_catalog.pg_rewrite r ON r.ev_class = ANY (t.views)
                 JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
                 WHERE t.new_table = relation AND d.refclassid = 'pg_catalog.pg_proc'::regclass))))
 $$;
-COMMENT ON FUNCTION bullfrog.fingerprint(oid) IS 'The form of a table as far as a migration relies on it.';
+COMMENT ON FUNCTION bullfrog.fingerprint(oid) IS 'The form of a table as far as a migration relies on it. It names what pg_upgrade gives other '
+    'numbers; those of tables, their files, types and roles stay.';
 
 CREATE FUNCTION bullfrog.verify() RETURNS void
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -58,7 +58,7 @@ CREATE FUNCTION bullfrog.proven_keys(target bullfrog.target, definition text, na
     LANGUAGE sql STABLE AS $$
     SELECT ARRAY(SELECT x.indexrelid FROM pg_catalog.pg_index x
         CROSS JOIN LATERAL (SELECT (x.indkey::smallint[])[0:x.indnkeyatts - 1] AS columns) AS key
-        WHERE x.indrelid = target.new_table::oid AND x.indisunique
+        WHERE x.indrelid = target.new_table::oid AND x.indisunique AND x.indexprs IS NULL
             AND bullfrog.compares_as_columns(x)
             AND bullfrog.key_is_proven(definition, name, target.granule = 'group', group_keys, key.columns))
 $$;
@@ -107,10 +107,11 @@ BEGIN
             format('SELECT to_jsonb(t) FROM %s t WHERE NOT (%s)', transformed, item.condition));
     END LOOP;
     FOR item IN
-        SELECT x.indexrelid::regclass AS index, string_agg(quote_ident(a.attname), ', ') AS keys,
-            string_agg(format('%I IS NOT NULL', a.attname), ' AND ') AS present
-        FROM pg_index x JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = ANY ((x.indkey::smallint[])[0:x.indnkeyatts - 1])
-        WHERE x.indrelid = relation AND x.indisunique AND x.indexrelid <> ALL (proven) GROUP BY x.indexrelid
+        SELECT x.indexrelid::regclass AS index, k.keys, concat_ws(' AND ', k.present, pg_get_expr(x.indpred, relation)) AS present
+        FROM pg_index x CROSS JOIN LATERAL (
+            SELECT string_agg(term, ', ') AS keys, string_agg(format('(%s) IS NOT NULL', term), ' AND ') AS present
+            FROM generate_series(1, x.indnkeyatts) n CROSS JOIN pg_get_indexdef(x.indexrelid, n, false) AS term) k
+        WHERE x.indrelid = relation AND x.indisunique AND x.indexrelid <> ALL (proven)
     LOOP
         PERFORM bullfrog.judge(target, checks, format('the unique index %s', item.index), format(
             'SELECT to_jsonb(t) FROM %1$s t JOIN (SELECT bullfrog_tid, row_number() OVER (PARTITION BY %2$s ORDER BY bullfrog_tid) AS n '

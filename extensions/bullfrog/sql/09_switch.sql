@@ -1,44 +1,78 @@
 -- The switch ----------------------------------------------------------------------------------------------------------
 
+CREATE FUNCTION bullfrog.naming(granule text) RETURNS text
+    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE granule WHEN 'page' THEN 'page' ELSE 'place' END
+$$;
+COMMENT ON FUNCTION bullfrog.naming(text) IS 'What names the granule of a row: its page, or its place.';
+
+CREATE FUNCTION bullfrog.key_lookups(target bullfrog.target) RETURNS TABLE (columns smallint[], by_columns smallint[], granules text)
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- Columns that decide what a row's key is: those of keys, and of a partial index or one over expressions all that it is about.
+    WITH decisive AS (
+        SELECT x.indexrelid, u.attnum FROM pg_index x CROSS JOIN LATERAL (
+            SELECT k FROM unnest((x.indkey::smallint[])[0:x.indnkeyatts - 1]) k WHERE k <> 0
+            UNION SELECT d.refobjsubid::smallint FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = x.indexrelid
+                AND d.refclassid = 'pg_class'::regclass AND d.refobjid = x.indrelid AND d.refobjsubid > 0
+                AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)) AS u (attnum)
+        WHERE x.indrelid = target.new_table AND x.indisunique),
+    -- Where a key of the driving table is among the columns, there is one row at most: it is looked for there alone.
+    key AS (
+        SELECT x.indexrelid, x.indexprs IS NOT NULL AS is_expression,
+            ARRAY(SELECT d.attnum FROM decisive d WHERE d.indexrelid = x.indexrelid ORDER BY d.attnum) AS columns,
+            x.indexprs IS NULL AND to_regclass(format('bullfrog.candidates_%s', target.id)) IS NOT NULL AND EXISTS (
+                SELECT FROM pg_index d WHERE d.indrelid = target.old_tables[1] AND d.indisunique AND d.indpred IS NULL
+                    AND (d.indkey::smallint[])[0:d.indnkeyatts - 1] <@ ARRAY(SELECT NULLIF(target.origins[k], 0)
+                        FROM unnest((x.indkey::smallint[])[0:x.indnkeyatts - 1]) k)) AS in_candidates
+        FROM pg_index x WHERE x.indrelid = target.new_table AND x.indisunique),
+    -- Those that the query is given: $1 is the first of them, in the order of the table.
+    parameter AS (
+        SELECT k.indexrelid, a.attnum, quote_ident(a.attname) AS name, row_number() OVER (PARTITION BY k.indexrelid ORDER BY a.attnum) AS n
+        FROM key k CROSS JOIN unnest(k.columns) c JOIN pg_attribute a ON a.attrelid = target.new_table AND a.attnum = c
+        WHERE NOT k.in_candidates OR target.origins[a.attnum] <> 0),
+    element AS (
+        SELECT k.indexrelid, i.n, p.name, pg_get_indexdef(k.indexrelid, i.n::int, false) AS term,
+            format('OPERATOR(%I.%s)', s.nspname, o.oprname) AS equal, p.n AS parameter,
+            (SELECT format(' COLLATE %s', l.oid::regcollation) FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation
+                WHERE a.attrelid = target.new_table AND a.attnum = i.attnum) AS compared
+        FROM key k
+        JOIN pg_index x ON x.indexrelid = k.indexrelid
+        CROSS JOIN LATERAL unnest((x.indkey::smallint[])[0:x.indnkeyatts - 1], x.indclass::oid[]) WITH ORDINALITY AS i (attnum, opclass, n)
+        LEFT JOIN parameter p ON p.indexrelid = k.indexrelid AND p.attnum = i.attnum
+        JOIN pg_opclass c ON c.oid = i.opclass
+        JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype
+            AND m.amopstrategy = 3
+        JOIN pg_operator o ON o.oid = m.amopopr
+        JOIN pg_namespace s ON s.oid = o.oprnamespace)
+    SELECT k.columns, ARRAY(SELECT p.attnum FROM parameter p WHERE p.indexrelid = k.indexrelid ORDER BY p.n),
+        CASE WHEN k.is_expression THEN format('SELECT bullfrog.%s(u.bullfrog_tid) FROM (SELECT bullfrog_tid, %s FROM bullfrog.unmoved_%s) u '
+                'CROSS JOIN (SELECT %2$s FROM (SELECT %4$s) n) n WHERE %5$s', bullfrog.naming(target.granule),
+                (SELECT string_agg(format('(%s) AS bullfrog_key_%s', e.term, e.n), ', ') FROM element e WHERE e.indexrelid = k.indexrelid),
+                target.id,
+                (SELECT string_agg(format('$%s AS %s', p.n, p.name), ', ') FROM parameter p WHERE p.indexrelid = k.indexrelid),
+                (SELECT string_agg(format('u.bullfrog_key_%s %s n.bullfrog_key_%1$s', e.n, e.equal), ' AND ') FROM element e
+                    WHERE e.indexrelid = k.indexrelid))
+            ELSE format('SELECT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.%s_%s u WHERE %s', bullfrog.naming(target.granule),
+                CASE WHEN k.in_candidates THEN 'candidates' ELSE 'unmoved' END, target.id,
+                (SELECT string_agg(format('u.%s %s $%s%s', e.name, e.equal, e.parameter, e.compared), ' AND ') FROM element e
+                    WHERE e.indexrelid = k.indexrelid AND e.name IS NOT NULL)) END
+    FROM key k
+$$;
+COMMENT ON FUNCTION bullfrog.key_lookups(bullfrog.target) IS
+    'Of each unique index of a new table the columns that decide what a key is, and the query that finds old rows that have the key of given '
+        'values, with the columns of which these are. It may find more: rows that a partial index leaves out.';
+
 CREATE FUNCTION bullfrog.guard_keys(target bullfrog.target) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     relation regclass := target.new_table;
-    has_candidates boolean := to_regclass(format('bullfrog.candidates_%s', target.id)) IS NOT NULL;
     lookups text;
     names text;
 BEGIN
-    WITH key_column AS (
-        SELECT x.indexrelid, a.attnum, target.origins[a.attnum] AS origin,
-            format('u.%I OPERATOR(%I.%s) $', a.attname, n.nspname, o.oprname) AS is_equal,
-            (SELECT format(' COLLATE %s', l.oid::regcollation) FROM pg_collation l WHERE l.oid = a.attcollation) AS compared,
-            quote_ident(a.attname) AS name
-        FROM pg_index x
-        CROSS JOIN LATERAL unnest(x.indkey::smallint[], x.indclass::oid[]) AS key (attnum, opclass)
-        JOIN pg_attribute a ON a.attrelid = relation AND a.attnum = key.attnum
-        JOIN pg_opclass c ON c.oid = key.opclass
-        JOIN pg_amop m ON m.amopfamily = c.opcfamily AND m.amoplefttype = c.opcintype AND m.amoprighttype = c.opcintype
-            AND m.amopstrategy = 3
-        JOIN pg_operator o ON o.oid = m.amopopr
-        JOIN pg_namespace n ON n.oid = o.oprnamespace
-        WHERE x.indrelid = relation AND x.indisunique),
-    -- Where a key of the driving table is among the columns, there is one row at most: it is looked for there alone.
-    key AS (
-        SELECT k.indexrelid, has_candidates AND EXISTS (SELECT FROM pg_index d WHERE d.indrelid = target.old_tables[1] AND d.indisunique
-            AND d.indpred IS NULL AND (d.indkey::smallint[])[0:d.indnkeyatts - 1] <@ array_agg(NULLIF(k.origin, 0))) AS in_candidates
-        FROM key_column k GROUP BY k.indexrelid),
-    parameter AS (
-        SELECT *, row_number() OVER (PARTITION BY indexrelid ORDER BY attnum) AS n FROM key_column JOIN key USING (indexrelid)
-        WHERE NOT in_candidates OR origin <> 0),
-    lookup AS (
-        SELECT string_agg(p.attnum::text, ' ' ORDER BY n) AS columns,
-            format('SELECT bullfrog.%s(u.bullfrog_tid) FROM bullfrog.%s_%s u WHERE %s',
-            bullfrog.naming(target.granule), CASE WHEN p.in_candidates THEN 'candidates' ELSE 'unmoved' END, target.id,
-            string_agg(concat(p.is_equal, n, p.compared), ' AND ')) AS granules
-        FROM parameter p GROUP BY p.indexrelid, p.in_candidates)
-    SELECT (SELECT string_agg(format('%L, %L', l.columns, l.granules), ', ') FROM lookup l),
-        (SELECT string_agg(DISTINCT k.name, ', ') FROM key_column k)
-    INTO lookups, names;
+    SELECT string_agg(format('%L, %L', array_to_string(l.by_columns, ' '), l.granules), ', '),
+        (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute a WHERE a.attrelid = relation
+            AND a.attnum IN (SELECT c FROM bullfrog.key_lookups(target) d CROSS JOIN unnest(d.columns) c))
+    INTO lookups, names FROM bullfrog.key_lookups(target) l;
     IF lookups IS NOT NULL THEN
         EXECUTE format('CREATE TRIGGER bullfrog_insert BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION bullfrog.guard(%s)', relation,
             lookups);
@@ -95,22 +129,26 @@ COMMENT ON FUNCTION bullfrog.advance_identities(bullfrog.target)
 CREATE FUNCTION bullfrog.keep_sequences(olds oid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    sequence regclass;
+    item record;
 BEGIN
-    FOR sequence IN
-        SELECT DISTINCT o.objid::regclass FROM pg_depend o
+    FOR item IN
+        SELECT s.oid::regclass AS sequence, COALESCE(min(format('%s.%I', t.oid::regclass, a.attname))
+            FILTER (WHERE t.relowner = s.relowner AND t.relnamespace = s.relnamespace), 'NONE') AS column, count(*) AS users
+        FROM pg_depend o
+        JOIN pg_class s ON s.oid = o.objid AND s.relkind = 'S'
         JOIN pg_depend u ON u.classid = 'pg_attrdef'::regclass AND u.refclassid = 'pg_class'::regclass AND u.refobjid = o.objid
-        JOIN pg_attrdef d ON d.oid = u.objid
+        JOIN pg_attrdef d ON d.oid = u.objid AND d.adrelid <> ALL (olds)
+        JOIN pg_class t ON t.oid = d.adrelid
+        JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
         WHERE o.classid = 'pg_class'::regclass AND o.refclassid = 'pg_class'::regclass AND o.deptype = 'a' AND o.refobjid = ANY (olds)
-            AND d.adrelid <> ALL (olds)
-            AND EXISTS (SELECT FROM pg_class c WHERE c.oid = o.objid AND c.relkind = 'S')
+        GROUP BY s.oid
     LOOP
-        EXECUTE format('ALTER SEQUENCE %s OWNED BY NONE', sequence);
+        EXECUTE format('ALTER SEQUENCE %s OWNED BY %s', item.sequence, CASE item.users WHEN 1 THEN item.column ELSE 'NONE' END);
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION bullfrog.keep_sequences(oid[]) IS 'Keeps sequences that belong to columns of old tables, as far as other tables take '
-    'their defaults from them.';
+    'their defaults from them: each belongs to the one column that does, or to none.';
 
 CREATE FUNCTION bullfrog.foreign_key(relation oid, columns smallint[], refers_to oid, referred smallint[]) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -180,12 +218,6 @@ END
 $$;
 COMMENT ON FUNCTION bullfrog.release(oid[], text[]) IS
     'Lets foreign keys of old tables end, and by statements of the migration those that refer to them. Refuses if any is left.';
-
-CREATE FUNCTION bullfrog.naming(granule text) RETURNS text
-    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE granule WHEN 'page' THEN 'page' ELSE 'place' END
-$$;
-COMMENT ON FUNCTION bullfrog.naming(text) IS 'What names the granule of a row: its page, or its place.';
 
 CREATE FUNCTION bullfrog.source_of(migration_id int, relation regclass, of_granule text, is_inside boolean, is_lenient boolean) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -323,7 +355,8 @@ $$;
 COMMENT ON FUNCTION bullfrog.way_of(text, text, text, boolean, boolean) IS 'How rows of an old table move, by what was asked for.';
 
 CREATE FUNCTION bullfrog.migrate(name text, definition text, checks text DEFAULT 'before', compatible boolean DEFAULT false,
-    granularity text DEFAULT 'auto', moves text DEFAULT 'auto', live text[] DEFAULT '{}', driving text[] DEFAULT '{}')
+    granularity text DEFAULT 'auto', moves text DEFAULT 'auto', live text[] DEFAULT '{}', driving text[] DEFAULT '{}',
+    like boolean DEFAULT false)
     RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -382,6 +415,13 @@ BEGIN
             EXECUTE item.statement;
         END IF;
     END LOOP;
+    IF migrate.like THEN
+        PERFORM bullfrog.carry_over(p, ARRAY(SELECT pg_catalog.concat_ws(' ', d.kind, NULLIF(pg_catalog.array_to_string(d.columns, ', '), ''))
+                FROM bullfrog.demands(migrate.definition) d WHERE d.new_table = p.new_table),
+            ARRAY(SELECT g.grantee FROM bullfrog.granted(migrate.definition) g WHERE g.new_table = p.new_table),
+            ARRAY(SELECT g.privilege FROM bullfrog.granted(migrate.definition) g WHERE g.new_table = p.new_table))
+            FROM bullfrog.parse(migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' AND NOT p.grouped;
+    END IF;
     PERFORM bullfrog.reach('switch: tables created');
 
     FOR item IN SELECT * FROM bullfrog.parse(migrate.definition, lives, frozen, drivers) p WHERE p.action = 'create' LOOP
@@ -409,7 +449,7 @@ BEGIN
     PERFORM bullfrog.reach('switch: announced');
 END
 $$;
-COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text, text[], text[]) IS
+COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text, text[], text[], boolean) IS
     'Switches to a new schema: from the commit on the new tables answer every query, and the old ones are closed (compatible: to writes; '
         'live: those stay in use, and new tables have their rows as of the switch). '
         'Rows move later. '
@@ -417,4 +457,5 @@ COMMENT ON FUNCTION bullfrog.migrate(text, text, text, boolean, text, text, text
     'Rows that violate a constraint stop it (checks before), or are left out: at once (quarantine), or when they move (warn). '
     'Rows move by pages or by tuples (granularity), in transactions of their own (moves worker) or of who needs them (transaction), or as it is '
         'best for each old table (auto); '
-    'those of joins by the tables that are named as driving, where these can, else by the one that makes moves smallest.';
+    'those of joins by the tables that are named as driving, where these can, else by the one that makes moves smallest. '
+    'New tables take over what the old ones declare of their columns, and rights, if told to (like).';

@@ -14,18 +14,23 @@ CREATE VIEW bullfrog.progress AS
         CASE WHEN p.done >= s.pages THEN interval '0'
             WHEN r.pages_per_second > 0 THEN (s.pages - p.done) / r.pages_per_second * interval '1 second' END AS time_left,
         COALESCE(r.rows_moved, 0) AS rows_moved, COALESCE(r.rows_per_second, 0) AS rows_per_second,
-        COALESCE(r.touches, 0) AS touches, r.last_touch, r.median_touch, r.p99_touch, r.last_failure
+        COALESCE(r.touches, 0) AS touches, r.last_touch, r.median_touch, r.p99_touch, r.last_failure, o.old_rows,
+        CASE WHEN s.granule = 'tuple' THEN d.granules ELSE (o.old_rows * LEAST(1, p.done::float8 / NULLIF(s.pages, 0)))::bigint END
+            AS old_rows_moved
     FROM bullfrog.migration m
     JOIN bullfrog.source s ON s.migration = m.id
     CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS granules FROM bullfrog.moved v WHERE v.source = s.id) d
     CROSS JOIN LATERAL (SELECT CASE WHEN s.granule = 'page' THEN d.granules ELSE s.swept END AS done) p
+    LEFT JOIN LATERAL (SELECT c.reltuples::bigint AS old_rows FROM pg_catalog.pg_class c WHERE c.oid = s.old_table AND c.reltuples >= 0) o
+        ON true
     LEFT JOIN LATERAL bullfrog.measured(s.id) r ON true;
 COMMENT ON VIEW bullfrog.progress IS 'Migrations under way: of each old table, what moves at a time, how many were moved, and how many of '
     'its pages are done and left. '
     'Tuples and groups that a statement moved count as pages only when the background has come to their pages. The time left is that at '
         'the pace of the last ten seconds; NULL: nothing moves. '
     'Since the server started: rows that new tables got, statements that waited for rows (touches), and how many milliseconds; why the '
-        'background could not move a page, until it has come past all: it tries again after a pause, twice as long each time.';
+        'background could not move a page, until it has come past all: it tries again after a pause, twice as long each time. '
+    'About how many rows the old table has, and how many of them are in new tables, is told from what was moved, also after a restart.';
 
 CREATE FUNCTION bullfrog.under_way(name text) RETURNS bullfrog.migration
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -70,7 +70,7 @@ fn parse(
                 ("create", Some(table)) => {
                     new_tables.insert(table.clone());
                 }
-                ("index", Some(table)) if !new_tables.contains(table) => refuse_other(table),
+                ("index" | "trigger", Some(table)) if !new_tables.contains(table) => refuse_other(table),
                 _ => {}
             }
             statements.push(statement);
@@ -149,12 +149,13 @@ unsafe fn read(
             NodeTag::T_CreateTableAsStmt => create(raw, node.cast(), text, frozen, wishes),
             NodeTag::T_AlterTableStmt => alter(node.cast(), new_tables),
             NodeTag::T_IndexStmt => index(node.cast()),
+            NodeTag::T_CreateTrigStmt => trigger(node.cast()),
             NodeTag::T_CommentStmt => Statement { action: "comment", ..Statement::default() },
             NodeTag::T_GrantStmt => Statement { action: "grant", ..Statement::default() },
             _ => refuse(
                 "a migration cannot have this kind of statement",
                 "It may have CREATE TABLE .. AS, ALTER TABLE .. ADD (PRIMARY KEY, UNIQUE, CHECK, FOREIGN KEY), \
-                 ALTER COLUMN .. SET (NOT NULL, DEFAULT) and ADD GENERATED, CREATE INDEX, COMMENT and GRANT.",
+                 ALTER COLUMN .. SET (NOT NULL, DEFAULT) and ADD GENERATED, CREATE INDEX, CREATE TRIGGER, COMMENT and GRANT.",
             ),
         }
     }
@@ -343,18 +344,33 @@ unsafe fn is_foreign_key_allowed(constraint: *mut pg_sys::Constraint) -> bool {
 unsafe fn index(index: *mut pg_sys::IndexStmt) -> Statement {
     // SAFETY: nodes of the parser.
     unsafe {
-        let has_expression = nodes::elements::<pg_sys::IndexElem>((*index).indexParams)
-            .iter()
-            .any(|element| !(**element).expr.is_null());
-        let is_plain = !has_expression && (*index).whereClause.is_null() && !(*index).nulls_not_distinct;
-        if (*index).concurrent || ((*index).unique && !is_plain) {
+        if (*index).concurrent || ((*index).unique && (*index).nulls_not_distinct) {
             refuse(
                 format!("this index of {} is not supported in a migration", name((*index).relation)),
-                "A unique index is over plain columns, without WHERE and NULLS NOT DISTINCT. \
-                 CONCURRENTLY is not needed: the table is empty.",
+                "A unique index is without NULLS NOT DISTINCT. CONCURRENTLY is not needed: the table is empty.",
             );
         }
         Statement { action: "index", new_table: Some(name((*index).relation)), ..Statement::default() }
+    }
+}
+
+/// Triggers fire for what clients write, not for rows that move.
+unsafe fn trigger(trigger: *mut pg_sys::CreateTrigStmt) -> Statement {
+    // SAFETY: a node of the parser.
+    unsafe {
+        let table = name((*trigger).relation);
+        let writes = (pg_sys::TRIGGER_TYPE_INSERT | pg_sys::TRIGGER_TYPE_UPDATE) as i16;
+        let may_change_keys = (*trigger).row
+            && (*trigger).timing == pg_sys::TRIGGER_TYPE_BEFORE as i16
+            && (*trigger).events & writes != 0;
+        if (*trigger).isconstraint || may_change_keys {
+            refuse(
+                format!("this trigger of {table} is not supported in a migration"),
+                "A trigger that is CONSTRAINT, or BEFORE INSERT OR UPDATE .. FOR EACH ROW, which may change keys, can be created when the \
+                 migration has ended; until then use AFTER, or FOR EACH STATEMENT.",
+            );
+        }
+        Statement { action: "trigger", new_table: Some(table), ..Statement::default() }
     }
 }
 

@@ -124,8 +124,9 @@ unsafe fn of_index(index: *mut pg_sys::IndexStmt) -> Demand {
             (false, false) => "PLAIN INDEX",
         };
         let columns = elements.iter().map(|element| nodes::text((**element).name)).filter(|name| !name.is_empty());
-        let is_plain =
-            |element: &*mut pg_sys::IndexElem| (**element).opclass.is_null() && (**element).collation.is_null();
+        let is_plain = |element: &*mut pg_sys::IndexElem| {
+            (**element).expr.is_null() && (**element).opclass.is_null() && (**element).collation.is_null()
+        };
         Demand {
             is_plain: elements.iter().all(is_plain),
             ..Demand::new(&name((*index).relation), kind, columns.collect())

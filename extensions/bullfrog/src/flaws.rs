@@ -24,6 +24,9 @@ pub(crate) enum Flaw {
     /// Conditions of clients see rows that were moved.
     #[name = c"no_barrier"]
     NoBarrier,
+    /// Old rows that are a member of an append are also those that were moved.
+    #[name = c"moved_appended"]
+    MovedAppended,
     /// At REPEATABLE READ every statement that has rows moved gives its transaction a new snapshot.
     #[name = c"anew_at_any_time"]
     AnewAtAnyTime,

@@ -4,6 +4,7 @@
 //!  sql/          the truth (tables), and what users call: migrate, finish, abort ..
 //!  definition    text of a migration -> its statements, checked
 //!  demands       what it asks of all rows, and which rights it grants
+//!  likeness      what a new table takes over from its old one
 //!  rows          the query of a new table, made ready to move: places, keys of groups
 //!  shape         what of the query decides how rows move
 //!  live          which rows of an old table that stays in use were there at the switch
@@ -39,6 +40,7 @@
 //!  model/        what is decided without a server
 //! ```
 
+mod appended;
 mod barrier;
 mod claims;
 mod definition;
@@ -51,6 +53,7 @@ mod flags;
 mod flaws;
 mod guarded;
 mod inside;
+mod likeness;
 mod live;
 mod metering;
 mod mover;

@@ -48,6 +48,10 @@ unsafe extern "C-unwind" {
 
 /// Registers the process that starts movers when the server starts.
 pub(crate) fn register_launcher() {
+    // SAFETY: a flag of the process. Nothing moves while pg_upgrade takes files along.
+    if unsafe { pg_sys::IsBinaryUpgrade } {
+        return;
+    }
     BackgroundWorkerBuilder::new("bullfrog launcher")
         .set_library("bullfrog")
         .set_function("bullfrog_launcher_main")

@@ -12,6 +12,7 @@ use std::ffi::{c_char, c_int, c_void};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
+use crate::appended::append_old_rows;
 use crate::barrier::put_behind_barrier;
 use crate::errors::{raise, refuse};
 use crate::flags::while_set;
@@ -160,7 +161,7 @@ unsafe fn rewrite<'a>(registry: &'a Registry, query: *mut pg_sys::Query) -> Vec<
             }
         }
         for (target, level, entry, number) in reads {
-            read_both_parts(registry, target, level, entry, number);
+            read_both_parts(registry, target, query, level, entry, number);
         }
     }
     touches
@@ -247,6 +248,7 @@ unsafe extern "C-unwind" fn names_system_column(node: *mut pg_sys::Node, context
 unsafe fn read_both_parts(
     registry: &Registry,
     target: &Target,
+    statement: *mut pg_sys::Query,
     level: *mut pg_sys::Query,
     entry: *mut pg_sys::RangeTblEntry,
     number: c_int,
@@ -259,7 +261,9 @@ unsafe fn read_both_parts(
         // rows, but tells which of them match.
         let is_merge = (*level).commandType == pg_sys::CmdType::CMD_MERGE;
         let conditions = if is_merge { Vec::new() } else { nodes::conjuncts((*(*level).jointree).quals) };
-        put_behind_barrier(subquery, &conditions, number);
+        if !append_old_rows(subquery, statement, level, &conditions, number) {
+            put_behind_barrier(subquery, &conditions, number);
+        }
         for level in nodes::levels(subquery) {
             for rights in all_rights(level) {
                 let is_new = (*rights).relid == target.new;

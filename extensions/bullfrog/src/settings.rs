@@ -32,6 +32,8 @@ static MOVERS: GucSetting<i32> = GucSetting::<i32>::new(0);
 static SWEEPERS: GucSetting<i32> = GucSetting::<i32>::new(1);
 /// How conflicts between moves are found.
 pub(crate) static CONFLICTS: GucSetting<Conflicts> = GucSetting::<Conflicts>::new(Conflicts::Tracker);
+/// Whether COPY reads closed old tables, as they were at the switch.
+pub(crate) static DUMP_CLOSED: GucSetting<bool> = GucSetting::<bool>::new(false);
 /// Where processes stop, in builds for tests.
 pub(crate) static STOP_AT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(None);
 /// What is broken on purpose, in builds for tests.
@@ -115,6 +117,14 @@ pub(crate) fn define() {
         c"tracker: by a claim in shared memory, before they do anything; on_conflict: by a unique index, when they write.",
         &CONFLICTS,
         GucContext::Sighup,
+        GucFlags::empty(),
+    );
+    GucRegistry::define_bool_guc(
+        c"bullfrog.dump_closed",
+        c"Lets COPY TO read closed old tables, as they were at the switch.",
+        c"For pg_dumpall and pg_dump, which read all tables.",
+        &DUMP_CLOSED,
+        GucContext::Userset,
         GucFlags::empty(),
     );
     if cfg!(debug_assertions) {

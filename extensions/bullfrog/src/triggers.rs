@@ -23,7 +23,7 @@ use crate::statements::run;
 use crate::versions::{attributes, local_transaction};
 
 /// Moves old rows whose key a new row may have, before the row is written: then a unique index decides. Arguments: for each unique
-/// index its columns, and the query for the granules of old rows that have given values there.
+/// index the columns that its keys are made of, and the query for the granules of old rows that have the key of given values there.
 #[pg_extern(sql = false)]
 fn guard(call: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::HeapTupleData> {
     // SAFETY: a call by the server for a row.
@@ -191,7 +191,7 @@ impl Event {
 
 /// A unique index of a new table.
 pub(crate) struct Key {
-    /// Of its columns those by which old rows are found, in the order of the table.
+    /// Of the columns that decide what a row's key is those by which old rows are found, in the order of the table.
     columns: Vec<Column>,
     /// The granules of old rows with these values.
     granules: OwnedPreparedStatement,
@@ -204,9 +204,8 @@ impl Key {
     unsafe fn free(&self, event: &Event, source: i32) {
         // SAFETY: as for the event.
         unsafe {
-            // NULL is equal to nothing.
-            let Some(image) = self.image(event, event.written) else { return };
-            if event.before != event.written && self.image(event, event.before).as_ref() == Some(&image) {
+            let image = self.image(event, event.written);
+            if event.before != event.written && self.image(event, event.before) == image {
                 return;
             }
             // Rows of a join come several for one row of its driving table.
@@ -227,14 +226,19 @@ impl Key {
         }
     }
 
-    /// The key of a row, byte by byte; none if there is a NULL in it.
-    unsafe fn image(&self, event: &Event, row: HeapTuple) -> Option<Vec<u8>> {
+    /// What the key of a row is made of, byte by byte. Expressions may make a value of NULL.
+    unsafe fn image(&self, event: &Event, row: HeapTuple) -> Vec<u8> {
         let mut image = Vec::new();
         for column in &self.columns {
             // SAFETY: as for the event.
-            unsafe { add_bytes(&mut image, event.value(row, column).datum()?.sans_lifetime(), column.length) };
+            let value = unsafe { event.value(row, column) };
+            image.push(u8::from(value.datum().is_some()));
+            if let Some(value) = value.datum() {
+                // SAFETY: a value of the column.
+                unsafe { add_bytes(&mut image, value.sans_lifetime(), column.length) };
+            }
         }
-        Some(image)
+        image
     }
 }
 

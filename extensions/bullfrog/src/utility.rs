@@ -11,7 +11,8 @@ use pgrx::prelude::*;
 use crate::errors::raise;
 use crate::nodes;
 use crate::reading::refuse_old;
-use crate::registry::{self, Registry};
+use crate::registry::{self, Registry, Target};
+use crate::settings::DUMP_CLOSED;
 use crate::shared::with_board;
 use crate::snapshots::is_first_to_show;
 
@@ -179,7 +180,8 @@ unsafe fn lock(copy: *const pg_sys::CopyStmt) -> Oid {
 unsafe fn copy(registry: &Registry, copy: *mut pg_sys::CopyStmt, table: Oid) {
     // SAFETY: a COPY statement that is ours to change.
     unsafe {
-        if let Some(target) = registry.closed(table).filter(|target| (*copy).is_from || !target.are_olds_readable) {
+        let is_open = |target: &Target| !(*copy).is_from && (target.are_olds_readable || DUMP_CLOSED.get());
+        if let Some(target) = registry.closed(table).filter(|target| !is_open(target)) {
             refuse_old(target, table);
         }
         let Some(target) = registry.target(table).filter(|_| !(*copy).is_from) else {

@@ -23,6 +23,11 @@ PG_CONFIG = os.environ.get("PGRX_PG_CONFIG_PATH", "/usr/lib/postgresql/15/bin/pg
 USER = "postgres" if os.geteuid() == 0 else None
 
 
+# A server is upgraded by all of them. Not every package has more than the first three.
+PROGRAMS = ("initdb", "pg_dump", "postgres", "pg_controldata", "pg_ctl", "pg_dumpall", "pg_resetwal", "pg_restore", "pg_upgrade", "psql",
+    "vacuumdb")
+
+
 def config(what):
     return pathlib.Path(subprocess.check_output([PG_CONFIG, f"--{what}"], text=True).strip())
 
@@ -31,8 +36,9 @@ def lay_out(root, library, extension):
     """Builds the directory from which the server runs; gives the directory of its programs."""
     programs, libraries, shared = (root / config(what).relative_to("/") for what in ("bindir", "pkglibdir", "sharedir"))
     programs.mkdir(parents=True)
-    for program in ("initdb", "pg_dump", "postgres"):
-        shutil.copy(config("bindir") / program, programs)
+    for program in PROGRAMS:
+        if (config("bindir") / program).exists():
+            shutil.copy(config("bindir") / program, programs)
     for source, destination in ((config("pkglibdir"), libraries), (config("sharedir"), shared)):
         destination.mkdir(parents=True)
         for entry in source.iterdir():
@@ -72,8 +78,9 @@ class Server:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
         self.start()
 
-    def run(self, program, *arguments):
-        done = subprocess.run([self.programs / program, *arguments], user=USER, capture_output=True, text=True, cwd=self.root)
+    def run(self, program, *arguments, **environment):
+        done = subprocess.run([self.programs / program, *arguments], user=USER, capture_output=True, text=True, cwd=self.root,
+            env={**os.environ, **environment})
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}{self.log.read_text() if self.log.exists() else ''}"
         return done.stdout
 

@@ -32,6 +32,7 @@ STATEMENTS = {
     "SELECT": "SELECT count(*) FROM t WHERE watch(nick)",
     "SELECT of some": "SELECT count(*) FROM t WHERE id < 20 AND watch(nick)",
     "join": "SELECT count(*) FROM t JOIN generate_series(1, 3) g ON g = t.id AND watch(nick)",
+    "join by key": "SELECT count(*) FROM generate_series(1, 9) g JOIN t ON t.id = g AND watch(nick || left(g::text, 0))",
     "UPDATE": "UPDATE t SET n = 0 WHERE watch(nick)",
     "DELETE": "DELETE FROM t WHERE watch(nick)",
     "FOR UPDATE": "SELECT FROM t WHERE watch(nick) FOR UPDATE",
@@ -99,6 +100,26 @@ def test_that_there_is_no_barrier_is_noticed(server, database, customers, shape,
     hidden = hide(customers, shape)
     with setting(server, "bullfrog.flaw", "no_barrier"):
         assert seen(database, STATEMENTS[statement]) & hidden != set()
+
+
+def test_a_cheap_condition_in_a_parallel_plan_or_deep_in_a_query_sees_no_hidden_row(database, customers):
+    hidden = hide(customers, "pages")
+    customers.execute("ALTER FUNCTION watch PARALLEL SAFE")
+    parallel = """
+        SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0;
+        SET force_parallel_mode = on; """
+    for query in (
+        STATEMENTS["SELECT"],
+        "SELECT max(id), min(id) FROM t WHERE watch(nick)",
+        "SELECT id FROM t WHERE watch(nick) ORDER BY id LIMIT 20",
+        "SELECT count(*) FROM t a WHERE EXISTS (SELECT FROM t b WHERE b.id = a.id AND watch(b.nick))",
+        "SELECT count(*) FROM (SELECT * FROM t UNION ALL SELECT * FROM t OFFSET 0) a WHERE watch(nick)",
+        "SELECT count(*) FROM generate_series(1, 10) g LEFT JOIN t ON t.id = g AND watch(nick) WHERE nick IS NULL OR watch(nick)",
+        "SELECT (SELECT max(b.n) FROM t b WHERE b.id = a.id AND watch(b.nick)) FROM t a WHERE a.id < 30",
+        "SELECT count(*) FROM (SELECT id, nick, row_number() OVER () FROM t) a WHERE watch(nick)",
+    ):
+        rows = seen(database, parallel + query)
+        assert rows and rows & hidden == set(), query
 
 
 @pytest.mark.parametrize("shape", SHAPES)

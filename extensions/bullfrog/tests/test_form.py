@@ -1,0 +1,64 @@
+"""Tables on the move keep their form, as far as a migration relies on it."""
+
+import psycopg
+import pytest
+
+from conftest import CUSTOMERS, migrate
+
+DEFINITION = r"""
+    CREATE TABLE t AS SELECT id, name, nick FROM customer; ALTER TABLE t ADD PRIMARY KEY (id);
+    ALTER TABLE t ADD CONSTRAINT small CHECK (id < 100000 AND id::float8 > -0.12345678901234567 AND ('2026-01-02 03:04:05+00'::timestamptz
+        < '2026-05-06'::timestamptz OR '1 day 2 hours'::interval > '0' OR id::text::bytea <> '\xff00')); ALTER TABLE t ADD CONSTRAINT known FOREIGN KEY (id) REFERENCES other;
+    CREATE UNIQUE INDEX keyed ON t (upper(nick)); CREATE TRIGGER note AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION note()"""
+
+
+@pytest.fixture(scope="module")
+def moving(shared_customers):
+    shared_customers.execute(f"""
+        CREATE TABLE other (id int PRIMARY KEY); INSERT INTO other SELECT generate_series(1, {CUSTOMERS}); CREATE SCHEMA elsewhere;
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'""")
+    migrate(shared_customers, DEFINITION)
+    return shared_customers
+
+
+@pytest.mark.parametrize("change", [
+    "ALTER TABLE t DROP CONSTRAINT small", "ALTER TABLE t ADD CHECK (id > 0)",
+    "ALTER TABLE t DROP CONSTRAINT small, ADD CONSTRAINT small CHECK (id < 2000)", "ALTER TABLE t DROP CONSTRAINT known",
+    "ALTER TABLE t DROP CONSTRAINT known, ADD CONSTRAINT known FOREIGN KEY (id) REFERENCES other ON DELETE CASCADE",
+    "ALTER TABLE other ADD FOREIGN KEY (id) REFERENCES t NOT VALID", "ALTER TABLE t DISABLE TRIGGER note", "DROP TRIGGER note ON t",
+    "CREATE OR REPLACE TRIGGER note AFTER DELETE ON t FOR EACH ROW EXECUTE FUNCTION note()", "DROP TRIGGER bullfrog_insert ON t",
+    "CREATE OR REPLACE TRIGGER note AFTER UPDATE ON t FOR EACH ROW WHEN (NEW.id > 5) EXECUTE FUNCTION note()",
+    "CREATE OR REPLACE TRIGGER note AFTER UPDATE OF name ON t FOR EACH ROW EXECUTE FUNCTION note()",
+    "CREATE OR REPLACE TRIGGER note AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION note('x')",
+    "CREATE TRIGGER more AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION note()", "ALTER TABLE t DISABLE TRIGGER bullfrog_update",
+    "CREATE RULE r AS ON DELETE TO t DO INSTEAD NOTHING", "CREATE POLICY p ON t USING (true)", "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+    "DROP INDEX keyed", "CREATE UNIQUE INDEX ON t (nick)", "ALTER TABLE t RENAME TO u", "ALTER TABLE t SET SCHEMA elsewhere",
+    "ALTER TABLE t ADD COLUMN more int", "ALTER TABLE t ALTER nick SET NOT NULL", "ALTER TABLE t ALTER name TYPE varchar",
+    "CREATE VIEW v AS SELECT FROM customer", "CREATE TABLE child () INHERITS (t)", "ALTER TABLE customer ADD CHECK (id > 0)",
+])
+def test_a_change_of_form_is_refused(moving, change):
+    with pytest.raises((psycopg.errors.ObjectInUse, psycopg.errors.ObjectNotInPrerequisiteState)):
+        moving.execute(change)
+
+
+@pytest.mark.parametrize("change", [
+    "ALTER TABLE other RENAME TO another", "ALTER TABLE other RENAME id TO number", "ALTER TABLE other SET SCHEMA elsewhere",
+    "ALTER TABLE t RENAME CONSTRAINT small TO little", "CREATE INDEX ON t (name)", "ALTER TABLE t ALTER name SET DEFAULT 'x'",
+    "CREATE VIEW v AS SELECT FROM t", "CREATE TABLE more (id int)",
+])
+def test_what_a_migration_does_not_rely_on_may_change(moving, change):
+    moving.execute("BEGIN")
+    try:
+        moving.execute(change)
+    finally:
+        moving.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("setting", ["quote_all_identifiers = on", "timezone = 'Asia/Tokyo'", "datestyle = 'German'", "intervalstyle = 'iso_8601'",
+    "extra_float_digits = -15", "bytea_output = 'escape'", "search_path = elsewhere"])
+def test_a_form_is_the_same_whatever_the_session_is_set_to(moving, setting):
+    moving.execute(f"SET {setting}")
+    try:
+        moving.execute("CREATE TABLE elsewhere.more (id int); DROP TABLE elsewhere.more")
+    finally:
+        moving.execute("RESET ALL")
