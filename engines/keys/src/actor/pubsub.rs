@@ -27,11 +27,11 @@ impl Session {
     /// Refuses what a session with RESP2 may not run while it listens.
     #[inline]
     pub(super) fn check_subscribed(&self, command: &Command) -> Result<(), CommandError> {
-        if self.protocol != 2 || !self.is_subscribed() { Ok(()) } else { check_may_listen(command) }
+        if self.protocol != 2 || !self.is_subscribed() { Ok(()) } else { check_runs_while_listening(command) }
     }
 }
 
-fn check_may_listen(command: &Command) -> Result<(), CommandError> {
+fn check_runs_while_listening(command: &Command) -> Result<(), CommandError> {
     let may_run = command.group == Group::PubSub && !matches!(command.name, "publish" | "spublish" | "pubsub")
         || matches!(command.name, "ping" | "quit" | "reset");
     if may_run {

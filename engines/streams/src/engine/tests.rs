@@ -265,6 +265,12 @@ async fn a_query_goes_on_in_groups_of_the_size_that_its_session_sets_and_keeps_i
     assert_eq!(size(&process), "1");
     process.run("STOP QUERY 'q'").await;
     process.run("SET 'group-size' = '3'").await;
+    // One that does not go on stays as it was.
+    let (there, away) = (directory.path().join("input.csv"), directory.path().join("away.csv"));
+    fs::rename(&there, &away).unwrap();
+    process.try_run("RESUME QUERY 'q'").await.unwrap_err();
+    assert_eq!(size(&process), "1");
+    fs::rename(&away, &there).unwrap();
     process.run("RESUME QUERY 'q'").await;
     assert_eq!((process.state(&query), size(&process).as_str()), (Some(QueryState::Running), "3"));
     process.end().await;

@@ -65,3 +65,15 @@ impl From<Refusal> for Report {
         Self { hint: hint.map(Into::into), ..Self::new(state, message) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_zero_ends_a_field_of_an_error_early() {
+        let report = Report::new("42883", "the call \0f(a) \0is not known").with_hint("a\0b");
+        let told: Vec<String> = report.fields("ERROR").into_iter().map(|(_, text)| text).collect();
+        assert_eq!(told, ["ERROR", "ERROR", "42883", "the call f(a) is not known", "ab"]);
+    }
+}
