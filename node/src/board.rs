@@ -17,6 +17,7 @@ use savanna_http::{Figure, NodeView, SharedNodes, SharedTenants};
 use savanna_ownership::guard::LeaseGuard;
 use savanna_ownership::{Exclusive, NodeRecord, Ownership, ShardRecord, Versioned};
 use savanna_tenants_host::shards::is_ready;
+use tokio::sync::Notify;
 
 use crate::cluster::loads::KnownLoads;
 use crate::cluster::{Others, View, services_of, state_of};
@@ -52,6 +53,8 @@ pub(crate) struct Board {
     cluster: Option<ShownCluster>,
     services: Mutex<Vec<ServiceStatus>>,
     tenants: Mutex<Option<SharedTenants>>,
+    /// Rung when a client of a face asks for the end of the node.
+    ending: Notify,
     /// What tells the figures of each service that runs.
     gauges: Gauges,
 }
@@ -77,12 +80,23 @@ impl Board {
             cluster,
             services: Mutex::default(),
             tenants: Mutex::default(),
+            ending: Notify::new(),
             gauges: Gauges::default(),
         }
     }
 
     pub(crate) const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// A client asks for the end of the node.
+    pub(crate) fn ask_to_end(&self) {
+        self.ending.notify_one();
+    }
+
+    /// Ready when a client has asked for the end of the node.
+    pub(crate) async fn asked_to_end(&self) {
+        self.ending.notified().await;
     }
 
     /// Shows the tenants that the node serves from now on, if it does.

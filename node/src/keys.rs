@@ -50,6 +50,8 @@ pub(crate) fn front(config: &NodeConfig, elsewhere: Elsewhere) -> Result<Server,
 fn options(config: &NodeConfig) -> Result<HostOptions, KeysError> {
     let mut settings = config.keys.clone();
     settings.administrators = config.administrators()?;
+    settings.settings_file.clone_from(&config.keys_file);
+    settings.may_be_shut_down = config.keys_shutdown.unwrap_or_else(|| config.services == ["keys"]);
     settings.clients_max = clients_max(config, "keys", settings.clients_max);
     let threads = threads_or_cores(config.keys_threads);
     Ok(HostOptions { threads, config: settings, log: None, lease: None, seed: rand::random(), elsewhere: None })

@@ -172,6 +172,12 @@ impl Node {
         }
     }
 
+    /// Ready when a client of keys asks for the end of the node (`SHUTDOWN`), as the setting `keys.shutdown` allows. Shut down then.
+    pub fn asked_to_end(&self) -> impl Future<Output = ()> + Send + use<> {
+        let board = Arc::clone(&self.board);
+        async move { board.asked_to_end().await }
+    }
+
     /// Stops accepting, cancels queries, closes what is open, and gives up what it had, in bounded time.
     ///
     /// # Errors

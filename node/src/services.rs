@@ -118,6 +118,8 @@ impl Services {
                 Ok((server, offer)) => {
                     let gauge = server.gauge();
                     board.shows("keys", move || figures::of_keys(&gauge));
+                    let ends = Arc::clone(&board);
+                    server.when_asked_to_end(move || ends.ask_to_end());
                     let (stopper, board) = (server.stopper(), Arc::clone(&board));
                     Ok(Started {
                         address: server.address(),

@@ -1,4 +1,4 @@
-"""Fields of hashes that expire, as in Redis 7.4: over the wire, out of the log, in files. Debian's Redis (7.0) has none to compare with."""
+"""Fields of hashes that expire, as in Redis 7.4: over the wire, out of the log, in files. Debian's Redis (7.0) has none to compare with: `suites/test_redis_8.py` does."""
 
 import subprocess
 import time

@@ -59,6 +59,7 @@ async fn serve(node: Node, format: Format, mut stop: Stop) -> Result<Exit, CliEr
     }
     let lost = tokio::select! {
         () = stop.asked() => None,
+        () = node.asked_to_end() => None,
         lost = node.lost() => Some(lost),
     };
     let Some(lost) = lost else {

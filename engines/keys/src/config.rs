@@ -15,6 +15,8 @@ use crate::keyspace::events::EventClasses;
 use crate::number::{float, integer};
 use crate::pattern;
 
+pub mod file;
+
 /// When changes are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Sync {
@@ -252,6 +254,10 @@ pub struct Config {
     pub dump_directory: Option<PathBuf>,
     /// What that file is called.
     pub dump_name: String,
+    /// The file from which settings were read, in which `CONFIG REWRITE` writes what was set since; none if there is no such file.
+    pub settings_file: Option<PathBuf>,
+    /// Whether clients may stop the process.
+    pub may_be_shut_down: bool,
     /// What clients have set that changes nothing here, to be read back.
     pub without_effect: BTreeMap<&'static str, String>,
 }
@@ -297,6 +303,8 @@ impl Default for Config {
             clients_memory: ClientsMemory::Bytes(0),
             dump_directory: None,
             dump_name: "dump.rdb".to_owned(),
+            settings_file: None,
+            may_be_shut_down: false,
             without_effect: BTreeMap::new(),
         }
     }

@@ -35,4 +35,5 @@ pub mod request;
 mod scripting;
 pub mod session;
 pub mod short_bytes;
+mod small_file;
 mod wire;

@@ -210,7 +210,16 @@ impl Session {
     }
 
     /// About how many bytes it takes beside itself: of what MULTI has queued, of watched keys, of channels listened to.
+    #[inline]
     pub fn byte_count(&mut self) -> usize {
+        let has_names = !self.watched.is_empty() || self.named.0 > 0 || self.is_subscribed();
+        let names = if has_names { self.name_bytes() } else { 0 };
+        self.queued.as_ref().map_or(0, Program::memory) + names + self.name.len()
+    }
+
+    /// Of watched keys, and channels listened to.
+    #[cold]
+    fn name_bytes(&mut self) -> usize {
         /// Of a name in a list or a tree, beside its bytes.
         const NAME: usize = 48;
         let count = self.watched.len() + self.channels.len() + self.patterns.len() + self.shards.len();
@@ -220,11 +229,12 @@ impl Session {
             let names = topics.chain(self.watched.iter().map(|watched| &watched.key));
             self.named = (count, names.map(|name| name.len() + NAME).sum());
         }
-        self.queued.as_ref().map_or(0, Program::memory) + self.named.1 + self.name.len()
+        self.named.1
     }
 
     /// Whether it listens to channels.
     #[must_use]
+    #[inline]
     pub fn is_subscribed(&self) -> bool {
         !self.channels.is_empty() || !self.patterns.is_empty() || !self.shards.is_empty()
     }
@@ -293,6 +303,7 @@ impl Sessions {
     }
 
     /// A session, to be changed.
+    #[inline]
     pub fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.places.get_mut(id.place as usize)?.as_deref_mut().filter(|session| session.id == id)
     }

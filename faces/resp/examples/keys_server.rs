@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 
 fn serve() -> Result<(), Box<dyn Error>> {
     let (mut ip, mut port, mut threads) = (IpAddr::from(Ipv4Addr::LOCALHOST), 6380, 1);
-    let (mut log, mut config) = (None, Config::default());
+    let (mut log, mut config) = (None, Config { may_be_shut_down: true, ..Config::default() });
     let mut words = std::env::args().skip(1);
     while let Some(option) = words.next() {
         let value = words.next().ok_or_else(|| format!("expected a value behind {option}"))?;
@@ -47,6 +47,8 @@ fn serve() -> Result<(), Box<dyn Error>> {
         address,
         host: HostOptions { threads, config, log, lease: None, seed, elsewhere: None },
     })?;
+    let stopper = server.stopper();
+    server.when_asked_to_end(move || stopper.stop());
     println!("listening on {}", server.address());
     Ok(server.wait()?)
 }

@@ -203,6 +203,11 @@ impl Server {
         self.service.stopper()
     }
 
+    /// Does this, once, when a client asks for the end of the process (`SHUTDOWN`).
+    pub fn when_asked_to_end(&self, act: impl FnOnce() + Send + 'static) {
+        self.service.when_asked_to_end(act);
+    }
+
     /// Waits until the server ends, which it does by itself only if it cannot go on.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ pub(crate) struct State {
     is_any_over_soft: bool,
     buffer: Vec<u8>,
     /// The requests of a pipeline that come next.
-    ahead: Ahead,
+    ahead: Option<Box<Ahead>>,
 }
 
 impl State {
@@ -98,7 +98,7 @@ impl State {
             inspected_at: UnixMillis(0),
             is_any_over_soft: false,
             buffer: vec![0; READ_BYTES],
-            ahead: Ahead::default(),
+            ahead: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use savanna_keys::config::Config as KeysConfig;
+use savanna_keys::config::file::{Line, kept_name, lines};
 
 use super::{ConfigError, SETTINGS, Source, Sourced};
 
@@ -12,7 +13,7 @@ use super::{ConfigError, SETTINGS, Source, Sourced};
 const PREFIX: &str = "keys.";
 
 /// Settings of the node, not of `redis.conf`.
-const OF_THE_NODE: [&str; 3] = ["keys.port", "keys.threads", "keys.config"];
+const OF_THE_NODE: [&str; 4] = ["keys.port", "keys.threads", "keys.config", "keys.shutdown"];
 
 /// The setting that names the file to be imported.
 pub(super) const IMPORT: &str = "keys.config";
@@ -28,11 +29,7 @@ fn redis_name(key: &str) -> Option<String> {
 
 /// The setting of a name in `redis.conf`; none for those without effect.
 fn key_of(name: &str) -> Option<&'static str> {
-    let name = match name.to_ascii_lowercase().as_str() {
-        // The later name of the same.
-        "busy-reply-threshold" => "lua-time-limit".to_owned(),
-        name => name.to_owned(),
-    };
+    let name = kept_name(name);
     SETTINGS.iter().map(|spec| spec.key).find(|key| redis_name(key).as_ref() == Some(&name))
 }
 
@@ -69,14 +66,8 @@ pub(super) fn import(path: &Path, place: &Source) -> Result<Vec<(&'static str, S
 /// The settings in a text: a name and a value per line.
 fn parse(path: &Path, text: &str) -> Result<Vec<(&'static str, Sourced)>, ConfigError> {
     let mut found: Vec<(&'static str, Sourced)> = Vec::new();
-    for (line, text) in (1..).zip(text.lines()) {
-        let text = text.trim();
-        if text.is_empty() || text.starts_with('#') {
-            continue;
-        }
-        let (name, value) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let value = value.trim().trim_matches('"');
-        let source = Source::File { path: path.to_owned(), line };
+    for Line { number, name, value } in lines(text) {
+        let source = Source::File { path: path.to_owned(), line: number };
         let refused = |reason| ConfigError::Keys { place: source.clone(), setting: name.to_owned(), reason };
         let Some(key) = key_of(name) else {
             // Those that tune how Redis stores things are skipped.

@@ -195,6 +195,10 @@ pub struct NodeConfig {
     pub keys_port: u16,
     /// Threads of the keys service; none for one per core.
     pub keys_threads: Option<u16>,
+    /// The file in the form of `redis.conf` whose settings it has, if it has one.
+    pub keys_file: Option<PathBuf>,
+    /// Whether its clients may stop the node; none for where it has nothing but keys.
+    pub keys_shutdown: Option<bool>,
     /// Its other settings.
     pub keys: KeysConfig,
     /// The port of the PostgreSQL protocol of tenants, 0 for any.

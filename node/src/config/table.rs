@@ -92,6 +92,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         "none",
         "a file with settings of keys in the form of redis.conf; what is set elsewhere counts before it",
     ),
+    setting(
+        "keys.shutdown",
+        "auto",
+        "whether SHUTDOWN stops the node: yes, no, or auto for yes if services is keys alone",
+    ),
     setting("keys.aclfile", "", "a file with users of keys, as ACL SAVE writes it; empty for none"),
     setting("keys.acllog_max_len", "128", "how many refused requests ACL LOG keeps"),
     setting(
@@ -430,7 +435,6 @@ impl NodeConfig {
 
     pub(super) fn of(values: &BTreeMap<&'static str, Sourced>) -> Result<Self, ConfigError> {
         let read = Reader(values);
-        read.file(keys::IMPORT)?;
         let ttl = read.time("lease.ttl")?;
         read.time("lease.margin")?;
         let below = format!("a time below lease.ttl ({})", values["lease.ttl"].value);
@@ -462,6 +466,13 @@ impl NodeConfig {
             })?,
             keys_port: read.port("keys.port")?,
             keys_threads: read.automatic("keys.threads")?,
+            keys_file: read.file(keys::IMPORT)?,
+            keys_shutdown: read.get("keys.shutdown", "auto, yes or no", |text| match text {
+                "auto" => Some(None),
+                "yes" => Some(Some(true)),
+                "no" => Some(Some(false)),
+                _ => None,
+            })?,
             keys: keys::settings(values)?,
             tenants_port: read.port("tenants.port")?,
             tenants_store: read.get("tenants.store", "local, or s3://BUCKET/PATH", |text| match text {

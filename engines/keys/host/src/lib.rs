@@ -15,6 +15,7 @@
 mod admission;
 mod calls;
 mod courier;
+mod ending;
 mod error;
 mod gate;
 mod host;

@@ -20,6 +20,7 @@ use savanna_ownership::guard::LeaseGuard;
 
 use crate::calls::Call;
 use crate::courier::Courier;
+use crate::ending::Ending;
 use crate::error::HostError;
 use crate::host::Host;
 use crate::loading::load;
@@ -66,6 +67,7 @@ pub struct Service {
     /// Who has the keys, if another node does.
     owner: Option<Owner>,
     journal: Option<Arc<Journal>>,
+    ending: Ending,
 }
 
 impl Service {
@@ -102,7 +104,8 @@ impl Service {
         let desk = Arc::new(Desk::new(dump, journal.clone(), lease.clone(), Arc::clone(&slots)));
         let figures = actors.iter().map(|actor| Arc::new(Mutex::new(actor.figures()))).collect();
         let owner = elsewhere.as_ref().map(|elsewhere| elsewhere.owner.clone());
-        let service = Self { slots, placement, figures, journal, lease: lease.clone(), owner };
+        let ending = Ending::default();
+        let service = Self { slots, placement, figures, journal, lease: lease.clone(), owner, ending };
         let workers = actors.into_iter().zip(mailboxes).zip(service.figures.iter());
         let workers = workers.map(|((actor, mailbox), figures)| Worker {
             host: Host::new(actor, service.journal.clone()),
@@ -120,6 +123,7 @@ impl Service {
             told_figures_at: UnixMillis(0),
             owes_figures: false,
             release: Release::new(),
+            ending: service.ending.clone(),
             is_stopping: false,
         });
         let workers = workers.collect();
@@ -144,6 +148,11 @@ impl Service {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { slots: Arc::clone(&self.slots) }
+    }
+
+    /// Does this, once, when a client asks for the end of the process, as [`Config::may_be_shut_down`] allows.
+    pub fn when_asked_to_end(&self, act: impl FnOnce() + Send + 'static) {
+        self.ending.listen(Box::new(act));
     }
 
     /// What wakes its threads, by actor.

@@ -21,6 +21,7 @@ use savanna_ownership::guard::LeaseGuard;
 
 use crate::admission::Admission;
 use crate::courier::Courier;
+use crate::ending::Ending;
 use crate::error::HostError;
 use crate::gate::Clearance;
 use crate::host::Host;
@@ -66,6 +67,7 @@ pub struct Worker {
     pub(crate) told_figures_at: UnixMillis,
     pub(crate) owes_figures: bool,
     pub(crate) release: Release,
+    pub(crate) ending: Ending,
     pub(crate) is_stopping: bool,
 }
 
@@ -145,6 +147,7 @@ impl Worker {
     }
 
     /// Notes what a session's connection takes. Says how much the client takes, and whether it may be sent away for that.
+    #[inline]
     pub fn note_client_memory(&mut self, session: SessionId, memory: ClientMemory) -> (usize, bool) {
         self.host.actor_mut().note_client_memory(session, memory)
     }
@@ -208,6 +211,9 @@ impl Worker {
         }
         let now = if self.actor().is_rewriting() { since_begin() } else { Duration::ZERO };
         self.host.finish_turn(now, post_to(&self.slots)).map_err(HostError::Ended)?;
+        if self.host.actor_mut().take_stop_wanted() {
+            self.ending.ask();
+        }
         self.save_some();
         self.ask();
         self.tell_figures();

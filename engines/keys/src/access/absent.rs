@@ -9,8 +9,7 @@ pub(super) fn is_absent(word: &str) -> bool {
 #[rustfmt::skip]
 const ABSENT: &[&str] = &[
     "asking", "cluster", "debug", "failover",
-    "lolwut", "migrate", "module",
-    "readonly", "readwrite", "replicaof", "restore-asking", "role", "shutdown", "slaveof",
+    "migrate", "readonly", "readwrite", "replicaof", "restore-asking", "slaveof",
 ];
 
 #[cfg(test)]

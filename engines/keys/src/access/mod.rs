@@ -9,8 +9,7 @@ mod rules;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,6 +26,7 @@ use crate::commands::sort::patterns;
 use crate::config::{Config, PASSWORD_BYTES_MAX, Secret};
 use crate::pattern;
 use crate::request::Args;
+use crate::small_file;
 
 /// The user that a client is before it says who it is.
 pub(crate) const DEFAULT_USER: &[u8] = b"default";
@@ -504,13 +504,7 @@ impl Users {
     /// # Errors
     /// What the operating system says.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        // Hashes of passwords are nobody else's business.
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(&self.to_text())?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
+        small_file::replace(path, &self.to_text())
     }
 }
 

@@ -94,6 +94,8 @@ const SUBCOMMANDS: &[(&str, &[&str], &[&str])] = &[
     ("command", &["connection", "slow"], &["count", "docs", "getkeys", "getkeysandflags", "help", "info", "list"]),
     ("config", &["admin", "dangerous", "slow"], &["get", "resetstat", "rewrite", "set"]),
     ("config", &["slow"], &["help"]),
+    ("module", &["admin", "dangerous", "slow"], &["list"]),
+    ("module", &["slow"], &["help"]),
     ("memory", &["slow"], &["doctor", "help", "malloc-stats", "purge", "stats"]),
     ("memory", &["read", "slow"], &["usage"]),
     ("object", &["keyspace", "read", "slow"], &["encoding", "freq", "idletime", "refcount"]),

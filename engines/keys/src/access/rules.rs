@@ -566,9 +566,9 @@ mod tests {
         }
         for (rules, selector) in [
             ("(+cluster|info ~x)", "(~x resetchannels -@all)"),
-            ("(~x +role)", "(~x resetchannels -@all)"),
+            ("(~x +replicaof)", "(~x resetchannels -@all)"),
             ("(~x +get +cluster|slots)", "(~x resetchannels -@all +get)"),
-            ("(+role)", "(resetchannels -@all)"),
+            ("(+replicaof)", "(resetchannels -@all)"),
         ] {
             let text = format!("user a on {rules} ~tmp:(x) (~z)");
             let users = Users::of_text(text.as_bytes(), &Config::default()).expect(rules);

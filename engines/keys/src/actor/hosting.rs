@@ -105,6 +105,11 @@ impl Actor {
         std::mem::replace(&mut self.is_rewrite_wanted, false)
     }
 
+    /// Whether somebody asked for the end of the process since this was asked last.
+    pub const fn take_stop_wanted(&mut self) -> bool {
+        std::mem::replace(&mut self.is_stop_wanted, false)
+    }
+
     /// Whether somebody asked, since this was asked last, that what is answered waits for the disk.
     pub const fn take_flush_awaited(&mut self) -> bool {
         std::mem::replace(&mut self.is_flush_awaited, false)

@@ -128,6 +128,8 @@ pub struct Actor {
     pub(crate) sessions: Sessions,
     /// What is set.
     pub(crate) config: Config,
+    /// What was set when it began, or was last written into the file of settings. Kept by the first actor.
+    pub(crate) written_config: Box<Config>,
     /// What was counted.
     pub(crate) counters: Counters,
     /// How often commands ran.
@@ -156,6 +158,8 @@ pub struct Actor {
     log_full: Option<Box<str>>,
     /// Whether somebody asked for a rewrite of the log.
     pub(crate) is_rewrite_wanted: bool,
+    /// Whether somebody asked for the end of the process.
+    pub(crate) is_stop_wanted: bool,
     /// Whether what is answered in this turn waits until the disk has what it depends on.
     pub(crate) is_flush_awaited: bool,
     listeners: Listeners,
@@ -287,6 +291,7 @@ impl Actor {
             closing: Vec::new(),
             reply_bytes_max: REPLY_BYTES_MAX,
             logbook: Logbook::default(),
+            written_config: Box::new(config.clone()),
             config,
             counters: Counters::default(),
             calls: CallCounts::default(),
@@ -296,6 +301,7 @@ impl Actor {
             traffic_pace: (Traffic::default(), Traffic::default()),
             stopwatch: || Duration::ZERO,
             is_rewrite_wanted: false,
+            is_stop_wanted: false,
             is_flush_awaited: false,
             listeners: Listeners::default(),
             trackers: Trackers::default(),

@@ -45,6 +45,8 @@ pub enum SaveWish {
         /// Whether it may begin later.
         later: bool,
     },
+    /// That the process stops when the file is there.
+    Stop,
     /// The file itself.
     Copy {
         /// Whether it is told in front of it of which history the file is.
@@ -55,7 +57,7 @@ pub enum SaveWish {
 impl SaveWish {
     const fn target(self) -> SaveTarget {
         match self {
-            Self::Wait | Self::Begin { .. } => SaveTarget::File,
+            Self::Wait | Self::Begin { .. } | Self::Stop => SaveTarget::File,
             Self::Copy { .. } => SaveTarget::Copy,
         }
     }
@@ -196,7 +198,7 @@ impl Actor {
                     return;
                 }
             }
-            SaveWish::Wait | SaveWish::Copy { .. } => {}
+            SaveWish::Wait | SaveWish::Stop | SaveWish::Copy { .. } => {}
         }
         self.saves.waiting.push(Waiter { from, to, wish });
         self.begin_next_save();
@@ -275,6 +277,8 @@ impl Actor {
                 (_, SaveWish::Begin { .. }) => {}
                 (Some(problem), _) => self.answer_save(from, to, |reply| reply.error(&format!("ERR {problem}"))),
                 (None, SaveWish::Wait) => self.answer_save(from, to, |reply| reply.ok()),
+                // Nobody is told: the connection ends with the process.
+                (None, SaveWish::Stop) => self.is_stop_wanted = true,
                 (None, SaveWish::Copy { says_history }) => {
                     let (Some(copy), Destination::Session(session, ticket)) = (&outcome.copy, to) else { continue };
                     let history =

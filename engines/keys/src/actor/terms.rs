@@ -104,6 +104,7 @@ pub(crate) struct ClientsMemoryNow {
 impl Actor {
     /// Notes what a session's connection takes. Says how much that is with what the session has, and whether the client may be sent away
     /// when all together take too much.
+    #[inline]
     pub fn note_client_memory(&mut self, session: SessionId, memory: ClientMemory) -> (usize, bool) {
         let Some(session) = self.sessions.get_mut(session) else { return (0, false) };
         session.memory = ClientMemory { total: memory.total + session.byte_count(), ..memory };

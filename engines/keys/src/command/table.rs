@@ -6,8 +6,8 @@ use super::key_uses::{ADD, CHANGE, CREATE, DROP, EXCHANGE, GATHER, KeyUses, LOOK
 use super::{Class, Combine, Command, Flags, Group, Keys, Run};
 use crate::commands::{
     acl, bitfields, bitmaps, clients, connection, dump, expiry, field_expiry, functions, generic, geo, hashes,
-    hot_keys, hyperloglogs, latency, lcs, lists, memory, pubsub, replication, saving, scripts, server, sets, slowlog,
-    sort, sorted_sets, streams, strings, transactions,
+    hot_keys, hyperloglogs, latency, lcs, lists, memory, pubsub, replication, saving, scripts, server, sets, settings,
+    slowlog, sort, sorted_sets, streams, strings, transactions,
 };
 
 /// All commands, by group; those that came later at the end. A command's place is its [number](super::CommandNumber) for other
@@ -97,7 +97,7 @@ pub static TABLE: &[Command] = &[
     // Server
     row("command", -1, Flags::NONE, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.8.13", "Describes commands.", Session(server::command)),
     row("acl", -2, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "6.0.0", "Shows and changes what users may do.", Session(acl::acl)),
-    row("config", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.0.0", "Shows and changes settings.", Session(server::config)),
+    row("config", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.0.0", "Shows and changes settings.", Session(settings::config)),
     row("info", -1, Flags::KEYLESS, Keys::None, NO_KEYS, Class::Everywhere, Group::Server, "1.0.0", "Reports on the server.", Everywhere(server::info, Combine::Info)),
     row("slowlog", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.2.12", "Lists requests that took long.", Session(slowlog::slowlog)),
     row("time", 1, Flags::FAST, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.6.0", "Gives the server's time.", Session(server::time)),
@@ -269,6 +269,10 @@ pub static TABLE: &[Command] = &[
     row("hgetex", -5, Flags::WRITE.and(Flags::FAST), Keys::ONE, EXCHANGE, Class::Primary, Group::Hash, "8.0.0", "Gives fields' values and changes when the fields expire.", OnKeys(field_expiry::hgetex)),
     row("hsetex", -6, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), Keys::ONE, CHANGE, Class::Primary, Group::Hash, "8.0.0", "Writes fields and when they expire.", OnKeys(field_expiry::hsetex)),
     row("latency", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "2.8.13", "Tells what takes how long.", Session(latency::latency)),
+    row("shutdown", -1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::None, NO_KEYS, Class::Session, Group::Server, "1.0.0", "Stops the node.", Session(saving::shutdown)),
+    row("role", 1, Flags::ADMIN.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "2.8.12", "Tells that this is no replica of a Redis.", Session(server::role)),
+    row("module", -2, Flags::ADMIN, Keys::None, NO_KEYS, Class::Session, Group::Server, "4.0.0", "Lists modules, of which there are none.", Session(server::module)),
+    row("lolwut", -1, Flags::READONLY.and(Flags::FAST), Keys::None, NO_KEYS, Class::Session, Group::Server, "5.0.0", "Draws a tree.", Session(server::lolwut)),
 ];
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]

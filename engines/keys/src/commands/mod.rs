@@ -24,6 +24,7 @@ pub mod saving;
 pub mod scripts;
 pub mod server;
 pub mod sets;
+pub mod settings;
 pub mod slowlog;
 pub mod sort;
 pub mod sorted_sets;

@@ -30,6 +30,36 @@ pub fn lastsave(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn
     Ok(Progress::Answered)
 }
 
+/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`
+pub fn shutdown(actor: &mut Actor, session: &mut Session, args: Args<'_>, _: &mut dyn Reply) -> Done {
+    let (mut saves, mut aborts) = (None, false);
+    for word in args.from(1) {
+        match word.to_ascii_lowercase().as_slice() {
+            b"save" if saves != Some(false) => saves = Some(true),
+            b"nosave" if saves != Some(true) => saves = Some(false),
+            // There are no replicas that are waited for, and what must not be lost is in the log.
+            b"now" | b"force" => {}
+            b"abort" if args.len() == 2 => aborts = true,
+            _ => return Err(CommandError::Syntax),
+        }
+    }
+    if aborts {
+        return Err(CommandError::text("ERR No shutdown in progress."));
+    }
+    if !actor.config.may_be_shut_down {
+        return Err(CommandError::text(
+            "ERR SHUTDOWN would stop the whole node, which may have more than keys; set keys.shutdown = yes to allow it, or stop \
+             the process as you started it",
+        ));
+    }
+    if saves == Some(true) {
+        return actor.save(session, SaveWish::Stop);
+    }
+    actor.is_stop_wanted = true;
+    // Nobody is told: the connection ends with the process.
+    Ok(Progress::LaterAlone(session.ticket()))
+}
+
 /// `SYNC`
 pub fn sync(actor: &mut Actor, session: &mut Session, _: Args<'_>, _: &mut dyn Reply) -> Done {
     actor.save(session, SaveWish::Copy { says_history: false })
@@ -54,4 +84,31 @@ pub fn replconf(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn 
     }
     reply.ok();
     Ok(Progress::Answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::placement::{ActorId, Placement};
+    use crate::reply::Tape;
+    use crate::request::OwnedArgs;
+
+    /// Whether a process with these settings is to stop when a client says this, and whether that is refused.
+    fn says(config: Config, words: &[&[u8]]) -> (bool, bool) {
+        let mut actor = Actor::new(ActorId(0), Placement::over(1), config, 1);
+        let session = actor.open_session(String::new(), String::new());
+        let progress = actor.request(session, OwnedArgs::of_words(words).args(), &mut Tape::new());
+        (actor.take_stop_wanted(), progress == Progress::Answered)
+    }
+
+    #[test]
+    fn a_client_stops_the_process_only_where_it_may_and_never_before_what_it_asks_to_be_saved() {
+        let may = || Config { may_be_shut_down: true, ..Config::default() };
+        assert_eq!(says(may(), &[b"SHUTDOWN"]), (true, false));
+        assert_eq!(says(Config::default(), &[b"SHUTDOWN"]), (false, true));
+        assert_eq!(says(may(), &[b"SHUTDOWN", b"SAVE"]), (false, true), "there is no place for a file");
+        let saves = Config { dump_directory: Some("/".into()), ..may() };
+        assert_eq!(says(saves, &[b"SHUTDOWN", b"save", b"now"]), (false, false), "the file is not there yet");
+    }
 }

@@ -2,12 +2,10 @@
 
 use std::fmt::Write as _;
 
-use hashbrown::HashSet;
-
 use crate::access::{Permission, permissions, permissions_of};
 use crate::actor::{Actor, DatabaseChange, Progress, Topic};
 use crate::command::arguments::{self, arguments_of};
-use crate::command::{Class, Combine, Command, Flags, Group, KeyUses, Keys, Run, TABLE};
+use crate::command::{Command, Keys, Run, TABLE};
 use crate::error::{CommandError, Outcome};
 use crate::figures::{ProcessMemory, machine_memory, processor_seconds};
 use crate::keyspace::DATABASES;
@@ -219,118 +217,6 @@ fn document(named: &Permission, reply: &mut dyn Reply) {
         reply.map(subcommands.len());
         subcommands.iter().for_each(|named| document(named, reply));
     }
-}
-
-/// `CONFIG GET pattern [pattern ...] | SET name value [name value ...] | RESETSTAT | REWRITE`
-pub fn config(actor: &mut Actor, session: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
-    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
-        (b"help", 2) => super::help("config", reply),
-        (b"get", 3..) => {
-            let mut found = Vec::new();
-            for pattern in args.from(2) {
-                found.extend(actor.config.matching(pattern));
-            }
-            found.sort();
-            found.dedup();
-            reply.map(found.len());
-            for (name, value) in found {
-                reply.bulk(name.as_bytes());
-                reply.bulk(&value);
-            }
-        }
-        (b"set", 4..) => {
-            check_config(actor, args)?;
-            return actor.ask_everybody(session, &CONFIG_SET, args, reply);
-        }
-        (b"resetstat", 2) => return actor.ask_everybody(session, &CONFIG_RESETSTAT, args, reply),
-        (b"rewrite", 2) => {
-            return Err(CommandError::text("ERR The server is running without a config file"));
-        }
-        _ => {
-            return Err(CommandError::from(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{}'. Try CONFIG HELP.",
-                args[1].escape_ascii()
-            )));
-        }
-    }
-    Ok(Progress::Answered)
-}
-
-/// Sets nothing if anything cannot be set.
-fn check_config(actor: &Actor, args: Args<'_>) -> Outcome {
-    if !args.len().is_multiple_of(2) {
-        return Err(CommandError::Arity("config|set".to_owned()));
-    }
-    let mut trial = actor.config.clone();
-    let mut named = HashSet::new();
-    for (name, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
-        let is_new = named.insert(name.to_ascii_lowercase());
-        let outcome = match is_new {
-            true if actor.config.is_kept(name, value) => Ok(()),
-            true => trial.set(name, value),
-            false => Err("duplicate parameter".to_owned()),
-        };
-        outcome.map_err(|reason| {
-            CommandError::from(if reason.starts_with("Unknown") {
-                format!("ERR {reason} - '{}'", name.escape_ascii())
-            } else {
-                format!("ERR CONFIG SET failed (possibly related to argument '{}') - {reason}", name.escape_ascii())
-            })
-        })?;
-    }
-    Ok(())
-}
-
-static CONFIG_SET: Command = Command {
-    name: "config|set",
-    arity: -4,
-    flags: Flags::ADMIN.and(Flags::SECRET),
-    keys: Keys::None,
-    uses: KeyUses::NONE,
-    class: Class::Everywhere,
-    group: Group::Server,
-    since: "2.0.0",
-    summary: "Sets configuration.",
-    run: Run::Everywhere(config_set, Combine::First),
-};
-
-static CONFIG_RESETSTAT: Command = Command {
-    name: "config|resetstat",
-    arity: 2,
-    flags: Flags::ADMIN,
-    keys: Keys::None,
-    uses: KeyUses::NONE,
-    class: Class::Everywhere,
-    group: Group::Server,
-    since: "2.0.0",
-    summary: "Counts from 0.",
-    run: Run::Everywhere(reset_counters, Combine::First),
-};
-
-fn reset_counters(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    actor.reset_counters();
-    reply.ok();
-    Ok(())
-}
-
-fn config_set(actor: &mut Actor, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    check_config(actor, args)?;
-    for (name, value) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
-        if actor.config.is_kept(name, value) {
-            continue;
-        }
-        actor.config.set(name, value)?;
-        if name.eq_ignore_ascii_case(b"requirepass") {
-            let password = actor.config.password.clone();
-            actor.change_users(|users| users.set_default_password(password.as_ref()));
-        }
-    }
-    actor.keys.events.want(actor.config.events);
-    actor.keys.encodings = actor.config.encodings;
-    actor.keys.count_uses(actor.config.counting());
-    actor.make_room_now();
-    reply.ok();
-    Ok(())
 }
 
 /// `INFO [section ...]`, the part of one actor: `key:value` lines of numbers that are added up by [`combine_info`]
@@ -803,5 +689,39 @@ pub fn bgrewriteaof(actor: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut
     }
     actor.is_rewrite_wanted = true;
     reply.simple("Background append only file rewriting started");
+    Ok(Progress::Answered)
+}
+
+/// `ROLE`
+pub fn role(_: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.integer(0);
+    reply.array(0);
+    Ok(Progress::Answered)
+}
+
+/// `MODULE LIST`
+pub fn module(_: &mut Actor, _: &mut Session, args: Args<'_>, reply: &mut dyn Reply) -> Done {
+    match super::check_subcommand("module", &[("list", 2), ("help", 2)], args)? {
+        "list" => reply.array(0),
+        _ => super::help("module", reply),
+    }
+    Ok(Progress::Answered)
+}
+
+/// `LOLWUT [VERSION number] [...]`
+pub fn lolwut(_: &mut Actor, _: &mut Session, _: Args<'_>, reply: &mut dyn Reply) -> Done {
+    const TREE: &str = "
+        .-~~~~~~~~~~~~~~-.
+    .-~~~~~~~~~~~~~~~~~~~~~~-.
+       `-~~~\\~~~~|~~~~/~~~-'
+             `\\  |  /'
+               `\\|/'
+                 |
+    _____________|____________________
+";
+    reply
+        .verbatim(&format!("{TREE}\nRedis ver. {REDIS_VERSION}, as Savanna {} speaks it\n", env!("CARGO_PKG_VERSION")));
     Ok(Progress::Answered)
 }

@@ -98,9 +98,9 @@ impl Thread {
     /// Runs the complete requests in `bytes`, as far as they may run. Says how many bytes they had.
     fn run_bytes(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let mut parser = std::mem::take(&mut connection.parser);
-        let mut ahead = std::mem::take(&mut self.state.ahead);
+        let mut ahead = self.state.ahead.take().unwrap_or_default();
         let ran = self.run_parsed(connection, &mut parser, &mut ahead, bytes);
-        self.state.ahead = ahead;
+        self.state.ahead = Some(ahead);
         parser.shrink();
         connection.parser = parser;
         ran
