@@ -42,7 +42,7 @@ def expiring_fields(w):
         ["HTTL", key, *counted(w, fields)], ["HPTTL", key, *counted(w, fields)], ["HEXPIRETIME", key, *counted(w, fields)],
         ["HPEXPIRETIME", key, *counted(w, fields)], ["HPERSIST", key, *counted(w, fields)], ["HGETDEL", key, *counted(w, fields)],
         ["HGETEX", key, *moment(w, "KEEPTTL"), *counted(w, fields)],
-        ["HSETEX", key, *w.random.choice([[], ["FNX"], ["FXX"], ["FNX", "FXX"]]), *moment(w, "PERSIST"), "FIELDS", len(fields), *pairs],
+        ["HSETEX", key, *w.random.choice([[], ["FNX"], ["FXX"], ["FNX", "FXX"]]), *moment(w, "PERSIST"), *counted(w, fields)[:2], *pairs],
         ["HDEL", key, field], ["HGETALL", key], ["HLEN", key], ["COPY", key, w.key(), "REPLACE"], ["RENAME", key, w.key()], ["DEL", key],
         ["HINCRBY", key, field, w.integer()], ["HSETNX", key, field, w.value()], ["HTTL", key], ["HEXPIRE", key, "10", "FIELDS"],
     ])]  # fmt: skip

@@ -54,17 +54,23 @@ impl Condition {
     }
 }
 
-/// The words behind `FIELDS number`, which stands at a place; each field has so many words.
-fn fields_at(args: Args<'_>, place: usize, words: usize) -> Result<Args<'_>, CommandError> {
+/// How commands refuse a number of fields that is none, as Redis 8 has it.
+const NOT_POSITIVE: &str = "ERR Number of fields must be a positive integer";
+
+/// The fields behind `FIELDS number`, which stands at a place.
+fn fields_at<'a>(args: Args<'a>, place: usize, not_positive: &'static str) -> Result<Args<'a>, CommandError> {
     if args.len() < place + 2 || !args[place].eq_ignore_ascii_case(b"fields") {
         return Err(CommandError::text("ERR Mandatory argument FIELDS is missing or not at the right position"));
     }
-    let count = integer(&args[place + 1]).and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
-    let count = count.ok_or(CommandError::text("ERR Parameter `numFields` should be greater than 0"))?;
-    if count.checked_mul(words) != Some(args.len() - place - 2) {
+    if number_of_fields(&args[place + 1], not_positive)? != args.len() - place - 2 {
         return Err(CommandError::text("ERR The `numfields` parameter must match the number of arguments"));
     }
     Ok(args.skip(place + 2))
+}
+
+fn number_of_fields(text: &[u8], not_positive: &'static str) -> Result<usize, CommandError> {
+    let count = integer(text).and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
+    count.ok_or(CommandError::text(not_positive))
 }
 
 /// The instant that a request means.
@@ -96,10 +102,11 @@ pub fn hpexpireat(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) ->
 }
 
 fn expire_in(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, unit: Unit, command: &'static str) -> Outcome {
-    let condition = Condition::parse(&args[3]);
-    let fields = fields_at(args, if condition.is_some() { 4 } else { 3 }, 1)?;
-    let condition = condition.unwrap_or(Condition::Always);
     let (at, now) = (instant(keys, &args[2], unit, command)?, keys.now());
+    let condition = Condition::parse(&args[3]);
+    let place = if condition.is_some() { 4 } else { 3 };
+    let fields = fields_at(args, place, "ERR Parameter `numFields` should be greater than 0")?;
+    let condition = condition.unwrap_or(Condition::Always);
     let outcomes = change_fields(keys, &args[1], fields, |hash, field| {
         if hash.get(field).is_none() {
             NO_FIELD
@@ -120,7 +127,7 @@ fn expire_in(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, unit: U
 
 /// `HPERSIST key FIELDS numfields field [field ...]`
 pub fn hpersist(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let fields = fields_at(args, 2, 1)?;
+    let fields = fields_at(args, 2, NOT_POSITIVE)?;
     let outcomes = change_fields(keys, &args[1], fields, |hash, field| {
         if hash.get(field).is_none() {
             return NO_FIELD;
@@ -196,7 +203,7 @@ fn answer_expiries(
     reply: &mut dyn Reply,
     shown: impl Fn(UnixMillis) -> u64,
 ) -> Outcome {
-    let fields = fields_at(args, 2, 1)?;
+    let fields = fields_at(args, 2, NOT_POSITIVE)?;
     let hash = keys.collection::<Hash>(&args[1])?;
     reply.array(fields.len());
     for field in fields.from(0) {
@@ -211,7 +218,7 @@ fn answer_expiries(
 
 /// `HGETDEL key FIELDS numfields field [field ...]`
 pub fn hgetdel(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
-    let fields = fields_at(args, 2, 1)?;
+    let fields = fields_at(args, 2, NOT_POSITIVE)?;
     let hash = keys.collection::<Hash>(&args[1])?;
     let mut named = HashSet::new();
     reply.array(fields.len());
@@ -266,7 +273,7 @@ fn then_at(
 /// `HGETEX key [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | PERSIST] FIELDS numfields field [field ...]`
 pub fn hgetex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let (then, words) = then_at(keys, args, 2, "hgetex")?.unwrap_or((Then::Nothing, 0));
-    let fields = fields_at(args, 2 + words, 1)?;
+    let fields = fields_at(args, 2 + words, NOT_POSITIVE)?;
     keys.check_fields_may_expire(&args[1])?;
     answer_values(keys, &args[1], fields, reply)?;
     let (Then::At(at), now) = (then, keys.now()) else { return Ok(()) };
@@ -296,21 +303,32 @@ pub fn hgetex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Out
 /// value [field value ...]`
 pub fn hsetex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let (mut place, mut wanted, mut then) = (2, None, Then::Nothing);
-    loop {
-        let option = args.from(place).next().unwrap_or_default();
-        if option.eq_ignore_ascii_case(b"fnx") && wanted.is_none() {
-            (wanted, place) = (Some(false), place + 1);
-        } else if option.eq_ignore_ascii_case(b"fxx") && wanted.is_none() {
-            (wanted, place) = (Some(true), place + 1);
-        } else if then == Then::Nothing
-            && let Some((option, words)) = then_at(keys, args, place, "hsetex")?
-        {
-            (then, place) = (option, place + words);
-        } else {
-            break;
+    let words = loop {
+        let Some(option) = args.from(place).next() else { return Err(CommandError::Arity("hsetex".to_owned())) };
+        if option.eq_ignore_ascii_case(b"fields") && place + 1 < args.len() {
+            let count = number_of_fields(&args[place + 1], "ERR invalid number of fields")?;
+            if count.checked_mul(2) != Some(args.len() - place - 2) {
+                return Err(CommandError::Arity("hsetex".to_owned()));
+            }
+            break args.skip(place + 2);
         }
-    }
-    let words = fields_at(args, place, 2)?;
+        let conditions = [(&b"fnx"[..], false), (b"fxx", true)];
+        if let Some((_, is_there)) = conditions.into_iter().find(|(name, _)| option.eq_ignore_ascii_case(name)) {
+            if wanted.replace(is_there).is_some() {
+                return Err(CommandError::text("ERR Only one of FXX or FNX arguments can be specified"));
+            }
+            place += 1;
+        } else if let Some((option, words)) = then_at(keys, args, place, "hsetex")? {
+            if std::mem::replace(&mut then, option) != Then::Nothing {
+                return Err(CommandError::text(
+                    "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified",
+                ));
+            }
+            place += words;
+        } else {
+            return Err(CommandError::from(format!("ERR unknown argument: {}", option.escape_ascii())));
+        }
+    };
     keys.check_fields_may_expire(&args[1])?;
     let (names, now) = (words.from(0).step_by(2), keys.now());
     let hash = keys.peek_collection::<Hash>(&args[1])?;
