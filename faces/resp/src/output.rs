@@ -120,11 +120,10 @@ impl Output {
 
     /// Lets what is there be sent, once `lsn` is durable if there is one to wait for.
     pub(crate) fn release(&mut self, lsn: Option<Lsn>) {
-        let end = self.bytes.len();
-        let marked = self.held.back().map_or(self.released, |(_, end)| *end);
-        if end == marked {
+        if self.is_marked() {
             return;
         }
+        let end = self.bytes.len();
         match (lsn, self.held.back_mut()) {
             (None, None) => self.released = end,
             // Behind what is held; or held for the same.
@@ -132,6 +131,12 @@ impl Output {
             (Some(lsn), Some((held_for, last))) if *held_for >= lsn => *last = end,
             (Some(lsn), _) => self.held.push_back((lsn, end)),
         }
+    }
+
+    /// Whether it is known of all that is there on what it depends.
+    #[must_use]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.bytes.len() == self.held.back().map_or(self.released, |(_, end)| *end)
     }
 
     /// Hears up to where the log is durable.
@@ -225,6 +230,21 @@ mod tests {
         output.release(None);
         assert_eq!(send(&mut output), "23456");
         assert!(output.is_empty());
+    }
+
+    #[test]
+    fn it_is_known_what_is_not_marked_with_what_it_depends_on() {
+        let mut output = Output::default();
+        output.wait(Ticket(1), Some(2));
+        assert!(output.is_marked(), "nothing is there");
+        output.fill(Ticket(1), |bytes, _| bytes.push(b'1'));
+        assert!(!output.is_marked());
+        output.release(Some(Lsn(7)));
+        assert!(output.is_marked());
+        say(&mut output, "2");
+        assert!(!output.is_marked());
+        output.release(None);
+        assert!(output.is_marked() && output.sendable().is_empty(), "it is behind what is held");
     }
 
     #[test]

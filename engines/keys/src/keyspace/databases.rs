@@ -78,8 +78,15 @@ impl Keyspace {
         let mut flushed = Vec::new();
         for number in numbers(database) {
             let Some(database) = self.databases[usize::from(number)].take() else { continue };
+            // Some thousand keys have all classes: of millions, most are not looked at.
+            let mut others = self.deleted.iter().filter(|deleted| **deleted != version).count();
             for entry in database.iter() {
-                self.deleted[deletion_class(KeyHash::of(&entry.key))] = version;
+                if others == 0 {
+                    break;
+                }
+                let deleted = &mut self.deleted[deletion_class(KeyHash::of(&entry.key))];
+                others -= usize::from(*deleted != version);
+                *deleted = version;
             }
             self.counters.changes += database.key_count() as u64;
             flushed.extend(self.keep_flushed(number, database));
@@ -150,4 +157,31 @@ impl Keyspace {
 /// The number of a database, or those of all.
 fn numbers(database: Option<u8>) -> Range<u8> {
     database.map_or(0..DATABASES, |number| number..number + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::strings;
+    use crate::keyspace::DELETION_CLASSES;
+    use crate::placement::Placement;
+    use crate::reply::Tape;
+    use crate::request::OwnedArgs;
+
+    #[test]
+    fn a_flush_deletes_each_key_and_no_other() {
+        for count in [3_usize, 20_000] {
+            let mut keys = Keyspace::new(Placement::over(1), 1);
+            let names: Vec<String> = (0..count).map(|number| format!("key:{number}")).collect();
+            for name in &names {
+                let args = OwnedArgs::of_words(&[b"SET", name.as_bytes(), b"x"]);
+                strings::set(&mut keys, args.args(), &mut Tape::new()).expect("a string");
+            }
+            let (version, _) = keys.flush(Some(0));
+            let class = |name: &String| deletion_class(KeyHash::of(name.as_bytes()));
+            assert!(names.iter().all(|name| keys.deleted[class(name)] == version));
+            let deleted = keys.deleted.iter().filter(|deleted| **deleted == version).count();
+            assert_eq!(deleted, count.min(DELETION_CLASSES));
+        }
+    }
 }

@@ -143,8 +143,13 @@ fn put_replies(meanwhile: &mut Meanwhile<'_>, connections: &mut Connections, ser
             && let Some(Some(connection)) = connections.get_mut(session.place as usize)
             && connection.session == session
         {
+            let place = session.place as usize;
+            // What came before the script, and is not in the log yet, lets nothing past.
+            let is_told = meanwhile.may_tell_earlier() || served.contains(&place) || connection.output.is_marked();
             connection.fill(ticket, meanwhile.actor().output_limit(false), &part);
-            served.push(session.place as usize);
+            if is_told {
+                served.push(place);
+            }
         }
     }
     meanwhile.recycle(replies);
