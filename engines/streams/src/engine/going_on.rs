@@ -59,6 +59,9 @@ impl Inner {
         }
         let relation = |stored: &StoredRelation| Ok(self.with_new_secrets(stored.relation()?));
         let relations = stored.relations.iter().map(relation).collect::<Result<Vec<_>>>()?;
+        if let Some(others) = self.other_tables(stored) {
+            tracing::warn!(query = %stored.id, name = stored.name, others, "a query goes on with tables as they were when it began");
+        }
         let catalog = Arc::new(StreamCatalog::of(relations));
         let planner = Planner::new(Arc::clone(&catalog) as _, Arc::clone(&self.options.connectors));
         let mut statement = savanna_streams_sql::parse(&stored.statement)?;
@@ -81,7 +84,7 @@ impl Inner {
         let options = settings::restored(&self.options.runtime, &stored.settings)?;
         let graph = budget::within(options.memory_limit, || planner.plan_insert(&query, &table, &columns))?;
         if graph.code() != stored.id.code {
-            tracing::warn!(query = %stored.id, name = stored.name, "a query goes on that this release plans otherwise than that which began it");
+            tracing::warn!(query = %stored.id, name = stored.name, "a query goes on whose code is another now: this release plans it otherwise, or a password was part of it");
         }
         let sink = match &view {
             Some(view) => view.sink()?,
@@ -97,9 +100,24 @@ impl Inner {
             other => return other,
         };
         Relation::Table(match self.catalog.find("table", &then.name) {
-            Ok(Relation::Table(now)) if now.is_same_but_for_secrets(&then) => TableDef { options: now.options, ..then },
+            Ok(Relation::Table(now)) if now.differences(&then).is_empty() => TableDef { options: now.options, ..then },
             _ => then,
         })
+    }
+
+    /// Tables of a stored query in whose place there are others now, with what differs in them.
+    fn other_tables(&self, stored: &StoredQuery) -> Option<String> {
+        let other = |stored: &StoredRelation| {
+            let (Ok(Relation::Table(then)), Ok(Relation::Table(now))) =
+                (stored.relation(), self.catalog.find("table", &stored.name))
+            else {
+                return None;
+            };
+            let differences = now.differences(&then);
+            (!differences.is_empty()).then(|| format!("table {} ({})", stored.name, differences.join(", ")))
+        };
+        let others: Vec<String> = stored.relations.iter().filter_map(other).collect();
+        (!others.is_empty()).then(|| others.join(", "))
     }
 
     /// A stored table with the secrets of the one that has its name now.
@@ -210,15 +228,31 @@ impl Inner {
         let settings = settings::changed(&stored.settings, &self.sessions.settings(session)?);
         let settings = settings.unwrap_or_else(|| stored.settings.clone());
         let relations = stored.relations.iter().map(|relation| self.renewed(relation)).collect::<Result<Vec<_>>>()?;
+        let with_others = |error| self.with_other_tables(error, &stored);
         if settings == stored.settings && relations == stored.relations {
-            return self.go_on_stored(store, &stored);
+            return self.go_on_stored(store, &stored).map_err(with_others);
         }
         store.change(stored.id.job, settings.clone(), relations.clone())?;
-        if let Err(error) = self.go_on_stored(store, &StoredQuery { settings, relations, ..stored.clone() }) {
-            store.change(stored.id.job, stored.settings, stored.relations)?;
-            return Err(error);
+        let changed = StoredQuery { settings, relations, ..stored.clone() };
+        if let Err(error) = self.go_on_stored(store, &changed) {
+            store.change(stored.id.job, stored.settings.clone(), stored.relations.clone())?;
+            return Err(with_others(error));
         }
         Ok(())
+    }
+
+    /// What a query reads or writes does not answer. Perhaps its table was made anew for that, and not quite the same.
+    fn with_other_tables(&self, error: StreamError, stored: &StoredQuery) -> StreamError {
+        match (error, self.other_tables(stored)) {
+            (StreamError::Io { what, cause }, Some(others)) => {
+                let cause = format!(
+                    "{cause}; the query keeps its tables as they were when it began, and of those that are there now nothing, not even \
+                     passwords, because they differ in more: {others}"
+                );
+                StreamError::Io { what, cause }
+            }
+            (error, _) => error,
+        }
     }
 
     /// Goes on with a stored query that does not run.
