@@ -1,6 +1,5 @@
 //! The catalog on disk: changes are durable before anybody hears of them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -333,19 +332,15 @@ impl Store {
         self.write(Entry::Standing(job, standing))
     }
 
-    /// Changes the settings of a query, which does not run, and what it reads and writes.
+    /// Changes a query, which does not run, but for where it stands.
     ///
     /// # Errors
     /// It is gone, or the change cannot be stored.
-    pub(crate) fn change(
-        &self,
-        job: u64,
-        settings: BTreeMap<String, String>,
-        relations: Vec<StoredRelation>,
-    ) -> Result<()> {
+    pub(crate) fn change(&self, changed: &StoredQuery) -> Result<()> {
         self.write_with(|image| {
-            let query = image.queries.get(&job).ok_or_else(|| StreamError::invalid("the query has ended meanwhile"))?;
-            Ok(Entry::Query(Box::new(StoredQuery { settings, relations, ..query.clone() })))
+            let query = image.queries.get(&changed.id.job);
+            let query = query.ok_or_else(|| StreamError::invalid("the query has ended meanwhile"))?;
+            Ok(Entry::Query(Box::new(StoredQuery { standing: query.standing.clone(), ..changed.clone() })))
         })
     }
 
@@ -482,6 +477,7 @@ fn remove(directory: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
 
     use savanna_streams_api::ids::{Epoch, QueryId};
     use savanna_streams_model::time::EventTime;

@@ -93,6 +93,21 @@ pub(crate) struct StoredQuery {
     pub(crate) emission: u32,
 }
 
+impl StoredQuery {
+    /// # Errors
+    /// It was begun by a release that emits results in other epochs.
+    pub(crate) fn check_emission(&self) -> Result<()> {
+        if self.emission == EMISSION {
+            return Ok(());
+        }
+        Err(StreamError::invalid(format!(
+            "query {} was begun by a release that emits results in other epochs (expected version {EMISSION}, got {}), so they could be \
+             written twice or never; go on with that release, or drop the query and start it again with another place for its rows",
+            self.name, self.emission
+        )))
+    }
+}
+
 impl StoredRelation {
     pub(crate) fn of(relation: &Relation) -> Result<Self> {
         let (name, statement) = (relation.name().to_owned(), relation.statement().to_owned());

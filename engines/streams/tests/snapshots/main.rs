@@ -1,5 +1,7 @@
 //! Queries that go on from snapshots of their state: an engine over a directory, ended at any moment.
 
+mod changed;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -72,16 +74,21 @@ impl Process {
     }
 }
 
+/// A table of events.
+fn events(rate: u64) -> String {
+    format!(
+        "CREATE TABLE events (event_type INT, bid ROW<auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR, dateTime TIMESTAMP(3), \
+         extra VARCHAR>, at AS bid.dateTime, WATERMARK FOR at AS at - INTERVAL '1' SECOND) WITH ('connector' = 'nexmark', 'events.num' = '{EVENTS}', \
+         'rate-limited' = '{}', 'first-event.rate' = '{rate}', 'base-time' = '2026-01-01 00:00:00')",
+        rate > 0
+    )
+    .replace("'first-event.rate' = '0'", "'first-event.rate' = '40000'")
+}
+
 /// Tables of events and of results, and a view of bids.
 async fn tables(process: &Process, out: &Path, rate: u64) {
     for statement in [
-        format!(
-            "CREATE TABLE events (event_type INT, bid ROW<auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR, dateTime TIMESTAMP(3), \
-             extra VARCHAR>, at AS bid.dateTime, WATERMARK FOR at AS at - INTERVAL '1' SECOND) WITH ('connector' = 'nexmark', 'events.num' = '{EVENTS}', \
-             'rate-limited' = '{}', 'first-event.rate' = '{rate}', 'base-time' = '2026-01-01 00:00:00')",
-            rate > 0
-        )
-        .replace("'first-event.rate' = '0'", "'first-event.rate' = '40000'"),
+        events(rate),
         "CREATE VIEW bids AS SELECT bid.auction AS auction, bid.price AS price, bid.channel AS channel, at FROM events WHERE event_type = 2".to_owned(),
         format!(
             "CREATE TABLE out (at TIMESTAMP(3), auction BIGINT, n BIGINT) WITH ('connector' = 'file', 'path' = '{}', 'format' = 'csv', 'csv.header' = 'false')",
