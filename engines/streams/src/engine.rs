@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use savanna_streams_api::handle::{
     CursorId, HandleError, Parameter, Purpose, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
-use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::{BuiltinConnectors, Roots};
 use savanna_streams_functions::budget;
@@ -374,6 +374,7 @@ impl Inner {
             relations,
             standing: Standing::Running,
             emission: EMISSION,
+            anew_behind: Epoch::ZERO,
         };
         let _changing = self.changing.lock();
         store.add(query.clone()).map_err(|error| perhaps_stored(error, name))?;

@@ -85,15 +85,36 @@ impl Changes {
     }
 }
 
-impl fmt::Display for Changes {
+/// What becomes of the stages, a line for each.
+#[derive(Debug)]
+pub struct Told<'c> {
+    changes: &'c Changes,
+    anew: bool,
+}
+
+impl Changes {
+    /// The changes in words. All state is computed anew if some means something else and `anew` is said.
+    pub fn told(&self, anew: bool) -> Told<'_> {
+        Told { changes: self, anew: anew && !self.keep_all() }
+    }
+}
+
+impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (stage, fate) in &self.stages {
+        let Self { changes, anew } = self;
+        let (other, gone) = match anew {
+            true => ("its state is computed anew", "is dropped"),
+            false => ("its state would mean something else", "is not there any more"),
+        };
+        for (stage, fate) in &changes.stages {
             match fate {
+                Fate::Reads if *anew => writeln!(f, "{stage}: reads again what the new text needs")?,
                 Fate::Reads => writeln!(f, "{stage}: goes on where it was")?,
+                Fate::Kept if *anew => writeln!(f, "{stage}: {other}, as that which there is would not fit in time")?,
                 Fate::Kept => writeln!(f, "{stage}: keeps its state")?,
                 Fate::Writes => writeln!(f, "{stage}: gets the rows of the new text from now on")?,
                 Fate::Other { before, now } => {
-                    writeln!(f, "{stage}: its state would mean something else")?;
+                    writeln!(f, "{stage}: {other}")?;
                     if before.is_empty() && now.is_empty() {
                         writeln!(f, "  in what EXPLAIN does not show, such as the type of a constant")?;
                     }
@@ -102,8 +123,13 @@ impl fmt::Display for Changes {
                 }
             }
         }
-        self.gone.iter().try_for_each(|stage| writeln!(f, "{stage} of the former text: is not there any more"))?;
-        self.obstacles.iter().try_for_each(|obstacle| writeln!(f, "refused: {obstacle}"))
+        changes.gone.iter().try_for_each(|stage| writeln!(f, "{stage} of the former text: {gone}"))
+    }
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.told(false).fmt(f)
     }
 }
 

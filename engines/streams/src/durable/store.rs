@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Draft, Journal, Lsn, Options, OsDisk, Record};
-use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::Survival;
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
@@ -375,7 +375,20 @@ impl Store {
             Ok(())
         });
         let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make);
+        let former = self.image.lock().queries.get(&job).map_or(Epoch::ZERO, |query| query.anew_behind);
+        let found = found.map(|found| found.filter(|found| found.manifest.record.epoch > former));
         Ok(Survival { log, records, snapshots: Some(snapshots), found })
+    }
+
+    /// The records of a stored query that does not run, and the epoch of its snapshot.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn records(self: &Arc<Self>, job: u64) -> Result<(Vec<EpochRecord>, Option<Epoch>)> {
+        let Survival { log, records, found, .. } = self.survival(job)?;
+        log.ended(&Outcome::Cancelled);
+        let snapshot = found.ok().flatten().map(|found| found.manifest.record.epoch);
+        Ok((records, snapshot))
     }
 
     /// A stored query that does not run, with all that another node needs to go on with it.
@@ -479,7 +492,6 @@ fn remove(directory: &Path) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use savanna_streams_api::ids::{Epoch, QueryId};
     use savanna_streams_model::time::EventTime;
 
     use super::*;
@@ -514,6 +526,7 @@ mod tests {
             relations: vec![view("v")],
             standing: Standing::Running,
             emission: 0,
+            anew_behind: Epoch::ZERO,
         }
     }
 

@@ -8,16 +8,23 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::StageGraph;
+use savanna_streams_runtime::Query as RunningQuery;
 use savanna_streams_sql::{ChangedText, Changes};
 
 use super::going_on::Planned;
 use super::{Asked, Inner, Insert};
-use crate::durable::StoredQuery;
+use crate::durable::{Store, StoredQuery};
 use crate::settings;
+
+/// The option that says what becomes of state that would mean something else, and its value.
+const STATE: &str = "state";
+const FROM_REPLAY: &str = "from replay";
 
 /// A stored query with another text.
 struct Changed {
     query: StoredQuery,
+    /// State that would mean something else is computed anew.
+    anew: bool,
     changes: Changes,
     before: Planned,
     graph: StageGraph,
@@ -36,28 +43,43 @@ impl Inner {
         self.wait_stopped(name);
         let _changing = self.changing.lock();
         let (store, stored) = self.at_rest(name)?;
-        let changed = self.changed(asked.session, &stored, text, parameters)?;
+        let mut changed = self.changed(asked.session, &stored, text, parameters)?;
         if let Some(refusal) = changed.refusal() {
-            return Err(StreamError::invalid(refusal));
+            return Err(StreamError::invalid(format!("{refusal}\n{}", changed.told().trim_end())));
         }
         self.check_same_sink(&changed)?;
+        if changed.is_replayed() {
+            changed.query.anew_behind = self.replayed(store, &changed)?.former;
+        }
         asked.waiting.check()?;
         self.go_on_changed(store, &stored, &changed.query)
     }
 
     /// `EXPLAIN RESUME QUERY`: what becomes of each operator's state.
     pub(super) fn explain_resume(&self, session: SessionId, name: &str, text: Option<ChangedText>) -> Result<String> {
-        let (_, stored) = self.kept_query(name)?;
-        let (query, changes, refusal) = match text {
+        self.wait_stopped(name);
+        let _changing = self.changing.lock();
+        let (store, stored) = self.kept_query(name)?;
+        let (query, told, last) = match text {
             Some(text) => {
                 let changed = self.changed(session, &stored, text, &[])?;
-                let refusal = changed.refusal();
-                (changed.query, changed.changes, refusal)
+                let last = match changed.refusal() {
+                    Some(refusal) => format!("refused: {refusal}\n"),
+                    None if !changed.is_replayed() => String::new(),
+                    None if self.queries.running(&stored.id).is_some() => {
+                        "how far its records reach back is known when it is stopped\n".to_owned()
+                    }
+                    None => match self.replayed(store, &changed) {
+                        Ok(Replayed { behind, .. }) => format!("reads again what came behind epoch {behind}\n"),
+                        Err(error) => format!("refused: {error}\n"),
+                    },
+                };
+                (changed.query.clone(), changed.told(), last)
             }
             None => {
                 let graph = self.planned(&stored)?.graph;
                 let changes = Changes::between(&graph, &graph, &savanna_streams_functions::functions());
-                (self.with_settings(session, &stored)?, changes, None)
+                (self.with_settings(session, &stored)?, changes.told(false).to_string(), String::new())
             }
         };
         let setting = |(name, value): (&String, &String)| {
@@ -65,8 +87,7 @@ impl Inner {
             Some(format!("{name}: {value} instead of {before}; what is kept is cut anew by key\n"))
         };
         let settings: String = query.settings.iter().filter_map(setting).collect();
-        let refusal = refusal.map(|refusal| format!("refused: {refusal}\n")).unwrap_or_default();
-        Ok(format!("{changes}{settings}{refusal}"))
+        Ok(format!("{told}{settings}{last}"))
     }
 
     /// A stored query with another text, over the tables and views that there are now.
@@ -80,7 +101,7 @@ impl Inner {
         let instead = "DROP MATERIALIZED VIEW it and create it with the new query";
         self.check_fills_no_view(&stored.id, "RESUME QUERY .. AS", instead)?;
         stored.check_emission()?;
-        check_options(&text)?;
+        let anew = is_anew(&text)?;
         let before = self.planned(stored)?;
         let query = self.with_settings(session, stored)?;
         let limit = settings::restored(&self.options.runtime, &query.settings)?.memory_limit;
@@ -90,11 +111,36 @@ impl Inner {
         let parameters = parameters.to_vec();
         Ok(Changed {
             query: StoredQuery { statement: text.text, parameters, relations, ..query },
+            anew,
             changes,
             before,
             graph,
             table,
         })
+    }
+
+    /// From where a query is computed anew, by its records alone.
+    ///
+    /// # Errors
+    /// They do not reach back far enough.
+    fn replayed(&self, store: &Arc<Store>, changed: &Changed) -> Result<Replayed> {
+        let Changed { query, graph, .. } = changed;
+        let (records, snapshot) = store.records(query.id.job)?;
+        if let (None, Some(epoch)) = (records.last(), snapshot) {
+            return Err(StreamError::invalid(format!(
+                "the records of query {} up to epoch {epoch} went when the snapshot of it counted, so that nothing can be computed anew; \
+                 start the new text as a new query",
+                query.name
+            )));
+        }
+        let options = settings::restored(&self.options.runtime, &query.settings)?;
+        let functions = savanna_streams_functions::functions();
+        let connectors = Arc::clone(&self.options.connectors);
+        let id = query.id.clone();
+        let behind = RunningQuery::replays_behind(id, graph.clone(), functions, connectors, options, &records)?;
+        // No snapshot is ever made of an epoch that was recorded before.
+        let former = records.last().map_or(Epoch::ZERO, |record| record.epoch).max(query.anew_behind);
+        Ok(Replayed { behind, former })
     }
 
     /// A stored query with what a session has set otherwise.
@@ -128,27 +174,50 @@ impl Inner {
     }
 }
 
+/// What is computed anew.
+struct Replayed {
+    /// Behind this epoch it is read again.
+    behind: Epoch,
+    /// Snapshots up to this epoch are those of the former text.
+    former: Epoch,
+}
+
 impl Changed {
+    /// Whether all state is computed anew.
+    fn is_replayed(&self) -> bool {
+        self.anew && !self.changes.keep_all()
+    }
+
+    fn told(&self) -> String {
+        self.changes.told(self.anew).to_string()
+    }
+
     /// Why the query does not go on with the new text, if it does not.
     fn refusal(&self) -> Option<String> {
-        if let Some(obstacle) = self.changes.obstacles().first() {
-            return Some(obstacle.clone());
+        let obstacles = self.changes.obstacles();
+        if !obstacles.is_empty() {
+            return Some(obstacles.join("; "));
         }
-        (!self.changes.keep_all()).then(|| {
+        (!self.anew && !self.changes.keep_all()).then(|| {
             format!(
-                "query {} cannot keep its state with the new text:\n{}keep what the text says up to there, or start it as a new query \
-                 with another place for its rows",
-                self.query.name, self.changes
+                "query {} cannot keep its state with the new text; WITH ('{STATE}' = '{FROM_REPLAY}') before AS computes it anew, if its \
+                 records reach back far enough, or start the text as a new query with another place for its rows",
+                self.query.name
             )
         })
     }
 }
 
+/// Whether state that would mean something else is computed anew.
+///
 /// # Errors
-/// An option that there is not.
-fn check_options(text: &ChangedText) -> Result<()> {
-    match text.options.keys().next() {
-        None => Ok(()),
-        Some(option) => Err(StreamError::invalid(format!("RESUME QUERY takes no option '{option}'"))),
+/// An option or value that there is not.
+fn is_anew(text: &ChangedText) -> Result<bool> {
+    let is_other = |(option, value): &(&String, &String)| option.as_str() != STATE || value.as_str() != FROM_REPLAY;
+    match text.options.iter().find(is_other) {
+        None => Ok(!text.options.is_empty()),
+        Some((option, value)) => Err(StreamError::invalid(format!(
+            "RESUME QUERY: expected the option '{STATE}' = '{FROM_REPLAY}', got '{option}' = '{value}'"
+        ))),
     }
 }

@@ -39,8 +39,8 @@ fn all_events(select: &str) -> u64 {
 }
 
 /// What `EXPLAIN RESUME QUERY` says of a text.
-async fn explained(process: &Process, select: &str) -> String {
-    let explain = format!("EXPLAIN RESUME QUERY 'q' AS INSERT INTO out {select}");
+async fn explained(process: &Process, with: &str, select: &str) -> String {
+    let explain = format!("EXPLAIN RESUME QUERY 'q' {with} AS INSERT INTO out {select}");
     let StreamReply::Rows { cursor, .. } = process.run(&explain).await else { panic!("no rows") };
     let fetch = StreamRequest::Fetch { session: process.session, cursor, max_rows: 100, wait_ms: 1_000 };
     let Ok(StreamReply::Fetched { rows, .. }) = process.engine.call(fetch).await else { panic!("no rows") };
@@ -93,7 +93,7 @@ async fn a_query_whose_text_changes_behind_its_state_keeps_it_and_each_row_comes
         assert!(expected.len() > 20, "{number}: {} lines", expected.len());
         let directory = tempfile::tempdir().unwrap();
         let (process, query) = stopped_half_way(directory.path(), former).await;
-        let plan = explained(&process, new).await;
+        let plan = explained(&process, "", new).await;
         assert!(plan.contains("keeps its state") && !plan.contains("refused"), "{number}: {plan}");
         // Nothing has happened so far, and the former text goes on, too.
         process.run("RESUME QUERY 'q'").await;
@@ -139,7 +139,7 @@ async fn a_text_whose_state_would_mean_something_else_is_refused_and_the_former_
         ("TABLE bids", "(SELECT * FROM bids UNION ALL SELECT * FROM bids)", "places of its tables in their order"),
     ] {
         let new = former.replace(from, to);
-        let plan = explained(&process, &new).await;
+        let plan = explained(&process, "", &new).await;
         assert!(plan.contains("refused: ") && plan.contains(named), "{new}: {plan}");
         let error = process.try_run(&format!("RESUME QUERY 'q' AS INSERT INTO out {new}")).await.unwrap_err();
         assert!(error.contains(named), "{new}: {error}");
@@ -159,8 +159,82 @@ async fn a_text_whose_state_would_mean_something_else_is_refused_and_the_former_
     let error = refused(&format!("RESUME QUERY 'q' AS INSERT INTO out {former}")).await;
     assert!(error.contains("table events is another one than the query has read (option 'seed')"), "{error}");
     let error = refused(&format!("RESUME QUERY 'q' WITH ('stat' = 'x') AS INSERT INTO out {former}")).await;
-    assert!(error.contains("takes no option 'stat'"), "{error}");
+    assert!(error.contains("expected the option 'state' = 'from replay', got 'stat' = 'x'"), "{error}");
     assert_ne!(process.state(&query), Some(QueryState::Running));
+    process.run("RESUME QUERY 'q'").await;
+    until_over(&process, &query).await;
+    process.end().await;
+    assert_eq!(lines(&directory.path().join("out")), expected);
+}
+
+const REPLAY: &str = "WITH ('state' = 'from replay')";
+
+#[tokio::test]
+async fn state_that_means_something_else_is_computed_anew_if_that_is_wished_and_each_window_is_of_one_text() {
+    let former = KEEPING[0][0];
+    let counts = KEEPING[0][1];
+    let expected_before = undisturbed(former).await;
+    for (from, to) in [
+        // The state would have the same columns.
+        ("price > 1000", "price > 2000 AND auction % 3 = 1"),
+        ("count(*)", "count(*) - max(price)"),
+        ("auction", "auction % 10"),
+        ("'0.1' SECOND, INTERVAL '0.2' SECOND", "'0.2' SECOND, INTERVAL '0.4' SECOND"),
+    ] {
+        let new = counts.replace(from, to);
+        let expected_now = undisturbed(&new).await;
+        let directory = tempfile::tempdir().unwrap();
+        let (process, query) = stopped_half_way(directory.path(), former).await;
+        let plan = explained(&process, REPLAY, &new).await;
+        assert!(
+            plan.contains("its state is computed anew") && plan.contains("reads again what came behind epoch "),
+            "{plan}"
+        );
+        process.run(&format!("RESUME QUERY 'q' {REPLAY} AS INSERT INTO out {new}")).await;
+        let before = process.events(&query);
+        let begun = Instant::now();
+        while process.state(&query) == Some(QueryState::Running) && process.events(&query) < before + 15_000 {
+            assert!(begun.elapsed() < FOREVER);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        process.end().await;
+        let process = Process::start(directory.path(), 2).await;
+        until_over(&process, &query).await;
+        process.end().await;
+        let (now, before): (Vec<String>, Vec<String>) =
+            lines(&directory.path().join("out")).into_iter().partition(|line| line.contains(",-"));
+        let start = |line: &String| line.split(',').next().unwrap().to_owned();
+        let (last, first) = (before.iter().map(start).max().unwrap(), now.iter().map(start).min().unwrap());
+        let up_to = |line: &&String| start(line) <= last;
+        assert_eq!(before, expected_before.iter().filter(up_to).cloned().collect::<Vec<_>>(), "{new}");
+        let behind = |line: &&String| start(line) >= first;
+        assert_eq!(now, expected_now.iter().filter(behind).cloned().collect::<Vec<_>>(), "{new}");
+        let between = |line: &&String| start(line) > last && start(line) < first;
+        if new.contains("'0.1' SECOND, INTERVAL '0.2' SECOND") {
+            assert!(first > last && expected_now.iter().find(between).is_none(), "{new}: {last}, {first}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn state_that_cannot_be_computed_anew_from_the_records_is_not_and_the_former_text_goes_on() {
+    let [former, new] = KEEPING[1];
+    let expected = undisturbed(former).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (process, query) = stopped_half_way(directory.path(), former).await;
+    // Nobody knows how long a session is, and a savepoint has no records before its snapshot.
+    let saved = directory.path().join("saved");
+    process.run(&format!("STOP QUERY 'q' WITH SAVEPOINT '{}'", saved.display())).await;
+    process.run("DROP QUERY 'q'").await;
+    process.run(&format!("RESUME QUERY FROM SAVEPOINT '{}'", saved.display())).await;
+    process.run("STOP QUERY 'q'").await;
+    let new = new.replace("count(*)", "max(price)");
+    let plan = explained(&process, REPLAY, &new).await;
+    let is_told =
+        |text: &str| text.contains("begin with epoch") || text.contains("went when the snapshot of it counted");
+    assert!(is_told(&plan) && plan.contains("refused: "), "{plan}");
+    let error = process.try_run(&format!("RESUME QUERY 'q' {REPLAY} AS INSERT INTO out {new}")).await.unwrap_err();
+    assert!(is_told(&error), "{error}");
     process.run("RESUME QUERY 'q'").await;
     until_over(&process, &query).await;
     process.end().await;
