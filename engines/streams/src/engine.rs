@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use savanna_streams_api::handle::{
     CursorId, HandleError, Parameter, Purpose, QueryStatus, Rows, SessionId, StreamHandle, StreamReply, StreamRequest,
 };
-use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_connectors::{BuiltinConnectors, Roots};
 use savanna_streams_functions::budget;
@@ -286,7 +286,10 @@ impl Inner {
                 Ok(done(if cursor.is_some() { "CLOSE CURSOR" } else { "CLOSE CURSOR ALL" }))
             }
             Statement::Explain { inner } => {
-                let text = self.explain(session, &inner)?;
+                let text = match *inner {
+                    Statement::ResumeQuery { id, changed } => self.explain_resume(session, &id, changed)?,
+                    inner => self.explain(session, &inner)?,
+                };
                 self.answer(session, show::lines("plan", &text)?)
             }
             Statement::Show(what) => {
@@ -322,8 +325,11 @@ impl Inner {
                 self.resume_saved(session, Path::new(&directory))?;
                 Ok(done("RESUME QUERY"))
             }
-            Statement::ResumeQuery { id } => {
-                self.resume_stopped(session, &id)?;
+            Statement::ResumeQuery { id, changed } => {
+                match changed {
+                    Some(text) => self.resume_changed(asked, parameters, &id, text)?,
+                    None => self.resume_stopped(session, &id)?,
+                }
                 Ok(done("RESUME QUERY"))
             }
             Statement::DropQuery { id } => {
@@ -349,10 +355,7 @@ impl Inner {
 
     /// Starts a query that runs on its own. One that has a name outlives the process.
     fn insert(&self, asked: &Asked<'_>, parameters: &[Parameter], insert: &Insert) -> Result<StreamReply> {
-        let table = self.table(&insert.table)?;
-        let noting = Arc::new(NotingCatalog::new(Arc::clone(&self.catalog)));
-        let planner = Planner::new(Arc::clone(&noting) as _, Arc::clone(&self.options.connectors));
-        let graph = planner.plan_insert(&insert.query, &table, &insert.columns)?;
+        let (table, graph, relations) = self.plan_noted(insert)?;
         let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
         let settings = self.sessions.settings(asked.session)?;
         let Some(name) = settings::query_name(&settings) else {
@@ -362,18 +365,16 @@ impl Inner {
         let store = self.keeps(name, &graph, sink.as_ref())?;
         asked.waiting.check()?;
         let options = settings::apply(&self.options.runtime, &settings);
-        let mut relations = noting.noted();
-        relations.retain(|noted| noted.name() != table.name);
-        relations.push(Relation::Table(table));
         let query = StoredQuery {
             id: self.queries.next_id(graph.code())?,
             name: name.to_owned(),
             statement: asked.sql.to_owned(),
             parameters: parameters.to_vec(),
             settings: settings::stored(&options),
-            relations: relations.iter().map(StoredRelation::of).collect::<Result<_>>()?,
+            relations,
             standing: Standing::Running,
             emission: EMISSION,
+            anew_behind: Epoch::ZERO,
         };
         let _changing = self.changing.lock();
         store.add(query.clone()).map_err(|error| perhaps_stored(error, name))?;
@@ -385,6 +386,19 @@ impl Inner {
             return Err(error);
         }
         Ok(StreamReply::Started { query: query.id })
+    }
+
+    /// The table that is written, the plan, and the tables and views that it names, to be stored.
+    fn plan_noted(&self, insert: &Insert) -> Result<(TableDef, StageGraph, Vec<StoredRelation>)> {
+        let table = self.table(&insert.table)?;
+        let noting = Arc::new(NotingCatalog::new(Arc::clone(&self.catalog)));
+        let planner = Planner::new(Arc::clone(&noting) as _, Arc::clone(&self.options.connectors));
+        let graph = planner.plan_insert(&insert.query, &table, &insert.columns)?;
+        let mut relations = noting.noted();
+        relations.retain(|noted| noted.name() != table.name);
+        relations.push(Relation::Table(table.clone()));
+        let relations = relations.iter().map(StoredRelation::of).collect::<Result<_>>()?;
+        Ok((table, graph, relations))
     }
 
     /// Where a query is kept that has a name: it outlives the process.
@@ -566,7 +580,7 @@ impl Inner {
             }
             _ => {
                 return Err(StreamError::invalid(
-                    "EXPLAIN takes a SELECT, an INSERT INTO or a CREATE MATERIALIZED VIEW",
+                    "EXPLAIN takes a SELECT, an INSERT INTO, a CREATE MATERIALIZED VIEW or a RESUME QUERY",
                 ));
             }
         };
@@ -769,6 +783,7 @@ fn perhaps_stored(error: StreamError, name: &str) -> StreamError {
     }
 }
 
+mod changed;
 mod going_on;
 mod materialized;
 mod savepoints;

@@ -1,6 +1,6 @@
 //! Tables and views as the user declared them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -71,21 +71,23 @@ impl TableDef {
         }
     }
 
-    /// Whether another table is the same but for [`secrets`](crate::secrets), and the text that made it. It is another one where it is
-    /// not clear in a URL what is secret.
-    pub fn is_same_but_for_secrets(&self, other: &Self) -> bool {
-        let shown = |table: &Self| {
-            let mut table = Self { statement: String::new(), ..table.clone() };
-            table.hide_secrets();
-            table
+    /// In what another table differs beside [`secrets`](crate::secrets), and the text that made it. It differs where it is not clear in a
+    /// URL what is secret.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let parts = [
+            ("name", self.name == other.name),
+            ("columns", self.columns == other.columns),
+            ("watermark", self.watermark == other.watermark),
+            ("PARTITIONED BY", self.partitioned_by == other.partitioned_by),
+            ("PRIMARY KEY", self.primary_key == other.primary_key),
+        ];
+        let parts = parts.into_iter().filter(|(_, is_same)| !is_same).map(|(part, _)| part.to_owned());
+        let options: BTreeSet<&String> = self.options.keys().chain(other.options.keys()).collect();
+        let differs = |option: &&String| match (self.options.get(*option), other.options.get(*option)) {
+            (Some(value), Some(of_other)) => !secrets::are_same_but_for_secrets(option, value, of_other),
+            _ => true,
         };
-        let is_clear =
-            |value: &str| !value.contains("://") || !value.starts_with("http") && value.matches('@').count() < 2;
-        let are_clear = self.options.iter().all(|(option, value)| match other.options.get(option) {
-            Some(of_other) => value == of_other || is_clear(value) && is_clear(of_other),
-            None => false,
-        });
-        are_clear && shown(self) == shown(other)
+        parts.chain(options.into_iter().filter(differs).map(|option| format!("option '{option}'"))).collect()
     }
 
     /// The columns that the connector reads or writes, in order.

@@ -13,6 +13,13 @@ pub fn hidden(option: &str, value: &str) -> Option<String> {
     (shown != value).then_some(shown)
 }
 
+/// Whether two values of an option differ in nothing but a secret. They do not where it is not clear in a URL what is secret.
+pub(crate) fn are_same_but_for_secrets(option: &str, value: &str, other: &str) -> bool {
+    let is_clear = |value: &str| !value.contains("://") || !value.starts_with("http") && value.matches('@').count() < 2;
+    let shown = |value: &str| hidden(option, value).unwrap_or_else(|| value.to_owned());
+    value == other || is_clear(value) && is_clear(other) && shown(value) == shown(other)
+}
+
 /// A URL as it may be shown: `postgresql://ann:secret@host/shop?password=secret`.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };

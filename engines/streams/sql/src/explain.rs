@@ -22,10 +22,7 @@ use savanna_streams_model::time::{WindowSpec, Windows};
 /// kind of state, and how rows reach the next stage. `functions` is [`functions`](crate::functions()).
 pub fn explain(graph: &StageGraph, functions: &TaskContext) -> String {
     let mut text = String::new();
-    for stage in &graph.stages {
-        let mut block = Block { text: &mut text, functions };
-        block.stage(stage);
-    }
+    graph.stages.iter().for_each(|stage| text.push_str(&explain_stage(stage, functions)));
     let columns: Vec<String> = graph
         .output
         .fields()
@@ -34,6 +31,29 @@ pub fn explain(graph: &StageGraph, functions: &TaskContext) -> String {
         .collect();
     line(&mut text, &format!("output: {}", columns.join(", ")));
     text
+}
+
+/// What one stage does, its title first.
+pub(crate) fn explain_stage(stage: &Stage, functions: &TaskContext) -> String {
+    let mut text = String::new();
+    Block { text: &mut text, functions }.stage(stage);
+    text
+}
+
+/// What an operator is.
+pub(crate) fn title(operator: &Operator) -> String {
+    match operator {
+        Operator::Scan(scan) => {
+            format!("scan {} ('{}'), one instance per partition", scan.source.table.name, scan.source.table.connector())
+        }
+        Operator::Aggregate(_) => "merge panes, close windows".to_owned(),
+        Operator::Window(_) => "plan over each closed window".to_owned(),
+        Operator::IntervalJoin(join) => format!("{} join within bounds of time", kind(join.kind)),
+        Operator::Sink(SinkSpec { table: Some(table), .. }) => {
+            format!("sink {} ('{}')", table.name, table.connector())
+        }
+        Operator::Sink(_) => "rows to the client".to_owned(),
+    }
 }
 
 fn line(text: &mut String, content: &str) {
@@ -48,22 +68,7 @@ struct Block<'a> {
 
 impl Block<'_> {
     fn stage(&mut self, stage: &Stage) {
-        let title = match &stage.operator {
-            Operator::Scan(scan) => {
-                format!(
-                    "scan {} ('{}'), one instance per partition",
-                    scan.source.table.name,
-                    scan.source.table.connector()
-                )
-            }
-            Operator::Aggregate(_) => "merge panes, close windows".to_owned(),
-            Operator::Window(_) => "plan over each closed window".to_owned(),
-            Operator::IntervalJoin(join) => format!("{} join within bounds of time", kind(join.kind)),
-            Operator::Sink(SinkSpec { table: Some(table), .. }) => {
-                format!("sink {} ('{}')", table.name, table.connector())
-            }
-            Operator::Sink(_) => "rows to the client".to_owned(),
-        };
+        let title = title(&stage.operator);
         let state = match stage.operator.state() {
             StateKind::Stateless => "no state",
             StateKind::Merge => "merge state",

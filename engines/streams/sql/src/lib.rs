@@ -8,6 +8,7 @@
 //! [`split`] cuts a text into statements, [`parse`] reads one, [`Planner`] checks a query against the catalog and cuts
 //! it in stages, [`explain`] tells what the stages do. What Savanna does not do is refused here, by name and place.
 
+mod changes;
 mod explain;
 mod materialized;
 mod parse;
@@ -16,9 +17,10 @@ mod statement;
 mod system;
 mod types;
 
+pub use changes::{Changes, Fate, Told};
 pub use explain::explain;
 pub use materialized::{Chunk, MaterializedView};
 pub use parse::{check_watermark, parse, placed, placed_in_part, split};
 pub use plan::{Catalog, Planner, function_names};
-pub use statement::{Fragment, ObjectKind, Query, Show, Statement};
+pub use statement::{ChangedText, Fragment, ObjectKind, Query, Show, Statement};
 pub use system::Asker;

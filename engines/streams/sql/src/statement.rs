@@ -113,7 +113,7 @@ pub enum Statement {
         /// How.
         format: CopyFormat,
     },
-    /// `EXPLAIN` of a query, an `INSERT` or a `CREATE MATERIALIZED VIEW`.
+    /// `EXPLAIN` of a query, an `INSERT`, a `CREATE MATERIALIZED VIEW` or a `RESUME QUERY`.
     Explain {
         /// The statement explained.
         inner: Box<Statement>,
@@ -144,10 +144,12 @@ pub enum Statement {
         /// Where all that another node needs to go on with it is written.
         savepoint: Option<String>,
     },
-    /// `RESUME QUERY id`: it goes on where it was stopped or failed.
+    /// `RESUME QUERY id`: it goes on where it was stopped or failed; `AS INSERT INTO ..`, with another text.
     ResumeQuery {
         /// The query.
         id: String,
+        /// Its new text.
+        changed: Option<ChangedText>,
     },
     /// `RESUME QUERY FROM SAVEPOINT 'directory'`: a query of another node goes on here.
     ResumeSavepoint {
@@ -175,7 +177,8 @@ impl Statement {
             | Self::Insert { query, .. }
             | Self::Declare { query, .. }
             | Self::CreateMaterializedView { query, .. }
-            | Self::Copy { query, .. } => Some(query),
+            | Self::Copy { query, .. }
+            | Self::ResumeQuery { changed: Some(ChangedText { query, .. }), .. } => Some(query),
             Self::Explain { inner } => inner.query(),
             _ => None,
         }
@@ -186,7 +189,8 @@ impl Statement {
             Self::Query(query)
             | Self::Insert { query, .. }
             | Self::Declare { query, .. }
-            | Self::Copy { query, .. } => Some(query),
+            | Self::Copy { query, .. }
+            | Self::ResumeQuery { changed: Some(ChangedText { query, .. }), .. } => Some(query),
             Self::Explain { inner } => inner.query_mut(),
             _ => None,
         }
@@ -202,6 +206,21 @@ impl Statement {
             _ => Ok(()),
         }
     }
+}
+
+/// The new text of a query that goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChangedText {
+    /// `INSERT INTO ..`, as it was written.
+    pub text: String,
+    /// The table that is written.
+    pub table: String,
+    /// The columns of the table, or none for all.
+    pub columns: Vec<String>,
+    /// What is written.
+    pub query: Query,
+    /// The options before the text: what becomes of state that would mean something else.
+    pub options: BTreeMap<String, String>,
 }
 
 /// What `DROP` drops.

@@ -62,7 +62,7 @@ impl Image {
 
 #[cfg(test)]
 mod tests {
-    use savanna_streams_api::ids::QueryId;
+    use savanna_streams_api::ids::{Epoch, QueryId};
 
     use super::*;
 
@@ -76,6 +76,7 @@ mod tests {
             relations: Vec::new(),
             standing: Standing::Running,
             emission: 0,
+            anew_behind: Epoch::ZERO,
         }))
     }
 

@@ -169,6 +169,7 @@ mod tests {
             relations: Vec::new(),
             standing: Standing::Stopped,
             emission: 0,
+            anew_behind: Epoch::ZERO,
         };
         let part = |name: &&str| Part {
             stage: StageId(1),

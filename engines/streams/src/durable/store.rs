@@ -1,6 +1,5 @@
 //! The catalog on disk: changes are durable before anybody hears of them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use parking_lot::Mutex;
 use savanna_epoch::NodeEpoch;
 use savanna_journal::{Disk, Draft, Journal, Lsn, Options, OsDisk, Record};
-use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_runtime::Survival;
 use savanna_streams_runtime::driver::{EpochRecord, Outcome};
@@ -333,19 +332,15 @@ impl Store {
         self.write(Entry::Standing(job, standing))
     }
 
-    /// Changes the settings of a query, which does not run, and what it reads and writes.
+    /// Changes a query, which does not run, but for where it stands.
     ///
     /// # Errors
     /// It is gone, or the change cannot be stored.
-    pub(crate) fn change(
-        &self,
-        job: u64,
-        settings: BTreeMap<String, String>,
-        relations: Vec<StoredRelation>,
-    ) -> Result<()> {
+    pub(crate) fn change(&self, changed: &StoredQuery) -> Result<()> {
         self.write_with(|image| {
-            let query = image.queries.get(&job).ok_or_else(|| StreamError::invalid("the query has ended meanwhile"))?;
-            Ok(Entry::Query(Box::new(StoredQuery { settings, relations, ..query.clone() })))
+            let query = image.queries.get(&changed.id.job);
+            let query = query.ok_or_else(|| StreamError::invalid("the query has ended meanwhile"))?;
+            Ok(Entry::Query(Box::new(StoredQuery { standing: query.standing.clone(), ..changed.clone() })))
         })
     }
 
@@ -380,7 +375,20 @@ impl Store {
             Ok(())
         });
         let (snapshots, found) = QuerySnapshots::open(disk, self.options.epoch, self.options.may_commit.clone(), make);
+        let former = self.image.lock().queries.get(&job).map_or(Epoch::ZERO, |query| query.anew_behind);
+        let found = found.map(|found| found.filter(|found| found.manifest.record.epoch > former));
         Ok(Survival { log, records, snapshots: Some(snapshots), found })
+    }
+
+    /// The records of a stored query that does not run, and the epoch of its snapshot.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) fn records(self: &Arc<Self>, job: u64) -> Result<(Vec<EpochRecord>, Option<Epoch>)> {
+        let Survival { log, records, found, .. } = self.survival(job)?;
+        log.ended(&Outcome::Cancelled);
+        let snapshot = found.ok().flatten().map(|found| found.manifest.record.epoch);
+        Ok((records, snapshot))
     }
 
     /// A stored query that does not run, with all that another node needs to go on with it.
@@ -482,8 +490,8 @@ fn remove(directory: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
 
-    use savanna_streams_api::ids::{Epoch, QueryId};
     use savanna_streams_model::time::EventTime;
 
     use super::*;
@@ -518,6 +526,7 @@ mod tests {
             relations: vec![view("v")],
             standing: Standing::Running,
             emission: 0,
+            anew_behind: Epoch::ZERO,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 use savanna_streams_api::handle::Parameter;
-use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::ColumnDef;
 use savanna_streams_sql::Statement;
@@ -91,6 +91,24 @@ pub(crate) struct StoredQuery {
     /// The [`EMISSION`] of the release that began it.
     #[serde(default)]
     pub(crate) emission: u32,
+    /// Snapshots up to this epoch are those of a former text, and mean something else.
+    #[serde(default)]
+    pub(crate) anew_behind: Epoch,
+}
+
+impl StoredQuery {
+    /// # Errors
+    /// It was begun by a release that emits results in other epochs.
+    pub(crate) fn check_emission(&self) -> Result<()> {
+        if self.emission == EMISSION {
+            return Ok(());
+        }
+        Err(StreamError::invalid(format!(
+            "query {} was begun by a release that emits results in other epochs (expected version {EMISSION}, got {}), so they could be \
+             written twice or never; go on with that release, or drop the query and start it again with another place for its rows",
+            self.name, self.emission
+        )))
+    }
 }
 
 impl StoredRelation {

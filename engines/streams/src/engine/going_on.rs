@@ -18,12 +18,21 @@ use savanna_streams_sql::{Planner, Statement};
 
 use super::Inner;
 use crate::catalog::{Relation, StreamCatalog};
-use crate::durable::{EMISSION, Standing, Store, StoredQuery, StoredRelation};
+use crate::durable::{Standing, Store, StoredQuery, StoredRelation};
 use crate::views::View;
 use crate::{queries, settings, statement_thread};
 
 /// The longest between two attempts to go on with a query.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// A stored query by this release.
+pub(super) struct Planned {
+    pub(super) graph: StageGraph,
+    /// The table that it writes.
+    pub(super) table: TableDef,
+    /// The materialized view that it fills, if it does.
+    view: Option<Arc<View>>,
+}
 
 impl Inner {
     /// Runs a stored query from its beginning, or goes on with it.
@@ -50,13 +59,24 @@ impl Inner {
 
     /// Goes on with a stored query: over the tables and views that it began with, planned anew.
     fn resume(&self, store: &Arc<Store>, stored: &StoredQuery) -> Result<()> {
-        if stored.emission != EMISSION {
-            return Err(StreamError::invalid(format!(
-                "query {} was begun by a release that emits results in other epochs (expected version {EMISSION}, got {}), so they could be \
-                 written twice or never; go on with that release, or drop the query and start it again with another place for its rows",
-                stored.name, stored.emission
-            )));
+        stored.check_emission()?;
+        if let Some(others) = self.other_tables(stored) {
+            tracing::warn!(query = %stored.id, name = stored.name, others, "a query goes on with tables as they were when it began");
         }
+        let Planned { graph, table, view } = self.planned(stored)?;
+        if graph.code() != stored.id.code {
+            tracing::warn!(query = %stored.id, name = stored.name, "a query goes on whose code is another now: this release plans it otherwise, a password was part of it, or its text was changed");
+        }
+        let sink = match &view {
+            Some(view) => view.sink()?,
+            None => self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?,
+        };
+        let options = settings::restored(&self.options.runtime, &stored.settings)?;
+        self.run_recorded(store, stored, graph, view.as_deref(), sink, options)
+    }
+
+    /// What a stored query is by this release.
+    pub(super) fn planned(&self, stored: &StoredQuery) -> Result<Planned> {
         let relation = |stored: &StoredRelation| Ok(self.with_new_secrets(stored.relation()?));
         let relations = stored.relations.iter().map(relation).collect::<Result<Vec<_>>>()?;
         let catalog = Arc::new(StreamCatalog::of(relations));
@@ -80,14 +100,7 @@ impl Inner {
         };
         let options = settings::restored(&self.options.runtime, &stored.settings)?;
         let graph = budget::within(options.memory_limit, || planner.plan_insert(&query, &table, &columns))?;
-        if graph.code() != stored.id.code {
-            tracing::warn!(query = %stored.id, name = stored.name, "a query goes on that this release plans otherwise than that which began it");
-        }
-        let sink = match &view {
-            Some(view) => view.sink()?,
-            None => self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?,
-        };
-        self.run_recorded(store, stored, graph, view.as_deref(), sink, options)
+        Ok(Planned { graph, table, view })
     }
 
     /// A table with the secrets of the one that has its name now, if nothing else differs: passwords change.
@@ -97,9 +110,24 @@ impl Inner {
             other => return other,
         };
         Relation::Table(match self.catalog.find("table", &then.name) {
-            Ok(Relation::Table(now)) if now.is_same_but_for_secrets(&then) => TableDef { options: now.options, ..then },
+            Ok(Relation::Table(now)) if now.differences(&then).is_empty() => TableDef { options: now.options, ..then },
             _ => then,
         })
+    }
+
+    /// Tables of a stored query in whose place there are others now, with what differs in them.
+    fn other_tables(&self, stored: &StoredQuery) -> Option<String> {
+        let other = |stored: &StoredRelation| {
+            let (Ok(Relation::Table(then)), Ok(Relation::Table(now))) =
+                (stored.relation(), self.catalog.find("table", &stored.name))
+            else {
+                return None;
+            };
+            let differences = now.differences(&then);
+            (!differences.is_empty()).then(|| format!("table {} ({})", stored.name, differences.join(", ")))
+        };
+        let others: Vec<String> = stored.relations.iter().filter_map(other).collect();
+        (!others.is_empty()).then(|| others.join(", "))
     }
 
     /// A stored table with the secrets of the one that has its name now.
@@ -191,34 +219,70 @@ impl Inner {
 
     /// `RESUME QUERY`, with what its session has set.
     pub(super) fn resume_stopped(&self, session: SessionId, text: &str) -> Result<()> {
-        // One that was stopped or has failed may not be over yet. Nobody else waits for that meanwhile.
+        self.wait_stopped(text);
+        let _changing = self.changing.lock();
+        let (store, stored) = self.at_rest(text)?;
+        let relations = stored.relations.iter().map(|relation| self.renewed(relation)).collect::<Result<Vec<_>>>()?;
+        let changed = StoredQuery { relations, ..self.with_settings(session, &stored)? };
+        self.go_on_changed(store, &stored, &changed).map_err(|error| self.with_other_tables(error, &stored))
+    }
+
+    /// One that was stopped or has failed may not be over yet. Nobody else waits for that meanwhile.
+    pub(super) fn wait_stopped(&self, text: &str) {
         if let Some(stored) = self.stored(text).filter(|stored| stored.standing != Standing::Running) {
             self.queries.wait(&stored.id);
         }
-        let _changing = self.changing.lock();
-        let (Some(store), Some(stored)) = (&self.store, self.stored(text)) else {
-            return Err(match self.queries.parse_id(text) {
+    }
+
+    /// A stored query that does not run.
+    ///
+    /// # Errors
+    /// There is none, it is not stored, or it runs.
+    pub(super) fn at_rest(&self, text: &str) -> Result<(&Arc<Store>, StoredQuery)> {
+        let (store, stored) = self.kept_query(text)?;
+        match self.queries.running(&stored.id) {
+            Some(_) => Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first"))),
+            None => Ok((store, stored)),
+        }
+    }
+
+    /// A stored query.
+    ///
+    /// # Errors
+    /// There is none, or it is not stored.
+    pub(super) fn kept_query(&self, text: &str) -> Result<(&Arc<Store>, StoredQuery)> {
+        match (&self.store, self.stored(text)) {
+            (Some(store), Some(stored)) => Ok((store, stored)),
+            _ => Err(match self.queries.parse_id(text) {
                 Ok(_) => {
                     StreamError::invalid(format!("query {text} does not outlive its end; start its statement again"))
                 }
                 Err(unknown) => unknown,
-            });
-        };
-        if self.queries.running(&stored.id).is_some() {
-            return Err(StreamError::invalid(format!("query {text} runs; STOP QUERY it first")));
+            }),
         }
-        let settings = settings::changed(&stored.settings, &self.sessions.settings(session)?);
-        let settings = settings.unwrap_or_else(|| stored.settings.clone());
-        let relations = stored.relations.iter().map(|relation| self.renewed(relation)).collect::<Result<Vec<_>>>()?;
-        if settings == stored.settings && relations == stored.relations {
-            return self.go_on_stored(store, &stored);
+    }
+
+    /// Goes on with a query that is another one now; if that fails, it is the former one again.
+    pub(super) fn go_on_changed(&self, store: &Arc<Store>, stored: &StoredQuery, changed: &StoredQuery) -> Result<()> {
+        if changed == stored {
+            return self.go_on_stored(store, stored);
         }
-        store.change(stored.id.job, settings.clone(), relations.clone())?;
-        if let Err(error) = self.go_on_stored(store, &StoredQuery { settings, relations, ..stored.clone() }) {
-            store.change(stored.id.job, stored.settings, stored.relations)?;
-            return Err(error);
+        store.change(changed)?;
+        self.go_on_stored(store, changed).or_else(|error| store.change(stored).and(Err(error)))
+    }
+
+    /// What a query reads or writes does not answer. Perhaps its table was made anew for that, and not quite the same.
+    fn with_other_tables(&self, error: StreamError, stored: &StoredQuery) -> StreamError {
+        match (error, self.other_tables(stored)) {
+            (StreamError::Io { what, cause }, Some(others)) => {
+                let cause = format!(
+                    "{cause}; the query keeps its tables as they were when it began, and of those that are there now nothing, not even \
+                     passwords, because they differ in more: {others}"
+                );
+                StreamError::Io { what, cause }
+            }
+            (error, _) => error,
         }
-        Ok(())
     }
 
     /// Goes on with a stored query that does not run.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow::temporal_conversions::timestamp_us_to_datetime;
 use savanna_streams_api::handle::{QueryState, QueryStatus, Rows, StreamReply};
-use savanna_streams_api::ids::QueryId;
+use savanna_streams_api::ids::{Epoch, QueryId};
 use savanna_streams_api::{Result, StreamError};
 use savanna_streams_model::catalog::ViewDef;
 use savanna_streams_model::graph::StageGraph;
@@ -76,6 +76,7 @@ impl Inner {
                     relations: noting.noted().iter().map(StoredRelation::of).collect::<Result<_>>()?,
                     standing: Standing::Running,
                     emission: EMISSION,
+                    anew_behind: Epoch::ZERO,
                 };
                 let place = store.view_place(id.job);
                 let view = View::new(declared, id, Some(place))?;

@@ -449,6 +449,11 @@ async fn a_query_goes_on_with_the_new_password_of_its_table_and_with_nothing_els
         let noted = passwords.lock().clone();
         assert!(!noted.is_empty() && noted.iter().all(|password| password == used), "{noted:?}");
     }
+    // Where the own table does not answer, it is said why nothing is taken of the one that is there now.
+    process.run("STOP QUERY 'q'").await;
+    fs::remove_file(directory.path().join("input.csv")).unwrap();
+    let error = process.try_run("RESUME QUERY 'q'").await.unwrap_err();
+    assert!(error.contains("they differ in more: table input (option 'path')"), "{error}");
     process.end().await;
 }
 

@@ -1,5 +1,7 @@
 //! Queries that go on from snapshots of their state: an engine over a directory, ended at any moment.
 
+mod changed;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -72,16 +74,21 @@ impl Process {
     }
 }
 
+/// A table of events.
+fn events(rate: u64) -> String {
+    format!(
+        "CREATE TABLE events (event_type INT, bid ROW<auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR, dateTime TIMESTAMP(3), \
+         extra VARCHAR>, at AS bid.dateTime, WATERMARK FOR at AS at - INTERVAL '1' SECOND) WITH ('connector' = 'nexmark', 'events.num' = '{EVENTS}', \
+         'rate-limited' = '{}', 'first-event.rate' = '{rate}', 'base-time' = '2026-01-01 00:00:00')",
+        rate > 0
+    )
+    .replace("'first-event.rate' = '0'", "'first-event.rate' = '40000'")
+}
+
 /// Tables of events and of results, and a view of bids.
 async fn tables(process: &Process, out: &Path, rate: u64) {
     for statement in [
-        format!(
-            "CREATE TABLE events (event_type INT, bid ROW<auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR, dateTime TIMESTAMP(3), \
-             extra VARCHAR>, at AS bid.dateTime, WATERMARK FOR at AS at - INTERVAL '1' SECOND) WITH ('connector' = 'nexmark', 'events.num' = '{EVENTS}', \
-             'rate-limited' = '{}', 'first-event.rate' = '{rate}', 'base-time' = '2026-01-01 00:00:00')",
-            rate > 0
-        )
-        .replace("'first-event.rate' = '0'", "'first-event.rate' = '40000'"),
+        events(rate),
         "CREATE VIEW bids AS SELECT bid.auction AS auction, bid.price AS price, bid.channel AS channel, at FROM events WHERE event_type = 2".to_owned(),
         format!(
             "CREATE TABLE out (at TIMESTAMP(3), auction BIGINT, n BIGINT) WITH ('connector' = 'file', 'path' = '{}', 'format' = 'csv', 'csv.header' = 'false')",
@@ -118,15 +125,29 @@ async fn undisturbed(select: &str) -> Vec<String> {
     lines(&directory.path().join("out"))
 }
 
-const SHAPES: [&str; 4] = [
+const SHAPES: [&str; 8] = [
     "SELECT window_start, auction, count(*) FROM TABLE(HOP(TABLE bids, DESCRIPTOR(at), INTERVAL '5' MINUTE, INTERVAL '1' HOUR)) \
      GROUP BY window_start, window_end, auction",
     "SELECT window_start, auction, count(*) FROM TABLE(SESSION(TABLE bids PARTITION BY auction, DESCRIPTOR(at), INTERVAL '0.05' SECOND)) \
      GROUP BY auction, window_start, window_end",
-    "SELECT l.at, l.auction, r.price FROM bids l LEFT JOIN bids r ON l.auction = r.auction AND l.at BETWEEN r.at - INTERVAL '0.5' SECOND \
-     AND r.at + INTERVAL '0.01' SECOND AND l.price > 10 * r.price WHERE l.auction % 20 = 7",
+    // The sides have their keys in different columns.
+    "SELECT l.at, l.auction, r.price FROM bids l LEFT JOIN (SELECT price, at, auction + 0 AS auction FROM bids) r ON l.auction = r.auction \
+     AND l.at BETWEEN r.at - INTERVAL '0.5' SECOND AND r.at + INTERVAL '0.01' SECOND AND l.price > 10 * r.price WHERE l.auction % 20 = 7",
     "SELECT window_start, auction, price FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC, channel) AS place \
      FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '2' SECOND))) WHERE place <= 50",
+    "SELECT window_start, auction, price FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, auction ORDER BY price DESC) AS place \
+     FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '2' SECOND))) WHERE place <= 2 AND auction % 5 = 2",
+    // Two inputs of windows with their keys in different columns.
+    "SELECT l.window_start, l.auction, l.price FROM TABLE(TUMBLE((SELECT auction, price, at FROM bids WHERE auction % 5 = 2), DESCRIPTOR(at), INTERVAL '2' SECOND)) l \
+     WHERE NOT EXISTS (SELECT 1 FROM TABLE(TUMBLE((SELECT price, channel, at, auction + 0 AS of FROM bids WHERE price > 1000000), DESCRIPTOR(at), \
+     INTERVAL '2' SECOND)) r WHERE r.of = l.auction AND r.window_start = l.window_start AND r.window_end = l.window_end AND r.price > 2 * l.price)",
+    // A union with keys of text, and two keyed stages one behind the other.
+    "SELECT window_start, CAST(length(channel) AS BIGINT), max(n) FROM TABLE(TUMBLE((SELECT channel, window_time AS at, count(*) AS n FROM TABLE(HOP((SELECT channel, at \
+     FROM bids UNION ALL SELECT extra, at FROM (SELECT CONCAT(channel, '!') AS extra, at FROM bids WHERE price > 1000)), DESCRIPTOR(at), INTERVAL '0.5' SECOND, \
+     INTERVAL '1' SECOND)) GROUP BY channel, window_start, window_end, window_time), DESCRIPTOR(at), INTERVAL '0.5' SECOND)) GROUP BY window_start, window_end, channel",
+    "SELECT l.at, l.auction, r.price FROM (SELECT at, auction, price FROM bids WHERE price % 2 = 0 UNION ALL SELECT at, auction, price + 1 FROM bids WHERE price % 2 = 1) l \
+     JOIN (SELECT price, at, auction + 0 AS auction FROM bids) r ON l.auction = r.auction AND l.at BETWEEN r.at - INTERVAL '0.5' SECOND \
+     AND r.at + INTERVAL '0.01' SECOND AND l.price > 10 * r.price WHERE l.auction % 20 = 7",
 ];
 
 #[tokio::test]

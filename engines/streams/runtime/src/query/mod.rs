@@ -54,6 +54,7 @@ use crate::member::{Member, StageOperator};
 use crate::merge_stage::MergeOperator;
 use crate::options::RuntimeOptions;
 use crate::output::OutputOperator;
+use crate::records::skippable;
 use crate::scan::ScanOperator;
 use crate::sink_stage::{SideTable, SinkOperator};
 use crate::snapshot::Due;
@@ -148,18 +149,7 @@ impl Query {
         sink: Box<dyn Sink>,
         options: RuntimeOptions,
     ) -> Result<Arc<Self>> {
-        Starting {
-            id,
-            graph,
-            functions,
-            connectors,
-            options,
-            lookups: BTreeMap::new(),
-            survival: None,
-            due: Due::default(),
-            counts: Epoch::ZERO,
-        }
-        .start(sink)
+        Starting::new(id, graph, functions, connectors, options).start(sink)
     }
 
     /// Starts a query that outlives its process, or goes on with it: epochs that are recorded are read and computed again, and the sink
@@ -179,19 +169,27 @@ impl Query {
         if let Some(reason) = cannot_survive(&graph, connectors.as_ref(), sink.as_ref())? {
             return Err(StreamError::invalid(format!("the query cannot outlive its process: {reason}")));
         }
-        let survival = Some(survival);
-        Starting {
-            id,
-            graph,
-            functions,
-            connectors,
-            options,
-            lookups: BTreeMap::new(),
-            survival,
-            due: Due::default(),
-            counts: Epoch::ZERO,
-        }
-        .start(sink)
+        let starting = Starting::new(id, graph, functions, connectors, options);
+        Starting { survival: Some(survival), ..starting }.start(sink)
+    }
+
+    /// Behind which epoch a query begins that is computed from these records alone, if its sink holds no more than they know of.
+    ///
+    /// # Errors
+    /// They do not reach back far enough, or a source cannot be asked for its partitions.
+    pub fn replays_behind(
+        id: QueryId,
+        graph: StageGraph,
+        functions: Arc<TaskContext>,
+        connectors: Arc<dyn Connectors>,
+        options: RuntimeOptions,
+        records: &[EpochRecord],
+    ) -> Result<Epoch> {
+        let starting = Starting::new(id, graph, functions, connectors, options);
+        let reach = starting.reach(&starting.sources()?)?;
+        let held = records.iter().map(|record| record.committed).max().unwrap_or_default();
+        let skipped = skippable(records, held, &reach)?;
+        Ok(records[..skipped].last().map_or(Epoch::ZERO, |record| record.epoch))
     }
 
     /// Where the query stands. The statement is empty: whoever started the query knows it.
@@ -374,6 +372,27 @@ struct Starting {
 }
 
 impl Starting {
+    /// A query that ends with its process.
+    fn new(
+        id: QueryId,
+        graph: StageGraph,
+        functions: Arc<TaskContext>,
+        connectors: Arc<dyn Connectors>,
+        options: RuntimeOptions,
+    ) -> Self {
+        Self {
+            id,
+            graph,
+            functions,
+            connectors,
+            options,
+            lookups: BTreeMap::new(),
+            survival: None,
+            due: Due::default(),
+            counts: Epoch::ZERO,
+        }
+    }
+
     fn start(mut self, mut sink: Box<dyn Sink>) -> Result<Arc<Query>> {
         self.check_late_tables()?;
         self.begin_at_snapshot()?;

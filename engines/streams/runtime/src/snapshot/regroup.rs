@@ -36,7 +36,7 @@ pub(crate) fn regroup(
     Ok(parts)
 }
 
-/// How many members the stages had that wrote a snapshot; as many as now where it does not say.
+/// How many members the stages had that wrote a snapshot; as many as now where it does not say, which `check` refuses.
 fn members_then(manifest: &Manifest, now: &BTreeMap<StageId, u16>) -> BTreeMap<StageId, u16> {
     let then = |(stage, now): (&StageId, &u16)| {
         let part = manifest.parts.iter().find(|part| part.stage == *stage);

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 use savanna_streams_api::{Position, Result, StreamError};
 use savanna_streams_model::catalog::ViewDef;
 
-use crate::statement::{ObjectKind, Query, Show, Statement};
+use crate::statement::{ChangedText, ObjectKind, Query, Show, Statement};
 
 pub(crate) use bounds::DEPTH_MAX;
 use metered::Metered;
@@ -124,7 +124,7 @@ impl StatementParser<'_> {
                 if self.words(&["FROM", "SAVEPOINT"]) {
                     return Ok(Statement::ResumeSavepoint { directory: self.savepoint()? });
                 }
-                Ok(Statement::ResumeQuery { id: self.query_id()? })
+                self.resume_query()
             }
             "BEGIN" => self.transaction(Statement::Begin),
             "START" => {
@@ -282,10 +282,13 @@ impl StatementParser<'_> {
         let _ = self.words(&["PLAN", "FOR"]);
         let place = self.parser.peek_token();
         match self.statement()? {
-            inner @ (Statement::Query(_) | Statement::Insert { .. } | Statement::CreateMaterializedView { .. }) => {
-                Ok(Statement::Explain { inner: Box::new(inner) })
+            inner @ (Statement::Query(_)
+            | Statement::Insert { .. }
+            | Statement::CreateMaterializedView { .. }
+            | Statement::ResumeQuery { .. }) => Ok(Statement::Explain { inner: Box::new(inner) }),
+            _ => {
+                Err(self.expected_at("a SELECT, an INSERT INTO, a CREATE MATERIALIZED VIEW or a RESUME QUERY", &place))
             }
-            _ => Err(self.expected_at("a SELECT, an INSERT INTO or a CREATE MATERIALIZED VIEW", &place)),
         }
     }
 
@@ -340,26 +343,46 @@ impl StatementParser<'_> {
     fn stop_query(&mut self) -> Result<Statement> {
         self.parser.next_token();
         self.expect_word("QUERY")?;
-        match self.saved_query() {
-            Some(id) => Ok(Statement::StopQuery { id, savepoint: Some(self.savepoint()?) }),
-            None => Ok(Statement::StopQuery { id: self.query_id()?, savepoint: None }),
+        match self.query_before(&[&["WITH", "SAVEPOINT"]]) {
+            Some(id) if self.words(&["WITH", "SAVEPOINT"]) => {
+                Ok(Statement::StopQuery { id, savepoint: Some(self.savepoint()?) })
+            }
+            _ => Ok(Statement::StopQuery { id: self.query_id()?, savepoint: None }),
         }
     }
 
-    /// A query's name, or its id in quotes, before `WITH SAVEPOINT`.
-    fn saved_query(&mut self) -> Option<String> {
+    fn resume_query(&mut self) -> Result<Statement> {
+        let Some(id) = self.query_before(&[&["AS"], &["WITH"]]) else {
+            return Ok(Statement::ResumeQuery { id: self.query_id()?, changed: None });
+        };
+        let has_options = tokens::is_word(&self.parser.peek_token_ref().token, "WITH");
+        let options = if has_options { self.options()?.given } else { BTreeMap::new() };
+        self.expect_word("AS")?;
+        let start = self.parser.peek_token();
+        if !tokens::is_word(&start.token, "INSERT") {
+            return Err(self.expected_at("INSERT INTO", &start));
+        }
+        let Statement::Insert { table, columns, query } = self.insert()? else {
+            return Err(self.expected_at("INSERT INTO", &start));
+        };
+        let text = self.text_since(start.span.start).to_owned();
+        Ok(Statement::ResumeQuery { id, changed: Some(ChangedText { text, table, columns, query, options }) })
+    }
+
+    /// A query's name, or its id in quotes, if one of these follows it.
+    fn query_before(&mut self, any: &[&[&str]]) -> Option<String> {
         let id = match &self.parser.peek_nth_token_ref(0).token {
             Token::SingleQuotedString(id) | Token::DoubleQuotedString(id) => id.clone(),
             Token::Word(name) => name.value.clone(),
             _ => return None,
         };
-        let is_word = |place: usize, word: &str| tokens::is_word(&self.parser.peek_nth_token_ref(place).token, word);
-        if !is_word(1, "WITH") || !is_word(2, "SAVEPOINT") {
+        let is_word =
+            |(place, word): (usize, &&str)| tokens::is_word(&self.parser.peek_nth_token_ref(place).token, word);
+        let follow = |words: &&[&str]| (1..).zip(words.iter()).all(is_word);
+        if !any.iter().any(follow) {
             return None;
         }
-        for _ in 0..3 {
-            self.parser.next_token();
-        }
+        self.parser.next_token();
         Some(id)
     }
 

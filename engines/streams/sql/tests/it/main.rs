@@ -1,5 +1,6 @@
 //! Streaming SQL from text to stages.
 
+mod changes;
 mod errors;
 mod functions;
 mod nexmark;

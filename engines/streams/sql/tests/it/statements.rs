@@ -219,6 +219,27 @@ fn small_statements_are_read() {
 }
 
 #[test]
+fn a_query_goes_on_with_another_text() {
+    for (sql, name, option) in [
+        ("RESUME QUERY q AS INSERT INTO t (a) SELECT b FROM c;", "q", None),
+        ("RESUME QUERY 'a-1'\n WITH ('state' = 'x')  AS  INSERT INTO t (a) SELECT b FROM c", "a-1", Some("x")),
+    ] {
+        let Statement::ResumeQuery { id, changed: Some(changed) } = parse(sql).unwrap() else { panic!("{sql}") };
+        assert_eq!((id.as_str(), changed.options.get("state").map(String::as_str)), (name, option));
+        assert_eq!(
+            (changed.table.as_str(), changed.columns, changed.query.text()),
+            ("t", vec!["a".to_owned()], "SELECT b FROM c")
+        );
+        assert_eq!(changed.text, "INSERT INTO t (a) SELECT b FROM c");
+    }
+    let plain = Statement::ResumeQuery { id: "q".into(), changed: None };
+    assert_eq!(parse("RESUME QUERY 'q'").unwrap(), plain);
+    assert_eq!(parse("EXPLAIN RESUME QUERY q").unwrap(), Statement::Explain { inner: Box::new(plain) });
+    assert!(error("RESUME QUERY q AS SELECT 1").contains("expected INSERT INTO, but found SELECT (line 1, column 19)"));
+    assert!(error("RESUME QUERY q WITH ('a' = 'b')").contains("expected AS"));
+}
+
+#[test]
 fn what_is_no_statement_is_an_error_with_its_place() {
     assert_eq!(error("SELECT 1; SELECT 2"), "expected the end of the statement, but found SELECT (line 1, column 11)");
     assert!(error("").contains("expected a statement"));

@@ -1,0 +1,271 @@
+//! What becomes of the state of a query that goes on with another text.
+//!
+//! Both texts are planned by the release that runs, and their stages are compared as they are: nothing of a plan is stored. The state of
+//! a stage means the same where its operator and everything on the way to it are the same. What comes behind the last state of a query
+//! may change: its rows are of the new text from some epoch on. `docs/design/0021-changed-queries.md` has the reasons.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::iter::successors;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::TaskContext;
+use savanna_streams_api::ids::StageId;
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::graph::{Exchange, Operator, ProcessingTime, Scan, Stage, StageGraph};
+use savanna_streams_model::plan::PlanBytes;
+
+use crate::explain::{explain_stage, title};
+
+/// Options of a table that say nothing of which rows come, nor in which order.
+const HARMLESS: [&str; 7] = [
+    "scan.watermark.alignment.group",
+    "scan.watermark.alignment.max-drift",
+    "properties.client.id",
+    "properties.client.rack",
+    "properties.group.id",
+    "properties.linger.ms",
+    "properties.compression.type",
+];
+
+/// What becomes of the stages of a query when its text changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changes {
+    stages: Vec<(String, Fate)>,
+    /// Stages with state that are not there any more.
+    gone: Vec<String>,
+    obstacles: Vec<String>,
+}
+
+/// What becomes of the state of a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It reads, and goes on where it was.
+    Reads,
+    /// It means the same.
+    Kept,
+    /// It means something else: what there was before on the way to it, and what there is now.
+    Other {
+        /// Lines of the former plan.
+        before: Vec<String>,
+        /// Lines of the new one.
+        now: Vec<String>,
+    },
+    /// It writes the rows of the new text.
+    Writes,
+}
+
+impl Changes {
+    /// What becomes of the state of a query whose plan is another one now. `functions` is [`functions`](crate::functions()).
+    pub fn between(before: &StageGraph, now: &StageGraph, functions: &TaskContext) -> Self {
+        let fate = |stage: &Stage| match &stage.operator {
+            Operator::Scan(_) => Fate::Reads,
+            Operator::Sink(_) => Fate::Writes,
+            _ if means_the_same(before, now, stage.id) => Fate::Kept,
+            _ => {
+                let [former, new] =
+                    [(before, now), (now, before)].map(|(of, other)| differing(of, other, stage.id, functions));
+                Fate::Other { before: former, now: new }
+            }
+        };
+        let stages = now.stages.iter().map(|stage| (named(stage), fate(stage))).collect();
+        let is_gone = |stage: &&Stage| holds(stage) && !now.stages.get(usize::from(stage.id.0)).is_some_and(holds);
+        let gone = before.stages.iter().filter(is_gone).map(named).collect();
+        Self { stages, gone, obstacles: obstacles(before, now) }
+    }
+
+    /// Why the query cannot go on with the new text at all, if it cannot.
+    pub fn obstacles(&self) -> &[String] {
+        &self.obstacles
+    }
+
+    /// Whether all state means the same.
+    pub fn keep_all(&self) -> bool {
+        self.gone.is_empty() && !self.stages.iter().any(|(_, fate)| matches!(fate, Fate::Other { .. }))
+    }
+}
+
+/// What becomes of the stages, a line for each.
+#[derive(Debug)]
+pub struct Told<'c> {
+    changes: &'c Changes,
+    anew: bool,
+}
+
+impl Changes {
+    /// The changes in words. All state is computed anew if some means something else and `anew` is said.
+    pub fn told(&self, anew: bool) -> Told<'_> {
+        Told { changes: self, anew: anew && !self.keep_all() }
+    }
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { changes, anew } = self;
+        let (other, gone) = match anew {
+            true => ("its state is computed anew", "is dropped"),
+            false => ("its state would mean something else", "is not there any more"),
+        };
+        for (stage, fate) in &changes.stages {
+            match fate {
+                Fate::Reads if *anew => writeln!(f, "{stage}: reads again what the new text needs")?,
+                Fate::Reads => writeln!(f, "{stage}: goes on where it was")?,
+                Fate::Kept if *anew => writeln!(f, "{stage}: {other}, as that which there is would not fit in time")?,
+                Fate::Kept => writeln!(f, "{stage}: keeps its state")?,
+                Fate::Writes => writeln!(f, "{stage}: gets the rows of the new text from now on")?,
+                Fate::Other { before, now } => {
+                    writeln!(f, "{stage}: {other}")?;
+                    if before.is_empty() && now.is_empty() {
+                        writeln!(f, "  in what EXPLAIN does not show, such as the type of a constant")?;
+                    }
+                    before.iter().try_for_each(|line| writeln!(f, "  before: {line}"))?;
+                    now.iter().try_for_each(|line| writeln!(f, "  now: {line}"))?;
+                }
+            }
+        }
+        changes.gone.iter().try_for_each(|stage| writeln!(f, "{stage} of the former text: {gone}"))
+    }
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.told(false).fmt(f)
+    }
+}
+
+fn named(stage: &Stage) -> String {
+    format!("stage {} ({})", stage.id, title(&stage.operator))
+}
+
+/// Whether a stage has a state that outlives an epoch.
+fn holds(stage: &Stage) -> bool {
+    !matches!(stage.operator, Operator::Scan(_) | Operator::Sink(_))
+}
+
+/// The stages from which rows come to one, and itself.
+fn way_to(graph: &StageGraph, to: StageId) -> BTreeSet<StageId> {
+    let next = |stage: &StageId| graph.stages.get(usize::from(stage.0)).and_then(|stage| stage.next);
+    let leads_there = |stage: &&Stage| successors(Some(stage.id), next).any(|stage| stage == to);
+    graph.stages.iter().filter(leads_there).map(|stage| stage.id).collect()
+}
+
+/// Whether a state that a stage of the former plan has is what the stage of that number would have now.
+fn means_the_same(before: &StageGraph, now: &StageGraph, stage: StageId) -> bool {
+    let way = way_to(now, stage);
+    let at = |graph: &StageGraph, at: &StageId| graph.stages.get(usize::from(at.0)).map(|found| meaning(found, stage));
+    way == way_to(before, stage) && way.iter().all(|place| at(before, place) == at(now, place))
+}
+
+/// What a stage says of the state of one that it leads to, or that it is.
+fn meaning(stage: &Stage, of: StageId) -> (Stage, Option<SchemaRef>) {
+    let mut stage = up_to(stage, of);
+    let mut read = None;
+    if let Operator::Scan(scan) = &mut stage.operator {
+        read = Some(scan.schema());
+        *scan = bare(scan);
+    }
+    (stage, read)
+}
+
+/// A stage without what comes behind a state.
+fn up_to(stage: &Stage, state: StageId) -> Stage {
+    if stage.id != state {
+        return stage.clone();
+    }
+    let mut stage = Stage { output: None, exchange: Exchange::Single, next: None, ..stage.clone() };
+    if let Operator::Window(window) = &mut stage.operator {
+        // What it computes of the rows of a window is computed when that closes.
+        window.plan = PlanBytes(Vec::new());
+    }
+    stage
+}
+
+/// A scan without what its table is beside the columns that are read, and without what becomes of late rows.
+fn bare(scan: &Scan) -> Scan {
+    let mut scan = scan.clone();
+    scan.source.table = TableDef {
+        name: scan.source.table.name,
+        columns: Vec::new(),
+        watermark: None,
+        partitioned_by: Vec::new(),
+        primary_key: Vec::new(),
+        options: BTreeMap::new(),
+        statement: String::new(),
+    };
+    if let Some(watermark) = &mut scan.watermark {
+        watermark.late_rows = None;
+        watermark.waiting.alignment = None;
+    }
+    scan
+}
+
+/// The lines of a plan on the way to a state that are not in the other one.
+fn differing(of: &StageGraph, other: &StageGraph, state: StageId, functions: &TaskContext) -> Vec<String> {
+    let lines = |graph: &StageGraph| -> Vec<String> {
+        let way = way_to(graph, state);
+        let stages = graph.stages.iter().filter(|stage| way.contains(&stage.id));
+        let text: String = stages.map(|stage| explain_stage(&up_to(stage, state), functions)).collect();
+        text.lines().map(|line| line.trim().to_owned()).collect()
+    };
+    let others: BTreeSet<String> = lines(other).into_iter().collect();
+    lines(of).into_iter().filter(|line| !others.contains(line)).collect()
+}
+
+/// What stands in the way of going on at the places that the records have.
+fn obstacles(before: &StageGraph, now: &StageGraph) -> Vec<String> {
+    let [former, new] = [before, now].map(scans);
+    let names =
+        |scans: &[&Scan]| scans.iter().map(|scan| scan.source.table.name.clone()).collect::<Vec<_>>().join(", ");
+    if former.len() != new.len() || former.iter().zip(&new).any(|(a, b)| a.source.table.name != b.source.table.name) {
+        return vec![format!(
+            "the records of the query have places of its tables in their order; expected {}, got {}; start the new text as a new query",
+            names(&former),
+            names(&new)
+        )];
+    }
+    former.iter().zip(&new).filter_map(|(former, new)| other_rows(former, new)).collect()
+}
+
+fn scans(graph: &StageGraph) -> Vec<&Scan> {
+    let scans = graph.stages.iter().filter_map(|stage| match &stage.operator {
+        Operator::Scan(scan) => Some(scan),
+        _ => None,
+    });
+    scans.collect()
+}
+
+/// In what a scan differs that gives other rows, watermarks or late rows than the records know of, if it does.
+fn other_rows(before: &Scan, now: &Scan) -> Option<String> {
+    let (former, table) = (&before.source.table, &now.source.table);
+    let is_harmless = |difference: &String| {
+        difference == "columns" || HARMLESS.iter().any(|option| *difference == format!("option '{option}'"))
+    };
+    let mut differences: Vec<String> = former.differences(table);
+    differences.retain(|difference| !is_harmless(difference));
+    let time = |table: &TableDef| {
+        let watermark = table.watermark.as_ref()?;
+        table.columns.iter().find(|column| column.name == watermark.column).cloned()
+    };
+    if time(former) != time(table) {
+        differences.push("the column of its watermark".to_owned());
+    }
+    let by_clock = |scan: &Scan| scan.processing_time == Some(ProcessingTime::Watermark);
+    if by_clock(before) != by_clock(now) {
+        differences.push("windows of processing time".to_owned());
+    }
+    let late = |scan: &Scan| Some(scan.watermark.as_ref()?.late_rows.as_ref()?.table.clone());
+    let same_late = match (late(before), late(now)) {
+        (Some(former), Some(new)) => former.differences(&new).is_empty(),
+        (former, new) => former.is_none() && new.is_none(),
+    };
+    if !same_late {
+        differences.push("the table of its late rows".to_owned());
+    }
+    (!differences.is_empty()).then(|| {
+        format!(
+            "table {} is another one than the query has read ({}); leave that as it was, or start the new text as a new query",
+            table.name,
+            differences.join(", ")
+        )
+    })
+}

@@ -1,0 +1,121 @@
+//! Which state means the same in another text.
+
+use savanna_streams_functions::functions;
+use savanna_streams_sql::Changes;
+
+use crate::support::World;
+
+/// What becomes of the state of one text in another one.
+fn between(world: &World, before: &str, now: &str) -> Changes {
+    Changes::between(&world.plan(before), &world.plan(now), &functions())
+}
+
+const COUNTS: &str = "SELECT k, count(*) AS n FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) WHERE v > 1 \
+     GROUP BY k, window_start, window_end";
+const JOIN: &str =
+    "SELECT a.k, b.v FROM events a JOIN events b ON a.k = b.k AND a.ts BETWEEN b.ts - INTERVAL '1' SECOND AND b.ts";
+const FIRST: &str = "SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY v) AS place \
+     FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) WHERE place <= 3";
+const NONE: &str = "SELECT l.k, l.v FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) l WHERE NOT EXISTS (SELECT 1 FROM \
+     TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) r WHERE r.k = l.k AND r.window_start = l.window_start \
+     AND r.window_end = l.window_end AND r.v > 2.0 * l.v)";
+const STACKED: &str = "SELECT max(n) AS most FROM TABLE(TUMBLE((SELECT k, window_time AS at, count(*) AS n \
+     FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' SECOND)) GROUP BY k, window_start, window_end, window_time), DESCRIPTOR(at), \
+     INTERVAL '1' MINUTE)) GROUP BY window_start, window_end";
+
+#[test]
+fn what_follows_the_last_state_may_change() {
+    let world = World::new();
+    for (before, from, to) in [
+        (COUNTS, "count(*) AS n", "count(*) * 2 AS n"),
+        (COUNTS, "SELECT k, count(*) AS n", "SELECT window_end, k + 1 AS k1, 7 AS seven, count(*) AS n"),
+        (COUNTS, "GROUP BY k, window_start, window_end", "GROUP BY k, window_start, window_end HAVING count(*) > 3"),
+        (JOIN, "a.k, b.v", "a.k + 1 AS k, b.v"),
+        (FIRST, "SELECT k, v FROM", "SELECT k, v, place FROM"),
+        (FIRST, "ORDER BY v)", "ORDER BY v DESC)"),
+        // What is computed of the rows of a window is no state, either.
+        (NONE, "2.0 * l.v", "3.0 * l.v"),
+        (STACKED, "max(n) AS most", "max(n) - 1 AS most"),
+        ("SELECT k FROM events WHERE v > 1", "v > 1", "v > 2 OR s = 'a'"),
+    ] {
+        let now = before.replace(from, to);
+        assert_ne!(now, before);
+        // The first rows that are kept depend on their order.
+        let keeps = !now.contains("ORDER BY v DESC");
+        let changes = between(&world, before, &now);
+        assert_eq!((changes.keep_all(), changes.obstacles()), (keeps, [].as_slice()), "{now}\n{changes}");
+    }
+}
+
+#[test]
+fn what_leads_to_a_state_may_not_change() {
+    let world = World::new();
+    for (before, from, to, named) in [
+        (COUNTS, "v > 1", "v > 2", "now: filter: v"),
+        (COUNTS, "count(*) AS n", "count(*) AS n, max(v) AS m", "max(v)"),
+        (COUNTS, "SELECT k, count(*)", "SELECT k, count(*) FILTER (WHERE v > 5)", "FILTER"),
+        (COUNTS, "GROUP BY k,", "GROUP BY k, s,", "by k, s"),
+        (COUNTS, "'1' MINUTE", "'2' MINUTE", "now: window: TUMBLE 2 min"),
+        (COUNTS, "TABLE events", "(SELECT k + 1 AS k, v, ts FROM events)", "k + 1"),
+        (JOIN, "'1' SECOND", "'2' SECOND", "now: bounds: "),
+        (JOIN, " JOIN ", " LEFT JOIN ", "now: stage 2: left join"),
+        (JOIN, "b.ts - ", "b.ts + INTERVAL '1' SECOND - ", "now: bounds: "),
+        (FIRST, "TABLE events", "(SELECT k, v + 1 AS v, ts FROM events)", "now: project: "),
+        (STACKED, "count(*) AS n", "count(*) + 1 AS n", "now: project: "),
+    ] {
+        let now = before.replace(from, to);
+        assert_ne!(now, before);
+        let changes = between(&world, before, &now);
+        assert!(!changes.keep_all(), "{now}\n{changes}");
+        let text = changes.to_string();
+        let mut lines = text.lines().filter(|line| line.starts_with("  now: "));
+        assert!(lines.any(|line| line.contains(named)), "{now}\n{changes}");
+    }
+    // Of two states, the first stays what it was.
+    let changes = between(&world, STACKED, &STACKED.replace("max(n)", "min(n)")).to_string();
+    let line = |stage: &str| changes.lines().find(|line| line.starts_with(stage)).unwrap().to_owned();
+    assert!(line("stage 1 ").ends_with("keeps its state"), "{changes}");
+    assert!(line("stage 2 ").ends_with("would mean something else"), "{changes}");
+    // Texts whose plans look the same differ still.
+    let text = "SELECT s, count(*) AS n FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) WHERE concat(s, 'a, b') = s \
+         GROUP BY s, window_start, window_end";
+    assert!(!between(&world, text, &text.replace("'a, b'", "'a', 'b'")).keep_all());
+    // A state that is not there any more is not dropped in silence.
+    let changes = between(&world, COUNTS, "SELECT k, k FROM events");
+    assert!(!changes.keep_all() && changes.to_string().contains("is not there any more"), "{changes}");
+}
+
+#[test]
+fn tables_are_read_in_the_order_and_at_the_places_of_the_records() {
+    let world = World::new();
+    let obstacle = |before: &str, now: &str| between(&world, before, now).obstacles().join("; ");
+    let union = "SELECT k FROM events UNION ALL SELECT id FROM plain";
+    let error = obstacle(union, "SELECT id FROM plain UNION ALL SELECT k FROM events");
+    assert!(error.contains("expected events, plain, got plain, events"), "{error}");
+    assert!(obstacle(union, "SELECT k FROM events").contains("expected events, plain, got events"));
+    let before = world.plan(COUNTS);
+    let declared = |columns: &str, delay: &str, options: &str| {
+        let world = World::new();
+        world.run(&format!(
+            "CREATE TABLE events (k BIGINT NOT NULL, s VARCHAR, v DOUBLE, {columns}, WATERMARK FOR ts AS ts{delay}) \
+             WITH ('connector' = 'file'{options})"
+        ));
+        let changes = Changes::between(&before, &world.plan(COUNTS), &functions());
+        (changes.keep_all(), changes.obstacles().join("; "))
+    };
+    assert_eq!(declared("ts TIMESTAMP(3)", "", ""), (true, String::new()));
+    assert_eq!(declared("more VARCHAR, ts TIMESTAMP(3)", "", ", 'properties.client.id' = 'x'"), (true, String::new()));
+    for (columns, delay, options, named) in [
+        ("ts TIMESTAMP(3)", " - INTERVAL '1' SECOND", "", "(watermark)"),
+        ("ts TIMESTAMP(3)", "", ", 'path' = '/b'", "(option 'path')"),
+        ("a TIMESTAMP(3), ts AS a", "", "", "(the column of its watermark)"),
+    ] {
+        let (_, error) = declared(columns, delay, options);
+        assert!(error.contains("table events is another one") && error.contains(named), "{named}: {error}");
+    }
+    // What is read is of another type.
+    let world = World::new();
+    let counts = world.plan(&COUNTS.replace("v > 1", "v > 1.0"));
+    world.run("CREATE TABLE events (k BIGINT, s VARCHAR, v DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'file')");
+    assert!(!Changes::between(&counts, &world.plan(&COUNTS.replace("v > 1", "v > 1.0")), &functions()).keep_all());
+}

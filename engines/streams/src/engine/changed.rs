@@ -1,0 +1,223 @@
+//! Queries that go on with another text: `RESUME QUERY .. AS INSERT INTO ..`, and what `EXPLAIN` says of it before.
+
+use std::sync::Arc;
+
+use savanna_streams_api::handle::{Parameter, SessionId};
+use savanna_streams_api::ids::{Epoch, QueryId};
+use savanna_streams_api::{Result, StreamError};
+use savanna_streams_functions::budget;
+use savanna_streams_model::catalog::TableDef;
+use savanna_streams_model::graph::StageGraph;
+use savanna_streams_runtime::Query as RunningQuery;
+use savanna_streams_sql::{ChangedText, Changes};
+
+use super::going_on::Planned;
+use super::{Asked, Inner, Insert};
+use crate::durable::{Store, StoredQuery};
+use crate::settings;
+
+/// The option that says what becomes of state that would mean something else, and its value.
+const STATE: &str = "state";
+const FROM_REPLAY: &str = "from replay";
+
+/// A stored query with another text.
+struct Changed {
+    query: StoredQuery,
+    /// State that would mean something else is computed anew.
+    anew: bool,
+    changes: Changes,
+    before: Planned,
+    graph: StageGraph,
+    table: TableDef,
+}
+
+impl Inner {
+    /// `RESUME QUERY .. AS`: the rows of epochs that the sink does not hold are those of the new text.
+    pub(super) fn resume_changed(
+        &self,
+        asked: &Asked<'_>,
+        parameters: &[Parameter],
+        name: &str,
+        text: ChangedText,
+    ) -> Result<()> {
+        self.wait_stopped(name);
+        let _changing = self.changing.lock();
+        let (store, stored) = self.at_rest(name)?;
+        let mut changed = self.changed(asked.session, &stored, text, parameters)?;
+        if let Some(refusal) = changed.refusal() {
+            return Err(StreamError::invalid(format!("{refusal}\n{}", changed.told().trim_end())));
+        }
+        self.check_same_sink(&changed)?;
+        if changed.is_replayed() {
+            changed.query.anew_behind = self.replayed(store, &changed)?.former;
+        }
+        asked.waiting.check()?;
+        self.go_on_changed(store, &stored, &changed.query)
+    }
+
+    /// `EXPLAIN RESUME QUERY`: what becomes of each operator's state.
+    pub(super) fn explain_resume(&self, session: SessionId, name: &str, text: Option<ChangedText>) -> Result<String> {
+        self.wait_stopped(name);
+        let _changing = self.changing.lock();
+        let (store, stored) = self.kept_query(name)?;
+        let (query, told, last) = match text {
+            Some(text) => {
+                let changed = self.changed(session, &stored, text, &[])?;
+                let last = match changed.refusal() {
+                    Some(refusal) => format!("refused: {refusal}\n"),
+                    None if !changed.is_replayed() => String::new(),
+                    None if self.queries.running(&stored.id).is_some() => {
+                        "how far its records reach back is known when it is stopped\n".to_owned()
+                    }
+                    None => match self.replayed(store, &changed) {
+                        Ok(Replayed { behind, .. }) => format!("reads again what came behind epoch {behind}\n"),
+                        Err(error) => format!("refused: {error}\n"),
+                    },
+                };
+                (changed.query.clone(), changed.told(), last)
+            }
+            None => {
+                let graph = self.planned(&stored)?.graph;
+                let changes = Changes::between(&graph, &graph, &savanna_streams_functions::functions());
+                (self.with_settings(session, &stored)?, changes.told(false).to_string(), String::new())
+            }
+        };
+        let setting = |(name, value): (&String, &String)| {
+            let before = stored.settings.get(name).filter(|before| *before != value)?;
+            Some(format!("{name}: {value} instead of {before}; what is kept is cut anew by key\n"))
+        };
+        let settings: String = query.settings.iter().filter_map(setting).collect();
+        Ok(format!("{told}{settings}{last}"))
+    }
+
+    /// A stored query with another text, over the tables and views that there are now.
+    fn changed(
+        &self,
+        session: SessionId,
+        stored: &StoredQuery,
+        text: ChangedText,
+        parameters: &[Parameter],
+    ) -> Result<Changed> {
+        let instead = "DROP MATERIALIZED VIEW it and create it with the new query";
+        self.check_fills_no_view(&stored.id, "RESUME QUERY .. AS", instead)?;
+        stored.check_emission()?;
+        let anew = is_anew(&text)?;
+        let before = self.planned(stored)?;
+        let query = self.with_settings(session, stored)?;
+        let limit = settings::restored(&self.options.runtime, &query.settings)?.memory_limit;
+        let insert = Insert { table: text.table, columns: text.columns, query: text.query };
+        let (table, graph, relations) = budget::within(limit, || self.plan_noted(&insert))?;
+        let changes = Changes::between(&before.graph, &graph, &savanna_streams_functions::functions());
+        let parameters = parameters.to_vec();
+        Ok(Changed {
+            query: StoredQuery { statement: text.text, parameters, relations, ..query },
+            anew,
+            changes,
+            before,
+            graph,
+            table,
+        })
+    }
+
+    /// From where a query is computed anew, by its records alone.
+    ///
+    /// # Errors
+    /// They do not reach back far enough.
+    fn replayed(&self, store: &Arc<Store>, changed: &Changed) -> Result<Replayed> {
+        let Changed { query, graph, .. } = changed;
+        let (records, snapshot) = store.records(query.id.job)?;
+        if let (None, Some(epoch)) = (records.last(), snapshot) {
+            return Err(StreamError::invalid(format!(
+                "the records of query {} up to epoch {epoch} went when the snapshot of it counted, so that nothing can be computed anew; \
+                 start the new text as a new query",
+                query.name
+            )));
+        }
+        let options = settings::restored(&self.options.runtime, &query.settings)?;
+        let functions = savanna_streams_functions::functions();
+        let connectors = Arc::clone(&self.options.connectors);
+        let id = query.id.clone();
+        let behind = RunningQuery::replays_behind(id, graph.clone(), functions, connectors, options, &records)?;
+        // No snapshot is ever made of an epoch that was recorded before.
+        let former = records.last().map_or(Epoch::ZERO, |record| record.epoch).max(query.anew_behind);
+        Ok(Replayed { behind, former })
+    }
+
+    /// A stored query with what a session has set otherwise.
+    pub(super) fn with_settings(&self, session: SessionId, stored: &StoredQuery) -> Result<StoredQuery> {
+        let changed = settings::changed(&stored.settings, &self.sessions.settings(session)?);
+        Ok(StoredQuery { settings: changed.unwrap_or_else(|| stored.settings.clone()), ..stored.clone() })
+    }
+
+    /// The sink is the judge of what is written, so that another table of the sink has to know as much of the query.
+    fn check_same_sink(&self, changed: &Changed) -> Result<()> {
+        let Changed { before, graph, table, query, .. } = changed;
+        if table.differences(&before.table).is_empty() {
+            return Ok(());
+        }
+        let held = self.held(&before.table, &before.graph, &query.id)?;
+        let holds = self.held(table, graph, &query.id)?;
+        if held == holds {
+            return Ok(());
+        }
+        Err(StreamError::invalid(format!(
+            "table {} holds epoch {holds} of the query, and table {} holds epoch {held}: they are not one place, so that rows could be \
+             missing or there twice; write to the same place, or start the new text as a new query",
+            table.name, before.table.name
+        )))
+    }
+
+    /// What a table holds of a query.
+    fn held(&self, table: &TableDef, graph: &StageGraph, query: &QueryId) -> Result<Epoch> {
+        let mut sink = self.options.connectors.sink(table, Arc::new(graph.output.clone()))?;
+        Ok(sink.last_committed(query)?.unwrap_or(Epoch::ZERO))
+    }
+}
+
+/// What is computed anew.
+struct Replayed {
+    /// Behind this epoch it is read again.
+    behind: Epoch,
+    /// Snapshots up to this epoch are those of the former text.
+    former: Epoch,
+}
+
+impl Changed {
+    /// Whether all state is computed anew.
+    fn is_replayed(&self) -> bool {
+        self.anew && !self.changes.keep_all()
+    }
+
+    fn told(&self) -> String {
+        self.changes.told(self.anew).to_string()
+    }
+
+    /// Why the query does not go on with the new text, if it does not.
+    fn refusal(&self) -> Option<String> {
+        let obstacles = self.changes.obstacles();
+        if !obstacles.is_empty() {
+            return Some(obstacles.join("; "));
+        }
+        (!self.anew && !self.changes.keep_all()).then(|| {
+            format!(
+                "query {} cannot keep its state with the new text; WITH ('{STATE}' = '{FROM_REPLAY}') before AS computes it anew, if its \
+                 records reach back far enough, or start the text as a new query with another place for its rows",
+                self.query.name
+            )
+        })
+    }
+}
+
+/// Whether state that would mean something else is computed anew.
+///
+/// # Errors
+/// An option or value that there is not.
+fn is_anew(text: &ChangedText) -> Result<bool> {
+    let is_other = |(option, value): &(&String, &String)| option.as_str() != STATE || value.as_str() != FROM_REPLAY;
+    match text.options.iter().find(is_other) {
+        None => Ok(!text.options.is_empty()),
+        Some((option, value)) => Err(StreamError::invalid(format!(
+            "RESUME QUERY: expected the option '{STATE}' = '{FROM_REPLAY}', got '{option}' = '{value}'"
+        ))),
+    }
+}

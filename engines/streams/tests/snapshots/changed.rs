@@ -1,0 +1,242 @@
+//! Queries that go on with another text. The oracle of each is the former text and the new one, each undisturbed: what was written is
+//! the former one's up to some instant, and the new one's from there on.
+
+use super::*;
+
+/// Text that is changed behind its last state: counts become negative.
+const KEEPING: [[&str; 2]; 4] = [
+    [
+        "SELECT window_start, auction, count(*) FROM TABLE(HOP(TABLE bids, DESCRIPTOR(at), INTERVAL '0.1' SECOND, INTERVAL '0.2' SECOND)) \
+         WHERE price > 1000 GROUP BY window_start, window_end, auction",
+        "SELECT window_start, auction, 0 - count(*) FROM TABLE(HOP(TABLE bids, DESCRIPTOR(at), INTERVAL '0.1' SECOND, INTERVAL '0.2' SECOND)) \
+         WHERE price > 1000 GROUP BY window_start, window_end, auction",
+    ],
+    [
+        "SELECT window_start, auction, count(*) FROM TABLE(SESSION(TABLE bids PARTITION BY auction, DESCRIPTOR(at), INTERVAL '0.05' SECOND)) \
+         GROUP BY auction, window_start, window_end",
+        "SELECT window_start, auction, 0 - count(*) FROM TABLE(SESSION(TABLE bids PARTITION BY auction, DESCRIPTOR(at), INTERVAL '0.05' SECOND)) \
+         GROUP BY auction, window_start, window_end",
+    ],
+    [
+        "SELECT l.at, l.auction, r.price FROM bids l JOIN bids r ON l.auction = r.auction AND l.at BETWEEN r.at - INTERVAL '0.5' SECOND \
+         AND r.at + INTERVAL '0.01' SECOND AND l.price > 10 * r.price WHERE l.auction % 20 = 7",
+        "SELECT l.at, l.auction, 0 - r.price FROM bids l JOIN bids r ON l.auction = r.auction AND l.at BETWEEN r.at - INTERVAL '0.5' SECOND \
+         AND r.at + INTERVAL '0.01' SECOND AND l.price > 10 * r.price WHERE l.auction % 20 = 7",
+    ],
+    [
+        "SELECT l.window_start, l.auction, l.price FROM TABLE(TUMBLE((SELECT auction, price, at FROM bids WHERE auction % 5 = 2), DESCRIPTOR(at), INTERVAL '0.4' SECOND)) l \
+         WHERE NOT EXISTS (SELECT 1 FROM TABLE(TUMBLE((SELECT price, channel, at, auction + 0 AS of FROM bids WHERE price > 1000000), DESCRIPTOR(at), \
+         INTERVAL '0.4' SECOND)) r WHERE r.of = l.auction AND r.window_start = l.window_start AND r.window_end = l.window_end AND r.price > 2 * l.price)",
+        "SELECT l.window_start, l.auction, 0 - l.price FROM TABLE(TUMBLE((SELECT auction, price, at FROM bids WHERE auction % 5 = 2), DESCRIPTOR(at), INTERVAL '0.4' SECOND)) l \
+         WHERE NOT EXISTS (SELECT 1 FROM TABLE(TUMBLE((SELECT price, channel, at, auction + 0 AS of FROM bids WHERE price > 1000000), DESCRIPTOR(at), \
+         INTERVAL '0.4' SECOND)) r WHERE r.of = l.auction AND r.window_start = l.window_start AND r.window_end = l.window_end AND r.price > 2 * l.price)",
+    ],
+];
+
+/// How many events a text reads.
+fn all_events(select: &str) -> u64 {
+    EVENTS * select.matches("bids").count() as u64
+}
+
+/// What `EXPLAIN RESUME QUERY` says of a text.
+async fn explained(process: &Process, with: &str, select: &str) -> String {
+    let explain = format!("EXPLAIN RESUME QUERY 'q' {with} AS INSERT INTO out {select}");
+    let StreamReply::Rows { cursor, .. } = process.run(&explain).await else { panic!("no rows") };
+    let fetch = StreamRequest::Fetch { session: process.session, cursor, max_rows: 100, wait_ms: 1_000 };
+    let Ok(StreamReply::Fetched { rows, .. }) = process.engine.call(fetch).await else { panic!("no rows") };
+    let lines = rows.batches.iter().flat_map(|batch| {
+        let texts = batch.column(0).as_string::<i32>();
+        (0..texts.len()).map(|row| texts.value(row).to_owned()).collect::<Vec<_>>()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A query that has read half of its events, has a snapshot, has written something, and is stopped.
+async fn stopped_half_way(directory: &Path, select: &str) -> (Process, QueryId) {
+    let process = Process::start(directory, 1).await;
+    tables(&process, &directory.join("out"), 40_000).await;
+    for set in ["'snapshot-interval' = '20ms'", "'epoch-target' = '20ms'", "'group-size' = '2'", "'query.name' = 'q'"] {
+        process.run(&format!("SET {set}")).await;
+    }
+    let StreamReply::Started { query } = process.run(&format!("INSERT INTO out {select}")).await else { panic!() };
+    let begun = Instant::now();
+    let is_half_way = async || {
+        process.snapshot().await.starts_with("epoch ")
+            && process.events(&query) > all_events(select) / 2
+            && lines(&directory.join("out")).len() > 20
+    };
+    while !is_half_way().await {
+        assert!(begun.elapsed() < FOREVER && process.state(&query) == Some(QueryState::Running));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    process.run("STOP QUERY 'q'").await;
+    (process, query)
+}
+
+async fn until_over(process: &Process, query: &QueryId) {
+    let begun = Instant::now();
+    while process.state(query) == Some(QueryState::Running) {
+        assert!(begun.elapsed() < FOREVER);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Lines without the sign of their last column, and whether they had one.
+fn signs(lines: &[String]) -> Vec<(String, bool)> {
+    lines.iter().map(|line| (line.replace(",-", ","), line.contains(",-"))).collect()
+}
+
+#[tokio::test]
+async fn a_query_whose_text_changes_behind_its_state_keeps_it_and_each_row_comes_out_once() {
+    for (number, [former, new]) in KEEPING.iter().enumerate() {
+        let expected = undisturbed(former).await;
+        assert!(expected.len() > 20, "{number}: {} lines", expected.len());
+        let directory = tempfile::tempdir().unwrap();
+        let (process, query) = stopped_half_way(directory.path(), former).await;
+        let plan = explained(&process, "", new).await;
+        assert!(plan.contains("keeps its state") && !plan.contains("refused"), "{number}: {plan}");
+        // Nothing has happened so far, and the former text goes on, too.
+        process.run("RESUME QUERY 'q'").await;
+        process.run("STOP QUERY 'q'").await;
+        process.run(&format!("RESUME QUERY 'q' AS INSERT INTO out {new}")).await;
+        assert_eq!(process.state(&query), Some(QueryState::Running));
+        let before = process.events(&query);
+        let begun = Instant::now();
+        while process.state(&query) == Some(QueryState::Running) && process.events(&query) < before + 15_000 {
+            assert!(begun.elapsed() < FOREVER);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // The next process goes on with the new text.
+        process.end().await;
+        let process = Process::start(directory.path(), 2).await;
+        until_over(&process, &query).await;
+        assert!(process.events(&query) < all_events(former), "{number}: it was read from the beginning");
+        process.end().await;
+        let written = lines(&directory.path().join("out"));
+        let mut signed = signs(&written);
+        signed.sort_unstable();
+        let mut all: Vec<String> = signed.iter().map(|(line, _)| line.clone()).collect();
+        all.sort_unstable();
+        assert_eq!(all, expected, "{number}");
+        for is_new in [false, true] {
+            let count = signed.iter().filter(|(_, sign)| *sign == is_new).count();
+            assert!(count > 10, "{number}: {count} lines, new {is_new}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_text_whose_state_would_mean_something_else_is_refused_and_the_former_one_goes_on() {
+    let former = KEEPING[0][0];
+    let expected = undisturbed(former).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (process, query) = stopped_half_way(directory.path(), former).await;
+    for (from, to, named) in [
+        ("price > 1000", "price > 2000", "now: filter: "),
+        ("count(*)", "count(*) + max(price)", "now: aggregate: "),
+        ("'0.2' SECOND", "'0.3' SECOND", "now: window: HOP 300 ms"),
+        ("GROUP BY window_start, window_end, auction", "GROUP BY window_start, window_end, auction, channel", "now: "),
+        ("TABLE bids", "(SELECT * FROM bids UNION ALL SELECT * FROM bids)", "places of its tables in their order"),
+    ] {
+        let new = former.replace(from, to);
+        let plan = explained(&process, "", &new).await;
+        assert!(plan.contains("refused: ") && plan.contains(named), "{new}: {plan}");
+        let error = process.try_run(&format!("RESUME QUERY 'q' AS INSERT INTO out {new}")).await.unwrap_err();
+        assert!(error.contains(named), "{new}: {error}");
+    }
+    // Another place for its rows, and other rows of its table.
+    let refused = async |statement: &str| {
+        let error = process.try_run(statement).await.unwrap_err();
+        assert_ne!(process.state(&query), Some(QueryState::Running));
+        error
+    };
+    let elsewhere = directory.path().join("elsewhere");
+    process.run(&format!("CREATE TABLE elsewhere (at TIMESTAMP(3), auction BIGINT, n BIGINT) WITH ('connector' = 'file', 'path' = '{}', 'format' = 'csv')", elsewhere.display())).await;
+    let error = refused(&format!("RESUME QUERY 'q' AS INSERT INTO elsewhere {former}")).await;
+    assert!(error.contains("table elsewhere holds epoch 0 of the query"), "{error}");
+    process.run("DROP TABLE events").await;
+    process.run(&events(40_000).replace("'connector' = 'nexmark'", "'connector' = 'nexmark', 'seed' = '2'")).await;
+    let error = refused(&format!("RESUME QUERY 'q' AS INSERT INTO out {former}")).await;
+    assert!(error.contains("table events is another one than the query has read (option 'seed')"), "{error}");
+    let error = refused(&format!("RESUME QUERY 'q' WITH ('stat' = 'x') AS INSERT INTO out {former}")).await;
+    assert!(error.contains("expected the option 'state' = 'from replay', got 'stat' = 'x'"), "{error}");
+    assert_ne!(process.state(&query), Some(QueryState::Running));
+    process.run("RESUME QUERY 'q'").await;
+    until_over(&process, &query).await;
+    process.end().await;
+    assert_eq!(lines(&directory.path().join("out")), expected);
+}
+
+const REPLAY: &str = "WITH ('state' = 'from replay')";
+
+#[tokio::test]
+async fn state_that_means_something_else_is_computed_anew_if_that_is_wished_and_each_window_is_of_one_text() {
+    let former = KEEPING[0][0];
+    let counts = KEEPING[0][1];
+    let expected_before = undisturbed(former).await;
+    for (from, to) in [
+        // The state would have the same columns.
+        ("price > 1000", "price > 2000 AND auction % 3 = 1"),
+        ("count(*)", "count(*) - max(price)"),
+        ("auction", "auction % 10"),
+        ("'0.1' SECOND, INTERVAL '0.2' SECOND", "'0.2' SECOND, INTERVAL '0.4' SECOND"),
+    ] {
+        let new = counts.replace(from, to);
+        let expected_now = undisturbed(&new).await;
+        let directory = tempfile::tempdir().unwrap();
+        let (process, query) = stopped_half_way(directory.path(), former).await;
+        let plan = explained(&process, REPLAY, &new).await;
+        assert!(
+            plan.contains("its state is computed anew") && plan.contains("reads again what came behind epoch "),
+            "{plan}"
+        );
+        process.run(&format!("RESUME QUERY 'q' {REPLAY} AS INSERT INTO out {new}")).await;
+        let before = process.events(&query);
+        let begun = Instant::now();
+        while process.state(&query) == Some(QueryState::Running) && process.events(&query) < before + 15_000 {
+            assert!(begun.elapsed() < FOREVER);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        process.end().await;
+        let process = Process::start(directory.path(), 2).await;
+        until_over(&process, &query).await;
+        process.end().await;
+        let (now, before): (Vec<String>, Vec<String>) =
+            lines(&directory.path().join("out")).into_iter().partition(|line| line.contains(",-"));
+        let start = |line: &String| line.split(',').next().unwrap().to_owned();
+        let (last, first) = (before.iter().map(start).max().unwrap(), now.iter().map(start).min().unwrap());
+        let up_to = |line: &&String| start(line) <= last;
+        assert_eq!(before, expected_before.iter().filter(up_to).cloned().collect::<Vec<_>>(), "{new}");
+        let behind = |line: &&String| start(line) >= first;
+        assert_eq!(now, expected_now.iter().filter(behind).cloned().collect::<Vec<_>>(), "{new}");
+        let between = |line: &&String| start(line) > last && start(line) < first;
+        if new.contains("'0.1' SECOND, INTERVAL '0.2' SECOND") {
+            assert!(first > last && expected_now.iter().find(between).is_none(), "{new}: {last}, {first}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn state_that_cannot_be_computed_anew_from_the_records_is_not_and_the_former_text_goes_on() {
+    let [former, new] = KEEPING[1];
+    let expected = undisturbed(former).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (process, query) = stopped_half_way(directory.path(), former).await;
+    // Nobody knows how long a session is, and a savepoint has no records before its snapshot.
+    let saved = directory.path().join("saved");
+    process.run(&format!("STOP QUERY 'q' WITH SAVEPOINT '{}'", saved.display())).await;
+    process.run("DROP QUERY 'q'").await;
+    process.run(&format!("RESUME QUERY FROM SAVEPOINT '{}'", saved.display())).await;
+    process.run("STOP QUERY 'q'").await;
+    let new = new.replace("count(*)", "max(price)");
+    let plan = explained(&process, REPLAY, &new).await;
+    let is_told =
+        |text: &str| text.contains("begin with epoch") || text.contains("went when the snapshot of it counted");
+    assert!(is_told(&plan) && plan.contains("refused: "), "{plan}");
+    let error = process.try_run(&format!("RESUME QUERY 'q' {REPLAY} AS INSERT INTO out {new}")).await.unwrap_err();
+    assert!(is_told(&error), "{error}");
+    process.run("RESUME QUERY 'q'").await;
+    until_over(&process, &query).await;
+    process.end().await;
+    assert_eq!(lines(&directory.path().join("out")), expected);
+}
