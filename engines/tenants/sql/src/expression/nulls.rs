@@ -71,6 +71,7 @@ mod tests {
             compare(column(2), one()),
             compare(column(5), sum(2)),
             null(3),
+            not(null(9)),
             not(not(null(3))),
             not(and(not(null(3)), compare(column(4), one()))),
             or(compare(column(9), one()), compare(column(3), one())),

@@ -16,7 +16,7 @@ use crate::{
     function::{ArrayFunction, Function},
 };
 
-/// A bound of a range, and whether it belongs to it.
+/// A bound of a range, and whether it belongs to it. NULL as a constant is one behind all other values.
 pub type Bound = Option<(Expr, bool)>;
 
 /// How a table's rows are found: by one way, or by any of several, each row once.
@@ -257,7 +257,8 @@ fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditi
         let bound = |inclusive: Comparison, exclusive: Comparison| {
             let found = usable
                 .iter()
-                .find(|u| Some(u.compared) == next && (u.comparison == inclusive || u.comparison == exclusive));
+                .find(|u| Some(u.compared) == next && (u.comparison == inclusive || u.comparison == exclusive))
+                .filter(|u| *u.with != Expr::NULL);
             found.map(|u| (u.with.clone(), u.comparison == inclusive))
         };
         let lower = bound(Comparison::GreaterOrEqual, Comparison::Greater);
@@ -305,7 +306,8 @@ pub fn range<P>(
     let end = |bound: &Bound| -> Result<Option<Option<(KeyRange, bool)>>> {
         let Some((expr, inclusive)) = bound else { return Ok(Some(None)) };
         let value = expr.value(env)?;
-        if value.is_null() {
+        // Nothing lies before or behind what is not known.
+        if value.is_null() && *expr != Expr::NULL {
             return Ok(None);
         }
         Ok(Some(Some((with(&prefix, &value, descending)?, *inclusive))))

@@ -454,9 +454,24 @@ impl Planner<'_> {
                 joined: bound.from.joined,
             },
             Some(bound) => Derived::Query(self.plan_select(bound, scope.width, false)),
-            None => Derived::Query(self.query_at(ast, scope)?),
+            None => match self.query_at(ast, scope)? {
+                Query { body: Body::Values(rows), columns, .. } if computed && is_one_row(ast, &rows) => {
+                    Derived::Joined {
+                        columns: rows.into_iter().flatten().zip(columns).collect(),
+                        width: scope.width,
+                        joined: Inner::default(),
+                    }
+                }
+                query => Derived::Query(query),
+            },
         })
     }
+}
+
+/// Whether a query is one row that is written down, and nothing else, so that its values can stand wherever they are named.
+fn is_one_row(ast: &ast::Query, rows: &[Vec<Expr>]) -> bool {
+    let alone = ast.order_by.is_none() && ast.limit_clause.is_none() && ast.fetch.is_none() && ast.with.is_none();
+    alone && matches!(rows, [row] if !row.iter().any(Expr::is_volatile))
 }
 
 /// A table's name without its schema.

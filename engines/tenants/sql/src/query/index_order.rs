@@ -91,6 +91,15 @@ fn direction(
     Some(backwards.unwrap_or(false))
 }
 
+/// Leaves out what has NULL where rows are ordered by an expression first.
+pub(crate) fn without_null(scan: &mut Scan, first: &Expr) {
+    if let [Way::Range { index, equal, upper: upper @ None, .. }] = scan.access.ways.as_mut_slice()
+        && parts(&scan.table, *index, scan.base).get(equal.len()).is_some_and(|part| part.expr == *first)
+    {
+        *upper = Some((Expr::NULL, false));
+    }
+}
+
 /// A part of what rows are in the order of.
 struct Part {
     expr: Expr,

@@ -261,7 +261,11 @@ pub(crate) fn needed(item: &Item, outer: usize) -> Vec<usize> {
     columns
 }
 
-/// How well the rows of an item are found with what is known; `None` if it needs others first.
+/// The last bits of a score, which decide between items that are found equally well.
+const EQUALITIES: u32 = 2;
+
+/// How well the rows of an item are found with what is known; `None` if it needs others first. Of those that are found equally well that is
+/// better whose rows have to be equal to others, then that of which a condition with `=` leaves few.
 fn score(item: &Item, conditions: &[Expr], known: &Columns) -> Option<u32> {
     let around = known.0.first().map_or(0, |around| around.end);
     if needed(item, around).iter().any(|column| !known.has(*column)) {
@@ -269,13 +273,17 @@ fn score(item: &Item, conditions: &[Expr], known: &Columns) -> Option<u32> {
     }
     let own = Columns::default().with(item.part());
     let joined = conditions.iter().any(|condition| equality(condition, &own, known).is_some());
+    let filtered = conditions
+        .iter()
+        .any(|condition| matches!(condition, Expr::Compare(Comparison::Equal, ..)) && own.cover(condition));
+    let last = 2 * u32::from(joined) + u32::from(filtered);
     match item {
         Item::Table { table, base, .. } => {
             let usable = |expr: &Expr| known.cover(expr) && !expr.is_volatile();
             let (_, score) = access::choose(table, *base, &usable, &mut conditions.to_vec());
-            Some(2 * score + u32::from(joined))
+            Some((score << EQUALITIES) + last)
         }
-        _ => Some(u32::from(joined)),
+        _ => Some(last),
     }
 }
 
@@ -287,8 +295,7 @@ fn leads(item: &Item, items: &[Item], conditions: &[Expr], known: &Columns) -> b
         _ => query.limit.as_ref().is_some_and(is_low),
     };
     let with = known.with(item.part());
-    // The last bit says that there is an equality.
-    let found = |other: &Item, known| score(other, conditions, known).map_or(0, |score| score >> 1);
+    let found = |other: &Item, known| score(other, conditions, known).map_or(0, |score| score >> EQUALITIES);
     few && items.iter().any(|other| matches!(other, Item::Table { .. }) && found(other, &with) > found(other, known))
 }
 

@@ -15,7 +15,7 @@ use crate::{
     },
     query::{
         from::{From, Item},
-        index_order::in_order,
+        index_order::{in_order, without_null},
         select::Planner,
     },
 };
@@ -50,6 +50,9 @@ impl Planner<'_> {
         let order = vec![SortKey { at: 0, descending, nulls_first: descending }];
         if !in_order(&mut rows, &outputs, order, (true, true)).is_empty() {
             return None;
+        }
+        if descending && let Some(scan) = rows.node.leading_scan() {
+            without_null(scan, argument);
         }
         rows.want(&outputs);
         let select = Select::of(rows, outputs);
