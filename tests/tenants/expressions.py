@@ -131,6 +131,8 @@ class Expressions:
             forms = forms + ["(<condition>) {AND|OR} (<condition>)", "NOT (<condition>)"]
             if table and self.chance(0.2):
                 return self.question(table, depth - 1)
+        if self.chance(0.05):
+            return f"{self.value(of, table, depth)} {self.pick(['', 'NOT '])}IN ({', '.join(self.literal(of) for _ in range(12))})"
         return self.filled(self.pick(forms), of, table, max(depth - 1, 0))
 
     def question(self, table, depth):

@@ -70,7 +70,7 @@ class Statements(Expressions):
 
     def statement(self):
         kinds = {self.insert: 28, self.update: 15, self.delete: 5, self.select: 20, self.aggregate: 12, self.window: 6, self.combine: 4, self.join: 8,
-                 self.common: 5, self.define: 2}
+                 self.common: 5, self.ordered: 5, self.extremes: 3, self.derived: 6, self.define: 2}
         return self.random.choices(list(kinds), kinds.values())[0]()
 
     def changed(self):
@@ -131,6 +131,47 @@ class Statements(Expressions):
             distinct, ordered = f"DISTINCT ON ({group}) ", f" ORDER BY {group}, {table}.id"
         return f"SELECT {distinct}{shown} FROM {table} WHERE {self.condition(table)}{ordered}{limit}"
 
+    def perhaps(self, table, probability):
+        """A WHERE clause, or none."""
+        return f" WHERE {self.condition(table, 1)}" if self.chance(probability) else ""
+
+    def ordered(self):
+        """The first rows in an order that an index may have, often of all rows of a table."""
+        table = self.pick(self.tables)
+        found = [column for column, of in self.tables[table].items() if of in GROUPED]
+        keys = self.random.sample(found, min(len(found), self.random.randint(1, 2)))
+        # Rows that are equal in what they are sorted by are told apart, or look alike.
+        last = self.pick(["", ", id", ", id DESC"])
+        order = ", ".join(key + self.pick(["", "", " DESC", " DESC", " NULLS FIRST", " DESC NULLS LAST"]) for key in keys)
+        limit = f" LIMIT {self.random.randint(0, 5)}" + self.pick(["", "", " OFFSET 2"])
+        return f"SELECT {', '.join(keys)}{', id' if last else ''} FROM {table}{self.perhaps(table, 0.4)} ORDER BY {order}{last}{limit}"
+
+    def extremes(self):
+        table = self.pick(self.tables)
+        ends = [f"{self.pick(['min', 'max'])}({self.column(table, RANKED)})" for _ in range(self.random.randint(1, 3))]
+        having = self.pick(["", "", "", f" HAVING {ends[0]} IS NOT NULL"])
+        return f"SELECT {', '.join(ends)} FROM {table}{self.perhaps(table, 0.4)}{having}"
+
+    def derived(self):
+        """Conditions on what a query in FROM computes."""
+        table, other = self.pick(self.tables), self.pick(["a", "b"])
+        # Of char(4) set operations have no length, and tenants no blanks.
+        found = [(of, f"{table}.{column}") for column, of in self.tables[table].items() if of in GROUPED and of != "char(4)"]
+        of, group = self.pick(found)
+        source = f"FROM {table}{self.perhaps(table, 0.3)}"
+        rows = self.pick([
+            f"SELECT count(*) AS id, {group} AS t {source} GROUP BY {group}",
+            f"SELECT row_number() OVER (PARTITION BY {group} ORDER BY {table}.id) AS id, {group} AS t {source}",
+            f"SELECT max({table}.id) OVER (PARTITION BY {group}, {table}.id % 2) AS id, {group} AS t {source}",
+            f"SELECT DISTINCT {table}.id % 3 AS id, {group} AS t {source}",
+            f"SELECT {table}.id, {group} AS t {source} {self.pick(['UNION', 'UNION ALL', 'INTERSECT', 'EXCEPT ALL'])} SELECT id, {self.value(of, other, 1)} FROM {other}",
+            f"SELECT {table}.id, {group} AS t {source} ORDER BY {table}.id LIMIT 3",
+        ])
+        self.tables["w"] = {"id": "bigint", "t": of}
+        where = self.pick([f"w.t = {self.literal(of)}", f"w.t IN ({self.literal(of)}, {self.literal(of)})", self.condition("w", 1)])
+        del self.tables["w"]
+        return f"SELECT * FROM ({rows}) AS w WHERE {where}"
+
     def aggregates(self, table):
         number, ranked, group = (self.column(table, types) for types in (SUMMED, RANKED, GROUPED))
         return self.random.sample(["count(*)", f"count(DISTINCT {group})", f"sum({number})", f"avg({number})", f"min({ranked})", f"max({ranked})",
@@ -165,7 +206,7 @@ class Statements(Expressions):
 
     def join(self):
         kind, key = self.pick(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LATERAL"]), f"b.id = a.id + {self.random.randint(0, 2)}"
-        where = f"WHERE {self.condition('a', 1)}"
+        where = f"WHERE {self.condition('a' if kind == 'LATERAL' else self.pick(['a', 'b']), 1)}"
         if kind == "FULL JOIN":
             return f"SELECT a.id, b.id FROM a FULL JOIN b ON {key} {where}"
         if kind == "LATERAL":

@@ -16,6 +16,7 @@ pub mod reference;
 mod role;
 mod rows;
 mod set;
+mod sorted;
 mod subquery;
 mod window;
 mod with;

@@ -1,7 +1,6 @@
 //! Runs queries: joined rows, then groups, then what is selected, in the order and number that is asked for.
 
 use std::{
-    cmp::Ordering,
     collections::{HashMap, HashSet},
     ops::ControlFlow,
 };
@@ -10,9 +9,9 @@ use savanna_tenants_sql::{
     expression::{
         Env, Expr,
         aggregate::State,
-        rows::{Take, compare, fingerprint},
+        rows::{Take, fingerprint},
     },
-    plan::query::{Arguments, Body, Distinct, Grouping, Locking, Patience, Query, Select, SortKey},
+    plan::query::{Arguments, Body, Distinct, Grouping, Locking, Patience, Query, Select},
     query,
 };
 use savanna_tenants_store::{database::Step, fault::Fault};
@@ -23,7 +22,10 @@ use savanna_tenants_values::{
 };
 use savanna_transaction::Wait;
 
-use crate::Run;
+use crate::{
+    Run,
+    sorted::{Sorted, sort},
+};
 
 /// How many rows a query has at most, and how many are left out.
 #[derive(Clone, Copy)]
@@ -97,14 +99,14 @@ impl Run<'_> {
                 take(row)
             });
         }
-        let mut rows = Vec::new();
-        let mut memory = self.memory();
+        // How many rows those are that are distinct is not known before.
+        let wanted = window.end.filter(|_| distinct_on.is_none());
+        let mut sorted = Sorted::new(&query.order, wanted, self.memory());
         self.unordered(query, around, None, &mut |row| {
-            memory.take(&row)?;
-            rows.push(row);
+            sorted.add(row)?;
             Ok(ControlFlow::Continue(()))
         })?;
-        sort(&mut rows, &query.order, |row| row);
+        let (rows, _memory) = sorted.finish();
         let mut seen = Seen::new(self);
         for mut row in rows {
             if let Some(on) = distinct_on
@@ -342,17 +344,6 @@ impl<'r> Seen<'r> {
         self.memory.take_bytes(bytes.len())?;
         Ok(self.rows.insert(bytes))
     }
-}
-
-fn sort<T>(rows: &mut [T], order: &[SortKey], row_of: impl Fn(&T) -> &Vec<Value>) {
-    if order.is_empty() {
-        return;
-    }
-    rows.sort_by(|a, b| {
-        let (a, b) = (row_of(a), row_of(b));
-        let mut orders = order.iter().map(|key| compare(&a[key.at], &b[key.at], key.descending, key.nulls_first));
-        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
-    });
 }
 
 /// The keys of a group of a grouping set, and the set's number.

@@ -22,7 +22,7 @@ use savanna_tenants_values::{
 use sqlparser::ast::{self, CastKind, DateTimeField, Ident, TrimWhereField, Value as Literal};
 
 use crate::{
-    expression::{Comparison, Expr, aggregate::Aggregate},
+    expression::{Comparison, Expr, aggregate::Aggregate, list::List},
     function::{Function, PatternFunction},
     parse::{
         data_type::{digits, type_of},
@@ -211,7 +211,7 @@ impl<'b, 'c> Binder<'b, 'c> {
                 all.extend(list);
                 let (mut all, _) = self.common(all, "IN")?;
                 let value = all.remove(0);
-                self.boolean(not_if(*negated, Expr::In(Box::new(value), all)))
+                self.boolean(not_if(*negated, Expr::In(Box::new(value), List::new(all))))
             }
             ast::Expr::Between { expr, negated, low, high } => {
                 let (a, low) = self.comparable(expr, low, ">=")?;

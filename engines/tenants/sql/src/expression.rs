@@ -3,6 +3,8 @@
 pub mod aggregate;
 pub mod arithmetic;
 pub mod index;
+pub mod list;
+pub(crate) mod nulls;
 pub(crate) mod ordered_set;
 pub mod regression;
 pub mod rows;
@@ -25,6 +27,7 @@ use crate::{
     backends::{Asker, Backend, Backends},
     expression::{
         arithmetic::{arithmetic, negate},
+        list::List,
         sequence::Given,
     },
     function::{self, AdvisoryFunction, Configured, Function, Paths, Patterns},
@@ -112,7 +115,7 @@ pub enum Expr {
         pattern: Box<Expr>,
         any_case: bool,
     },
-    In(Box<Expr>, Vec<Expr>),
+    In(Box<Expr>, List),
     /// Conditions with their results, and the result otherwise.
     Case(Vec<(Expr, Expr)>, Box<Expr>),
     Coalesce(Vec<Expr>),
@@ -361,8 +364,11 @@ impl Expr {
                 }
                 let mut held = env.facts.lent.memory();
                 held.take_computed(&value)?;
+                if let Some(has) = list.has(&value) {
+                    return Ok(has.map_or(NULL, truth));
+                }
                 let mut unknown = false;
-                for other in list {
+                for other in list.iter() {
                     let other = other.value(env)?;
                     if other.is_null() {
                         unknown = true;
@@ -499,7 +505,7 @@ impl Expr {
             }
             Self::In(value, list) => {
                 visit(value)?;
-                list.iter_mut().try_for_each(visit)
+                list.exprs_mut().iter_mut().try_for_each(visit)
             }
             Self::Case(cases, otherwise) => {
                 for (condition, result) in cases {
@@ -531,6 +537,13 @@ impl Expr {
         end
     }
 
+    /// Whether there is a query in it.
+    pub(crate) fn asks(&self) -> bool {
+        let mut found = matches!(self, Self::Subquery(_));
+        self.children(&mut |child| found |= child.asks());
+        found
+    }
+
     /// Visits the queries in it.
     pub(crate) fn queries(&self, visit: &mut dyn FnMut(&Query)) {
         if let Self::Subquery(subquery) = self {
@@ -560,6 +573,10 @@ impl Expr {
     /// What this condition is the alternative of, if it is one of at least two and at most `count`: each as conditions that hold
     /// together.
     pub(crate) fn alternatives(&self, count: usize) -> Option<Vec<Vec<Self>>> {
+        // Of many constants each is looked up as an element of an array.
+        if matches!(self, Self::In(value, list) if list.constants().is_some() && matches!(**value, Self::Column(_))) {
+            return None;
+        }
         let mut found = Vec::new();
         self.add_alternatives(&mut found, count);
         (2..=count).contains(&found.len()).then_some(found)

@@ -1,10 +1,13 @@
 //! Plans of queries: `SELECT`, `VALUES` and set operations, with the clauses that apply to their rows as a whole.
 
+pub(crate) mod ask_inside;
 pub(crate) mod from;
 pub(crate) mod group;
+pub(crate) mod index_order;
 pub(crate) mod items;
 pub(crate) mod join;
 pub(crate) mod late;
+pub(crate) mod min_max;
 pub(crate) mod order;
 pub mod scope;
 pub mod select;
@@ -33,6 +36,7 @@ use crate::{
         query::{Body, Joined, Locking, Node, Patience, Query, Rows, Select, SetKind, SetOperation},
     },
     query::{
+        index_order::is_low,
         items::check_width,
         order::sort_outputs,
         scope::Scope,
@@ -104,11 +108,13 @@ impl Planner<'_> {
         if ast.for_clause.is_some() || ast.settings.is_some() || !ast.pipe_operators.is_empty() {
             return unsupported("this clause of a query");
         }
-        let mut query = match &*ast.body {
+        let (query, (limit, offset)) = match &*ast.body {
             SetExpr::Select(select) => {
                 let bound = self.bind_select(select, ast.order_by.as_ref(), scope, open)?;
                 let lock = locking(&ast.locks, &bound)?;
-                let mut query = self.plan_select(bound, scope.width);
+                let limits = self.limits(ast, scope)?;
+                let few = limits.0.as_ref().is_some_and(is_low);
+                let mut query = self.plan_select(bound, scope.width, few);
                 if let (Some((locking, tables)), Body::Select(select)) = (lock, &mut query.body) {
                     query.locking = Some(locking);
                     let keys = &mut select.rows.keys;
@@ -119,7 +125,7 @@ impl Planner<'_> {
                         }
                     });
                 }
-                late::postponed(query)
+                (late::postponed(query), limits)
             }
             body => {
                 if !ast.locks.is_empty() {
@@ -129,9 +135,14 @@ impl Planner<'_> {
                 if let Some(order) = &ast.order_by {
                     query.order = sort_outputs(order, &query.columns)?;
                 }
-                query
+                (query, self.limits(ast, scope)?)
             }
         };
+        Ok(Query { limit: limit.or(query.limit), offset: offset.or(query.offset), ..query })
+    }
+
+    /// What LIMIT, or FETCH, and OFFSET say.
+    fn limits(&mut self, ast: &Ast, scope: &Scope<'_>) -> Result<(Option<Expr>, Option<Expr>)> {
         // FETCH without a number fetches one row.
         let one = ast::Expr::value(ast::Value::Number("1".to_owned(), false));
         let fetched = ast.fetch.as_ref().map(|fetch| fetch.quantity.as_ref().unwrap_or(&one));
@@ -140,7 +151,7 @@ impl Planner<'_> {
             Some(LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
                 (limit.as_ref().or(fetched), offset.as_ref().map(|offset| &offset.value))
             }
-            Some(_) => return unsupported("this kind of LIMIT"),
+            Some(_) => return Err(SqlError::unsupported("this kind of LIMIT")),
         };
         let mut count = |ast: Option<&ast::Expr>, place: &'static str| -> Result<Option<Expr>> {
             let Some(ast) = ast else { return Ok(None) };
@@ -148,13 +159,7 @@ impl Planner<'_> {
             let typed = binder.expr(ast)?;
             Ok(Some(binder.implicit(typed, Type::Int8)?))
         };
-        if limit.is_some() {
-            query.limit = count(limit, "LIMIT")?;
-        }
-        if offset.is_some() {
-            query.offset = count(offset, "OFFSET")?;
-        }
-        Ok(query)
+        Ok((count(limit, "LIMIT")?, count(offset, "OFFSET")?))
     }
 
     /// What stands in a query before the clauses that apply to all of its rows.
@@ -162,7 +167,7 @@ impl Planner<'_> {
         match ast {
             SetExpr::Select(select) => self.or_without_rows(select, scope, |planner| {
                 let bound = planner.bind_select(select, None, scope, open)?;
-                Ok(planner.plan_select(bound, scope.width))
+                Ok(planner.plan_select(bound, scope.width, false))
             }),
             SetExpr::Values(values) => {
                 let rows: Vec<&[ast::Expr]> = values.rows.iter().map(|row| row.content.as_slice()).collect();
@@ -301,7 +306,7 @@ impl Planner<'_> {
         let arguments = inner.arguments();
         let rows = Rows { query: Arc::new(inner), alias: String::new(), base: outer, arguments };
         let rows = Joined { condition: None, node: Node::Rows(rows), width, keys: 0 };
-        let select = Select { rows, grouping: None, windows: Vec::new(), sets: Vec::new(), outputs, distinct: None };
+        let select = Select::of(rows, outputs);
         *query = Query::new(outer, Body::Select(Box::new(select)), columns);
         Ok(())
     }

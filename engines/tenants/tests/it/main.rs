@@ -19,6 +19,7 @@ mod moved_open;
 mod moved_sessions;
 mod pages;
 mod placement;
+mod plans;
 mod portals;
 mod random;
 mod recovery;

@@ -155,6 +155,12 @@ impl Memory<'_> {
         self.mine > 0
     }
 
+    /// Gives back all that it has taken.
+    pub fn give_back(&mut self) {
+        let mine = std::mem::take(&mut self.mine);
+        self.lent.held.set(self.lent.held.get().saturating_sub(mine));
+    }
+
     /// Keeps it until the statement ends.
     pub fn keep(mut self) {
         self.mine = 0;
@@ -163,7 +169,7 @@ impl Memory<'_> {
 
 impl Drop for Memory<'_> {
     fn drop(&mut self) {
-        self.lent.held.set(self.lent.held.get().saturating_sub(self.mine));
+        self.give_back();
     }
 }
 

@@ -197,6 +197,9 @@ fn constant(value: &Value) -> String {
         Value::Uuid(_) => Type::Uuid,
         Value::Bytes(_) => Type::Bytea,
         Value::Json(_) => Type::Jsonb,
+        Value::Array(array) => {
+            return format!("ARRAY[{}]", array.elements.iter().map(constant).collect::<Vec<_>>().join(", "));
+        }
         _ => Type::Text,
     };
     format!("'{}'::{}", text::shown(value, of, Zone::UTC).replace('\'', "''"), of.name())

@@ -177,7 +177,9 @@ impl<'a> Explainer<'a> {
             });
         }
         for (bound, sign) in bounds {
-            if let Some((value, inclusive)) = bound {
+            if let Some((Expr::NULL, _)) = bound {
+                texts.push(format!("({} IS NOT NULL)", name(self, equal.len())));
+            } else if let Some((value, inclusive)) = bound {
                 let or_equal = if *inclusive { "=" } else { "" };
                 texts.push(format!("({} {sign}{or_equal} {})", name(self, equal.len()), self.text(value)));
             }

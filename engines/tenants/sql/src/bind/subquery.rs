@@ -18,6 +18,7 @@ use crate::{
         OutputColumn,
         query::{Body, Query, Subquery, Test},
     },
+    query::select::Planner,
 };
 
 impl Binder<'_, '_> {
@@ -28,7 +29,7 @@ impl Binder<'_, '_> {
             return Err(SqlError::new(state::SYNTAX_ERROR, "subquery must return only one column"));
         };
         let of = column.of;
-        Ok(Typed::new(self.answer(Test::Scalar(0), Arc::new(query)), of))
+        Ok(Typed::new(self.planner.answer(Test::Scalar(0), Arc::new(query)), of))
     }
 
     /// `ARRAY(SELECT ..)`
@@ -43,14 +44,14 @@ impl Binder<'_, '_> {
         let element = if column.of == Type::Unknown { Type::Text } else { column.of };
         self.planner.coerce(&mut query, &[element])?;
         let of = element.array().ok_or_else(|| SqlError::internal("an array of nothing"))?;
-        Ok(Typed::new(self.answer(Test::Array, Arc::new(query)), of))
+        Ok(Typed::new(self.planner.answer(Test::Array, Arc::new(query)), of))
     }
 
     /// The columns of a query's one row, each as a value.
     pub(crate) fn row(&mut self, ast: &ast::Query) -> Result<Vec<Typed>> {
         let query = Arc::new(self.query(ast)?);
         let column = |(at, column): (usize, &OutputColumn)| {
-            Typed::new(self.answer(Test::Scalar(at), Arc::clone(&query)), column.of)
+            Typed::new(self.planner.answer(Test::Scalar(at), Arc::clone(&query)), column.of)
         };
         Ok(query.columns.iter().enumerate().map(column).collect())
     }
@@ -69,13 +70,13 @@ impl Binder<'_, '_> {
             query.columns.clear();
             query.order.clear();
         }
-        Ok(Typed::new(not_if(negated, self.answer(Test::Exists, Arc::new(query))), Type::Bool))
+        Ok(Typed::new(not_if(negated, self.planner.answer(Test::Exists, Arc::new(query))), Type::Bool))
     }
 
     /// `.. IN (SELECT ..)`
     pub(super) fn in_query(&mut self, left: &ast::Expr, ast: &ast::Query, negated: bool) -> Result<Typed> {
         let (left, query) = self.compared(left, "=", ast)?;
-        let answer = self.answer(Test::Any(Comparison::Equal, left), Arc::new(query));
+        let answer = self.planner.answer(Test::Any(Comparison::Equal, left), Arc::new(query));
         Ok(Typed::new(not_if(negated, answer), Type::Bool))
     }
 
@@ -99,7 +100,7 @@ impl Binder<'_, '_> {
             return Err(SqlError::unsupported("a comparison of rows by order with a subquery"));
         }
         let test = if all { Test::All(comparison, left) } else { Test::Any(comparison, left) };
-        Ok(Typed::new(self.answer(test, Arc::new(query)), Type::Bool))
+        Ok(Typed::new(self.planner.answer(test, Arc::new(query)), Type::Bool))
     }
 
     /// Values that are compared with a query's columns, and the query, in common types.
@@ -138,11 +139,13 @@ impl Binder<'_, '_> {
         }
         Ok(query)
     }
+}
 
-    fn answer(&mut self, test: Test, query: Arc<Query>) -> Expr {
+impl Planner<'_> {
+    /// What a query in an expression comes to.
+    pub(crate) fn answer(&mut self, test: Test, query: Arc<Query>) -> Expr {
         let arguments = query.arguments();
         let is_fixed = arguments.is_empty() && !query.varies();
-        let id = self.planner.number();
-        Expr::Subquery(Box::new(Subquery { test, query, arguments, id, is_fixed }))
+        Expr::Subquery(Box::new(Subquery { test, query, arguments, id: self.number(), is_fixed }))
     }
 }

@@ -1,8 +1,13 @@
 //! How a table's rows are found: by key, by a range of an index, or all of them.
 
+use std::sync::Arc;
+
 use savanna_tenants_catalog::{Table, row};
 use savanna_tenants_encoding::KeyWriter;
-use savanna_tenants_values::{error::Result, value::Value};
+use savanna_tenants_values::{
+    error::Result,
+    value::{Value, array::Array},
+};
 use savanna_transaction::KeyRange;
 
 use super::implication::{follows, shift};
@@ -11,12 +16,12 @@ use crate::{
     function::{ArrayFunction, Function},
 };
 
-/// A bound of a range, and whether it belongs to it.
+/// A bound of a range, and whether it belongs to it. NULL as a constant is one behind all other values.
 pub type Bound = Option<(Expr, bool)>;
 
 /// How a table's rows are found: by one way, or by any of several, each row once.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Access {
     pub ways: Vec<Way>,
     pub each: Option<Each>,
@@ -25,7 +30,7 @@ pub struct Access {
 /// The elements of an array, for each of which the rows are found that have it in a column. It stands there while they are looked for, so
 /// that keys are computed from it as from any column.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Each {
     pub column: usize,
     pub array: Expr,
@@ -33,7 +38,7 @@ pub struct Each {
 
 /// A way to a table's rows. Its expressions are over other tables' columns.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Way {
     /// The row of a primary key.
     Key(Vec<Expr>),
@@ -69,6 +74,11 @@ impl Access {
         self.ways.iter().flat_map(Way::expressions).chain(self.each.iter().map(|each| &each.array))
     }
 
+    /// Whether all rows are read, as they stand in the table.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.each.is_none() && self.ways.as_slice() == [Way::ALL]
+    }
+
     /// Whether it is the same for every row of other tables.
     pub(crate) fn is_fixed(&self) -> bool {
         let own = self.each.as_ref().map(|each| Expr::Column(each.column));
@@ -79,6 +89,11 @@ impl Access {
 impl Way {
     /// All rows.
     const ALL: Self = Self::Range { index: None, equal: Vec::new(), lower: None, upper: None };
+
+    /// All rows, in the order of an index that has all of them.
+    pub(crate) fn all_by(index: usize) -> Self {
+        Self::Range { index: Some(index), equal: Vec::new(), lower: None, upper: None }
+    }
 
     fn expressions(&self) -> impl Iterator<Item = &Expr> {
         let (key, bounds) = match self {
@@ -136,25 +151,40 @@ fn choose_each(
     let part = base..base + table.columns.len();
     let mut tried = Tried::default();
     let each = conditions.iter().enumerate().filter_map(|(at, condition)| {
-        let Expr::Call(Function::Array(ArrayFunction::Any(Comparison::Equal)), arguments) = condition else {
-            return None;
-        };
-        let [Expr::Column(column), array] = arguments.as_slice() else { return None };
-        if !part.contains(column) || !known(array) {
+        let (column, array) = any_of(condition)?;
+        if !part.contains(&column) || !known(&array) {
             return None;
         }
         tried.may(conditions.len())?;
-        let own = Expr::Column(*column);
+        let own = Expr::Column(column);
         let mut rest = conditions.to_vec();
         rest[at] = Expr::Compare(Comparison::Equal, Box::new(own.clone()), Box::new(own.clone()));
         let (way, score) = choose_one(table, base, &|expr| *expr == own || known(expr), &mut rest);
         if !way.expressions().any(|expr| *expr == own) {
             return None;
         }
-        let each = Some(Each { column: *column, array: array.clone() });
+        let each = Some(Each { column, array });
         Some((Access { ways: vec![way], each }, rest, score))
     });
     each.max_by_key(|(_, _, score)| *score)
+}
+
+/// The column that a condition compares with each element of an array, and the array. A list of many constants is one.
+fn any_of(condition: &Expr) -> Option<(usize, Expr)> {
+    match condition {
+        Expr::Call(Function::Array(ArrayFunction::Any(Comparison::Equal)), arguments) => match arguments.as_slice() {
+            [Expr::Column(column), array] => Some((*column, array.clone())),
+            _ => None,
+        },
+        Expr::In(value, list) => match &**value {
+            Expr::Column(column) => {
+                let array = Array::from(list.constants()?.to_vec());
+                Some((*column, Expr::Constant(Value::Array(Arc::new(array)))))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// The ways by the alternatives of one of the conditions, each together with all other conditions. They are as good as the worst.
@@ -227,7 +257,8 @@ fn choose_one(table: &Table, base: usize, known: &dyn Fn(&Expr) -> bool, conditi
         let bound = |inclusive: Comparison, exclusive: Comparison| {
             let found = usable
                 .iter()
-                .find(|u| Some(u.compared) == next && (u.comparison == inclusive || u.comparison == exclusive));
+                .find(|u| Some(u.compared) == next && (u.comparison == inclusive || u.comparison == exclusive))
+                .filter(|u| *u.with != Expr::NULL);
             found.map(|u| (u.with.clone(), u.comparison == inclusive))
         };
         let lower = bound(Comparison::GreaterOrEqual, Comparison::Greater);
@@ -275,7 +306,8 @@ pub fn range<P>(
     let end = |bound: &Bound| -> Result<Option<Option<(KeyRange, bool)>>> {
         let Some((expr, inclusive)) = bound else { return Ok(Some(None)) };
         let value = expr.value(env)?;
-        if value.is_null() {
+        // Nothing lies before or behind what is not known.
+        if value.is_null() && *expr != Expr::NULL {
             return Ok(None);
         }
         Ok(Some(Some((with(&prefix, &value, descending)?, *inclusive))))

@@ -16,11 +16,12 @@ use savanna_transaction::RowLock;
 use crate::{
     expression::{Comparison, Expr, aggregate::Aggregate, set_function::SetFunction},
     plan::{OutputColumn, access::Access, window::WindowCall},
+    query::from::Inner,
 };
 
 /// A query: rows, in an order, perhaps not all of them.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Query {
     /// Columns of the row around it.
     pub outer: usize,
@@ -37,7 +38,7 @@ pub struct Query {
 
 /// Where a query's rows come from.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Body {
     Select(Box<Select>),
     /// `VALUES`
@@ -60,7 +61,7 @@ pub enum Body {
 
 /// `UNION`, `INTERSECT`, `EXCEPT`
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SetOperation {
     pub kind: SetKind,
     pub all: bool,
@@ -79,7 +80,7 @@ pub enum SetKind {
 
 /// `WITH RECURSIVE`: rows, and then those that come of the rows that were added last, until there are none.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Recursive {
     pub id: usize,
     pub all: bool,
@@ -118,7 +119,7 @@ impl Others {
 
 /// `SELECT`
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Select {
     pub rows: Joined,
     pub grouping: Option<Grouping>,
@@ -130,6 +131,8 @@ pub struct Select {
     /// As the last of these. Those that are only sorted by come last.
     pub outputs: Vec<Expr>,
     pub distinct: Option<Distinct>,
+    /// What `rows` joins, if the query around may yet add conditions.
+    pub(crate) joins: Option<Inner>,
 }
 
 /// A function that returns rows of one column, among what is selected.
@@ -141,7 +144,7 @@ pub struct SetCall {
 }
 
 /// Which rows are left out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Distinct {
     /// Those that are equal to others.
     All,
@@ -151,7 +154,7 @@ pub enum Distinct {
 
 /// Joined rows.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Joined {
     /// A condition that no table has to do with.
     pub condition: Option<Expr>,
@@ -164,7 +167,7 @@ pub struct Joined {
 
 /// A step of a join. It fills its part of the row, once for each of its rows.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Node {
     /// One row without columns.
     One,
@@ -181,7 +184,7 @@ pub enum Node {
 
 /// Rows of a table.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Scan {
     pub table: Arc<Table>,
     /// Its name in the statement.
@@ -198,7 +201,7 @@ pub struct Scan {
 
 /// Rows of a query in `FROM`.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Rows {
     pub query: Arc<Query>,
     /// Its name in the statement.
@@ -213,7 +216,7 @@ pub type Arguments = Vec<(usize, Expr)>;
 
 /// For each row of the left side those of the right side.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Join {
     pub left: Node,
     pub right: Node,
@@ -223,7 +226,7 @@ pub struct Join {
 
 /// Both sides' rows, joined where the condition holds, and the rest of each.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FullJoin {
     pub left: Node,
     pub left_part: Range<usize>,
@@ -233,7 +236,7 @@ pub struct FullJoin {
 
 /// Rows that do not depend on those before; they are read once and kept.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Keep {
     /// Its number in the statement.
     pub id: usize,
@@ -248,7 +251,7 @@ pub struct Keep {
 
 /// Rows by the values of expressions over them: of those that wait, and of whoever asks.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Lookup {
     pub own: Vec<Expr>,
     pub probe: Vec<Expr>,
@@ -256,7 +259,7 @@ pub struct Lookup {
 
 /// Groups of rows.
 #[expect(missing_docs, reason = "the names say it")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Grouping {
     /// Functions that return rows which are grouped by, over the joined row; as those of a `Select`.
     pub functions: Vec<Vec<SetCall>>,
@@ -444,6 +447,25 @@ impl Keep {
             visit(scan);
             keys.extend(scan.key);
         });
+    }
+}
+
+impl Select {
+    /// What is computed of each row.
+    pub(crate) fn of(rows: Joined, outputs: Vec<Expr>) -> Self {
+        Self { rows, grouping: None, windows: Vec::new(), sets: Vec::new(), outputs, distinct: None, joins: None }
+    }
+
+    /// Notes which columns of each table are needed.
+    pub(crate) fn want(&mut self) {
+        match &self.grouping {
+            None => {
+                let arguments = self.sets.iter().flatten().flat_map(|set| &set.arguments);
+                let windows = self.windows.iter().flat_map(WindowCall::expressions);
+                self.rows.want(self.outputs.iter().chain(windows).chain(arguments));
+            }
+            Some(grouping) => self.rows.want(grouping.expressions()),
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use crate::{
 const TABLES_MAX: usize = 32;
 
 /// What is joined, before it is decided how.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Item {
     Table { table: Arc<Table>, alias: String, base: usize },
     Rows { query: Arc<Query>, alias: String, base: usize },
@@ -45,14 +45,14 @@ pub(crate) enum Item {
 }
 
 /// All of these together, where the conditions hold.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Inner {
     pub(crate) items: Vec<Item>,
     pub(crate) conditions: Vec<Expr>,
 }
 
 /// A left join, or a full one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Outer {
     pub(crate) left: Item,
     pub(crate) right: Item,
@@ -440,16 +440,38 @@ impl Planner<'_> {
 
     /// A query in FROM; one that becomes a part of the query around it may also compute if that has a place for it.
     pub(crate) fn derived_query(&mut self, ast: &ast::Query, scope: &Scope<'_>, computed: bool) -> Result<Derived> {
+        let around = std::mem::replace(&mut self.is_in_from, true);
+        let derived = self.derived_parts(ast, scope, computed);
+        self.is_in_from = around;
+        derived
+    }
+
+    fn derived_parts(&mut self, ast: &ast::Query, scope: &Scope<'_>, computed: bool) -> Result<Derived> {
         Ok(match self.plain_select(ast, scope)? {
             Some(bound) if bound.is_simple(computed, scope.width) => Derived::Joined {
                 columns: bound.outputs.into_iter().zip(bound.columns).collect(),
                 width: bound.from.scope.width,
                 joined: bound.from.joined,
             },
-            Some(bound) => Derived::Query(self.plan_select(bound, scope.width)),
-            None => Derived::Query(self.query_at(ast, scope)?),
+            Some(bound) => Derived::Query(self.plan_select(bound, scope.width, false)),
+            None => match self.query_at(ast, scope)? {
+                Query { body: Body::Values(rows), columns, .. } if computed && is_one_row(ast, &rows) => {
+                    Derived::Joined {
+                        columns: rows.into_iter().flatten().zip(columns).collect(),
+                        width: scope.width,
+                        joined: Inner::default(),
+                    }
+                }
+                query => Derived::Query(query),
+            },
         })
     }
+}
+
+/// Whether a query is one row that is written down, and nothing else, so that its values can stand wherever they are named.
+fn is_one_row(ast: &ast::Query, rows: &[Vec<Expr>]) -> bool {
+    let alone = ast.order_by.is_none() && ast.limit_clause.is_none() && ast.fetch.is_none() && ast.with.is_none();
+    alone && matches!(rows, [row] if !row.iter().any(Expr::is_volatile))
 }
 
 /// A table's name without its schema.

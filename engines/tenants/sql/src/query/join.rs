@@ -6,9 +6,12 @@ use crate::{
     expression::{Comparison, Expr},
     plan::{
         access,
-        query::{FullJoin, Join, Keep, Lookup, Node, Rows, Scan},
+        query::{Body, FullJoin, Join, Joined, Keep, Lookup, Node, Rows, Scan},
     },
-    query::from::{Inner, Item, Outer},
+    query::{
+        from::{Inner, Item, Outer},
+        index_order::is_low,
+    },
 };
 
 /// Columns of the joined row.
@@ -41,8 +44,16 @@ pub(crate) struct Joiner<'a> {
 }
 
 impl Joiner<'_> {
+    /// The rows of a FROM clause as a part of a row of this width.
+    pub(crate) fn joined(&mut self, mut joined: Inner, width: usize) -> Joined {
+        let outer = self.outer;
+        let around = |condition: &mut Expr| condition.columns_end() <= outer && !condition.is_volatile();
+        let condition = Expr::all(joined.conditions.extract_if(.., around));
+        Joined { condition, node: self.all(joined), width, keys: 0 }
+    }
+
     /// The rows of a FROM clause, with the conditions of WHERE among its own.
-    pub(crate) fn all(&mut self, joined: Inner) -> Node {
+    fn all(&mut self, joined: Inner) -> Node {
         let around = Columns::default().with(0..self.outer);
         self.inner(joined, Vec::new(), &around)
     }
@@ -58,7 +69,8 @@ impl Joiner<'_> {
             // Of those that are found equally well the first that was written.
             let mut best = (0, None);
             for (at, item) in items.iter().enumerate() {
-                let score = score(item, &all, &known);
+                let score =
+                    score(item, &all, &known).map(|score| score.max(u32::from(leads(item, &items, &all, &known))));
                 if score.is_some() && best.1 < score {
                     best = (at, score);
                 }
@@ -139,11 +151,16 @@ impl Joiner<'_> {
                 let (access, _) = access::choose(table, base, &usable, &mut conditions);
                 scan(item, access).filtered(conditions)
             }
-            Item::Rows { query, alias, base } => {
+            Item::Rows { mut query, alias, base } => {
+                let conditions = self.asked_inside(&mut query, base, conditions);
                 let arguments = query.arguments();
                 Node::Rows(Rows { query, alias, base, arguments }).filtered(conditions)
             }
             Item::Inner(inner) => self.inner(inner, conditions, known),
+            Item::Outer(outer) if outer.is_inner(&conditions) => {
+                let Outer { left, right, on, .. } = *outer;
+                self.inner(Inner { items: vec![left, right], conditions: on }, conditions, known)
+            }
             Item::Outer(outer) if outer.full => self.full(*outer).filtered(conditions),
             Item::Outer(outer) => self.left(*outer, conditions, known),
         }
@@ -190,12 +207,24 @@ fn scan(item: Item, access: access::Access) -> Node {
     }
 }
 
-/// Inner joins of inner joins are one.
+impl Outer {
+    /// Whether it is an inner join, because of conditions that do not hold for rows without a right side.
+    fn is_inner(&self, conditions: &[Expr]) -> bool {
+        let right = self.right.part();
+        !self.full && conditions.iter().any(|condition| condition.rejects_null(&right))
+    }
+}
+
+/// Inner joins of inner joins are one, and left joins that are inner joins belong to it.
 fn flatten(inner: Inner, items: &mut Vec<Item>, conditions: &mut Vec<Expr>) {
     conditions.extend(inner.conditions);
     for item in inner.items {
         match item {
             Item::Inner(inner) => flatten(inner, items, conditions),
+            Item::Outer(outer) if outer.is_inner(conditions) => {
+                let Outer { left, right, on, .. } = *outer;
+                flatten(Inner { items: vec![left, right], conditions: on }, items, conditions);
+            }
             item => items.push(item),
         }
     }
@@ -232,7 +261,11 @@ pub(crate) fn needed(item: &Item, outer: usize) -> Vec<usize> {
     columns
 }
 
-/// How well the rows of an item are found with what is known; `None` if it needs others first.
+/// The last bits of a score, which decide between items that are found equally well.
+const EQUALITIES: u32 = 2;
+
+/// How well the rows of an item are found with what is known; `None` if it needs others first. Of those that are found equally well that is
+/// better whose rows have to be equal to others, then that of which a condition with `=` leaves few.
 fn score(item: &Item, conditions: &[Expr], known: &Columns) -> Option<u32> {
     let around = known.0.first().map_or(0, |around| around.end);
     if needed(item, around).iter().any(|column| !known.has(*column)) {
@@ -240,14 +273,30 @@ fn score(item: &Item, conditions: &[Expr], known: &Columns) -> Option<u32> {
     }
     let own = Columns::default().with(item.part());
     let joined = conditions.iter().any(|condition| equality(condition, &own, known).is_some());
+    let filtered = conditions
+        .iter()
+        .any(|condition| matches!(condition, Expr::Compare(Comparison::Equal, ..)) && own.cover(condition));
+    let last = 2 * u32::from(joined) + u32::from(filtered);
     match item {
         Item::Table { table, base, .. } => {
             let usable = |expr: &Expr| known.cover(expr) && !expr.is_volatile();
             let (_, score) = access::choose(table, *base, &usable, &mut conditions.to_vec());
-            Some(2 * score + u32::from(joined))
+            Some((score << EQUALITIES) + last)
         }
-        _ => Some(u32::from(joined)),
+        _ => Some(last),
     }
+}
+
+/// Whether an item has few rows, as it seems, and an index finds rows of another by them.
+fn leads(item: &Item, items: &[Item], conditions: &[Expr], known: &Columns) -> bool {
+    let Item::Rows { query, .. } = item else { return false };
+    let few = match &query.body {
+        Body::Values(_) | Body::Function { .. } | Body::Working(_) => true,
+        _ => query.limit.as_ref().is_some_and(is_low),
+    };
+    let with = known.with(item.part());
+    let found = |other: &Item, known| score(other, conditions, known).map_or(0, |score| score >> EQUALITIES);
+    few && items.iter().any(|other| matches!(other, Item::Table { .. }) && found(other, &with) > found(other, known))
 }
 
 /// The sides of an equality of one item's columns with others.

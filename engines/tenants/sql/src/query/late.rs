@@ -25,10 +25,10 @@ pub(crate) fn postponed(mut query: Query) -> Query {
     let arguments = || select.sets.iter().flatten().flat_map(|set| &set.arguments);
     let sets = !select.sets.is_empty()
         && !keys.iter().any(|at| of_sets(&select.outputs[*at]))
-        && !select.outputs.iter().any(|output| of_sets(output) && asks(output))
-        && !arguments().any(asks);
+        && !select.outputs.iter().any(|output| of_sets(output) && output.asks())
+        && !arguments().any(Expr::asks);
     let is_late = |at: usize, output: &Expr| {
-        at < visible && !is_key(at) && !asks(output) && (output.is_volatile() || sets && of_sets(output))
+        at < visible && !is_key(at) && !output.asks() && (output.is_volatile() || sets && of_sets(output))
     };
     if !select.outputs.iter().enumerate().any(|(at, output)| is_late(at, output)) {
         return query;
@@ -77,7 +77,7 @@ pub(crate) fn postponed(mut query: Query) -> Query {
     let arguments = query.arguments();
     let rows = Rows { query: Arc::new(query), alias: String::new(), base: outer, arguments };
     let rows = Joined { condition: None, node: Node::Rows(rows), width: around, keys: 0 };
-    let select = Select { rows, grouping: None, windows: Vec::new(), sets, outputs, distinct: None };
+    let select = Select { sets, ..Select::of(rows, outputs) };
     Query::new(outer, Body::Select(Box::new(select)), shown)
 }
 
@@ -91,13 +91,6 @@ fn keys_of(query: &Query) -> Option<Vec<usize>> {
     };
     let sorts = query.locking.is_none() && (!query.order.is_empty() || !on.is_empty());
     sorts.then(|| query.order.iter().map(|key| key.at).chain(on.iter().copied()).collect())
-}
-
-/// Whether there is a query in an expression.
-fn asks(expr: &Expr) -> bool {
-    let mut found = matches!(expr, Expr::Subquery(_));
-    expr.children(&mut |child| found |= asks(child));
-    found
 }
 
 fn place(expr: &mut Expr, moved: &impl Fn(usize) -> usize) {

@@ -11,22 +11,22 @@ use sqlparser::ast::{self, Query as Ast, SetExpr};
 
 use crate::{
     bind::{Binder, Parameters, Sets, Windows},
-    expression::{Expr, aggregate::Aggregate, index::ResolvedIndexes},
+    expression::{Expr, aggregate::Aggregate},
     interrupt::Interrupts,
     modify::{Overriding, conflict_target::ConflictTarget},
     parse::name::relation_name,
     plan::{
         OutputColumn, Part,
-        access::Way,
-        implication::shift,
         query::{Body, Distinct, Grouping, Joined, Query, Select, SetCall, SortKey},
         window::WindowCall,
     },
     query::{
         from::{From, Inner},
         group::{GroupKeys, Grouped, group_keys, has_sets, regroup, without_grouping},
+        index_order::in_order,
         items::Items,
         join::{Joiner, reads_below},
+        min_max::{one_row, put},
         order::{distinct_on, sort_keys},
         scope::Scope,
         view::Views,
@@ -48,6 +48,8 @@ pub struct Planner<'c> {
     pub(crate) parts: Option<Vec<Part>>,
     /// Whether queries in FROM that compute may become a part of the query around them.
     pub(crate) computes: bool,
+    /// Whether what is planned stands in FROM, where the query around it may add conditions.
+    pub(crate) is_in_from: bool,
     pub(crate) views: Views,
     /// Whether the statement asks what its session has prepared and declared.
     pub(crate) lists: bool,
@@ -130,6 +132,7 @@ impl<'c> Planner<'c> {
             with: Vec::new(),
             views: Views::default(),
             computes: true,
+            is_in_from: false,
             lists: false,
             asks_for_backends: false,
             parts: None,
@@ -158,11 +161,8 @@ impl<'c> Planner<'c> {
     }
 
     /// Chooses how rows are joined.
-    pub(crate) fn join(&mut self, mut joined: Inner, scope: &Scope<'_>, outer: usize) -> Joined {
-        let around = |condition: &mut Expr| condition.columns_end() <= outer && !condition.is_volatile();
-        let condition = Expr::all(joined.conditions.extract_if(.., around));
-        let node = Joiner { outer, next: &mut self.numbered }.all(joined);
-        Joined { condition, node, width: scope.width, keys: 0 }
+    pub(crate) fn join(&mut self, joined: Inner, scope: &Scope<'_>, outer: usize) -> Joined {
+        Joiner { outer, next: &mut self.numbered }.joined(joined, scope.width)
     }
 
     /// A query that is one SELECT and has no clause that applies to its rows as a whole.
@@ -288,26 +288,36 @@ impl<'c> Planner<'c> {
         Ok(Bound { from, outputs, columns, grouping, windows, sets: staged.sets, distinct, order })
     }
 
-    /// The plan of a SELECT, its columns and what is left to be sorted.
-    pub(crate) fn plan_select(&mut self, bound: Bound<'_>, outer: usize) -> Query {
-        let Bound { from, mut outputs, columns, grouping, windows, sets, distinct, order } = bound;
-        let mut rows = self.join(from.joined, &from.scope, outer);
+    /// The plan of a SELECT, its columns and what is left to be sorted; with `few` a LIMIT is expected.
+    pub(crate) fn plan_select(&mut self, bound: Bound<'_>, outer: usize, few: bool) -> Query {
+        let Bound { mut from, mut outputs, columns, mut grouping, windows, sets, distinct, order } = bound;
+        if let Some(grouping) = &mut grouping {
+            from.joined.conditions.extend(grouping.before_groups(outer));
+        }
+        let computes_more = !windows.is_empty() || !sets.is_empty();
+        let grouped = grouping.as_ref().filter(|_| !computes_more);
+        let ends = grouped.and_then(|grouping| self.ends(&from, grouping, outer));
+        // Another condition of a query whose order is asked for would lose that order; where aggregates are queries, it belongs to these.
+        let joins = (self.is_in_from && order.is_empty() && ends.is_none()).then(|| from.joined.clone());
+        let mut rows = match ends {
+            Some(values) => {
+                outputs.iter_mut().for_each(|output| put(output, &values, outer));
+                one_row(grouping.take().and_then(|grouping| grouping.having), &values, outer)
+            }
+            None => self.join(from.joined, &from.scope, outer),
+        };
         let order = match &grouping {
-            None if distinct.is_none() && windows.is_empty() => in_order(&mut rows, &outputs, order),
+            None if distinct.is_none() && windows.is_empty() => {
+                in_order(&mut rows, &outputs, order, (few, sets.is_empty()))
+            }
             _ => order,
         };
         if order.is_empty() && distinct.is_none() {
             outputs.truncate(columns.len());
         }
-        match &grouping {
-            None => {
-                let arguments = sets.iter().flatten().flat_map(|set| &set.arguments);
-                let windows = windows.iter().flat_map(WindowCall::expressions);
-                rows.want(outputs.iter().chain(windows).chain(arguments));
-            }
-            Some(grouping) => rows.want(grouping.expressions()),
-        }
-        let body = Body::Select(Box::new(Select { rows, grouping, windows, sets, outputs, distinct }));
+        let mut select = Select { rows, grouping, windows, sets, outputs, distinct, joins };
+        select.want();
+        let body = Body::Select(Box::new(select));
         Query { order, ..Query::new(outer, body, columns) }
     }
 }
@@ -333,38 +343,4 @@ fn add_dependent_keys(keys: &mut GroupKeys, from: &From<'_>) {
     });
     dependent.retain(|key| !keys.keys.contains(key));
     keys.add_dependent(dependent);
-}
-
-/// What is left to be sorted: nothing if the rows come in the order that is asked for, perhaps when the first table is read from
-/// its end.
-fn in_order(rows: &mut Joined, outputs: &[Expr], order: Vec<SortKey>) -> Vec<SortKey> {
-    let Some(scan) = rows.node.leading_scan() else { return order };
-    let (parts, fixed): (Vec<(Expr, bool)>, usize) = match scan.access.ways.as_slice() {
-        _ if scan.access.each.is_some() => return order,
-        [Way::Range { index: None, equal, .. }] => match &scan.table.primary {
-            Some(primary) => {
-                let parts = primary.columns.iter().map(|column| (Expr::Column(*column), false));
-                (parts.collect(), equal.len())
-            }
-            None => return order,
-        },
-        [Way::Range { index: Some(index), equal, .. }] => (scan.table.parts(*index), equal.len()),
-        _ => return order,
-    };
-    let mut backwards = None;
-    let mut next = parts.into_iter().skip(fixed);
-    for key in &order {
-        let Some((mut part, descending)) = next.next() else { return order };
-        let never_null = matches!(part, Expr::Column(column) if scan.table.columns[column].not_null);
-        shift(&mut part, scan.base);
-        let same = outputs.get(key.at) == Some(&part);
-        let turned = key.descending != descending;
-        // NULL is the largest in an index; a column without NULLs has no say.
-        let nulls = never_null || key.nulls_first == key.descending;
-        if !same || !nulls || *backwards.get_or_insert(turned) != turned {
-            return order;
-        }
-    }
-    scan.backwards = backwards.unwrap_or(false);
-    Vec::new()
 }

@@ -1,0 +1,349 @@
+//! Rules by which plans become shorter: what they make of a query, and that its answer stays the same.
+
+use savanna_tenants_store::database::SessionId;
+
+use crate::desk::{Desk, Seen, rows};
+
+/// Tables with indexes, and the same rows without any.
+fn desk() -> (Desk, SessionId) {
+    let mut desk = Desk::new();
+    let client = desk.client();
+    desk.setup(
+        client,
+        &[
+            "CREATE TABLE t (id int PRIMARY KEY, n int, m int NOT NULL, s text)",
+            "CREATE TABLE u (id int PRIMARY KEY, t_id int, n int)",
+            "CREATE INDEX t_n ON t (n)",
+            "CREATE INDEX t_m ON t (m DESC, n)",
+            "CREATE UNIQUE INDEX t_s ON t (s)",
+            "CREATE INDEX u_t ON u (t_id)",
+            "INSERT INTO t SELECT g, nullif(g * 7 % 23, 0), g % 5, nullif('s' || g * 13 % 101, 's13') FROM generate_series(1, 100) g",
+            "INSERT INTO u SELECT g, nullif(g * 3 % 50, 0), g % 7 FROM generate_series(1, 60) g",
+            "DELETE FROM t WHERE id % 10 = 0",
+            "CREATE TABLE plain_t (id int, n int, m int, s text)",
+            "INSERT INTO plain_t SELECT * FROM t",
+            "CREATE TABLE plain_u (id int, t_id int, n int)",
+            "INSERT INTO plain_u SELECT * FROM u",
+        ],
+    );
+    (desk, client)
+}
+
+/// A choice that is the same whenever the test runs.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+
+    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+}
+
+#[test]
+fn the_first_rows_of_an_order_are_read_by_an_index() {
+    let (mut desk, client) = desk();
+    let mut shows = |text: &str, lines: &[&str]| assert_eq!(desk.run(client, text), rows(lines), "{text}");
+    let limit = |scan: &'static str| ["Limit", scan];
+    shows("EXPLAIN SELECT * FROM t ORDER BY n LIMIT 3", &limit("  ->  Index Scan using t_n on t"));
+    shows(
+        "EXPLAIN SELECT * FROM t ORDER BY n DESC, id DESC LIMIT 3",
+        &limit("  ->  Index Scan Backward using t_n on t"),
+    );
+    shows("EXPLAIN SELECT * FROM t ORDER BY m DESC, n, id LIMIT 3", &limit("  ->  Index Scan using t_m on t"));
+    shows("EXPLAIN SELECT * FROM t ORDER BY n, id, m LIMIT 3", &limit("  ->  Index Scan using t_n on t"));
+    shows("EXPLAIN SELECT * FROM t ORDER BY id, s LIMIT 3", &limit("  ->  Seq Scan on t"));
+    shows(
+        "EXPLAIN SELECT * FROM t WHERE s LIKE 's%' ORDER BY n LIMIT 3",
+        &["Limit", "  ->  Index Scan using t_n on t", "        Filter: (s ~~ 's%'::text)"],
+    );
+    shows(
+        "EXPLAIN SELECT t.n, u.id FROM t JOIN u ON u.t_id = t.id ORDER BY t.n LIMIT 3",
+        &[
+            "Limit",
+            "  ->  Nested Loop",
+            "        ->  Index Scan using t_n on t",
+            "        ->  Index Scan using u_t on u",
+            "              Index Cond: (u.t_id = t.id)",
+        ],
+    );
+    shows("EXPLAIN SELECT * FROM t WHERE m = 3 ORDER BY m, n", &["Index Scan using t_m on t", "  Index Cond: (m = 3)"]);
+    for text in [
+        // NULL is the largest in an index.
+        "SELECT * FROM t ORDER BY n NULLS FIRST LIMIT 3",
+        "SELECT * FROM t ORDER BY n DESC NULLS LAST LIMIT 3",
+        "SELECT * FROM t ORDER BY m, n LIMIT 3",
+        "SELECT * FROM t ORDER BY n, id DESC LIMIT 3",
+        "SELECT * FROM t ORDER BY n",
+        "SELECT * FROM t ORDER BY n OFFSET 3",
+        "SELECT * FROM t ORDER BY n LIMIT 10001",
+        "SELECT t.n, u.id FROM t JOIN u ON u.t_id = t.id ORDER BY t.n, t.id, u.id LIMIT 3",
+    ] {
+        let plan = desk.query(client, &format!("EXPLAIN {text}"));
+        assert!(plan.iter().any(|line| line.contains("Sort Key")), "{text}: {plan:?}");
+    }
+}
+
+#[test]
+fn a_partial_index_has_no_order_of_all_rows() {
+    let (mut desk, client) = desk();
+    desk.setup(client, &["DROP INDEX t_n", "CREATE INDEX some ON t (n) WHERE m = 1"]);
+    let plan = desk.query(client, "EXPLAIN SELECT * FROM t ORDER BY n LIMIT 3");
+    assert!(plan.iter().any(|line| line.contains("Seq Scan")), "{plan:?}");
+    assert_eq!(desk.query(client, "SELECT max(n) FROM t"), desk.query(client, "SELECT max(n) FROM plain_t"));
+}
+
+#[test]
+fn the_smallest_and_the_largest_are_at_the_ends_of_an_index() {
+    let (mut desk, client) = desk();
+    assert_eq!(
+        desk.run(client, "EXPLAIN SELECT 7 FROM t WHERE s <> 'x' HAVING max(n) > 0"),
+        rows(&[
+            "Result",
+            "  One-Time Filter: ((InitPlan 1) > 0)",
+            "  ->  Result",
+            "  InitPlan 1",
+            "    ->  Limit",
+            "          ->  Index Scan Backward using t_n on t",
+            "                Index Cond: (n IS NOT NULL)",
+            "                Filter: ((s <> 'x'::text) AND (n IS NOT NULL))",
+        ])
+    );
+    assert_eq!(
+        desk.run(client, "EXPLAIN SELECT max(n) FROM t"),
+        rows(&[
+            "Result",
+            "  InitPlan 1",
+            "    ->  Limit",
+            "          ->  Index Scan Backward using t_n on t",
+            "                Index Cond: (n IS NOT NULL)",
+            "                Filter: (n IS NOT NULL)",
+        ])
+    );
+    for (text, by_index) in [
+        ("SELECT min(id), max(id) FROM t", true),
+        ("SELECT min(n) FROM t WHERE m = 2", true),
+        ("SELECT max(s) FROM t WHERE n IS NULL", true),
+        ("SELECT u.id, (SELECT max(n) FROM t WHERE t.m = u.n) FROM u", true),
+        ("SELECT max(m), max(n) FROM t WHERE m = 2", true),
+        ("SELECT max(n) FROM t WHERE n > 9", true),
+        ("SELECT max(n) FROM t WHERE n < NULL", true),
+        ("SELECT max(n), count(*) FROM t", false),
+        ("SELECT max(n) FILTER (WHERE m = 1) FROM t", false),
+        ("SELECT max(n) FROM t GROUP BY m", false),
+        ("SELECT max(n + 1) FROM t", false),
+        ("SELECT max(t.n) FROM t, u", false),
+        ("SELECT max(n) FROM t WHERE random() < 2", false),
+        ("SELECT max(n) FROM u", false),
+    ] {
+        let plan = desk.query(client, &format!("EXPLAIN {text}"));
+        assert_eq!(plan.iter().any(|line| line.contains("Limit")), by_index, "{text}: {plan:?}");
+        let same = text.replace("FROM t", "FROM plain_t t").replace("FROM u", "FROM plain_u u");
+        let sorted = |mut rows: Vec<String>| {
+            rows.sort();
+            rows
+        };
+        assert_eq!(sorted(desk.query(client, text)), sorted(desk.query(client, &same)), "{text}");
+    }
+    desk.setup(client, &["UPDATE t SET n = NULL"]);
+    assert_eq!(desk.query(client, "SELECT min(n), max(n), min(m) FROM t"), ["||0"]);
+    desk.setup(client, &["DELETE FROM t"]);
+    assert_eq!(desk.query(client, "SELECT min(n), max(id) FROM t"), ["|"]);
+}
+
+#[test]
+fn conditions_are_asked_before_rows_are_grouped_numbered_or_united() {
+    let (mut desk, client) = desk();
+    let mut shows = |text: &str, lines: &[&str]| assert_eq!(desk.run(client, text), rows(lines), "{text}");
+    shows(
+        "EXPLAIN SELECT * FROM (SELECT t_id, count(*) AS c FROM u GROUP BY t_id) q WHERE t_id = 6 AND c > 0",
+        &[
+            "Subquery Scan on q",
+            "  Filter: (c > 0)",
+            "  ->  HashAggregate",
+            "        Group Key: t_id",
+            "        ->  Index Scan using u_t on u",
+            "              Index Cond: (t_id = 6)",
+        ],
+    );
+    shows(
+        "EXPLAIN SELECT t_id, count(*) FROM u GROUP BY t_id HAVING t_id = 6 AND count(*) > 0",
+        &[
+            "HashAggregate",
+            "  Group Key: t_id",
+            "  Filter: (count(*) > 0)",
+            "  ->  Index Scan using u_t on u",
+            "        Index Cond: (t_id = 6)",
+        ],
+    );
+    shows(
+        "EXPLAIN SELECT * FROM (SELECT id, n FROM t UNION ALL SELECT id, n FROM u) q WHERE id = 6",
+        &[
+            "Subquery Scan on q",
+            "  ->  Append",
+            "        ->  Index Scan using t_pkey on t",
+            "              Index Cond: (id = 6)",
+            "        ->  Index Scan using u_pkey on u",
+            "              Index Cond: (id = 6)",
+        ],
+    );
+    let mut is_found = |text: &str, found: bool| {
+        let plan = desk.query(client, &format!("EXPLAIN {text}"));
+        assert_eq!(plan.iter().any(|line| line.contains("Index Cond")), found, "{text}: {plan:?}");
+    };
+    for (inner, condition) in [
+        ("SELECT t_id, row_number() OVER (PARTITION BY t_id ORDER BY id) FROM u", "t_id = 6"),
+        ("SELECT DISTINCT t_id, n FROM u", "t_id = 6"),
+        ("SELECT DISTINCT ON (t_id) t_id, n FROM u", "t_id = 6"),
+        ("SELECT t_id FROM u EXCEPT SELECT n FROM u", "t_id = 6"),
+        ("SELECT * FROM (SELECT t_id, max(n) AS n FROM u GROUP BY t_id) q WHERE n > 0", "t_id = 6"),
+        ("SELECT m, n, count(*) FROM t GROUP BY m, n", "m = 1 AND n BETWEEN 2 AND 3"),
+    ] {
+        is_found(&format!("SELECT * FROM ({inner}) q WHERE {condition}"), true);
+        is_found(&format!("SELECT * FROM ({inner} OFFSET 0) q WHERE {condition}"), false);
+    }
+    for (inner, condition) in [
+        ("SELECT t_id, row_number() OVER (ORDER BY id) FROM u", "t_id = 6"),
+        ("SELECT DISTINCT ON (n) t_id, n FROM u", "t_id = 6"),
+        ("SELECT t_id FROM u LIMIT 3", "t_id = 6"),
+        ("SELECT sum(t_id) AS t_id FROM u", "t_id = 6"),
+        ("SELECT t_id, count(*) FROM u GROUP BY GROUPING SETS ((t_id), ())", "t_id = 6"),
+        ("SELECT t_id, unnest(ARRAY[1, 2]) AS n FROM u", "t_id = 6"),
+    ] {
+        is_found(&format!("SELECT * FROM ({inner}) q WHERE {condition}"), false);
+    }
+}
+
+#[test]
+fn a_left_join_whose_right_side_must_be_there_is_an_inner_join() {
+    let (mut desk, client) = desk();
+    let mut shows = |text: &str, lines: &[&str]| assert_eq!(desk.run(client, text), rows(lines), "{text}");
+    shows(
+        "EXPLAIN SELECT * FROM u LEFT JOIN t ON t.id = u.t_id WHERE t.n = 3",
+        &[
+            "Nested Loop",
+            "  ->  Index Scan using t_n on t",
+            "        Index Cond: (t.n = 3)",
+            "  ->  Index Scan using u_t on u",
+            "        Index Cond: (u.t_id = t.id)",
+        ],
+    );
+    for condition in ["t.n = 3 OR t.id IS NULL", "coalesce(t.n, 3) = 3", "u.n = 3"] {
+        let plan =
+            desk.query(client, &format!("EXPLAIN SELECT * FROM u LEFT JOIN t ON t.id = u.t_id WHERE {condition}"));
+        assert!(plan[0].contains("Left Join"), "{condition}: {plan:?}");
+    }
+}
+
+#[test]
+fn few_rows_lead_to_those_that_an_index_finds() {
+    let (mut desk, client) = desk();
+    let mut begins = |text: &str, with: &str| {
+        let plan = desk.query(client, &format!("EXPLAIN {text}"));
+        let first = plan.iter().find(|line| line.contains("Scan")).expect("a scan");
+        assert!(first.contains(with), "{text}: {plan:?}");
+    };
+    begins("SELECT * FROM t JOIN (VALUES (1), (2)) v (id) ON v.id = t.id", "Values Scan");
+    begins("SELECT * FROM t JOIN unnest(ARRAY[1, 2]) v (id) ON v.id = t.id", "Function Scan");
+    begins("SELECT * FROM t JOIN (VALUES (1), (2)) v (id) ON v.id = t.n + t.m", "Seq Scan on t");
+    begins("SELECT * FROM u JOIN t ON t.n = u.n WHERE t.n + t.m = 7", "Seq Scan on t");
+    begins("SELECT * FROM u, LATERAL (VALUES (u.t_id)) v (x) WHERE v.x = 6", "Index Scan using u_t on u");
+    let long = (0..1_500).map(|number| number.to_string()).collect::<Vec<_>>().join(", ");
+    let plan = desk.query(client, &format!("EXPLAIN SELECT * FROM t WHERE id IN ({long})"));
+    assert!(plan[0].contains("Index Scan using t_pkey") && plan[1].contains("id = ANY (ARRAY[0, 1,"), "{plan:?}");
+    assert_eq!(
+        desk.query(client, &format!("SELECT count(*), sum(id) FROM t WHERE id IN ({long}) AND n IN ({long})")),
+        desk.query(client, "SELECT count(*), sum(id) FROM plain_t WHERE n IS NOT NULL")
+    );
+}
+
+/// A query over `t` and `u`, and the same without what rules need: over tables without indexes, with a fence around queries in FROM, with
+/// conditions that say nothing about NULL.
+fn pair(dice: &mut Dice) -> (String, String) {
+    let column = dice.pick(&["id", "n", "m", "s"]);
+    let way = dice.pick(&["", " DESC", " NULLS FIRST", " DESC NULLS LAST"]);
+    let number = dice.below(25).to_string();
+    let condition = match dice.below(6) {
+        0 => format!("n = {number}"),
+        1 => format!("id > {number}"),
+        2 => format!("n IN (1, 2, 3, 5, 8, 13, 21, 34, NULL, {number})"),
+        3 => format!("n NOT IN (1, 2, 3, 5, 8, 13, 21, 34, 55, {number})"),
+        4 => "n IS NULL".to_owned(),
+        _ => format!("m = {}", dice.below(6)),
+    };
+    let text = match dice.below(6) {
+        0 => format!("SELECT {column}, id FROM t ORDER BY {column}{way}, id LIMIT {number}"),
+        1 => format!("SELECT id FROM t WHERE {condition} ORDER BY {column}{way}, id DESC LIMIT {number} OFFSET 2"),
+        2 => format!("SELECT min({column}), max({column}), max(n) FROM t WHERE {condition}"),
+        3 => {
+            let inner = dice.pick(&[
+                "SELECT n, m, count(*) AS id FROM t GROUP BY n, m",
+                "SELECT n, m, row_number() OVER (PARTITION BY n, m ORDER BY id) AS id FROM t",
+                "SELECT n, m, row_number() OVER (PARTITION BY n ORDER BY id) AS id FROM t",
+                "SELECT DISTINCT n, m, 7 AS id FROM t",
+                "SELECT n, m, id FROM t UNION ALL SELECT n, t_id, id FROM u",
+                "SELECT n, m, 1 AS id FROM t UNION SELECT n, t_id, 1 FROM u",
+                "SELECT n, m, 1 AS id FROM t EXCEPT SELECT n, t_id, 1 FROM u",
+                "SELECT n, m, 1 AS id FROM t INTERSECT ALL SELECT n, t_id, 1 FROM u",
+                "SELECT n, m, id FROM t LEFT JOIN (SELECT t_id, count(*) FROM u GROUP BY t_id) c ON c.t_id = t.id",
+            ]);
+            format!("SELECT * FROM ({inner} ) q WHERE {condition}")
+        }
+        4 => format!("SELECT t.id, u.id FROM u LEFT JOIN t ON t.id = u.t_id WHERE (t.{condition}) ORDER BY u.id"),
+        _ => format!(
+            "SELECT t.id FROM t JOIN (VALUES ({number}), (3), (NULL)) v (x) ON v.x = t.{}",
+            dice.pick(&["id", "n"])
+        ),
+    };
+    let fenced = text
+        .replace(" ) q", " OFFSET 0) q")
+        .replace("WHERE (t.", "WHERE ((t.")
+        .replace(") ORDER BY u.id", ") IS TRUE) ORDER BY u.id");
+    let plain = fenced
+        .replace("FROM t", "FROM plain_t t")
+        .replace("FROM u", "FROM plain_u u")
+        .replace("JOIN t ", "JOIN plain_t t ");
+    (text, plain)
+}
+
+#[test]
+fn answers_are_the_same_without_the_rules() {
+    let (mut desk, client) = desk();
+    let mut dice = Dice(1);
+    for round in 0..600 {
+        // Also over rows that were written in the transaction, and taken back.
+        match round % 60 {
+            0 => desk.setup(client, &["BEGIN"]),
+            20 => {
+                for table in ["t", "plain_t"] {
+                    desk.setup(
+                        client,
+                        &[
+                            &format!(
+                                "INSERT INTO {table} VALUES (200, 3, 1, NULL), (201, NULL, 4, 'new'), (202, 22, 0, '')"
+                            ),
+                            &format!("UPDATE {table} SET n = 30 - n WHERE id % 4 = 1"),
+                            &format!("DELETE FROM {table} WHERE n = 2 OR id = 200"),
+                        ],
+                    );
+                }
+            }
+            40 => desk.setup(client, &["ROLLBACK"]),
+            50 => desk.setup(client, &["BEGIN ISOLATION LEVEL SERIALIZABLE"]),
+            59 => desk.setup(client, &["COMMIT"]),
+            _ => {}
+        }
+        let (text, plain) = pair(&mut dice);
+        let mut answers = [&text, &plain].map(|text| match desk.run(client, text) {
+            Seen::Rows(rows) => rows,
+            other => panic!("{text}: {other:?}"),
+        });
+        if !text.contains("LIMIT") {
+            answers.iter_mut().for_each(|rows| rows.sort());
+        }
+        assert_eq!(answers[0], answers[1], "{text}\n{plain}");
+    }
+}
