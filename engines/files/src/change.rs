@@ -64,6 +64,17 @@ pub struct Row {
     pub kind: Kind,
 }
 
+impl Row {
+    /// What it has if it is a file.
+    #[must_use]
+    pub fn file(&self) -> Option<&File> {
+        match &self.kind {
+            Kind::Directory => None,
+            Kind::File(file) => Some(file),
+        }
+    }
+}
+
 /// What an inode is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {

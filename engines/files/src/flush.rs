@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::cache::Stored;
-use crate::change::{Change, Counters, Kind, Retry, Row};
+use crate::change::{Change, Counters, Retry, Row};
 use crate::ids::{BlockId, InodeId, Millis, Txid};
 use crate::namespace::{Applied, Namespace};
 
@@ -56,10 +56,7 @@ impl Batch {
     /// Blocks of the rows, with their files.
     pub fn blocks(&self) -> impl Iterator<Item = (BlockId, InodeId)> {
         self.rows.iter().flat_map(|stored| {
-            let blocks = match &stored.row.kind {
-                Kind::File(file) => file.blocks.as_slice(),
-                Kind::Directory => &[],
-            };
+            let blocks = stored.row.file().map_or(&[][..], |file| &file.blocks);
             blocks.iter().map(|block| (block.id, stored.row.id))
         })
     }
@@ -147,7 +144,49 @@ impl<P: Copy> Unflushed<P> {
     }
 }
 
+/// All blocks of a file are written with its row: so many count for one more row.
+const BLOCKS_OF_A_ROW: usize = 16;
+
 /// What a change counts for; one without rows counts, too.
 fn weight(change: &Change) -> usize {
-    (change.rows.len() + change.gone.len()).max(1)
+    let blocks: usize = change.rows.iter().map(|row| row.file().map_or(0, |file| file.blocks.len())).sum();
+    (change.rows.len() + change.gone.len() + blocks / BLOCKS_OF_A_ROW).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::{Block, File, Kind};
+    use crate::ids::Stamp;
+
+    fn change(txid: u64, blocks: u64) -> Change {
+        let block = |id| Block { id: BlockId(id), stamp: Stamp(1), length: 1, is_committed: true };
+        let file = File { replication: 1, block_size: 1, blocks: (0..blocks).map(block).collect(), writer: None };
+        let row = Row {
+            id: InodeId(txid),
+            parent: InodeId::ROOT,
+            name: Box::default(),
+            owner: "ann".into(),
+            group: "staff".into(),
+            mode: 0o644,
+            mtime: Millis(0),
+            atime: Millis(0),
+            kind: Kind::File(Box::new(file)),
+        };
+        let (at, counters) = (Millis(0), Counters::default());
+        Change { txid: Txid(txid), at, counters, rows: vec![row], gone: Vec::new(), retry: None }
+    }
+
+    #[test]
+    fn blocks_of_files_make_a_batch_smaller() {
+        let mut unflushed = Unflushed::default();
+        for (txid, blocks) in [(1, 0), (2, 10_000), (3, 0)] {
+            unflushed.add(change(txid, blocks), Applied::default(), ());
+        }
+        assert_eq!(unflushed.rows(), 3 + 10_000 / BLOCKS_OF_A_ROW);
+        assert_eq!(unflushed.next(100, |()| true).len(), 2, "the large one ends it");
+        assert_eq!(unflushed.next(1, |()| true).len(), 1, "one at least");
+        unflushed.flushed(Txid(2));
+        assert_eq!(unflushed.rows(), 1);
+    }
 }

@@ -67,6 +67,9 @@ pub enum DatabaseError {
         /// How long that was waited for.
         seconds: u64,
     },
+    /// It was away a moment ago.
+    #[error("the database of files could not be reached a moment ago")]
+    Away,
     /// It keeps texts in an encoding that lacks characters.
     #[error(
         "expected a database whose encoding is {ENCODING}, came {came}; make one with CREATE DATABASE .. ENCODING '{ENCODING}' TEMPLATE template0"
@@ -138,6 +141,22 @@ impl DatabaseError {
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Replaced | Self::WentBack { .. })
     }
+
+    /// Whether it may be there later.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Sql(_) | Self::Slow { .. } | Self::Away)
+    }
+
+    /// Whether it was too much at once: this process gave it up, or the server did.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        match self {
+            Self::Slow { .. } => true,
+            Self::Sql(error) => error.code() == Some(&SqlState::QUERY_CANCELED),
+            _ => false,
+        }
+    }
 }
 
 /// Who owns a database, or wants to.
@@ -186,6 +205,7 @@ impl Database {
         }
         let mut config = Config::from_str(address).map_err(|_| DatabaseError::Address)?;
         config.application_name("savanna files");
+        link::bound(&mut config);
         let reader = Link::new(config.clone(), LIMIT, &[schema::PATH, schema::IDS, schema::CHILDREN, schema::BLOCKS]);
         let counter = Mutex::new(Link::new(config.clone(), LIMIT_FOR_SUBTREES, &[schema::SUBTREE]));
         let writer = Link::new(

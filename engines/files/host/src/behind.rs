@@ -1,6 +1,7 @@
 //! The database behind the log: what is fetched when an operation lacks it, and the thread that brings changes there.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use savanna_epoch::NodeEpoch;
 use savanna_files::flush::Batch;
 use savanna_files::ids::{BlockId, InodeId, Millis, Txid};
 use savanna_files::operation::{Rights, Summary};
-use savanna_files::{Fetched, Key};
+use savanna_files::{Fetched, Key, Namespace};
 use savanna_files_database::{Database, DatabaseError, Found, Owner};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -21,8 +22,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// So many rows make a batch.
 pub(crate) const BATCH: usize = 1_024;
 /// With so many rows that the database lacks, changes wait.
-pub(crate) const UNFLUSHED_MAX: usize = 1 << 16;
-/// So long an operation waits for the database.
+pub(crate) const UNFLUSHED_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 16 };
+/// So long an operation waits for the database, from when it was asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// So long the start waits for it.
 const PATIENCE_AT_START: Duration = Duration::from_secs(60);
@@ -30,8 +31,10 @@ const PATIENCE_AT_START: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Operations that may wait for the database.
 const WAITING_MAX: usize = 4_096;
-/// Threads on which they wait.
+/// Threads on which they wait for what is not in memory.
 const THREADS_MAX: usize = 64;
+/// Threads on which changes wait for room: others are not kept from what they need.
+const THREADS_FOR_ROOM: usize = 8;
 
 /// What the database did since the service began.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,12 +73,44 @@ struct Progress {
     has_ended: bool,
 }
 
+/// What an operation waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lane {
+    /// What is not in memory.
+    Keys,
+    /// That the database lacks less.
+    Room,
+}
+
+/// How many rows a batch has: fewer when one took too long, and more again when one did not.
+#[derive(Debug)]
+struct BatchSize(AtomicUsize);
+
+impl BatchSize {
+    fn rows(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A batch came to something.
+    fn learn<T>(&self, done: &Result<T, DatabaseError>) {
+        let rows = self.rows();
+        match done {
+            Ok(_) => self.0.store((rows * 2).min(BATCH), Ordering::Relaxed),
+            Err(error) if error.is_slow() => self.0.store((rows / 2).max(1), Ordering::Relaxed),
+            Err(_) => {}
+        }
+    }
+}
+
 /// The database, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Behind {
     runtime: Option<Runtime>,
     handle: Handle,
-    database: Database,
+    /// Has the threads on which changes wait for room.
+    room: Option<Runtime>,
+    database: Arc<Database>,
+    batch_size: BatchSize,
     /// Inodes that may be in memory.
     pub(crate) inodes_max: usize,
     waiting: AtomicUsize,
@@ -86,7 +121,7 @@ pub(crate) struct Behind {
 
 impl Behind {
     pub(crate) fn new(address: &str, epoch: NodeEpoch, inodes_max: usize) -> Result<Self, BehindError> {
-        let database = Database::new(address, Owner { epoch, process: rand::random() })?;
+        let database = Arc::new(Database::new(address, Owner { epoch, process: rand::random() })?);
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(THREADS_MAX)
@@ -94,10 +129,17 @@ impl Behind {
             .enable_all()
             .build()
             .map_err(BehindError::Thread)?;
+        let room = Builder::new_current_thread()
+            .max_blocking_threads(THREADS_FOR_ROOM)
+            .thread_name("files-room")
+            .build()
+            .map_err(BehindError::Thread)?;
         Ok(Self {
             handle: runtime.handle().clone(),
             runtime: Some(runtime),
+            room: Some(room),
             database,
+            batch_size: BatchSize(AtomicUsize::new(BATCH)),
             inodes_max,
             waiting: AtomicUsize::new(0),
             progress: Mutex::new(Progress { flushed: Txid(0), is_wanted: false, has_ended: false }),
@@ -123,7 +165,7 @@ impl Behind {
         let end = Instant::now() + PATIENCE_AT_START;
         loop {
             match self.handle.block_on(work()) {
-                Err(error @ (DatabaseError::Sql(_) | DatabaseError::Slow { .. })) if Instant::now() < end => {
+                Err(error) if error.is_passing() && Instant::now() < end => {
                     tracing::warn!(%error, "the database of files cannot be reached; it is tried again");
                     std::thread::sleep(PAUSE);
                 }
@@ -137,12 +179,25 @@ impl Behind {
         found: Found,
         now: Millis,
     ) -> Result<savanna_files::cache::Beginning, DatabaseError> {
-        self.handle.block_on(self.database.beginning(found, now))
+        self.at_start(|| self.database.beginning(found, now))
     }
 
-    pub(crate) fn fetch(&self, keys: &[Key]) -> Result<Vec<Fetched>, DatabaseError> {
+    /// What there is for keys, when the process begins. Blocks, also for a while if it is away.
+    pub(crate) fn fetch_at_start(&self, keys: &[Key]) -> Result<Vec<Fetched>, DatabaseError> {
+        self.at_start(|| self.database.fetch(keys))
+    }
+
+    /// What there is for keys. Blocks, but not beyond an instant.
+    pub(crate) fn fetch(&self, keys: &[Key], deadline: Instant) -> Result<Vec<Fetched>, DatabaseError> {
         self.counts.reads.fetch_add(1, Ordering::Relaxed);
-        self.counted(self.handle.block_on(self.database.fetch(keys)))
+        let (database, keys) = (Arc::clone(&self.database), keys.to_vec());
+        // It goes on when nobody waits for it any more, so that a connection on which nothing comes is ended.
+        let fetching = self.handle.spawn(async move { database.fetch(&keys).await });
+        let fetched = self.handle.block_on(async { tokio::time::timeout_at(deadline.into(), fetching).await });
+        self.counted(match fetched {
+            Ok(Ok(fetched)) => fetched,
+            Ok(Err(_)) | Err(_) => Err(DatabaseError::Slow { seconds: PATIENCE.as_secs() }),
+        })
     }
 
     pub(crate) fn subtree(&self, root: InodeId) -> Result<(Summary, Vec<Rights>), DatabaseError> {
@@ -155,17 +210,22 @@ impl Behind {
     }
 
     /// Writes all that there is, in place of all up to a change.
-    pub(crate) fn replace(
-        &self,
-        base: Txid,
-        parts: impl Iterator<Item = Batch>,
-        last: &Batch,
-    ) -> Result<(), DatabaseError> {
-        self.handle.block_on(self.database.replace(base, parts, last))
+    pub(crate) fn replace(&self, base: Txid, namespace: &Namespace) -> Result<(), DatabaseError> {
+        self.at_start(|| async {
+            let (parts, last) = namespace.batches(BATCH);
+            self.database.replace(base, parts, &last).await
+        })
+    }
+
+    /// How many rows the next batch has.
+    pub(crate) fn batch_rows(&self) -> usize {
+        self.batch_size.rows()
     }
 
     pub(crate) fn write(&self, batch: &Batch) -> Result<(), DatabaseError> {
-        self.counted(self.handle.block_on(self.database.write(self.flushed_up_to(), batch)))?;
+        let done = self.handle.block_on(self.database.write(self.flushed_up_to(), batch));
+        self.batch_size.learn(&done);
+        self.counted(done)?;
         self.counts.batches.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -182,19 +242,32 @@ impl Behind {
         self.counts.hits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Does something that may wait for the database on a thread of its own. False if too much waits already.
-    pub(crate) fn later(this: &std::sync::Arc<Self>, work: impl FnOnce() + Send + 'static) -> bool {
+    /// An operation lacks something.
+    pub(crate) fn missed(&self) {
+        self.counts.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Does something that waits on a thread of its own; gives it back if too much waits already.
+    pub(crate) fn later<T: Send + 'static>(
+        this: &Arc<Self>,
+        lane: Lane,
+        it: T,
+        work: impl FnOnce(T) + Send + 'static,
+    ) -> Result<(), T> {
         if this.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             this.waiting.fetch_sub(1, Ordering::Relaxed);
-            return false;
+            return Err(it);
         }
-        this.counts.misses.fetch_add(1, Ordering::Relaxed);
-        let waits = std::sync::Arc::clone(this);
-        this.handle.spawn_blocking(move || {
-            work();
+        let waits = Arc::clone(this);
+        let thread = match (lane, &this.room) {
+            (Lane::Room, Some(room)) => room.handle(),
+            _ => &this.handle,
+        };
+        thread.spawn_blocking(move || {
+            work(it);
             waits.waiting.fetch_sub(1, Ordering::Relaxed);
         });
-        true
+        Ok(())
     }
 
     /// The database has all changes up to one.
@@ -264,7 +337,7 @@ impl Behind {
 impl Drop for Behind {
     fn drop(&mut self) {
         // It may be dropped where nobody may block.
-        if let Some(runtime) = self.runtime.take() {
+        for runtime in [self.runtime.take(), self.room.take()].into_iter().flatten() {
             runtime.shutdown_background();
         }
     }
@@ -321,5 +394,30 @@ fn run(files: &Files, mut orphans: Vec<BlockId>) {
                 std::thread::sleep(PAUSE);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_took_too_long_is_followed_by_smaller_ones() {
+        let size = BatchSize(AtomicUsize::new(BATCH));
+        let slow = Err::<(), _>(DatabaseError::Slow { seconds: 1 });
+        size.learn(&slow);
+        size.learn(&slow);
+        assert_eq!(size.rows(), BATCH / 4);
+        size.learn(&Err::<(), _>(DatabaseError::Away));
+        size.learn(&Ok(()));
+        assert_eq!(size.rows(), BATCH / 2, "it is not its size that keeps a database away");
+        for _ in 0..20 {
+            size.learn(&slow);
+        }
+        assert_eq!(size.rows(), 1);
+        for _ in 0..20 {
+            size.learn(&Ok(()));
+        }
+        assert_eq!(size.rows(), BATCH);
     }
 }

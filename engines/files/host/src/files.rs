@@ -20,7 +20,7 @@ use savanna_files_datanode::{ReplicaError, Replicas, Space};
 use savanna_journal::{Journal, JournalError, Lsn, Options as LogOptions, Stats as LogStats};
 use savanna_ownership::guard::LeaseGuard;
 
-use crate::behind::{self, Behind, DatabaseFigures};
+use crate::behind::{self, Behind, DatabaseFigures, Lane};
 use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::{HostError, HostOptions};
@@ -103,6 +103,19 @@ struct State {
 /// What a request came to, and what of the log that depends on.
 type Outcome = (Answer, Option<Lsn>);
 
+/// A request that waits for the database, until its client would not wait any more.
+struct Waiting {
+    user: String,
+    machine: String,
+    call: Option<CallId>,
+    groups: Arc<[String]>,
+    request: Request,
+    /// What it lacks; room, if there are no keys.
+    missing: Missing,
+    deadline: Instant,
+    answer: Box<dyn FnOnce(Answer) + Send>,
+}
+
 struct Shared {
     state: RwLock<State>,
     journal: Arc<Journal>,
@@ -113,6 +126,8 @@ struct Shared {
     groups: Groups,
     tasks: Sender<Task>,
     behind: Option<Arc<Behind>>,
+    /// The change of the log that the database had last. It stays, so that the log is never shorter than the database.
+    needed: Mutex<Option<Lsn>>,
     /// The database is not ours any more: nobody is told anything.
     lost: OnceLock<String>,
 }
@@ -142,11 +157,13 @@ impl Files {
         let identity = Identity::of(&directory, now().0)?;
         let behind = database.map(|database| Behind::new(&database.address, epoch, database.inodes_max)).transpose()?;
         // Who opens the log ends whoever had it before; only then the replicas are ours.
-        let (journal, mut namespace, unflushed) = match &behind {
+        let (journal, mut namespace, unflushed, needed) = match &behind {
             Some(behind) => begin_with(behind, &identity.pool, log, epoch, &superuser, limits)?,
             None => match recover(log, epoch, &superuser, limits, None)? {
-                (journal, Logged::All(namespace)) => (journal, namespace, Unflushed::default()),
-                (_, Logged::Behind(_)) => return Err(JournalError::Stopped { reason: NO_DATABASE.to_owned() }.into()),
+                (journal, Logged::All(namespace), _) => (journal, namespace, Unflushed::default(), None),
+                (_, Logged::Behind(_), _) => {
+                    return Err(JournalError::Stopped { reason: NO_DATABASE.to_owned() }.into());
+                }
             },
         };
         let deleted: HashSet<BlockId> = namespace.blocks.take_unwanted().into_iter().collect();
@@ -175,9 +192,11 @@ impl Files {
         let state = RwLock::new(State { namespace, pending: Pending::default(), unflushed });
         let groups = Groups::default();
         let behind = behind.map(Arc::new);
-        let lost = OnceLock::new();
-        let shared = Shared { state, journal, lease, replicas, identity, superuser, groups, tasks, behind, lost };
+        let (needed, lost) = (Mutex::new(needed), OnceLock::new());
+        let shared =
+            Shared { state, journal, lease, replicas, identity, superuser, groups, tasks, behind, needed, lost };
         let files = Self(Arc::new(shared));
+        files.cut();
         if files.0.behind.is_some() {
             behind::begin(files.clone(), orphans).map_err(failed(&directory))?;
         }
@@ -197,23 +216,10 @@ impl Files {
                 self.hold(position, outcome, answer);
             }
             (Err(missing), Some(behind)) => {
-                let (files, request) = (self.clone(), request.clone());
+                behind.missed();
                 let (user, machine, call) = (asker.user.to_owned(), asker.machine.to_owned(), asker.call);
-                let answer = Arc::new(Mutex::new(Some(answer)));
-                let later = Arc::clone(&answer);
-                let is_taken = Behind::later(behind, move || {
-                    let asker = Asker { user: &user, machine: &machine, call };
-                    let done = files.with_all(missing, |state, known| {
-                        files.decide(state, &files.context(&asker, &groups), &request, known)
-                    });
-                    let (outcome, position) = done.unwrap_or_else(|error| (Err(error), None));
-                    if let Some(answer) = later.lock().take() {
-                        files.hold(position, outcome, answer);
-                    }
-                });
-                if !is_taken && let Some(answer) = answer.lock().take() {
-                    self.hold(None, Err(busy("too many operations wait for it")), answer);
-                }
+                let (request, deadline, answer) = (request.clone(), behind::deadline(), Box::new(answer));
+                self.later(behind, Waiting { user, machine, call, groups, request, missing, deadline, answer });
             }
             (Err(Missing(keys)), None) => {
                 let words =
@@ -221,6 +227,59 @@ impl Files {
                 self.hold(None, Err(FilesError::new(Class::Io, words).into()), answer);
             }
         }
+    }
+
+    /// Has a request wait on a thread of its own.
+    fn later(&self, behind: &Arc<Behind>, waiting: Waiting) {
+        let lane = if waiting.missing.0.is_empty() { Lane::Room } else { Lane::Keys };
+        let (files, at) = (self.clone(), Arc::clone(behind));
+        if let Err(waiting) = Behind::later(behind, lane, waiting, move |waiting| files.go_on(&at, waiting)) {
+            self.hold(None, Err(busy("too many operations wait for it")), waiting.answer);
+        }
+    }
+
+    /// Goes on with a request that waits. Blocks.
+    fn go_on(&self, behind: &Arc<Behind>, waiting: Waiting) {
+        let asker = Asker { user: &waiting.user, machine: &waiting.machine, call: waiting.call };
+        let decide = |state: &mut RwLockWriteGuard<'_, State>, known: Option<&Known>| {
+            self.decide(state, &self.context(&asker, &waiting.groups), &waiting.request, known)
+        };
+        let done = if waiting.missing.0.is_empty() {
+            self.with_room(behind, waiting.deadline, || decide(&mut self.0.state.write(), None))
+        } else {
+            self.with_all(waiting.missing.clone(), waiting.deadline, |state, known| match decide(state, known) {
+                // It waits for room elsewhere.
+                Err(Missing(keys)) if keys.is_empty() => Ok(Err(Missing(keys))),
+                done => done.map(Ok),
+            })
+        };
+        match done {
+            Ok(Ok((outcome, position))) => self.hold(position, outcome, waiting.answer),
+            Ok(Err(missing)) => self.later(behind, Waiting { missing, ..waiting }),
+            Err(error) => self.hold(None, Err(error), waiting.answer),
+        }
+    }
+
+    /// Does something again that lacks room, for a while; keys may be missing then. Blocks.
+    fn with_room<T>(
+        &self,
+        behind: &Behind,
+        deadline: Instant,
+        work: impl Fn() -> Result<T, Missing>,
+    ) -> Result<Result<T, Missing>, Unanswered> {
+        while Instant::now() < deadline {
+            let before = behind.flushed_up_to();
+            match work() {
+                Err(Missing(keys)) if keys.is_empty() => {
+                    behind.hurry();
+                    if !behind.wait_for_more(before, deadline) {
+                        break;
+                    }
+                }
+                done => return Ok(done),
+            }
+        }
+        Err(busy("it is too far behind"))
     }
 
     /// Does a request with what is in memory, if nothing else is needed.
@@ -254,18 +313,18 @@ impl Files {
         })
     }
 
-    /// Does something again with what it lacks, for a while. Blocks.
+    /// Does something again with the keys that it lacks, for a while. Blocks.
     fn with_all<T>(
         &self,
         missing: Missing,
+        deadline: Instant,
         mut work: impl FnMut(&mut RwLockWriteGuard<'_, State>, Option<&Known>) -> Result<T, Missing>,
     ) -> Result<T, Unanswered> {
         let Some(behind) = &self.0.behind else { return Err(busy("there is none")) };
-        let deadline = behind::deadline();
         let Missing(mut keys) = missing;
         let mut why = "it takes too long".to_owned();
         while Instant::now() < deadline {
-            let fetched = match behind.fetch(&keys) {
+            let fetched = match behind.fetch(&keys, deadline) {
                 Ok(fetched) => fetched,
                 Err(error) if error.is_final() => {
                     self.end(&error);
@@ -284,13 +343,6 @@ impl Files {
             self.give_up_some(behind);
             match done {
                 Ok(done) => return Ok(done),
-                Err(Missing(more)) if more.is_empty() => {
-                    behind.hurry();
-                    "it is too far behind".clone_into(&mut why);
-                    if !behind.wait_for_more(behind.flushed_up_to(), deadline) {
-                        break;
-                    }
-                }
                 Err(Missing(more)) => {
                     keys.extend(more.into_iter().filter(|key| !keys.contains(key)).collect::<Vec<_>>())
                 }
@@ -319,7 +371,7 @@ impl Files {
         let Some(behind) = &self.0.behind else { return Ok(()) };
         loop {
             let durable = self.0.journal.durable();
-            let changes = self.0.state.read().unflushed.next(behind::BATCH, |lsn| lsn <= durable);
+            let changes = self.0.state.read().unflushed.next(behind.batch_rows(), |lsn| lsn <= durable);
             let Some(batch) = Batch::of(&changes) else { return Ok(()) };
             // Without a lease another process may have the log already; it brings them.
             if !self.may_tell() {
@@ -335,11 +387,18 @@ impl Files {
             drop(changes);
             behind.flushed(batch.txid);
             self.give_up_some(behind);
-            let is_due = batch.txid.0 / CUT_EVERY != before.0 / CUT_EVERY;
-            if let Some(lsn) = cut.filter(|_| is_due) {
-                // The change of the marker stays, so that the log is never shorter than the database. A log that has ended is noticed elsewhere.
-                let _ = self.0.journal.truncate_before(lsn);
+            *self.0.needed.lock() = cut;
+            if batch.txid.0 / CUT_EVERY != before.0 / CUT_EVERY {
+                self.cut();
             }
+        }
+    }
+
+    /// Drops what of the log the database has.
+    fn cut(&self) {
+        if let Some(lsn) = self.0.needed.lock().take() {
+            // A log that has ended is noticed elsewhere.
+            let _ = self.0.journal.truncate_before(lsn);
         }
     }
 
@@ -378,7 +437,8 @@ impl Files {
             Ok((walk, state.pending.position(state.namespace.txid())))
         };
         let begun = begin(&self.0.state.read(), None);
-        let begun = begun.or_else(|missing| self.with_all(missing, |state, known| begin(state, known)));
+        let begun =
+            begun.or_else(|missing| self.with_all(missing, behind::deadline(), |state, known| begin(state, known)));
         let mut walk = match begun {
             Ok((Ok(walk), _)) => walk,
             Ok((Err(error), position)) => return self.hold(position, Err(error.into()), answer),
@@ -441,7 +501,7 @@ impl Files {
             })
         };
         let begun = begin(&mut self.0.state.write(), None);
-        match begun.or_else(|missing| self.with_all(missing, begin))?? {
+        match begun.or_else(|missing| self.with_all(missing, behind::deadline(), begin))?? {
             (Some(begun), Ok(Some(recovery))) => self.close_left(begun, recovery),
             (position, outcome) => {
                 self.wait(position)?;
@@ -516,7 +576,9 @@ impl Files {
             Ok(change.map(|change| self.commit(state, change)).transpose())
         };
         let taken = take(&mut self.0.state.write(), None);
-        let Some(lsn) = taken.or_else(|missing| self.with_all(missing, take))?? else { return Ok(false) };
+        let Some(lsn) = taken.or_else(|missing| self.with_all(missing, behind::deadline(), take))?? else {
+            return Ok(false);
+        };
         self.wait(Some(lsn))?;
         Ok(true)
     }
@@ -616,6 +678,7 @@ impl Files {
         if let Some(behind) = &self.0.behind {
             behind.end();
         }
+        self.cut();
         let closed = self.0.journal.close();
         match self.0.lost.get() {
             Some(why) => Err(HostError::Lost(why.clone())),
@@ -733,10 +796,10 @@ fn begin_with(
     epoch: NodeEpoch,
     superuser: &str,
     limits: Limits,
-) -> Result<(Arc<Journal>, Namespace, Unflushed<Lsn>), HostError> {
+) -> Result<(Arc<Journal>, Namespace, Unflushed<Lsn>, Option<Lsn>), HostError> {
     // Who has the database is replaced only by somebody who can go on.
     let found = behind.look(pool)?;
-    let (journal, logged) = recover(log, epoch, superuser, limits, Some(found.txid))?;
+    let (journal, logged, needed) = recover(log, epoch, superuser, limits, Some(found.txid))?;
     let found = behind.claim(found, logged.txid(found.txid))?;
     let (mut unflushed, mut flushed) = (Unflushed::default(), found.txid);
     behind.flushed(flushed);
@@ -744,8 +807,7 @@ fn begin_with(
         Logged::All(mut namespace) => {
             if namespace.txid() > Txid(0) {
                 tracing::info!(inodes = namespace.inode_count(), "the database of files gets all names");
-                let (parts, last) = namespace.batches(behind::BATCH);
-                behind.replace(found.txid, parts, &last)?;
+                behind.replace(found.txid, &namespace)?;
             }
             namespace.is_kept();
             flushed = namespace.txid();
@@ -759,7 +821,7 @@ fn begin_with(
             let needs = namespace.needs(&changes);
             for keys in needs.chunks(behind::BATCH) {
                 // Nothing was given up, so nothing is too old.
-                let _ = namespace.learn(&behind.fetch(keys)?);
+                let _ = namespace.learn(&behind.fetch_at_start(keys)?);
             }
             for (change, position) in changes.into_iter().zip(positions) {
                 let applied = namespace.apply(&change);
@@ -769,7 +831,7 @@ fn begin_with(
         }
     };
     behind.flushed(flushed);
-    Ok((journal, namespace, unflushed))
+    Ok((journal, namespace, unflushed, needed))
 }
 
 /// Something that waits for the database in vain.

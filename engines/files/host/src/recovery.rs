@@ -65,7 +65,7 @@ impl Logged {
 struct Replay {
     logged: Logged,
     /// What a snapshot has made so far.
-    coming: Option<Namespace>,
+    coming: Option<Snapshot>,
     changes: usize,
     superuser: String,
     limits: Limits,
@@ -74,6 +74,16 @@ struct Replay {
     newest: Txid,
     /// A change before which something is missing.
     gap: Option<Txid>,
+    /// Where the newest change is that the database has, or that it gets before anybody is served; what makes it, if that is a snapshot.
+    needed: Option<Lsn>,
+}
+
+/// A snapshot that is being read.
+struct Snapshot {
+    /// Nothing, if the database has as much.
+    namespace: Namespace,
+    begins: Lsn,
+    txid: Txid,
 }
 
 impl Replay {
@@ -83,19 +93,27 @@ impl Replay {
                 self.changes += 1;
                 self.change(Change::decode(&record.payload)?, record.lsn);
             }
-            SNAPSHOT_BEGINS => self.coming = Some(Namespace::new(&self.superuser, self.limits)),
+            SNAPSHOT_BEGINS => {
+                let namespace = Namespace::new(&self.superuser, self.limits);
+                self.coming = Some(Snapshot { namespace, begins: record.lsn, txid: Txid(0) });
+            }
             SNAPSHOT_PART => {
                 let part = Change::decode(&record.payload)?;
+                let is_taken = self.lacks(part.txid);
                 if let Some(coming) = &mut self.coming {
-                    coming.restore(&part);
+                    coming.txid = part.txid;
+                    if is_taken {
+                        coming.namespace.restore(&part);
+                    }
                 }
             }
             SNAPSHOT_ENDS => {
-                if let Some(coming) = self.coming.take() {
+                if let Some(Snapshot { namespace, begins, txid }) = self.coming.take() {
                     // The database may have as much; the log has it all the same.
-                    self.newest = self.newest.max(coming.txid());
-                    if coming.txid() > self.base || self.base == Txid(0) {
-                        self.logged = Logged::All(coming);
+                    self.newest = self.newest.max(txid);
+                    self.needed = Some(begins);
+                    if self.lacks(txid) {
+                        self.logged = Logged::All(namespace);
                         (self.changes, self.gap) = (0, None);
                     }
                 }
@@ -105,10 +123,17 @@ impl Replay {
         Ok(())
     }
 
+    /// Whether the database does not have all up to a change.
+    fn lacks(&self, txid: Txid) -> bool {
+        txid > self.base || self.base == Txid(0)
+    }
+
     fn change(&mut self, change: Change, lsn: Lsn) {
         // What a snapshot has, or the database, may be before it, too.
         if change.txid <= self.newest.max(self.base) {
-            self.newest = self.newest.max(change.txid);
+            if change.txid > self.newest {
+                (self.newest, self.needed) = (change.txid, Some(lsn));
+            }
             return;
         }
         if change.txid > self.newest.max(self.base).next() {
@@ -116,7 +141,10 @@ impl Replay {
         }
         self.newest = change.txid;
         match &mut self.logged {
-            Logged::All(namespace) => drop(namespace.apply(&change)),
+            Logged::All(namespace) => {
+                self.needed = Some(lsn);
+                drop(namespace.apply(&change));
+            }
             Logged::Behind(changes) => changes.push((change, lsn)),
         }
     }
@@ -127,14 +155,15 @@ pub(crate) const fn draft(payload: &[u8]) -> Draft<'_> {
     Draft { shard: SHARD, kind: CHANGE, payload }
 }
 
-/// Opens the log, and makes what it says. `base` is what a database has, if there is one.
+/// Opens the log, and makes what it says. `base` is what a database has, if there is one. Also says from where on the log is needed when the database
+/// has all of [`Logged::All`].
 pub(crate) fn recover(
     log: Options,
     epoch: NodeEpoch,
     superuser: &str,
     limits: Limits,
     base: Option<Txid>,
-) -> Result<(Arc<Journal>, Logged), HostError> {
+) -> Result<(Arc<Journal>, Logged, Option<Lsn>), HostError> {
     let logged = match base {
         None | Some(Txid(0)) => Logged::All(Namespace::new(superuser, limits)),
         Some(_) => Logged::Behind(Vec::new()),
@@ -148,9 +177,10 @@ pub(crate) fn recover(
         base: base.unwrap_or_default(),
         newest: Txid(0),
         gap: None,
+        needed: None,
     };
     let journal = Journal::open(log, epoch, &mut |record| replay.take(&record))?;
-    let Replay { logged, changes, gap, newest, .. } = replay;
+    let Replay { logged, changes, gap, newest, needed, .. } = replay;
     if let Some(Txid(first)) = gap {
         let had =
             base.map_or_else(|| "there is no database".to_owned(), |base| format!("the database has all up to {base}"));
@@ -165,7 +195,7 @@ pub(crate) fn recover(
     {
         shorten(&journal, namespace)?;
     }
-    Ok((Arc::new(journal), logged))
+    Ok((Arc::new(journal), logged, needed))
 }
 
 /// Writes all that there is into the log, and drops what was before.
@@ -207,8 +237,8 @@ mod tests {
     fn opened(disk: &Arc<SimDisk>, epoch: u64) -> (Arc<Journal>, Namespace) {
         let disk = Options::disk(Arc::clone(disk) as _);
         match recover(disk, NodeEpoch(epoch), "root", LIMITS, None).unwrap() {
-            (journal, Logged::All(namespace)) => (journal, namespace),
-            (_, Logged::Behind(_)) => panic!("there is no database"),
+            (journal, Logged::All(namespace), _) => (journal, namespace),
+            (_, Logged::Behind(_), _) => panic!("there is no database"),
         }
     }
 
@@ -271,8 +301,9 @@ mod tests {
         journal.close().unwrap();
         let base = namespace.txid();
         let recovered = |base| recover(Options::disk(Arc::clone(&disk) as _), NodeEpoch(2), "root", LIMITS, Some(base));
-        let Ok((_, Logged::Behind(changes))) = recovered(base) else { panic!("it is not taken") };
+        let Ok((_, Logged::Behind(changes), Some(needed))) = recovered(base) else { panic!("it is not taken") };
         assert_eq!(changes, []);
+        assert_eq!(needed, Lsn(2), "the snapshot, of which all is needed");
         let more = base.next();
         assert!(matches!(recovered(more), Err(HostError::Behindhand { log, .. }) if log == base.0));
     }
@@ -303,7 +334,8 @@ mod tests {
         assert!(matches!(recovered(2, None), Err(HostError::Gap { first: 8, .. })));
         assert!(matches!(recovered(3, Some(Txid(6))), Err(HostError::Gap { first: 8, .. })));
         assert!(matches!(recovered(4, Some(Txid(10))), Err(HostError::Behindhand { log: 9, database: 10 })));
-        let Ok((_, Logged::Behind(changes))) = recovered(5, Some(Txid(8))) else { panic!("it is not taken") };
+        let Ok((_, Logged::Behind(changes), needed)) = recovered(5, Some(Txid(8))) else { panic!("it is not taken") };
         assert_eq!(changes.iter().map(|(change, _)| change.txid).collect::<Vec<_>>(), [Txid(9)]);
+        assert_eq!(needed.map(Lsn::next), Some(changes[0].1), "the change of the marker stays");
     }
 }

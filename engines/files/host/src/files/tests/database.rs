@@ -105,8 +105,7 @@ impl Running {
     }
 
     fn mkdirs(&self, path: &str) {
-        let request = Request::Mkdirs { path: path.to_owned(), mode: 0o755, with_parents: true };
-        assert_eq!(self.call(&request), Ok(Reply::Bool(true)));
+        assert_eq!(self.call(&mkdirs(path)), Ok(Reply::Bool(true)));
     }
 
     fn files_in(&self, path: &str) -> u64 {
@@ -115,6 +114,10 @@ impl Running {
         self.files.summary(&asker, path, move |summary| sender.send(summary).unwrap());
         receiver.recv_timeout(Duration::from_secs(30)).unwrap().unwrap().files
     }
+}
+
+fn mkdirs(path: &str) -> Request {
+    Request::Mkdirs { path: path.to_owned(), mode: 0o755, with_parents: true }
 }
 
 struct Place {
@@ -207,6 +210,57 @@ fn what_needs_the_database_waits_and_is_refused() {
     place.server.run();
     until(|| running.call(&request).is_ok());
     assert_eq!(running.length("/a/b"), Some(0));
+    running.stop();
+}
+
+/// The database is slow, not away: somebody has a lock on the marker, which batches need and reads do not.
+#[test]
+fn reads_of_the_database_go_on_while_changes_wait_for_room() {
+    let place = Place::new();
+    let running = place.open(1, 1_000_000);
+    running.mkdirs("/cold/b");
+    running.flushed();
+    running.stop();
+    let running = place.open(2, 1_000_000);
+    // It is made here, so nothing of it is elsewhere.
+    running.mkdirs("/hot");
+    let lock = "BEGIN; SELECT 1 FROM marker FOR UPDATE; SELECT pg_sleep(6)";
+    let mut locking = program("psql").args([&place.server.address("postgres"), "-c", lock]).spawn().unwrap();
+    let held = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%FOR UPDATE%' AND wait_event = 'PgSleep'";
+    until(|| place.server.query(held) == "1");
+    let begun = Instant::now();
+    let (sender, answers) = std::sync::mpsc::channel();
+    let count = crate::behind::UNFLUSHED_MAX / 2 + 100;
+    for number in 0..count {
+        let (request, sender) = (mkdirs(&format!("/hot/{number}")), sender.clone());
+        let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
+        running.files.call(&asker, &request, move |answer| sender.send(answer).unwrap());
+    }
+    assert!(running.database().unflushed as usize >= crate::behind::UNFLUSHED_MAX);
+    assert_eq!(running.length("/cold/b"), Some(0));
+    assert!(running.database().unflushed as usize >= crate::behind::UNFLUSHED_MAX, "the changes wait");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    for _ in 0..count {
+        assert_eq!(answers.recv_timeout(Duration::from_secs(30)).unwrap(), Ok(Reply::Bool(true)));
+    }
+    locking.wait().unwrap();
+    running.stop();
+}
+
+#[test]
+fn a_log_is_cut_behind_what_a_new_database_has() {
+    let place = Place::new();
+    let running = opened(&place.disk, place.path(), 1);
+    running.write("/d/f", b"some bytes");
+    running.stop();
+    let running = place.open(2, 1_000);
+    running.mkdirs("/a");
+    running.flushed();
+    running.stop();
+    let without = open(&place.disk, place.path(), 3, None).map(|_| ());
+    assert!(matches!(without, Err(HostError::Gap { .. })), "{without:?}");
+    let running = place.open(4, 1_000);
+    assert_eq!((running.length("/d/f"), running.length("/a")), (Some(10), Some(0)));
     running.stop();
 }
 
