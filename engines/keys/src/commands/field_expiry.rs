@@ -102,6 +102,7 @@ pub fn hpexpireat(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) ->
 }
 
 fn expire_in(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, unit: Unit, command: &'static str) -> Outcome {
+    keys.peek_collection::<Hash>(&args[1])?;
     let (at, now) = (instant(keys, &args[2], unit, command)?, keys.now());
     let condition = Condition::parse(&args[3]);
     let place = if condition.is_some() { 4 } else { 3 };
@@ -127,6 +128,7 @@ fn expire_in(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply, unit: U
 
 /// `HPERSIST key FIELDS numfields field [field ...]`
 pub fn hpersist(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    keys.peek_collection::<Hash>(&args[1])?;
     let fields = fields_at(args, 2, NOT_POSITIVE)?;
     let outcomes = change_fields(keys, &args[1], fields, |hash, field| {
         if hash.get(field).is_none() {
@@ -203,6 +205,7 @@ fn answer_expiries(
     reply: &mut dyn Reply,
     shown: impl Fn(UnixMillis) -> u64,
 ) -> Outcome {
+    keys.peek_collection::<Hash>(&args[1])?;
     let fields = fields_at(args, 2, NOT_POSITIVE)?;
     let hash = keys.collection::<Hash>(&args[1])?;
     reply.array(fields.len());
@@ -272,6 +275,7 @@ fn then_at(
 
 /// `HGETEX key [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | PERSIST] FIELDS numfields field [field ...]`
 pub fn hgetex(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    keys.peek_collection::<Hash>(&args[1])?;
     let (then, words) = then_at(keys, args, 2, "hgetex")?.unwrap_or((Then::Nothing, 0));
     let fields = fields_at(args, 2 + words, NOT_POSITIVE)?;
     keys.check_fields_may_expire(&args[1])?;
