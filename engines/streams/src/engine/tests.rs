@@ -394,17 +394,21 @@ async fn queries_whose_sources_do_not_answer_or_fail_go_on_later_and_hold_nobody
     }
 }
 
-/// Connectors that take any password, and note those of sources.
+/// Connectors that take any password, and note those of sources, which may be away.
 #[derive(Debug, Default)]
 struct Noting {
     connectors: BuiltinConnectors,
     passwords: Arc<Mutex<Vec<String>>>,
+    are_away: Arc<AtomicBool>,
 }
 
 impl Connectors for Noting {
     fn source(&self, table: &TableDef) -> Result<Arc<dyn Source>> {
         let mut table = table.clone();
         self.passwords.lock().extend(table.options.remove("password"));
+        if self.are_away.load(Ordering::Acquire) {
+            return Err(StreamError::io("reading", &"nobody answers"));
+        }
         self.connectors.source(&table)
     }
 
@@ -428,7 +432,7 @@ impl Connectors for Noting {
 async fn a_query_goes_on_with_the_new_password_of_its_table_and_with_nothing_else_of_it() {
     let directory = tempfile::tempdir().unwrap();
     let connectors = Noting::default();
-    let passwords = Arc::clone(&connectors.passwords);
+    let (passwords, are_away) = (Arc::clone(&connectors.passwords), Arc::clone(&connectors.are_away));
     let options = EngineOptions { connectors: Arc::new(connectors), ..EngineOptions::default() };
     let process = Process::start_with(directory.path(), 1, options).await;
     tables(&process, directory.path()).await;
@@ -451,7 +455,7 @@ async fn a_query_goes_on_with_the_new_password_of_its_table_and_with_nothing_els
     }
     // Where the own table does not answer, it is said why nothing is taken of the one that is there now.
     process.run("STOP QUERY 'q'").await;
-    fs::remove_file(directory.path().join("input.csv")).unwrap();
+    are_away.store(true, Ordering::Release);
     let error = process.try_run("RESUME QUERY 'q'").await.unwrap_err();
     assert!(error.contains("they differ in more: table input (option 'path')"), "{error}");
     process.end().await;

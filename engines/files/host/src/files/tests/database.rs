@@ -230,15 +230,15 @@ fn reads_of_the_database_go_on_while_changes_wait_for_room() {
     until(|| place.server.query(held) == "1");
     let begun = Instant::now();
     let (sender, answers) = std::sync::mpsc::channel();
-    let count = crate::behind::UNFLUSHED_MAX / 2 + 100;
+    let count = behind::UNFLUSHED_MAX / 2 + 100;
     for number in 0..count {
         let (request, sender) = (mkdirs(&format!("/hot/{number}")), sender.clone());
         let asker = Asker { user: "root", machine: "127.0.0.1", call: None };
         running.files.call(&asker, &request, move |answer| sender.send(answer).unwrap());
     }
-    assert!(running.database().unflushed as usize >= crate::behind::UNFLUSHED_MAX);
+    assert!(running.database().unflushed as usize >= behind::UNFLUSHED_MAX);
     assert_eq!(running.length("/cold/b"), Some(0));
-    assert!(running.database().unflushed as usize >= crate::behind::UNFLUSHED_MAX, "the changes wait");
+    assert!(running.database().unflushed as usize >= behind::UNFLUSHED_MAX, "the changes wait");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     for _ in 0..count {
         assert_eq!(answers.recv_timeout(Duration::from_secs(30)).unwrap(), Ok(Reply::Bool(true)));
