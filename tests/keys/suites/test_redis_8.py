@@ -4,7 +4,7 @@ import pytest
 
 from conftest import Redis, Server
 from suites import FOLDER
-from test_differential import ROUNDS, compare, hashes, keys, transactions
+from test_differential import ROUNDS, compare, hashes, keys, strings
 
 BINARY = FOLDER / "redis-server"
 # Nothing expires by itself meanwhile: the servers would not do it between the same two commands.
@@ -59,8 +59,8 @@ def test_fields_expire_as_in_redis_8(tmp_path, threads, protocol):
         folder.mkdir()
     redis, savanna = Redis(BINARY, folders[0]), Server(folders[1], "--threads", threads)
     try:
-        for seed in range(2 * ROUNDS):
-            mixed = [expiring_fields] * 8 + [hashes, keys, transactions]
+        for seed in range(4 * ROUNDS):
+            mixed = [expiring_fields] * 8 + [hashes, keys, strings]
             compare(redis, savanna, mixed, f"expiring {seed} {protocol}", protocol)
     finally:
         redis.kill()

@@ -221,6 +221,7 @@ fn answer_expiries(
 
 /// `HGETDEL key FIELDS numfields field [field ...]`
 pub fn hgetdel(keys: &mut Keyspace, args: Args<'_>, reply: &mut dyn Reply) -> Outcome {
+    keys.peek_collection::<Hash>(&args[1])?;
     let fields = fields_at(args, 2, NOT_POSITIVE)?;
     let hash = keys.collection::<Hash>(&args[1])?;
     let mut named = HashSet::new();
