@@ -237,8 +237,12 @@ fn scans(graph: &StageGraph) -> Vec<&Scan> {
 /// In what a scan differs that gives other rows, watermarks or late rows than the records know of, if it does.
 fn other_rows(before: &Scan, now: &Scan) -> Option<String> {
     let (former, table) = (&before.source.table, &now.source.table);
-    let is_harmless = |difference: &String| {
-        difference == "columns" || HARMLESS.iter().any(|option| *difference == format!("option '{option}'"))
+    // Some formats know a column by its place: those that there were stay where they were.
+    let (columns, new_columns) = (former.physical_schema(), table.physical_schema());
+    let stay = new_columns.fields().starts_with(columns.fields());
+    let is_harmless = |difference: &String| match difference.as_str() {
+        "columns" => stay,
+        _ => HARMLESS.iter().any(|option| *difference == format!("option '{option}'")),
     };
     let mut differences: Vec<String> = former.differences(table);
     differences.retain(|difference| !is_harmless(difference));

@@ -8,7 +8,7 @@ use savanna_streams_api::{Result, StreamError};
 use savanna_streams_functions::budget;
 use savanna_streams_model::catalog::TableDef;
 use savanna_streams_model::graph::StageGraph;
-use savanna_streams_runtime::Query as RunningQuery;
+use savanna_streams_runtime::{Query as RunningQuery, cannot_survive};
 use savanna_streams_sql::{ChangedText, Changes};
 
 use super::going_on::Planned;
@@ -19,6 +19,10 @@ use crate::settings;
 /// The option that says what becomes of state that would mean something else, and its value.
 const STATE: &str = "state";
 const FROM_REPLAY: &str = "from replay";
+
+/// The options that say where a sink writes.
+const PLACE: [&str; 10] =
+    ["connector", "path", "topic", "properties.bootstrap.servers", "url", "host", "port", "database", "table", "key"];
 
 /// A stored query with another text.
 struct Changed {
@@ -47,12 +51,12 @@ impl Inner {
         if let Some(refusal) = changed.refusal() {
             return Err(StreamError::invalid(format!("{refusal}\n{}", changed.told().trim_end())));
         }
-        self.check_same_sink(&changed)?;
+        self.check_same_sink(&changed).map_err(|error| self.with_other_tables(error, &stored))?;
         if changed.is_replayed() {
             changed.query.anew_behind = self.replayed(store, &changed)?.former;
         }
         asked.waiting.check()?;
-        self.go_on_changed(store, &stored, &changed.query)
+        self.go_on_changed(store, &stored, &changed.query).map_err(|error| self.with_other_tables(error, &stored))
     }
 
     /// `EXPLAIN RESUME QUERY`: what becomes of each operator's state.
@@ -79,7 +83,12 @@ impl Inner {
             None => {
                 let graph = self.planned(&stored)?.graph;
                 let changes = Changes::between(&graph, &graph, &savanna_streams_functions::functions());
-                (self.with_settings(session, &stored)?, changes.told(false).to_string(), String::new())
+                let (_, snapshot) = store.records(stored.id.job)?;
+                let is_anew =
+                    stored.anew_behind > Epoch::ZERO && snapshot.is_none_or(|epoch| epoch <= stored.anew_behind);
+                let last =
+                    if is_anew { "all state is computed anew: there is no snapshot of this text yet\n" } else { "" };
+                (self.with_settings(session, &stored)?, changes.told(false).to_string(), last.to_owned())
             }
         };
         let setting = |(name, value): (&String, &String)| {
@@ -107,6 +116,13 @@ impl Inner {
         let limit = settings::restored(&self.options.runtime, &query.settings)?.memory_limit;
         let insert = Insert { table: text.table, columns: text.columns, query: text.query };
         let (table, graph, relations) = budget::within(limit, || self.plan_noted(&insert))?;
+        let sink = self.options.connectors.sink(&table, Arc::new(graph.output.clone()))?;
+        if let Some(reason) = cannot_survive(&graph, self.options.connectors.as_ref(), sink.as_ref())? {
+            return Err(StreamError::invalid(format!(
+                "query {} cannot outlive its process with the new text: {reason}",
+                query.name
+            )));
+        }
         let changes = Changes::between(&before.graph, &graph, &savanna_streams_functions::functions());
         let parameters = parameters.to_vec();
         Ok(Changed {
@@ -152,12 +168,23 @@ impl Inner {
     /// The sink is the judge of what is written, so that another table of the sink has to know as much of the query.
     fn check_same_sink(&self, changed: &Changed) -> Result<()> {
         let Changed { before, graph, table, query, .. } = changed;
-        if table.differences(&before.table).is_empty() {
+        let differences = table.differences(&before.table);
+        if differences.is_empty() {
             return Ok(());
+        }
+        // What an open file has is of the columns, and in the form, that it began with.
+        if keeps_files_open(table) || keeps_files_open(&before.table) {
+            return Err(StreamError::invalid(format!(
+                "table {} is another one than the query has written to ({}), and files of such a table stay open (sink.rolling-policy.*, \
+                 PARTITIONED BY); make it as it was, or start the new text as a new query",
+                table.name,
+                differences.join(", ")
+            )));
         }
         let held = self.held(&before.table, &before.graph, &query.id)?;
         let holds = self.held(table, graph, &query.id)?;
-        if held == holds {
+        let moves = PLACE.iter().any(|option| differences.contains(&format!("option '{option}'")));
+        if held == holds && (held == Epoch::ZERO || !moves) {
             return Ok(());
         }
         Err(StreamError::invalid(format!(
@@ -206,6 +233,11 @@ impl Changed {
             )
         })
     }
+}
+
+/// Whether a table's files take rows of several epochs.
+fn keeps_files_open(table: &TableDef) -> bool {
+    !table.partitioned_by.is_empty() || table.options.keys().any(|option| option.starts_with("sink.rolling-policy."))
 }
 
 /// Whether state that would mean something else is computed anew.

@@ -268,11 +268,17 @@ impl Inner {
             return self.go_on_stored(store, stored);
         }
         store.change(changed)?;
-        self.go_on_stored(store, changed).or_else(|error| store.change(stored).and(Err(error)))
+        self.go_on_stored(store, changed).or_else(|error| match store.change(stored) {
+            Ok(()) => Err(error),
+            Err(failed) => Err(StreamError::io(
+                format!("the query does not go on as it is now ({error}), and stays so: storing what it was"),
+                &failed,
+            )),
+        })
     }
 
     /// What a query reads or writes does not answer. Perhaps its table was made anew for that, and not quite the same.
-    fn with_other_tables(&self, error: StreamError, stored: &StoredQuery) -> StreamError {
+    pub(super) fn with_other_tables(&self, error: StreamError, stored: &StoredQuery) -> StreamError {
         match (error, self.other_tables(stored)) {
             (StreamError::Io { what, cause }, Some(others)) => {
                 let cause = format!(

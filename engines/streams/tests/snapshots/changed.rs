@@ -154,6 +154,22 @@ async fn a_text_whose_state_would_mean_something_else_is_refused_and_the_former_
     process.run(&format!("CREATE TABLE elsewhere (at TIMESTAMP(3), auction BIGINT, n BIGINT) WITH ('connector' = 'file', 'path' = '{}', 'format' = 'csv')", elsewhere.display())).await;
     let error = refused(&format!("RESUME QUERY 'q' AS INSERT INTO elsewhere {former}")).await;
     assert!(error.contains("table elsewhere holds epoch 0 of the query"), "{error}");
+    // A copy of all that the place has holds the same epoch, and is another one.
+    let copy = directory.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    for file in fs::read_dir(directory.path().join("out")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    for (name, place, more, named) in [
+        ("copy", "copy", "", "they are not one place"),
+        ("open", "out", ", 'sink.rolling-policy.file-size' = '1MB'", "files of such a table stay open"),
+    ] {
+        let path = directory.path().join(place);
+        process.run(&format!("CREATE TABLE {name} (at TIMESTAMP(3), auction BIGINT, n BIGINT) WITH ('connector' = 'file', 'path' = '{}', 'format' = 'csv'{more})", path.display())).await;
+        let error = refused(&format!("RESUME QUERY 'q' AS INSERT INTO {name} {former}")).await;
+        assert!(error.contains(named), "{error}");
+    }
     process.run("DROP TABLE events").await;
     process.run(&events(40_000).replace("'connector' = 'nexmark'", "'connector' = 'nexmark', 'seed' = '2'")).await;
     let error = refused(&format!("RESUME QUERY 'q' AS INSERT INTO out {former}")).await;

@@ -97,18 +97,27 @@ fn tables_are_read_in_the_order_and_at_the_places_of_the_records() {
     let declared = |columns: &str, delay: &str, options: &str| {
         let world = World::new();
         world.run(&format!(
-            "CREATE TABLE events (k BIGINT NOT NULL, s VARCHAR, v DOUBLE, {columns}, WATERMARK FOR ts AS ts{delay}) \
-             WITH ('connector' = 'file'{options})"
+            "CREATE TABLE events ({columns}, WATERMARK FOR ts AS ts{delay}) WITH ('connector' = 'file'{options})"
         ));
         let changes = Changes::between(&before, &world.plan(COUNTS), &functions());
         (changes.keep_all(), changes.obstacles().join("; "))
     };
-    assert_eq!(declared("ts TIMESTAMP(3)", "", ""), (true, String::new()));
-    assert_eq!(declared("more VARCHAR, ts TIMESTAMP(3)", "", ", 'properties.client.id' = 'x'"), (true, String::new()));
+    const COLUMNS: &str = "k BIGINT NOT NULL, s VARCHAR, v DOUBLE, ts TIMESTAMP(3)";
+    let more = format!("{COLUMNS}, more VARCHAR");
+    assert_eq!(declared(COLUMNS, "", ""), (true, String::new()));
+    assert_eq!(declared(&more, "", ", 'properties.client.id' = 'x'"), (true, String::new()));
     for (columns, delay, options, named) in [
-        ("ts TIMESTAMP(3)", " - INTERVAL '1' SECOND", "", "(watermark)"),
-        ("ts TIMESTAMP(3)", "", ", 'path' = '/b'", "(option 'path')"),
-        ("a TIMESTAMP(3), ts AS a", "", "", "(the column of its watermark)"),
+        (COLUMNS, " - INTERVAL '1' SECOND", "", "(watermark)"),
+        (COLUMNS, "", ", 'path' = '/b'", "(option 'path')"),
+        (
+            "k BIGINT NOT NULL, s VARCHAR, v DOUBLE, a TIMESTAMP(3), ts AS a",
+            "",
+            "",
+            "(columns, the column of its watermark)",
+        ),
+        // A column is read at its place.
+        ("k BIGINT NOT NULL, s VARCHAR, more DOUBLE, v DOUBLE, ts TIMESTAMP(3)", "", "", "(columns)"),
+        ("v DOUBLE, s VARCHAR, k BIGINT NOT NULL, ts TIMESTAMP(3)", "", "", "(columns)"),
     ] {
         let (_, error) = declared(columns, delay, options);
         assert!(error.contains("table events is another one") && error.contains(named), "{named}: {error}");
