@@ -43,7 +43,10 @@ pub(crate) fn open(config: &NodeConfig, shared: &Shared, membership: &Membership
 
 /// Serves the keys that another node has.
 pub(crate) fn front(config: &NodeConfig, elsewhere: Elsewhere) -> Result<Server, KeysError> {
-    let host = HostOptions { elsewhere: Some(elsewhere), ..options(config)? };
+    let mut options = options(config)?;
+    // The file of all keys is written, and read, by who has them.
+    options.config.dump_directory = None;
+    let host = HostOptions { elsewhere: Some(elsewhere), ..options };
     Ok(Server::start(server_options(config, host))?)
 }
 

@@ -78,6 +78,10 @@ def test_what_was_set_and_written_is_set_at_the_next_start(threads, tmp_path):
     refusal = client.call("CONFIG", "REWRITE")
     assert "requirepass" in refusal and "two" not in refusal
     assert settings.read_text() == expected
+    # Without its other lines the file would say less than it did.
+    settings.unlink()
+    client.call("CONFIG", "SET", "requirepass", "one")
+    assert "No such file" in client.call("CONFIG", "REWRITE") and not settings.exists()
     server.kill()
 
 

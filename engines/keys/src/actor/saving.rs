@@ -155,6 +155,9 @@ impl Actor {
     /// # Errors
     /// If there is no place for the file, or the session is told things that would come into its midst.
     pub(crate) fn save(&mut self, session: &mut Session, wish: SaveWish) -> Result<Progress, CommandError> {
+        if self.has_keys_elsewhere() {
+            return Err(CommandError::text("ERR another node has the keys; SAVE there, and SHUTDOWN NOSAVE this one"));
+        }
         if self.config.dump_directory.is_none() {
             return Err(CommandError::text(
                 "ERR there is no directory for a file with all keys; set keys.dir, or start with a data directory",

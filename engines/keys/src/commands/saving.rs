@@ -96,7 +96,10 @@ mod tests {
 
     /// Whether a process with these settings is to stop when a client says this, and whether that is refused.
     fn says(config: Config, words: &[&[u8]]) -> (bool, bool) {
-        let mut actor = Actor::new(ActorId(0), Placement::over(1), config, 1);
+        says_to(Actor::new(ActorId(0), Placement::over(1), config, 1), words)
+    }
+
+    fn says_to(mut actor: Actor, words: &[&[u8]]) -> (bool, bool) {
         let session = actor.open_session(String::new(), String::new());
         let progress = actor.request(session, OwnedArgs::of_words(words).args(), &mut Tape::new());
         (actor.take_stop_wanted(), progress == Progress::Answered)
@@ -109,6 +112,9 @@ mod tests {
         assert_eq!(says(Config::default(), &[b"SHUTDOWN"]), (false, true));
         assert_eq!(says(may(), &[b"SHUTDOWN", b"SAVE"]), (false, true), "there is no place for a file");
         let saves = Config { dump_directory: Some("/".into()), ..may() };
-        assert_eq!(says(saves, &[b"SHUTDOWN", b"save", b"now"]), (false, false), "the file is not there yet");
+        assert_eq!(says(saves.clone(), &[b"SHUTDOWN", b"save", b"now"]), (false, false), "the file is not there yet");
+        let mut front = Actor::new(ActorId(0), Placement::over(1), saves, 1);
+        front.face_elsewhere();
+        assert_eq!(says_to(front, &[b"SHUTDOWN", b"SAVE"]), (false, true), "another node has the keys");
     }
 }

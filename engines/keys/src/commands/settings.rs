@@ -1,7 +1,7 @@
 //! `CONFIG`: what is set, and the file in which it is.
 
 use std::fmt::Display;
-use std::{fs, io};
+use std::fs;
 
 use hashbrown::HashSet;
 
@@ -120,10 +120,7 @@ fn config_rewrite(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outc
     let refused = |reason: &dyn Display| {
         CommandError::from(format!("ERR Rewriting config file {} failed: {reason}", path.display()))
     };
-    let text = match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        text => text.map_err(|error| refused(&error))?,
-    };
+    let text = fs::read_to_string(path).map_err(|error| refused(&error))?;
     let text = rewritten(&text, &actor.written_config, &actor.config).map_err(|reason| refused(&reason))?;
     small_file::replace(path, text.as_bytes()).map_err(|error| refused(&error))?;
     actor.written_config = Box::new(actor.config.clone());
