@@ -74,44 +74,30 @@ fn check_config(actor: &Actor, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-static CONFIG_SET: Command = Command {
-    name: "config|set",
-    arity: -4,
-    flags: Flags::ADMIN.and(Flags::SECRET),
-    keys: Keys::None,
-    uses: KeyUses::NONE,
-    class: Class::Everywhere,
-    group: Group::Server,
-    since: "2.0.0",
-    summary: "Sets configuration.",
-    run: Run::Everywhere(config_set, Combine::First),
-};
+/// A subcommand that actors run: all, or the first.
+const fn part(
+    name: &'static str,
+    arity: i16,
+    flags: Flags,
+    run: fn(&mut Actor, Args<'_>, &mut dyn Reply) -> Outcome,
+) -> Command {
+    Command {
+        name,
+        arity,
+        flags: flags.and(Flags::ADMIN),
+        keys: Keys::None,
+        uses: KeyUses::NONE,
+        class: Class::Everywhere,
+        group: Group::Server,
+        since: "2.0.0",
+        summary: "",
+        run: Run::Everywhere(run, Combine::First),
+    }
+}
 
-static CONFIG_RESETSTAT: Command = Command {
-    name: "config|resetstat",
-    arity: 2,
-    flags: Flags::ADMIN,
-    keys: Keys::None,
-    uses: KeyUses::NONE,
-    class: Class::Everywhere,
-    group: Group::Server,
-    since: "2.0.0",
-    summary: "Counts from 0.",
-    run: Run::Everywhere(reset_counters, Combine::First),
-};
-
-static CONFIG_REWRITE: Command = Command {
-    name: "config|rewrite",
-    arity: 2,
-    flags: Flags::ADMIN,
-    keys: Keys::None,
-    uses: KeyUses::NONE,
-    class: Class::Everywhere,
-    group: Group::Server,
-    since: "2.8.0",
-    summary: "Writes what was set into the file of settings.",
-    run: Run::Everywhere(config_rewrite, Combine::First),
-};
+static CONFIG_SET: Command = part("config|set", -4, Flags::SECRET, config_set);
+static CONFIG_RESETSTAT: Command = part("config|resetstat", 2, Flags::NONE, reset_counters);
+static CONFIG_REWRITE: Command = part("config|rewrite", 2, Flags::NONE, config_rewrite);
 
 fn config_rewrite(actor: &mut Actor, _: Args<'_>, reply: &mut dyn Reply) -> Outcome {
     let Some(path) = &actor.config.settings_file else {

@@ -73,6 +73,19 @@ async fn stopped_half_way(directory: &Path, select: &str) -> (Process, QueryId) 
     (process, query)
 }
 
+/// Lets a query read for a while. Then the next process goes on with it to its end.
+async fn after_a_while_in_the_next_process(process: Process, directory: &Path, query: &QueryId) -> Process {
+    let (before, begun) = (process.events(query), Instant::now());
+    while process.state(query) == Some(QueryState::Running) && process.events(query) < before + 15_000 {
+        assert!(begun.elapsed() < FOREVER);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    process.end().await;
+    let process = Process::start(directory, 2).await;
+    until_over(&process, query).await;
+    process
+}
+
 async fn until_over(process: &Process, query: &QueryId) {
     let begun = Instant::now();
     while process.state(query) == Some(QueryState::Running) {
@@ -100,16 +113,7 @@ async fn a_query_whose_text_changes_behind_its_state_keeps_it_and_each_row_comes
         process.run("STOP QUERY 'q'").await;
         process.run(&format!("RESUME QUERY 'q' AS INSERT INTO out {new}")).await;
         assert_eq!(process.state(&query), Some(QueryState::Running));
-        let before = process.events(&query);
-        let begun = Instant::now();
-        while process.state(&query) == Some(QueryState::Running) && process.events(&query) < before + 15_000 {
-            assert!(begun.elapsed() < FOREVER);
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        // The next process goes on with the new text.
-        process.end().await;
-        let process = Process::start(directory.path(), 2).await;
-        until_over(&process, &query).await;
+        let process = after_a_while_in_the_next_process(process, directory.path(), &query).await;
         assert!(process.events(&query) < all_events(former), "{number}: it was read from the beginning");
         process.end().await;
         let written = lines(&directory.path().join("out"));
@@ -207,15 +211,7 @@ async fn state_that_means_something_else_is_computed_anew_if_that_is_wished_and_
             "{plan}"
         );
         process.run(&format!("RESUME QUERY 'q' {REPLAY} AS INSERT INTO out {new}")).await;
-        let before = process.events(&query);
-        let begun = Instant::now();
-        while process.state(&query) == Some(QueryState::Running) && process.events(&query) < before + 15_000 {
-            assert!(begun.elapsed() < FOREVER);
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        process.end().await;
-        let process = Process::start(directory.path(), 2).await;
-        until_over(&process, &query).await;
+        let process = after_a_while_in_the_next_process(process, directory.path(), &query).await;
         process.end().await;
         let (now, before): (Vec<String>, Vec<String>) =
             lines(&directory.path().join("out")).into_iter().partition(|line| line.contains(",-"));
