@@ -106,6 +106,16 @@ CREATE FUNCTION bullfrog.keep() RETURNS trigger
 COMMENT ON FUNCTION bullfrog.keep() IS 'Keeps a row of a table that stays in use as it was at the switch, if it was there. Arguments: '
     'what bullfrog.unfinished told at the switch, and the statement that keeps a row.';
 
+CREATE FUNCTION bullfrog.note() RETURNS trigger
+    LANGUAGE c AS 'MODULE_PATHNAME', 'note_wrapper';
+COMMENT ON FUNCTION bullfrog.note() IS 'Notes the key of a row that a client writes, before and after. Arguments: the columns of the key, and the '
+    'statement that notes one.';
+
+CREATE FUNCTION bullfrog.have_writes_noted(migration int, reader text) RETURNS void
+    LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'have_writes_noted_wrapper';
+COMMENT ON FUNCTION bullfrog.have_writes_noted(int, text) IS 'Has another process call bullfrog.begin_notes, in a transaction of its own, and waits '
+    'until it has, or has given up.';
+
 CREATE FUNCTION bullfrog.sweep(source int, pages bigint[]) RETURNS void
     LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'sweep_wrapper';
 COMMENT ON FUNCTION bullfrog.sweep(int, bigint[]) IS

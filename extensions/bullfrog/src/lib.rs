@@ -16,7 +16,8 @@
 //!  truth         whether a row was moved, as its statement sees it
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
-//!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use
+//!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use, notes of writes
+//!  notes         what is written while abort compares
 //!  snapshots     statements whose snapshot is older than a move
 //!  utility       COPY reads through the same path; statements that would change a table on the move are refused
 //!  objects       so are those that commit by themselves, at the moment at which the server has their locks
@@ -59,6 +60,7 @@ mod metering;
 mod mover;
 mod moving;
 mod nodes;
+mod notes;
 mod objects;
 mod phases;
 mod places;

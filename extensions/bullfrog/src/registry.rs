@@ -13,7 +13,7 @@ use pgrx::pg_sys::{self, Oid};
 use crate::errors::defect;
 use crate::nodes;
 use crate::source::Source;
-use crate::triggers::{Keeping, Key};
+use crate::triggers::{Keeping, Key, Noting};
 
 /// A new table that does not have all of its rows yet.
 #[derive(Clone, Debug)]
@@ -61,6 +61,7 @@ pub(crate) struct Registry {
     sources: RefCell<HashMap<i32, Rc<Source>>>,
     guards: RefCell<HashMap<Oid, Rc<Vec<Key>>>>,
     keepings: RefCell<HashMap<Oid, Rc<Keeping>>>,
+    notings: RefCell<HashMap<Oid, Rc<Noting>>>,
     memory: pg_sys::MemoryContext,
 }
 
@@ -113,6 +114,11 @@ impl Registry {
     /// What a trigger that keeps rows knows, its statement prepared.
     pub(crate) fn keeping(&self, trigger: Oid, keeping: impl FnOnce() -> Keeping) -> Rc<Keeping> {
         prepared(&self.keepings, trigger, keeping)
+    }
+
+    /// What a trigger that notes writes knows, its statement prepared.
+    pub(crate) fn noting(&self, trigger: Oid, noting: impl FnOnce() -> Noting) -> Rc<Noting> {
+        prepared(&self.notings, trigger, noting)
     }
 
     /// A new copy of a query about a target's rows, its relations locked.
@@ -247,6 +253,7 @@ pub(crate) fn current() -> Rc<Registry> {
             sources: RefCell::default(),
             guards: RefCell::default(),
             keepings: RefCell::default(),
+            notings: RefCell::default(),
             memory,
         };
         CURRENT.set(Some(Rc::new(registry)));
