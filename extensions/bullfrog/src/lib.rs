@@ -16,6 +16,7 @@
 //!  truth         whether a row was moved, as its statement sees it
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
+//!  joined        which rows these are, by conditions that are about other tables, too
 //!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use, notes of writes
 //!  notes         what is written while abort compares
 //!  snapshots     statements whose snapshot is older than a move
@@ -54,6 +55,7 @@ mod flags;
 mod flaws;
 mod guarded;
 mod inside;
+mod joined;
 mod likeness;
 mod live;
 mod metering;

@@ -1,6 +1,6 @@
 //! The write path. Before a statement that updates, deletes or locks rows of a new table runs, the pages or groups of old
 //! rows that it may touch are moved. *May*: of its conditions only those are used that are about the new table alone and cannot
-//! change, so that no row is missed whatever other tables hold when the statement runs.
+//! change, so that no row is missed whatever other tables hold when the statement runs. Where others say more, see [`crate::joined`].
 //!
 //! The plan that finds them lies in the statement's own plan, behind its range table, so that it is kept, copied
 //! and dropped with it, and a prepared statement that is never planned again finds it, too.
@@ -16,6 +16,7 @@ use crate::barrier::{are_harmless, put_behind_barrier};
 use crate::errors::{raise, refuse};
 use crate::flaws::{self, Flaw};
 use crate::inside;
+use crate::joined;
 use crate::mover;
 use crate::nodes;
 use crate::registry::{self, Asked, Registry, Target};
@@ -38,6 +39,8 @@ pub(crate) struct Touch<'a> {
     pub(crate) target: &'a Target,
     /// Finds the pages or groups of old rows among them.
     pub(crate) query: *mut pg_sys::Query,
+    /// What it finds is so for one snapshot only.
+    is_joined: bool,
 }
 
 static mut NEXT_START: pg_sys::ExecutorStart_hook_type = None;
@@ -55,13 +58,14 @@ pub(crate) fn hook() {
 /// INSERT: unique indexes see to it by triggers.
 ///
 /// # Safety
-/// `level` is a query whose relation `number` is the target's new table.
-pub(crate) unsafe fn query(
+/// `level` is `statement` or a query in it, and its relation `number` the target's new table.
+pub(crate) unsafe fn query<'a>(
     registry: &Registry,
-    target: &Target,
+    target: &'a Target,
+    statement: *mut pg_sys::Query,
     level: *mut pg_sys::Query,
     number: c_int,
-) -> Option<*mut pg_sys::Query> {
+) -> Option<Touch<'a>> {
     // SAFETY: the trees are the server's and copies of our own.
     unsafe {
         match (*level).commandType {
@@ -91,12 +95,19 @@ pub(crate) unsafe fn query(
                 && (of_views.is_empty() || are_harmless(&[*condition], number))
         };
         let mut kept = std::ptr::null_mut();
+        let from: Vec<*mut pg_sys::Node> = nodes::elements((*(*level).jointree).fromlist);
+        let mut is_all = from.len() == 1 && nodes::tag(from[0]) == pg_sys::NodeTag::T_RangeTblRef;
         for condition in nodes::conjuncts(condition).into_iter().chain(of_views.iter().copied()) {
-            if may_be_kept(&condition) {
+            let is_kept = may_be_kept(&condition);
+            is_all &= is_kept;
+            if is_kept {
                 let condition = nodes::copy(condition);
                 nodes::renumber(condition, number, 1);
                 kept = pg_sys::lappend(kept, condition.cast());
             }
+        }
+        if !is_all && let Some(query) = joined::query(registry, target, statement, level, number) {
+            return Some(Touch { target, query, is_joined: true });
         }
         let conditions: Vec<_> = nodes::elements(kept);
         let needs_barrier = !are_harmless(&conditions, 1);
@@ -121,7 +132,7 @@ pub(crate) unsafe fn query(
         if !conditions.is_empty() {
             (*(*query).jointree).quals = pg_sys::make_ands_explicit(kept).cast();
         }
-        Some(query)
+        Some(Touch { target, query, is_joined: false })
     }
 }
 
@@ -160,11 +171,15 @@ pub(crate) unsafe fn is_about(expression: *mut pg_sys::Node, number: c_int) -> b
     unsafe { !is_about_else(expression, (&raw mut number).cast()) }
 }
 
-/// Puts the plan for a target's granules into a statement's plan.
+/// Puts the plan for the granules that a statement touches into the statement's plan.
 ///
 /// # Safety
-/// Both are finished plans, the second of a query of [`query`].
-pub(crate) unsafe fn attach(statement: *mut pg_sys::PlannedStmt, target: &Target, granules: *mut pg_sys::PlannedStmt) {
+/// Both are finished plans, the second of the query of `touch`.
+pub(crate) unsafe fn attach(
+    statement: *mut pg_sys::PlannedStmt,
+    touch: &Touch<'_>,
+    granules: *mut pg_sys::PlannedStmt,
+) {
     // SAFETY: nodes of the server, made as it makes them.
     unsafe {
         let carrier = match carrier(statement) {
@@ -178,9 +193,10 @@ pub(crate) unsafe fn attach(statement: *mut pg_sys::PlannedStmt, target: &Target
                 carrier
             }
         };
-        let source = pg_sys::makeInteger(target.source);
-        let is_inside = pg_sys::makeInteger(i32::from(target.is_inside));
-        for part in [source.cast(), is_inside.cast(), granules.cast::<c_void>()] {
+        let source = pg_sys::makeInteger(touch.target.source);
+        let is_inside = pg_sys::makeInteger(i32::from(touch.target.is_inside));
+        let is_joined = pg_sys::makeInteger(i32::from(touch.is_joined));
+        for part in [source.cast(), is_inside.cast(), is_joined.cast(), granules.cast::<c_void>()] {
             (*carrier).values_lists = pg_sys::lappend((*carrier).values_lists, part);
         }
         // What makes this plan invalid makes the statement's plan invalid.
@@ -249,48 +265,73 @@ unsafe fn note_reads(statement: *mut pg_sys::PlannedStmt, snapshot: pg_sys::Snap
 /// Moves what a statement touches. If anything had to be moved, the statement's snapshot does not see it: it gets a new one,
 /// or must be tried again if its transaction has one snapshot for all, has shown what that sees, and others did the move.
 unsafe fn move_touched(description: *mut pg_sys::QueryDesc, carrier: *mut pg_sys::RangeTblEntry, is_first: bool) {
-    // SAFETY: the carrier holds, for each target, two numbers and a plan; the rest is the server's.
+    // SAFETY: the carrier holds, for each target, three numbers and a plan; the rest is the server's.
     unsafe {
         // Conditions are evaluated over old rows below: only for who may read and write the new ones.
         versions::check_rights((*description).plannedstmt);
         let parts: Vec<*mut c_void> = nodes::elements((*carrier).values_lists);
-        let (mut moved_by_others, mut moved_here) = (false, false);
-        for part in parts.chunks_exact(3) {
-            let number = |part: *mut c_void| (*part.cast::<pg_sys::Integer>()).ival;
-            let (source, is_inside) = (number(part[0]), number(part[1]) != 0);
-            let mut granules = run(part[2].cast(), description);
-            if granules.is_empty() {
-                continue;
+        let number = |part: *mut c_void| (*part.cast::<pg_sys::Integer>()).ival;
+        let mut found_before = Vec::new();
+        loop {
+            let (mut moved_by_others, mut moved_here) = (false, false);
+            let mut found = Vec::new();
+            for part in parts.chunks_exact(4) {
+                let (source, is_inside, is_joined) = (number(part[0]), number(part[1]) != 0, number(part[2]) != 0);
+                // With another snapshot, only what was told by other tables may be something else.
+                if !is_joined && !found_before.is_empty() {
+                    continue;
+                }
+                let mut granules = run(part[3].cast(), description);
+                // All in one order, which is that of their places: who moves the same does not wait in a circle.
+                granules.sort_unstable();
+                granules.dedup();
+                if granules.is_empty() {
+                    continue;
+                }
+                if move_granules(source, is_inside, &granules) {
+                    moved_here = true;
+                } else {
+                    moved_by_others = true;
+                }
+                if is_joined {
+                    found.push((source, granules));
+                }
             }
-            // All in one order, which is that of their places: who moves the same does not wait in a circle.
-            granules.sort_unstable();
-            granules.dedup();
-            let began = Instant::now();
-            // One snapshot for all statements does not see what others move.
-            let is_few = granules.len() <= FEW || pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int;
-            if is_inside && is_few && inside::move_here(source, &granules) {
-                moved_here = true;
-            } else {
-                have_moved(source, Wanted::Granules, &granules);
-                moved_by_others = true;
+            if moved_by_others
+                && pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int
+                && !((is_first || flaws::is_set(Flaw::AnewAtAnyTime)) && snapshots::begin_anew((*description).snapshot))
+            {
+                raise(
+                    PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
+                    "could not serialize access because rows had to be moved to their new table",
+                    "They are there now: try the transaction again.",
+                );
             }
-            let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            with_meters(|meters| meters.touched((database(), source), micros, now()));
-        }
-        if moved_by_others
-            && pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int
-            && !((is_first || flaws::is_set(Flaw::AnewAtAnyTime)) && snapshots::begin_anew((*description).snapshot))
-        {
-            raise(
-                PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
-                "could not serialize access because rows had to be moved to their new table",
-                "They are there now: try the transaction again.",
-            );
-        }
-        if moved_by_others || moved_here {
-            snapshots::renew(description);
+            if moved_by_others || moved_here {
+                snapshots::renew(description);
+            }
+            // What is found twice was moved as far as it can be.
+            if found.is_empty() || found == found_before || flaws::is_set(Flaw::LooksOnce) {
+                return;
+            }
+            found_before = found;
         }
     }
+}
+
+/// Moves granules that a statement touches, or has them moved. Tells whether its own transaction did it.
+fn move_granules(source: i32, is_inside: bool, granules: &[i64]) -> bool {
+    let began = Instant::now();
+    // One snapshot for all statements does not see what others move.
+    // SAFETY: a variable of this process.
+    let is_few = granules.len() <= FEW || unsafe { pg_sys::XactIsoLevel } >= pg_sys::XACT_REPEATABLE_READ as c_int;
+    let is_here = is_inside && is_few && inside::move_here(source, granules);
+    if !is_here {
+        have_moved(source, Wanted::Granules, granules);
+    }
+    let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    with_meters(|meters| meters.touched((database(), source), micros, now()));
+    is_here
 }
 
 /// Runs a plan for granules with the statement's snapshot and parameters.
