@@ -30,33 +30,51 @@ pub(crate) unsafe fn query(
 ) -> Option<*mut pg_sys::Query> {
     // SAFETY: the trees are the server's and copies of our own.
     unsafe {
-        let is_whole = level == statement
-            && !(*level).hasModifyingCTE
-            && (*nodes::relation(level, number)).securityQuals.is_null()
-            && !names_row(level, number);
+        let search = conditions_of(level);
+        (*search).targetList = std::ptr::null_mut();
+        (*search).sortClause = std::ptr::null_mut();
+        (*search).limitCount = std::ptr::null_mut();
+        (*search).limitOffset = std::ptr::null_mut();
+        let is_whole = level == statement && !(*level).hasModifyingCTE && can_be_asked(search, number);
         if !is_whole {
             return None;
         }
-        let search = conditions_of(level);
-        if pg_sys::contain_volatile_functions(search.cast())
-            || !nodes::levels(search)[1..].iter().all(|part| is_settled(*part))
-        {
-            return None;
-        }
-        for part in nodes::levels(search) {
+        read_others(registry, search, number);
+        look_for(registry.query(target, Asked::GranulesBehindBarrier), level, search, number);
+        Some(search)
+    }
+}
+
+/// Reads the new tables among the relations of a query with both their parts, all but relation `number`.
+pub(crate) unsafe fn read_others(registry: &Registry, query: *mut pg_sys::Query, number: c_int) {
+    // SAFETY: a copy of our own.
+    unsafe {
+        for part in nodes::levels(query) {
             let relations: Vec<*mut pg_sys::RangeTblEntry> = nodes::elements((*part).rtable);
             for (other, entry) in (1..).zip(relations) {
                 let is_table = (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION
                     && (*entry).relkind as u8 == pg_sys::RELKIND_RELATION
-                    && (part != search || other != number);
+                    && (part != query || other != number);
                 if let Some(target) = registry.target((*entry).relid).filter(|_| is_table) {
-                    read_both_parts(registry, target, search, part, entry, other);
+                    read_both_parts(registry, target, query, part, entry, other);
                 }
             }
         }
-        let granules = registry.query(target, Asked::GranulesBehindBarrier);
+    }
+}
+
+/// Lets relation `number` of a query be old rows, as `granules` asks for them behind a barrier, and the query give their granules. `level` has
+/// the same conditions.
+pub(crate) unsafe fn look_for(
+    granules: *mut pg_sys::Query,
+    level: *mut pg_sys::Query,
+    search: *mut pg_sys::Query,
+    number: c_int,
+) {
+    // SAFETY: the trees are the server's and copies of our own.
+    unsafe {
         let conditions = nodes::conjuncts((*(*level).jointree).quals);
-        if !append_old_rows(granules, statement, level, &conditions, number) {
+        if !append_old_rows(granules, level, level, &conditions, number) {
             put_behind_barrier(granules, &conditions, number);
         }
         for part in nodes::levels(granules) {
@@ -75,31 +93,44 @@ pub(crate) unsafe fn query(
         (*entry).rellockmode = 0;
         (*entry).inh = false;
         drop_rights(entry);
-        (*search).targetList = (*granules).targetList;
-        nodes::renumber((*search).targetList.cast(), 1, number);
-        Some(search)
+        let found = (*granules).targetList;
+        nodes::renumber(found.cast(), 1, number);
+        (*search).targetList = pg_sys::list_concat(found, (*search).targetList);
+        let condition = (*(*granules).jointree).quals;
+        if !condition.is_null() {
+            nodes::renumber(condition, 1, number);
+            let from = (*search).jointree;
+            (*from).quals = pg_sys::make_and_qual((*from).quals, condition);
+        }
     }
 }
 
-/// A query that gives what a statement is about: its tables, and their conditions.
-unsafe fn conditions_of(statement: *mut pg_sys::Query) -> *mut pg_sys::Query {
+/// Whether a query gives the same each time that it is asked with one snapshot, also of old rows in place of relation `number`.
+pub(crate) unsafe fn can_be_asked(query: *mut pg_sys::Query, number: c_int) -> bool {
+    // SAFETY: a query of our own.
+    unsafe {
+        (*nodes::relation(query, number)).securityQuals.is_null()
+            && !names_row(query, number)
+            && !pg_sys::contain_volatile_functions(query.cast())
+            && nodes::levels(query)[1..].iter().all(|part| is_settled(*part))
+    }
+}
+
+/// A query that gives what a statement is about: its tables and their conditions, with its columns, their order and its limit.
+pub(crate) unsafe fn conditions_of(statement: *mut pg_sys::Query) -> *mut pg_sys::Query {
     // SAFETY: a copy that is ours.
     unsafe {
         let search = nodes::copy(statement);
         (*search).commandType = pg_sys::CmdType::CMD_SELECT;
         (*search).resultRelation = 0;
         for list in [
-            &mut (*search).targetList,
             &mut (*search).returningList,
             &mut (*search).withCheckOptions,
             &mut (*search).rowMarks,
-            &mut (*search).sortClause,
             &mut (*search).distinctClause,
         ] {
             *list = std::ptr::null_mut();
         }
-        (*search).limitCount = std::ptr::null_mut();
-        (*search).limitOffset = std::ptr::null_mut();
         (*search).hasDistinctOn = false;
         (*search).hasTargetSRFs = false;
         (*search).hasForUpdate = false;
@@ -169,5 +200,5 @@ unsafe fn names_row(query: *mut pg_sys::Query, number: c_int) -> bool {
     }
     let mut relation = Relation { number, depth: 0 };
     // SAFETY: the walker gets what it expects.
-    unsafe { nodes::walk_expression((*query).jointree.cast(), is_row, (&raw mut relation).cast()) }
+    unsafe { nodes::walk_query(query, is_row, (&raw mut relation).cast()) }
 }

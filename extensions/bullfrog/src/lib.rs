@@ -17,6 +17,7 @@
 //!  estimates     planner: how large tables on the move will be
 //!  touching      executor: rows that a statement writes are moved before it runs
 //!  joined        which rows these are, by conditions that are about other tables, too
+//!  queues        or the first few that there are
 //!  triggers      row triggers: keys of rows that were not moved, old versions of rows in use, notes of writes
 //!  notes         what is written while abort compares
 //!  snapshots     statements whose snapshot is older than a move
@@ -66,6 +67,7 @@ mod notes;
 mod objects;
 mod phases;
 mod places;
+mod queues;
 mod reading;
 mod registry;
 mod requests;

@@ -79,7 +79,9 @@ unsafe extern "C-unwind" fn planner(
             let touches = rewrite(&registry, query);
             let statement = plan(query, text, options, parameters);
             for touch in touches {
-                touching::attach(statement, &touch, plan(touch.query, text, 0, parameters));
+                let granules = plan(touch.query, text, 0, parameters);
+                let probe = touch.probe.map(|probe| plan(probe, text, 0, parameters));
+                touching::attach(statement, &touch, granules, probe);
             }
             statement
         })

@@ -151,6 +151,8 @@ pub(crate) enum Asked {
     Granules,
     /// The same, for conditions that need a barrier.
     GranulesBehindBarrier,
+    /// The same, but of granules that others have in progress.
+    FreeGranulesBehindBarrier,
     /// The same of each row of a join's driving table that may give such rows. Only columns that are its own may be used, and only in
     /// conditions that need no barrier.
     Candidates,
@@ -159,13 +161,11 @@ pub(crate) enum Asked {
 impl Asked {
     fn text(self, target: &Target) -> String {
         let id = target.id;
-        let granules = |rows: &str| {
-            let name = match target.granule {
-                Granule::Page => "page",
-                Granule::Tuple | Granule::Group => "place",
-            };
-            format!("SELECT bullfrog.{name}(u.bullfrog_tid) FROM {rows} u")
+        let name = match target.granule {
+            Granule::Page => "page",
+            Granule::Tuple | Granule::Group => "place",
         };
+        let granules = |rows: &str| format!("SELECT bullfrog.{name}(u.bullfrog_tid) FROM {rows} u");
         match self {
             Self::All => {
                 let names = column_names(target.new);
@@ -174,6 +174,10 @@ impl Asked {
             }
             Self::Granules => granules(&format!("bullfrog.unmoved_{id}")),
             Self::GranulesBehindBarrier => granules(&format!("(SELECT * FROM bullfrog.unmoved_{id})")),
+            Self::FreeGranulesBehindBarrier => {
+                let all = granules(&format!("(SELECT * FROM bullfrog.unmoved_{id})"));
+                format!("{all} WHERE NOT bullfrog.is_in_progress({}, bullfrog.{name}(u.bullfrog_tid))", target.source)
+            }
             Self::Candidates => granules(&format!("bullfrog.candidates_{id}")),
         }
     }

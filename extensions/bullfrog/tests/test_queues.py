@@ -1,0 +1,135 @@
+"""Workers take jobs from a queue while it moves: each job once, and a move for each job, not for all."""
+
+import threading
+
+import pytest
+
+from conftest import migrate, wait_until
+
+JOBS = 300
+TUPLES = ", granularity => 'tuple', moves => 'transaction'"
+WAYS = ["", ", granularity => 'tuple', moves => 'worker'", TUPLES]
+DEFINITION = "CREATE TABLE job AS SELECT id, state, payload FROM task; ALTER TABLE job ADD PRIMARY KEY (id); CREATE INDEX ON job (state)"
+NEXT = "SELECT id FROM job WHERE state = 'ready' ORDER BY id LIMIT {} FOR UPDATE SKIP LOCKED"
+CLAIMS = {
+    "in": "UPDATE job SET state = 'taken' WHERE id IN (" + NEXT + ") RETURNING id",
+    "equal": "UPDATE job SET state = 'taken' WHERE id = (" + NEXT + ") RETURNING id",
+    "cte": "WITH next AS (" + NEXT + ") UPDATE job SET state = 'taken' FROM next WHERE job.id = next.id RETURNING job.id",
+    "materialized": "WITH next AS MATERIALIZED (" + NEXT + ") UPDATE job SET state = 'taken' FROM next WHERE next.id = job.id RETURNING job.id",
+    "from": "UPDATE job SET state = 'taken' FROM (" + NEXT + ") next WHERE job.id = next.id RETURNING job.id",
+    "delete": "DELETE FROM job WHERE id IN (" + NEXT + ") RETURNING id",
+}
+
+
+@pytest.fixture
+def tasks(customers):
+    customers.execute(f"""
+        CREATE TABLE task (id int PRIMARY KEY, state text NOT NULL, payload text);
+        INSERT INTO task SELECT i, CASE WHEN i % 3 = 0 THEN 'done' ELSE 'ready' END, repeat('.', 200) FROM generate_series(1, {JOBS}) i;
+        CREATE INDEX ON task (state); ANALYZE task""")
+    return customers
+
+
+def moved_rows(connection):
+    """How many rows are in the new table."""
+    return connection.execute("SELECT count(*) FROM bullfrog.moved").fetchone()[0]
+
+
+@pytest.mark.parametrize("options", WAYS[1:])
+@pytest.mark.parametrize("what", CLAIMS)
+def test_a_claim_moves_the_job_that_it_takes(tasks, what, options):
+    migrate(tasks, DEFINITION, options=options)
+    expected = [i for i in range(1, JOBS + 1) if i % 3 != 0]
+    for number in range(5):
+        assert tasks.execute(CLAIMS[what].format(1)).fetchall() == [(expected[number],)]
+        # Beside the job that is taken those that come after it may be there.
+        assert moved_rows(tasks) <= number + 2
+    if what != "equal":
+        assert sorted(tasks.execute(CLAIMS[what].format(4)).fetchall()) == [(i,) for i in expected[5:9]]
+        assert moved_rows(tasks) <= 14
+
+
+def test_a_limit_may_be_a_parameter(tasks):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    claim = CLAIMS["in"].format("%s")
+    for number in range(8):
+        assert len(tasks.execute(claim, (2,), prepare=True).fetchall()) == 2
+    assert moved_rows(tasks) <= 18
+    assert tasks.execute(claim, (0,)).fetchall() == []
+    assert len(tasks.execute(claim, (None,)).fetchall()) == 200 - 16
+
+
+def test_the_first_rows_may_be_locked_alone(tasks):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    assert tasks.execute("SELECT id, payload <> '' FROM job WHERE id > 100 ORDER BY id DESC LIMIT 2 FOR UPDATE").fetchall() == [
+        (300, True), (299, True)]
+    assert moved_rows(tasks) <= 2
+
+
+def test_jobs_that_are_there_and_those_that_are_not_come_in_their_order(tasks):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    tasks.execute("UPDATE job SET payload = 'x' WHERE id IN (4, 7, 100); INSERT INTO job VALUES (0, 'ready')")
+    taken = [tasks.execute(CLAIMS["in"].format(1)).fetchone()[0] for _ in range(6)]
+    assert taken == [0, 1, 2, 4, 5, 7]
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_who_finds_all_that_is_there_locked_takes_a_job_that_is_not_there_yet(database, tasks, options):
+    migrate(tasks, DEFINITION, options=options)
+    workers = [database.connect() for _ in range(5)]
+    taken = []
+    for worker in workers:
+        worker.execute("BEGIN")
+        taken += worker.execute(CLAIMS["in"].format(3)).fetchall()
+    assert len(taken) == len(set(taken)) == 15
+    for worker in workers:
+        worker.execute("COMMIT")
+
+
+@pytest.mark.parametrize("flaw, found", [("none", [(4,)]), ("looks_once", [])])
+def test_rows_that_others_have_taken_meanwhile_are_made_up_for(database, tasks, flaw, found):
+    """Of the first two rows one is there and locked, the other moves; both are taken by others before the statement has them."""
+    migrate(tasks, DEFINITION, options=WAYS[1])
+    tasks.execute("UPDATE job SET payload = 'x' WHERE id = 1")
+    holder, asking = database.connect(), database.connect()
+    holder.execute("BEGIN; UPDATE job SET state = 'done' WHERE id = 1")
+    asking.execute(f"SET bullfrog.flaw = '{flaw}'")
+    asking.pgconn.send_query(b"SELECT id FROM job WHERE state = 'ready' ORDER BY id LIMIT 1 FOR UPDATE")
+    waits = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+    wait_until(lambda: tasks.execute(waits, (asking.info.backend_pid,)).fetchone() == (1,), "the first row is waited for")
+    tasks.execute("UPDATE job SET state = 'done' WHERE id = 2")
+    holder.execute("COMMIT")
+    result = asking.pgconn.get_result()
+    assert [(int(result.get_value(row, 0)),) for row in range(result.ntuples)] == found
+
+
+def test_a_job_that_another_has_in_progress_is_passed_over(database, tasks):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    writing = database.connect()
+    writing.execute("BEGIN; UPDATE job SET payload = 'x' WHERE id IN (1, 2)")
+    tasks.execute("SET statement_timeout = '20s'")
+    assert tasks.execute(CLAIMS["in"].format(1)).fetchall() == [(4,)]
+    writing.execute("ROLLBACK")
+    assert tasks.execute(CLAIMS["in"].format(1)).fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_each_job_is_taken_once_by_many_workers(database, tasks, options):
+    migrate(tasks, DEFINITION, options=options)
+    taken, lock, failures = [], threading.Lock(), []
+
+    def work(connection):
+        try:
+            while row := connection.execute(CLAIMS["in"].format(1)).fetchone():
+                with lock:
+                    taken.append(row[0])
+        except Exception as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(database.connect(),)) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failures == []
+    assert sorted(taken) == [i for i in range(1, JOBS + 1) if i % 3 != 0]
