@@ -160,13 +160,13 @@ pub(crate) unsafe fn touches_locked_only(level: *mut pg_sys::Query, number: c_in
     unsafe {
         let Some(key) = single_key(table) else { return false };
         nodes::conjuncts((*(*level).jointree).quals).into_iter().any(|condition| {
-            let Some((comparison, other)) = compared(condition, number, key) else { return false };
+            let Some((equality, other)) = compared(condition, number, key) else { return false };
             let query = match nodes::tag(other) {
                 NodeTag::T_SubLink => (*other.cast::<pg_sys::SubLink>()).subselect.cast(),
                 NodeTag::T_Var => named_by(level, other.cast()),
                 _ => std::ptr::null_mut(),
             };
-            !query.is_null() && gives_locked(query, other, table, key) && compares_keys(comparison)
+            !query.is_null() && gives_locked(query, other, table, key) && equality.tells_keys_apart()
         })
     }
 }
@@ -188,12 +188,31 @@ unsafe fn single_key(table: Oid) -> Option<pg_sys::AttrNumber> {
     }
 }
 
-/// With what a condition compares the key of a relation: `key IN (SELECT ..)`, `key = (SELECT ..)`, or `key = other.column`.
+/// An operator that is applied to a key and something of its type.
+struct Equality {
+    operator: Oid,
+    collation: Oid,
+    key: *mut pg_sys::Node,
+}
+
+impl Equality {
+    /// Whether it is that by which keys are told apart.
+    unsafe fn tells_keys_apart(&self) -> bool {
+        // SAFETY: a column; the entry of the cache stays.
+        unsafe {
+            let known = pg_sys::lookup_type_cache(pg_sys::exprType(self.key), pg_sys::TYPECACHE_EQ_OPR as c_int);
+            (*known).eq_opr == self.operator && pg_sys::exprCollation(self.key) == self.collation
+        }
+    }
+}
+
+/// With what a condition compares the key of a relation: `key IN (SELECT ..)`, `key = (SELECT ..)`, `key = ANY (ARRAY(SELECT ..))`, or `key =
+/// other.column`.
 unsafe fn compared(
     condition: *mut pg_sys::Node,
     number: c_int,
     key: pg_sys::AttrNumber,
-) -> Option<(*mut pg_sys::OpExpr, *mut pg_sys::Node)> {
+) -> Option<(Equality, *mut pg_sys::Node)> {
     // SAFETY: the tag tells the kind of a node.
     unsafe {
         let is_key = |side: *mut pg_sys::Node| {
@@ -203,25 +222,34 @@ unsafe fn compared(
                 && (*var).varlevelsup == 0
                 && (*var).varattno == key
         };
-        let sides_of = |comparison: *mut pg_sys::OpExpr| -> Option<[*mut pg_sys::Node; 2]> {
-            nodes::elements((*comparison).args).try_into().ok()
+        let is_link = |side: *mut pg_sys::Node, kind| {
+            nodes::tag(side) != NodeTag::T_SubLink || (*side.cast::<pg_sys::SubLink>()).subLinkType == kind
         };
+        let sides_of = |arguments| -> Option<[*mut pg_sys::Node; 2]> { nodes::elements(arguments).try_into().ok() };
         match nodes::tag(condition) {
             NodeTag::T_SubLink => {
                 let link = condition.cast::<pg_sys::SubLink>();
-                let test = (*link).testexpr;
+                let test = (*link).testexpr.cast::<pg_sys::OpExpr>();
                 let is_any = (*link).subLinkType == pg_sys::SubLinkType::ANY_SUBLINK
                     && !test.is_null()
                     && nodes::tag(test) == NodeTag::T_OpExpr;
-                let [left, right] = is_any.then(|| sides_of(test.cast())).flatten()?;
-                (is_key(left) && nodes::tag(right) == NodeTag::T_Param).then_some((test.cast(), condition))
+                let [left, right] = is_any.then(|| sides_of((*test).args)).flatten()?;
+                let equality = Equality { operator: (*test).opno, collation: (*test).inputcollid, key: left };
+                (is_key(left) && nodes::tag(right) == NodeTag::T_Param).then_some((equality, condition))
+            }
+            NodeTag::T_ScalarArrayOpExpr => {
+                let test = condition.cast::<pg_sys::ScalarArrayOpExpr>();
+                let [left, right] = sides_of((*test).args)?;
+                let equality = Equality { operator: (*test).opno, collation: (*test).inputcollid, key: left };
+                let is_any = (*test).useOr && is_link(right, pg_sys::SubLinkType::ARRAY_SUBLINK);
+                (is_key(left) && is_any && nodes::tag(right) == NodeTag::T_SubLink).then_some((equality, right))
             }
             NodeTag::T_OpExpr => {
-                let [left, right] = sides_of(condition.cast())?;
-                let other = if is_key(left) { right } else { left };
-                let is_plain = nodes::tag(other) != NodeTag::T_SubLink
-                    || (*other.cast::<pg_sys::SubLink>()).subLinkType == pg_sys::SubLinkType::EXPR_SUBLINK;
-                ((is_key(left) || is_key(right)) && is_plain).then_some((condition.cast(), other))
+                let test = condition.cast::<pg_sys::OpExpr>();
+                let [left, right] = sides_of((*test).args)?;
+                let (key, other) = if is_key(left) { (left, right) } else { (right, left) };
+                let equality = Equality { operator: (*test).opno, collation: (*test).inputcollid, key };
+                (is_key(key) && is_link(other, pg_sys::SubLinkType::EXPR_SUBLINK)).then_some((equality, other))
             }
             _ => None,
         }
@@ -273,18 +301,5 @@ unsafe fn gives_locked(
                 && (*var).varlevelsup == 0
                 && (*var).varattno == key
         })
-    }
-}
-
-/// Whether a comparison is the equality by which keys are told apart.
-unsafe fn compares_keys(comparison: *mut pg_sys::OpExpr) -> bool {
-    // SAFETY: an operator has sides; the entry of the cache stays.
-    unsafe {
-        let sides: Vec<*mut pg_sys::Node> = nodes::elements((*comparison).args);
-        let kind = pg_sys::exprType(sides[0]);
-        let known = pg_sys::lookup_type_cache(kind, pg_sys::TYPECACHE_EQ_OPR as c_int);
-        kind == pg_sys::exprType(sides[1])
-            && (*known).eq_opr == (*comparison).opno
-            && (*comparison).inputcollid == pg_sys::exprCollation(sides[0])
     }
 }

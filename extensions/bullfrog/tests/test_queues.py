@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from conftest import migrate, wait_until
+from conftest import differing, migrate, wait_until
 
 JOBS = 300
 TUPLES = ", granularity => 'tuple', moves => 'transaction'"
 WAYS = ["", ", granularity => 'tuple', moves => 'worker'", TUPLES]
-DEFINITION = "CREATE TABLE job AS SELECT id, state, payload FROM task; ALTER TABLE job ADD PRIMARY KEY (id); CREATE INDEX ON job (state)"
+DEFINITION = "CREATE TABLE job AS SELECT id, state, payload, owner FROM task; ALTER TABLE job ADD PRIMARY KEY (id); CREATE INDEX ON job (state)"
 NEXT = "SELECT id FROM job WHERE state = 'ready' ORDER BY id LIMIT {} FOR UPDATE SKIP LOCKED"
 CLAIMS = {
     "in": "UPDATE job SET state = 'taken' WHERE id IN (" + NEXT + ") RETURNING id",
@@ -17,6 +17,7 @@ CLAIMS = {
     "cte": "WITH next AS (" + NEXT + ") UPDATE job SET state = 'taken' FROM next WHERE job.id = next.id RETURNING job.id",
     "materialized": "WITH next AS MATERIALIZED (" + NEXT + ") UPDATE job SET state = 'taken' FROM next WHERE next.id = job.id RETURNING job.id",
     "from": "UPDATE job SET state = 'taken' FROM (" + NEXT + ") next WHERE job.id = next.id RETURNING job.id",
+    "array": "UPDATE job SET state = 'taken' WHERE id = ANY (ARRAY(" + NEXT + ")) RETURNING id",
     "delete": "DELETE FROM job WHERE id IN (" + NEXT + ") RETURNING id",
 }
 
@@ -24,8 +25,8 @@ CLAIMS = {
 @pytest.fixture
 def tasks(customers):
     customers.execute(f"""
-        CREATE TABLE task (id int PRIMARY KEY, state text NOT NULL, payload text);
-        INSERT INTO task SELECT i, CASE WHEN i % 3 = 0 THEN 'done' ELSE 'ready' END, repeat('.', 200) FROM generate_series(1, {JOBS}) i;
+        CREATE TABLE task (id int PRIMARY KEY, state text NOT NULL, payload text, owner int);
+        INSERT INTO task SELECT i, CASE WHEN i % 3 = 0 THEN 'done' ELSE 'ready' END, repeat('.', 200), i % 10 FROM generate_series(1, {JOBS}) i;
         CREATE INDEX ON task (state); ANALYZE task""")
     return customers
 
@@ -47,6 +48,36 @@ def test_a_claim_moves_the_job_that_it_takes(tasks, what, options):
     if what != "equal":
         assert sorted(tasks.execute(CLAIMS[what].format(4)).fetchall()) == [(i,) for i in expected[5:9]]
         assert moved_rows(tasks) <= 14
+
+
+# Statements that look like claims, and touch other rows than those that their query has locked.
+OTHERS = {
+    "another column": "UPDATE {0} SET state = 'taken' WHERE owner IN (SELECT owner FROM {0} WHERE id > 5 ORDER BY id LIMIT 1 FOR UPDATE)",
+    "another key": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT owner FROM {0} WHERE id > 5 ORDER BY id LIMIT 2 FOR UPDATE)",
+    "a key that is computed": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id + 7 FROM {0} ORDER BY id LIMIT 2 FOR UPDATE)",
+    "not in": "UPDATE {0} SET state = 'taken' WHERE id NOT IN (SELECT id FROM {0} ORDER BY id LIMIT 2 FOR UPDATE)",
+    "all": "UPDATE {0} SET state = 'taken' WHERE id > ALL (SELECT id FROM {0} ORDER BY id LIMIT 290 FOR UPDATE)",
+    "greater": "UPDATE {0} SET state = 'taken' WHERE id > (SELECT id FROM {0} ORDER BY id DESC LIMIT 1 FOR UPDATE) - 5",
+    "greater than any": "UPDATE {0} SET state = 'taken' WHERE id > ANY (ARRAY(SELECT id FROM {0} WHERE id > 295 ORDER BY id LIMIT 2 FOR UPDATE))",
+    "or": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} ORDER BY id LIMIT 2 FOR UPDATE) OR id = 77",
+    "offset": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} ORDER BY id LIMIT 2 OFFSET 3 FOR UPDATE)",
+    "no limit": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} WHERE owner = 3 FOR UPDATE)",
+    "not locked": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} ORDER BY id LIMIT 2)",
+    "around it": "UPDATE {0} t SET state = 'taken' WHERE id IN (SELECT id FROM {0} u WHERE u.id > t.owner ORDER BY id LIMIT 1 FOR UPDATE)",
+    "ordered by another": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} ORDER BY owner DESC, id LIMIT 3 FOR UPDATE)",
+    "with what it reads": "UPDATE {0} SET state = 'taken' WHERE id IN (SELECT id FROM {0} u WHERE EXISTS (SELECT FROM {0} v WHERE v.id = u.id + 1 "
+        "AND v.state = 'done') ORDER BY id LIMIT 3 FOR UPDATE)",
+    "beside others": "UPDATE {0} t SET state = 'taken' FROM {0} o WHERE t.id = o.owner + 1 AND o.id IN (SELECT id FROM {0} ORDER BY id LIMIT 3 FOR UPDATE)",
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_is_no_claim_finds_its_rows(tasks, what):
+    migrate(tasks, DEFINITION, options=TUPLES)
+    tasks.execute("CREATE TABLE expected AS SELECT id, state, owner FROM job; UPDATE job SET payload = 'x' WHERE id IN (2, 80)")
+    assert tasks.execute(OTHERS[what].format("job")).rowcount == tasks.execute(OTHERS[what].format("expected")).rowcount
+    tasks.execute("CREATE TABLE found AS SELECT id, state, owner FROM job")
+    assert differing(tasks, "found", "expected") == 0
 
 
 def test_a_limit_may_be_a_parameter(tasks):
