@@ -1,6 +1,6 @@
-//! Statements that lock the first few rows that there are, as those that take jobs from a queue (`SELECT .. LIMIT 1 FOR UPDATE SKIP LOCKED`).
+//! Statements that lock so many rows of a table, whichever these are, as those that take jobs from a queue (`SELECT .. LIMIT 1 FOR UPDATE SKIP LOCKED`).
 //!
-//! Of the old rows they touch those that would be the first, so these are moved. But others may take them before the statement does, and there
+//! Of the old rows they touch the first that are found, so these are moved. But others may take them before the statement does, and there
 //! may be more: so the rows are locked first ([`Touch::probe`](crate::touching)), as the statement will do it, and if they are too few, more are moved.
 //!
 //! An `UPDATE` of rows that such a query names by their primary key touches no others.
@@ -41,14 +41,16 @@ pub(crate) unsafe fn of(
         if !is_queue(level, number) || !is_alone(level) {
             return None;
         }
-        let ordered = ordering(level);
         let search = conditions_of(level);
-        (*search).targetList = numbered(&ordered, 2);
+        (*search).targetList = std::ptr::null_mut();
         if !can_be_asked(search, number) {
             return None;
         }
         read_others(registry, search, number);
         let marks: Vec<*mut pg_sys::RowMarkClause> = nodes::elements((*level).rowMarks);
+        if marks.iter().any(|mark| (**mark).strength == pg_sys::LockClauseStrength::LCS_FORKEYSHARE) {
+            return None;
+        }
         let skips = marks.iter().any(|mark| (**mark).waitPolicy == pg_sys::LockWaitPolicy::LockWaitSkip);
         // What moves in another's transaction is as locked as that row.
         let asked =
@@ -59,14 +61,13 @@ pub(crate) unsafe fn of(
         (*probe).hasTargetSRFs = false;
         let limit = nodes::copy((*probe).limitCount);
         let limit = pg_sys::makeTargetEntry(limit.cast(), 1, c"limit".as_ptr().cast_mut(), false);
-        let rest = numbered(&ordered, 2);
-        (*probe).targetList = pg_sys::list_concat(pg_sys::lappend(std::ptr::null_mut(), limit.cast()), rest);
+        (*probe).targetList = pg_sys::lappend(std::ptr::null_mut(), limit.cast());
         read_others(registry, probe, number);
         Some(Queue { query: search, probe })
     }
 }
 
-/// Whether a query locks so many rows of one relation, the first ones.
+/// Whether a query locks so many rows of one relation, whichever these are.
 unsafe fn is_queue(level: *mut pg_sys::Query, number: c_int) -> bool {
     // SAFETY: a query of the server.
     unsafe {
@@ -75,6 +76,8 @@ unsafe fn is_queue(level: *mut pg_sys::Query, number: c_int) -> bool {
             && locks_only(level) == Some(number)
             && !limit.is_null()
             && is_about(limit, 0)
+            // Rows of the new table that are locked would count, also where old ones come before them.
+            && (*level).sortClause.is_null()
             && (*level).limitOffset.is_null()
             && (*level).limitOption == pg_sys::LimitOption::LIMIT_OPTION_COUNT
     }
@@ -122,32 +125,6 @@ unsafe fn is_alone(query: *mut pg_sys::Query) -> bool {
             && !(1..DEPTH).any(|above| pg_sys::contain_vars_of_level(query.cast(), above))
             && !nodes::walk_query(query, needs_more, std::ptr::null_mut())
     }
-}
-
-/// The columns by which the rows of a query are ordered.
-unsafe fn ordering(query: *mut pg_sys::Query) -> Vec<*mut pg_sys::TargetEntry> {
-    // SAFETY: a query of the server.
-    unsafe {
-        let clauses: Vec<*mut pg_sys::SortGroupClause> = nodes::elements((*query).sortClause);
-        let mut columns: Vec<*mut pg_sys::TargetEntry> = nodes::elements((*query).targetList);
-        columns.retain(|column| clauses.iter().any(|clause| (**clause).tleSortGroupRef == (**column).ressortgroupref));
-        columns
-    }
-}
-
-/// Copies of columns, as columns that nobody gets, from a number on.
-unsafe fn numbered(columns: &[*mut pg_sys::TargetEntry], first: pg_sys::AttrNumber) -> *mut pg_sys::List {
-    let mut list = std::ptr::null_mut();
-    for (number, column) in (first..).zip(columns) {
-        // SAFETY: a column of a query, and its copy.
-        unsafe {
-            let column = nodes::copy(*column);
-            (*column).resno = number;
-            (*column).resjunk = true;
-            list = pg_sys::lappend(list, column.cast());
-        }
-    }
-    list
 }
 
 /// Whether all rows of relation `number` that a level touches are such as a query in it has locked: the level names them by the primary key.
