@@ -112,6 +112,7 @@ pub(crate) unsafe fn can_be_asked(query: *mut pg_sys::Query, number: c_int) -> b
         (*nodes::relation(query, number)).securityQuals.is_null()
             && !names_row(query, number)
             && !pg_sys::contain_volatile_functions(query.cast())
+            && nodes::levels(query).iter().all(|part| reads_by_snapshot(*part))
             && nodes::levels(query)[1..].iter().all(|part| is_settled(*part))
     }
 }
@@ -138,6 +139,29 @@ pub(crate) unsafe fn conditions_of(statement: *mut pg_sys::Query) -> *mut pg_sys
     }
 }
 
+unsafe extern "C-unwind" {
+    /// A table and those that inherit from it.
+    fn find_all_inheritors(table: Oid, lock: pg_sys::LOCKMODE, parents: *mut *mut pg_sys::List) -> *mut pg_sys::List;
+}
+
+/// Whether the relations of a query hold the same rows each time that they are read with one snapshot: samples, sequences and foreign tables do not.
+unsafe fn reads_by_snapshot(query: *mut pg_sys::Query) -> bool {
+    // SAFETY: a query of the server, whose relations are locked.
+    unsafe {
+        let is_other = |kind| [pg_sys::RELKIND_SEQUENCE, pg_sys::RELKIND_FOREIGN_TABLE].contains(&kind);
+        nodes::elements::<pg_sys::RangeTblEntry>((*query).rtable)
+            .into_iter()
+            .filter(|entry| (**entry).rtekind == pg_sys::RTEKind::RTE_RELATION)
+            .all(|entry| {
+                let all = find_all_inheritors((*entry).relid, pg_sys::NoLock as pg_sys::LOCKMODE, std::ptr::null_mut());
+                let count = if all.is_null() { 0 } else { (*all).length as usize };
+                (*entry).tablesample.is_null()
+                    && !(0..count)
+                        .any(|at| is_other(pg_sys::get_rel_relkind((*(*all).elements.add(at)).oid_value) as u8))
+            })
+    }
+}
+
 /// Whether a query gives the same rows each time that it is asked with one snapshot.
 unsafe fn is_settled(query: *mut pg_sys::Query) -> bool {
     #[pg_guard]
@@ -153,13 +177,11 @@ unsafe fn is_settled(query: *mut pg_sys::Query) -> bool {
     }
     // SAFETY: a query of the server; the walker needs no context.
     unsafe {
-        let is_sampled = |entry: &*mut pg_sys::RangeTblEntry| !(**entry).tablesample.is_null();
         (*query).commandType == pg_sys::CmdType::CMD_SELECT
             && (*query).rowMarks.is_null()
             && (*query).limitCount.is_null()
             && (*query).limitOffset.is_null()
             && !((*query).hasDistinctOn || (*query).hasWindowFuncs)
-            && !nodes::elements::<pg_sys::RangeTblEntry>((*query).rtable).iter().any(is_sampled)
             && !nodes::walk_query(query, depends_on_order, std::ptr::null_mut())
     }
 }

@@ -68,12 +68,15 @@ UNSETTLED = {
     "order": "UPDATE {} p SET name = 'x' WHERE id = (SELECT (array_agg(customer ORDER BY note))[1] FROM visit)",
     "volatile": "UPDATE {} p SET name = 'x' FROM visit v WHERE v.customer = p.id + floor(random())::int AND v.id = 1",
     "locked": "UPDATE {} p SET name = 'x' FROM (SELECT customer FROM visit WHERE id = 1 FOR UPDATE) v WHERE v.customer = p.id",
+    "sample": "UPDATE {} p SET name = 'x' FROM visit v TABLESAMPLE BERNOULLI (100) WHERE v.customer = p.id AND v.id = 1",
+    "sequence": "UPDATE {} p SET name = 'x' WHERE id = (SELECT last_value FROM number)",
     "row": "UPDATE {} p SET name = 'x' FROM visit v WHERE v.customer = p.id AND p IS NOT NULL AND v.id = 1",
 }
 
 
 @pytest.mark.parametrize("what", UNSETTLED)
 def test_what_is_not_the_same_each_time_touches_all_that_it_could(visits, what):
+    visits.execute("CREATE SEQUENCE number")
     migrate(visits, SPLIT, options=TUPLES)
     assert visits.execute(UNSETTLED[what].format("customer_private")).rowcount == 1
     assert moved(visits) == CUSTOMERS
