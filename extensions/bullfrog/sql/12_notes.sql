@@ -148,7 +148,8 @@ BEGIN
         WHERE s.migration = migration_id AND l.pid = pg_backend_pid() AND l.mode NOT IN ('AccessShareLock', 'RowShareLock')) THEN
         RETURN false;
     END IF;
-    FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id AND pg_xact_status(s.noted_for) = 'in progress' LOOP
+    FOR source IN SELECT * FROM bullfrog.source s WHERE s.migration = migration_id AND s.noted_for <> reader
+        AND pg_xact_status(s.noted_for) = 'in progress' LOOP
         RAISE EXCEPTION 'another session is about to abort the migration of %', source.old_table USING ERRCODE = 'object_in_use',
             HINT = 'Wait for its end.';
     END LOOP;

@@ -195,6 +195,16 @@ def test_notes_end_with_an_abort_that_is_refused(gated):
     assert gated.execute("SELECT nick, city FROM customer_public WHERE id = 1").fetchone() == ("later", "changed")
 
 
+def test_an_abort_that_was_refused_is_tried_again_in_its_transaction(gated):
+    migrate(gated, GATED)
+    gated.execute("UPDATE customer_public SET city = 'changed' WHERE id = 1; BEGIN; SAVEPOINT a")
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="rows were written to public.customer_public"):
+            gated.execute("SELECT bullfrog.abort('m')")
+        gated.execute("ROLLBACK TO a")
+    gated.execute("ROLLBACK")
+
+
 def test_an_abort_takes_over_the_notes_of_one_that_was_cancelled(gate, gated):
     migrate(gated, GATED)
     gated.execute("UPDATE customer_private SET name = 'x' WHERE id = 1")
