@@ -92,7 +92,9 @@ BEGIN
         -- Nobody queues for long: if they are in use, later.
         PERFORM set_config('lock_timeout', '100ms', true);
         EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', array_to_string(news, ', ONLY '));
-        UPDATE bullfrog.source s SET noted_for = NULL WHERE s.id = stale;
+        -- Another abort may have taken the notes over meanwhile.
+        UPDATE bullfrog.source s SET noted_for = NULL WHERE s.id = stale AND pg_xact_status(s.noted_for) IS DISTINCT FROM 'in progress';
+        CONTINUE WHEN NOT FOUND;
         UPDATE bullfrog.target t SET fingerprint = NULL WHERE t.source = stale;
         FOREACH relation IN ARRAY news LOOP
             EXECUTE format('DROP TRIGGER bullfrog_note ON %s', relation);
@@ -100,7 +102,7 @@ BEGIN
         EXECUTE format('DROP TABLE bullfrog.written_%s', stale);
         UPDATE bullfrog.target t SET fingerprint = bullfrog.fingerprint(t.new_table) WHERE t.source = stale;
     END LOOP;
-EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
     NULL;
 END
 $$;
@@ -154,6 +156,9 @@ BEGIN
             HINT = 'Wait for its end.';
     END LOOP;
     PERFORM bullfrog.have_writes_noted(migration_id, reader::text);
+    -- Who ends the notes needs the tables for himself: from here on the triggers stay until this transaction ends.
+    EXECUTE 'LOCK TABLE ONLY ' || (SELECT string_agg(t.new_table::text, ', ONLY ' ORDER BY t.id) FROM bullfrog.target t
+        JOIN bullfrog.source s ON s.id = t.source WHERE s.migration = migration_id) || ' IN ACCESS SHARE MODE';
     IF EXISTS (SELECT FROM bullfrog.source s WHERE s.migration = migration_id AND s.noted_for IS DISTINCT FROM reader) THEN
         RETURN false;
     END IF;
